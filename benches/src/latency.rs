@@ -19,7 +19,7 @@ use tests::traced_app::TracedApp;
 use tests::viewer::hostname;
 use tests::wait_until;
 
-use crate::cost::cpu;
+use crate::process::{build, cpu};
 
 /// Live timers, in microseconds.
 const TIMERS: [u32; 3] = [1_000, 10_000, 100_000];
@@ -56,13 +56,9 @@ pub(crate) fn run() {
             (Watcher::Babeltrace, "relayd", "babeltrace2"),
             (Watcher::TestLive, "relayd", "test-live"),
         ] {
-            let Row {
-                mut taken,
-                relay_cpu,
-                viewer_cpu,
-            } = measure(watcher, timer);
+            let (mut taken, [relay_cpu, viewer_cpu]) = measure(watcher, timer);
             taken.sort_unstable();
-            let ms = |at: usize| taken[at.min(taken.len() - 1)].as_secs_f64() * 1000.0;
+            let ms = |at: usize| taken[at].as_secs_f64() * 1000.0;
             println!(
                 "{:>7} ms  {relay:<12}  {viewer:<15}  {:>5.1}  {:>6.1}  {:>6.1}  {relay_cpu:>5.1}  {viewer_cpu:>5.1}",
                 timer / 1000,
@@ -74,13 +70,8 @@ pub(crate) fn run() {
     }
 }
 
-struct Row {
-    taken: Vec<Duration>,
-    relay_cpu: f64,
-    viewer_cpu: f64,
-}
-
-fn measure(watcher: Watcher, timer: u32) -> Row {
+/// Returns the latency of each event, and the processor time of relay and viewer without events, in % of one core.
+fn measure(watcher: Watcher, timer: u32) -> (Vec<Duration>, [f64; 2]) {
     let lab = Lab::new();
     let mut relay = match watcher {
         Watcher::BabeltraceAtReference => Relay::start_reference(&lab),
@@ -109,28 +100,22 @@ fn measure(watcher: Watcher, timer: u32) -> Row {
         thread::sleep(Duration::from_millis(200));
         !seen.lock().unwrap().is_empty()
     });
+    // The events emitted while the viewer attached are printed before the processor time is measured.
     thread::sleep(Duration::from_millis(500));
 
-    let relay_id = relay.process().id();
-    let viewer_id = viewer.id();
-    let before = (cpu(relay_id), cpu(viewer_id));
+    let processes = [relay.process().id(), viewer.id()].map(|id| (id, cpu(id)));
     thread::sleep(IDLE);
-    let share =
-        |before: Duration, id| (cpu(id) - before).as_secs_f64() / IDLE.as_secs_f64() * 100.0;
-    let relay_cpu = share(before.0, relay_id);
-    let viewer_cpu = share(before.1, viewer_id);
+    let share = |(id, before)| (cpu(id) - before).div_duration_f64(IDLE) * 100.0;
+    let idle_cpu = processes.map(share);
 
     let mut taken = Vec::new();
     for round in 0..EVENTS {
         let begun = Instant::now();
         app.emit(1);
-        let number = emitted;
+        let shown = || seen.lock().unwrap().get(&emitted).copied();
+        wait_until("the event is shown", || shown().is_some());
+        taken.push(shown().unwrap() - begun);
         emitted += 1;
-        wait_until("the event is shown", || {
-            seen.lock().unwrap().contains_key(&number)
-        });
-        let at = seen.lock().unwrap()[&number];
-        taken.push(at - begun);
         // Events occur at all phases of the live timer.
         thread::sleep(Duration::from_micros(
             20_000 + (round as u64 * 7919) % 100_000,
@@ -139,11 +124,7 @@ fn measure(watcher: Watcher, timer: u32) -> Row {
     app.end();
     daemon.lttng(&["destroy", SESSION]);
     let _ = viewer.wait();
-    Row {
-        taken,
-        relay_cpu,
-        viewer_cpu,
-    }
+    (taken, idle_cpu)
 }
 
 /// Starts the viewer, and records when it prints each line.
@@ -153,7 +134,7 @@ fn follow(relay: &Relay, watcher: Watcher, seen: &Seen) -> Child {
             Babeltrace::Two.follow_command(relay, SESSION)
         }
         Watcher::TestLive => {
-            let mut command = Command::new(crate::test_live::build());
+            let mut command = Command::new(build("test-live"));
             command.arg("--quiet").arg(format!(
                 "net://{}/host/{}/{SESSION}",
                 relay.live,

@@ -1,10 +1,9 @@
 //! Benchmarks against the reference programs, one module each. Build with `--release`, as `cargo xtask bench` does.
 
-mod cost;
 mod latency;
+mod process;
 mod relay;
 mod replay;
-mod test_live;
 mod tldrs;
 mod viewer;
 

@@ -1,7 +1,6 @@
 //! Throughput of `consumer replay` into `lttng-relayd` and into `relayd`, in turns, and the processor time of each.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,8 @@ use tests::consumer::replay_command;
 use tests::lab::Lab;
 use tests::relay::Relay;
 
-use crate::viewer::{children_cpu, size, trace};
+use crate::process::{children_cpu, cpu};
+use crate::viewer::{size, trace};
 
 /// Minimum size of the trace, in bytes.
 const TRACE_BYTES: u64 = 500_000_000;
@@ -60,7 +60,7 @@ pub(crate) fn run() {
         );
     }
     println!(
-        "the spread is that of the slowest turn over the fastest; the last column: if it had only to wait for its CPU"
+        "the spread is that of the slowest turn over the fastest; the last column: MB per second of consumer CPU"
     );
 }
 
@@ -68,7 +68,6 @@ pub(crate) fn run() {
 fn measure(start: impl FnOnce(&Lab) -> Relay, directory: &Path) -> Run {
     let lab = Lab::new();
     let mut relay = start(&lab);
-    let relay_process = PathBuf::from(format!("/proc/{}/stat", relay.process().id()));
     // The program has been built before.
     let mut replay = replay_command(&lab, &relay, "bench", directory);
     let before = children_cpu();
@@ -79,23 +78,6 @@ fn measure(start: impl FnOnce(&Lab) -> Relay, directory: &Path) -> Run {
     Run {
         wall,
         consumer_cpu: children_cpu() - before,
-        relay_cpu: process_cpu(&relay_process),
+        relay_cpu: cpu(relay.process().id()),
     }
-}
-
-/// Processor time of a process, from its `/proc/PID/stat`.
-fn process_cpu(stat: &Path) -> Duration {
-    let stat = fs::read_to_string(stat).unwrap();
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .unwrap()
-        .split_whitespace()
-        .collect();
-    // utime and stime, in units of 10 ms (USER_HZ is 100 on Linux).
-    let ticks: u64 = fields[11..13]
-        .iter()
-        .map(|field| field.parse::<u64>().unwrap())
-        .sum();
-    Duration::from_millis(ticks * 10)
 }

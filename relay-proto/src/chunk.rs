@@ -84,19 +84,10 @@ impl CreateTraceChunk {
     pub fn decode(mut from: &[u8]) -> Result<Self, DecodeError> {
         let from = &mut from;
         let head = CreateTraceChunkHead::read(from)?;
-        let name = match head.name_len {
-            0 => None,
-            len => Some(Text::read_terminated(
-                from,
-                len,
-                "chunk name",
-                1..=MAX_NAME_BYTES,
-            )?),
-        };
         Ok(Self {
             chunk: head.chunk,
             created: head.created,
-            name,
+            name: Text::read_optional(from, head.name_len, "chunk name", MAX_NAME_BYTES)?,
         })
     }
 
@@ -139,31 +130,21 @@ impl RotateStreams {
     /// # Errors
     /// If none matches.
     pub fn decode(from: &[u8]) -> Result<Self, DecodeError> {
-        const WHAT: &str = "RotateStreams";
         let count = u32::read(&mut { from })? as usize;
-        let fits = |&&(head, _): &&(usize, usize)| {
-            count
-                .checked_mul(RotationPosition::SIZE)
-                .and_then(|size| size.checked_add(head))
-                == Some(from.len())
-        };
-        let Some(&(head, at)) = Self::HEADS.iter().find(fits) else {
-            let need = 20usize.saturating_add(count.saturating_mul(RotationPosition::SIZE));
-            return Err(DecodeError::Truncated {
-                what: WHAT,
-                need,
-                have: from.len(),
-            });
-        };
-        let cut = DecodeError::Truncated {
-            what: WHAT,
-            need: head,
+        let size = count.saturating_mul(RotationPosition::SIZE);
+        // All of the message counts, unlike with other commands: its length alone tells which layout it has.
+        let fits = |&&(head, _): &&(usize, usize)| size.checked_add(head) == Some(from.len());
+        let layout = Self::HEADS.iter().find(fits);
+        let truncated = |head: usize| DecodeError::Truncated {
+            what: "RotateStreams",
+            need: size.saturating_add(head),
             have: from.len(),
         };
+        let &(head, at) = layout.ok_or_else(|| truncated(20))?;
         // The padding between this byte and the id is uninitialized memory of the sender.
-        let is_set = *from.get(4).ok_or(cut.clone())? != 0;
-        let chunk = ChunkId::read(&mut from.get(at..).ok_or(cut.clone())?)?;
-        let mut rest = from.get(head..).ok_or(cut)?;
+        let is_set = *from.get(4).ok_or_else(|| truncated(head))? != 0;
+        let chunk = ChunkId::read(&mut from.get(at..).unwrap_or_default())?;
+        let mut rest = from.get(head..).unwrap_or_default();
         let mut positions = Vec::with_capacity(rest.len() / RotationPosition::SIZE);
         while !rest.is_empty() {
             positions.push(RotationPosition::read(&mut rest)?);

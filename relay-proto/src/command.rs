@@ -34,6 +34,19 @@ wire_struct! {
     }
 }
 
+impl ControlHeader {
+    /// Creates the header of a command of which `data_size` bytes follow.
+    #[must_use]
+    pub fn new(code: CommandCode, data_size: u64) -> Self {
+        Self {
+            circuit: 0,
+            data_size,
+            code: code.code(),
+            code_version: 0,
+        }
+    }
+}
+
 wire_enum! {
     /// The codes of all control commands. (`enum lttcomm_relayd_command`)
     ///

@@ -45,7 +45,7 @@ pub enum DataEvent<'a> {
 /// through in pieces.
 #[derive(Debug, Default)]
 pub struct DataDecoder {
-    /// Bytes of the current packet that are still to come. None between packets.
+    /// Bytes of the current packet that are still to arrive. None between packets.
     packet: Option<u32>,
 }
 
@@ -59,6 +59,7 @@ impl DataDecoder {
             self.packet = Some(header.data_size);
             return Some(DataEvent::Begin(header));
         };
+        // A packet without bytes ends without further input.
         if left > 0 && input.is_empty() {
             return None;
         }
@@ -72,7 +73,7 @@ impl DataDecoder {
         })
     }
 
-    /// Bytes of the current packet that are still to come.
+    /// Bytes of the current packet that are still to arrive.
     #[must_use]
     pub fn left(&self) -> u32 {
         self.packet.unwrap_or(0)

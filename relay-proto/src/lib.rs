@@ -4,7 +4,7 @@
 //! A producer opens two connections. On the control connection it sends [`Command`]s and receives a [`Reply`] to each
 //! (except to metadata, which has none); on the data connection it sends packets with a [`DataHeader`] each, and
 //! receives nothing. Packet and index of the same [`SeqNum`](wire::SeqNum) belong together;
-//! either may come first.
+//! either may arrive first.
 //!
 //! This crate encodes and decodes messages, and enforces the order of events at each end. It uses no socket, file or
 //! clock. `doc/relay-protocol.md` describes the protocol byte by byte.

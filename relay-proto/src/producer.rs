@@ -107,7 +107,7 @@ impl Producer {
         }
         let mut payload = Vec::new();
         command.encode(minor, &mut payload);
-        header(code, payload.len() as u64).write(to);
+        ControlHeader::new(code, payload.len() as u64).write(to);
         to.put_slice(&payload);
         self.awaited.push_back(code);
         Ok(())
@@ -132,7 +132,8 @@ impl Producer {
         if text.is_empty() {
             return not_now("metadata needs its text");
         }
-        header(command, (SendMetadata::SIZE + text.len()) as u64).write(to);
+        let size = SendMetadata::SIZE + text.len();
+        ControlHeader::new(command, size as u64).write(to);
         metadata.write(to);
         Ok(())
     }
@@ -156,19 +157,11 @@ impl Producer {
             .map_err(|source| ProducerError::Malformed { command, source })?;
         let Some(reply) = reply else { return Ok(None) };
         self.awaited.pop_front();
+        // The relay replies its own version: both ends then use the lower one.
         if let Reply::Version(theirs) = reply {
             let minor = theirs.common(self.ours);
             self.minor = Some(minor.ok_or(ProducerError::Incompatible { theirs })?);
         }
         Ok(Some((command, reply)))
-    }
-}
-
-fn header(command: CommandCode, data_size: u64) -> ControlHeader {
-    ControlHeader {
-        circuit: 0,
-        data_size,
-        code: command.code(),
-        code_version: 0,
     }
 }

@@ -86,7 +86,7 @@ pub trait Relay {
     /// Marks a metadata stream as checked in the round: its metadata arrives on this connection, and so has arrived.
     fn quiescent_control(&mut self, stream: StreamId);
 
-    /// Ends the round. Gives whether packets of any stream are still to arrive.
+    /// Ends the round. Returns whether packets of any stream are still to arrive.
     fn end_data_pending(&mut self) -> bool;
 
     /// Creates a chunk and makes it current.
@@ -95,7 +95,7 @@ pub trait Relay {
     /// Moves streams to another chunk, or to none.
     fn rotate_streams(&mut self, rotation: RotateStreams) -> Result<(), Refusal>;
 
-    /// Closes a chunk. Gives its final path, relative to the relay's output.
+    /// Closes a chunk. Returns its final path, relative to the relay's output.
     fn close_chunk(&mut self, close: CloseTraceChunk) -> Result<Text, Refusal>;
 
     /// Whether a chunk is still written to.

@@ -244,8 +244,6 @@ fn write_path(path: Option<&Text>, to: &mut impl BufMut) {
 }
 
 fn read_path(from: &mut &[u8]) -> Result<Option<Text>, DecodeError> {
-    match u32::read(from)? {
-        0 => Ok(None),
-        length => Text::read_terminated(from, length, "path", 1..=MAX_PATH_BYTES).map(Some),
-    }
+    let length = u32::read(from)?;
+    Text::read_optional(from, length, "path", MAX_PATH_BYTES)
 }

@@ -5,7 +5,7 @@
 //! refusals close the connection. It holds no state of streams and sessions.
 
 use bytes::BufMut;
-use wire::{Field, SessionId};
+use wire::{Field, SessionId, split_up_to};
 
 use crate::chunk::CloseTraceChunk;
 use crate::command::{CommandCode, ControlHeader, GetConfiguration};
@@ -88,6 +88,7 @@ impl Connection {
                 }
                 Ok(Progress::Advanced)
             }
+            // Text is handled as it arrives: a command may announce 128 MiB, of which nothing is buffered.
             Body::Text { left } => {
                 let text = split_up_to(input, left);
                 if text.is_empty() {
@@ -122,6 +123,7 @@ impl Connection {
                 ReturnCode::UNKNOWN.write(replies);
             }
         })?;
+        // Only the known fields are awaited. Bytes behind them are metadata text, or fields of a newer producer.
         let announced = usize::try_from(header.data_size).unwrap_or(usize::MAX);
         let Some((payload, rest)) = at.split_at_checked(announced.min(command.max_size())) else {
             return Ok(Progress::NeedsMore);
@@ -144,7 +146,9 @@ impl Connection {
         if let Command::SendMetadata(metadata) = decoded {
             return self.begin_metadata(metadata, ignored, relay);
         }
-        self.ignore_bytes(ignored);
+        if ignored > 0 {
+            self.body = Body::Ignored { left: ignored };
+        }
         self.handle_command(command, decoded, relay, replies)
     }
 
@@ -160,17 +164,13 @@ impl Connection {
             (None, _) => return out_of_place("VERSION must come first"),
             (Some(_), CommandCode::Version) => return out_of_place("VERSION has been sent before"),
             (Some(minor), _) if minor < command.since() => return Err(unknown),
-            (Some(_), CommandCode::CreateSession) if self.has_session => {
+            (_, CommandCode::CreateSession) if self.has_session => {
                 return out_of_place("the connection has a session");
             }
-            (
-                Some(_),
-                CommandCode::CreateSession | CommandCode::GetConfiguration | CommandCode::StartData,
-            ) => {}
-            (Some(_), _) if !self.has_session => {
-                return out_of_place("the connection has no session");
-            }
-            (Some(_), _) => {}
+            (_, CommandCode::CreateSession) => {}
+            (_, CommandCode::GetConfiguration | CommandCode::StartData) => {}
+            _ if !self.has_session => return out_of_place("the connection has no session"),
+            _ => {}
         }
         // The only command whose length is part of its meaning: it depends on the sender's ABI.
         let max = match command {
@@ -195,22 +195,14 @@ impl Connection {
     ) -> Result<Progress, ControlError> {
         let command = CommandCode::SendMetadata;
         if length == 0 {
-            return Err(ControlError::OutOfPlace {
-                command,
-                why: "metadata without text",
-            });
+            let why = "metadata without text";
+            return Err(ControlError::OutOfPlace { command, why });
         }
         relay
             .begin_metadata(metadata, length)
             .map_err(|refusal| ControlError::Refused { command, refusal })?;
         self.body = Body::Text { left: length };
         Ok(Progress::Advanced)
-    }
-
-    fn ignore_bytes(&mut self, left: u64) {
-        if left > 0 {
-            self.body = Body::Ignored { left };
-        }
     }
 
     fn handle_command(
@@ -221,6 +213,7 @@ impl Connection {
         replies: &mut impl BufMut,
     ) -> Result<Progress, ControlError> {
         if let Command::Version(theirs) = command {
+            // Not the agreed version: each end computes that from both.
             Version::OURS.write(replies);
             let minor = theirs.common(Version::OURS);
             self.minor = Some(minor.ok_or(ControlError::Incompatible { theirs })?);
@@ -242,7 +235,7 @@ impl Connection {
         }
     }
 
-    /// Has the relay execute a command, and gives the reply.
+    /// Has the relay execute a command, and returns the reply.
     fn execute(
         &mut self,
         minor: Minor,
@@ -339,12 +332,8 @@ fn configuration(request: GetConfiguration, relay: &impl Relay) -> Result<Reply,
         let refusal = Refusal::new(code, "unknown query");
         return Err(Rejection::keep_open(reply(code, 0), refusal));
     }
-    let flags = if relay.clear_allowed() {
-        CLEAR_ALLOWED
-    } else {
-        0
-    };
-    Ok(reply(ReturnCode::OK, flags))
+    let is_allowed = u64::from(relay.clear_allowed());
+    Ok(reply(ReturnCode::OK, is_allowed * CLEAR_ALLOWED))
 }
 
 fn create_session(
@@ -359,8 +348,8 @@ fn create_session(
             path: Some(created.path),
         }),
         // The connection is closed because LTTng up to 2.13 waits for one more byte before it reads that the
-        // session was refused. On an open connection it would wait for ever, and with it every client of the
-        // session daemon.
+        // session was refused. On an open connection it would wait without end, and so would every client of
+        // the session daemon.
         Err(refusal) => Err(Rejection::close(refused_session(refusal.code), refusal)),
     }
 }
@@ -371,6 +360,7 @@ fn add_stream(stream: AddStream, relay: &mut impl Relay) -> Result<Reply, Reject
             stream: Some(stream),
             code: ReturnCode::OK,
         })),
+        // lttng-relayd keeps the connection open here, too. After most other refusals it closes the connection.
         Err(refusal) => Err(Rejection::keep_open(refused_stream(refusal.code), refusal)),
     }
 }
@@ -393,15 +383,4 @@ fn refused_session(code: ReturnCode) -> Reply {
 
 fn refused_stream(code: ReturnCode) -> Reply {
     Reply::StreamAdded(StreamAdded { stream: None, code })
-}
-
-/// Splits up to `left` bytes off the front of `input`, and reduces `left` by their number.
-fn split_up_to<'a>(input: &mut &'a [u8], left: &mut u64) -> &'a [u8] {
-    let here = usize::try_from(*left)
-        .unwrap_or(usize::MAX)
-        .min(input.len());
-    let (taken, rest) = input.split_at(here);
-    *input = rest;
-    *left -= taken.len() as u64;
-    taken
 }

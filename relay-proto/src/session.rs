@@ -11,7 +11,9 @@ use wire::{
 use crate::Minor;
 
 /// Opens a session; once per control connection. (`CREATE_SESSION`)
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// The default is the form of version 2.1, which has no fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreateSession {
     /// Name of the session. Empty before 2.4.
     pub name: Text,
@@ -30,7 +32,7 @@ pub struct CreateSession {
 }
 
 /// A recording of a session daemon. Its kernel and user-space tracing are separate sessions at the relay.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recording {
     /// Id of the session daemon.
     pub daemon: DaemonId,
@@ -45,7 +47,7 @@ pub struct Recording {
 }
 
 /// Id of a session daemon, which is different each time that it starts.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct DaemonId(pub [u8; 16]);
 
 impl DaemonId {
@@ -76,8 +78,10 @@ impl Field for DaemonId {
 
 wire_enum! {
     /// Trace format.
+    #[derive(Default)]
     pub TraceFormat {
         /// CTF 1.8, metadata in TSDL.
+        #[default]
         Ctf1 = 1,
         /// CTF 2, metadata in JSON.
         Ctf2 = 2,
@@ -127,7 +131,7 @@ impl CreateSession {
     pub fn decode(minor: Minor, mut from: &[u8]) -> Result<Self, DecodeError> {
         let from = &mut from;
         if !minor.names_sessions() {
-            return Ok(Self::unnamed());
+            return Ok(Self::default());
         }
         if !minor.has_chunks() {
             let old = CreateSessionV2_4::read(from)?;
@@ -136,22 +140,21 @@ impl CreateSession {
                 host: old.host.terminated("host name")?,
                 live_timer: old.live_timer,
                 snapshot: old.snapshot != 0,
-                ..Self::unnamed()
+                ..Self::default()
             });
         }
         let head = CreateSessionV2_11::read(from)?;
+        // Since 2.15 the format stands between the fixed part and the names, whose lengths are in the fixed part.
         let trace_format = if minor.names_trace_format() {
             TraceFormat::read(from)?
         } else {
-            TraceFormat::Ctf1
+            TraceFormat::default()
         };
         Ok(Self {
             name: Text::read_terminated(from, head.name_len, "session name", 1..=NAME_LIMIT)?,
             host: Text::read_terminated(from, head.host_len, "host name", 1..=HOST_LIMIT)?,
-            base_path: match head.base_path_len {
-                0 => Text::default(),
-                len => Text::read_terminated(from, len, "base path", 1..=PATH_LIMIT)?,
-            },
+            base_path: Text::read_optional(from, head.base_path_len, "base path", PATH_LIMIT)?
+                .unwrap_or_default(),
             live_timer: head.live_timer,
             snapshot: head.snapshot != 0,
             recording: Some(Recording {
@@ -179,13 +182,7 @@ impl CreateSession {
             }
             .write(to);
         }
-        let none = Recording {
-            daemon: DaemonId([0; 16]),
-            id: 0,
-            created: EpochSeconds(0),
-            name_has_date: false,
-            current_chunk: None,
-        };
+        let none = Recording::default();
         let recording = self.recording.as_ref().unwrap_or(&none);
         CreateSessionV2_11 {
             name_len: self.name.terminated_len(),
@@ -206,17 +203,5 @@ impl CreateSession {
         self.name.write_terminated(to);
         self.host.write_terminated(to);
         self.base_path.write_terminated(to);
-    }
-
-    fn unnamed() -> Self {
-        Self {
-            name: Text::default(),
-            host: Text::default(),
-            base_path: Text::default(),
-            live_timer: Micros(0),
-            snapshot: false,
-            recording: None,
-            trace_format: TraceFormat::Ctf1,
-        }
     }
 }

@@ -10,7 +10,7 @@ use crate::Minor;
 pub const METADATA_CHANNEL: &str = "metadata";
 
 /// Adds a stream to the session. (`ADD_STREAM`)
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddStream {
     /// Name of the stream's file: channel and CPU, or [`METADATA_CHANNEL`].
     pub channel: Text,
@@ -37,6 +37,7 @@ wire_struct! {
     }
 
     /// The fields that `struct lttcomm_relayd_add_stream_2_2` adds at its end.
+    #[derive(Default)]
     TracefileLimits [16 bytes] {
         size: Bytes,
         count: u64,
@@ -88,10 +89,7 @@ impl AddStream {
         let limits = if minor.limits_tracefiles() {
             TracefileLimits::read(from)?
         } else {
-            TracefileLimits {
-                size: Bytes(0),
-                count: 0,
-            }
+            TracefileLimits::default()
         };
         Ok(Self {
             channel: names.channel.terminated("channel name")?,

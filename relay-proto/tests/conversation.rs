@@ -1,5 +1,5 @@
-//! Both ends of a control connection, joined in memory: whatever is cut where, sent too early or
-//! made up, each end keeps to the protocol.
+//! Both ends of a control connection, joined in memory: each end keeps to the protocol however bytes are split, when
+//! commands are sent too early, and when messages are malformed.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -15,11 +15,11 @@ use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
 use relay_proto::stream::{AddStream, CloseStream, DataPending};
 use relay_proto::{Command, CommandCode, ControlHeader, Minor, Reply, ReturnCode, Version};
 use wire::{
-    Bits, Bytes, ChunkId, ClassId, EpochSeconds, Field, Micros, PacketIndex, SeqNum, SessionId,
-    StreamId, Text, Timestamp,
+    Bits, ChunkId, EpochSeconds, Field, Micros, PacketIndex, SeqNum, SessionId, StreamId, Text,
+    Timestamp,
 };
 
-/// Remembers what it was asked and refuses on request.
+/// A relay that records what it is asked for, and refuses on request.
 #[derive(Default)]
 struct Recorder {
     asked: Vec<String>,
@@ -111,17 +111,15 @@ fn session() -> Command {
     Command::CreateSession(CreateSession {
         name: Text::from("name"),
         host: Text::from("host"),
-        base_path: Text::default(),
         live_timer: Micros(1000),
-        snapshot: false,
         recording: Some(Recording {
             daemon: DaemonId([1; 16]),
             id: 3,
             created: EpochSeconds(1_795_210_711),
-            name_has_date: false,
-            current_chunk: None,
+            ..Recording::default()
         }),
         trace_format: TraceFormat::Ctf2,
+        ..CreateSession::default()
     })
 }
 
@@ -129,9 +127,8 @@ fn stream() -> Command {
     Command::AddStream(AddStream {
         channel: Text::from("chan_0"),
         path: Text::from("ust/uid/0/64-bit"),
-        tracefile_size: Bytes(0),
-        tracefile_count: 0,
         chunk: Some(ChunkId(0)),
+        ..AddStream::default()
     })
 }
 
@@ -144,15 +141,13 @@ fn index(seq: u64) -> Command {
             content_size: Bits(4096),
             begin: Timestamp(1),
             end: Timestamp(2),
-            events_discarded: 0,
-            class: ClassId(0),
-            instance: None,
-            packet_seq: None,
+            ..PacketIndex::default()
         },
     })
 }
 
-/// The two ends and what is under way between them.
+/// The two ends, and the bytes in flight between them.
+#[derive(Default)]
 struct Pair {
     producer: Producer,
     connection: Connection,
@@ -162,28 +157,16 @@ struct Pair {
 }
 
 impl Pair {
-    fn new() -> Self {
-        Self {
-            producer: Producer::default(),
-            connection: Connection::default(),
-            relay: Recorder::default(),
-            replies: Vec::new(),
-            kept: Vec::new(),
-        }
-    }
-
     /// A pair that has agreed on `minor`.
     fn greeted(minor: u32) -> Self {
-        let mut pair = Self::new();
+        let mut pair = Self::default();
         let mut hello = Vec::new();
         let version = Command::Version(Version { major: 2, minor });
         pair.producer.send(&version, &mut hello).unwrap();
         pair.deliver(&hello).unwrap();
-        // The producer heard the relay's own version; it said a lower one itself.
-        assert_eq!(
-            pair.replies(),
-            [(CommandCode::Version, Reply::Version(Version::OURS))]
-        );
+        // The relay replies its own version, not the lower one that both agree on.
+        let reply = (CommandCode::Version, Reply::Version(Version::OURS));
+        assert_eq!(pair.replies(), [reply]);
         pair
     }
 
@@ -195,7 +178,7 @@ impl Pair {
         pair
     }
 
-    /// Gives the relay's end some bytes.
+    /// Delivers bytes to the relay's end. Returns the commands that it refused.
     fn deliver(&mut self, bytes: &[u8]) -> Result<Vec<(CommandCode, Refusal)>, ControlError> {
         self.kept.extend_from_slice(bytes);
         let mut refused = Vec::new();
@@ -215,7 +198,7 @@ impl Pair {
         Ok(refused)
     }
 
-    /// Takes the replies that have come.
+    /// Takes the replies that have arrived at the producer's end.
     fn replies(&mut self) -> Vec<(CommandCode, Reply)> {
         let bytes = std::mem::take(&mut self.replies);
         let mut input = &bytes[..];
@@ -299,7 +282,7 @@ proptest! {
     fn random_bytes_close_the_connection_or_wait_for_more(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         let mut pair = Pair::in_session();
         let _ = pair.deliver(&bytes);
-        let mut fresh = Pair::new();
+        let mut fresh = Pair::default();
         let _ = fresh.deliver(&bytes);
     }
 
@@ -309,7 +292,7 @@ proptest! {
         payload in prop::collection::vec(any::<u8>(), 0..400),
         greeted in any::<bool>(),
     ) {
-        let mut pair = if greeted { Pair::in_session() } else { Pair::new() };
+        let mut pair = if greeted { Pair::in_session() } else { Pair::default() };
         let _ = pair.deliver(&raw(code, payload.len() as u64, &payload));
     }
 
@@ -342,28 +325,22 @@ proptest! {
 
 #[test]
 fn version_must_come_first_and_once() {
-    let mut pair = Pair::new();
+    let mut pair = Pair::default();
     let early = raw(CommandCode::StreamsSent.code(), 0, &[]);
-    assert!(matches!(
-        pair.deliver(&early),
-        Err(ControlError::OutOfPlace { .. })
-    ));
+    let outcome = pair.deliver(&early);
+    assert!(matches!(outcome, Err(ControlError::OutOfPlace { .. })));
     let mut pair = Pair::greeted(13);
     let again = raw(CommandCode::Version.code(), 8, &[0, 0, 0, 2, 0, 0, 0, 13]);
-    assert!(matches!(
-        pair.deliver(&again),
-        Err(ControlError::OutOfPlace { .. })
-    ));
+    let outcome = pair.deliver(&again);
+    assert!(matches!(outcome, Err(ControlError::OutOfPlace { .. })));
 }
 
 #[test]
 fn another_major_version_is_answered_and_the_connection_closed() {
-    let mut pair = Pair::new();
+    let mut pair = Pair::default();
     let hello = raw(CommandCode::Version.code(), 8, &[0, 0, 0, 3, 0, 0, 0, 0]);
-    assert!(matches!(
-        pair.deliver(&hello),
-        Err(ControlError::Incompatible { .. })
-    ));
+    let outcome = pair.deliver(&hello);
+    assert!(matches!(outcome, Err(ControlError::Incompatible { .. })));
     assert_eq!(pair.replies, [0, 0, 0, 2, 0, 0, 0, 15]);
 }
 
@@ -378,8 +355,9 @@ fn unknown_command_is_answered_11_and_the_connection_closed() {
     let mut old = Pair::greeted(10);
     old.ask(&session()).unwrap();
     let chunk = raw(CommandCode::CreateTraceChunk.code(), 20, &[0; 20]);
+    let outcome = old.deliver(&chunk);
     assert!(matches!(
-        old.deliver(&chunk),
+        outcome,
         Err(ControlError::UnknownCommand { code: 19 })
     ));
 }
@@ -389,10 +367,8 @@ fn second_session_on_a_connection_is_rejected() {
     let mut pair = Pair::in_session();
     let mut bytes = Vec::new();
     pair.producer.send(&session(), &mut bytes).unwrap();
-    assert!(matches!(
-        pair.deliver(&bytes),
-        Err(ControlError::OutOfPlace { .. })
-    ));
+    let outcome = pair.deliver(&bytes);
+    assert!(matches!(outcome, Err(ControlError::OutOfPlace { .. })));
     assert_eq!(pair.relay.asked, Vec::<String>::new());
 }
 
@@ -427,19 +403,15 @@ fn refused_stream_leaves_the_connection_open() {
 #[test]
 fn malformed_session_is_answered_25_and_malformed_stream_11() {
     let mut pair = Pair::greeted(15);
-    assert!(matches!(
-        pair.deliver(&raw(2, 10, &[0; 10])),
-        Err(ControlError::Malformed { .. })
-    ));
+    let outcome = pair.deliver(&raw(2, 10, &[0; 10]));
+    assert!(matches!(outcome, Err(ControlError::Malformed { .. })));
     assert_eq!(
         pair.replies,
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 25, 0, 0, 0, 0]
     );
     let mut pair = Pair::in_session();
-    assert!(matches!(
-        pair.deliver(&raw(1, 10, &[0; 10])),
-        Err(ControlError::Malformed { .. })
-    ));
+    let outcome = pair.deliver(&raw(1, 10, &[0; 10]));
+    assert!(matches!(outcome, Err(ControlError::Malformed { .. })));
     assert_eq!(
         pair.replies,
         [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 11]
@@ -453,10 +425,8 @@ fn refused_session_is_answered_and_the_connection_closed() {
     pair.relay.refuse = true;
     let mut bytes = Vec::new();
     pair.producer.send(&session(), &mut bytes).unwrap();
-    assert!(matches!(
-        pair.deliver(&bytes),
-        Err(ControlError::Refused { .. })
-    ));
+    let outcome = pair.deliver(&bytes);
+    assert!(matches!(outcome, Err(ControlError::Refused { .. })));
     assert_eq!(pair.replies.len(), 16);
 }
 
@@ -516,7 +486,7 @@ fn too_long_commands_are_rejected_before_memory_is_allocated() {
         (CommandCode::RotateStreams, 2 << 20, true),
     ] {
         let mut pair = if code == CommandCode::Version {
-            Pair::new()
+            Pair::default()
         } else {
             Pair::in_session()
         };
@@ -529,10 +499,8 @@ fn too_long_commands_are_rejected_before_memory_is_allocated() {
 fn metadata_without_text_is_rejected() {
     let mut pair = Pair::in_session();
     let empty = raw(CommandCode::SendMetadata.code(), 12, &[0; 12]);
-    assert!(matches!(
-        pair.deliver(&empty),
-        Err(ControlError::OutOfPlace { .. })
-    ));
+    let outcome = pair.deliver(&empty);
+    assert!(matches!(outcome, Err(ControlError::OutOfPlace { .. })));
     assert!(pair.replies.is_empty());
 }
 

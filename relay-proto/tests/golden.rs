@@ -22,13 +22,16 @@ use relay_proto::{
     Command, CommandCode, ControlHeader, DataDecoder, DataEvent, Minor, Reply, ReturnCode, Version,
 };
 use wire::{
-    Bits, Bytes, ChunkId, ClassId, EpochSeconds, Field, Flagged, InstanceId, Micros, PacketIndex,
+    Bits, Bytes, ChunkId, EpochSeconds, Field, Flagged, InstanceId, Micros, PacketIndex,
     PacketSeqNum, SeqNum, SessionId, StreamId, Text, Timestamp,
 };
 
-const COMMANDS_2_4: &str = include_str!("data/commands-2.4.hex");
-const COMMANDS_2_13: &str = include_str!("data/commands-2.13.hex");
-const COMMANDS_2_15: &str = include_str!("data/commands-2.15.hex");
+/// Captured commands, and the minor version of the producer that sent them.
+type Captured = (&'static str, u32);
+
+const V2_4: Captured = (include_str!("data/commands-2.4.hex"), 4);
+const V2_13: Captured = (include_str!("data/commands-2.13.hex"), 13);
+const V2_15: Captured = (include_str!("data/commands-2.15.hex"), 15);
 const REPLIES: &str = include_str!("data/replies.hex");
 const DATA: &str = include_str!("data/data.hex");
 
@@ -39,27 +42,21 @@ fn section(file: &str, name: &str) -> Vec<u8> {
 
 /// Decodes a command; checks that it is `want`, that each shorter prefix of its payload is rejected, and that it encodes
 /// to the same bytes.
-fn check(file: &str, name: &str, minor: u32, want: Command) {
+fn check((file, minor): Captured, name: &str, want: Command) {
     let minor = Minor(minor);
     let bytes = section(file, name);
     let mut payload = &bytes[..];
     let header = ControlHeader::read(&mut payload).unwrap();
     assert_eq!(header.data_size, payload.len() as u64, "{name}");
     let code = CommandCode::from_code(header.code).unwrap();
-    assert_eq!(
-        Command::decode(code, minor, payload).as_ref(),
-        Ok(&want),
-        "{name}"
-    );
+    let decoded = Command::decode(code, minor, payload);
+    assert_eq!(decoded.as_ref(), Ok(&want), "{name}");
     for length in 0..payload.len() {
         if code == CommandCode::RotateStreams && [7, 4].contains(&(payload.len() - length)) {
             continue; // The same message has this length from senders of other ABIs.
         }
         let cut = Command::decode(code, minor, &payload[..length]);
-        assert!(
-            cut.is_err(),
-            "{name} cut to {length} bytes reads as {cut:?}"
-        );
+        assert!(cut.is_err(), "{name} cut to {length}: {cut:?}");
     }
     let mut written = Vec::new();
     want.encode(minor, &mut written);
@@ -75,38 +72,27 @@ fn session(name: &str, daemon: u128, created: u64) -> CreateSession {
     CreateSession {
         name: Text::from(name),
         host: Text::from("tracehost"),
-        base_path: Text::default(),
-        live_timer: Micros(0),
-        snapshot: false,
         recording: Some(Recording {
             daemon: DaemonId(daemon.to_be_bytes()),
-            id: 0,
             created: EpochSeconds(created),
-            name_has_date: false,
-            current_chunk: None,
+            ..Recording::default()
         }),
-        trace_format: TraceFormat::Ctf1,
+        ..CreateSession::default()
     }
 }
 
 #[test]
 fn opening_commands_of_2_13_decode_and_encode() {
     check(
-        COMMANDS_2_13,
+        V2_13,
         "version",
-        0,
         Command::Version(Version {
             major: 2,
             minor: 13,
         }),
     );
     let ask = GetConfiguration { query: 0 };
-    check(
-        COMMANDS_2_13,
-        "get-configuration",
-        13,
-        Command::GetConfiguration(ask),
-    );
+    check(V2_13, "get-configuration", Command::GetConfiguration(ask));
     let live = CreateSession {
         live_timer: Micros(200_000),
         ..session(
@@ -115,20 +101,14 @@ fn opening_commands_of_2_13_decode_and_encode() {
             0x6b00_bdd7,
         )
     };
-    check(
-        COMMANDS_2_13,
-        "create-session-live",
-        13,
-        Command::CreateSession(live),
-    );
+    check(V2_13, "create-session-live", Command::CreateSession(live));
     let based = CreateSession {
         base_path: Text::from("my/base"),
         ..session("regen", 0x8f9244c8_306549d3_97fbc8d0_53f7fd22, 0x6b00_bdfb)
     };
     check(
-        COMMANDS_2_13,
+        V2_13,
         "create-session-base-path",
-        13,
         Command::CreateSession(based),
     );
     let snapshot = CreateSession {
@@ -140,9 +120,8 @@ fn opening_commands_of_2_13_decode_and_encode() {
         )
     };
     check(
-        COMMANDS_2_13,
+        V2_13,
         "create-session-snapshot",
-        13,
         Command::CreateSession(snapshot),
     );
     let stream = AddStream {
@@ -152,8 +131,8 @@ fn opening_commands_of_2_13_decode_and_encode() {
         tracefile_count: 3,
         chunk: Some(ChunkId(0)),
     };
-    check(COMMANDS_2_13, "add-stream", 13, Command::AddStream(stream));
-    check(COMMANDS_2_13, "streams-sent", 13, Command::StreamsSent);
+    check(V2_13, "add-stream", Command::AddStream(stream));
+    check(V2_13, "streams-sent", Command::StreamsSent);
 }
 
 #[test]
@@ -163,10 +142,9 @@ fn indexes_and_beacons_decode_and_encode() {
         content_size: Bits(32736),
         begin: Timestamp(0x02ba_7333_c036),
         end: Timestamp(0x02ba_7483_23c1),
-        events_discarded: 0,
-        class: ClassId(0),
         instance: Some(InstanceId(1)),
         packet_seq: Some(PacketSeqNum(0)),
+        ..PacketIndex::default()
     };
     let index = SendIndex {
         stream: StreamId(2),
@@ -174,39 +152,37 @@ fn indexes_and_beacons_decode_and_encode() {
         packet,
     };
     assert!(!index.packet.is_beacon());
-    check(COMMANDS_2_13, "send-index", 13, Command::SendIndex(index));
+    check(V2_13, "send-index", Command::SendIndex(index));
     let beacon = SendIndex {
         stream: StreamId(1),
         seq: Some(SeqNum(0)),
         packet: PacketIndex {
-            packet_size: Bits(0),
-            content_size: Bits(0),
-            begin: Timestamp(0),
             end: Timestamp(0x02bb_4687_f6db),
             instance: Some(InstanceId(0)),
-            ..packet
+            packet_seq: packet.packet_seq,
+            ..PacketIndex::default()
         },
     };
     assert!(beacon.packet.is_beacon());
-    check(COMMANDS_2_13, "beacon", 13, Command::SendIndex(beacon));
+    check(V2_13, "beacon", Command::SendIndex(beacon));
 }
 
 #[test]
 fn data_pending_commands_decode_and_encode() {
     let session = SessionId(1);
     let begin = Command::BeginDataPending(BeginDataPending { session });
-    check(COMMANDS_2_13, "begin-data-pending", 13, begin);
+    check(V2_13, "begin-data-pending", begin);
     let ask = DataPending {
         stream: StreamId(1),
         last: Some(SeqNum(1)),
     };
-    check(COMMANDS_2_13, "data-pending", 13, Command::DataPending(ask));
+    check(V2_13, "data-pending", Command::DataPending(ask));
     let quiescent = Command::QuiescentControl(QuiescentControl {
         stream: StreamId(5),
     });
-    check(COMMANDS_2_13, "quiescent-control", 13, quiescent);
+    check(V2_13, "quiescent-control", quiescent);
     let end = Command::EndDataPending(EndDataPending { session });
-    check(COMMANDS_2_13, "end-data-pending", 13, end);
+    check(V2_13, "end-data-pending", end);
 }
 
 #[test]
@@ -218,14 +194,9 @@ fn chunk_commands_decode_and_encode() {
             name: name.map(Text::from),
         })
     };
-    check(
-        COMMANDS_2_13,
-        "create-trace-chunk",
-        13,
-        create(0x6b00_bdd7, None),
-    );
+    check(V2_13, "create-trace-chunk", create(0x6b00_bdd7, None));
     let named = create(0x6b00_bdec, Some("snapshot-1-20261120-213852-0"));
-    check(COMMANDS_2_13, "create-trace-chunk-named", 13, named);
+    check(V2_13, "create-trace-chunk-named", named);
     let rotate = |target, positions: [(u64, u64); 2]| {
         let positions = positions.map(|(stream, at)| RotationPosition {
             stream: StreamId(stream),
@@ -237,11 +208,10 @@ fn chunk_commands_decode_and_encode() {
         })
     };
     let to_chunk = rotate(Some(ChunkId(1)), [(1, 1), (2, 1)]);
-    check(COMMANDS_2_13, "rotate-streams-to-chunk", 13, to_chunk);
+    check(V2_13, "rotate-streams-to-chunk", to_chunk);
     check(
-        COMMANDS_2_13,
+        V2_13,
         "rotate-streams-to-none",
-        13,
         rotate(None, [(3, 2), (4, 11)]),
     );
     let close = |closed, command| {
@@ -251,18 +221,13 @@ fn chunk_commands_decode_and_encode() {
             command: Flagged(command),
         })
     };
-    check(
-        COMMANDS_2_13,
-        "close-trace-chunk",
-        13,
-        close(0x6b00_bddb, None),
-    );
+    check(V2_13, "close-trace-chunk", close(0x6b00_bddb, None));
     let moved = close(0x6b00_bde2, Some(CloseCommand::MoveToCompleted));
-    check(COMMANDS_2_13, "close-trace-chunk-move", 13, moved);
+    check(V2_13, "close-trace-chunk-move", moved);
     let deleted = close(0x6b00_bde8, Some(CloseCommand::Delete));
-    check(COMMANDS_2_13, "close-trace-chunk-delete", 13, deleted);
+    check(V2_13, "close-trace-chunk-delete", deleted);
     let exists = Command::TraceChunkExists(TraceChunkExists { chunk: ChunkId(0) });
-    check(COMMANDS_2_13, "trace-chunk-exists", 13, exists);
+    check(V2_13, "trace-chunk-exists", exists);
 }
 
 #[test]
@@ -295,22 +260,12 @@ fn other_commands_of_2_13_decode_and_encode() {
         stream: StreamId(3),
         version: 1,
     };
-    check(
-        COMMANDS_2_13,
-        "reset-metadata",
-        13,
-        Command::ResetMetadata(reset),
-    );
+    check(V2_13, "reset-metadata", Command::ResetMetadata(reset));
     let close = CloseStream {
         stream: StreamId(5),
         last: None,
     };
-    check(
-        COMMANDS_2_13,
-        "close-stream",
-        13,
-        Command::CloseStream(close),
-    );
+    check(V2_13, "close-stream", Command::CloseStream(close));
 }
 
 #[test]
@@ -320,25 +275,21 @@ fn commands_of_2_4_decode_and_encode() {
         ..session("oldsess", 0, 0)
     };
     check(
-        COMMANDS_2_4,
+        V2_4,
         "create-session",
-        4,
         Command::CreateSession(unnumbered.clone()),
     );
     check(
-        COMMANDS_2_4,
+        (V2_4.0, 10),
         "create-session",
-        10,
         Command::CreateSession(unnumbered),
     );
     let stream = AddStream {
         channel: Text::from("chan0_0"),
         path: Text::from("/tracehost/oldsess-20261120-213904//ust/uid/0/64-bit"),
-        tracefile_size: Bytes(0),
-        tracefile_count: 0,
-        chunk: None,
+        ..AddStream::default()
     };
-    check(COMMANDS_2_4, "add-stream", 4, Command::AddStream(stream));
+    check(V2_4, "add-stream", Command::AddStream(stream));
     let index = SendIndex {
         stream: StreamId(1),
         seq: Some(SeqNum(0)),
@@ -347,13 +298,10 @@ fn commands_of_2_4_decode_and_encode() {
             content_size: Bits(672),
             begin: Timestamp(0x02c2_db96_44b0),
             end: Timestamp(0x02c2_ee5d_3d12),
-            events_discarded: 0,
-            class: ClassId(0),
-            instance: None,
-            packet_seq: None,
+            ..PacketIndex::default()
         },
     };
-    check(COMMANDS_2_4, "send-index", 4, Command::SendIndex(index));
+    check(V2_4, "send-index", Command::SendIndex(index));
 }
 
 #[test]
@@ -366,22 +314,12 @@ fn sessions_of_2_15_have_a_trace_format() {
             0x6b00_be07,
         )
     };
-    check(
-        COMMANDS_2_15,
-        "create-session-ctf2",
-        15,
-        Command::CreateSession(ctf2),
-    );
+    check(V2_15, "create-session-ctf2", Command::CreateSession(ctf2));
     let ctf1 = CreateSession {
         live_timer: Micros(200_000),
         ..session("live15", 0xab80c2e2_35f74c6c_8713ee7f_727a4992, 0x6b00_be0b)
     };
-    check(
-        COMMANDS_2_15,
-        "create-session-ctf1",
-        15,
-        Command::CreateSession(ctf1),
-    );
+    check(V2_15, "create-session-ctf1", Command::CreateSession(ctf1));
 }
 
 /// The captured replies: name of the section, command, minor version, value.
@@ -481,11 +419,7 @@ fn replies_decode_and_encode_and_truncated_ones_wait() {
         let decode = |mut from: &[u8]| Reply::decode(to, Minor(minor), &mut from);
         assert_eq!(decode(&bytes), Ok(Some(want.clone())), "{name}");
         for length in 0..bytes.len() {
-            assert_eq!(
-                decode(&bytes[..length]),
-                Ok(None),
-                "{name} cut to {length} bytes"
-            );
+            assert_eq!(decode(&bytes[..length]), Ok(None), "{name} cut to {length}");
         }
         let mut written = Vec::new();
         want.encode(Minor(minor), &mut written);
@@ -529,17 +463,11 @@ fn empty_data_packet_is_complete_at_once() {
     let header = wire::hex::parse("00*15 01 00*8 00*4 00000010").unwrap();
     let mut decoder = DataDecoder::default();
     let mut input = &header[..];
-    assert!(matches!(
-        decoder.next(&mut input),
-        Some(DataEvent::Begin(_))
-    ));
-    assert_eq!(
-        decoder.next(&mut input),
-        Some(DataEvent::Payload {
-            bytes: &[],
-            last: true
-        })
-    );
+    let begun = decoder.next(&mut input);
+    assert!(matches!(begun, Some(DataEvent::Begin(_))));
+    let (bytes, last) = (&[][..], true);
+    let ended = decoder.next(&mut input);
+    assert_eq!(ended, Some(DataEvent::Payload { bytes, last }));
     assert_eq!(decoder.next(&mut input), None);
     assert!(!decoder.in_packet());
 }

@@ -75,8 +75,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         service::enter_working_directory(directory)?;
     }
     make_directory(&config.output)?;
+    // Before the ports are open: no producer writes and no viewer reads while files are truncated.
     report_repairs(repair(&config.output));
     let server = Server::start(&config, inherited)?;
+    // Caught before readiness is reported: a program that waits for that may send a signal at once.
     let signals = server
         .block_on(async { Signals::catch() })
         .context("cannot catch signals")?;
@@ -139,8 +141,8 @@ fn report_repairs(repaired: Repaired) {
 struct Signals {
     stop: StopSignals,
     /// SIGUSR1 and SIGXFSZ, caught so that they do not end the process. SIGUSR1 is the signal that a relay
-    /// sends to its parent process; SIGXFSZ comes with a write beyond the limit of file sizes, which also
-    /// fails with an error.
+    /// sends to its parent process; the system sends SIGXFSZ at a write beyond the limit of file sizes,
+    /// which also fails with an error.
     _harmless: [Signal; 2],
 }
 

@@ -46,7 +46,7 @@ pub struct BeaconInterestReader {
 }
 
 impl BeaconInterestReader {
-    /// Adds received bytes, however they are split, and gives the last complete message, which replaces all before.
+    /// Adds received bytes, however they are split, and returns the last complete message, which replaces all before.
     ///
     /// # Errors
     /// If a message is invalid. The push connection is to be closed.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use bytes::BufMut;
 use thiserror::Error;
-use wire::{DecodeError, Field, ViewerId};
+use wire::{DecodeError, Field, ViewerId, split_up_to};
 
 use crate::index::NextIndex;
 use crate::metadata::MetadataHead;
@@ -49,9 +49,9 @@ struct SentCommand {
 enum State {
     /// The next byte begins a reply, if a command is in flight.
     Head,
-    /// `left` records of the reply are still to come.
+    /// `left` records of the reply are still to arrive.
     Records { command: CommandCode, left: u32 },
-    /// `left` bytes of the reply are still to come.
+    /// `left` bytes of the reply are still to arrive.
     Body { left: u64 },
 }
 
@@ -184,7 +184,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether a reply, or the rest of one, is still to come.
+    /// Whether a reply, or the rest of one, is still to arrive.
     #[must_use]
     pub fn awaits_reply(&self) -> bool {
         !self.in_flight.is_empty() || !matches!(self.state, State::Head)
@@ -196,15 +196,14 @@ impl Client {
     /// # Errors
     /// If the reply is invalid. The connection is to be closed.
     pub fn receive<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Part<'a>>, ClientError> {
-        match self.state {
+        match &mut self.state {
             State::Head if input.is_empty() => Ok(None),
             State::Head => {
                 let Some(&sent) = self.in_flight.front() else {
                     return Err(ClientError::Unasked { bytes: input.len() });
                 };
                 let mut at = *input;
-                let Some(head) = none_if_truncated(sent.command, self.read_head(sent, &mut at))?
-                else {
+                let Some(head) = none_if_truncated(self.read_head(sent, &mut at))? else {
                     return Ok(None);
                 };
                 *input = at;
@@ -216,40 +215,28 @@ impl Client {
                 Ok(Some(Part::Done))
             }
             State::Records { command, left } => {
-                let mut at = *input;
+                let (command, mut at) = (*command, *input);
                 let record = if command == CommandCode::ListSessions {
                     ListedSession::read(self.minor.unwrap_or(Minor(0)), &mut at).map(Part::Session)
                 } else {
                     StreamRecord::read(&mut at).map(|stream| Part::Stream(Box::new(stream)))
                 };
                 let malformed = |source| ClientError::Malformed { command, source };
-                let Some(part) = none_if_truncated(command, record.map_err(malformed))? else {
-                    return Ok(None);
-                };
-                *input = at;
-                self.state = State::Records {
-                    command,
-                    left: left - 1,
-                };
-                Ok(Some(part))
+                let part = none_if_truncated(record.map_err(malformed))?;
+                if part.is_some() {
+                    *input = at;
+                    *left -= 1;
+                }
+                Ok(part)
             }
             State::Body { .. } if input.is_empty() => Ok(None),
-            State::Body { left } => {
-                let here = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
-                let (bytes, rest) = input.split_at(here);
-                *input = rest;
-                self.state = State::Body {
-                    left: left - here as u64,
-                };
-                Ok(Some(Part::Bytes(bytes)))
-            }
+            State::Body { left } => Ok(Some(Part::Bytes(split_up_to(input, left)))),
         }
     }
 
     /// Decodes the fixed part of a reply, and sets the state for what follows it.
     fn read_head(&mut self, sent: SentCommand, from: &mut &[u8]) -> Result<Head, ClientError> {
         let command = sent.command;
-        let malformed = |source| ClientError::Malformed { command, source };
         let within = |announced: u64, max: u64| {
             if announced > max {
                 return Err(ClientError::TooMuch {
@@ -260,94 +247,74 @@ impl Client {
             }
             Ok(announced)
         };
-        let records = |count: u32| {
-            within(u64::from(count), u64::from(MAX_RECORDS))?;
-            Ok(State::Records {
-                command,
-                left: count,
-            })
+        let records = |left: u32| {
+            within(u64::from(left), u64::from(MAX_RECORDS))?;
+            Ok(State::Records { command, left })
         };
         let nothing = State::Body { left: 0 };
         let (head, state) = match command {
             CommandCode::Connect => {
-                let theirs = Connect::read(from).map_err(malformed)?;
-                if theirs.major != MAJOR {
-                    return Err(ClientError::Incompatible {
-                        major: theirs.major,
-                    });
+                let Connect {
+                    viewer,
+                    major,
+                    minor,
+                    ..
+                } = read(command, from)?;
+                if major != MAJOR {
+                    return Err(ClientError::Incompatible { major });
                 }
-                let minor = Minor(theirs.minor).common(self.ours);
+                let minor = Minor(minor).common(self.ours);
                 self.minor = Some(minor);
-                (
-                    Head::Connected {
-                        viewer: theirs.viewer,
-                        minor,
-                    },
-                    nothing,
-                )
+                (Head::Connected { viewer, minor }, nothing)
             }
             CommandCode::ListSessions => {
-                let list = SessionList::read(from).map_err(malformed)?;
+                let list: SessionList = read(command, from)?;
                 (Head::Sessions(list), records(list.count)?)
             }
             CommandCode::AttachSession => {
-                let attached = Attached::read(from).map_err(malformed)?;
+                let attached: Attached = read(command, from)?;
                 let follow = attached.status == AttachStatus::Ok;
-                (
-                    Head::Attached(attached),
-                    records(if follow { attached.count } else { 0 })?,
-                )
+                let state = records(if follow { attached.count } else { 0 })?;
+                (Head::Attached(attached), state)
             }
             CommandCode::GetNewStreams => {
-                let new = NewStreams::read(from).map_err(malformed)?;
+                let new: NewStreams = read(command, from)?;
                 let follow = new.status == NewStreamsStatus::Ok;
-                (
-                    Head::NewStreams(new),
-                    records(if follow { new.count } else { 0 })?,
-                )
+                let state = records(if follow { new.count } else { 0 })?;
+                (Head::NewStreams(new), state)
             }
-            CommandCode::GetNextIndex => (
-                Head::Index(NextIndex::read(from).map_err(malformed)?),
-                nothing,
-            ),
+            CommandCode::GetNextIndex => (Head::Index(read(command, from)?), nothing),
             CommandCode::GetPacket => {
-                let head = PacketHead::read(from).map_err(malformed)?;
+                // The requested length is the limit: the viewer has room for no more.
+                let head: PacketHead = read(command, from)?;
                 let left = within(u64::from(head.len), u64::from(sent.max_packet_bytes))?;
                 (Head::Packet(head), State::Body { left })
             }
             CommandCode::GetMetadata => {
-                let head = MetadataHead::read(from).map_err(malformed)?;
+                let head: MetadataHead = read(command, from)?;
                 let left = within(head.len, MAX_METADATA_BYTES)?;
                 (Head::Metadata(head), State::Body { left })
             }
-            CommandCode::CreateViewerSession => (
-                Head::Created(Field::read(from).map_err(malformed)?),
-                nothing,
-            ),
-            CommandCode::DetachSession => (
-                Head::Detached(Field::read(from).map_err(malformed)?),
-                nothing,
-            ),
+            CommandCode::CreateViewerSession => (Head::Created(read(command, from)?), nothing),
+            CommandCode::DetachSession => (Head::Detached(read(command, from)?), nothing),
         };
         self.state = state;
         Ok(head)
     }
 }
 
-/// Turns the error for too few bytes into None: the rest may still come.
-fn none_if_truncated<T>(
-    command: CommandCode,
-    part: Result<T, ClientError>,
-) -> Result<Option<T>, ClientError> {
+/// Decodes a message of the reply to `command`.
+fn read<T: Field>(command: CommandCode, from: &mut &[u8]) -> Result<T, ClientError> {
+    T::read(from).map_err(|source| ClientError::Malformed { command, source })
+}
+
+/// Turns the error for too few bytes into None: the rest may still arrive.
+fn none_if_truncated<T>(part: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
     match part {
-        Ok(part) => Ok(Some(part)),
         Err(ClientError::Malformed {
             source: DecodeError::Truncated { .. },
             ..
         }) => Ok(None),
-        Err(ClientError::Malformed { source, .. }) => {
-            Err(ClientError::Malformed { command, source })
-        }
-        Err(error) => Err(error),
+        part => part.map(Some),
     }
 }

@@ -1,4 +1,4 @@
-//! One viewer's position in one stream, and the watermark that the viewer has been told of it.
+//! One viewer's position in one stream, and the watermark that the viewer knows of it.
 
 use bytes::BytesMut;
 use wire::{ClassId, Field, Timestamp};
@@ -11,18 +11,18 @@ use crate::relay::{Ahead, Metadata, Next, Stream};
 /// A viewer's position in a stream of packets.
 pub(crate) struct PacketCursor<S> {
     stream: S,
-    /// The viewer has been told that no event before this time will come, in cycles. Never decreases.
+    /// The viewer knows from the relay that no event before this time will follow, in cycles. Never decreases.
     watermark: Timestamp,
     /// Whether the watermark comes from a beacon, so that an inactive index may repeat it.
     is_inactive: bool,
 }
 
-/// Whether a viewer may be told of later beacons.
+/// Whether later beacons may be sent to a viewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatermarkState {
     /// The watermark follows the stream's beacons.
     Advancing,
-    /// The watermark may not advance: there are streams that the viewer has not been told of, which may begin before
+    /// The watermark may not advance: some streams have not been announced to the viewer, and may begin before
     /// the beacons of the streams that it knows.
     Held {
         /// Whether the viewer may be given an empty index as a hint to those streams.
@@ -118,18 +118,11 @@ impl<S: Stream> PacketCursor<S> {
         let packet = (ask.len > 0)
             .then(|| self.stream.packet(ask.offset, ask.len))
             .flatten();
-        let (status, len) = match packet {
-            Some(_) => (PacketStatus::Ok, ask.len),
-            None => (PacketStatus::Failed, 0),
-        };
-        (
-            PacketHead {
-                status,
-                len,
-                flags: 0,
-            },
-            packet,
-        )
+        let mut head = failed_packet();
+        if packet.is_some() {
+            (head.status, head.len) = (PacketStatus::Ok, ask.len);
+        }
+        (head, packet)
     }
 }
 
@@ -166,7 +159,7 @@ impl<M: Metadata> MetadataCursor<M> {
         self.metadata.set_subscribed(on);
     }
 
-    /// Appends the reply to `GET_METADATA`, and gives its status.
+    /// Appends the reply to `GET_METADATA`, and returns its status.
     pub(crate) fn write_next(&mut self, replies: &mut BytesMut) -> MetadataStatus {
         // Asked before looking for metadata: none is added after the end.
         let is_over = self.metadata.is_over();
@@ -189,19 +182,25 @@ impl<M: Metadata> MetadataCursor<M> {
         let body = replies.len();
         let read = self.metadata.read(replies);
         let len = replies.len() - body;
-        let head = if read.is_ok() && len > 0 {
-            MetadataHead {
-                len: len as u64,
-                status: MetadataStatus::Ok,
-            }
+        let mut head = failed_metadata();
+        if read.is_ok() && len > 0 {
+            (head.status, head.len) = (MetadataStatus::Ok, len as u64);
         } else {
             replies.truncate(body);
-            failed_metadata()
-        };
+        }
         if let Some(mut space) = replies.get_mut(start..body) {
             head.write(&mut space);
         }
         head.status
+    }
+}
+
+/// The reply for bytes that the viewer may not be given.
+pub(crate) fn failed_packet() -> PacketHead {
+    PacketHead {
+        status: PacketStatus::Failed,
+        len: 0,
+        flags: 0,
     }
 }
 

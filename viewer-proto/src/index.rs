@@ -1,6 +1,6 @@
 //! `GET_NEXT_INDEX`: where a stream's next packet is, or that there is none.
 
-use wire::{Bits, Bytes, ClassId, PacketIndexV1_0, Timestamp, wire_enum, wire_struct};
+use wire::{Bytes, ClassId, PacketIndexV1_0, Timestamp, wire_enum, wire_struct};
 
 wire_struct! {
     /// Answers `GET_NEXT_INDEX`. (`struct lttng_viewer_index`)
@@ -29,7 +29,7 @@ wire_enum! {
         HungUp = 3,
         /// There is no such stream.
         Failed = 4,
-        /// There is no packet now, and no event before `end` will come.
+        /// There is no packet now, and no event before `end` will follow.
         Inactive = 5,
         /// Reserved.
         EndOfFile = 6,
@@ -48,20 +48,13 @@ impl NextIndex {
     pub fn without_packet(status: IndexStatus, flags: u32) -> Self {
         Self {
             offset: Bytes(0),
-            packet: PacketIndexV1_0 {
-                packet_size: Bits(0),
-                content_size: Bits(0),
-                begin: Timestamp(0),
-                end: Timestamp(0),
-                events_discarded: 0,
-                class: ClassId(0),
-            },
+            packet: PacketIndexV1_0::default(),
             status,
             flags,
         }
     }
 
-    /// A reply that no event of the stream before `until` will come, in cycles.
+    /// A reply that no event of the stream before `until` will follow, in cycles.
     #[must_use]
     pub fn inactive(until: Timestamp, class: ClassId, flags: u32) -> Self {
         let mut index = Self::without_packet(IndexStatus::Inactive, flags);

@@ -52,7 +52,7 @@ wire_struct! {
     }
 
     /// A beacon: the viewer has requested the indexes of all packets of a stream, and no event before `until` will
-    /// come. Same meaning as [`Inactive`](crate::index::IndexStatus::Inactive). Not pushed to a viewer that is
+    /// follow. Same meaning as [`Inactive`](crate::index::IndexStatus::Inactive). Not pushed to a viewer that is
     /// [`Unsubscribed`](crate::beacon_interest::BeaconInterest::Unsubscribed).
     #[derive(Copy)]
     pub Quiet [16 bytes] {
@@ -82,11 +82,11 @@ wire_enum! {
         Packets = 2,
         /// A stream has no packets up to a time (beacon).
         Quiet = 3,
-        /// A stream is over: no packets are left, and none will come.
+        /// A stream is over: no packets are left, and none will arrive.
         StreamOver = 4,
         /// A trace has metadata that the viewer has not fetched.
         Metadata = 5,
-        /// A session has streams that the viewer has not been told of.
+        /// A session has streams that have not been announced to the viewer.
         NewStreams = 6,
         /// A session is over: its producer has disconnected.
         SessionOver = 7,
@@ -251,7 +251,7 @@ pub enum PushError {
         /// Version of the relay.
         version: u32,
     },
-    /// A notification came before [`Hello`].
+    /// A notification arrived before [`Hello`].
     #[error("notification {code} before HELLO")]
     BeforeHello {
         /// Code of the notification.
@@ -293,7 +293,7 @@ impl PushClient {
         self.state == State::Supported
     }
 
-    /// Adds received bytes, however they are split, and gives the notifications that are complete. Unknown ones are
+    /// Adds received bytes, however they are split, and returns the notifications that are complete. Unknown ones are
     /// skipped. After an error there are no more.
     pub fn extend(&mut self, bytes: &[u8]) -> Notifications<'_> {
         self.received.extend_from_slice(bytes);

@@ -90,7 +90,7 @@ pub trait Stream {
     /// Bytes of the stream that can be read.
     type Packet;
 
-    /// Gives the next packet and moves past it, or says why there is none.
+    /// Returns the next packet and moves past it, or says why there is none.
     fn next(&mut self) -> Next;
 
     /// What [`next`](Self::next) would give, without moving.
@@ -119,12 +119,12 @@ pub enum Next {
         /// The packet's index.
         index: PacketIndex,
     },
-    /// There is no packet that the viewer may be given now. No event before `until` will come.
+    /// There is no packet that the viewer may be given now. No event before `until` will follow.
     Quiet {
         /// Time of the last beacon, in cycles. None if there was none.
         until: Option<Timestamp>,
     },
-    /// The stream is over: no packets will come.
+    /// The stream is over: no packets will arrive.
     Over,
 }
 
@@ -162,7 +162,7 @@ pub trait Metadata {
     /// If the file cannot be read.
     fn read(&mut self, to: &mut BytesMut) -> std::io::Result<()>;
 
-    /// Whether no more metadata will come.
+    /// Whether no more metadata will arrive.
     fn is_over(&self) -> bool;
 
     /// Sets whether new metadata is reported, as [`Stream`](crate::server::Change::Stream). Initially it is not.

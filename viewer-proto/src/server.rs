@@ -10,13 +10,15 @@ mod push;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::{BufMut, BytesMut};
-use wire::{Field, SessionId, StreamId, TraceId, ViewerId};
+use wire::{Field, SessionId, StreamId, TraceId, ViewerId, split_up_to};
 
 use crate::command::CommandHeader;
-use crate::cursor::{IndexReply, MetadataCursor, PacketCursor, WatermarkState, failed_metadata};
+use crate::cursor::{
+    IndexReply, MetadataCursor, PacketCursor, WatermarkState, failed_metadata, failed_packet,
+};
 use crate::error::ViewerError;
 use crate::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
-use crate::packet::{GetPacket, PacketHead, PacketStatus};
+use crate::packet::{GetPacket, PacketHead};
 use crate::relay::{NewStream, Position, Relay, Session, Stream};
 use crate::session::{
     AttachSession, AttachStatus, Attached, CreateStatus, DetachStatus, ListedSession, Seek,
@@ -66,7 +68,7 @@ pub struct Connection<R: Relay> {
     minor: Option<Minor>,
     /// The viewer's id, from the last CONNECT.
     viewer: Option<ViewerId>,
-    /// Whether `CREATE_VIEWER_SESSION` came before the first `LIST_SESSIONS`, if either came.
+    /// Whether `CREATE_VIEWER_SESSION` was received before the first `LIST_SESSIONS`. None before either.
     creates_first: Option<bool>,
     has_viewer_session: bool,
     attached: BTreeMap<SessionId, Attachment<R::Session>>,
@@ -176,15 +178,10 @@ impl<R: Relay> Connection<R> {
             return Ok(Progress::Advanced);
         }
         if self.ignored > 0 {
-            let here = usize::try_from(self.ignored)
-                .unwrap_or(usize::MAX)
-                .min(input.len());
-            if here == 0 {
-                return Ok(Progress::NeedsMore);
-            }
-            *input = input.split_at(here).1;
-            self.ignored -= here as u64;
-            return Ok(Progress::Advanced);
+            return Ok(match split_up_to(input, &mut self.ignored) {
+                [] => Progress::NeedsMore,
+                _ => Progress::Advanced,
+            });
         }
         let Some(command) = self.read_command(input, replies)? else {
             return Ok(Progress::NeedsMore);
@@ -210,10 +207,8 @@ impl<R: Relay> Connection<R> {
             return Err(ViewerError::UnknownCommand { code: header.code });
         };
         if self.minor.is_none() && command != CommandCode::Connect {
-            return Err(ViewerError::OutOfPlace {
-                command,
-                why: "CONNECT must come first",
-            });
+            let why = "CONNECT must come first";
+            return Err(ViewerError::OutOfPlace { command, why });
         }
         let expected = command.size() as u64;
         let ignored = match header.data_size {
@@ -367,19 +362,15 @@ impl<R: Relay> Connection<R> {
         let is_over = attachment.session.is_over();
         let count = self.announce_streams(session);
         // Some viewers abandon unread packets when the end of the session is reported.
-        let drained = || {
-            !self
-                .cursors
-                .values()
-                .any(|cursor| cursor.session == session && cursor.has_more())
-        };
-        if count == 0 && is_over && drained() {
+        let mut cursors = self.cursors.values();
+        let mut has_more = || cursors.any(|cursor| cursor.session == session && cursor.has_more());
+        if count == 0 && is_over && !has_more() {
             return reply(NewStreamsStatus::HungUp, 0);
         }
         reply(NewStreamsStatus::Ok, count)
     }
 
-    /// Queues the records of a session's new streams behind the reply, and gives their number.
+    /// Queues the records of a session's new streams behind the reply, and returns their number.
     fn announce_streams(&mut self, id: SessionId) -> u32 {
         let Some(attachment) = self.attached.get_mut(&id) else {
             return 0;
@@ -420,13 +411,8 @@ impl<R: Relay> Connection<R> {
 
     fn write_metadata(&mut self, stream: StreamId, replies: &mut BytesMut) {
         match self.cursors.get_mut(&stream) {
-            Some(
-                cursor @ Cursor {
-                    at: At::Metadata(_),
-                    ..
-                },
-            ) => cursor.write_metadata(replies),
-            _ => failed_metadata().write(replies),
+            Some(cursor) => cursor.write_metadata(replies),
+            None => failed_metadata().write(replies),
         }
     }
 
@@ -446,11 +432,6 @@ impl<R: Relay> Connection<R> {
             return failed;
         };
         let (session, trace) = (cursor.session, cursor.trace);
-        let has_new_streams = || {
-            attached
-                .values()
-                .any(|other| other.session.has_new_streams())
-        };
         let reply = match &mut cursor.at {
             At::Metadata(_) => IndexReply::Index(NextIndex::without_packet(IndexStatus::HungUp, 0)),
             At::Packets(_) if own.session.is_rotating() => {
@@ -458,7 +439,7 @@ impl<R: Relay> Connection<R> {
             }
             At::Packets(packets) => packets.next_index(|| {
                 let hint = !own.has_hint && *creates_first == Some(true);
-                if has_new_streams() {
+                if has_new_streams(attached) {
                     WatermarkState::Held { hint }
                 } else {
                     WatermarkState::Advancing
@@ -468,7 +449,11 @@ impl<R: Relay> Connection<R> {
         if matches!(reply, IndexReply::Index(index) if index.status != IndexStatus::Ready) {
             cursor.pushed.push_packets_again();
         }
-        let streams_flag = if has_new_streams() { NEW_STREAMS } else { 0 };
+        let streams_flag = if has_new_streams(attached) {
+            NEW_STREAMS
+        } else {
+            0
+        };
         let mut index = match reply {
             IndexReply::Index(index) => index,
             IndexReply::Hint(index) => {
@@ -515,14 +500,7 @@ impl<R: Relay> Connection<R> {
                 at: At::Packets(packets),
                 ..
             }) => packets.packet(ask),
-            _ => (
-                PacketHead {
-                    status: PacketStatus::Failed,
-                    len: 0,
-                    flags: 0,
-                },
-                None,
-            ),
+            _ => (failed_packet(), None),
         }
     }
 
@@ -539,6 +517,13 @@ impl<R: Relay> Connection<R> {
             DetachStatus::Unknown
         }
     }
+}
+
+/// Whether any of the sessions has streams that have not been announced to the viewer. All are asked: events of all
+/// sessions are shown in one order of time.
+fn has_new_streams<S: Session>(attached: &BTreeMap<SessionId, Attachment<S>>) -> bool {
+    let mut attached = attached.values();
+    attached.any(|attachment| attachment.session.has_new_streams())
 }
 
 /// The count of a reply.

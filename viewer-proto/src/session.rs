@@ -77,8 +77,8 @@ impl ListedSession {
         let head = ListedHead::read(&mut at)?;
         let (host, name, trace_format) = if minor.names_trace_format() {
             let names = NamesV2_15::read(&mut at)?;
-            let host = read_text(&mut at, names.host_len, "host name")?;
-            let name = read_text(&mut at, names.name_len, "session name")?;
+            let host = Text::read(&mut at, names.host_len, "host name", 0..=MAX_NAME_BYTES)?;
+            let name = Text::read(&mut at, names.name_len, "session name", 0..=MAX_NAME_BYTES)?;
             (host, name, names.trace_format)
         } else {
             let names = NamesV2_4::read(&mut at)?;
@@ -121,28 +121,6 @@ impl ListedSession {
         to.put_slice(self.host.as_bytes());
         to.put_slice(self.name.as_bytes());
     }
-}
-
-fn read_text(from: &mut &[u8], length: u32, what: &'static str) -> Result<Text, DecodeError> {
-    if length > MAX_NAME_BYTES {
-        let (got, most) = (u64::from(length), u64::from(MAX_NAME_BYTES));
-        return Err(DecodeError::Length {
-            what,
-            got,
-            min: 0,
-            max: most,
-        });
-    }
-    let need = length as usize;
-    let Some((text, rest)) = from.split_at_checked(need) else {
-        return Err(DecodeError::Truncated {
-            what,
-            need,
-            have: from.len(),
-        });
-    };
-    *from = rest;
-    Ok(Text::from(text))
 }
 
 wire_struct! {

@@ -59,16 +59,11 @@ impl<T: Field> Field for Flagged<T> {
     const SIZE: usize = 1 + T::SIZE;
 
     fn read(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        // `from` stays as it is until all of the value has been read.
         let mut at = *from;
         let value = if u8::read(&mut at)? == 0 {
-            let Some(rest) = at.get(T::SIZE..) else {
-                return Err(DecodeError::Truncated {
-                    what: "value",
-                    need: T::SIZE,
-                    have: at.len(),
-                });
-            };
-            at = rest;
+            // Not decoded: without the flag these bytes need not be a valid value.
+            split_off(&mut at, T::SIZE, "value")?;
             None
         } else {
             Some(T::read(&mut at)?)
@@ -96,4 +91,22 @@ fn take<const N: usize>(from: &mut &[u8], what: &'static str) -> Result<[u8; N],
     };
     *from = rest;
     Ok(*head)
+}
+
+/// Splits `need` bytes off the front of `from`.
+pub(crate) fn split_off<'a>(
+    from: &mut &'a [u8],
+    need: usize,
+    what: &'static str,
+) -> Result<&'a [u8], DecodeError> {
+    let have = from.len();
+    from.split_off(..need)
+        .ok_or(DecodeError::Truncated { what, need, have })
+}
+
+/// Splits up to `left` bytes off the front of `input`, and reduces `left` by their number.
+pub fn split_up_to<'a>(input: &mut &'a [u8], left: &mut u64) -> &'a [u8] {
+    let here = usize::try_from(*left).map_or(input.len(), |left| left.min(input.len()));
+    *left -= here as u64;
+    input.split_off(..here).unwrap_or_default()
 }

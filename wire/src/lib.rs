@@ -18,7 +18,7 @@ pub mod path;
 pub mod text;
 
 pub use error::DecodeError;
-pub use field::{Field, Flagged};
+pub use field::{Field, Flagged, split_up_to};
 pub use number::{
     Bits, Bytes, ChunkId, ClassId, EpochSeconds, InstanceId, Micros, PacketSeqNum, SeqNum,
     SessionId, StreamId, Timestamp, TraceId, ViewerId,

@@ -1,11 +1,11 @@
 use crate::{Bits, ClassId, InstanceId, PacketSeqNum, Timestamp};
 
 wire_struct! {
-    /// What a packet's index says of it, wherever the packet lies: in a producer's `SEND_INDEX`
-    /// after the stream and sequence number, and in an index file after the offset.
+    /// The index of a packet, as it is stored after the stream and sequence number in a producer's `SEND_INDEX`, and
+    /// after the offset in an index file.
     ///
     /// `struct lttcomm_relayd_index` (LTTng 2.8) and `struct ctf_packet_index` 1.1.
-    #[derive(Copy)]
+    #[derive(Copy, Default)]
     pub PacketIndex [64 bytes] {
         /// The size of the packet, padding included.
         packet_size: Bits,
@@ -26,7 +26,7 @@ wire_struct! {
     }
 
     /// [`PacketIndex`] as it was before LTTng 2.8 and as index files 1.0 hold it.
-    #[derive(Copy)]
+    #[derive(Copy, Default)]
     pub PacketIndexV1_0 [48 bytes] {
         /// The size of the packet, padding included.
         packet_size: Bits,
@@ -44,10 +44,10 @@ wire_struct! {
 }
 
 impl PacketIndex {
-    /// Whether this is no packet's index but a beacon: the word of a live producer that nothing
-    /// before `end` will come on this stream any more.
+    /// Whether this is a beacon instead of a packet's index: a live producer announces that no event of the
+    /// stream before `end` follows.
     ///
-    /// The packet size alone tells: the other fields of a beacon repeat old values or none.
+    /// Only the packet size distinguishes the two: the other fields of a beacon repeat old values or none.
     #[must_use]
     pub fn is_beacon(&self) -> bool {
         self.packet_size == Bits(0)

@@ -68,7 +68,7 @@ macro_rules! wire_struct {
 ///     pub Seek {
 ///         /// The oldest packet.
 ///         Beginning = 1,
-///         /// The next packet to come.
+///         /// The next packet that arrives.
 ///         Last = 2,
 ///     }
 /// }

@@ -1,9 +1,11 @@
 //! Names as peers send them: bytes, NUL-filled or NUL-terminated, not checked yet.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use bytes::BufMut;
 
+use crate::field::split_off;
 use crate::{DecodeError, Field};
 
 /// Text from a peer, without its NUL. Usually UTF-8, but any bytes may be in it.
@@ -25,17 +27,18 @@ impl Text {
         self.0.is_empty()
     }
 
-    /// Reads `length` bytes that end with a NUL, the only one among them.
+    /// Reads `length` bytes without a NUL at their end.
     ///
     /// # Errors
     /// [`DecodeError::Length`] if `length` is not one of `lengths`, [`DecodeError::Truncated`] if
-    /// there are fewer bytes, [`DecodeError::Unterminated`] if the last byte is not the first NUL.
-    pub fn read_terminated(
+    /// there are fewer bytes.
+    pub fn read(
         from: &mut &[u8],
         length: u32,
         what: &'static str,
-        lengths: std::ops::RangeInclusive<u32>,
+        lengths: RangeInclusive<u32>,
     ) -> Result<Self, DecodeError> {
+        // Checked before anything is read: the peer decides how long a text claims to be.
         if !lengths.contains(&length) {
             return Err(DecodeError::Length {
                 what,
@@ -44,22 +47,43 @@ impl Text {
                 max: u64::from(*lengths.end()),
             });
         }
-        let need = length as usize;
-        let Some((text, rest)) = from.split_at_checked(need) else {
-            return Err(DecodeError::Truncated {
-                what,
-                need,
-                have: from.len(),
-            });
-        };
-        let Some((0, text)) = text.split_last() else {
-            return Err(DecodeError::Unterminated { what });
-        };
-        if text.contains(&0) {
+        split_off(from, length as usize, what).map(Self::from)
+    }
+
+    /// Reads `length` bytes that end with a NUL, the only one among them.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and [`DecodeError::Unterminated`] if the last byte is not the first NUL.
+    pub fn read_terminated(
+        from: &mut &[u8],
+        length: u32,
+        what: &'static str,
+        lengths: RangeInclusive<u32>,
+    ) -> Result<Self, DecodeError> {
+        let mut at = *from;
+        let text = Self::read(&mut at, length, what, lengths)?;
+        // `read` takes the bytes before the first NUL.
+        if text.0.len() + 1 != length as usize {
             return Err(DecodeError::Unterminated { what });
         }
-        *from = rest;
-        Ok(Self(text.into()))
+        *from = at;
+        Ok(text)
+    }
+
+    /// Reads a text whose announced length includes its NUL, and is 0 if there is no text.
+    ///
+    /// # Errors
+    /// As [`Self::read_terminated`] with lengths up to `max`.
+    pub fn read_optional(
+        from: &mut &[u8],
+        length: u32,
+        what: &'static str,
+        max: u32,
+    ) -> Result<Option<Self>, DecodeError> {
+        match length {
+            0 => Ok(None),
+            _ => Self::read_terminated(from, length, what, 1..=max).map(Some),
+        }
     }
 
     /// Appends the text and a NUL.
@@ -68,7 +92,7 @@ impl Text {
         to.put_u8(0);
     }
 
-    /// Length on the wire with the NUL.
+    /// Length on the wire in bytes, with the NUL.
     ///
     /// # Panics
     /// If the text is 4 GiB long, which no message can hold.
@@ -81,11 +105,8 @@ impl Text {
 impl From<&[u8]> for Text {
     /// Takes the bytes up to the first NUL.
     fn from(bytes: &[u8]) -> Self {
-        let end = bytes
-            .iter()
-            .position(|&byte| byte == 0)
-            .unwrap_or(bytes.len());
-        Self(bytes.get(..end).unwrap_or(bytes).into())
+        let text = bytes.split(|&byte| byte == 0).next();
+        Self(text.unwrap_or_default().into())
     }
 }
 
@@ -145,19 +166,13 @@ impl<const N: usize> Field for FixedText<N> {
     const SIZE: usize = N;
 
     fn read(from: &mut &[u8]) -> Result<Self, DecodeError> {
-        let Some((bytes, rest)) = from.split_at_checked(N) else {
-            return Err(DecodeError::Truncated {
-                what: "text",
-                need: N,
-                have: from.len(),
-            });
-        };
-        *from = rest;
+        let bytes = split_off(from, N, "text")?;
         Ok(Self(Text::from(bytes)))
     }
 
     fn write(&self, to: &mut impl BufMut) {
         let text = self.0.as_bytes();
+        // C programs read up to the NUL: without one they would read on into the next field.
         let kept = text.get(..N - 1).unwrap_or(text);
         to.put_slice(kept);
         to.put_bytes(0, N - kept.len());

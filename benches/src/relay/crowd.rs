@@ -8,7 +8,7 @@ use tests::lab::Lab;
 use tests::producer::{Producer, beacon, live_session};
 
 use super::{ROUNDS, Row, Turns, Which};
-use crate::cost::cpu;
+use crate::process::cpu;
 
 const STREAMS: usize = 10_000;
 /// Number of streams in each session.

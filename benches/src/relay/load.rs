@@ -13,7 +13,7 @@ use tests::producer::{Producer, index, live_session};
 use tests::relay::Relay;
 use wire::{Field, SeqNum, StreamId};
 
-use crate::cost::cpu;
+use crate::process::cpu;
 
 /// How a producer waits for replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +105,7 @@ impl Sender {
         let channels: Vec<_> = channels.iter().map(String::as_str).collect();
         let streams = producer.add_trace("trace", &channels);
         let is_ours = load.manner == Manner::Pipelined;
+        // LTTng's producers leave Nagle's algorithm on.
         producer.data.set_nodelay(is_ours).unwrap();
         producer.control().set_nodelay(is_ours).unwrap();
         Self {
@@ -147,12 +148,13 @@ impl Sender {
         self.write_index(stream, self.sent, &mut command);
         let mut control = self.producer.control();
         control.write_all(&command).unwrap();
-        read_ok(control, 1);
+        let mut reply = OK;
+        control.read_exact(&mut reply).unwrap();
+        assert_eq!(reply, OK);
     }
 
     fn send_pipelined(&mut self) {
-        let mut acknowledged = 0;
-        let mut under_way = 0;
+        let (mut acknowledged, mut in_flight) = (0, 0);
         let batch = (BATCH_BYTES / self.payload.len()).max(1) as u64;
         let (mut heads, mut commands) = (Vec::new(), Vec::new());
         let total = self.packets * self.streams.len() as u64;
@@ -175,10 +177,10 @@ impl Sender {
             let mut control = self.producer.control();
             control.write_all(&commands).unwrap();
             next += count;
-            under_way += count;
-            while under_way >= WINDOW {
+            in_flight += count;
+            while in_flight >= WINDOW {
                 let read = read_some(control);
-                under_way -= read;
+                in_flight -= read;
                 acknowledged += read;
             }
         }
@@ -200,13 +202,7 @@ impl Sender {
     }
 
     fn write_index(&self, stream: StreamId, seq: u64, to: &mut Vec<u8>) {
-        ControlHeader {
-            circuit: 0,
-            data_size: (INDEX_BYTES - ControlHeader::SIZE) as u64,
-            code: CommandCode::SendIndex.code(),
-            code_version: 0,
-        }
-        .write(to);
+        ControlHeader::new(CommandCode::SendIndex, SendIndex::SIZE as u64).write(to);
         SendIndex {
             stream,
             seq: Some(SeqNum(seq)),
@@ -228,19 +224,13 @@ const INDEX_BYTES: usize = ControlHeader::SIZE + SendIndex::SIZE;
 /// The reply to an index that was accepted.
 const OK: [u8; 4] = [0, 0, 0, 10];
 
-fn read_ok(mut control: &TcpStream, answers: usize) {
-    let mut bytes = vec![0; answers * OK.len()];
-    control.read_exact(&mut bytes).unwrap();
-    assert!(bytes.chunks(OK.len()).all(|answer| answer == OK));
-}
-
-/// Reads the replies that have arrived, at least one. Gives their number.
+/// Reads the replies that have arrived, at least one. Returns their number.
 fn read_some(mut control: &TcpStream) -> u64 {
     let mut bytes = [0; 4096];
     let mut read = 0;
     loop {
         let more = control.read(&mut bytes[read..]).unwrap();
-        assert!(more > 0, "the relay hung up");
+        assert!(more > 0, "the relay has closed the connection");
         read += more;
         if read.is_multiple_of(OK.len()) {
             break;
@@ -252,9 +242,9 @@ fn read_some(mut control: &TcpStream) -> u64 {
 
 fn write_all_vectored(to: &mut TcpStream, mut slices: &mut [IoSlice<'_>]) {
     while !slices.is_empty() {
-        // The system accepts no more slices per call.
-        let most = slices.len().min(1024);
-        let written = to.write_vectored(&slices[..most]).unwrap();
+        // Linux fails a call with more slices (`IOV_MAX`).
+        let count = slices.len().min(1024);
+        let written = to.write_vectored(&slices[..count]).unwrap();
         IoSlice::advance_slices(&mut slices, written);
     }
 }

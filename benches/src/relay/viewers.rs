@@ -12,11 +12,9 @@ use viewer_proto::stream::StreamRecord;
 
 use wire::StreamId;
 
-use super::load::{Load, Manner, Sender};
-use super::{ROUNDS, Row, Turns, Which};
-use crate::cost::cpu;
-
-const MIB: usize = 1 << 20;
+use super::load::{Done, Load, Manner, Sender};
+use super::{MIB, ROUNDS, Row, Turns, Which, compare};
+use crate::process::cpu;
 
 /// The recording that is read.
 pub(super) const SMALL: Load = Load {
@@ -82,35 +80,20 @@ type Reader = fn(&mut Viewer, StreamId, usize);
 
 /// One viewer reads a recording from its beginning.
 fn read(load: &Load, reader: impl Fn(Which) -> Reader) {
-    let [mut speed, mut cost] = [(); 2].map(|()| Turns::default());
-    for _ in 0..ROUNDS {
-        for which in [Which::Reference, Which::Ours] {
-            let lab = Lab::new();
-            let mut relay = which.start(&lab);
-            let mut sender = Sender::open(&relay, "recorded", load);
-            sender.send_all();
-            let (mut viewer, _, streams) =
-                Viewer::attached(relay.live, "recorded", Seek::Beginning);
-            let stream = by_channel(&streams)["channel_0"];
-            let id = relay.process().id();
-            let before = cpu(id);
-            let begun = Instant::now();
-            reader(which)(&mut viewer, stream, load.bytes);
-            let taken = begun.elapsed().as_secs_f64();
-            speed.add(which, load.bytes as f64 / 1e6 / taken);
-            let packets = (load.bytes / load.packet) as f64;
-            cost.add(which, (cpu(id) - before).as_secs_f64() * 1e6 / packets);
-            sender.end();
-        }
-    }
-    let [speed_aim, cost_aim] = load.aims;
-    let row = |unit, aim| Row {
-        what: load.what,
-        unit,
-        aim,
-    };
-    speed.print(&row("MB/s", speed_aim));
-    cost.print(&row("CPU us/packet", cost_aim));
+    compare(load, |relay, which| {
+        let mut sender = Sender::open(relay, "recorded", load);
+        sender.send_all();
+        let (mut viewer, _, streams) = Viewer::attached(relay.live, "recorded", Seek::Beginning);
+        let stream = by_channel(&streams)["channel_0"];
+        let id = relay.process().id();
+        let before = cpu(id);
+        let begun = Instant::now();
+        reader(which)(&mut viewer, stream, load.bytes);
+        let taken = begun.elapsed();
+        let relay_cpu = cpu(id) - before;
+        sender.end();
+        Done { taken, relay_cpu }
+    });
 }
 
 /// Waits for each reply, as viewers without a push connection do.
@@ -130,10 +113,10 @@ fn as_pushed(viewer: &mut Viewer, stream: StreamId, bytes: usize) {
     let mut push = viewer.open_push();
     let mut left = bytes;
     while left > 0 {
-        let Some(Notification::Packets(told)) = push.receive() else {
+        let Some(Notification::Packets(available)) = push.receive() else {
             continue;
         };
-        let mut unread = usize::try_from(told.unread).unwrap();
+        let mut unread = usize::try_from(available.unread).unwrap();
         while unread > 0 {
             let times = unread.min(AT_ONCE);
             let indexes = viewer.next_indexes(stream, times);
@@ -201,13 +184,13 @@ fn follow(viewer: &mut Viewer, streams: &[StreamRecord]) {
         .map(|(_, stream)| stream)
         .collect();
     while !streams.is_empty() {
-        streams.retain(|stream| is_going_on(viewer, *stream));
+        streams.retain(|stream| read_all(viewer, *stream));
         thread::sleep(LOOK);
     }
 }
 
-/// Reads all packets of a stream. Gives whether the stream goes on.
-fn is_going_on(viewer: &mut Viewer, stream: StreamId) -> bool {
+/// Reads all packets of a stream. Returns whether more may follow.
+fn read_all(viewer: &mut Viewer, stream: StreamId) -> bool {
     loop {
         let index = viewer.next_index(stream);
         match index.status {

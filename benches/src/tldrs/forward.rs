@@ -9,8 +9,8 @@ use tests::lab::Lab;
 use tests::relay::Relay;
 
 use super::load::{self, EVENT_BYTES, Writes};
-use super::{CLIENTS, EVENTS_IN_CHUNKS, EVENTS_ONE_BY_ONE, TURNS, peak_memory};
-use crate::cost::cpu;
+use super::{CLIENTS, LOADS, TURNS};
+use crate::process::{cpu, peak_memory};
 
 /// Target, in microseconds per event.
 const AIM: f64 = 1.5;
@@ -30,10 +30,7 @@ pub(super) fn run(program: &Path) {
         "{:<18}{:>8}{:>12}{:>8}{:>8}{:>8}{:>10}   aim {AIM}",
         "writes", "clients", "events/s", "tldrs", "relayd", "all", "peak MB"
     );
-    for (name, writes, events) in [
-        ("64 KiB", Writes::Chunks, EVENTS_IN_CHUNKS),
-        ("one per event", Writes::OneByOne, EVENTS_ONE_BY_ONE),
-    ] {
+    for (name, writes, events) in LOADS {
         for clients in CLIENTS {
             let mut turns: Vec<_> = (0..TURNS)
                 .map(|_| measure(program, writes, clients, events))
@@ -99,7 +96,7 @@ fn measure(program: &Path, writes: Writes, clients: usize, events: usize) -> Tur
         events_per_second: events as f64 / taken.as_secs_f64(),
         daemon_us: us(0),
         relay_us: us(1),
-        peak_mb: peak_memory(&daemon) as f64 / 1024.0,
+        peak_mb: peak_memory(daemon.id()).unwrap() as f64 / 1024.0,
     };
     daemon.kill().unwrap();
     daemon.wait().unwrap();

@@ -14,14 +14,16 @@ use std::time::{Duration, Instant};
 
 use load::{EVENT_BYTES, Writes};
 
-use crate::cost::cpu;
+use crate::process::{build, cpu, peak_memory};
 
 /// Number of runs per daemon. The median is printed.
 const TURNS: usize = 3;
 
-/// Events per run: enough for a stable result, and few enough for the page cache.
-const EVENTS_IN_CHUNKS: usize = 4_000_000;
-const EVENTS_ONE_BY_ONE: usize = 1_000_000;
+/// How clients write, and the number of events per run: enough for a stable result, and few enough for the page cache.
+const LOADS: [(&str, Writes, usize); 2] = [
+    ("64 KiB", Writes::Chunks, 4_000_000),
+    ("one per event", Writes::OneByOne, 1_000_000),
+];
 
 const CLIENTS: [usize; 3] = [1, 4, 16];
 
@@ -60,7 +62,7 @@ impl Run {
 pub(crate) fn run() {
     let ours = Daemon {
         name: "ours",
-        program: build(),
+        program: build("tldrs"),
         arguments: vec!["serve".to_owned()],
     };
     let theirs = theirs();
@@ -79,10 +81,7 @@ pub(crate) fn run() {
         "rate x",
         "CPU x"
     );
-    for (name, writes, events) in [
-        ("64 KiB", Writes::Chunks, EVENTS_IN_CHUNKS),
-        ("one per event", Writes::OneByOne, EVENTS_ONE_BY_ONE),
-    ] {
+    for (name, writes, events) in LOADS {
         for clients in CLIENTS {
             let (mut their, mut our) = (Vec::new(), Vec::new());
             for _ in 0..TURNS {
@@ -125,16 +124,6 @@ fn theirs() -> Daemon {
     }
 }
 
-/// Builds `tldrs` in release mode, and gives its path.
-fn build() -> PathBuf {
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--release", "--package=tldrs"])
-        .status()
-        .unwrap();
-    assert!(status.success(), "tldrs cannot be built");
-    tests::build_directory().join("tldrs")
-}
-
 /// The median of each value for itself: they may be of different runs.
 fn median(runs: &mut [Run]) -> Run {
     let middle = runs.len() / 2;
@@ -171,7 +160,7 @@ fn measure(daemon: &Daemon, writes: Writes, clients: usize, events: usize) -> Ru
         events: events / clients * clients,
         wall: begin.elapsed(),
         cpu: cpu(child.id()) - before,
-        memory: peak_memory(&child),
+        memory: peak_memory(child.id()).unwrap(),
     };
     child.kill().unwrap();
     child.wait().unwrap();
@@ -192,13 +181,4 @@ fn start(daemon: &Daemon, socket: &Path, data: &Path) -> Child {
         std::os::unix::net::UnixStream::connect(socket).is_ok()
     });
     child
-}
-
-fn peak_memory(child: &Child) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM:"))
-        .unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::process::{build, children_cpu, peak_memory};
+
 /// Minimum size of the trace, in bytes.
 const TRACE_BYTES: u64 = 200_000_000;
 /// Number of runs per viewer. The median is printed.
@@ -39,7 +41,7 @@ pub(crate) fn run() {
     let directory = kept.unwrap_or_else(|| lab.path().join("trace"));
     eprintln!("writing a trace of {} MB", TRACE_BYTES / 1_000_000);
     let events = trace::write(&directory, TRACE_BYTES).unwrap();
-    let test_live = crate::test_live::build();
+    let test_live = build("test-live");
     println!(
         "{events} events in {} MB, {TURNS} turns",
         size(&directory) / 1_000_000
@@ -97,16 +99,15 @@ fn measure(program: &Path, arguments: &[&str], directory: &Path) -> Run {
         .stdout(Stdio::null())
         .spawn()
         .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
-    let status = format!("/proc/{}/status", child.id());
     let (mut memory, begin) = (0, Instant::now());
     let ended = loop {
-        memory = memory.max(peak_memory(&status).unwrap_or(0));
+        memory = memory.max(peak_memory(child.id()).unwrap_or(0));
         if let Some(ended) = child.try_wait().unwrap() {
             break ended;
         }
         assert!(
             begin.elapsed() < Duration::from_secs(600),
-            "it does not end"
+            "the viewer does not end"
         );
         std::thread::sleep(Duration::from_millis(10));
     };
@@ -115,30 +116,6 @@ fn measure(program: &Path, arguments: &[&str], directory: &Path) -> Run {
         cpu: children_cpu() - before,
         memory,
     }
-}
-
-/// Processor time of all child processes that have ended, in user and system mode.
-pub(crate) fn children_cpu() -> Duration {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    // The process name may contain blanks; the fields after it do not.
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .unwrap()
-        .split_whitespace()
-        .collect();
-    // cutime and cstime, in units of 10 ms (USER_HZ is 100 on Linux).
-    let ticks: u64 = fields[13..15]
-        .iter()
-        .map(|field| field.parse::<u64>().unwrap())
-        .sum();
-    Duration::from_millis(ticks * 10)
-}
-
-fn peak_memory(status: &str) -> Option<u64> {
-    let status = fs::read_to_string(status).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Size of all files of a directory, in bytes.

@@ -16,7 +16,7 @@ const STREAMS: u64 = 4;
 /// Size of each packet in bytes.
 const PACKET: usize = 256 << 10;
 
-/// Writes a trace of at least `bytes` bytes to `directory`. Gives its number of events.
+/// Writes a trace of at least `bytes` bytes to `directory`. Returns its number of events.
 pub(crate) fn write(directory: &Path, bytes: u64) -> io::Result<u64> {
     fs::create_dir_all(directory)?;
     let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "bench"));
@@ -48,17 +48,11 @@ pub(crate) fn write(directory: &Path, bytes: u64) -> io::Result<u64> {
         while written < bytes / STREAMS {
             number += 1;
             time += 400 + number * 7919 % 1200;
-            let count = number;
             let arguments = [
-                Argument {
-                    key: "path",
-                    value: ArgumentValue::Text("/index.html"),
-                },
-                Argument {
-                    key: "bytes",
-                    value: ArgumentValue::Unsigned(count),
-                },
-            ];
+                ("path", ArgumentValue::Text("/index.html")),
+                ("bytes", ArgumentValue::Unsigned(number)),
+            ]
+            .map(|(key, value)| Argument { key, value });
             let kind = usize::try_from(number % 8).unwrap();
             let tid = i64::try_from(number % 5000).unwrap();
             let values: &[Value<'_>] = match kind {
@@ -78,7 +72,7 @@ pub(crate) fn write(directory: &Path, bytes: u64) -> io::Result<u64> {
                     Value::Float(number as f64 / 7.0),
                     Value::Boolean(number % 2 == 0),
                 ],
-                6 => &[Value::Unsigned(number % 100), Value::Unsigned(count)],
+                6 => &[Value::Unsigned(number % 100), Value::Unsigned(number)],
                 _ => &[Value::Arguments(&arguments)],
             };
             let event = EventRecord {

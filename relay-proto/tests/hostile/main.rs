@@ -1,5 +1,5 @@
-//! Hostile bytes on a control connection: what must hold of anything, tried with what once broke it
-//! and with what is close to the truth.
+//! Hostile bytes on a control connection: invariants that hold for any input, tried with random bytes and with changed
+//! bytes of a valid conversation.
 
 mod must;
 

@@ -1,5 +1,4 @@
-//! What must hold of any bytes on a control connection. Used by the tests here and by the fuzz
-//! target.
+//! Invariants for any bytes on a control connection. Used by the tests here and by the fuzz target.
 #![allow(unreachable_pub, reason = "the fuzz target uses it too")]
 
 use std::collections::BTreeSet;
@@ -13,30 +12,30 @@ use relay_proto::index::SendIndex;
 use relay_proto::metadata::{ResetMetadata, SendMetadata};
 use relay_proto::relay::{Refusal, Relay, SessionCreated};
 use relay_proto::server::{Connection, MAX_COMMAND_BYTES, Progress};
-use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
+use relay_proto::session::{CreateSession, DaemonId, Recording};
 use relay_proto::stream::{AddStream, CloseStream, DataPending, QuiescentControl};
 use relay_proto::{Command, CommandCode, ControlHeader, Minor, Reply, ReturnCode, Version};
 use wire::{
-    Bits, Bytes, ChunkId, ClassId, EpochSeconds, Field, Flagged, Micros, PacketIndex, PacketSeqNum,
-    SeqNum, SessionId, StreamId, Text, Timestamp,
+    Bits, ChunkId, EpochSeconds, Field, Flagged, Micros, PacketIndex, PacketSeqNum, SeqNum,
+    SessionId, StreamId, Text, Timestamp,
 };
 
-/// Lets a relay hear these bytes, whole and in pieces of `cut` bytes, and checks that it keeps the
-/// rules and that the cuts make no difference. Gives how many commands were answered.
+/// Sends these bytes to a relay, at once and in pieces of `cut` bytes. Checks the protocol's invariants, and that the
+/// replies do not depend on the pieces. Returns the number of commands that were answered.
 pub fn converse(cut: u8, bytes: &[u8]) -> usize {
     let mut whole = End::default();
-    whole.hear(bytes);
+    whole.receive(bytes);
     let mut pieces = End::default();
     for piece in bytes.chunks(usize::from(cut).max(1)) {
-        pieces.hear(piece);
+        pieces.receive(piece);
     }
-    assert_eq!(whole.replies, pieces.replies, "the cuts make a difference");
-    assert_eq!(whole.relay, pieces.relay, "the cuts make a difference");
+    assert_eq!(whole.replies, pieces.replies, "replies depend on the split");
+    assert_eq!(whole.relay, pieces.relay, "the state depends on the split");
     assert_eq!(whole.failed, pieces.failed);
     whole.answered
 }
 
-/// The relay's end, and what has come of it.
+/// The relay's end of a connection, and its replies so far.
 #[derive(Default)]
 struct End {
     connection: Connection,
@@ -49,7 +48,7 @@ struct End {
 }
 
 impl End {
-    fn hear(&mut self, piece: &[u8]) {
+    fn receive(&mut self, piece: &[u8]) {
         self.kept.extend_from_slice(piece);
         let kept = std::mem::take(&mut self.kept);
         let mut input = &kept[..];
@@ -57,10 +56,10 @@ impl End {
         self.kept = input.to_vec();
     }
 
-    /// One call, and whether there may be more to do.
+    /// Makes one call. Returns whether there may be more to do.
     fn step(&mut self, input: &mut &[u8]) -> bool {
         let before = *input;
-        // Inside of a command whatever comes is text, or ignored.
+        // Inside a command all bytes are metadata text, or ignored.
         let header = if self.connection.in_command(&[]) {
             None
         } else {
@@ -68,15 +67,15 @@ impl End {
         };
         let mut reply = Vec::new();
         let progress = self.connection.advance(input, &mut self.relay, &mut reply);
-        let goes_on = match &progress {
+        let continues = match &progress {
             Ok(Progress::NeedsMore) => {
                 assert!(reply.is_empty() && before.len() == input.len());
-                let most = ControlHeader::SIZE + CommandCode::RotateStreams.max_size();
-                assert!(input.len() < most, "{} bytes are kept", input.len());
+                let max = ControlHeader::SIZE + CommandCode::RotateStreams.max_size();
+                assert!(input.len() < max, "{} bytes are kept", input.len());
                 false
             }
             Ok(_) => {
-                assert!(input.len() < before.len(), "nothing was taken");
+                assert!(input.len() < before.len(), "no byte was consumed");
                 true
             }
             Err(error) => {
@@ -87,36 +86,36 @@ impl End {
         if let Some(header) = header {
             self.check_reply(&header, before, &reply, progress.is_err());
         } else {
-            assert!(reply.is_empty(), "an answer in the middle of a command");
+            assert!(reply.is_empty(), "a reply in the middle of a command");
         }
         self.replies.extend_from_slice(&reply);
-        goes_on
+        continues
     }
 
     /// Every command but one is answered once, in a form that producers can read.
     fn check_reply(&mut self, header: &ControlHeader, sent: &[u8], reply: &[u8], failed: bool) {
         let refused = failed && reply == 11u32.to_be_bytes();
         let Ok(code) = CommandCode::from_code(header.code) else {
-            return assert!(refused, "nobody knows the command");
+            return assert!(refused, "an unknown command was accepted");
         };
         if reply.is_empty() {
             return;
         }
         if self.minor.is_some_and(|minor| minor < code.since()) {
-            return assert!(refused, "the version does not have it");
+            return assert!(refused, "the agreed version lacks the command");
         }
-        assert_ne!(code, CommandCode::SendMetadata, "it has no answer");
+        assert_ne!(code, CommandCode::SendMetadata, "the command has no reply");
         assert!(header.data_size <= MAX_COMMAND_BYTES);
         let mut rest = reply;
         let minor = self.minor.unwrap_or(Minor(0));
-        let read = Reply::decode(code, minor, &mut rest).expect("a reply that can be read");
-        let read = read.expect("a whole reply");
+        let read = Reply::decode(code, minor, &mut rest).expect("a valid reply");
+        let read = read.expect("a complete reply");
         assert!(rest.is_empty(), "more than a reply");
         assert!(!failed || !read.is_ok() || code == CommandCode::Version);
         self.answered += 1;
         if code == CommandCode::Version {
             let theirs = sent.split_at(ControlHeader::SIZE).1;
-            let theirs = Version::read(&mut { theirs }).expect("it has been answered");
+            let theirs = Version::read(&mut { theirs }).expect("the command was answered");
             self.minor = theirs.common(Version::OURS);
             assert_eq!(self.minor.is_none(), failed);
         }
@@ -127,24 +126,24 @@ impl End {
     }
 }
 
-/// A relay that remembers what it was told and refuses what makes no sense.
+/// A relay that records what it is asked for, and refuses invalid requests.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Model {
     minor: Option<Minor>,
     streams: BTreeSet<u64>,
     ever: u64,
     chunks: BTreeSet<u64>,
-    /// Bytes of metadata that were announced and have not come.
+    /// Bytes of metadata that were announced and have not arrived.
     text: Option<u64>,
     metadata: u64,
     indexes: u64,
 }
 
 impl Model {
-    /// Nothing may come but a session, before there is one.
+    /// Before a session is open, the only call is the one that opens it.
     fn in_session(&self) {
-        assert!(self.minor.is_some(), "there is no session");
-        assert_eq!(self.text, None, "the text is not all there");
+        assert!(self.minor.is_some(), "no session is open");
+        assert_eq!(self.text, None, "the metadata text is incomplete");
     }
 
     fn known(&self, stream: StreamId) -> Result<(), Refusal> {
@@ -186,7 +185,7 @@ impl Relay for Model {
         for text in [&stream.channel, &stream.path] {
             assert!(!text.as_bytes().contains(&0));
         }
-        // What makes a name is the relay's own affair.
+        // The protocol crate does not check names: the relay does.
         if stream.channel.is_empty() || stream.channel.as_bytes().contains(&b'/') {
             return Err(Refusal::new(ReturnCode::UNKNOWN, "not a name"));
         }
@@ -290,17 +289,11 @@ pub fn put(command: &Command, minor: Minor, to: &mut Vec<u8>) {
 }
 
 fn put_raw(code: CommandCode, payload: &[u8], to: &mut Vec<u8>) {
-    ControlHeader {
-        circuit: 0,
-        data_size: payload.len() as u64,
-        code: code.code(),
-        code_version: 0,
-    }
-    .write(to);
+    ControlHeader::new(code, payload.len() as u64).write(to);
     to.extend_from_slice(payload);
 }
 
-/// A good conversation in which every command comes that this version has.
+/// A valid conversation with every command that this version has.
 pub fn conversation(minor: u32) -> Vec<u8> {
     let theirs = Minor(minor);
     let mut bytes = Vec::new();
@@ -309,10 +302,10 @@ pub fn conversation(minor: u32) -> Vec<u8> {
         theirs,
         &mut bytes,
     );
-    let spoken = theirs.min(Minor(Version::OURS.minor));
+    let agreed = theirs.min(Minor(Version::OURS.minor));
     for command in commands() {
-        if command.code().since() <= spoken {
-            put(&command, spoken, &mut bytes);
+        if command.code().since() <= agreed {
+            put(&command, agreed, &mut bytes);
         }
     }
     let mut metadata = Vec::new();
@@ -327,7 +320,7 @@ pub fn conversation(minor: u32) -> Vec<u8> {
         stream: StreamId(1),
         last: None,
     };
-    put(&Command::CloseStream(close), spoken, &mut bytes);
+    put(&Command::CloseStream(close), agreed, &mut bytes);
     bytes
 }
 
@@ -338,17 +331,14 @@ fn commands() -> Vec<Command> {
         content_size: Bits(672),
         begin: Timestamp(1),
         end: Timestamp(2),
-        events_discarded: 0,
-        class: ClassId(0),
-        instance: None,
         packet_seq: Some(PacketSeqNum(0)),
+        ..PacketIndex::default()
     };
     let recording = Recording {
         daemon: DaemonId([1; 16]),
         id: 3,
         created: EpochSeconds(1_795_210_711),
-        name_has_date: false,
-        current_chunk: None,
+        ..Recording::default()
     };
     vec![
         Command::GetConfiguration(GetConfiguration { query: 0 }),
@@ -357,9 +347,8 @@ fn commands() -> Vec<Command> {
             host: Text::from("host"),
             base_path: Text::from("base"),
             live_timer: Micros(1000),
-            snapshot: false,
             recording: Some(recording),
-            trace_format: TraceFormat::Ctf1,
+            ..CreateSession::default()
         }),
         Command::CreateTraceChunk(CreateTraceChunk {
             chunk,
@@ -369,9 +358,8 @@ fn commands() -> Vec<Command> {
         Command::AddStream(AddStream {
             channel: Text::from("metadata"),
             path: Text::from("ust/uid/0/64-bit"),
-            tracefile_size: Bytes(0),
-            tracefile_count: 0,
             chunk: Some(chunk),
+            ..AddStream::default()
         }),
         Command::StreamsSent,
         Command::StartData,

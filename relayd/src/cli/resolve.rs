@@ -106,8 +106,8 @@ impl Arguments {
     }
 
     fn resolve(self, env: Lookup<'_>, open_files: u64) -> Result<Config, ArgumentError> {
-        let endpoint = |given: &Option<Endpoint>, (host, port): (&str, u16)| match given {
-            Some(given) => given.clone().or_port(port),
+        let endpoint = |given: Option<Endpoint>, (host, port): (&str, u16)| match given {
+            Some(given) => given.or_port(port),
             None => Endpoint::v4(host, port),
         };
         let home = home(env);
@@ -119,10 +119,12 @@ impl Arguments {
                 .ok_or(ArgumentError::NoHome)?
                 .join("lttng-traces"),
         };
+        let pool = pool_size(self.fd_pool_size, open_files);
+        let signals_parent = self.sig_parent && self.mode() == Mode::Foreground;
+        let from_env = |name| env(name).map(PathBuf::from);
         let working_directory = self
             .working_directory
-            .clone()
-            .or_else(|| env(WORKING_DIRECTORY).map(PathBuf::from));
+            .or_else(|| from_env(WORKING_DIRECTORY));
         let run_folder = run_folder::path(env, home.as_deref());
         Ok(Config {
             output,
@@ -132,15 +134,12 @@ impl Arguments {
                 Grouping::ByHost
             },
             allows_clear: !self.disallow_clear && !is_set(env, DISALLOW_CLEAR)?,
-            control: endpoint(&self.control_port, DEFAULT_CONTROL),
-            data: endpoint(&self.data_port, DEFAULT_DATA),
-            live: endpoint(&self.live_port, DEFAULT_LIVE),
-            http: self
-                .http
-                .clone()
-                .map(|http| http.or_port(DEFAULT_HTTP_PORT)),
+            control: endpoint(self.control_port, DEFAULT_CONTROL),
+            data: endpoint(self.data_port, DEFAULT_DATA),
+            live: endpoint(self.live_port, DEFAULT_LIVE),
+            http: self.http.map(|http| http.or_port(DEFAULT_HTTP_PORT)),
             network: Network::from_environment(env),
-            pool: self.pool(open_files)?,
+            pool: pool?,
             window: ReorderWindow {
                 packets: self
                     .reorder_packets
@@ -152,13 +151,10 @@ impl Arguments {
             time_zone: TimeZone::system(),
             process: ServiceConfig {
                 working_directory: working_directory.map(make_absolute).transpose()?,
-                group: self.group.clone(),
-                health: env(HEALTH)
-                    .map(PathBuf::from)
-                    .map(make_absolute)
-                    .transpose()?,
-                pid_file: self.pid_file.clone().map(make_absolute).transpose()?,
-                signals_parent: self.sig_parent && self.mode() == Mode::Foreground,
+                group: self.group,
+                health: from_env(HEALTH).map(make_absolute).transpose()?,
+                pid_file: self.pid_file.map(make_absolute).transpose()?,
+                signals_parent,
                 run_folder: run_folder.map(make_absolute).transpose()?,
             },
         })
@@ -169,22 +165,19 @@ impl Arguments {
     pub fn signals_parent(&self) -> bool {
         self.sig_parent
     }
+}
 
-    /// Maximum number of open trace files.
-    fn pool(&self, open_files: u64) -> Result<usize, ArgumentError> {
-        let max = match self.fd_pool_size {
-            Some(asked) if u64::from(asked) > open_files => {
-                return Err(ArgumentError::PoolBeyondLimit {
-                    asked,
-                    allowed: open_files,
-                });
-            }
-            Some(asked) => u64::from(asked),
-            // The other quarter is left to connections.
-            None => open_files / 4 * 3,
-        };
-        Ok(usize::try_from(max).unwrap_or(usize::MAX))
-    }
+/// Maximum number of open trace files of a process that may have `allowed` open files.
+fn pool_size(asked: Option<u32>, allowed: u64) -> Result<usize, ArgumentError> {
+    let max = match asked {
+        Some(asked) if u64::from(asked) > allowed => {
+            return Err(ArgumentError::PoolBeyondLimit { asked, allowed });
+        }
+        Some(asked) => u64::from(asked),
+        // The other quarter is left to connections.
+        None => allowed / 4 * 3,
+    };
+    Ok(usize::try_from(max).unwrap_or(usize::MAX))
 }
 
 fn home(env: Lookup<'_>) -> Option<PathBuf> {
@@ -279,12 +272,8 @@ mod tests {
             resolved(parse(&["-o", "out"]), &[]),
             Err(ArgumentError::RelativeOutput(_))
         ));
-        assert_eq!(
-            resolved(parse(&["-o", "/o", "--fd-pool-size=200"]), &[])
-                .unwrap()
-                .pool,
-            200
-        );
+        let pool = resolved(parse(&["-o", "/o", "--fd-pool-size=200"]), &[]);
+        assert_eq!(pool.unwrap().pool, 200);
         assert!(matches!(
             resolved(parse(&["-o", "/o", "--fd-pool-size=2000"]), &[]),
             Err(ArgumentError::PoolBeyondLimit {

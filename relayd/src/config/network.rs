@@ -92,17 +92,15 @@ impl Network {
                 abort: seconds(abort).flatten(),
             }
         });
-        let timeouts = match variables.number(TIMEOUT).flatten() {
-            Some(milliseconds) => {
-                let all = Duration::from_millis(milliseconds);
-                Timeouts {
-                    producer_read: all,
-                    viewer_read: all,
-                    write: all,
-                }
-            }
-            None => Timeouts::default(),
-        };
+        let mut timeouts = Timeouts::default();
+        if let Some(milliseconds) = variables.number(TIMEOUT).flatten() {
+            let all = Duration::from_millis(milliseconds);
+            timeouts = Timeouts {
+                producer_read: all,
+                viewer_read: all,
+                write: all,
+            };
+        }
         let producer_keep_alive = keep_alive.map(|keep_alive| KeepAlive {
             abort: match abort {
                 None => Some(PRODUCER_USER_TIMEOUT),
@@ -177,12 +175,12 @@ mod tests {
             ("0", None),
             ("-1", None),
         ] {
-            let told = network(&[(ABORT_THRESHOLD, value)]);
-            assert_eq!(told.producer_keep_alive.unwrap().abort, want);
-            assert_eq!(told.producer_keep_alive, told.keep_alive);
+            let set = network(&[(ABORT_THRESHOLD, value)]);
+            assert_eq!(set.producer_keep_alive.unwrap().abort, want);
+            assert_eq!(set.producer_keep_alive, set.keep_alive);
         }
         assert_eq!(network(&[(KEEP_ALIVE, "0")]).keep_alive, None);
-        let told = network(&[
+        let set = network(&[
             (KEEP_ALIVE, "1"),
             (IDLE_TIME, "7"),
             (PROBE_INTERVAL, "-1"),
@@ -190,7 +188,7 @@ mod tests {
             (ABORT_THRESHOLD, "9"),
         ]);
         assert_eq!(
-            told.keep_alive,
+            set.keep_alive,
             Some(KeepAlive {
                 idle: Some(Duration::from_secs(7)),
                 interval: None,
@@ -198,7 +196,7 @@ mod tests {
                 abort: Some(Duration::from_secs(9)),
             })
         );
-        assert!(told.warnings.is_empty());
+        assert!(set.warnings.is_empty());
     }
 
     #[test]

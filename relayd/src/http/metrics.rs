@@ -18,9 +18,13 @@ impl MetricsWriter {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    /// A metric without labels.
-    fn write_metric(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
-        self.write_header(name, kind, help);
+    fn write_gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.write_header(name, "gauge", help);
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    fn write_counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.write_header(name, "counter", help);
         let _ = writeln!(self.0, "{name} {value}");
     }
 
@@ -57,53 +61,45 @@ pub(super) fn render(registry: &Registry, ports: &[Port]) -> String {
 
 fn write_stream_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
     let (open, totals) = registry.totals();
-    metrics.write_metric(
+    metrics.write_counter(
         "relayd_packets_total",
-        "counter",
         "Packets written to tracefiles.",
         totals.packets,
     );
-    metrics.write_metric(
+    metrics.write_counter(
         "relayd_bytes_total",
-        "counter",
         "Bytes of packets written to tracefiles, padding included.",
         totals.bytes,
     );
-    metrics.write_metric(
+    metrics.write_counter(
         "relayd_packets_lost_total",
-        "counter",
         "Packets that never arrived and were given up.",
         totals.lost,
     );
-    metrics.write_metric(
+    metrics.write_gauge(
         "relayd_reorder_buffered_packets",
-        "gauge",
         "Early packets that are buffered until a missing packet arrives.",
         totals.waiting_packets,
     );
-    metrics.write_metric(
+    metrics.write_gauge(
         "relayd_reorder_buffered_bytes",
-        "gauge",
         "Bytes of early packets that are buffered.",
         totals.waiting_bytes,
     );
     let budget = registry.reorder_budget();
-    metrics.write_metric(
+    metrics.write_gauge(
         "relayd_reorder_memory_bytes",
-        "gauge",
         "Memory reserved for early packets, including those that are still arriving.",
         budget.used(),
     );
-    metrics.write_metric(
+    metrics.write_gauge(
         "relayd_reorder_memory_limit_bytes",
-        "gauge",
         "Maximum memory for early packets.",
         budget.limit(),
     );
-    metrics.write_metric("relayd_streams", "gauge", "Open data streams.", open);
-    metrics.write_metric(
+    metrics.write_gauge("relayd_streams", "Open data streams.", open);
+    metrics.write_gauge(
         "relayd_streams_paused",
-        "gauge",
         "Data streams that are paused until disk space is available.",
         totals.paused,
     );
@@ -124,33 +120,28 @@ fn write_session_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
     for session in sessions.iter().chain(&lingering) {
         lags.add_all(&session.viewer_lag().lags());
     }
-    metrics.write_metric(
+    metrics.write_gauge(
         "relayd_viewers",
-        "gauge",
         "Viewers attached to sessions.",
         lags.viewers,
     );
-    metrics.write_metric(
+    metrics.write_gauge(
         "relayd_viewer_lag_packets",
-        "gauge",
         "Packets that viewers have not requested yet, sum of all viewers.",
         lags.sum.packets,
     );
-    metrics.write_metric(
+    metrics.write_gauge(
         "relayd_viewer_lag_max_packets",
-        "gauge",
         "Packets that a viewer has not requested yet, maximum of all viewers.",
         lags.most.packets,
     );
-    metrics.write_metric(
+    metrics.write_gauge(
         "relayd_viewer_lag_bytes",
-        "gauge",
         "Bytes of packets that viewers have not requested yet, sum of all viewers.",
         lags.sum.bytes,
     );
-    metrics.write_metric(
+    metrics.write_gauge(
         "relayd_viewer_lag_max_bytes",
-        "gauge",
         "Bytes of packets that a viewer has not requested yet, maximum of all viewers.",
         lags.most.bytes,
     );
@@ -159,23 +150,16 @@ fn write_session_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
 fn write_file_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
     let pool = &registry.settings().pool;
     let (open, max) = pool.open_files();
-    metrics.write_metric(
-        "relayd_trace_files_open",
-        "gauge",
-        "Open trace files.",
-        open,
-    );
-    metrics.write_metric(
+    metrics.write_gauge("relayd_trace_files_open", "Open trace files.", open);
+    metrics.write_gauge(
         "relayd_trace_files_limit",
-        "gauge",
         "Maximum number of open trace files.",
         max,
     );
     // One of the entries is the descriptor of this directory.
     if let Ok(all) = std::fs::read_dir("/proc/self/fd") {
-        metrics.write_metric(
+        metrics.write_gauge(
             "process_open_fds",
-            "gauge",
             "Open file descriptors of the process.",
             all.count().saturating_sub(1),
         );

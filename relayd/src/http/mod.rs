@@ -27,7 +27,7 @@ pub struct StatusApi {
 pub struct Port {
     /// Value of the label `port`.
     pub name: &'static str,
-    /// Gives the number of open connections.
+    /// Returns the number of open connections.
     pub connections: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
@@ -41,8 +41,6 @@ pub struct StatusReply {
     /// The body, which ends with a newline.
     pub body: String,
 }
-
-const TEXT: &str = "text/plain; charset=utf-8";
 
 impl std::fmt::Debug for Port {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -83,34 +81,19 @@ impl StatusApi {
                 content_type: "application/json",
                 body: sessions::render(&self.registry),
             },
-            "/healthz" => self.health_reply(self.liveness_failure(now)),
-            "/readyz" => self.health_reply(
-                self.liveness_failure(now)
-                    .or_else(|| self.readiness_failure()),
-            ),
-            "/" => StatusReply {
-                status: 200,
-                content_type: TEXT,
-                body: "/metrics\n/healthz\n/readyz\n/sessions\n".to_owned(),
-            },
-            _ => StatusReply {
-                status: 404,
-                content_type: TEXT,
-                body: "not found\n".to_owned(),
-            },
-        }
-    }
-
-    fn health_reply(&self, failure: Option<&str>) -> StatusReply {
-        StatusReply {
-            status: if failure.is_none() { 200 } else { 503 },
-            content_type: TEXT,
-            body: format!("{}\n", failure.unwrap_or("ok")),
+            "/healthz" => health_reply(self.liveness_failure(now)),
+            "/readyz" => {
+                let failure = self.liveness_failure(now);
+                health_reply(failure.or_else(|| self.readiness_failure()))
+            }
+            "/" => text_reply(200, "/metrics\n/healthz\n/readyz\n/sessions"),
+            _ => text_reply(404, "not found"),
         }
     }
 
     /// Why the relay is unhealthy, so that only a restart could help. None if it is healthy.
     fn liveness_failure(&self, now: Instant) -> Option<&'static str> {
+        // At shutdown, ports are closed and workers end on purpose.
         (self.health.error_mask(now) != 0 && !self.is_stopping.load(Ordering::Relaxed))
             .then_some("unhealthy: workers do not respond, or a port is not listened on")
     }
@@ -122,6 +105,18 @@ impl StatusApi {
         }
         let (_, totals) = self.registry.totals();
         (totals.paused > 0).then_some("not ready: streams are paused until disk space is available")
+    }
+}
+
+fn health_reply(failure: Option<&str>) -> StatusReply {
+    failure.map_or_else(|| text_reply(200, "ok"), |failure| text_reply(503, failure))
+}
+
+fn text_reply(status: u16, text: &str) -> StatusReply {
+    StatusReply {
+        status,
+        content_type: "text/plain; charset=utf-8",
+        body: format!("{text}\n"),
     }
 }
 

@@ -7,26 +7,23 @@ use crate::registry::session::Session;
 
 /// All sessions: those whose producer is connected, then those that wait for their last packets.
 pub(super) fn render(registry: &Registry) -> String {
-    let connected = registry.sessions();
-    let lingering = registry.lingering();
-    let connected = connected
-        .iter()
-        .map(|session| render_session(session, "recording"));
-    let ending = lingering
-        .iter()
-        .map(|session| render_session(session, "ending"));
-    format!("{}\n", Value::Array(connected.chain(ending).collect()))
+    let (connected, lingering) = (registry.sessions(), registry.lingering());
+    let connected = connected.iter().map(|session| (session, "recording"));
+    let sessions = connected.chain(lingering.iter().map(|session| (session, "ending")));
+    let sessions = sessions.map(|(session, state)| render_session(session, state));
+    format!("{}\n", Value::Array(sessions.collect()))
 }
 
+/// `state` is shown unless the session has failed or is paused.
 fn render_session(session: &Session, state: &str) -> Value {
     let identity = session.identity();
     let (streams, totals) = session.totals();
     let lags = session.viewer_lag().lags();
     let period = identity.live_timer.period();
-    let state = match state {
+    let state = match totals.paused {
         _ if session.has_failed() => "failed",
-        _ if totals.paused > 0 => "paused",
-        state => state,
+        0 => state,
+        _ => "paused",
     };
     json!({
         "id": identity.id.0,

@@ -82,10 +82,8 @@ impl FileCallLimits {
         loop {
             let (mut permits, mut blocked) = (Vec::new(), None);
             for exhausted in self.exhausted() {
-                if waited
-                    .as_ref()
-                    .is_some_and(|(of, _)| Arc::ptr_eq(of, &exhausted))
-                {
+                let is_held = |(of, _): &(Arc<_>, _)| Arc::ptr_eq(of, &exhausted);
+                if waited.as_ref().is_some_and(is_held) {
                     continue;
                 }
                 match Arc::clone(&exhausted).try_acquire_owned() {
@@ -170,18 +168,13 @@ impl Drop for ReadFile {
     }
 }
 
-/// Reads without blocking. Gives the bytes read, which end where the page cache or the file does; and whether the file
-/// system supports `RWF_NOWAIT`.
+/// Reads without blocking. Returns the number of bytes read, which end where the page cache or the file does; and
+/// whether the file system supports `RWF_NOWAIT`.
 fn read_cached(file: &File, bytes: &mut [u8], offset: u64) -> (usize, bool) {
     let mut read = 0;
     while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
-        let at = offset.saturating_add(read as u64);
-        match preadv2(
-            file,
-            &mut [IoSliceMut::new(rest)],
-            at,
-            ReadWriteFlags::NOWAIT,
-        ) {
+        let (at, rest) = (offset.saturating_add(read as u64), IoSliceMut::new(rest));
+        match preadv2(file, &mut [rest], at, ReadWriteFlags::NOWAIT) {
             Ok(0) => break,
             Ok(more) => read += more,
             Err(error) => return (read, error != Errno::OPNOTSUPP),
@@ -262,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn read_file_gives_the_same_bytes_whether_cached_or_not() {
+    fn read_file_returns_the_same_bytes_whether_cached_or_not() {
         let pool = Pool::new(9);
         let file = pool.open(tempfile::tempfile).unwrap();
         let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();

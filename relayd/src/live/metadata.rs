@@ -41,6 +41,7 @@ impl Metadata for MetadataReader {
         let Some((source, end)) = self.published.text_after(self.sent) else {
             return Ok(());
         };
+        // The file of the writer, if it is open: opening it by name may block.
         let file = match source.opened() {
             Some(file) => file,
             None => self.calls.run(|| source.open())?,

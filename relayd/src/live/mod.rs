@@ -93,11 +93,8 @@ impl Relay for View {
     type Session = Attachment;
 
     fn sessions(&self) -> Vec<ListedSession> {
-        self.registry
-            .sessions()
-            .iter()
-            .map(|session| listed(session))
-            .collect()
+        let sessions = self.registry.sessions();
+        sessions.iter().map(|session| listed(session)).collect()
     }
 
     fn find(&self, session: SessionId) -> Option<SessionFacts> {
@@ -201,14 +198,9 @@ impl viewer_proto::relay::Session for Attachment {
                     let read_position = self.positions.add_stream(published, next, end);
                     let published = Subscribed::new(Arc::clone(published), about, &self.changes);
                     let watermark = (Arc::clone(self.session.watermark()), number);
+                    let at = (next, read_position);
                     let calls = Arc::clone(&self.file_calls);
-                    Position::Packets(PacketReader::new(
-                        published,
-                        watermark,
-                        next,
-                        read_position,
-                        calls,
-                    ))
+                    Position::Packets(PacketReader::new(published, watermark, at, calls))
                 }
                 AnnouncedContent::Metadata(published) => {
                     let published = Subscribed::new(Arc::clone(published), about, &self.changes);

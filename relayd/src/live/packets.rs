@@ -32,8 +32,8 @@ pub struct PacketReader {
     next: u64,
     /// Time of the last beacon that the viewer was given, in cycles. None if it was given none.
     last_beacon: Option<Timestamp>,
-    /// The next packet's number and index entry, if the packet was withheld when it was asked for: the viewer must be
-    /// told of other streams first.
+    /// The next packet's number and index entry, if the packet was withheld when it was requested: other streams
+    /// must be announced to the viewer first.
     withheld: Option<(u64, Entry)>,
     /// Read position that the viewer lag is computed from.
     position: Arc<ReadPosition>,
@@ -132,8 +132,7 @@ impl PacketReader {
     pub(super) fn new(
         published: Subscribed<Published>,
         (watermark, rank): (Arc<Watermark>, u64),
-        next: u64,
-        position: Arc<ReadPosition>,
+        (next, position): (u64, Arc<ReadPosition>),
         calls: Arc<FileCalls>,
     ) -> Self {
         Self {
@@ -184,7 +183,7 @@ impl PacketReader {
         }
     }
 
-    /// Gives the viewer the index of a packet, and moves past the packet.
+    /// Takes the index of a packet for the viewer, and moves past the packet.
     fn give_index(&mut self, packet: u64, begin: Bytes, entry: &Entry) -> Next {
         let index = entry.packet;
         let offset = Bytes(begin.0.saturating_add(entry.offset.0));
@@ -274,7 +273,8 @@ impl Stream for PacketReader {
                 // The tracefile was replaced or deleted since it was found.
                 Ok(None) => self.skip_tracefile(&run),
                 Err(error) => {
-                    // The file has been removed by somebody else, or the disk has failed. Logged once per tracefile.
+                    // Another program has removed the file, or the disk has failed. A warning is logged once per
+                    // tracefile, because every viewer fails at it.
                     if run.segment.is_first_failure() {
                         warn!(packet, %error, "cannot read tracefile; its packets are skipped for viewers");
                     } else {

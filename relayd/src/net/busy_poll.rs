@@ -108,14 +108,11 @@ impl BusyPoll {
     }
 }
 
-/// Polls the socket until it is readable or the time is over; then it gives None.
+/// Polls the socket until it is readable. Returns None when the time is over.
 async fn spin(socket: &TcpStream, until: Instant) -> Option<io::Result<()>> {
     while Instant::now() < until {
-        let now = poll_fn(|context| match socket.poll_read_ready(context) {
-            Poll::Ready(ready) => Poll::Ready(Some(ready)),
-            Poll::Pending => Poll::Ready(None),
-        });
-        if let Some(ready) = now.await {
+        let now = poll_fn(|context| Poll::Ready(socket.poll_read_ready(context)));
+        if let Poll::Ready(ready) = now.await {
             return Some(ready);
         }
         // Runs other tasks of this worker, and polls the system for events.

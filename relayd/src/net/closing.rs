@@ -2,7 +2,7 @@
 //! hangs must keep neither the other sessions from being closed nor the relay from stopping.
 
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -11,8 +11,8 @@ use tracing::warn;
 use crate::limits::MAX_REPLACEMENT_WORKERS;
 
 /// Calls `close` for each of `sessions` on one thread. Whenever no session is closed within `timeout`, the thread is
-/// taken to hang, and another continues with the next session; at most [`MAX_REPLACEMENT_WORKERS`] are added. Gives
-/// the number of sessions that are not closed.
+/// taken to hang, and another continues with the next session; at most [`MAX_REPLACEMENT_WORKERS`] are added.
+/// Returns the number of sessions that are not closed.
 pub(super) fn close_all<T: Send + 'static>(
     sessions: Vec<T>,
     close: impl Fn(T) + Clone + Send + 'static,
@@ -28,6 +28,7 @@ pub(super) fn close_all<T: Send + 'static>(
             .name("close".to_owned())
             .spawn(move || {
                 loop {
+                    // A statement of its own: the lock must not be held while a session is closed.
                     let next = rest.lock().pop();
                     let Some(session) = next else { break };
                     close(session);
@@ -41,10 +42,10 @@ pub(super) fn close_all<T: Send + 'static>(
             break;
         }
         while closed < count {
-            match is_done.recv_timeout(timeout) {
-                Ok(()) => closed += 1,
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+            if is_done.recv_timeout(timeout).is_err() {
+                break;
             }
+            closed += 1;
         }
         if closed == count || pending.lock().is_empty() {
             break;

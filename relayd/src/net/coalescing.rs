@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads that each bring a packet of `bytes` bytes, `apart` from each other. Gives what follows each.
+    /// Reads that each bring a packet of `bytes` bytes, `apart` from each other. Returns for each whether the next is delayed.
     fn reads(
         coalescing: &mut Coalescing,
         now: &mut Instant,
@@ -74,13 +74,8 @@ mod tests {
     fn coalescing_engages_after_consecutive_small_packets_and_ends_with_a_read_without_one() {
         let (mut coalescing, mut now) = (Coalescing::default(), Instant::now());
         let should_coalesce = reads(&mut coalescing, &mut now, COALESCE_INTERVAL, 4096);
-        assert_eq!(
-            should_coalesce
-                .iter()
-                .filter(|should_coalesce| **should_coalesce)
-                .count(),
-            2
-        );
+        let delayed = should_coalesce.iter().filter(|delayed| **delayed);
+        assert_eq!(delayed.count(), 2);
         assert!(should_coalesce.is_sorted());
         now += COALESCE_INTERVAL;
         assert!(!coalescing.should_coalesce(now), "no packet");

@@ -22,7 +22,7 @@ use crate::config::Timeouts;
 use crate::limits::{MAX_REFUSALS, REPLY_BYTES, SPACE_RETRY_INTERVAL};
 use crate::producer::Producer;
 
-/// Most bytes of commands that are read at once. Commands are short, and metadata is passed on in pieces.
+/// Maximum number of bytes of commands that are read at once. Commands are short, and metadata is passed on in pieces.
 const MAX_COMMAND_READ: usize = 64 << 10;
 
 pub(super) async fn serve(
@@ -31,27 +31,16 @@ pub(super) async fn serve(
     worker_id: WorkerId,
     context: ProducerContext,
 ) {
-    let ProducerContext {
-        registry,
-        session_affinity,
-        timeouts,
-        stop,
-    } = context;
+    let affinity = &context.session_affinity;
     // Also cancelled when another session takes the place of this producer's.
-    let stop = stop.child_token();
-    let mut producer = Producer::new(registry, peer.ip().to_canonical(), stop.clone());
-    let set_worker = |session| session_affinity.add(session, worker_id);
-    let served = serve_commands(
-        &mut socket,
-        peer,
-        &mut producer,
-        set_worker,
-        timeouts,
-        &stop,
-    )
-    .await;
+    let stop = context.stop.child_token();
+    let address = peer.ip().to_canonical();
+    let mut producer = Producer::new(context.registry, address, stop.clone());
+    let set_worker = |session| affinity.add(session, worker_id);
+    let (socket, timeouts) = (&mut socket, context.timeouts);
+    let served = serve_commands(socket, peer, &mut producer, set_worker, timeouts, &stop).await;
     if let Some(session) = producer.session() {
-        session_affinity.remove(session);
+        affinity.remove(session);
     }
     let session = producer.session_name();
     match &served {
@@ -109,6 +98,8 @@ async fn serve_commands(
             }
         }
         let has_replies = !commands.replies.is_empty();
+        // Before the reply that opens the session is sent: the producer may then send packets, and their connection
+        // looks the worker up only once.
         if !has_worker && let Some(session) = producer.session() {
             has_worker = true;
             set_worker(session);
@@ -140,8 +131,8 @@ async fn serve_commands(
 }
 
 impl Commands {
-    /// Handles the commands that have been received, until the replies are to be sent. Gives whether more bytes
-    /// are needed to go on.
+    /// Handles the commands that have been received, until the replies are to be sent. Returns whether more bytes
+    /// are needed to continue.
     fn handle_received(&mut self, producer: &mut Producer) -> Result<bool, ConnectionError> {
         let mut input = self.received.bytes();
         let mut handled = Ok(false);

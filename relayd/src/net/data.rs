@@ -67,20 +67,16 @@ pub(super) async fn serve(
     worker_id: WorkerId,
     context: ProducerContext,
 ) {
-    let ProducerContext {
-        registry,
-        session_affinity,
-        timeouts,
-        stop,
-    } = context;
+    let (affinity, stop) = (context.session_affinity, context.stop);
+    let address = peer.ip().to_canonical();
     let mut task = DataTask {
         peer,
         socket: EventSocket::Registered(socket),
-        connection: Some(DataConnection::new(registry, peer.ip().to_canonical())),
+        connection: Some(DataConnection::new(context.registry, address)),
         decoder: DataDecoder::default(),
         undecoded: Vec::new(),
         coalescing: Coalescing::default(),
-        read_timeout: timeouts.producer_read,
+        read_timeout: context.timeouts.producer_read,
         is_paused: false,
     };
     let session = |task: &DataTask| task.connection.as_ref().and_then(DataConnection::session);
@@ -89,20 +85,20 @@ pub(super) async fn serve(
         return;
     }
     // None: the control connection of the session has ended already.
-    let worker = session(&task).and_then(|session| session_affinity.of(session));
+    let worker = session(&task).and_then(|session| affinity.of(session));
     if let Err(error) = task.socket.deregister() {
         return task.end(Err(error.into()));
     }
     // The session's token is also cancelled when the relay stops.
-    let connections = task
-        .connection
-        .as_ref()
-        .and_then(DataConnection::connections);
+    let connection = task.connection.as_ref();
+    let connections = connection.and_then(DataConnection::connections);
     let stop = connections.unwrap_or(stop);
     let rest = async move { task.run(&stop, |_| false).await };
     match worker {
         Some(worker) if worker != worker_id => {
-            session_affinity.pool().spawn(worker, rest).join().await
+            // This task stays until the other ends: the listener counts the connection as open, and shutdown waits
+            // for it. An error means that the other worker has ended, and the task with it.
+            let _ = affinity.pool().spawn(worker, rest).await;
         }
         _ => rest.await,
     }
@@ -134,6 +130,7 @@ impl DataTask {
                 continue;
             }
             if self.coalescing.should_coalesce(Instant::now()) && !is_stopping {
+                // A registered socket would still wake the thread for each packet.
                 if let Err(error) = self.socket.deregister() {
                     return self.end(Err(error.into()));
                 }
@@ -143,6 +140,7 @@ impl DataTask {
             let is_incomplete = self.is_incomplete();
             let readable = async {
                 tokio::select! {
+                    // Bytes that have arrived are read before the stop is noticed.
                     biased;
                     readable = self.socket.readable() => readable,
                     () = &mut stopped, if !is_stopping => Ok(()),
@@ -153,6 +151,7 @@ impl DataTask {
             } else {
                 self.read_timeout
             };
+            // Between packets a connection may be silent for days, so that only an incomplete packet has a timeout.
             let readable = if is_stopping || is_incomplete {
                 tokio::time::timeout(timeout, readable).await
             } else {
@@ -264,7 +263,7 @@ impl DataTask {
         }
     }
 
-    /// Whether the rest of a header or packet is still to come.
+    /// Whether the rest of a header or packet is still to arrive.
     fn is_incomplete(&self) -> bool {
         self.decoder.in_packet() || !self.undecoded.is_empty()
     }

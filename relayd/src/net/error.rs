@@ -31,7 +31,7 @@ pub(super) enum ConnectionError {
     /// Nothing of the packet is in the replies.
     #[error("cannot read packet: {0}")]
     ReadPacket(io::Error),
-    /// The viewer has been announced the packet's length.
+    /// The viewer has been sent the packet's length, and would take any reply for its bytes.
     #[error("cannot read rest of packet: {0}")]
     ReadRestOfPacket(io::Error),
     #[error(
@@ -66,6 +66,7 @@ impl ConnectionError {
             | Self::TooManyRefusals
             | Self::ReadRestOfPacket(_)
             | Self::FileCallsHang => Consequence::Close,
+            // Only the lengths in headers say where the next packet begins: the rest cannot be decoded.
             Self::Ingest(_) => Consequence::AbortSession,
         }
     }

@@ -45,9 +45,7 @@ impl InheritedPorts {
 
 /// Returns the name of the port of the descriptor at this index.
 fn port_name(names: &str, at: usize) -> Option<&str> {
-    let known = |name: &str| NAMES.contains(&name);
-    let has_names = names.split(':').any(known);
-    if has_names {
+    if names.split(':').any(|name| NAMES.contains(&name)) {
         return names.split(':').nth(at);
     }
     NAMES.get(at).copied()
@@ -58,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inherited_ports_are_told_apart_by_name_or_by_their_order() {
+    fn inherited_ports_are_identified_by_name_or_by_their_order() {
         for (names, want) in [
             ("", NAMES.map(Some)),
             ("relayd.socket:relayd.socket:relayd.socket", NAMES.map(Some)),

@@ -125,6 +125,7 @@ impl Listener {
                 }
                 continue;
             };
+            // From here on the next failure is logged again.
             is_refusing = false;
             if let Err(error) = set_socket_options(&socket, self.keep_alive) {
                 debug!(port = self.port, %peer, %error, "connection lost before it was served");

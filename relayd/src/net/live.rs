@@ -20,7 +20,7 @@ use crate::limits::{FILE_CALL_TIMEOUT, REPLY_BYTES, SENT_BYTES};
 use crate::live::{FileCallPermits, Packet, View};
 use crate::registry::Registry;
 
-/// Most bytes of commands that are read at once. Commands are short.
+/// Maximum number of bytes of commands that are read at once. Commands are short.
 const MAX_COMMAND_READ: usize = 4 << 10;
 
 pub(super) async fn serve(

@@ -57,7 +57,7 @@ use worker_pool::{WorkerPool, Workers};
 
 /// A running relay.
 ///
-/// Producers and viewers have separate threads, so that a disk that delays the ones does not delay the others. One
+/// Producers and viewers have separate threads, so that a disk that delays one side does not delay the other. One
 /// thread accepts all connections and one serves HTTP; neither makes file calls. Dropping the server without
 /// [`stop`](Self::stop) ends it at once.
 #[derive(Debug)]
@@ -149,15 +149,12 @@ impl Server {
         )?;
         let data = listen(("data", producers_alive), &config.data, inherited.data)?;
         let live = listen(("viewers", viewers_alive), &config.live, inherited.live)?;
-        let http = match &config.http {
-            Some(endpoint) => Some(listen(("http", viewers_alive), endpoint, None)?),
-            None => None,
-        };
-        let http_worker = match &http {
-            Some(_) => Some(Workers::start_single("http").map_err(StartError::Threads)?),
-            None => None,
-        };
-        let http = http.map(|http| http.with_max_connections(MAX_HTTP_CONNECTIONS));
+        let (mut http, mut http_worker) = (None, None);
+        if let Some(endpoint) = &config.http {
+            let listener = listen(("http", viewers_alive), endpoint, None)?;
+            http = Some(listener.with_max_connections(MAX_HTTP_CONNECTIONS));
+            http_worker = Some(Workers::start_single("http").map_err(StartError::Threads)?);
+        }
         let addresses = Addresses {
             control: control.address(),
             data: data.address(),
@@ -209,7 +206,7 @@ impl Server {
         self.addresses
     }
 
-    /// Waits for a future, for example one that waits for a signal, on the main event loop.
+    /// Runs a future on the main event loop, for example one that waits for a signal.
     pub fn block_on<T>(&self, until: impl Future<Output = T>) -> T {
         self.main.block_on(until)
     }
@@ -227,6 +224,7 @@ impl Server {
         if drained.is_err() {
             warn!("producers not drained: they still send after the timeout; the rest is lost");
         }
+        // Before the sessions are closed: a task that still runs would write to them.
         self.producers.stop(DRAIN_TIMEOUT);
         let registry = Arc::clone(&self.registry);
         let close = move |session| registry.close(&session);

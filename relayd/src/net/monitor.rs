@@ -59,15 +59,12 @@ impl TickRunner {
         }
     }
 
-    /// Starts the next call when it is due. Gives whether no call hangs.
+    /// Starts the next call when it is due. Returns whether no call hangs.
     fn run_due(&mut self, now: Instant) -> bool {
         self.running.retain(|(_, tick)| !tick.is_finished());
         let hangs = |begun: &Instant| now.saturating_duration_since(*begun) >= TICK_TIMEOUT;
-        let hung = self
-            .running
-            .iter()
-            .filter(|(begun, _)| hangs(begun))
-            .count();
+        let hung = self.running.iter().filter(|(begun, _)| hangs(begun));
+        let hung = hung.count();
         if hung > self.reported {
             warn!(
                 hung,

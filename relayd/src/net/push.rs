@@ -49,8 +49,8 @@ struct Handover {
 }
 
 impl ViewerTasks {
-    /// Hands a push connection over to the task of the viewer that it names, and waits until it has ended. Gives
-    /// false if no such viewer is connected.
+    /// Hands a push connection over to the task of the viewer that it names, and waits until it has ended.
+    /// Returns false if no such viewer is connected.
     pub(super) async fn hand_over(&self, socket: TcpStream, viewer: ViewerId) -> bool {
         let Some(slot) = self.0.lock().get(&viewer).cloned() else {
             return false;
@@ -68,7 +68,7 @@ impl ViewerTasks {
     }
 }
 
-/// The push connection of one viewer, owned by its command connection. It may be absent, come and be replaced.
+/// The push connection of one viewer, owned by its command connection. It may be absent, and may be replaced.
 #[derive(Debug)]
 pub(super) struct PushConnection {
     viewers: Arc<ViewerTasks>,
@@ -232,7 +232,7 @@ impl InputRate {
         Self { begun, bytes }
     }
 
-    /// Counts received bytes. Gives whether the limit is kept.
+    /// Counts received bytes. Returns whether the limit is kept.
     fn allow(&mut self, bytes: usize, now: Instant) -> bool {
         if now.saturating_duration_since(self.begun) >= PUSH_INPUT_INTERVAL {
             *self = Self::new(now);

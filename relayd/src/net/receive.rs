@@ -43,9 +43,9 @@ impl Received {
         self.buffer.advance(self.buffer.len() - left);
     }
 
-    /// Waits for more bytes, until `deadline` if there is one. Gives false when the peer has closed the connection.
-    /// After `stop` is cancelled, bytes that have been sent already are still read, and false means that there are
-    /// none.
+    /// Waits for more bytes, until `deadline` if there is one. Returns false when the peer has closed the connection.
+    /// After `stop` is cancelled, bytes that have been sent already are still read, and false means that no more
+    /// arrive.
     ///
     /// # Errors
     /// If the connection is lost, or at the deadline.
@@ -57,6 +57,7 @@ impl Received {
     ) -> Result<bool, ConnectionError> {
         let read = async {
             tokio::select! {
+                // Bytes that have arrived are read before the stop is noticed.
                 biased;
                 read = self.read(socket) => read,
                 () = stop.cancelled() => Ok(0),

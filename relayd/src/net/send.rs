@@ -25,7 +25,7 @@ pub(super) async fn send(
     Ok(())
 }
 
-/// Sends the replies that are still valid after `error`, and gives the error that the connection is closed for.
+/// Sends the replies that are still valid after `error`, and returns the error that the connection is closed for.
 pub(super) async fn send_last(
     socket: &mut TcpStream,
     replies: &mut BytesMut,

@@ -73,6 +73,7 @@ impl Worker {
                     // As a task, because its heartbeat must show that tasks run.
                     let _ = runtime.block_on(runtime.spawn(serving));
                 }
+                // The owner waits for `alive`: by then all tasks of the runtime have been dropped.
                 drop(runtime);
                 drop(alive);
             })?;

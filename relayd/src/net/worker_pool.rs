@@ -5,7 +5,7 @@
 //! Workers write files themselves, so that a disk that hangs stops a worker and all connections on it.
 //! [`WorkerPool::check_workers`] engages when a worker has missed
 //! [`MAX_MISSED_HEARTBEATS`](crate::limits::MAX_MISSED_HEARTBEATS): it starts a replacement, and moves the connections
-//! there that the worker has not taken. An idle worker costs one wake-up per
+//! that the worker has not taken to it. An idle worker costs one wake-up per
 //! [`HEARTBEAT_INTERVAL`](crate::limits::HEARTBEAT_INTERVAL).
 
 use std::io;
@@ -58,16 +58,13 @@ struct Inner {
     is_exhausted: AtomicBool,
 }
 
-/// A task on another worker.
-#[derive(Debug)]
-pub(super) struct SpawnedTask(JoinHandle<()>);
-
 impl Workers {
     /// Starts one worker per core, and at least two: while a disk delays one of them, the other continues. Workers
     /// that hang are replaced.
     pub(super) fn start(name: &'static str) -> io::Result<Self> {
-        let runtimes: io::Result<Vec<_>> = (0..worker_count()).map(|_| event_loop()).collect();
-        Self::run(name, runtimes?, MAX_REPLACEMENT_WORKERS)
+        let runtimes = (0..worker_count()).map(|_| event_loop());
+        let runtimes = runtimes.collect::<io::Result<_>>()?;
+        Self::run(name, runtimes, MAX_REPLACEMENT_WORKERS)
     }
 
     /// Starts a single worker, for tasks that make no file calls.
@@ -155,10 +152,6 @@ impl Inner {
         Ok(())
     }
 
-    fn worker(&self, worker_id: WorkerId) -> Option<Arc<Worker>> {
-        self.workers.read().get(worker_id.0).cloned()
-    }
-
     /// The next worker in turn that responds. If none does, the next in turn.
     fn next_worker(&self) -> Option<Arc<Worker>> {
         let workers = self.workers.read();
@@ -177,15 +170,15 @@ impl WorkerPool {
         &self.0.first
     }
 
-    /// Spawns a task on a worker.
+    /// Spawns a task on a worker. The handle ends with an error if the worker ends before the task.
     pub(super) fn spawn(
         &self,
         worker_id: WorkerId,
         task: impl Future<Output = ()> + Send + 'static,
-    ) -> SpawnedTask {
-        let worker = self.0.worker(worker_id);
+    ) -> JoinHandle<()> {
+        let worker = self.0.workers.read().get(worker_id.0).cloned();
         let handle = worker.as_deref().map_or(self.first(), Worker::handle);
-        SpawnedTask(handle.spawn(task))
+        handle.spawn(task)
     }
 
     /// Assigns a new connection to a worker that responds; `serve` is called there.
@@ -215,8 +208,8 @@ impl WorkerPool {
     }
 
     /// Requests a heartbeat of each worker. Starts replacements for those that do not respond, and moves the
-    /// connections to others that those have not taken. To be called every
-    /// [`HEARTBEAT_INTERVAL`](crate::limits::HEARTBEAT_INTERVAL). Gives whether all workers respond.
+    /// connections that they have not taken to others. To be called every
+    /// [`HEARTBEAT_INTERVAL`](crate::limits::HEARTBEAT_INTERVAL). Returns whether all workers respond.
     pub(super) fn check_workers(&self) -> bool {
         let workers = self.0.workers.read().clone();
         workers.iter().for_each(|worker| worker.request_heartbeat());
@@ -246,19 +239,12 @@ impl WorkerPool {
     }
 }
 
-impl SpawnedTask {
-    /// Waits until the task or its worker has ended.
-    pub(super) async fn join(self) {
-        let _ = self.0.await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::limits::MAX_MISSED_HEARTBEATS;
 
-    /// Assigns a job. Gives the worker that runs it.
+    /// Assigns a job. Returns the worker that runs it.
     fn assign_job(pool: &WorkerPool) -> Receiver<WorkerId> {
         let (begun, has_begun) = channel();
         pool.assign(Box::new(move |worker_id| begun.send(worker_id).unwrap()));

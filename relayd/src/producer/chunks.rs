@@ -23,9 +23,8 @@ use crate::store::chunk::{Chunk, ChunkError, ChunkPlace, Holding};
 use crate::store::layout::LayoutError;
 
 /// The chunks of one session, as its control connection sees them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SessionChunks {
-    is_snapshot: bool,
     /// The chunk that new streams are added to. None before the first and after the last.
     current: Option<Holding>,
     /// The chunk before the current one, until the producer closes it.
@@ -76,16 +75,18 @@ impl ChunkCommandError {
             Self::Name { .. } | Self::Dotted(_) | Self::Named(_) | Self::UnknownStream(_) => {
                 ReturnCode::INVALID
             }
-            Self::Unknown(_) => ReturnCode::NO_MEMORY,
-            Self::Layout(_) | Self::Chunk(ChunkError::Layout(_)) => ReturnCode::NO_MEMORY,
+            Self::Unknown(_) | Self::Layout(_) | Self::Chunk(ChunkError::Layout(_)) => {
+                ReturnCode::NO_MEMORY
+            }
             Self::Pending(_)
             | Self::Exists(_)
             | Self::ClearDisallowed(_)
             | Self::Chunkless
             | Self::Occupied(_) => ReturnCode::INVALID_PROTOCOL,
-            Self::Superseded => ReturnCode::UNKNOWN,
             Self::Stream(_) => ReturnCode::FILE_CREATION,
-            Self::Store(_) | Self::Chunk(ChunkError::Store(_)) => ReturnCode::UNKNOWN,
+            Self::Superseded | Self::Store(_) | Self::Chunk(ChunkError::Store(_)) => {
+                ReturnCode::UNKNOWN
+            }
         }
     }
 }
@@ -97,18 +98,14 @@ impl From<ChunkCommandError> for Refusal {
 }
 
 impl SessionChunks {
-    pub(super) fn new(is_snapshot: bool) -> Self {
-        Self {
-            is_snapshot,
-            current: None,
-            pending: None,
-            has_rotated: false,
-        }
-    }
-
     /// The chunk that new streams are added to.
     pub(super) fn current(&self) -> Option<&Holding> {
         self.current.as_ref()
+    }
+
+    fn is_current(&self, chunk: &Holding) -> bool {
+        let current = self.current.as_ref();
+        current.is_some_and(|current| current.is(chunk))
     }
 
     /// Makes an existing chunk current.
@@ -132,12 +129,7 @@ pub(super) fn create_chunk(
     let name = request.name.as_ref().map(chunk_name).transpose()?;
     let recording = open.session.recording();
     let chunk = match recording.chunk(request.chunk) {
-        Some(own)
-            if chunks
-                .current
-                .as_ref()
-                .is_some_and(|current| current.is(&own)) =>
-        {
+        Some(own) if chunks.is_current(&own) => {
             return Err(ChunkCommandError::Exists(request.chunk));
         }
         // Another session of the recording has created it.
@@ -145,16 +137,13 @@ pub(super) fn create_chunk(
         None => {
             let current = chunks.current.as_ref();
             let rotates = current.is_some_and(|current| !current.is_named() || name.is_none());
+            // Before the directory is locked: the lock of a host's neighbourhood is always taken first.
             registry.begin_chunk(&open.session, rotates, now())?;
             let session = Arc::clone(&open.session);
             let _directory = session
                 .lock_directory()
                 .ok_or(ChunkCommandError::Superseded)?;
-            if let Some(current) = chunks
-                .current
-                .as_ref()
-                .filter(|current| !current.is_named())
-            {
+            if let Some(current) = current.filter(|current| !current.is_named()) {
                 current.move_to(ChunkPlace::Old)?;
             }
             let place = match name {
@@ -163,14 +152,9 @@ pub(super) fn create_chunk(
                 None if !chunks.has_rotated => ChunkPlace::Session,
                 None => ChunkPlace::Dated,
             };
+            let (id, created) = (request.chunk, request.created);
             let time_zone = &registry.settings().time_zone;
-            Chunk::create(
-                request.chunk,
-                request.created,
-                &open.absolute,
-                place,
-                time_zone,
-            )?
+            Chunk::create(id, created, &open.absolute, place, time_zone)?
         }
     };
     recording.add_chunk(request.chunk, &chunk);
@@ -203,11 +187,9 @@ pub(super) fn rotate_streams(
         .ok_or(ChunkCommandError::Superseded)?;
     let target = match request.target {
         Some(id) => {
-            let current = open
-                .chunks
-                .current()
-                .filter(|current| current.id() == Some(id));
-            Some(current.ok_or(ChunkCommandError::Pending(id))?.clone())
+            let current = open.chunks.current();
+            let target = current.filter(|current| current.id() == Some(id));
+            Some(target.ok_or(ChunkCommandError::Pending(id))?.clone())
         }
         None => None,
     };
@@ -233,59 +215,57 @@ pub(super) fn close_chunk(
     let Some(directory) = &open.directory else {
         return Err(ChunkCommandError::Chunkless);
     };
-    let chunk = open
-        .session
-        .recording()
-        .chunk(request.chunk)
-        .ok_or(unknown)?;
+    let chunk = open.session.recording().chunk(request.chunk);
+    let chunk = chunk.ok_or(unknown)?;
     let chunks = &mut open.chunks;
-    if let Some(other) = chunks
-        .pending
-        .as_ref()
-        .filter(|pending| !pending.is(&chunk))
-    {
+    let pending = chunks.pending.as_ref();
+    if let Some(other) = pending.filter(|pending| !pending.is(&chunk)) {
         return Err(ChunkCommandError::Pending(other.id().unwrap_or_default()));
     }
     let command = request.command.0;
-    if command == Some(CloseCommand::Delete) && !registry.settings().allows_clear {
+    let (deletes, archives) = (
+        command == Some(CloseCommand::Delete),
+        command == Some(CloseCommand::MoveToCompleted),
+    );
+    if deletes && !registry.settings().allows_clear {
         return Err(ChunkCommandError::ClearDisallowed(request.chunk));
     }
-    if chunk.is_named() && command == Some(CloseCommand::MoveToCompleted) {
+    if archives && chunk.is_named() {
         return Err(ChunkCommandError::Named(request.chunk));
     }
-    if command == Some(CloseCommand::MoveToCompleted) {
+    if archives {
+        // Before the directory is locked, as in `create_chunk`.
         registry.begin_archiving(&open.session, now())?;
     }
     let _directory = open
         .session
         .lock_directory()
         .ok_or(ChunkCommandError::Superseded)?;
-    let successor = chunks
-        .current
-        .as_ref()
-        .filter(|current| !current.is(&chunk));
+    // Where the chunk would have begun: the first chunk is the session directory itself, until one has been archived.
+    // `move_to` may be called again: each connection of the recording sends its own CLOSE_TRACE_CHUNK.
+    let begin = if chunks.has_rotated {
+        ChunkPlace::Dated
+    } else {
+        ChunkPlace::Session
+    };
+    let current = chunks.current.as_ref();
+    let successor = current.filter(|current| !current.is(&chunk));
     if let Some(successor) = successor.filter(|successor| !successor.is_named()) {
-        let goes_on = command == Some(CloseCommand::Delete) && !chunks.has_rotated;
-        successor.move_to(if goes_on {
-            ChunkPlace::Session
+        successor.move_to(if deletes {
+            begin.clone()
         } else {
             ChunkPlace::Dated
         })?;
     }
-    let stays = matches!(command, None | Some(CloseCommand::NoOperation));
-    if stays && !chunk.is_named() {
-        chunk.move_to(if chunks.has_rotated {
-            ChunkPlace::Dated
-        } else {
-            ChunkPlace::Session
-        })?;
+    if !deletes && !archives && !chunk.is_named() {
+        chunk.move_to(begin)?;
     }
     chunk.end(request.closed, command, &registry.settings().time_zone)?;
-    let path = output_path(directory, chunks, &chunk);
-    if command == Some(CloseCommand::MoveToCompleted) {
-        chunks.has_rotated = true;
-    }
-    if command == Some(CloseCommand::Delete) {
+    let path = output_path(directory, open.is_snapshot, chunks, &chunk);
+    // After the path: lttng-relayd replies to the first rotation with the session directory, although the chunk
+    // moves to the archives.
+    chunks.has_rotated |= archives;
+    if deletes {
         for stream in open.session.streams() {
             if let SessionStream::Data(stream) = stream {
                 stream.lock().leave_deleted_chunk()?;
@@ -293,6 +273,7 @@ pub(super) fn close_chunk(
         }
     }
     chunks.pending = None;
+    // No stream can be added before the next chunk is created, as with lttng-relayd.
     chunks.current.take_if(|current| current.is(&chunk));
     info!(session = %open.session, chunk = %request.chunk, ?command, "chunk closed");
     Ok(path)
@@ -300,10 +281,15 @@ pub(super) fn close_chunk(
 
 /// The path of the chunk in the reply to the producer. After the first rotation it is not the path that the chunk has;
 /// `lttng-relayd` replies the same.
-fn output_path(directory: &TracePath, chunks: &SessionChunks, chunk: &Chunk) -> Text {
+fn output_path(
+    directory: &TracePath,
+    is_snapshot: bool,
+    chunks: &SessionChunks,
+    chunk: &Chunk,
+) -> Text {
     let below = match chunk.place() {
-        ChunkPlace::Named(name) if chunks.is_snapshot => Some(name.to_string()),
-        _ if chunks.is_snapshot || !chunks.has_rotated => None,
+        ChunkPlace::Named(name) if is_snapshot => Some(name.to_string()),
+        _ if is_snapshot || !chunks.has_rotated => None,
         _ => Some(chunk.archive_path().display().to_string()),
     };
     match below {

@@ -156,7 +156,7 @@ impl DataConnection {
         Ok(())
     }
 
-    /// Gives whether the stream has written what it held.
+    /// Returns whether the stream has written what it held.
     fn resume_stream(&mut self, stream: &DataStream) -> Result<bool, IngestError> {
         let session = self.session_name();
         let resumed = stream.lock().resume();
@@ -188,13 +188,11 @@ impl DataConnection {
         self.close(Session::remove_data_connection);
     }
 
-    /// Ends the connection because of an error, and aborts its session. Gives false if there was no session to
+    /// Ends the connection because of an error, and aborts its session. Returns false if there was no session to
     /// abort: no packet had arrived, or the session was over because its producer died in the middle of a packet.
     pub fn abort_session(mut self) -> bool {
-        let aborts = self
-            .session
-            .as_ref()
-            .is_some_and(|session| !session.is_over());
+        let session = self.session.as_ref();
+        let aborts = session.is_some_and(|session| !session.is_over());
         self.close(|session| {
             session.fail();
             session.remove_data_connection();
@@ -203,7 +201,7 @@ impl DataConnection {
         aborts
     }
 
-    /// `then` gives whether it may have closed streams of the session.
+    /// `then` returns whether it may have closed streams of the session.
     fn close(&mut self, then: impl FnOnce(&Session) -> bool) {
         if let Packet::Direct(stream, _) = std::mem::replace(&mut self.packet, Packet::None) {
             stream.lock().drop_packet_from(self.id);
@@ -226,10 +224,8 @@ impl DataConnection {
         self.packet = match arrival {
             Arrival::Direct => Packet::Direct(stream, header),
             Arrival::Early => {
-                let budget = self
-                    .session
-                    .as_ref()
-                    .map(|session| session.reorder_budget());
+                let session = self.session.as_ref();
+                let budget = session.map(|session| session.reorder_budget());
                 let kept = budget.map(EarlyBuffer::new).unwrap_or_default();
                 Packet::Early(stream, header, kept)
             }
@@ -264,7 +260,7 @@ impl DataConnection {
         Ok(())
     }
 
-    /// Buffers bytes of an early packet. Gives the new state of the packet, which is no longer early if the packets
+    /// Buffers bytes of an early packet. Returns the new state of the packet, which is no longer early if the packets
     /// before it have arrived or been given up.
     fn receive_early_payload(
         &mut self,
@@ -281,9 +277,8 @@ impl DataConnection {
         }
         let is_kept = extended.is_ok();
         let arrival = if is_kept {
-            stream
-                .lock()
-                .recheck_early_packet(&header, self.id, kept.len())?
+            let len = kept.len();
+            stream.lock().recheck_early_packet(&header, self.id, len)?
         } else {
             stream.lock().hasten_early_packet(&header, self.id)?
         };

@@ -82,7 +82,7 @@ impl Producer {
         self.session.as_ref().map(|open| open.session.to_string())
     }
 
-    /// Tries again to write what there was no space for on the disk. Gives whether all of it is written, so that
+    /// Tries again to write what there was no space for on the disk. Returns whether all of it is written, so that
     /// replies may be sent and more commands received.
     pub fn resume(&mut self) -> bool {
         match &mut self.session {

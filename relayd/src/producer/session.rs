@@ -13,7 +13,7 @@ use relay_proto::relay::{Refusal, SessionCreated};
 use relay_proto::session::CreateSession;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
-use wire::{EpochSeconds, StreamId, Text, TracePath};
+use wire::{EpochSeconds, StreamId, TracePath};
 
 use super::{MetadataStream, SessionChunks};
 use crate::ingest::reorder_budget::ReorderBudget;
@@ -84,7 +84,7 @@ pub(super) fn create_session(
     let shared = registry
         .recordings()
         .of(recording.map(|recording| (recording.daemon, recording.id)));
-    let mut chunks = SessionChunks::new(request.snapshot);
+    let mut chunks = SessionChunks::default();
     let absolute = match &directory {
         Some(directory) => settings.output.join(directory),
         None => settings.output.clone(),
@@ -115,12 +115,10 @@ pub(super) fn create_session(
         .add_session(Arc::clone(&session))
         .map_err(|error| fatal(error.into()))?;
     info!(%session, path = %absolute.display(), minor = minor.0, "session opened");
-    let path = directory
-        .as_ref()
-        .map_or_else(Text::default, TracePath::to_text);
+    let path = directory.as_ref().map(TracePath::to_text);
     let created = SessionCreated {
         session: session.id(),
-        path,
+        path: path.unwrap_or_default(),
     };
     let has_indexes = minor.has_indexes() && !request.snapshot;
     let index_format = has_indexes.then_some(if minor.numbers_packets() {
@@ -128,10 +126,9 @@ pub(super) fn create_session(
     } else {
         IndexFormat::V1_0
     });
-    let is_snapshot = request.snapshot;
     let open = OpenSession {
         session,
-        is_snapshot,
+        is_snapshot: request.snapshot,
         index_format,
         directory,
         old_paths,

@@ -55,16 +55,10 @@ enum StreamError {
     Store(#[from] StoreError),
 }
 
-impl StreamError {
-    /// What the failure costs: the command is refused with this code. The only place that decides it.
-    fn consequence(&self) -> ReturnCode {
-        ReturnCode::UNKNOWN
-    }
-}
-
 impl From<StreamError> for Refusal {
+    /// lttng-relayd has one code for all refusals of commands about streams.
     fn from(error: StreamError) -> Self {
-        Self::new(error.consequence(), error)
+        Self::new(ReturnCode::UNKNOWN, error)
     }
 }
 
@@ -96,6 +90,7 @@ pub(super) fn add_stream(
         return Err(StreamError::TooManyTraces.into());
     }
     let chunk = open.chunks.current().ok_or(StreamError::NoChunk)?.clone();
+    // Before the directory is locked: the lock of a host's neighbourhood is always taken first.
     if let Some(directory) = claimed_directory(open, &chunk, &path) {
         registry
             .claim(&open.session, &directory, now())
@@ -111,12 +106,8 @@ pub(super) fn add_stream(
     };
     let stream = if request.is_metadata() {
         let file = MetadataFile::create(pool, path.clone(), name, chunk).map_err(counted)?;
-        SessionStream::Metadata(Arc::new(MetadataStream::new(
-            id,
-            path.clone(),
-            file,
-            when_full,
-        )))
+        let stream = MetadataStream::new(id, path.clone(), file, when_full);
+        SessionStream::Metadata(Arc::new(stream))
     } else {
         let layout = StreamLayout {
             directory: path.clone(),
@@ -199,17 +190,17 @@ pub(super) fn track_pause(open: &mut OpenSession, stream: SessionStream) {
     }
 }
 
-/// Tries again to write what there was no space for. Gives whether no stream of the session waits any more: it has
+/// Tries again to write what there was no space for. Returns whether no stream of the session waits any more: it has
 /// written everything, or has failed.
 pub(super) fn resume(registry: &Registry, open: &mut OpenSession) -> bool {
     let session = &open.session;
     let mut closed = Vec::new();
     open.paused.retain(|id, stream| {
-        let goes_on = session.resume_stream(stream);
-        if goes_on && stream.is_closed() {
+        let is_resumed = session.resume_stream(stream);
+        if is_resumed && stream.is_closed() {
             closed.push(*id);
         }
-        !goes_on
+        !is_resumed
     });
     registry.forget_closed(&open.session, &closed);
     open.paused.is_empty()

@@ -28,6 +28,7 @@ impl NumberFile {
     pub(super) fn create(path: &Path, number: u32) -> Result<Self, ServiceError> {
         let failed = || ServiceError::on("write", path);
         check_replaceable(path).map_err(failed())?;
+        // Written under another name, and renamed when it is complete.
         let draft = draft_path(path).map_err(failed())?;
         let mut file = File::options()
             .write(true)
@@ -50,10 +51,10 @@ impl NumberFile {
 impl Drop for NumberFile {
     fn drop(&mut self) {
         let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
-        let there = fs::symlink_metadata(&self.path).map(identity);
+        let found = fs::symlink_metadata(&self.path).map(identity);
         let own = self.file.metadata().map(identity);
         // Another relay may have replaced the file by its own.
-        if there.is_ok_and(|there| own.is_ok_and(|own| own == there)) {
+        if found.is_ok_and(|found| own.is_ok_and(|own| own == found)) {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -62,10 +63,8 @@ impl Drop for NumberFile {
 /// Checks that the path is free, or a file or symbolic link: a device, for example, is not replaced.
 fn check_replaceable(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
-        Ok(there) if there.is_file() || there.is_symlink() => Ok(()),
-        Ok(_) => Err(io::Error::other(
-            "there is something that is no regular file",
-        )),
+        Ok(found) if found.is_file() || found.is_symlink() => Ok(()),
+        Ok(_) => Err(io::Error::other("not a regular file")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }

@@ -1,5 +1,5 @@
 //! The health socket: answers queries for the health of the relay (`lttng-relayd`'s health check). A thread
-//! of its own answers, so that it does when the others hang.
+//! of its own answers, so that queries are answered while other threads hang.
 
 use std::fs::Permissions;
 use std::io::{self, Read, Write};
@@ -35,6 +35,7 @@ impl HealthSocket {
         health: Arc<Health>,
     ) -> Result<Self, ServiceError> {
         let failed = || ServiceError::on("open the health socket", path);
+        // Nothing accepts connections on the socket of a relay that was killed. Other files are not removed.
         let is_socket = |about: std::fs::Metadata| about.file_type().is_socket();
         if std::fs::symlink_metadata(path).is_ok_and(is_socket)
             && UnixStream::connect(path).is_err()
@@ -62,8 +63,8 @@ impl Drop for HealthSocket {
 fn answer_all(listener: &UnixListener, health: &Health) {
     loop {
         match listener.accept() {
-            Ok((asking, _)) => {
-                if let Err(error) = answer(asking, health) {
+            Ok((client, _)) => {
+                if let Err(error) = answer(client, health) {
                     debug!(%error, "cannot answer a health query");
                 }
             }
@@ -77,18 +78,18 @@ fn answer_all(listener: &UnixListener, health: &Health) {
 
 #[expect(
     clippy::host_endian_bytes,
-    reason = "both ends are on one machine, and this is how they speak"
+    reason = "the protocol is local to one machine, and uses its byte order"
 )]
-fn answer(mut asking: UnixStream, health: &Health) -> io::Result<()> {
+fn answer(mut client: UnixStream, health: &Health) -> io::Result<()> {
     // A client that sends nothing blocks the next one.
-    asking.set_read_timeout(Some(HEALTH_TIMEOUT))?;
-    asking.set_write_timeout(Some(HEALTH_TIMEOUT))?;
-    let mut question = [0; CHECK.len()];
-    asking.read_exact(&mut question)?;
-    if question != CHECK {
+    client.set_read_timeout(Some(HEALTH_TIMEOUT))?;
+    client.set_write_timeout(Some(HEALTH_TIMEOUT))?;
+    let mut query = [0; CHECK.len()];
+    client.read_exact(&mut query)?;
+    if query != CHECK {
         return Err(io::Error::other("unknown query"));
     }
-    asking.write_all(&health.error_mask(Instant::now()).to_ne_bytes())
+    client.write_all(&health.error_mask(Instant::now()).to_ne_bytes())
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use tracing::{info, warn};
 use crate::health::Health;
 use files::NumberFile;
 use health_socket::HealthSocket;
-use run_folder::RunFolder;
 
 /// The files, socket and notifications of the relay.
 #[derive(Debug, Clone, Default)]
@@ -106,25 +105,24 @@ impl Service {
     ) -> Result<Self, ServiceError> {
         let group = run_folder::find_group(process.group.as_deref());
         let folder = match &process.run_folder {
-            Some(path) => Some(RunFolder::create(path, group)?),
+            Some(path) => Some(run_folder::create(path, group)?),
             None => {
                 warn!("no run folder: neither LTTNG_RUNDIR, LTTNG_HOME nor HOME is set");
                 None
             }
         };
-        let folder = folder.as_ref().map(RunFolder::path);
         let mut files = Vec::new();
         if let Some(path) = &process.pid_file {
             files.push(NumberFile::create(path, std::process::id())?);
         }
-        if let Some(folder) = folder {
+        if let Some(folder) = &folder {
             for (name, port) in ports {
                 let path = folder.join(format!("{name}.port"));
                 files.push(NumberFile::create(&path, (*port).into())?);
             }
         }
-        let own = || folder.map(|folder| folder.join(format!("health-{}", std::process::id())));
-        let path = process.health.clone().or_else(own);
+        let own = |folder: PathBuf| folder.join(format!("health-{}", std::process::id()));
+        let path = process.health.clone().or_else(|| folder.map(own));
         let health = match path {
             Some(path) => Some(HealthSocket::open(&path, group, Arc::clone(health))?),
             None => None,

@@ -74,27 +74,17 @@ pub(super) fn change_group(path: &Path, to: Option<Group>) -> Result<(), Service
     }
 }
 
-/// The relay's directory in the run folder.
-#[derive(Debug)]
-pub(super) struct RunFolder(PathBuf);
-
-impl RunFolder {
-    /// Makes the run folder and the directory in it, unless they exist.
-    pub(super) fn create(run_folder: &Path, group: Option<Group>) -> Result<Self, ServiceError> {
-        let mode = if geteuid().is_root() {
-            SYSTEM_MODE
-        } else {
-            USER_MODE
-        };
-        create_directory(run_folder, mode, group)?;
-        let own = run_folder.join(OWN);
-        create_directory(&own, OWN_MODE, group)?;
-        Ok(Self(own))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
+/// Makes the run folder and the relay's directory in it, unless they exist. Returns the path of that directory.
+pub(super) fn create(run_folder: &Path, group: Option<Group>) -> Result<PathBuf, ServiceError> {
+    let mode = if geteuid().is_root() {
+        SYSTEM_MODE
+    } else {
+        USER_MODE
+    };
+    create_directory(run_folder, mode, group)?;
+    let own = run_folder.join(OWN);
+    create_directory(&own, OWN_MODE, group)?;
+    Ok(own)
 }
 
 /// Makes a directory with exactly these permissions, whatever the umask is. An existing one is not changed.
@@ -110,6 +100,7 @@ fn create_directory(path: &Path, mode: u32, group: Option<Group>) -> Result<(), 
     };
     match created {
         Ok(()) => {
+            // `mkdir` has applied the umask.
             std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed())?;
             change_group(path, group)
         }
@@ -140,9 +131,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path().join("a/b");
         for _ in 0..2 {
-            let folder = RunFolder::create(&at, None).unwrap();
+            let folder = create(&at, None).unwrap();
             let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
-            assert_eq!(mode(folder.path()) & 0o777, OWN_MODE);
+            assert_eq!(mode(&folder) & 0o777, OWN_MODE);
             let usual = if geteuid().is_root() {
                 SYSTEM_MODE
             } else {
@@ -150,6 +141,6 @@ mod tests {
             };
             assert_eq!(mode(&at) & 0o777, usual);
         }
-        assert!(RunFolder::create(Path::new("/proc/nowhere"), None).is_err());
+        assert!(create(Path::new("/proc/nowhere"), None).is_err());
     }
 }

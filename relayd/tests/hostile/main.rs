@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn data_decoder_gives_the_same_packets_however_the_bytes_are_split(
+    fn data_decoder_returns_the_same_packets_however_the_bytes_are_split(
         cut: u8,
         bytes in prop::collection::vec(any::<u8>(), 0..400),
     ) {

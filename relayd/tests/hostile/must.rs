@@ -1,5 +1,4 @@
-//! What must hold of any bytes on a data connection, as far as no file is needed for it. Used by the
-//! tests here and by the fuzz target.
+//! Invariants for any bytes on a data connection that need no file. Used by the tests here and by the fuzz target.
 #![allow(unreachable_pub, reason = "the fuzz target uses it too")]
 
 use std::collections::BTreeMap;
@@ -8,21 +7,21 @@ use relay_proto::{DataDecoder, DataEvent, DataHeader};
 use relayd::ingest::reorder::{EarlyPacket, LostPackets, Reorder, ReorderWindow, Turn};
 use wire::{Bytes, Field, SeqNum, StreamId};
 
-/// Small, so that it is full soon.
+/// A small window, which fills after few packets.
 const WINDOW: ReorderWindow = ReorderWindow {
     packets: 4,
     bytes: Bytes(100),
 };
 
-/// Takes packets out of the bytes, whole and in pieces of `cut` bytes, and puts those of each stream
-/// in order.
+/// Decodes these bytes, at once and in pieces of `cut` bytes, and reorders the packets of each stream. Checks the
+/// invariants of both steps.
 pub fn receive(cut: u8, bytes: &[u8]) {
     let whole = packets(std::iter::once(bytes));
     let pieces = packets(bytes.chunks(usize::from(cut).max(1)));
-    assert_eq!(whole, pieces, "the cuts make a difference");
+    assert_eq!(whole, pieces, "packets depend on the split");
     let mut streams = BTreeMap::new();
     for (header, payload) in whole {
-        // More would only make them meet less often.
+        // Few streams, so that many packets are of the same one.
         let stream = header.stream.0 % 4;
         let order = streams.entry(stream).or_insert_with(Order::new);
         order.arrive(header.seq, payload);
@@ -30,46 +29,48 @@ pub fn receive(cut: u8, bytes: &[u8]) {
     streams.into_values().for_each(Order::end);
 }
 
-/// The packets that are whole.
+/// Decodes the complete packets.
 fn packets<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<(DataHeader, Vec<u8>)> {
     let mut decoder = DataDecoder::default();
     let (mut kept, mut packets) = (Vec::new(), Vec::new());
-    let mut under_way: Option<(DataHeader, Vec<u8>)> = None;
+    let mut incomplete: Option<(DataHeader, Vec<u8>)> = None;
     for piece in pieces {
         kept.extend_from_slice(piece);
         let mut input = &kept[..];
         while let Some(event) = decoder.next(&mut input) {
             match event {
                 DataEvent::Begin(header) => {
-                    assert!(under_way.is_none(), "a packet begins in another");
-                    under_way = Some((header, Vec::new()));
+                    assert!(incomplete.is_none(), "a packet begins in another");
+                    incomplete = Some((header, Vec::new()));
                 }
                 DataEvent::Payload { bytes, last } => {
-                    let (header, payload) = under_way.as_mut().expect("bytes of a packet");
+                    let (header, payload) = incomplete.as_mut().expect("bytes of a packet");
                     payload.extend_from_slice(bytes);
                     let is_whole = payload.len() as u64 == u64::from(header.data_size);
                     assert_eq!(is_whole, last);
                     assert!(!bytes.is_empty() || header.data_size == 0);
                     if last {
-                        packets.extend(under_way.take());
+                        packets.extend(incomplete.take());
                     }
                 }
             }
-            assert_eq!(decoder.in_packet(), under_way.is_some());
+            assert_eq!(decoder.in_packet(), incomplete.is_some());
         }
         assert!(
             input.len() < DataHeader::SIZE,
-            "what could be taken is kept"
+            "a complete event was not decoded"
         );
         kept = input.to_vec();
     }
     packets
 }
 
-/// One stream, and what has come of the numbers before `at`.
+/// Checks the order of one stream.
 struct Order {
     reorder: Reorder,
+    /// Sequence number of the next packet that passes or is lost. None before the first packet.
     at: Option<u64>,
+    /// Bytes of the early packets that are buffered.
     waiting: u64,
 }
 
@@ -83,7 +84,7 @@ impl Order {
     }
 
     fn arrive(&mut self, seq: SeqNum, payload: Vec<u8>) {
-        // It says "none" and is refused before.
+        // On the wire, this number stands for "none": the relay rejects it before packets are reordered.
         if seq.0 == u64::MAX {
             return;
         }
@@ -107,11 +108,11 @@ impl Order {
             };
             self.lose(lost);
         }
-        assert!(!self.reorder.is_full(0), "more waits than may");
+        assert!(!self.reorder.is_full(0), "the window is exceeded");
         assert!(self.waiting <= WINDOW.bytes.0);
     }
 
-    /// Nothing more comes.
+    /// Ends the stream: no more packets arrive.
     fn end(mut self) {
         while let Some(lost) = self.reorder.give_up_missing(None) {
             self.lose(lost);

@@ -7,10 +7,11 @@
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
-use wire::{SessionId, StreamId};
+use wire::{Field, SessionId, StreamId};
 
-use super::{At, Connection, Cursor};
+use super::{At, Connection, Cursor, has_new_streams};
 use crate::beacon_interest::BeaconInterest;
+use crate::cursor::failed_metadata;
 use crate::metadata::MetadataStatus;
 use crate::push::{MetadataAvailable, Notification, PacketsAvailable, Quiet};
 use crate::relay::{Ahead, Relay, Session};
@@ -33,7 +34,7 @@ pub(super) struct PushState {
     has_session_list_changed: bool,
     /// Streams that may have changed.
     queue: VecDeque<StreamId>,
-    /// Streams with beacons that must not be pushed before the viewer has been told of new streams.
+    /// Streams with beacons that must not be pushed before new streams have been announced to the viewer.
     until_announced: Vec<StreamId>,
     /// Streams with packets that must not be pushed before their session changes.
     until_session_change: Vec<StreamId>,
@@ -190,8 +191,7 @@ impl<R: Relay> Connection<R> {
         if std::mem::take(&mut push.has_session_changed) {
             push.queue.extend(push.until_session_change.drain(..));
         }
-        if !push.until_announced.is_empty() && !self.has_new_streams() {
-            let push = self.push.get_or_insert_default();
+        if !push.until_announced.is_empty() && !has_new_streams(&self.attached) {
             push.queue.extend(push.until_announced.drain(..));
         }
         while to.len() < max {
@@ -224,13 +224,8 @@ impl<R: Relay> Connection<R> {
             push.is_rotating = true;
             return;
         }
-        let has_new_streams = || {
-            attached
-                .values()
-                .any(|other| other.session.has_new_streams())
-        };
         cursor.pushed.is_listed = false;
-        match cursor.pending_notification(id, push.ignores_beacons, has_new_streams) {
+        match cursor.pending_notification(id, push.ignores_beacons, || has_new_streams(attached)) {
             PendingNotification::None => {}
             PendingNotification::Ready(notification) => notification.encode(to),
             PendingNotification::UntilAnnounced => {
@@ -252,12 +247,6 @@ impl<R: Relay> Connection<R> {
         if !std::mem::replace(&mut cursor.pushed.is_listed, true) {
             push.queue.push_back(stream);
         }
-    }
-
-    fn has_new_streams(&self) -> bool {
-        self.attached
-            .values()
-            .any(|attachment| attachment.session.has_new_streams())
     }
 }
 
@@ -333,10 +322,11 @@ impl<R: Relay> Cursor<R> {
 
     /// Appends the reply to `GET_METADATA`.
     pub(super) fn write_metadata(&mut self, replies: &mut BytesMut) {
-        if let At::Metadata(metadata) = &mut self.at
-            && metadata.write_next(replies) != MetadataStatus::Ok
-        {
-            // Metadata that comes after this reply is pushed again.
+        let At::Metadata(metadata) = &mut self.at else {
+            return failed_metadata().write(replies);
+        };
+        if metadata.write_next(replies) != MetadataStatus::Ok {
+            // Metadata that arrives after this reply is pushed again.
             self.pushed.has_metadata = false;
         }
     }

@@ -13,8 +13,8 @@ mod rejected;
 mod viewer;
 
 use bytes::BytesMut;
-use fake::SESSION;
-use viewer::{Response, Viewer, packet, world};
+use fake::{SESSION, world};
+use viewer::{Response, Viewer};
 use viewer_proto::Command;
 use viewer_proto::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
 use viewer_proto::metadata::MetadataStatus;
@@ -27,10 +27,8 @@ use wire::{Bits, Bytes, ClassId, StreamId, Timestamp};
 fn packets_are_given_once_and_in_order_before_hang_up() {
     let world = world();
     let stream = world.stream();
-    stream
-        .packets
-        .borrow_mut()
-        .extend([packet(10, 20), packet(20, 30)]);
+    stream.push(10, 20);
+    stream.push(20, 30);
     let mut viewer = Viewer::attached(Seek::Beginning, &world);
     let first = viewer.next_index(&stream);
     assert_eq!((first.status, first.offset), (IndexStatus::Ready, Bytes(0)));
@@ -49,8 +47,7 @@ fn pipelined_commands_get_the_same_replies_as_single_ones() {
     let world = world();
     let stream = world.stream();
     let metadata = world.metadata(b"text");
-    let packets = (1..9).map(|number| packet(number * 10, number * 10 + 10));
-    stream.packets.borrow_mut().extend(packets);
+    (1..9).for_each(|number| stream.push(number * 10, number * 10 + 10));
     stream.over.set(true);
     // More indexes than packets: the packets are available after the end of the stream was reported.
     let mut commands = vec![Command::GetNextIndex(StreamId(stream.id)); 10];
@@ -79,10 +76,8 @@ fn pipelined_commands_get_the_same_replies_as_single_ones() {
 fn two_viewers_of_one_session_both_get_all_packets() {
     let world = world();
     let stream = world.stream();
-    stream
-        .packets
-        .borrow_mut()
-        .extend([packet(10, 20), packet(20, 30)]);
+    stream.push(10, 20);
+    stream.push(20, 30);
     let mut viewers = [(); 2].map(|()| Viewer::attached(Seek::Beginning, &world));
     let Response::Sessions(listed) = viewers[0].request(&Command::ListSessions) else {
         panic!("no list")
@@ -101,15 +96,12 @@ fn two_viewers_of_one_session_both_get_all_packets() {
 fn seek_last_skips_existing_packets_but_not_those_of_later_streams() {
     let world = world();
     let old = world.stream();
-    old.packets.borrow_mut().push(packet(10, 20));
+    old.push(10, 20);
     let mut viewer = Viewer::attached(Seek::Last, &world);
     assert_eq!(viewer.next_index(&old).status, IndexStatus::Retry);
     let new = world.stream();
-    new.packets.borrow_mut().push(packet(15, 25));
-    assert_eq!(
-        viewer.new_streams(),
-        Response::Streams(NewStreamsStatus::Ok, vec![2])
-    );
+    new.push(15, 25);
+    assert_eq!(viewer.new_streams(), (NewStreamsStatus::Ok, vec![2]));
     assert_eq!(viewer.next_index(&new).status, IndexStatus::Ready);
 }
 
@@ -117,7 +109,7 @@ fn seek_last_skips_existing_packets_but_not_those_of_later_streams() {
 fn watermark_of_a_stream_never_decreases() {
     let world = world();
     let stream = world.stream();
-    stream.packets.borrow_mut().push(packet(10, 20));
+    stream.push(10, 20);
     let mut viewer = Viewer::attached(Seek::Beginning, &world);
     stream.beacon.set(Some(5));
     assert_eq!(viewer.next_index(&stream).status, IndexStatus::Ready);
@@ -154,7 +146,7 @@ fn new_streams_are_hinted_at_once_and_flagged_until_fetched() {
     idle.beacon.set(Some(50));
     assert_eq!(viewer.next_index(&idle).status, IndexStatus::Inactive);
     let late = world.stream();
-    late.packets.borrow_mut().push(packet(60, 70));
+    late.push(60, 70);
     idle.beacon.set(Some(90));
     let hint = viewer.next_index(&idle);
     assert_eq!((hint.status, hint.flags), (IndexStatus::Ready, NEW_STREAMS));
@@ -165,10 +157,7 @@ fn new_streams_are_hinted_at_once_and_flagged_until_fetched() {
     // The watermark is held until the streams are announced: the beacon is later than their first packet.
     let held = NextIndex::inactive(Timestamp(50), ClassId(0), NEW_STREAMS);
     assert_eq!(viewer.next_index(&idle), held);
-    assert_eq!(
-        viewer.new_streams(),
-        Response::Streams(NewStreamsStatus::Ok, vec![2])
-    );
+    assert_eq!(viewer.new_streams(), (NewStreamsStatus::Ok, vec![2]));
     assert_eq!(
         viewer.next_index(&idle),
         NextIndex::inactive(Timestamp(90), ClassId(0), 0)
@@ -204,7 +193,7 @@ fn new_metadata_is_flagged_until_it_is_fetched() {
     );
     assert_eq!(viewer.next_index(&stream).flags, 0);
     metadata.bytes.borrow_mut().extend_from_slice(b", more");
-    stream.packets.borrow_mut().push(packet(10, 20));
+    stream.push(10, 20);
     assert_eq!(viewer.next_index(&stream).flags, NEW_METADATA);
     assert_eq!(
         viewer.metadata(&metadata),
@@ -220,24 +209,15 @@ fn new_metadata_is_flagged_until_it_is_fetched() {
 fn end_of_a_session_is_reported_after_the_end_of_its_streams() {
     let world = world();
     let stream = world.stream();
-    stream.packets.borrow_mut().push(packet(10, 20));
+    stream.push(10, 20);
     let mut viewer = Viewer::attached(Seek::Beginning, &world);
     world.gone.set(true);
     stream.over.set(true);
-    assert_eq!(
-        viewer.new_streams(),
-        Response::Streams(NewStreamsStatus::Ok, vec![])
-    );
+    assert_eq!(viewer.new_streams(), (NewStreamsStatus::Ok, vec![]));
     assert_eq!(viewer.next_index(&stream).status, IndexStatus::Ready);
-    assert_eq!(
-        viewer.new_streams(),
-        Response::Streams(NewStreamsStatus::Ok, vec![])
-    );
+    assert_eq!(viewer.new_streams(), (NewStreamsStatus::Ok, vec![]));
     assert_eq!(viewer.next_index(&stream).status, IndexStatus::HungUp);
-    assert_eq!(
-        viewer.new_streams(),
-        Response::Streams(NewStreamsStatus::HungUp, vec![])
-    );
+    assert_eq!(viewer.new_streams(), (NewStreamsStatus::HungUp, vec![]));
     let detach = Command::DetachSession(SESSION);
     assert_eq!(
         viewer.request(&detach),
@@ -254,26 +234,20 @@ fn stream_that_has_ended_before_it_was_announced_is_still_announced() {
     let world = world();
     let mut viewer = Viewer::attached(Seek::Last, &world);
     let brief = world.stream();
-    brief.packets.borrow_mut().push(packet(10, 20));
+    brief.push(10, 20);
     brief.over.set(true);
     world.gone.set(true);
-    assert_eq!(
-        viewer.new_streams(),
-        Response::Streams(NewStreamsStatus::Ok, vec![1])
-    );
+    assert_eq!(viewer.new_streams(), (NewStreamsStatus::Ok, vec![1]));
     assert_eq!(viewer.next_index(&brief).status, IndexStatus::Ready);
     assert_eq!(viewer.next_index(&brief).status, IndexStatus::HungUp);
-    assert_eq!(
-        viewer.new_streams(),
-        Response::Streams(NewStreamsStatus::HungUp, vec![])
-    );
+    assert_eq!(viewer.new_streams(), (NewStreamsStatus::HungUp, vec![]));
 }
 
 #[test]
 fn rotation_delays_streams_and_packets_until_it_is_complete() {
     let world = world();
     let stream = world.stream();
-    stream.packets.borrow_mut().push(packet(10, 20));
+    stream.push(10, 20);
     world.rotating.set(true);
     let mut viewer = Viewer::connected(4, &world);
     viewer.request(&Command::CreateViewerSession);
@@ -281,15 +255,9 @@ fn rotation_delays_streams_and_packets_until_it_is_complete() {
         viewer.attach(1),
         Response::Attached(AttachStatus::Ok, vec![])
     );
-    assert_eq!(
-        viewer.new_streams(),
-        Response::Streams(NewStreamsStatus::NoNew, vec![])
-    );
+    assert_eq!(viewer.new_streams(), (NewStreamsStatus::NoNew, vec![]));
     world.rotating.set(false);
-    assert_eq!(
-        viewer.new_streams(),
-        Response::Streams(NewStreamsStatus::Ok, vec![1])
-    );
+    assert_eq!(viewer.new_streams(), (NewStreamsStatus::Ok, vec![1]));
     world.rotating.set(true);
     assert_eq!(viewer.next_index(&stream).status, IndexStatus::Retry);
     world.rotating.set(false);

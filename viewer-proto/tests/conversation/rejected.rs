@@ -12,8 +12,8 @@ use viewer_proto::stream::NewStreamsStatus;
 use viewer_proto::{Command, CommandCode, Minor};
 use wire::{Bytes, Field, Micros, SessionId, StreamId, Text};
 
-use crate::fake::{Data, Letters};
-use crate::viewer::{Response, Viewer, packet, raw_command, world};
+use crate::fake::{Data, Letters, world};
+use crate::viewer::{Response, Viewer, raw_command};
 
 #[test]
 fn rejected_attach_changes_no_state() {
@@ -69,17 +69,14 @@ fn viewer_gets_no_data_of_sessions_that_it_is_not_attached_to() {
     let world = world();
     let stream = world.stream();
     let metadata = world.metadata(b"text");
-    stream.packets.borrow_mut().push(packet(10, 20));
+    stream.push(10, 20);
     let mut unattached = Viewer::connected(4, &world);
     assert_eq!(
         unattached.next_index(&stream),
         NextIndex::without_packet(IndexStatus::Failed, 0)
     );
     assert_eq!(unattached.metadata(&metadata).1, MetadataStatus::Failed);
-    assert_eq!(
-        unattached.new_streams(),
-        Response::Streams(NewStreamsStatus::Failed, vec![])
-    );
+    assert_eq!(unattached.new_streams(), (NewStreamsStatus::Failed, vec![]));
     let get = |len| {
         Command::GetPacket(GetPacket {
             stream: StreamId(1),
@@ -87,41 +84,29 @@ fn viewer_gets_no_data_of_sessions_that_it_is_not_attached_to() {
             len,
         })
     };
-    assert_eq!(
-        unattached.request(&get(10)),
-        Response::Packet(PacketStatus::Failed, 0)
-    );
+    let failed = Response::Packet(PacketStatus::Failed, 0);
+    assert_eq!(unattached.request(&get(10)), failed);
     let mut viewer = Viewer::attached(Seek::Beginning, &world);
     // No packet has been given before the first index.
-    assert_eq!(
-        viewer.request(&get(10)),
-        Response::Packet(PacketStatus::Failed, 0)
-    );
+    assert_eq!(viewer.request(&get(10)), failed);
     viewer.next_index(&stream);
     assert_eq!(
         viewer.request(&get(4096)),
         Response::Packet(PacketStatus::Ok, 4096)
     );
     for len in [0, 4097, u32::MAX] {
-        assert_eq!(
-            viewer.request(&get(len)),
-            Response::Packet(PacketStatus::Failed, 0)
-        );
+        assert_eq!(viewer.request(&get(len)), failed);
     }
-    assert_eq!(
-        viewer
-            .next_index(&Data {
-                id: 2,
-                ..Data::default()
-            })
-            .status,
-        IndexStatus::HungUp
-    );
-    let wrong = Letters {
-        id: 1,
+    let not_packets = Data {
+        id: metadata.id,
+        ..Data::default()
+    };
+    assert_eq!(viewer.next_index(&not_packets).status, IndexStatus::HungUp);
+    let not_metadata = Letters {
+        id: stream.id,
         ..Letters::default()
     };
-    assert_eq!(viewer.metadata(&wrong).1, MetadataStatus::Failed);
+    assert_eq!(viewer.metadata(&not_metadata).1, MetadataStatus::Failed);
 }
 
 #[test]
@@ -183,7 +168,7 @@ proptest! {
             (0..11u32, any::<u64>(), prop::collection::vec(any::<u8>(), 0..40)), 0..20),
     ) {
         let world = world();
-        world.stream().packets.borrow_mut().push(packet(1, 2));
+        world.stream().push(1, 2);
         let mut viewer = Viewer::attached(Seek::Beginning, &world);
         for (code, size, payload) in commands {
             let size = if size % 2 == 0 { payload.len() as u64 } else { size };

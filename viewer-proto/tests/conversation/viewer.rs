@@ -1,6 +1,5 @@
 //! A viewer for tests: sends commands to the relay's end of its connection and decodes the replies.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::BytesMut;
@@ -16,22 +15,9 @@ use viewer_proto::session::{
 };
 use viewer_proto::stream::NewStreamsStatus;
 use viewer_proto::{Command, Minor};
-use wire::{Bits, ClassId, Field, PacketIndex, StreamId, Timestamp};
+use wire::{Field, StreamId};
 
 use crate::fake::{Data, Fake, Letters, SESSION, World};
-
-pub(crate) fn packet(begin: u64, end: u64) -> PacketIndex {
-    PacketIndex {
-        packet_size: Bits(32768),
-        content_size: Bits(672),
-        begin: Timestamp(begin),
-        end: Timestamp(end),
-        events_discarded: 0,
-        class: ClassId(0),
-        instance: None,
-        packet_seq: None,
-    }
-}
 
 /// A viewer and the relay's end of its connection, joined in memory.
 pub(crate) struct Viewer {
@@ -166,11 +152,15 @@ impl Viewer {
         index
     }
 
-    pub(crate) fn new_streams(&mut self) -> Response {
-        self.request(&Command::GetNewStreams(SESSION))
+    pub(crate) fn new_streams(&mut self) -> (NewStreamsStatus, Vec<u64>) {
+        let Response::Streams(status, streams) = self.request(&Command::GetNewStreams(SESSION))
+        else {
+            panic!("no streams")
+        };
+        (status, streams)
     }
 
-    /// Fetches all metadata that there is now. Gives it with the status of the last reply.
+    /// Fetches all metadata that exists now. Returns it with the status of the last reply.
     pub(crate) fn metadata(&mut self, stream: &Letters) -> (Vec<u8>, MetadataStatus) {
         let mut all = Vec::new();
         loop {
@@ -184,13 +174,6 @@ impl Viewer {
             }
         }
     }
-}
-
-pub(crate) fn world() -> Rc<World> {
-    Rc::new(World {
-        live: Cell::new(true),
-        ..World::default()
-    })
 }
 
 pub(crate) fn raw_command(code: u32, data_size: u64, payload: &[u8]) -> Vec<u8> {

@@ -12,8 +12,8 @@ use viewer_proto::server::Change;
 use viewer_proto::session::{ListedSession, Seek, TraceFormat};
 use viewer_proto::stream::StreamRecord;
 use wire::{
-    Bytes, ClassId, FixedText, Micros, PacketIndex, SessionId, StreamId, Text, Timestamp, TraceId,
-    ViewerId,
+    Bits, Bytes, ClassId, FixedText, Micros, PacketIndex, SessionId, StreamId, Text, Timestamp,
+    TraceId, ViewerId,
 };
 
 /// A stream of the relay in memory, shared by all positions in it.
@@ -54,6 +54,27 @@ pub(crate) struct World {
     pub(crate) wants_beacons: Cell<bool>,
 }
 
+/// A relay with one live session, and no streams.
+pub(crate) fn world() -> Rc<World> {
+    Rc::new(World {
+        live: Cell::new(true),
+        ..World::default()
+    })
+}
+
+impl Data {
+    /// Adds a packet with these times.
+    pub(crate) fn push(&self, begin: u64, end: u64) {
+        self.packets.borrow_mut().push(PacketIndex {
+            packet_size: Bits(32768),
+            content_size: Bits(672),
+            begin: Timestamp(begin),
+            end: Timestamp(end),
+            ..PacketIndex::default()
+        });
+    }
+}
+
 impl World {
     fn set_subscribed(&self, to: Change, on: bool) {
         let mut subscriptions = self.subscriptions.borrow_mut();
@@ -61,6 +82,14 @@ impl World {
             subscriptions.insert(to);
         } else {
             subscriptions.remove(&to);
+        }
+    }
+
+    fn trace_format(&self) -> TraceFormat {
+        if self.ctf2.get() {
+            TraceFormat::Ctf2
+        } else {
+            TraceFormat::Ctf1
         }
     }
 
@@ -125,11 +154,6 @@ impl Relay for Fake {
     type Session = Attached;
 
     fn sessions(&self) -> Vec<ListedSession> {
-        let trace_format = if self.0.ctf2.get() {
-            TraceFormat::Ctf2
-        } else {
-            TraceFormat::Ctf1
-        };
         vec![ListedSession {
             session: SESSION,
             live_timer: Micros(1000),
@@ -137,26 +161,23 @@ impl Relay for Fake {
             streams: 0,
             host: Text::from("host"),
             name: Text::from("name"),
-            trace_format,
+            trace_format: self.0.trace_format(),
         }]
     }
 
     fn find(&self, session: SessionId) -> Option<SessionFacts> {
-        let trace_format = if self.0.ctf2.get() {
-            TraceFormat::Ctf2
-        } else {
-            TraceFormat::Ctf1
-        };
         (session == SESSION && !self.0.gone.get()).then(|| SessionFacts {
             is_live: self.0.live.get(),
-            trace_format,
+            trace_format: self.0.trace_format(),
         })
     }
 
     fn attach(&self, _: SessionId, seek: Seek) -> Option<Attached> {
         self.0.viewers.set(self.0.viewers.get() + 1);
-        let there = self.0.published.borrow().len();
-        let seek_last = if seek == Seek::Last { there } else { 0 };
+        let seek_last = match seek {
+            Seek::Beginning => 0,
+            Seek::Last => self.0.published.borrow().len(),
+        };
         Some(Attached {
             world: Rc::clone(&self.0),
             given: 0,
@@ -310,7 +331,7 @@ impl Metadata for TextAt {
     }
 
     fn read(&mut self, to: &mut BytesMut) -> std::io::Result<()> {
-        // In small pieces, as a relay that bounds its memory would.
+        // In small pieces, as a relay reads that bounds its memory.
         let bytes = self.text.bytes.borrow();
         let end = bytes.len().min(self.sent + 4);
         to.extend_from_slice(bytes.get(self.sent..end).unwrap_or_default());

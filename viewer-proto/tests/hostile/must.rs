@@ -2,7 +2,6 @@
 //! command. Used by the tests here and by the fuzz targets.
 #![allow(unreachable_pub, reason = "the fuzz targets use it too")]
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -14,19 +13,19 @@ use viewer_proto::index::IndexStatus;
 use viewer_proto::metadata::MetadataStatus;
 use viewer_proto::packet::{GetPacket, PacketStatus};
 use viewer_proto::push::{Notification, PushClient, write_greeting};
-use viewer_proto::server::{Change, Connection, Progress};
+use viewer_proto::server::{Connection, Progress};
 use viewer_proto::session::{AttachSession, AttachStatus, Seek};
 use viewer_proto::version::{Connect, ConnectionKind};
 use viewer_proto::{Command, CommandCode, Minor};
-use wire::{Bits, Bytes, ClassId, Field, PacketIndex, SessionId, StreamId, Timestamp, ViewerId};
+use wire::{Bytes, Field, SessionId, StreamId, Timestamp, ViewerId};
 
-use crate::fake::{Data, Fake, Letters, SESSION, World};
+use crate::fake::{Data, Fake, Letters, SESSION, World, world};
 
 /// Most bytes that the server may leave until more arrive: a header and the longest command.
 const MAX_INCOMPLETE: usize = 16 + 24;
 
 /// Sends these bytes to a relay, at once and in pieces of `cut` bytes. Checks the protocol's invariants, and that the
-/// replies do not depend on the pieces. Gives the number of commands that were answered.
+/// replies do not depend on the pieces. Returns the number of commands that were answered.
 pub fn converse(cut: u8, bytes: &[u8]) -> usize {
     let mut whole = End::new();
     whole.receive(bytes);
@@ -51,7 +50,7 @@ pub fn converse(cut: u8, bytes: &[u8]) -> usize {
 }
 
 /// Sends these bytes to a relay on the push connection of an attached viewer, in pieces of `cut` bytes, while the
-/// relay's state changes. Gives the number of notifications.
+/// relay's state changes. Returns the number of notifications.
 pub fn listen(cut: u8, bytes: &[u8]) -> usize {
     let mut end = End::new();
     end.receive(&attaching(15));
@@ -63,25 +62,16 @@ pub fn listen(cut: u8, bytes: &[u8]) -> usize {
     let mut reader = BeaconInterestReader::default();
     let mut last = BTreeMap::new();
     for piece in bytes.chunks(usize::from(cut).max(1)) {
-        match reader.extend(piece) {
-            Ok(Some(beacon_interest)) => {
-                let relay = Fake(Rc::clone(&end.state.world));
-                end.connection.set_beacon_interest(beacon_interest, &relay);
-            }
-            Ok(None) => {}
-            Err(_) => break,
+        let Ok(received) = reader.extend(piece) else {
+            break;
+        };
+        if let Some(beacon_interest) = received {
+            let relay = Fake(Rc::clone(&end.state.world));
+            end.connection.set_beacon_interest(beacon_interest, &relay);
         }
         end.state.advance();
-        let changes: Vec<Change> = end
-            .state
-            .world
-            .subscriptions
-            .borrow()
-            .iter()
-            .copied()
-            .collect();
-        for change in changes {
-            end.connection.record_change(change);
+        for change in &*end.state.world.subscriptions.borrow() {
+            end.connection.record_change(*change);
         }
         // A small limit, so that several calls are needed.
         end.connection.write_notifications(60, &mut pushed);
@@ -107,10 +97,7 @@ struct RelayState {
 
 impl RelayState {
     fn new() -> Self {
-        let world = Rc::new(World {
-            live: Cell::new(true),
-            ..World::default()
-        });
+        let world = world();
         let metadata = world.metadata(b"/* CTF 1.8 */");
         let streams = vec![world.stream()];
         Self {
@@ -130,7 +117,7 @@ impl RelayState {
         };
         match self.steps % 5 {
             0 => self.metadata.bytes.borrow_mut().extend_from_slice(b" more"),
-            1 => last.packets.borrow_mut().push(packet(now)),
+            1 => last.push(now, now + 9),
             2 => last.beacon.set(Some(now + 10)),
             3 if self.streams.len() < 4 => {
                 last.over.set(true);
@@ -147,20 +134,7 @@ impl RelayState {
     }
 }
 
-fn packet(begin: u64) -> PacketIndex {
-    PacketIndex {
-        packet_size: Bits(32768),
-        content_size: Bits(672),
-        begin: Timestamp(begin),
-        end: Timestamp(begin + 9),
-        events_discarded: 0,
-        class: ClassId(0),
-        instance: None,
-        packet_seq: None,
-    }
-}
-
-/// The relay's end, the viewer that would have asked all that, and what it has learnt.
+/// The relay's end, the viewer that would have sent these commands, and what the viewer has received.
 struct End {
     state: RelayState,
     connection: Connection<Fake>,
@@ -198,7 +172,7 @@ impl End {
         self.kept = input.to_vec();
     }
 
-    /// One command, or what is ignored behind one. Gives whether there may be more.
+    /// Handles one command, or ignored bytes behind one. Returns whether there may be more.
     fn command(&mut self, input: &mut &[u8]) -> bool {
         let before = *input;
         let asked = if self.connection.in_command(&[]) {
@@ -227,19 +201,22 @@ impl End {
                 return false;
             }
             Ok(Progress::Push(_)) => {
-                assert_eq!(self.answered, 0, "a command connection is none for push");
+                assert_eq!(
+                    self.answered, 0,
+                    "a command connection became a push connection"
+                );
                 self.failed = Some("a push connection".to_owned());
                 return false;
             }
             Ok(Progress::Packet((_, len))) => reply.extend_from_slice(&body(len)),
             Ok(Progress::Advanced) => {}
         }
-        assert!(input.len() < before.len(), "nothing was taken");
+        assert!(input.len() < before.len(), "no byte was consumed");
         let Some(asked) = asked else {
-            assert!(reply.is_empty(), "an answer in the middle of a command");
+            assert!(reply.is_empty(), "a reply in the middle of a command");
             return true;
         };
-        // The records of a list come one by one, and take nothing.
+        // Each call writes one record of a list, and consumes no input.
         let fields = self.expected_parts(&asked, &reply);
         for _ in 0..fields {
             let left = input.len();
@@ -253,7 +230,7 @@ impl End {
         true
     }
 
-    /// Records that are to follow what has come of a reply.
+    /// Number of records that follow the head of a reply.
     fn expected_parts(&self, asked: &Command, reply: &[u8]) -> u32 {
         let word = |at: usize| {
             reply
@@ -274,14 +251,14 @@ impl End {
         let mut sent = Vec::new();
         self.client
             .send(asked, &mut sent)
-            .expect("replies are whole");
+            .expect("replies are complete");
         let mut input = reply;
         loop {
             let part = self
                 .client
                 .receive(&mut input)
                 .expect("the client decodes it");
-            match part.expect("the reply is whole") {
+            match part.expect("the reply is complete") {
                 Part::Done => break,
                 Part::Head(head) => self.head(asked, &head),
                 Part::Stream(stream) => {
@@ -304,7 +281,7 @@ impl End {
         match (asked, head) {
             (Command::GetNextIndex(stream), Head::Index(index)) => {
                 let fine = !matches!(index.status, IndexStatus::Failed);
-                assert!(!fine || self.known.contains(stream), "it is not attached");
+                assert!(!fine || self.known.contains(stream), "not attached");
                 let time = match index.status {
                     IndexStatus::Ready => index.packet.begin,
                     IndexStatus::Inactive => index.packet.end,
@@ -314,26 +291,20 @@ impl End {
                     }
                     _ => return,
                 };
-                assert!(!self.over.contains(stream), "more behind the end");
+                assert!(!self.over.contains(stream), "an index after the end");
                 let before = self.time.insert(*stream, time);
-                assert!(before.is_none_or(|before| before <= time), "time goes back");
+                assert!(before.is_none_or(|before| before <= time), "time decreases");
             }
             (Command::GetPacket(ask), Head::Packet(head)) => {
                 let good = head.status == PacketStatus::Ok;
-                assert!(
-                    !good || self.known.contains(&ask.stream),
-                    "it is not attached"
-                );
+                assert!(!good || self.known.contains(&ask.stream), "not attached");
                 assert_eq!(head.len, if good { ask.len } else { 0 });
-                assert!(
-                    !good || head.len > 0,
-                    "viewers do not survive an empty packet"
-                );
+                assert!(!good || head.len > 0, "viewers fail at an empty packet");
             }
             (Command::GetMetadata(stream), Head::Metadata(head)) => {
                 let good = head.status == MetadataStatus::Ok;
-                assert!(!good || self.known.contains(stream), "it is not attached");
-                assert_eq!(good, head.len > 0, "viewers do not survive empty metadata");
+                assert!(!good || self.known.contains(stream), "not attached");
+                assert_eq!(good, head.len > 0, "viewers fail at empty metadata");
             }
             (Command::AttachSession(attach), Head::Attached(attached)) => {
                 let good = attached.status == AttachStatus::Ok;
@@ -344,13 +315,13 @@ impl End {
     }
 }
 
-/// Bytes of a packet, few of them: how many were asked for is up to the peer.
+/// Bytes of a packet. Checks the number that the peer has requested before memory is allocated.
 fn body(len: u32) -> Vec<u8> {
-    assert!(u64::from(len) <= 4096 * 100, "more than there is");
+    assert!(u64::from(len) <= 4096 * 100, "more than the stream has");
     vec![0xaa; len as usize]
 }
 
-/// The command that these bytes begin with, if it is whole and one that there is.
+/// The command that these bytes begin with. None if it is incomplete or unknown.
 fn command(mut bytes: &[u8]) -> Option<Command> {
     let header = CommandHeader::read(&mut bytes).ok()?;
     let code = CommandCode::from_code(header.code).ok()?;
@@ -379,7 +350,7 @@ fn attaching(minor: u32) -> Vec<u8> {
     bytes
 }
 
-/// A viewer that reads everything until the end, and asks for some of what it may not have.
+/// The commands of a viewer that reads everything until the end, and also requests bytes that it may not be given.
 pub fn conversation(minor: u32) -> Vec<u8> {
     let mut bytes = attaching(minor);
     for round in 0..8 {

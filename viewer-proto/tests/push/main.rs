@@ -12,12 +12,11 @@ mod client;
 #[path = "../fake/mod.rs"]
 mod fake;
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::BytesMut;
 use client::greeted_client;
-use fake::{Data, Fake, SESSION, World};
+use fake::{Data, Fake, SESSION, World, world};
 use viewer_proto::Command;
 use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::index::IndexStatus;
@@ -25,7 +24,7 @@ use viewer_proto::push::{MetadataAvailable, Notification, PacketsAvailable, Push
 use viewer_proto::server::{Change, Connection, Progress};
 use viewer_proto::session::{AttachSession, Seek};
 use viewer_proto::version::{Connect, ConnectionKind};
-use wire::{Bits, ClassId, Field, PacketIndex, StreamId, Timestamp, TraceId, ViewerId};
+use wire::{Field, StreamId, Timestamp, TraceId, ViewerId};
 
 /// A viewer's command connection, attached to the session, with its push connection.
 struct PushedViewer {
@@ -85,6 +84,11 @@ impl PushedViewer {
         self.connection.set_beacon_interest(beacon_interest, &relay);
     }
 
+    /// The notifications that are pushed after a change of this stream.
+    fn notifications_of(&mut self, stream: &Data) -> Vec<Notification> {
+        self.notifications(&change(stream))
+    }
+
     /// The notifications that are pushed after these changes.
     fn notifications(&mut self, changes: &[Change]) -> Vec<Notification> {
         for change in changes {
@@ -97,26 +101,6 @@ impl PushedViewer {
         let mut pushed = BytesMut::new();
         self.connection.write_notifications(1 << 20, &mut pushed);
         self.client.extend(&pushed).map(Result::unwrap).collect()
-    }
-}
-
-fn world() -> Rc<World> {
-    Rc::new(World {
-        live: Cell::new(true),
-        ..World::default()
-    })
-}
-
-fn packet(begin: u64, end: u64) -> PacketIndex {
-    PacketIndex {
-        packet_size: Bits(32768),
-        content_size: Bits(672),
-        begin: Timestamp(begin),
-        end: Timestamp(end),
-        events_discarded: 0,
-        class: ClassId(0),
-        instance: None,
-        packet_seq: None,
     }
 }
 
@@ -138,7 +122,7 @@ fn change(stream: &Data) -> [Change; 1] {
 fn new_push_connection_is_notified_of_everything_once() {
     let world = world();
     let stream = world.stream();
-    stream.packets.borrow_mut().push(packet(10, 20));
+    stream.push(10, 20);
     let metadata = world.metadata(b"text");
     let waits = MetadataAvailable {
         stream: StreamId(metadata.id),
@@ -153,7 +137,7 @@ fn new_push_connection_is_notified_of_everything_once() {
         "{received:?}"
     );
     assert_eq!(received.len(), 3);
-    assert_eq!(viewer.notifications(&change(&stream)), []);
+    assert_eq!(viewer.notifications_of(&stream), []);
     assert_eq!(
         viewer.notifications(&[Change::Sessions]),
         [Notification::Sessions]
@@ -167,8 +151,8 @@ fn packets_are_pushed_again_only_after_the_viewer_has_fetched_those_before() {
     let mut viewer = PushedViewer::attached(&world);
     viewer.notifications(&[]);
     for end in 1..100 {
-        stream.packets.borrow_mut().push(packet(end, end + 1));
-        let received = viewer.notifications(&change(&stream));
+        stream.push(end, end + 1);
+        let received = viewer.notifications_of(&stream);
         assert_eq!(received.len(), usize::from(end == 1), "{received:?}");
     }
     // It was notified of one packet.
@@ -178,12 +162,9 @@ fn packets_are_pushed_again_only_after_the_viewer_has_fetched_those_before() {
         assert_eq!(viewer.notifications(&[]), []);
         assert_eq!(viewer.next_index(&stream), IndexStatus::Ready);
     }
-    assert_eq!(viewer.notifications(&change(&stream)), []);
-    stream.packets.borrow_mut().push(packet(100, 101));
-    assert_eq!(
-        viewer.notifications(&change(&stream)),
-        [packets(&stream, 1)]
-    );
+    assert_eq!(viewer.notifications_of(&stream), []);
+    stream.push(100, 101);
+    assert_eq!(viewer.notifications_of(&stream), [packets(&stream, 1)]);
 }
 
 #[test]
@@ -193,17 +174,14 @@ fn beacons_are_pushed_after_the_packets_and_never_decrease() {
     let mut viewer = PushedViewer::attached(&world);
     viewer.notifications(&[]);
     stream.beacon.set(Some(10));
-    assert_eq!(viewer.notifications(&change(&stream)), [quiet(&stream, 10)]);
+    assert_eq!(viewer.notifications_of(&stream), [quiet(&stream, 10)]);
     for back in [10, 9] {
         stream.beacon.set(Some(back));
-        assert_eq!(viewer.notifications(&change(&stream)), []);
+        assert_eq!(viewer.notifications_of(&stream), []);
     }
-    stream.packets.borrow_mut().push(packet(12, 20));
+    stream.push(12, 20);
     stream.beacon.set(Some(30));
-    assert_eq!(
-        viewer.notifications(&change(&stream)),
-        [packets(&stream, 1)]
-    );
+    assert_eq!(viewer.notifications_of(&stream), [packets(&stream, 1)]);
     assert_eq!(viewer.next_index(&stream), IndexStatus::Ready);
     assert_eq!(viewer.notifications(&[]), [quiet(&stream, 30)]);
     // Replies keep to the watermark that was pushed.
@@ -214,7 +192,7 @@ fn beacons_are_pushed_after_the_packets_and_never_decrease() {
     // A beacon that was replied is not pushed.
     stream.beacon.set(Some(40));
     assert_eq!(viewer.next_index(&stream), IndexStatus::Inactive);
-    assert_eq!(viewer.notifications(&change(&stream)), []);
+    assert_eq!(viewer.notifications_of(&stream), []);
 }
 
 #[test]
@@ -232,16 +210,14 @@ fn beacons_are_not_pushed_until_new_streams_are_fetched() {
     );
     assert_eq!(viewer.notifications(&[session, change(&old)[0]]), []);
     viewer.request(&Command::GetNewStreams(SESSION));
-    new.packets.borrow_mut().push(packet(40, 60));
+    new.push(40, 60);
     let received = viewer.notifications(&[]);
     assert!(received.contains(&quiet(&old, 50)), "{received:?}");
     assert!(received.contains(&packets(&new, 1)), "{received:?}");
     assert_eq!(received.len(), 2);
     world.stream();
-    assert_eq!(
-        viewer.notifications(&[session]),
-        [Notification::NewStreams(SESSION)]
-    );
+    let announced = [Notification::NewStreams(SESSION)];
+    assert_eq!(viewer.notifications(&[session]), announced);
 }
 
 #[test]
@@ -251,25 +227,19 @@ fn withheld_packets_are_pushed_again_when_the_session_changes() {
     let mut viewer = PushedViewer::attached(&world);
     viewer.notifications(&[]);
     let session = [Change::Session(SESSION)];
-    stream.packets.borrow_mut().push(packet(0, 10));
-    assert_eq!(
-        viewer.notifications(&change(&stream)),
-        [packets(&stream, 1)]
-    );
+    stream.push(0, 10);
+    assert_eq!(viewer.notifications_of(&stream), [packets(&stream, 1)]);
     stream.withheld_from.set(Some(0));
     assert_eq!(viewer.next_index(&stream), IndexStatus::Retry);
-    assert_eq!(viewer.notifications(&change(&stream)), []);
+    assert_eq!(viewer.notifications_of(&stream), []);
     assert_eq!(viewer.notifications(&session), []);
     stream.withheld_from.set(None);
     assert_eq!(viewer.notifications(&session), [packets(&stream, 1)]);
     assert_eq!(viewer.notifications(&session), []);
     assert_eq!(viewer.next_index(&stream), IndexStatus::Ready);
     // The packets are available again before the session change has been handled.
-    stream.packets.borrow_mut().push(packet(10, 20));
-    assert_eq!(
-        viewer.notifications(&change(&stream)),
-        [packets(&stream, 1)]
-    );
+    stream.push(10, 20);
+    assert_eq!(viewer.notifications_of(&stream), [packets(&stream, 1)]);
     stream.withheld_from.set(Some(1));
     assert_eq!(viewer.next_index(&stream), IndexStatus::Retry);
     stream.withheld_from.set(None);
@@ -283,11 +253,8 @@ fn packets_requested_during_a_rotation_are_pushed_again_after_it() {
     let stream = world.stream();
     let mut viewer = PushedViewer::attached(&world);
     viewer.notifications(&[]);
-    stream.packets.borrow_mut().push(packet(0, 10));
-    assert_eq!(
-        viewer.notifications(&change(&stream)),
-        [packets(&stream, 1)]
-    );
+    stream.push(0, 10);
+    assert_eq!(viewer.notifications_of(&stream), [packets(&stream, 1)]);
     world.rotating.set(true);
     assert_eq!(viewer.next_index(&stream), IndexStatus::Retry);
     assert_eq!(viewer.notifications(&[]), []);
@@ -322,7 +289,7 @@ fn metadata_is_pushed_again_after_the_viewer_has_fetched_all() {
 fn end_of_a_stream_is_pushed_once_and_after_its_packets() {
     let world = world();
     let stream = world.stream();
-    stream.packets.borrow_mut().push(packet(10, 20));
+    stream.push(10, 20);
     let mut viewer = PushedViewer::attached(&world);
     viewer.notifications(&[]);
     world.gone.set(true);
@@ -351,8 +318,8 @@ fn packets_are_pushed_after_a_rotation_is_complete() {
     viewer.notifications(&[]);
     assert!(!viewer.connection.awaits_rotation());
     world.rotating.set(true);
-    stream.packets.borrow_mut().push(packet(10, 20));
-    assert_eq!(viewer.notifications(&change(&stream)), []);
+    stream.push(10, 20);
+    assert_eq!(viewer.notifications_of(&stream), []);
     assert!(viewer.connection.awaits_rotation());
     world.rotating.set(false);
     assert_eq!(viewer.notifications(&[]), [packets(&stream, 1)]);
@@ -393,9 +360,9 @@ fn unsubscribed_viewer_gets_no_beacons_until_it_subscribes_again() {
     idle.beacon.set(Some(10));
     later.beacon.set(Some(20));
     // A change that is reported all the same is not pushed.
-    assert_eq!(viewer.notifications(&change(&idle)), []);
-    busy.packets.borrow_mut().push(packet(10, 20));
-    assert_eq!(viewer.notifications(&change(&busy)), [packets(&busy, 1)]);
+    assert_eq!(viewer.notifications_of(&idle), []);
+    busy.push(10, 20);
+    assert_eq!(viewer.notifications_of(&busy), [packets(&busy, 1)]);
     assert_eq!(viewer.next_index(&busy), IndexStatus::Ready);
     busy.beacon.set(Some(30));
     assert_eq!(viewer.notifications(&[]), []);
@@ -412,12 +379,12 @@ fn unsubscribed_viewer_gets_no_beacons_until_it_subscribes_again() {
     viewer.set_beacon_interest(BeaconInterest::Subscribed);
     assert_eq!(viewer.notifications(&[]), []);
     idle.beacon.set(Some(40));
-    assert_eq!(viewer.notifications(&change(&idle)), [quiet(&idle, 40)]);
+    assert_eq!(viewer.notifications_of(&idle), [quiet(&idle, 40)]);
     // The end of a stream is pushed to unsubscribed viewers too.
     viewer.set_beacon_interest(BeaconInterest::Unsubscribed);
     later.over.set(true);
     let over = Notification::StreamOver(StreamId(later.id));
-    assert_eq!(viewer.notifications(&change(&later)), [over]);
+    assert_eq!(viewer.notifications_of(&later), [over]);
 }
 
 #[test]
@@ -444,10 +411,8 @@ fn viewer_that_subscribes_again_gets_no_beacons_until_new_streams_are_fetched() 
     old.beacon.set(Some(50));
     viewer.set_beacon_interest(BeaconInterest::Subscribed);
     let session = Change::Session(SESSION);
-    assert_eq!(
-        viewer.notifications(&[session]),
-        [Notification::NewStreams(SESSION)]
-    );
+    let announced = [Notification::NewStreams(SESSION)];
+    assert_eq!(viewer.notifications(&[session]), announced);
     viewer.request(&Command::GetNewStreams(SESSION));
     assert_eq!(viewer.notifications(&[]), [quiet(&old, 50)]);
 }
