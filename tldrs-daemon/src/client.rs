@@ -109,15 +109,13 @@ impl Client<'_> {
 
     /// Waits for capacity in the forward queue before reading, so that a blocked client holds no read buffer.
     async fn wait_for_capacity(&self) {
-        if let (WhenFull::Block, Some(forwarder)) = (
-            self.context.when_full,
-            self.membership()
-                .and_then(|member| member.forwarder.as_ref()),
-        ) {
-            tokio::select! {
-                () = forwarder.wait_for_capacity() => {}
-                () = self.context.stop.cancelled() => {}
-            }
+        if self.context.when_full == WhenFull::Block
+            && let Some(forwarder) = self
+                .membership()
+                .and_then(|member| member.forwarder.as_ref())
+        {
+            let wait = forwarder.wait_for_capacity();
+            self.context.stop.run_until_cancelled(wait).await;
         }
     }
 
@@ -181,9 +179,8 @@ impl Client<'_> {
                 self.opened.push(membership);
             }
             Err(error) => {
-                let reason = std::error::Error::source(&error).map(ToString::to_string);
-                let reason = reason.unwrap_or_default();
-                error!(peer = %self.peer, trace = id, %error, reason, "cannot open the trace; its events are lost");
+                let error = anyhow::Error::from(error);
+                error!(peer = %self.peer, trace = id, "cannot open the trace: {error:#}; its events are lost");
                 self.target = EventTarget::Refused;
             }
         }

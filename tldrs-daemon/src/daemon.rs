@@ -1,4 +1,4 @@
-//! The running daemon: accepts clients until it is told to stop, and drains them.
+//! The running daemon: accepts clients until a signal or a client stops it, then drains them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -169,13 +169,13 @@ impl Daemon {
             () = end.cancelled() => StopReason::ByClient,
         };
         end.cancel();
-        // From now on no client can connect. Clients that are connected are still read from for a moment.
+        // From now on no client can connect. Connected clients are still read from, until `DRAIN_TIMEOUT`.
         guards.iter().for_each(socket::SocketGuard::remove);
         acceptor.closed.cancel();
         accepting.close();
         accepting.wait().await;
         acceptor.drain_clients().await;
-        // Releases the locks: only now another daemon may listen on the sockets.
+        // Releases the locks: another daemon can listen on the sockets only after the last event is stored.
         drop(guards);
         poll_timer.abort();
         why
@@ -197,13 +197,9 @@ struct ClientAcceptor {
 }
 
 impl ClientAcceptor {
-    /// Accepts until the daemon stops, and has each client served by a task of its own.
+    /// Accepts clients until the daemon stops, and spawns a task for each.
     async fn accept_clients(self: Arc<Self>, listener: tokio::net::UnixListener) {
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = self.closed.cancelled() => break,
-            };
+        while let Some(accepted) = self.closed.run_until_cancelled(listener.accept()).await {
             match accepted {
                 Ok((socket, _)) => self.admit_client(socket),
                 Err(error) => {
@@ -235,10 +231,8 @@ impl ClientAcceptor {
         };
         let acceptor = Arc::clone(self);
         self.tasks.spawn(async move {
-            tokio::select! {
-                () = client::serve(socket, peer, Arc::clone(&acceptor.clients)) => {}
-                () = acceptor.abort.cancelled() => {}
-            }
+            let serve = client::serve(socket, peer, Arc::clone(&acceptor.clients));
+            acceptor.abort.run_until_cancelled(serve).await;
             drop(permit);
         });
     }

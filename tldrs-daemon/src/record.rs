@@ -14,7 +14,7 @@ use tef::Repairs;
 use tracing::warn;
 
 use crate::limits::MAX_RECORD_BYTES;
-use crate::open::{open_own, open_regular};
+use crate::open::{open_own, open_regular, remove_if_exists};
 
 /// The record of a trace. Counters are sums since the record was made.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,13 +88,13 @@ impl TraceRecord {
             .unwrap_or_default()
     }
 
-    /// As [`load`](Self::load), of the user that this process runs as only: exports are done by what
-    /// the record says, also for other users.
+    /// As [`load`](Self::load), but only a record that belongs to the user of this process: the daemon makes
+    /// the exports that the record asks for, also for other users.
     pub(crate) fn load_own(path: &Path) -> Self {
         let read = open_own(path, File::options().read(true)).and_then(|file| Self::read(&file));
         match read {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                warn!(path = %path.display(), %error, "record of a trace not used; exports that it asks for are not done");
+                warn!(path = %path.display(), %error, "record of the trace not used; its pending exports are not made");
                 Self::default()
             }
             read => read.unwrap_or_default(),
@@ -116,11 +116,9 @@ impl TraceRecord {
         new.push(".new");
         let mut text = serde_json::to_vec(self)?;
         text.push(b'\n');
-        // A file that a killed daemon has left, or another user has put there, must not be written to.
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        // A daemon that was killed may have left the file, or another user may have made it, to receive the
+        // record or to lead it elsewhere. So it is removed, and `create_new` fails if it exists again.
+        remove_if_exists(Path::new(&new))?;
         let mut file = File::create_new(&new)?;
         file.write_all(&text)?;
         if sync {
@@ -218,7 +216,7 @@ mod tests {
             assert_eq!(TraceRecord::load_own(&at("target")), TraceRecord::default());
             assert_eq!(TraceRecord::load(&at("target")), record);
         } else {
-            eprintln!("not root, who alone can give a file away: only the symlink was tried");
+            eprintln!("only root can change the owner of a file: only the symlink was tested");
         }
     }
 

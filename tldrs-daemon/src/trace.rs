@@ -333,11 +333,9 @@ impl TraceState {
         if lines.is_empty() {
             return Ok(());
         }
-        if self.rejected.is_none() {
-            self.rejected = Some(open_append(&files.rejected)?);
-        }
-        let Some(file) = &mut self.rejected else {
-            return Ok(());
+        let file = match &mut self.rejected {
+            Some(file) => file,
+            none => none.insert(open_append(&files.rejected)?),
         };
         if file.metadata()?.len() < MAX_REJECTED_BYTES {
             file.write_all(lines)?;
@@ -368,7 +366,7 @@ fn complete_last_line(file: &File) -> io::Result<()> {
     if length > 0 {
         file.read_exact_at(&mut last, length - 1)?;
     }
-    if last == *b"\n" {
+    if last == [b'\n'] {
         return Ok(());
     }
     debug!("the last line of the trace was truncated");
@@ -379,19 +377,16 @@ fn complete_last_line(file: &File) -> io::Result<()> {
 fn append_text(file: &File, text: &[u8]) -> Result<(), AppendError> {
     let mut written = 0;
     while let Some(rest) = text.get(written..).filter(|rest| !rest.is_empty()) {
-        match (&mut &*file).write(rest) {
-            Ok(0) => {
-                return Err(cut_partial_line(
-                    file,
-                    text,
-                    written,
-                    io::ErrorKind::WriteZero.into(),
-                ));
+        let error = match (&mut &*file).write(rest) {
+            Ok(more @ 1..) => {
+                written += more;
+                continue;
             }
-            Ok(more) => written += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(cut_partial_line(file, text, written, error)),
-        }
+            Ok(0) => io::ErrorKind::WriteZero.into(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => error,
+        };
+        return Err(cut_partial_line(file, text, written, error));
     }
     Ok(())
 }

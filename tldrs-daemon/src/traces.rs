@@ -245,9 +245,8 @@ impl Traces {
                 }
             }
             Err(error) => {
-                let reason = std::error::Error::source(&error).map(ToString::to_string);
-                let reason = reason.unwrap_or_default();
-                warn!(trace = trace.id, %path, %error, reason, "not exported");
+                let error = anyhow::Error::from(error);
+                warn!(trace = trace.id, %path, "not exported: {error:#}");
             }
         }
     }
