@@ -89,14 +89,9 @@ struct Uplink {
 }
 
 impl Uplink {
-    /// Starts the uplink. After `stop` the relay has the stop timeout to take the queued packets.
+    /// Starts the uplink. After `stop`, queued packets are sent until the stop timeout.
     fn start(config: &Config, stop: &CancellationToken) -> anyhow::Result<(TraceSender, Self)> {
-        let agent = Agent::start(
-            config.uplink()?,
-            config.queue_capacity(),
-            stop,
-            config.stop_timeout(),
-        );
+        let agent = Agent::for_config(config, stop)?;
         let (forward, forwarded) = agent.start_forwarding(config.session.forward());
         let forwarded = tokio::spawn(forwarded);
         Ok((forward, Self { agent, forwarded }))

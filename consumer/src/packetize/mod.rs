@@ -157,8 +157,9 @@ impl Packetizer {
                 self.cut_packet(place, now).await?;
             }
         }
-        let wanted = self.activity.has_changed_since(&mut self.beacons) || even_if_idle;
-        if !wanted {
+        // Evaluated first, so that it is updated even if the beacons are sent anyway.
+        let has_activity = self.activity.has_changed_since(&mut self.beacons);
+        if !has_activity && !even_if_idle {
             return Ok(());
         }
         for place in 0..self.streams.len() {
@@ -166,7 +167,7 @@ impl Packetizer {
                 continue;
             };
             self.queue_metadata().await?;
-            let stream = stream_key(place);
+            let stream = StreamKey::from_index(place);
             self.queue.send(Step::Beacon { stream, until }).await?;
         }
         Ok(())
@@ -184,7 +185,7 @@ impl Packetizer {
             if self.stream(place).has_changes() {
                 self.cut_packet(place, now).await?;
             }
-            let stream = stream_key(place);
+            let stream = StreamKey::from_index(place);
             self.queue.send(Step::CloseStream { stream }).await?;
         }
         self.queue_metadata().await
@@ -198,7 +199,7 @@ impl Packetizer {
         self.queue_metadata().await?;
         self.activity.record_packet();
         let step = Step::Packet {
-            stream: stream_key(place),
+            stream: StreamKey::from_index(place),
             bytes: content.into(),
             index,
         };
@@ -229,10 +230,6 @@ impl Packetizer {
     fn stream(&mut self, place: usize) -> &mut PacketStream {
         &mut self.streams[place]
     }
-}
-
-fn stream_key(place: usize) -> StreamKey {
-    StreamKey(u32::try_from(place).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) struct ConnectionPair {
     control: TcpStream,
     data: TcpStream,
     /// Bytes of replies that have not been parsed yet.
-    pub(super) replies: BytesMut,
+    replies: BytesMut,
 }
 
 impl ConnectionPair {
@@ -90,6 +90,18 @@ impl ConnectionPair {
             let _ = sockopt::set_tcp_quickack(&self.control, true);
         }
         Ok(some)
+    }
+
+    /// Parses the replies that have been read. `parse` advances its argument over the bytes that it uses.
+    pub(super) fn parse_replies<T, E>(
+        &mut self,
+        parse: impl FnOnce(&mut &[u8]) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut input = &self.replies[..];
+        let parsed = parse(&mut input)?;
+        let used = self.replies.len() - input.len();
+        self.replies.advance(used);
+        Ok(parsed)
     }
 
     /// Waits until there are replies to read, or the sockets can take more of `out`.

@@ -67,12 +67,8 @@ impl SessionUpload {
         state: &mut SessionState,
         now: Instant,
     ) -> Result<(), UplinkError> {
-        if self.is_awaiting()
-            || self
-                .closing_progress
-                .retry_at
-                .is_some_and(|retry_at| now < retry_at)
-        {
+        let retry_at = self.closing_progress.retry_at;
+        if self.is_awaiting() || retry_at.is_some_and(|retry_at| now < retry_at) {
             return Ok(());
         }
         self.closing_progress.retry_at = None;
@@ -95,6 +91,7 @@ impl SessionUpload {
             }
             ClosingStage::Streams | ClosingStage::Done => ClosingStage::Done,
         };
+        // A session without streams awaits no reply, which would call this function again.
         if self.closing_progress.stage == ClosingStage::Streams && !self.is_awaiting() {
             self.closing_progress.stage = ClosingStage::Done;
         }
@@ -147,14 +144,12 @@ impl SessionUpload {
     }
 
     fn close_streams(&mut self, state: &SessionState) -> Result<(), UplinkError> {
-        for (stream, (last, _)) in Self::open_streams(state) {
-            let close = Command::CloseStream(CloseStream { stream, last });
-            self.send_command(&close, AwaitedReply::Done)?;
-        }
-        for stream in metadata_streams(state) {
-            let last = None;
-            let close = Command::CloseStream(CloseStream { stream, last });
-            self.send_command(&close, AwaitedReply::Done)?;
+        let streams = Self::open_streams(state).into_iter();
+        let streams = streams.map(|(stream, (last, _))| CloseStream { stream, last });
+        let metadata = metadata_streams(state).into_iter();
+        let metadata = metadata.map(|stream| CloseStream { stream, last: None });
+        for close in streams.chain(metadata) {
+            self.send_command(&Command::CloseStream(close), AwaitedReply::Done)?;
         }
         Ok(())
     }
