@@ -63,9 +63,7 @@ pub enum StopReason {
 pub struct Daemon {
     listeners: Vec<tokio::net::UnixListener>,
     guards: Vec<socket::SocketGuard>,
-    allowed_users: BTreeSet<u32>,
-    max_clients: usize,
-    clients: ClientContext,
+    acceptor: Arc<ClientAcceptor>,
 }
 
 impl Daemon {
@@ -118,15 +116,21 @@ impl Daemon {
                 .collect::<io::Result<_>>()
                 .map_err(StartError::Listen)?,
             guards,
-            allowed_users,
-            max_clients: settings.max_clients,
-            clients: ClientContext {
-                reader: ReaderContext::new(settings.max_line_bytes),
-                traces: Arc::new(traces),
-                storage: settings.storage,
-                when_full: settings.when_full,
-                stop,
-            },
+            acceptor: Arc::new(ClientAcceptor {
+                allowed_users,
+                max_clients: settings.max_clients,
+                client_permits: Arc::new(Semaphore::new(settings.max_clients)),
+                tasks: TaskTracker::new(),
+                closed: CancellationToken::new(),
+                abort: CancellationToken::new(),
+                clients: Arc::new(ClientContext {
+                    reader: ReaderContext::new(settings.max_line_bytes),
+                    traces: Arc::new(traces),
+                    storage: settings.storage,
+                    when_full: settings.when_full,
+                    stop,
+                }),
+            }),
         })
     }
 
@@ -136,23 +140,11 @@ impl Daemon {
         let Self {
             listeners,
             guards,
-            allowed_users,
-            max_clients,
-            clients,
+            acceptor,
         } = self;
-        let clients = Arc::new(clients);
-        if let Err(error) = clients.traces.resume_exports() {
+        if let Err(error) = acceptor.clients.traces.resume_exports() {
             warn!(%error, "pending exports of an earlier daemon are not resumed");
         }
-        let acceptor = Arc::new(ClientAcceptor {
-            allowed_users,
-            max_clients,
-            client_permits: Arc::new(Semaphore::new(max_clients)),
-            tasks: TaskTracker::new(),
-            closed: CancellationToken::new(),
-            abort: CancellationToken::new(),
-            clients,
-        });
         let accepting = TaskTracker::new();
         for listener in listeners {
             accepting.spawn(Arc::clone(&acceptor).accept_clients(listener));
@@ -209,8 +201,12 @@ impl ClientAcceptor {
             }
         }
         // Clients that had connected before may have sent events already.
-        while let Some(Ok((socket, _))) = now_or_never(listener.accept()) {
-            self.admit_client(socket);
+        loop {
+            tokio::select! {
+                biased;
+                Ok((socket, _)) = listener.accept() => self.admit_client(socket),
+                () = std::future::ready(()) => break,
+            }
         }
     }
 
@@ -256,14 +252,6 @@ impl ClientAcceptor {
             warn!("some exports did not finish in time; the next start makes them");
         }
         info!("stopped");
-    }
-}
-
-fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match std::pin::pin!(future).poll(&mut context) {
-        std::task::Poll::Ready(output) => Some(output),
-        std::task::Poll::Pending => None,
     }
 }
 

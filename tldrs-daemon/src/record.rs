@@ -29,7 +29,8 @@ pub struct TraceRecord {
     /// Number of stored events.
     pub events: u64,
     /// Repairs of stored events.
-    pub repaired: Repaired,
+    #[serde(with = "SavedRepairs")]
+    pub repaired: Repairs,
     /// Number of refused lines.
     pub refused: u64,
     /// Number of events that could not be stored or forwarded.
@@ -40,31 +41,18 @@ pub struct TraceRecord {
 }
 
 /// The counters of [`Repairs`], as they are saved.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Repaired {
-    /// Values that are not finite numbers.
-    pub not_finite: u64,
-    /// Unpaired surrogates.
-    pub surrogates: u64,
-    /// Sequences of bytes that are not UTF-8.
-    pub not_utf8: u64,
-}
-
-impl Repaired {
-    /// Returns the number of repairs of all kinds.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.not_finite + self.surrogates + self.not_utf8
-    }
-}
-
-impl std::ops::AddAssign<Repairs> for Repaired {
-    fn add_assign(&mut self, more: Repairs) {
-        self.not_finite += more.not_finite;
-        self.surrogates += more.surrogates;
-        self.not_utf8 += more.not_utf8;
-    }
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Repairs")]
+struct SavedRepairs {
+    #[serde(default)]
+    not_finite: u64,
+    #[serde(default)]
+    surrogates: u64,
+    #[serde(default)]
+    not_utf8: u64,
+    /// Always 0: the daemon refuses lines that end in a comma.
+    #[serde(skip)]
+    commas: u64,
 }
 
 /// An export to be made when the last client of its trace disconnects.

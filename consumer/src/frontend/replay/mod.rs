@@ -65,7 +65,7 @@ pub struct Progress {
 }
 
 /// The result of a replay.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ReplaySummary {
     /// Number of packets that were queued.
     pub packets: u64,
@@ -161,13 +161,7 @@ impl ReplayTask {
     }
 
     fn run(mut self, progress: &Progress) -> (ReplaySummary, SessionSender) {
-        let mut summary = ReplaySummary {
-            packets: 0,
-            bytes: 0,
-            broken: Vec::new(),
-            is_partial: false,
-            outcome: SessionOutcome::default(),
-        };
+        let mut summary = ReplaySummary::default();
         let packets = self.source.packets();
         progress.packets.store(packets, Ordering::Relaxed);
         summary.is_partial = self.send_all(&mut summary, progress).is_err();
@@ -200,12 +194,10 @@ impl ReplayTask {
             summary.packets += 1;
             progress.sent.store(summary.packets, Ordering::Relaxed);
         }
-        let last = self
-            .idle_beacons
-            .as_ref()
-            .map(|idle_beacons| idle_beacons.make_last_beacons(&self.source));
-        for step in last.into_iter().flatten() {
-            self.send_step(step)?;
+        if let Some(idle_beacons) = &self.idle_beacons {
+            for step in idle_beacons.make_last_beacons(&self.source) {
+                self.send_step(step)?;
+            }
         }
         self.wait_to_continue("before the end of the session")
     }
