@@ -52,7 +52,7 @@ pub enum StartError {
 /// The reason why the daemon has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {
-    /// The token that [`Daemon::run`] was given was cancelled.
+    /// The token that was passed to [`Daemon::run`] was cancelled.
     Requested,
     /// A client has sent `DIE`, or `DIE_WHEN_IDLE` and no trace was open any more.
     ByClient,
@@ -200,7 +200,7 @@ impl ClientAcceptor {
                 }
             }
         }
-        // Clients that had connected before may have sent events already.
+        // Clients in the backlog of the socket may have sent events already.
         loop {
             tokio::select! {
                 biased;

@@ -40,8 +40,8 @@ pub(crate) enum ExportError {
 }
 
 impl Export {
-    /// Writes the export to a temporary file first, so that a reader of the path sees the whole export or
-    /// what was there before.
+    /// Writes the export. The document is written to a temporary file, which is then renamed, so that a reader of
+    /// the path sees either the whole export or the file before it.
     pub(crate) fn write(
         &self,
         events: &File,

@@ -65,6 +65,7 @@ impl TraceFiles {
     /// Whether a daemon has the trace open.
     pub(crate) fn is_open(&self) -> bool {
         let file = open_regular(&self.events, File::options().read(true));
+        // The lock, if it is taken, ends when the file is closed here.
         file.is_ok_and(|file| matches!(file_lock::try_lock_exclusive(&file), Ok(false)))
     }
 
@@ -89,7 +90,7 @@ pub fn list_traces(directory: &Path) -> io::Result<Vec<StoredTrace>> {
         let is_trace = name.ends_with(EVENTS.as_bytes())
             && !name.ends_with(REJECTED.as_bytes())
             && !name.starts_with(b".");
-        // The file may have been removed since.
+        // The file may have been removed since. A symbolic link is not a trace: another user may have made it.
         let Ok(metadata) = path.symlink_metadata() else {
             continue;
         };

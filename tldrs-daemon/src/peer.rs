@@ -27,6 +27,7 @@ impl Peer {
             gid: credentials.gid(),
             directory: None,
         };
+        // Read now, because `/proc` forgets a process that has ended, and clients may be short-lived.
         peer.directory = peer.link("cwd");
         peer
     }

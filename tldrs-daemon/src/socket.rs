@@ -97,6 +97,7 @@ impl SocketGuard {
 
 impl Drop for SocketGuard {
     fn drop(&mut self) {
+        // The lock is dropped after this: no other daemon can make a socket at the path before it is removed.
         self.remove();
     }
 }

@@ -1,4 +1,4 @@
-//! Measurements beside the real peers: the package `benches`, compiled with optimisation.
+//! Measurements next to the real peers: the package `benches`, compiled with optimisation.
 
 use clap::Args;
 
@@ -7,7 +7,7 @@ use crate::{packages, stage};
 /// What is measured.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Measurements to run, one after the other [default: all of them]
+    /// Measurements to run, one after another [default: all of them]
     #[arg(value_parser = BENCHES)]
     names: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! One stage of a job: a line on standard error that says what happens now, then a program that does it.
+//! One stage of a job: prints a line about it on standard error, then runs a program.
 
 use std::path::Path;
 use std::process::Command;
