@@ -59,6 +59,7 @@ impl Agent {
         let give_up = CancellationToken::new();
         let uplink = uplink::run(sessions, settings, registry.clone(), give_up.clone());
         let stop = stop.clone();
+        // Two tokens: `stop` ends the frontends, while the uplink still sends the packets that they have queued.
         tokio::spawn(async move {
             stop.cancelled().await;
             tokio::time::sleep(stop_timeout).await;
@@ -88,6 +89,7 @@ impl Agent {
     /// # Errors
     /// If the uplink has panicked.
     pub async fn finish(self) -> anyhow::Result<()> {
+        // The last opener: the uplink ends when it is dropped and all sessions have ended.
         drop(self.opener);
         Ok(self.uplink.await?)
     }
@@ -118,6 +120,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     }
     let registry = agent.registry.clone();
     agent.finish().await?;
+    // Not before: `consumer status` shows how the queues drain.
     drop(status);
     let (_, ended) = registry.sessions();
     match failed {

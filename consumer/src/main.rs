@@ -60,7 +60,7 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
     }
 }
 
-/// Runs a future on a runtime of its own. The token is cancelled at the first SIGTERM or SIGINT.
+/// Runs a future on a new runtime. The token is cancelled at the first SIGTERM or SIGINT.
 fn until_stopped<F>(run: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<bool>
 where
     F: Future<Output = anyhow::Result<bool>>,

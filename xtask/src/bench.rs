@@ -22,7 +22,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     for name in BENCHES.into_iter().filter(|name| is_chosen(name)) {
         let stage = format!("measuring: {name} (compiles the programs with optimisation first)");
         // The measurement builds the programs that it measures itself.
-        let arguments = ["run", "--release", "--package=benches", "--", name];
+        let arguments = format!("run --release --package=benches -- {name}");
         stage::cargo(&stage, &arguments, &[])?;
     }
     Ok(())

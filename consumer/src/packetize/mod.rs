@@ -50,11 +50,11 @@ pub struct Packetizer {
     beacons: activity::SeenActivity,
 }
 
-/// The one trace of the session.
+/// The only trace of the session.
 const TRACE: TraceKey = TraceKey(0);
 
 impl Packetizer {
-    /// Begins a trace, whose directory is `path` below that of the session.
+    /// Begins a trace. Its directory is `path`, below the directory of the session.
     ///
     /// # Errors
     /// If the session has been given up.
@@ -89,7 +89,7 @@ impl Packetizer {
         &mut self.metadata
     }
 
-    /// Adds a stream, whose tracefiles are named `channel`.
+    /// Adds a stream with tracefiles of the name `channel`.
     ///
     /// # Errors
     /// If the session has been given up.
@@ -110,8 +110,8 @@ impl Packetizer {
         Ok(StreamKey(number))
     }
 
-    /// Appends an event to the stream's packet. An event whose time is before the stream's watermark gets
-    /// the time of the watermark. Waits while the queue is full and a full packet has to be queued.
+    /// Appends an event to the stream's packet. An event from before the stream's watermark gets the time of the
+    /// watermark. Waits while the queue is full and a full packet has to be queued.
     ///
     /// # Errors
     /// If no packet can hold the event, or the session has been given up.

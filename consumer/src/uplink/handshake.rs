@@ -63,7 +63,7 @@ pub(super) async fn open_relay_session(
     if description.trace_format == TraceFormat::Ctf2 && !minor.names_trace_format() {
         warn!(
             session = %description.name,
-            "the relay is older than 2.15 and does not know CTF 2; the trace is sent all the same"
+            "the relay is older than 2.15 and does not know CTF 2; the trace is sent unchanged"
         );
     }
     let (session, path) = create_session(pair, &mut machine, parameters).await?;

@@ -150,6 +150,7 @@ impl SessionTask {
             }
             if connected {
                 last_good = Instant::now();
+                // A relay that accepts connections and closes them at once does not reset the backoff.
                 let has_progress = self.counters.acknowledged.get() > before;
                 if has_progress || began.elapsed() >= STABLE_CONNECTION_TIME {
                     backoff.reset();
@@ -188,7 +189,7 @@ impl SessionTask {
             return;
         }
         self.counters.reconnects.add(1);
-        // At the level at which the loss was logged.
+        // A warning, like the loss before it: a log at the default level shows both.
         warn!(
             %session, %relay, %path,
             "reconnected, to a session in another directory; {} packets are sent again",
@@ -252,6 +253,7 @@ impl SessionTask {
             }
             let has_written = pair.write(&mut upload.out)?;
             let has_read = pair.read()?;
+            // The timeout of a reply counts from the reply before it, or from the first command in flight.
             if has_read || !was_awaiting {
                 last_reply = now;
             }

@@ -161,6 +161,7 @@ impl PacketSource {
                 self.next.push(Reverse((stream.time, place)));
             }
             None => {
+                // Also at the end of the stream: then reading returns no packet and no fault.
                 if let Err(broken) = stream.reader.next(&mut Vec::new()) {
                     self.broken.push(broken);
                 }

@@ -195,9 +195,11 @@ impl OpenForwardedSession {
         items: &mut mpsc::Receiver<ForwardItem>,
     ) -> Result<(), SessionClosed> {
         let mut tick = interval(self.live_timer);
+        // Ticks that are missed while a full queue blocks this task are not made up for.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                // The tick first: a client that sends all the time must not delay packets and beacons.
                 biased;
                 _ = tick.tick() => self.flush_packets().await?,
                 item = items.recv() => match item {
@@ -298,7 +300,7 @@ impl OpenForwardedSession {
         Ok(())
     }
 
-    /// Appends an event that says that events are missing, and counts them as discarded events.
+    /// Appends an event about missing events, and counts these as discarded events.
     async fn append_lost(
         &mut self,
         client: u32,

@@ -201,8 +201,8 @@ async fn streams_added_later_are_announced_before_their_packets() {
     assert_eq!(session.finish().await, complete(3));
     let received = relay.received(0);
     let received = received.lock().unwrap();
-    let place = |what: &str| received.log.iter().position(|said| said == what).unwrap();
-    let again = received.log.iter().rposition(|said| said == "streams sent");
+    let place = |what: &str| received.log.iter().position(|line| line == what).unwrap();
+    let again = received.log.iter().rposition(|line| line == "streams sent");
     assert!(place("add a/two") < again.unwrap());
     assert!(again.unwrap() < place("index two 0"));
     assert!(place("index one 0") < place("close one 0"));

@@ -1,4 +1,4 @@
-//! Reconnecting to relays that close their connections or never come back.
+//! Reconnecting to relays that close their connections or do not listen any more.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn confirmed_packets_are_not_resent() {
     assert_eq!(received.lock().unwrap().packets_of("stays")[0].0, [0; 10]);
     let second = relay.received(1);
     let second = second.lock().unwrap();
-    assert!(!second.log.iter().any(|said| said.contains("gone")));
+    assert!(!second.log.iter().any(|line| line.contains("gone")));
     let packets = second.packets_of("stays");
     assert_eq!(packets.last().unwrap().0, [2; 10]);
     assert!(packets.len() <= 3);

@@ -197,7 +197,7 @@ impl Relay for ReceivedSession {
     ) -> Result<SessionCreated, Refusal> {
         self.record("create session");
         if self.script.refuse_session {
-            return Err(Refusal::new(ReturnCode::FATAL, "as told"));
+            return Err(Refusal::new(ReturnCode::FATAL, "scripted"));
         }
         self.session = Some(session);
         Ok(SessionCreated {
@@ -210,7 +210,7 @@ impl Relay for ReceivedSession {
         self.record(format!("add {}/{}", stream.path, stream.channel));
         if self.script.refuse_streams > 0 {
             self.script.refuse_streams -= 1;
-            return Err(Refusal::new(ReturnCode::UNKNOWN, "as told"));
+            return Err(Refusal::new(ReturnCode::UNKNOWN, "scripted"));
         }
         self.added.push(stream);
         Ok(StreamId(self.added.len() as u64))

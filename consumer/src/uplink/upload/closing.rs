@@ -18,11 +18,11 @@ use crate::limits::CONFIRM_RETRY_INTERVAL;
 use crate::uplink::error::UplinkError;
 use crate::uplink::session_state::SessionState;
 
-/// How far the closing of a session has come.
+/// The progress of the closing of a session.
 #[derive(Debug, Default)]
 pub(in crate::uplink) struct SessionClosing {
     stage: ClosingStage,
-    /// Whether a reply of this round has said that something is pending.
+    /// Whether a reply of this round reports something as pending.
     is_pending: bool,
     /// When the next round of questions begins.
     retry_at: Option<Instant>,
@@ -61,7 +61,7 @@ impl SessionClosing {
 }
 
 impl SessionUpload {
-    /// Begins the next stage of the closing, once there are no commands in flight.
+    /// Begins the next stage of the closing, once no commands are in flight.
     pub(super) fn advance_closing(
         &mut self,
         state: &mut SessionState,
@@ -129,7 +129,7 @@ impl SessionUpload {
         if !positions.is_empty() {
             self.send_command(&leave(positions), AwaitedReply::Done)?;
         }
-        // Each metadata stream has a command of its own, as from LTTng.
+        // One command for each metadata stream, as LTTng sends them.
         for stream in metadata_streams(state) {
             let at = PacketSeqNum(0);
             let position = RotationPosition { stream, at };
