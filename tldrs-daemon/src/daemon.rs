@@ -215,7 +215,7 @@ impl ClientAcceptor {
             Ok(credentials) => Peer::new(credentials),
             Err(error) => return debug!(%error, "connection lost before it was served"),
         };
-        if !self.allowed_users.contains(&peer.uid) {
+        if !self.allowed_users.contains(&peer.owner.uid) {
             return warn!(%peer, "connection refused: not an allowed user");
         }
         let Ok(permit) = Arc::clone(&self.client_permits).try_acquire_owned() else {

@@ -7,7 +7,7 @@ mod output;
 
 pub use document::{DocumentForm, ExportCounts, write_document};
 use export_target::ExportRefusal;
-pub(crate) use export_target::{ExportOwner, ExportRules};
+pub(crate) use export_target::ExportRules;
 pub use output::{OutputError, open_output};
 
 use std::fs::File;
@@ -16,6 +16,8 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use thiserror::Error;
+
+use crate::record::ExportOwner;
 
 /// An export of a trace.
 #[derive(Debug)]

@@ -135,10 +135,9 @@ impl TraceForwarder {
             WhenFull::DropNewest if self.items.capacity() <= FORWARD_QUEUE_CAPACITY / 4 => None,
             WhenFull::DropNewest => permits.try_acquire_many_owned(count).ok(),
         };
-        let text = Bytes::from_owner(PermittedText {
-            text: text.to_vec(),
-            _permits: permits.ok_or(NotForwarded)?,
-        });
+        let _permits = permits.ok_or(NotForwarded)?;
+        let text = text.to_vec();
+        let text = Bytes::from_owner(PermittedText { text, _permits });
         self.send_item(ForwardItem::Lines { client, at, text }, when_full)
             .await
     }

@@ -62,6 +62,14 @@ pub struct PendingExport {
     #[serde(serialize_with = "write_path", deserialize_with = "read_path")]
     pub path: PathBuf,
     /// The user that asked for it.
+    #[serde(flatten)]
+    pub owner: ExportOwner,
+}
+
+/// The user and group that an export will belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportOwner {
+    /// The user that asked for the export.
     pub uid: u32,
     /// The group of that user's process.
     pub gid: u32,
@@ -149,8 +157,7 @@ mod tests {
         let path = directory.path().join("record");
         let pending = |path: &[u8]| PendingExport {
             path: OsStr::from_bytes(path).into(),
-            uid: 1,
-            gid: 2,
+            owner: ExportOwner { uid: 1, gid: 2 },
         };
         let record = TraceRecord {
             id: "a/b\0".to_owned(),
@@ -190,8 +197,7 @@ mod tests {
         let record = TraceRecord {
             pending_exports: vec![PendingExport {
                 path: "/etc/stolen".into(),
-                uid: 0,
-                gid: 0,
+                owner: ExportOwner { uid: 0, gid: 0 },
             }],
             ..TraceRecord::default()
         };

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use crate::export::{Export, ExportOwner};
+use crate::export::Export;
 use crate::files::TraceFiles;
 use crate::forward_queue::TraceForwarder;
 use crate::limits::{
@@ -21,7 +21,7 @@ use crate::limits::{
 };
 use crate::line_validator::Findings;
 use crate::open::open_append;
-use crate::record::{PendingExport, TraceRecord};
+use crate::record::{ExportOwner, PendingExport, TraceRecord};
 
 /// Attempts to take the lock, and the pause between them: a program that removes traces holds it only
 /// briefly.
@@ -295,11 +295,7 @@ impl TraceState {
     /// Moves all pending exports to the queue.
     fn schedule_exports(&mut self) {
         for pending in std::mem::take(&mut self.record.pending_exports) {
-            let owner = ExportOwner {
-                uid: pending.uid,
-                gid: pending.gid,
-            };
-            match self.add_export(pending.path.clone(), owner, true) {
+            match self.add_export(pending.path.clone(), pending.owner, true) {
                 Ok(()) => self.due.push(pending),
                 Err(error) => warn!(path = %pending.path.display(), %error, "not exported"),
             }

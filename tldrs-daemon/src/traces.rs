@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use crate::export::{Export, ExportOwner, ExportRules};
+use crate::export::{Export, ExportRules};
 use crate::files::{TraceFiles, with_records};
 use crate::forward_queue::{
     ForwardItem, ForwardedTrace, TraceForwarder, TraceSender, trace_forwarder,
@@ -270,7 +270,7 @@ fn close_if_idle(open: &mut HashMap<String, Arc<Trace>>, trace: &Arc<Trace>) {
 impl Membership {
     /// Queues an export of the trace as it is now.
     pub(crate) fn queue_export(&self, path: PathBuf, peer: &Peer) -> Result<(), TooManyExports> {
-        self.trace.queue_export(path, export_owner(peer))?;
+        self.trace.queue_export(path, peer.owner)?;
         self.traces.start_exports(&self.trace);
         Ok(())
     }
@@ -281,9 +281,8 @@ impl Membership {
         path: PathBuf,
         peer: &Peer,
     ) -> Result<(), TooManyExports> {
-        let ExportOwner { uid, gid } = export_owner(peer);
-        self.trace
-            .add_pending_export(PendingExport { path, uid, gid })
+        let owner = peer.owner;
+        self.trace.add_pending_export(PendingExport { path, owner })
     }
 
     /// Reports to the forwarder that the client has disconnected.
@@ -302,7 +301,7 @@ impl Membership {
             let opened = ForwardItem::ClientOpened {
                 client: self.client,
                 pid: peer.pid.unwrap_or(0),
-                uid: peer.uid,
+                uid: peer.owner.uid,
                 exe: peer.program(),
             };
             if forwarder
@@ -324,12 +323,5 @@ impl Drop for Membership {
         self.forwarder = None;
         self.traces
             .leave_trace(&mut self.traces.open.lock(), &self.trace);
-    }
-}
-
-fn export_owner(peer: &Peer) -> ExportOwner {
-    ExportOwner {
-        uid: peer.uid,
-        gid: peer.gid,
     }
 }

@@ -17,6 +17,7 @@ use thiserror::Error;
 
 use super::directory::{DirectoryError, open_directory};
 use crate::limits::REPLACED_FILE_CHECK_BYTES;
+use crate::record::ExportOwner;
 
 /// Names that are tried for a draft before it is given up. Each is random: one that is taken is a
 /// rare accident, and no other user can take all of them beforehand.
@@ -38,13 +39,6 @@ const PRIVATE_MODE: Mode = Mode::from_raw_mode(0o600);
 /// An access that a directory may allow, as the bits for others.
 const WRITE: u32 = 0o2;
 const SEARCH: u32 = 0o1;
-
-/// The user and group that an export will belong to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ExportOwner {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-}
 
 /// The rules for where exports may be written.
 ///
