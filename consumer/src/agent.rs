@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::frontend::replay::{self, ContinueReceiver, Progress, ReplaySummary};
 use crate::frontend::tldrs;
 use crate::limits::{DEFAULT_STOP_TIMEOUT, PROGRESS_INTERVAL};
@@ -23,7 +23,7 @@ use crate::queue::{QueueCapacity, SessionEnd, SessionOpener, session_channel};
 use crate::status::{self, StatusRegistry};
 use crate::uplink;
 
-/// The command line and the configuration together ask for nothing.
+/// Neither the command line nor the configuration enables a frontend.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
@@ -37,10 +37,18 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts the uplink. Packets that no relay has acknowledged `stop_timeout` after `stop` is cancelled
-    /// are lost.
-    #[must_use]
-    pub fn start(
+    /// Starts the uplink of a configuration. Packets that no relay has acknowledged by the stop timeout after
+    /// `stop` is cancelled are lost.
+    ///
+    /// # Errors
+    /// If no relay is named, or its URL is malformed.
+    pub fn for_config(config: &Config, stop: &CancellationToken) -> Result<Self, ConfigError> {
+        let stop_timeout = Duration::from_secs(config.agent.stop_within_s.into());
+        let uplink = config.uplink()?;
+        Ok(Self::start(uplink, config.queue, stop, stop_timeout))
+    }
+
+    fn start(
         settings: uplink::UplinkSettings,
         queue_capacity: QueueCapacity,
         stop: &CancellationToken,
@@ -51,6 +59,7 @@ impl Agent {
         let give_up = CancellationToken::new();
         let uplink = uplink::run(sessions, settings, registry.clone(), give_up.clone());
         let stop = stop.clone();
+        // Two tokens: `stop` ends the frontends, while the uplink still sends the packets that they have queued.
         tokio::spawn(async move {
             stop.cancelled().await;
             tokio::time::sleep(stop_timeout).await;
@@ -80,6 +89,7 @@ impl Agent {
     /// # Errors
     /// If the uplink has panicked.
     pub async fn finish(self) -> anyhow::Result<()> {
+        // The last opener: the uplink ends when it is dropped and all sessions have ended.
         drop(self.opener);
         Ok(self.uplink.await?)
     }
@@ -91,12 +101,7 @@ impl Agent {
 /// If the agent cannot start, a frontend fails, or packets were lost.
 pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
     config.check()?;
-    let agent = Agent::start(
-        config.uplink()?,
-        config.queue_capacity(),
-        &stop,
-        config.stop_timeout(),
-    );
+    let agent = Agent::for_config(&config, &stop)?;
     let mut frontends = start_frontends(&config, &agent, &stop)?;
     if frontends.is_empty() {
         let usage = "nothing to serve: use --tldrs, or add [tldrs] to the configuration";
@@ -115,6 +120,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     }
     let registry = agent.registry.clone();
     agent.finish().await?;
+    // Not before: `consumer status` shows how the queues drain.
     drop(status);
     let (_, ended) = registry.sessions();
     match failed {
@@ -153,11 +159,11 @@ fn start_frontends(
 pub async fn replay(
     settings: replay::ReplaySettings,
     uplink: uplink::UplinkSettings,
-    queue_capacity: QueueCapacity,
     is_held: bool,
     stop: CancellationToken,
 ) -> anyhow::Result<bool> {
-    let agent = Agent::start(uplink, queue_capacity, &stop, DEFAULT_STOP_TIMEOUT);
+    let capacity = QueueCapacity::default();
+    let agent = Agent::start(uplink, capacity, &stop, DEFAULT_STOP_TIMEOUT);
     let progress = Arc::new(Progress::default());
     let stop_drawing = stop.child_token();
     let bar = tokio::spawn(draw_progress(Arc::clone(&progress), stop_drawing.clone()));
@@ -185,12 +191,12 @@ pub async fn replay(
 
 /// Lets a replay continue with each line of standard input.
 fn continue_on_enter() -> ContinueReceiver {
-    let (go_on, to_continue) = mpsc::unbounded_channel();
+    let (enter, to_continue) = mpsc::unbounded_channel();
     // Not one of the runtime's threads: a read of a terminal cannot be cancelled, and the runtime would
     // wait for it.
     std::thread::spawn(move || {
         for line in io::stdin().lines() {
-            if line.is_err() || go_on.send(()).is_err() {
+            if line.is_err() || enter.send(()).is_err() {
                 return;
             }
         }
@@ -233,10 +239,8 @@ async fn draw_progress(progress: Arc<Progress>, until: CancellationToken) {
     while !until.is_cancelled() {
         bar.set_length(progress.packets.load(Ordering::Relaxed));
         bar.set_position(progress.sent.load(Ordering::Relaxed));
-        tokio::select! {
-            () = tokio::time::sleep(PROGRESS_INTERVAL) => {}
-            () = until.cancelled() => {}
-        }
+        let pause = tokio::time::sleep(PROGRESS_INTERVAL);
+        until.run_until_cancelled(pause).await;
     }
     bar.finish_and_clear();
 }

@@ -7,7 +7,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use daemon::logging;
 use tracing::level_filters::LevelFilter;
 
-use crate::config::{Config, ConfigError, QueueConfig, RelayConfig, host_name};
+use crate::config::{Config, ConfigError, RelayConfig, host_name};
 use crate::frontend::replay::{self, Rate};
 use crate::limits::DEFAULT_REPLAY_RECONNECT_TIMEOUT;
 use crate::uplink;
@@ -232,19 +232,6 @@ impl ReplayArguments {
     }
 }
 
-/// Returns the capacity of a replay's queue: the default.
-#[must_use]
-pub fn replay_queue_capacity() -> crate::queue::QueueCapacity {
-    let QueueConfig {
-        session_bytes,
-        all_bytes,
-    } = QueueConfig::default();
-    crate::queue::QueueCapacity {
-        session_bytes,
-        all_bytes,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -277,16 +264,8 @@ mod tests {
 
     #[test]
     fn replay_arguments_name_relay_and_rate() {
-        let arguments = [
-            "replay",
-            "-v",
-            "dir",
-            "-C",
-            "tcp://a",
-            "-D",
-            "tcp://b",
-            "--rate=50%",
-        ];
+        let arguments = "replay -v dir -C tcp://a -D tcp://b --rate=50%";
+        let arguments: Vec<_> = arguments.split(' ').collect();
         let Command::Replay(replay) = parse(&arguments).unwrap().command else {
             panic!("another command");
         };

@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::frontend::tldrs;
-use crate::limits::{
-    DEFAULT_QUEUE_BYTES, DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES,
-};
+use crate::limits::{DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES};
 use crate::queue::QueueCapacity;
 use crate::uplink::target::{RelayTarget, TargetError};
 use crate::{status, uplink};
@@ -24,8 +22,8 @@ pub struct Config {
     pub relay: RelayConfig,
     /// Properties of the sessions that are opened on the relay.
     pub session: SessionConfig,
-    /// Limits of the queue between frontends and relay.
-    pub queue: QueueConfig,
+    /// Capacity of the queue of packets that the relay has not acknowledged yet.
+    pub queue: QueueCapacity,
     /// Settings of the agent's process.
     pub agent: AgentConfig,
     /// Options of the `tldrs` daemon that the agent runs. If absent, it runs none.
@@ -52,7 +50,7 @@ pub struct RelayConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SessionConfig {
-    /// Name of the traced host, as the relay stores it and viewers ask for it.
+    /// Name of the traced host, as the relay stores it and viewers see it.
     pub host: String,
     /// Live timer, in microseconds: how often pending events are sent as a packet, and beacons for idle
     /// streams.
@@ -65,23 +63,13 @@ pub struct SessionConfig {
     pub tracefile_count: u64,
 }
 
-/// Limits of the queue of packets that the relay has not acknowledged yet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct QueueConfig {
-    /// Capacity for one session, in bytes.
-    pub session_bytes: u32,
-    /// Capacity for all sessions together, in bytes.
-    pub all_bytes: u32,
-}
-
 /// Settings of the agent's process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AgentConfig {
     /// Path of the Unix socket on which `consumer status` asks the agent.
     pub status_socket: PathBuf,
-    /// Stop timeout, in seconds: how long the relay may take the queued packets after SIGTERM or SIGINT.
+    /// Stop timeout, in seconds: how long queued packets are still sent to the relay after SIGTERM or SIGINT.
     pub stop_within_s: u32,
 }
 
@@ -150,15 +138,6 @@ impl SessionConfig {
     }
 }
 
-impl Default for QueueConfig {
-    fn default() -> Self {
-        Self {
-            session_bytes: DEFAULT_QUEUE_BYTES,
-            all_bytes: DEFAULT_QUEUE_BYTES * 4,
-        }
-    }
-}
-
 impl Default for AgentConfig {
     fn default() -> Self {
         Self {
@@ -190,34 +169,20 @@ impl Config {
     /// The first fault.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.relay.target()?;
-        let ranges = [
-            (
-                "session.packet-bytes",
-                u64::from(self.session.packet_bytes),
-                MIN_PACKET_BYTES,
-                MAX_PACKET_BYTES,
-            ),
-            (
-                "session.live-timer-us",
-                u64::from(self.session.live_timer_us),
-                1,
-                u64::from(u32::MAX),
-            ),
-            (
-                "queue.session-bytes",
-                u64::from(self.queue.session_bytes),
-                MIN_PACKET_BYTES,
-                u64::from(u32::MAX / 8),
-            ),
-            (
-                "queue.all-bytes",
-                u64::from(self.queue.all_bytes),
-                MIN_PACKET_BYTES,
-                u64::from(u32::MAX / 8),
-            ),
-        ];
-        for (key, value, min, max) in ranges {
-            if !(min..=max).contains(&value) {
+        let (session, queue) = (&self.session, &self.queue);
+        // A semaphore of tokio has at most `usize::MAX / 8` permits, one for each byte: this is that limit of a
+        // 32-bit host.
+        let queue_bytes = MIN_PACKET_BYTES..=u64::from(u32::MAX / 8);
+        let packet_bytes = MIN_PACKET_BYTES..=MAX_PACKET_BYTES;
+        let timer = 1..=u64::from(u32::MAX);
+        for (key, value, range) in [
+            ("session.packet-bytes", session.packet_bytes, &packet_bytes),
+            ("session.live-timer-us", session.live_timer_us, &timer),
+            ("queue.session-bytes", queue.session_bytes, &queue_bytes),
+            ("queue.all-bytes", queue.all_bytes, &queue_bytes),
+        ] {
+            if !range.contains(&value.into()) {
+                let (min, max) = (*range.start(), *range.end());
                 return Err(ConfigError::Range { key, min, max });
             }
         }
@@ -241,21 +206,6 @@ impl Config {
             target: self.relay.target()?,
             reconnect_timeout: None,
         })
-    }
-
-    /// Returns the capacity of the queue.
-    #[must_use]
-    pub fn queue_capacity(&self) -> QueueCapacity {
-        QueueCapacity {
-            session_bytes: self.queue.session_bytes,
-            all_bytes: self.queue.all_bytes,
-        }
-    }
-
-    /// Returns [`AgentConfig::stop_within_s`] as a duration.
-    #[must_use]
-    pub fn stop_timeout(&self) -> Duration {
-        Duration::from_secs(u64::from(self.agent.stop_within_s))
     }
 }
 
@@ -290,6 +240,7 @@ pub fn host_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::DEFAULT_QUEUE_BYTES;
 
     fn read(text: &str) -> Result<Config, ConfigError> {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 // What a session may have.
 
-/// Metadata of all traces of a session, in bytes. It is kept for a relay that has to be sent it again after
-/// a reconnect; the largest that tracers of whole kernels write are a few megabytes.
+/// Metadata of all traces of a session, in bytes. It is kept, because a relay needs it again after a reconnect.
+/// The largest metadata, that of tracers of whole kernels, has a few megabytes.
 pub const MAX_METADATA_BYTES: usize = 64 << 20;
 
 /// Longest packet, in bytes: relays and viewers refuse longer ones.
@@ -30,7 +30,7 @@ pub const MAX_TRACE_PATH_BYTES: usize = 254;
 /// Longest name of a stream, in bytes; see [`MAX_TRACE_PATH_BYTES`].
 pub const MAX_CHANNEL_BYTES: usize = 240;
 
-/// Longest packet that is made here for one event, in bytes: twice the default length of a line of the
+/// Longest packet that the consumer makes for one event, in bytes: twice the default length of a line of the
 /// `tldrs` daemon.
 pub const MAX_EVENT_PACKET_BYTES: usize = 32 << 20;
 
@@ -39,22 +39,22 @@ pub const MAX_EVENT_PACKET_BYTES: usize = 32 << 20;
 pub const IDLE_BEACON_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A trace that is opened again within this time after its last client has disconnected stays in its
-/// session: a build starts its programs one after the other.
+/// session: a build starts its programs one after another.
 pub const REOPEN_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 // Commands and packets in flight to a relay.
 
-/// Commands that are sent before the reply to the first of them. A real relay handles one in some ten
-/// microseconds: this covers a few milliseconds of distance.
+/// Commands that are sent before the reply to the first of them. A relay handles one in some ten microseconds,
+/// so this covers a round trip of a few milliseconds.
 pub const MAX_COMMANDS_IN_FLIGHT: usize = 256;
 
-/// Bytes of packets that may wait to be written. While there are more, no further packet is sent.
+/// Bytes of packets that may wait to be written. Beyond that, no further packet is queued for writing.
 pub const MAX_WRITE_BYTES: usize = 1 << 20;
 
 /// Slices of one vectored write: a packet is two of them.
 pub const MAX_WRITE_SLICES: usize = 64;
 
-/// Bytes of commands that may wait to be written. While there are more, no metadata is appended.
+/// Bytes of commands that may wait to be written. Beyond that, no metadata is appended.
 pub const MAX_BUFFERED_COMMAND_BYTES: usize = 256 << 10;
 
 /// Largest piece in which metadata is sent, in bytes. A relay takes each into memory as a whole; but
@@ -62,13 +62,13 @@ pub const MAX_BUFFERED_COMMAND_BYTES: usize = 256 << 10;
 /// piece.
 pub const MAX_METADATA_PIECE_BYTES: usize = 1 << 20;
 
-/// While there is more to send, the relay is asked whether it has everything of a stream after so
-/// many packets ...
+/// While packets remain to be sent, the relay is asked whether it has all packets of a stream after this number
+/// of packets ...
 pub const CONFIRM_AFTER_PACKETS: u64 = 32;
-/// ... or so many bytes of it; when there is not, at once.
+/// ... or this number of bytes of the stream. When nothing remains to be sent, it is asked at once.
 pub const CONFIRM_AFTER_BYTES: u64 = 4 << 20;
 
-/// Time after which the relay is asked again if it did not have everything.
+/// Time after which the relay is asked again if it did not have all packets.
 pub const CONFIRM_RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
 // A relay that does not reply.
@@ -76,11 +76,11 @@ pub const CONFIRM_RETRY_INTERVAL: Duration = Duration::from_millis(2);
 /// How long connecting to a relay may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a reply may take. A relay whose disk is slow takes seconds.
+/// How long a reply may take. A relay with a slow disk takes seconds.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// TCP keep-alive: time without traffic after which the kernel probes the relay. A relay whose host has
-/// vanished is noticed after a minute.
+/// TCP keep-alive: time without traffic after which the kernel probes the relay. The loss of a
+/// relay's host is noticed after a minute.
 pub const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(20);
 /// TCP keep-alive: time between two probes.
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
@@ -89,10 +89,10 @@ pub const KEEP_ALIVE_COUNT: u32 = 4;
 
 /// First delay before reconnecting. It doubles with each failure ...
 pub const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(250);
-/// ... up to this, so that a relay that comes back is found within half a minute.
+/// ... up to this, so that a restarted relay is found within half a minute.
 pub const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(30);
 
-/// A connection that has lasted so long resets the backoff: the next delay is
+/// A connection that has lasted this long resets the backoff: the next delay is
 /// [`MIN_RECONNECT_DELAY`] again.
 pub const STABLE_CONNECTION_TIME: Duration = Duration::from_secs(10);
 
@@ -105,10 +105,10 @@ pub const DEFAULT_QUEUE_BYTES: u32 = 64 << 20;
 /// Smallest packet that may be asked for, in bytes: one page, as with LTTng.
 pub const MIN_PACKET_BYTES: u64 = 4096;
 
-/// How long relays may take the queued packets when the agent stops, unless configured otherwise.
+/// How long queued packets are still sent when the agent stops, unless configured otherwise.
 pub const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a replay goes on without a relay before it is given up, unless configured otherwise.
+/// How long a replay may be without a relay before it is given up, unless configured otherwise.
 pub const DEFAULT_REPLAY_RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time between two redraws of a progress bar.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use consumer::agent::{self, UsageError};
-use consumer::cli::{Arguments, Command, replay_queue_capacity};
+use consumer::cli::{Arguments, Command};
 use consumer::config::{Config, ConfigError};
 use consumer::status;
 use daemon::fd_limit::raise_fd_limit;
@@ -39,9 +39,7 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
             raise_fd_limit();
             let is_held = replay.hold;
             let (settings, uplink) = replay.settings()?;
-            until_stopped(|stop| {
-                agent::replay(settings, uplink, replay_queue_capacity(), is_held, stop)
-            })
+            until_stopped(|stop| agent::replay(settings, uplink, is_held, stop))
         }
         Command::Status(asked) => {
             let socket = asked.socket.unwrap_or_else(status::default_socket);
@@ -62,7 +60,7 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
     }
 }
 
-/// Runs a future on a runtime of its own. The token is cancelled at the first SIGTERM or SIGINT.
+/// Runs a future on a new runtime. The token is cancelled at the first SIGTERM or SIGINT.
 fn until_stopped<F>(run: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<bool>
 where
     F: Future<Output = anyhow::Result<bool>>,
@@ -75,7 +73,7 @@ where
         tokio::spawn(signals.stop_or_exit(move || stopped.cancel()));
         run(stop).await
     });
-    // Does not wait for a thread that still reads from a slow disk.
+    // Dropping the runtime would wait for a thread that still reads from a slow disk.
     runtime.shutdown_background();
     ended
 }

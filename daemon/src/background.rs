@@ -1,9 +1,9 @@
 //! Running in the background (daemonize).
 //!
-//! The usual way, to fork twice, is not open to safe Rust. Instead the program starts itself again with the
-//! same arguments, and with a marker in its environment by which the new process knows that it is the one
-//! in the background. Its standard input is a pipe to the process in the foreground, which returns when it
-//! reads there that the new process is ready, or that it has ended.
+//! The usual way, to fork twice, is not possible in safe Rust. Instead the program starts itself again with the
+//! same arguments and a marker in its environment, by which the new process knows that it runs in the
+//! background. The standard input of the new process is a pipe to the process in the foreground, which returns
+//! when it reads there that the new process is ready, or when the pipe is closed because the process has ended.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,24 +21,24 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 /// The message to the process in the foreground. If the pipe is closed without it, the start has failed.
 const READY: &[u8] = b"ready";
 
-/// Whether this process is the one in the background: the environment variable `marker` is set.
+/// Whether this process runs in the background: the environment variable `marker` is set.
 #[must_use]
 pub fn is_background(marker: &str) -> bool {
     std::env::var_os(marker).is_some()
 }
 
 /// Starts this program again in the background, and waits until it is ready or has ended. Returns whether
-/// it is ready; if not, it has said why on standard error.
+/// it is ready; if not, it has printed the reason on standard error.
 ///
 /// `marker` is the name of an environment variable of this program alone: a process that inherits it by
-/// accident takes itself for the one in the background.
+/// accident behaves as if it ran in the background.
 ///
 /// # Errors
 /// If the new process cannot be started.
 pub fn start_in_background(marker: &str) -> io::Result<bool> {
     let (pipe, child_end) = pipe_with(PipeFlags::CLOEXEC)?;
     let name = std::env::args_os().next().unwrap_or_default();
-    // Under the name by which it was called: scripts find the process by that.
+    // Scripts find the process by the name under which the program was called.
     Command::new(find_program(&name)?)
         .arg0(&name)
         .args(std::env::args_os().skip(1))
@@ -76,7 +76,7 @@ fn find_program(name: &OsStr) -> io::Result<PathBuf> {
 /// # Errors
 /// If the working directory cannot be changed.
 pub fn detach() -> io::Result<()> {
-    // It fails for the leader of a process group, if a service manager has made it one.
+    // Fails if this process leads a process group already, as it does when a service manager has started it.
     let _ = setsid();
     chdir("/")?;
     Ok(())

@@ -116,16 +116,11 @@ impl FromStr for Endpoint {
         let (host, port) = match rest.strip_prefix('[') {
             Some(bracketed) => {
                 let (host, after) = bracketed.split_once(']').ok_or_else(form)?;
-                (
-                    host,
-                    after
-                        .strip_prefix(':')
-                        .or(after.is_empty().then_some(""))
-                        .ok_or_else(form)?,
-                )
+                let port = after.strip_prefix(':').or(after.is_empty().then_some(""));
+                (host, port.ok_or_else(form)?)
             }
             None => match rest.rsplit_once(':') {
-                // The port of an IPv6 address can only be told by brackets.
+                // Without brackets the last part of an IPv6 address cannot be told from a port.
                 Some((host, _)) if v6 && host.contains(':') => (rest, ""),
                 Some((host, port)) => (host, port),
                 None => (rest, ""),

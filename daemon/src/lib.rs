@@ -1,6 +1,6 @@
-//! The parts around the main loops of all programs of this workspace.
+//! The parts that all programs of this workspace need around their main loops.
 //!
-//! Each module stands alone: [`background`] (daemonize), [`signals`] (SIGTERM and SIGINT), [`fd_limit`],
+//! The modules are independent of each other: [`background`] (daemonize), [`signals`] (SIGTERM and SIGINT), [`fd_limit`],
 //! [`logging`], [`notify`] (readiness, for a service manager or the parent process) and [`endpoint`]
 //! (addresses to listen on, as users write them). None of them knows what the program does, or parses its
 //! command line.

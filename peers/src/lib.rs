@@ -24,6 +24,7 @@ pub fn missing() -> Vec<&'static str> {
         .iter()
         .filter(|(program, _)| find(program).is_none());
     let mut packages: Vec<_> = missing.map(|(_, package)| *package).collect();
+    // Programs of one package are neighbours in the table, as `dedup` requires.
     packages.dedup();
     packages
 }

@@ -95,7 +95,7 @@ fn files_that_another_user_has_put_into_the_trace_directory_are_not_used() {
     let is_foreign = give_to_other_user(&trace) && give_to_other_user(&planted);
     let mut tldrs = Tldrs::start(&lab);
     if is_foreign {
-        tldrs.wait_for_log("record of a trace not used");
+        tldrs.wait_for_log("record of the trace not used");
         tldrs.send(&format!("OPEN x\n{0}OPEN y\n{0}", events(&["a"])));
         tldrs.wait_for_trace("y", &events(&["a"]));
         tldrs.wait_for_trace("x", &events(&["planted"]));

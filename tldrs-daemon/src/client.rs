@@ -1,4 +1,4 @@
-//! One client: its commands and events, handled in the order in which they arrive.
+//! One client: handles its commands and events in the order of their arrival.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -36,16 +36,16 @@ pub(crate) struct ClientContext {
 struct Client<'a> {
     context: &'a ClientContext,
     peer: &'a Peer,
-    /// The traces that it has opened. They stay open until it disconnects.
+    /// The traces that the client has opened. They stay open until it disconnects.
     opened: Vec<Membership>,
     target: EventTarget,
-    /// Pending exports that it asked for before it opened a trace.
+    /// Pending exports that the client asked for before it opened a trace.
     pending_exports: Vec<PathBuf>,
     /// Number of lines that were refused.
     refused: u64,
     /// Number of events that were not stored.
     lost: u64,
-    /// Number of events of the present trace that were not forwarded, and not reported as lost yet.
+    /// Number of events of the present trace that were not forwarded, and are not reported as lost yet.
     not_forwarded: u64,
 }
 
@@ -109,15 +109,13 @@ impl Client<'_> {
 
     /// Waits for capacity in the forward queue before reading, so that a blocked client holds no read buffer.
     async fn wait_for_capacity(&self) {
-        if let (WhenFull::Block, Some(forwarder)) = (
-            self.context.when_full,
-            self.membership()
-                .and_then(|member| member.forwarder.as_ref()),
-        ) {
-            tokio::select! {
-                () = forwarder.wait_for_capacity() => {}
-                () = self.context.stop.cancelled() => {}
-            }
+        if self.context.when_full == WhenFull::Block
+            && let Some(forwarder) = self
+                .membership()
+                .and_then(|member| member.forwarder.as_ref())
+        {
+            let wait = forwarder.wait_for_capacity();
+            self.context.stop.run_until_cancelled(wait).await;
         }
     }
 
@@ -130,6 +128,7 @@ impl Client<'_> {
                 LinePart::Command(command) => next = self.run_command(command).await,
                 LinePart::Refused => {}
             }
+            // Before the next part: a command may change the trace that the findings belong to.
             if let Some(found) = validator.take_findings() {
                 self.report_findings(&found).await;
             }
@@ -137,6 +136,7 @@ impl Client<'_> {
                 break;
             }
         }
+        // Refused lines at the end are not followed by a part.
         if let Some(found) = validator.take_findings() {
             self.report_findings(&found).await;
         }
@@ -164,7 +164,7 @@ impl Client<'_> {
 
     async fn open_trace(&mut self, id: &str) {
         self.report_unforwarded().await;
-        // With one file for all events there is one trace, whatever its id is.
+        // With one file for all events, every id names the same trace.
         let is_one = matches!(self.context.storage, Storage::File(_));
         let is_it = |member: &Membership| is_one || member.trace.id == id;
         let known = self.opened.iter().position(is_it);
@@ -181,15 +181,14 @@ impl Client<'_> {
                 self.opened.push(membership);
             }
             Err(error) => {
-                let reason = std::error::Error::source(&error).map(ToString::to_string);
-                let reason = reason.unwrap_or_default();
-                error!(peer = %self.peer, trace = id, %error, reason, "cannot open the trace; its events are lost");
+                let error = anyhow::Error::from(error);
+                error!(peer = %self.peer, trace = id, "cannot open the trace: {error:#}; its events are lost");
                 self.target = EventTarget::Refused;
             }
         }
     }
 
-    /// Opens the trace for events that come before any `OPEN`.
+    /// Opens the trace for events that arrive before any `OPEN`.
     async fn open_unnamed_trace(&mut self) {
         let id = match self.peer.pid {
             Some(pid) => format!("unnamed-{pid}"),
@@ -258,6 +257,7 @@ impl Client<'_> {
             self.lost += lines;
             return;
         };
+        // Stored before they are forwarded: if the daemon is killed, they are missing at the relay only.
         let lost = append_events(membership, self.context, text, lines).await;
         self.lost += lost;
         self.forward_events(text, lines).await;
@@ -272,7 +272,7 @@ impl Client<'_> {
         let Some(forwarder) = membership.forwarder.clone() else {
             return;
         };
-        // Lost events are reported before the next ones.
+        // Lost events are reported before the next events, so that the gap is at its place in the trace.
         if self.not_forwarded > 0 && self.send_lost(&forwarder, client).await.is_err()
             || forwarder
                 .send_lines(client, text, self.context.when_full)
@@ -300,8 +300,8 @@ impl Client<'_> {
         }
     }
 
-    /// Forwards that events are missing before the client turns to another trace. If that fails too,
-    /// the record still counts them.
+    /// Reports events that were not forwarded, before the client opens another trace. If that fails too, the
+    /// record still counts them.
     async fn report_unforwarded(&mut self) {
         let now = self.membership();
         let now = now.and_then(|now| Some((now.forwarder.clone()?, now.client)));
@@ -342,7 +342,7 @@ impl Client<'_> {
                 count: found.refused,
                 reason: found.reason.clone().into(),
             };
-            // If that fails, the record still counts them.
+            // If the queue is full or closed, the record still counts them.
             let _ = forwarder.send_item(lost, self.context.when_full).await;
         }
     }
@@ -382,6 +382,7 @@ async fn append_events(
     let mut rest = text;
     let mut left = lines;
     let mut has_waited = false;
+    // Waits in this task, so that nothing more is read from this client and it is blocked (backpressure).
     while let Err(error) = trace.append_events(rest, left) {
         rest = rest.get(error.stored..).unwrap_or_default();
         left = count_lines(rest);
@@ -408,6 +409,7 @@ async fn append_events(
 }
 
 async fn sync_events(trace: &Arc<Trace>) {
+    // A sync takes as long as the disk does: not on a thread that serves other clients.
     let file = Arc::clone(trace);
     let synced = tokio::task::spawn_blocking(move || file.sync_events()).await;
     if let Ok(Err(error)) = synced {

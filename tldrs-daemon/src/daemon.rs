@@ -1,4 +1,4 @@
-//! The running daemon: accepts clients until it is told to stop, and drains them.
+//! The running daemon: accepts clients until a signal or a client stops it, then drains them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -52,7 +52,7 @@ pub enum StartError {
 /// The reason why the daemon has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {
-    /// The token that [`Daemon::run`] was given was cancelled.
+    /// The token that was passed to [`Daemon::run`] was cancelled.
     Requested,
     /// A client has sent `DIE`, or `DIE_WHEN_IDLE` and no trace was open any more.
     ByClient,
@@ -63,9 +63,7 @@ pub enum StopReason {
 pub struct Daemon {
     listeners: Vec<tokio::net::UnixListener>,
     guards: Vec<socket::SocketGuard>,
-    allowed_users: BTreeSet<u32>,
-    max_clients: usize,
-    clients: ClientContext,
+    acceptor: Arc<ClientAcceptor>,
 }
 
 impl Daemon {
@@ -118,15 +116,21 @@ impl Daemon {
                 .collect::<io::Result<_>>()
                 .map_err(StartError::Listen)?,
             guards,
-            allowed_users,
-            max_clients: settings.max_clients,
-            clients: ClientContext {
-                reader: ReaderContext::new(settings.max_line_bytes),
-                traces: Arc::new(traces),
-                storage: settings.storage,
-                when_full: settings.when_full,
-                stop,
-            },
+            acceptor: Arc::new(ClientAcceptor {
+                allowed_users,
+                max_clients: settings.max_clients,
+                client_permits: Arc::new(Semaphore::new(settings.max_clients)),
+                tasks: TaskTracker::new(),
+                closed: CancellationToken::new(),
+                abort: CancellationToken::new(),
+                clients: Arc::new(ClientContext {
+                    reader: ReaderContext::new(settings.max_line_bytes),
+                    traces: Arc::new(traces),
+                    storage: settings.storage,
+                    when_full: settings.when_full,
+                    stop,
+                }),
+            }),
         })
     }
 
@@ -136,23 +140,11 @@ impl Daemon {
         let Self {
             listeners,
             guards,
-            allowed_users,
-            max_clients,
-            clients,
+            acceptor,
         } = self;
-        let clients = Arc::new(clients);
-        if let Err(error) = clients.traces.resume_exports() {
+        if let Err(error) = acceptor.clients.traces.resume_exports() {
             warn!(%error, "pending exports of an earlier daemon are not resumed");
         }
-        let acceptor = Arc::new(ClientAcceptor {
-            allowed_users,
-            max_clients,
-            client_permits: Arc::new(Semaphore::new(max_clients)),
-            tasks: TaskTracker::new(),
-            closed: CancellationToken::new(),
-            abort: CancellationToken::new(),
-            clients,
-        });
         let accepting = TaskTracker::new();
         for listener in listeners {
             accepting.spawn(Arc::clone(&acceptor).accept_clients(listener));
@@ -169,13 +161,13 @@ impl Daemon {
             () = end.cancelled() => StopReason::ByClient,
         };
         end.cancel();
-        // From now on no client can connect. Clients that are connected are still read from for a moment.
+        // From now on no client can connect. Connected clients are still read from, until `DRAIN_TIMEOUT`.
         guards.iter().for_each(socket::SocketGuard::remove);
         acceptor.closed.cancel();
         accepting.close();
         accepting.wait().await;
         acceptor.drain_clients().await;
-        // Releases the locks: only now another daemon may listen on the sockets.
+        // Releases the locks: another daemon can listen on the sockets only after the last event is stored.
         drop(guards);
         poll_timer.abort();
         why
@@ -197,13 +189,9 @@ struct ClientAcceptor {
 }
 
 impl ClientAcceptor {
-    /// Accepts until the daemon stops, and has each client served by a task of its own.
+    /// Accepts clients until the daemon stops, and spawns a task for each.
     async fn accept_clients(self: Arc<Self>, listener: tokio::net::UnixListener) {
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = self.closed.cancelled() => break,
-            };
+        while let Some(accepted) = self.closed.run_until_cancelled(listener.accept()).await {
             match accepted {
                 Ok((socket, _)) => self.admit_client(socket),
                 Err(error) => {
@@ -212,9 +200,13 @@ impl ClientAcceptor {
                 }
             }
         }
-        // Clients that had connected before may have sent events already.
-        while let Some(Ok((socket, _))) = now_or_never(listener.accept()) {
-            self.admit_client(socket);
+        // Clients in the backlog of the socket may have sent events already.
+        loop {
+            tokio::select! {
+                biased;
+                Ok((socket, _)) = listener.accept() => self.admit_client(socket),
+                () = std::future::ready(()) => break,
+            }
         }
     }
 
@@ -223,7 +215,7 @@ impl ClientAcceptor {
             Ok(credentials) => Peer::new(credentials),
             Err(error) => return debug!(%error, "connection lost before it was served"),
         };
-        if !self.allowed_users.contains(&peer.uid) {
+        if !self.allowed_users.contains(&peer.owner.uid) {
             return warn!(%peer, "connection refused: not an allowed user");
         }
         let Ok(permit) = Arc::clone(&self.client_permits).try_acquire_owned() else {
@@ -235,10 +227,8 @@ impl ClientAcceptor {
         };
         let acceptor = Arc::clone(self);
         self.tasks.spawn(async move {
-            tokio::select! {
-                () = client::serve(socket, peer, Arc::clone(&acceptor.clients)) => {}
-                () = acceptor.abort.cancelled() => {}
-            }
+            let serve = client::serve(socket, peer, Arc::clone(&acceptor.clients));
+            acceptor.abort.run_until_cancelled(serve).await;
             drop(permit);
         });
     }
@@ -262,14 +252,6 @@ impl ClientAcceptor {
             warn!("some exports did not finish in time; the next start makes them");
         }
         info!("stopped");
-    }
-}
-
-fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match std::pin::pin!(future).poll(&mut context) {
-        std::task::Poll::Ready(output) => Some(output),
-        std::task::Poll::Pending => None,
     }
 }
 

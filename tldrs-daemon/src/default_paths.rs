@@ -59,6 +59,7 @@ pub fn parse_user(text: &str) -> anyhow::Result<u32> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
+    // Users of other sources, such as LDAP, are not found: they are named by number.
     let users = fs::read_to_string("/etc/passwd").context("/etc/passwd")?;
     let number = users.lines().find_map(|line| {
         let mut fields = line.split(':');

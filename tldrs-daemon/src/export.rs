@@ -7,7 +7,7 @@ mod output;
 
 pub use document::{DocumentForm, ExportCounts, write_document};
 use export_target::ExportRefusal;
-pub(crate) use export_target::{ExportOwner, ExportRules};
+pub(crate) use export_target::ExportRules;
 pub use output::{OutputError, open_output};
 
 use std::fs::File;
@@ -16,6 +16,8 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use thiserror::Error;
+
+use crate::record::ExportOwner;
 
 /// An export of a trace.
 #[derive(Debug)]
@@ -40,8 +42,8 @@ pub(crate) enum ExportError {
 }
 
 impl Export {
-    /// Writes the export to a temporary file first, so that a reader of the path sees the whole export or
-    /// what was there before.
+    /// Writes the export. The document is written to a temporary file, which is then renamed, so that a reader of
+    /// the path sees either the whole export or the file before it.
     pub(crate) fn write(
         &self,
         events: &File,

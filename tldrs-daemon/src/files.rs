@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::open::open_regular;
+use crate::open::{open_regular, remove_if_exists};
 
 /// Ending of the events' file.
 const EVENTS: &str = ".jsonl";
@@ -49,15 +49,15 @@ impl TraceFiles {
         }
     }
 
-    /// Returns the files of the trace whose events are in the file `events`.
+    /// Returns the files of the trace that has its events in the file `events`.
     #[must_use]
     pub fn of_events(events: PathBuf) -> Self {
         let file = events.file_name().unwrap_or_default().as_bytes();
         let name = file.strip_suffix(EVENTS.as_bytes()).unwrap_or(file);
-        let beside = |parts: [&[u8]; 3]| events.with_file_name(OsStr::from_bytes(&parts.concat()));
+        let sibling = |parts: [&[u8]; 3]| events.with_file_name(OsStr::from_bytes(&parts.concat()));
         Self {
-            rejected: beside([name, REJECTED.as_bytes(), b""]),
-            record: beside([b".", name, RECORD.as_bytes()]),
+            rejected: sibling([name, REJECTED.as_bytes(), b""]),
+            record: sibling([b".", name, RECORD.as_bytes()]),
             events,
         }
     }
@@ -65,10 +65,12 @@ impl TraceFiles {
     /// Whether a daemon has the trace open.
     pub(crate) fn is_open(&self) -> bool {
         let file = open_regular(&self.events, File::options().read(true));
+        // The lock, if it is taken, ends when the file is closed here.
         file.is_ok_and(|file| matches!(file_lock::try_lock_exclusive(&file), Ok(false)))
     }
 
-    /// Returns the files of the trace whose record has this path; none if the name is not that of a record.
+    /// Returns the files of the trace that has its record at this path; none if the name is not that of a
+    /// record.
     pub(crate) fn of_record(record: &Path) -> Option<Self> {
         let file = record.file_name()?.to_str()?;
         let name = file.strip_prefix('.')?.strip_suffix(RECORD)?;
@@ -88,7 +90,7 @@ pub fn list_traces(directory: &Path) -> io::Result<Vec<StoredTrace>> {
         let is_trace = name.ends_with(EVENTS.as_bytes())
             && !name.ends_with(REJECTED.as_bytes())
             && !name.starts_with(b".");
-        // The file may have been removed since.
+        // The file may have been removed since. A symbolic link is not a trace: another user may have made it.
         let Ok(metadata) = path.symlink_metadata() else {
             continue;
         };
@@ -132,15 +134,14 @@ impl StoredTrace {
         Ok(is_locked.then_some(TraceLock { _file: file }))
     }
 
-    /// Removes all files of the trace.
+    /// Removes all files of the trace, which stays locked until then.
     ///
     /// # Errors
     /// If a file cannot be removed.
-    pub fn remove(&self, lock: TraceLock) -> io::Result<()> {
+    pub fn remove(&self, _lock: TraceLock) -> io::Result<()> {
         fs::remove_file(&self.files.events)?;
-        self.remove_companions()?;
-        drop(lock);
-        Ok(())
+        remove_if_exists(&self.files.rejected)?;
+        remove_if_exists(&self.files.record)
     }
 
     /// Truncates the events' file, while a daemon may be writing to it.
@@ -150,16 +151,6 @@ impl StoredTrace {
     pub fn empty(&self) -> io::Result<()> {
         let file = open_regular(&self.files.events, File::options().write(true))?;
         file.set_len(0)
-    }
-
-    fn remove_companions(&self) -> io::Result<()> {
-        for path in [&self.files.rejected, &self.files.record] {
-            match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The bounded queue from each trace to the task that forwards it to a relay.
 //!
-//! Without forwarding none of this exists. The queue is bounded in bytes: a text counts against its
-//! capacity until it is dropped.
+//! Without forwarding there are no queues. A queue is bounded in bytes: a text counts against the capacity
+//! until it is dropped.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub enum ForwardItem {
         /// Complete lines as they are stored: checked, repaired, each with its line feed, all UTF-8.
         text: Bytes,
     },
-    /// Events that are missing here.
+    /// Events that are missing in the queue: refused, or dropped because the queue was full.
     Lost {
         /// The client that sent them.
         client: u32,
@@ -55,7 +55,7 @@ pub enum ForwardItem {
     },
 }
 
-/// A trace that a client has opened and no other had open. It ends when its last client disconnects.
+/// A trace that its first client has opened. It ends when its last client disconnects.
 #[derive(Debug)]
 pub struct ForwardedTrace {
     /// The trace's id, as the client gave it.
@@ -112,7 +112,7 @@ pub(crate) fn trace_forwarder(id: String, name: String) -> (TraceForwarder, Forw
 impl TraceForwarder {
     /// Waits until the queue is likely to have capacity for the bytes of one read.
     pub(crate) async fn wait_for_capacity(&self) {
-        // Nobody closes the semaphore; and going on without a permit does no harm.
+        // The semaphore is never closed. The permits are released at once: this wait only delays the next read.
         let _ = self
             .byte_permits
             .acquire_many(permit_count(READ_BYTES))
@@ -126,29 +126,20 @@ impl TraceForwarder {
         text: &[u8],
         when_full: WhenFull,
     ) -> Result<(), NotForwarded> {
-        match when_full {
-            WhenFull::Block => self.send_lines_blocking(client, text).await,
-            WhenFull::DropNewest => self.try_send_lines(client, text),
-        }
-    }
-
-    async fn send_lines_blocking(&self, client: u32, text: &[u8]) -> Result<(), NotForwarded> {
+        // The time of arrival, before any wait for capacity.
         let at = monotonic_now();
-        let permits = Arc::clone(&self.byte_permits).acquire_many_owned(permit_count(text.len()));
-        let permits = permits.await.map_err(|_| NotForwarded)?;
-        self.send(lines_item(client, at, text, permits)).await
-    }
-
-    /// Leaves a quarter of the queue to clients that connect and disconnect.
-    fn try_send_lines(&self, client: u32, text: &[u8]) -> Result<(), NotForwarded> {
-        if self.items.capacity() <= FORWARD_QUEUE_CAPACITY / 4 {
-            return Err(NotForwarded);
-        }
-        let permits =
-            Arc::clone(&self.byte_permits).try_acquire_many_owned(permit_count(text.len()));
-        let at = monotonic_now();
-        let permits = permits.map_err(|_| NotForwarded)?;
-        self.try_send(lines_item(client, at, text, permits))
+        let (permits, count) = (Arc::clone(&self.byte_permits), permit_count(text.len()));
+        let permits = match when_full {
+            WhenFull::Block => permits.acquire_many_owned(count).await.ok(),
+            // Leaves a quarter of the queue to the items of clients that connect and disconnect.
+            WhenFull::DropNewest if self.items.capacity() <= FORWARD_QUEUE_CAPACITY / 4 => None,
+            WhenFull::DropNewest => permits.try_acquire_many_owned(count).ok(),
+        };
+        let _permits = permits.ok_or(NotForwarded)?;
+        let text = text.to_vec();
+        let text = Bytes::from_owner(PermittedText { text, _permits });
+        self.send_item(ForwardItem::Lines { client, at, text }, when_full)
+            .await
     }
 
     /// Queues an item other than lines; when the queue is full, waits or fails as the policy says.
@@ -158,40 +149,20 @@ impl TraceForwarder {
         when_full: WhenFull,
     ) -> Result<(), NotForwarded> {
         match when_full {
-            WhenFull::Block => self.send(item).await,
-            WhenFull::DropNewest => self.try_send(item),
+            WhenFull::Block => self.items.send(item).await.ok(),
+            WhenFull::DropNewest => self.items.try_send(item).ok(),
         }
+        .ok_or(NotForwarded)
     }
 
     /// Whether the receiver is gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.items.is_closed()
     }
-
-    async fn send(&self, item: ForwardItem) -> Result<(), NotForwarded> {
-        self.items.send(item).await.map_err(|_| NotForwarded)
-    }
-
-    fn try_send(&self, item: ForwardItem) -> Result<(), NotForwarded> {
-        self.items.try_send(item).map_err(|_| NotForwarded)
-    }
 }
 
-fn lines_item(
-    client: u32,
-    at: Timestamp,
-    text: &[u8],
-    permits: OwnedSemaphorePermit,
-) -> ForwardItem {
-    let text = text.to_vec();
-    let text = Bytes::from_owner(PermittedText {
-        text,
-        _permits: permits,
-    });
-    ForwardItem::Lines { client, at, text }
-}
-
-/// Permits for so many bytes. A line may be longer than the capacity: then it takes all permits.
+/// Returns the number of permits for a text. A line may be longer than the capacity; then it takes all
+/// permits.
 fn permit_count(bytes: usize) -> u32 {
     u32::try_from(bytes.min(FORWARD_CAPACITY_BYTES)).unwrap_or(u32::MAX)
 }

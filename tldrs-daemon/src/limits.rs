@@ -17,8 +17,8 @@ pub const DEFAULT_MAX_CLIENTS: usize = 4096;
 /// Traces open at the same time, unless `max-traces` says otherwise. Each takes a file descriptor.
 pub const DEFAULT_MAX_TRACES: usize = 4096;
 
-/// Bytes of all unfinished lines of all clients: when there are more, the line that would add to them
-/// is skipped as if it were too long.
+/// Bytes of all unfinished lines of all clients. Beyond that, an unfinished line is skipped as if it were too
+/// long.
 pub const MAX_UNFINISHED_BYTES: usize = 256 << 20;
 
 /// Queued exports of one trace. A later one to the same path replaces an earlier one.
@@ -27,11 +27,11 @@ pub const MAX_QUEUED_EXPORTS: usize = 256;
 /// Exports that one trace is asked to make when its last client disconnects.
 pub const MAX_PENDING_EXPORTS: usize = 256;
 
-/// Bytes of an export's path: the system takes no longer ones (`PATH_MAX`).
+/// Bytes of an export's path: the system accepts no longer path (`PATH_MAX`).
 pub const MAX_PATH_BYTES: usize = 4096;
 
-/// Bytes of refused lines that are kept for each trace. They are there to find what is wrong with a
-/// program, and the first ones tell that.
+/// Bytes of refused lines that are kept for each trace. They help to find the defect of a program, and the
+/// first ones show it.
 pub const MAX_REJECTED_BYTES: u64 = 16 << 20;
 
 /// Bytes that are kept of one refused line.
@@ -57,8 +57,8 @@ pub const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 // Reading.
 
-/// Bytes of one read. What is read is checked and written while it is in the processor's cache: with
-/// four times as much, which is what the system buffers for a client, it costs half as much again. Only
+/// Bytes of one read. They are checked and written while they are in the processor's cache: with four times as
+/// many bytes, which is what the system buffers for a client, processing costs half as much again. Only
 /// clients that are being read from have such a buffer.
 pub const READ_BYTES: usize = 64 << 10;
 
@@ -68,7 +68,7 @@ pub const MAX_SPARE_BUFFERS: usize = 8;
 /// A read of fewer bytes than this could have waited for more.
 pub const SMALL_READ_BYTES: usize = 32 << 10;
 
-/// After so many small reads in a row, each within [`POLL_INTERVAL`] of the one before, reading from
+/// After this number of small reads in a row, each within [`POLL_INTERVAL`] of the previous one, reading from
 /// the client becomes polled.
 pub const SMALL_READS_BEFORE_POLLING: u32 = 4;
 
@@ -76,26 +76,26 @@ pub const SMALL_READS_BEFORE_POLLING: u32 = 4;
 /// socket buffer, some 280 events, in a quarter of a millisecond at best, and must not be blocked by it.
 pub const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// A polled client of which a read brings more bytes than this is read from again without waiting for
-/// a tick: a hundred events at a time are worth a read.
+/// After a read of at least this number of bytes, a polled client is read from again without waiting for a tick:
+/// a hundred events at a time are worth a read.
 pub const READ_AGAIN_BYTES: usize = 8 << 10;
 
-/// A polled client of which a read brings no more bytes than this is read from less often, down to once
-/// in [`MAX_TICKS_PER_READ`] ticks, and at every tick again when there is more.
+/// After a read of fewer bytes than this, a polled client is read from less often, down to once in
+/// [`MAX_TICKS_PER_READ`] ticks; after a larger read, at every tick again.
 pub const POLL_LESS_OFTEN_BYTES: usize = 2 << 10;
-/// Most ticks between two reads of a polled client; see [`POLL_LESS_OFTEN_BYTES`]. Together they take less
+/// Largest number of ticks between two reads of a polled client; see [`POLL_LESS_OFTEN_BYTES`]. Together they take less
 /// than a millisecond, which is not noticeable.
 pub const MAX_TICKS_PER_READ: u32 = 4;
 
-/// After so many polled reads without a byte, reading from the client becomes event-driven again.
+/// After this number of polled reads without a byte, reading from the client becomes event-driven again.
 pub const MAX_EMPTY_READS: u32 = 4;
 
 // Forwarding.
 
-/// Bytes of a trace that wait to be forwarded. When there are more, the policy `when_full` applies.
+/// Bytes of a trace that wait to be forwarded. Beyond that, the policy `when_full` applies.
 pub const FORWARD_CAPACITY_BYTES: usize = 4 << 20;
 
-/// Entries of a trace that wait to be forwarded: many of them are small when events come one by one.
+/// Items of a trace that wait to be forwarded. They are small, and many, when events arrive one by one.
 pub const FORWARD_QUEUE_CAPACITY: usize = 4096;
 
 /// Opened traces that wait until the forwarder receives them.
@@ -118,7 +118,7 @@ pub const REPLACED_FILE_CHECK_BYTES: usize = 4 << 10;
 
 // Stopping.
 
-/// How long the daemon reads on, when it stops, from clients that keep sending.
+/// How long a stopping daemon still reads from clients that keep sending.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// How long storing and forwarding what clients have sent may take when the daemon stops.

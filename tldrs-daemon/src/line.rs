@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn commands_are_parsed_as_whole_words() {
         let open = |id: &'static str| Line::Command(Command::Open(id.into()));
-        for (line, says) in [
+        for (line, want) in [
             (&b"OPEN run-1"[..], open("run-1")),
             ("\t OPEN    spaced \u{a0}\r".as_bytes(), open("spaced")),
             (b"OPEN a b", open("a b")),
@@ -90,7 +90,7 @@ mod tests {
             ),
             (b" \t\r", Line::Empty),
         ] {
-            assert_eq!(Line::read(line), says, "{}", line.escape_ascii());
+            assert_eq!(Line::read(line), want, "{}", line.escape_ascii());
         }
     }
 

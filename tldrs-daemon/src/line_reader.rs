@@ -49,12 +49,12 @@ pub(crate) struct LineReader<'a> {
     /// Reads in a row that brought nothing, by which it becomes event-driven again.
     empty_reads: u32,
     last_read: Option<Instant>,
-    /// When reading ends, after the daemon was told to stop, although the client keeps sending.
+    /// When reading ends after the daemon begins to stop, even if the client keeps sending.
     deadline: Option<Instant>,
     has_ended: bool,
 }
 
-/// How the reader finds out that there is something to read.
+/// How the reader learns that the socket can be read.
 #[derive(Debug)]
 enum ReadMode<'a> {
     /// The runtime wakes it when the socket is readable.
@@ -80,6 +80,7 @@ type Ready<'a> = AsyncFdReadyGuard<'a, OwnedFd>;
 impl ReadMode<'_> {
     /// Waits until there may be something to read, or until `stop`.
     async fn wait_ready(&self, stop: &CancellationToken) -> io::Result<Option<Ready<'_>>> {
+        // Then the socket is read without waiting, until it is empty.
         if stop.is_cancelled() {
             return Ok(None);
         }
@@ -98,8 +99,8 @@ impl ReadMode<'_> {
         }
     }
 
-    /// Reads as much as the buffer has capacity for. Only a read that got all there was clears the
-    /// readiness: what has come since the last event is not forgotten.
+    /// Reads as much as the buffer has capacity for. The readiness is cleared only by a read that has emptied the
+    /// socket: otherwise the reader would wait for an event although bytes are left.
     fn read_available(
         &self,
         input: &mut Vec<u8>,
@@ -138,7 +139,7 @@ impl ReaderContext {
         self.poll_timer.run().await
     }
 
-    /// Gives a buffer back when its lines are handled, and yields to other tasks if they were many.
+    /// Returns a buffer to the pool when its lines are handled. Yields to other tasks after a large read.
     pub(crate) async fn return_lines(&self, received: ReceivedLines) {
         let was_large = received.bytes >= SMALL_READ_BYTES;
         self.buffers.return_buffer(received.buffer);
@@ -149,7 +150,7 @@ impl ReaderContext {
 }
 
 impl ReceivedLines {
-    /// The complete lines, and the validator to check them with.
+    /// Returns the complete lines, and the validator to check them with.
     pub(crate) fn lines_and_validator(&mut self) -> (&[u8], &mut LineValidator) {
         let lines = self.buffer.input.get(self.lines.clone());
         (lines.unwrap_or_default(), &mut self.buffer.validator)
@@ -190,7 +191,7 @@ impl<'a> LineReader<'a> {
             let is_last = self.is_past_deadline();
             match read {
                 Ok(bytes @ 1..) => {
-                    // What has been read must not go down with the connection.
+                    // What has been read must not be lost if changing the mode fails.
                     self.has_ended = self.adapt_mode(bytes).is_err() || is_last;
                     if let Some(received) = self.split_lines(buffer, old, bytes) {
                         return Ok(Some(received));
@@ -214,7 +215,7 @@ impl<'a> LineReader<'a> {
         Ok(None)
     }
 
-    /// Whether the daemon was told to stop more than [`DRAIN_TIMEOUT`] ago.
+    /// Whether the daemon began to stop more than [`DRAIN_TIMEOUT`] ago.
     fn is_past_deadline(&mut self) -> bool {
         self.stop.is_cancelled() && {
             let now = Instant::now();
@@ -224,6 +225,7 @@ impl<'a> LineReader<'a> {
 
     fn handle_empty_read(&mut self) -> io::Result<()> {
         if let ReadMode::Polled(_, _, ticks) = &mut self.mode {
+            // With 0 ticks the next read would follow at once (busy loop).
             *ticks = (*ticks).max(1);
             self.empty_reads += 1;
             if self.empty_reads >= MAX_EMPTY_READS {
@@ -233,8 +235,8 @@ impl<'a> LineReader<'a> {
         Ok(())
     }
 
-    /// Chooses between the modes. Small pieces in quick succession are better polled; a client that
-    /// fills its socket buffer within a tick would be blocked by that.
+    /// Chooses the mode. Polling costs fewer wake-ups for small pieces in quick succession, but it would block
+    /// a client that fills its socket buffer within a tick.
     fn adapt_mode(&mut self, bytes: usize) -> io::Result<()> {
         self.empty_reads = 0;
         match &mut self.mode {
@@ -296,10 +298,11 @@ impl<'a> LineReader<'a> {
             let rest = buffer.input.get(from..).unwrap_or_default();
             self.tail.extend_from_slice(rest);
             if self.tail.is_empty() {
-                // Most clients write whole lines.
+                // Releases the memory: most clients write whole lines and need no tail.
                 self.tail = Vec::new();
             }
         }
+        // Lines of up to one read are always kept: a long line of one client refuses no short line of another.
         let is_too_much = length > READ_BYTES && unfinished > MAX_UNFINISHED_BYTES;
         if length > context.max_line_bytes || is_too_much {
             context
@@ -312,7 +315,7 @@ impl<'a> LineReader<'a> {
         context.buffers.return_buffer(buffer);
     }
 
-    /// Splits what was read into complete lines, if there are any, and the tail.
+    /// Splits the bytes that were read into complete lines and the tail. Returns none without a complete line.
     fn split_lines(
         &mut self,
         mut buffer: ReadBuffer,
@@ -330,7 +333,7 @@ impl<'a> LineReader<'a> {
         };
         let end = old + last + 1;
         let begin = match self.skipped.take() {
-            // While a line is skipped nothing of it is kept: all in the buffer is new.
+            // While a line is skipped nothing of it is kept: all bytes in the buffer are new.
             Some(beginning) => {
                 let first = memchr(b'\n', new).unwrap_or(last);
                 buffer.validator.refuse_too_long(&beginning);
@@ -388,7 +391,7 @@ fn move_tail_to_buffer(tail: &mut Vec<u8>, buffer: &mut ReadBuffer, context: &Re
     context
         .unfinished_bytes
         .fetch_sub(tail.len(), Ordering::Relaxed);
-    // A long tail is not copied again and again.
+    // A long tail is moved: copying it at each read would cost quadratic time.
     if tail.len() >= READ_BYTES {
         buffer.input = std::mem::take(tail);
     } else {

@@ -49,7 +49,7 @@ pub(crate) struct Findings {
 
 /// Validates lines, and repairs those that need it.
 ///
-/// Text that is stored as it came, which is nearly all, is never copied.
+/// Text that needs no repair, which is nearly all, is never copied.
 #[derive(Debug)]
 pub(crate) struct LineValidator {
     max_line_bytes: usize,
@@ -107,6 +107,8 @@ impl<'a> Lines<'a> {
     }
 }
 
+/// Whether a line is stored unchanged. The first and last byte are tested before the line is parsed: lines with
+/// blanks around them, and commands, take the slow path.
 fn is_valid_as_is(line: &str, max_line_bytes: usize) -> bool {
     line.starts_with('{')
         && line.ends_with('}')
@@ -164,6 +166,7 @@ impl LineValidator {
             };
             let with_end = (line.len() + 1).min(lines.rest.len());
             match Line::read(line) {
+                // The findings belong to the trace before the command, and must be taken first.
                 Line::Command(_) if taken == 0 && !self.findings.is_empty() => {
                     return Some(LinePart::Refused);
                 }
@@ -204,7 +207,7 @@ impl LineValidator {
         (!self.findings.is_empty()).then(|| std::mem::take(&mut self.findings))
     }
 
-    /// Releases memory above so many bytes.
+    /// Releases memory above this number of bytes.
     pub(crate) fn shrink_memory(&mut self, bytes: usize) {
         self.repaired.clear();
         self.repaired.shrink_to(bytes);
@@ -241,7 +244,7 @@ impl LineValidator {
 mod tests {
     use super::*;
 
-    /// Everything that comes out, and what was found.
+    /// Returns the parts of the lines, and all findings.
     fn validate(bytes: &[u8]) -> (Vec<String>, Findings) {
         let mut validator = LineValidator::new(64);
         let mut lines = Lines::new(bytes);

@@ -5,10 +5,10 @@ use crate::limits::MAX_TRACE_NAME_BYTES;
 /// Suffix of the name of the file of refused lines, before the ending.
 const REJECTED: &str = ".rejected";
 
-/// Returns the file name for an id. Different ids have different names; a name never begins with a dot nor
-/// contains a slash.
+/// Returns the file name for an id. Different ids have different names. A name never begins with a dot and
+/// never contains a slash.
 ///
-/// Letters and digits of all scripts stay, and `.`, `_`, `-` and the blank; every other byte becomes
+/// Letters and digits of all scripts, `.`, `_`, `-` and the blank stay as they are; every other byte becomes
 /// `%XX`. A name that would be too long is truncated, and ends in a hash of the whole id.
 #[must_use]
 pub(crate) fn safe_name(id: &str) -> String {
@@ -21,7 +21,9 @@ pub(crate) fn safe_name(id: &str) -> String {
         if is_safe && !is_misleading {
             name.push(letter);
         } else {
-            escape(letter, &mut name);
+            for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
+                name.push_str(&format!("%{byte:02X}"));
+            }
         }
     }
     if name.len() > MAX_TRACE_NAME_BYTES {
@@ -30,23 +32,9 @@ pub(crate) fn safe_name(id: &str) -> String {
     name
 }
 
-fn escape(letter: char, name: &mut String) {
-    const DIGITS: [char; 16] = [
-        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F',
-    ];
-    let digit = |value: u8| DIGITS.get(usize::from(value)).copied().unwrap_or('0');
-    for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
-        name.extend(['%', digit(byte >> 4), digit(byte & 15)]);
-    }
-}
-
-/// Truncates a name, not within an escape, and appends the suffix.
+/// Truncates a name, but not inside an escape, and appends the suffix.
 fn truncate_name(name: &mut String, suffix: &str) {
-    let mut end = MAX_TRACE_NAME_BYTES - suffix.len();
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    name.truncate(end);
+    name.truncate(name.floor_char_boundary(MAX_TRACE_NAME_BYTES - suffix.len()));
     let last = name.len().saturating_sub(2);
     if let Some(percent) = name.get(last..).and_then(|tail| tail.find('%')) {
         name.truncate(last + percent);

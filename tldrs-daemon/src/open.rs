@@ -1,7 +1,7 @@
-//! Opens files in directories that other users may write to: another user may have put a link, a pipe or a
-//! device there.
+//! Opens and removes files in directories that other users may write to: another user may have put a link, a
+//! pipe or a device there.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -46,9 +46,16 @@ pub(crate) fn open_append(path: &Path) -> io::Result<File> {
     open_own(path, File::options().read(true).append(true).create(true))
 }
 
+/// Removes a file, if it exists.
+pub(crate) fn remove_if_exists(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::{chown, symlink};
 
     use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -85,7 +92,7 @@ mod tests {
             path.as_path()
         } else {
             eprintln!(
-                "not root, who alone can give a file away: a file of root's stands in for it"
+                "only root can change the owner of a file: the test uses a file of root instead"
             );
             Path::new("/etc/passwd")
         };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::default_paths;
+use crate::default_paths::{absolute_path, default_sockets, own_directory, parse_user};
 use crate::limits::{DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES, DEFAULT_MAX_TRACES};
 use crate::settings::{DaemonSettings, Storage, WhenFull};
 
@@ -64,40 +64,35 @@ impl DaemonOptions {
     /// If there is no default directory, it cannot be made, or a user does not exist.
     pub fn settings(&self) -> anyhow::Result<DaemonSettings> {
         let storage = match (&self.into_file, &self.directory) {
-            (Some(file), _) => Storage::File(default_paths::absolute_path(file)?),
-            (None, Some(directory)) => Storage::Directory(default_paths::absolute_path(directory)?),
+            (Some(file), _) => Storage::File(absolute_path(file)?),
+            (None, Some(directory)) => Storage::Directory(absolute_path(directory)?),
             (None, None) => {
-                let directory = default_paths::own_directory()?;
+                let directory = own_directory()?;
                 fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
                 Storage::Directory(directory)
             }
         };
-        let (usual, extra) = default_paths::default_sockets();
-        let mut settings = DaemonSettings::new(usual, storage);
-        if self.sockets.is_empty() {
-            settings.extra_socket = extra;
+        let (sockets, extra_socket) = if self.sockets.is_empty() {
+            let (usual, extra) = default_sockets();
+            (vec![usual], extra)
         } else {
-            let sockets = self
-                .sockets
-                .iter()
-                .map(|path| default_paths::absolute_path(path));
-            settings.sockets = sockets.collect::<Result<_, _>>()?;
-        }
-        settings.sync = self.sync;
-        settings.max_line_bytes = self.max_line;
-        settings.max_clients = self.max_clients;
-        settings.max_traces = self.max_traces;
-        let users = self
-            .allow_user
-            .iter()
-            .map(|user| default_paths::parse_user(user));
-        settings.allowed_users = users.collect::<Result<_, _>>()?;
-        settings.emit_root = self
-            .emit_root
-            .as_ref()
-            .map(|path| default_paths::absolute_path(path))
-            .transpose()?;
-        settings.when_full = self.when_full;
-        Ok(settings)
+            let sockets = self.sockets.iter().map(|path| absolute_path(path));
+            (sockets.collect::<Result<_, _>>()?, None)
+        };
+        let users = self.allow_user.iter().map(|user| parse_user(user));
+        let emit_root = self.emit_root.as_deref().map(absolute_path);
+        Ok(DaemonSettings {
+            sockets,
+            extra_socket,
+            inherited: Vec::new(),
+            storage,
+            sync: self.sync,
+            max_line_bytes: self.max_line,
+            max_clients: self.max_clients,
+            max_traces: self.max_traces,
+            allowed_users: users.collect::<Result<_, _>>()?,
+            emit_root: emit_root.transpose()?,
+            when_full: self.when_full,
+        })
     }
 }

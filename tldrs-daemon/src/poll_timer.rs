@@ -1,9 +1,8 @@
 //! A shared poll timer for clients that write in tiny pieces (interrupt coalescing).
 //!
-//! Waking a task for each piece costs more than everything else that is done with it. So such a client
-//! is not read from when its socket becomes readable, but on a tick of this timer, which takes all that
-//! has come since the last tick at once. One timer serves all polled clients, and runs only while there
-//! are some.
+//! Waking a task for each piece costs more than processing it. So such a client is not read from when its
+//! socket becomes readable, but on a tick of this timer: one read takes all bytes that have arrived since the
+//! last tick. One timer serves all polled clients, and stops when no client is polled.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,12 +33,14 @@ impl PollTimer {
     /// Subscribes to the ticks, and starts the timer if this is the first subscription.
     pub(crate) fn subscribe(&self) -> TickSubscription<'_> {
         if self.subscribers.fetch_add(1, Ordering::Relaxed) == 0 {
+            // `notify_one` stores a permit: a subscription while the timer is being stopped is not missed.
             self.first_subscriber.notify_one();
         }
         TickSubscription(self)
     }
 
-    /// Ticks until the future is dropped, more finely than the runtime's own timers do.
+    /// Ticks until the future is dropped. Uses a timerfd: the runtime's own timers have a resolution of one
+    /// millisecond.
     pub(crate) async fn run(&self) -> io::Result<()> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;

@@ -14,7 +14,7 @@ use tef::Repairs;
 use tracing::warn;
 
 use crate::limits::MAX_RECORD_BYTES;
-use crate::open::{open_own, open_regular};
+use crate::open::{open_own, open_regular, remove_if_exists};
 
 /// The record of a trace. Counters are sums since the record was made.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +29,8 @@ pub struct TraceRecord {
     /// Number of stored events.
     pub events: u64,
     /// Repairs of stored events.
-    pub repaired: Repaired,
+    #[serde(with = "SavedRepairs")]
+    pub repaired: Repairs,
     /// Number of refused lines.
     pub refused: u64,
     /// Number of events that could not be stored or forwarded.
@@ -40,31 +41,18 @@ pub struct TraceRecord {
 }
 
 /// The counters of [`Repairs`], as they are saved.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Repaired {
-    /// Values that are not finite numbers.
-    pub not_finite: u64,
-    /// Unpaired surrogates.
-    pub surrogates: u64,
-    /// Sequences of bytes that are not UTF-8.
-    pub not_utf8: u64,
-}
-
-impl Repaired {
-    /// Returns the number of repairs of all kinds.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.not_finite + self.surrogates + self.not_utf8
-    }
-}
-
-impl std::ops::AddAssign<Repairs> for Repaired {
-    fn add_assign(&mut self, more: Repairs) {
-        self.not_finite += more.not_finite;
-        self.surrogates += more.surrogates;
-        self.not_utf8 += more.not_utf8;
-    }
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Repairs")]
+struct SavedRepairs {
+    #[serde(default)]
+    not_finite: u64,
+    #[serde(default)]
+    surrogates: u64,
+    #[serde(default)]
+    not_utf8: u64,
+    /// Always 0: the daemon refuses lines that end in a comma.
+    #[serde(skip)]
+    commas: u64,
 }
 
 /// An export to be made when the last client of its trace disconnects.
@@ -74,6 +62,14 @@ pub struct PendingExport {
     #[serde(serialize_with = "write_path", deserialize_with = "read_path")]
     pub path: PathBuf,
     /// The user that asked for it.
+    #[serde(flatten)]
+    pub owner: ExportOwner,
+}
+
+/// The user and group that an export will belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportOwner {
+    /// The user that asked for the export.
     pub uid: u32,
     /// The group of that user's process.
     pub gid: u32,
@@ -88,13 +84,13 @@ impl TraceRecord {
             .unwrap_or_default()
     }
 
-    /// As [`load`](Self::load), of the user that this process runs as only: exports are done by what
-    /// the record says, also for other users.
+    /// As [`load`](Self::load), but only a record that belongs to the user of this process: the daemon makes
+    /// the exports that the record asks for, also for other users.
     pub(crate) fn load_own(path: &Path) -> Self {
         let read = open_own(path, File::options().read(true)).and_then(|file| Self::read(&file));
         match read {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                warn!(path = %path.display(), %error, "record of a trace not used; exports that it asks for are not done");
+                warn!(path = %path.display(), %error, "record of the trace not used; its pending exports are not made");
                 Self::default()
             }
             read => read.unwrap_or_default(),
@@ -116,11 +112,9 @@ impl TraceRecord {
         new.push(".new");
         let mut text = serde_json::to_vec(self)?;
         text.push(b'\n');
-        // A file that a killed daemon has left, or another user has put there, must not be written to.
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        // A daemon that was killed may have left the file, or another user may have made it, to receive the
+        // record or to lead it elsewhere. So it is removed, and `create_new` fails if it exists again.
+        remove_if_exists(Path::new(&new))?;
         let mut file = File::create_new(&new)?;
         file.write_all(&text)?;
         if sync {
@@ -163,8 +157,7 @@ mod tests {
         let path = directory.path().join("record");
         let pending = |path: &[u8]| PendingExport {
             path: OsStr::from_bytes(path).into(),
-            uid: 1,
-            gid: 2,
+            owner: ExportOwner { uid: 1, gid: 2 },
         };
         let record = TraceRecord {
             id: "a/b\0".to_owned(),
@@ -204,8 +197,7 @@ mod tests {
         let record = TraceRecord {
             pending_exports: vec![PendingExport {
                 path: "/etc/stolen".into(),
-                uid: 0,
-                gid: 0,
+                owner: ExportOwner { uid: 0, gid: 0 },
             }],
             ..TraceRecord::default()
         };
@@ -218,7 +210,7 @@ mod tests {
             assert_eq!(TraceRecord::load_own(&at("target")), TraceRecord::default());
             assert_eq!(TraceRecord::load(&at("target")), record);
         } else {
-            eprintln!("not root, who alone can give a file away: only the symlink was tried");
+            eprintln!("only root can change the owner of a file: only the symlink was tested");
         }
     }
 

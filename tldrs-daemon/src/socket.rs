@@ -1,4 +1,4 @@
-//! The daemon's sockets: made, guarded by a lock beside each, removed again.
+//! The daemon's sockets, each with a lock file: makes and removes them.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, chmodat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, chmodat};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
@@ -15,10 +15,10 @@ use tracing::{debug, warn};
 
 use crate::limits::LISTEN_BACKLOG;
 
-/// Suffix of the lock file: its path is that of the socket and this.
+/// Suffix of the path of the lock file, after the path of the socket.
 const LOCK: &str = ".lock";
 
-/// Attempts to take the lock when its file is removed meanwhile.
+/// Attempts to take the lock. Each fails only if the previous holder removes the file at that moment.
 const LOCK_TRIES: usize = 16;
 
 /// A socket cannot be listened on.
@@ -69,13 +69,10 @@ struct LockFile {
 impl Socket {
     /// Listens at this path. The stale socket of a daemon that has died is removed.
     pub(crate) fn listen(path: &Path, mode: u32) -> Result<Self, SocketError> {
-        let failed = |source: io::Error| SocketError::Listen {
-            path: path.to_owned(),
-            source,
-        };
+        let failed = listen_error(path);
         let lock = LockFile::acquire(path)?;
         remove_stale(path)?;
-        let listener = listen_at(path, mode).map_err(failed)?;
+        let listener = listen_at(path, mode).map_err(&failed)?;
         let metadata = path.symlink_metadata().map_err(failed)?;
         let guard = SocketGuard {
             path: path.to_owned(),
@@ -100,6 +97,7 @@ impl SocketGuard {
 
 impl Drop for SocketGuard {
     fn drop(&mut self) {
+        // The lock is dropped after this: no other daemon can make a socket at the path before it is removed.
         self.remove();
     }
 }
@@ -109,10 +107,7 @@ impl LockFile {
         let mut path = socket.as_os_str().to_owned();
         path.push(LOCK);
         let path = PathBuf::from(path);
-        let failed = |source: io::Error| SocketError::Listen {
-            path: path.clone(),
-            source,
-        };
+        let failed = listen_error(&path);
         for _ in 0..LOCK_TRIES {
             let file = File::options()
                 .write(true)
@@ -122,16 +117,18 @@ impl LockFile {
                 // Opening a pipe that another user has put there must not block.
                 .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
                 .open(&path)
-                .map_err(failed)?;
-            if !file_lock::try_lock_exclusive(&file).map_err(failed)? {
+                .map_err(&failed)?;
+            if !file_lock::try_lock_exclusive(&file).map_err(&failed)? {
                 return Err(SocketError::Locked(socket.to_owned()));
             }
-            // The daemon that held the lock before may have removed the file between open and lock.
-            let held = file.metadata().map_err(failed)?;
-            let is_there = path
+            // The daemon that held the lock before may have removed the file between open and lock. A lock on a
+            // removed file excludes no other daemon.
+            let held = file.metadata().map_err(&failed)?;
+            let is_current = path
                 .symlink_metadata()
-                .is_ok_and(|there| (there.dev(), there.ino()) == (held.dev(), held.ino()));
-            if is_there {
+                .is_ok_and(|found| (found.dev(), found.ino()) == (held.dev(), held.ino()));
+            if is_current {
+                let path = path.clone();
                 return Ok(Self { path, _file: file });
             }
         }
@@ -149,10 +146,7 @@ impl Drop for LockFile {
 
 /// Removes a socket on which no process listens.
 fn remove_stale(path: &Path) -> Result<(), SocketError> {
-    let failed = |source: io::Error| SocketError::Listen {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = listen_error(path);
     match path.symlink_metadata() {
         Ok(metadata) if !metadata.file_type().is_socket() => {
             return Err(SocketError::NoSocket(path.to_owned()));
@@ -161,6 +155,8 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
     }
+    // Connecting is the only way to find out whether a process listens: the file of a socket stays when its
+    // process dies.
     match UnixStream::connect(path) {
         Ok(_) => Err(SocketError::Taken(path.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -171,19 +167,22 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
     }
 }
 
+/// Returns the conversion of errors of the system about this path.
+fn listen_error(path: &Path) -> impl Fn(io::Error) -> SocketError {
+    move |source| SocketError::Listen {
+        path: path.to_owned(),
+        source,
+    }
+}
+
 fn listen_at(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     bind(&socket, &address)?;
     // The mode is set before `listen`: until then no client can connect.
-    let prepared = chmodat(
-        CWD,
-        path,
-        Mode::from_raw_mode(mode),
-        rustix::fs::AtFlags::empty(),
-    )
-    .and_then(|()| listen(&socket, LISTEN_BACKLOG));
+    let prepared = chmodat(CWD, path, Mode::from_raw_mode(mode), AtFlags::empty())
+        .and_then(|()| listen(&socket, LISTEN_BACKLOG));
     if let Err(error) = prepared {
         let _ = fs::remove_file(path);
         return Err(error.into());

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use crate::export::{Export, ExportOwner};
+use crate::export::Export;
 use crate::files::TraceFiles;
 use crate::forward_queue::TraceForwarder;
 use crate::limits::{
@@ -21,7 +21,7 @@ use crate::limits::{
 };
 use crate::line_validator::Findings;
 use crate::open::open_append;
-use crate::record::{PendingExport, TraceRecord};
+use crate::record::{ExportOwner, PendingExport, TraceRecord};
 
 /// Attempts to take the lock, and the pause between them: a program that removes traces holds it only
 /// briefly.
@@ -54,7 +54,8 @@ struct TraceState {
     exports: VecDeque<Export>,
     /// Whether a thread is making them.
     is_exporting: bool,
-    /// Pending exports that were queued, until they are done: the record has them as long.
+    /// Pending exports that were queued. They stay in the record until they are done, so that they are not lost
+    /// if the daemon is killed meanwhile.
     due: Vec<PendingExport>,
 }
 
@@ -92,6 +93,7 @@ impl Trace {
     ) -> io::Result<Self> {
         let file = open_events(&files)?;
         let mut record = TraceRecord::load_own(&files.record);
+        // No client of an earlier daemon is connected any more.
         record.clients = 0;
         record.id.clone_from(&id);
         let state = TraceState {
@@ -140,7 +142,7 @@ impl Trace {
         is_last
     }
 
-    /// Queues all pending exports, those of a daemon that was killed.
+    /// Queues the pending exports of a daemon that was killed.
     pub(crate) fn schedule_exports(&self) {
         let mut state = self.state.lock();
         state.schedule_exports();
@@ -242,6 +244,7 @@ impl Trace {
     /// Takes the next export from the queue, with the file of events. If there is none, the thread ends.
     pub(crate) fn next_export(&self) -> Option<(Export, Arc<File>)> {
         let mut state = self.state.lock();
+        // Under one lock with the queue: an export that is queued later finds no thread running, and starts one.
         let export = state.exports.pop_front();
         state.is_exporting = export.is_some();
         Some((export?, Arc::clone(&state.file)))
@@ -292,11 +295,7 @@ impl TraceState {
     /// Moves all pending exports to the queue.
     fn schedule_exports(&mut self) {
         for pending in std::mem::take(&mut self.record.pending_exports) {
-            let owner = ExportOwner {
-                uid: pending.uid,
-                gid: pending.gid,
-            };
-            match self.add_export(pending.path.clone(), owner, true) {
+            match self.add_export(pending.path.clone(), pending.owner, true) {
                 Ok(()) => self.due.push(pending),
                 Err(error) => warn!(path = %pending.path.display(), %error, "not exported"),
             }
@@ -316,7 +315,8 @@ impl TraceState {
             length,
             is_pending_export,
         };
-        // A later export to the same path has all events of an earlier one.
+        // An export has all events that are stored when it is queued, so a later one to the same path replaces
+        // an earlier one.
         self.exports.retain(|waiting| {
             waiting.path != export.path
                 || waiting.owner != owner
@@ -333,11 +333,9 @@ impl TraceState {
         if lines.is_empty() {
             return Ok(());
         }
-        if self.rejected.is_none() {
-            self.rejected = Some(open_append(&files.rejected)?);
-        }
-        let Some(file) = &mut self.rejected else {
-            return Ok(());
+        let file = match &mut self.rejected {
+            Some(file) => file,
+            none => none.insert(open_append(&files.rejected)?),
         };
         if file.metadata()?.len() < MAX_REJECTED_BYTES {
             file.write_all(lines)?;
@@ -351,7 +349,7 @@ fn open_events(files: &TraceFiles) -> io::Result<File> {
     for _ in 0..LOCK_TRIES {
         let file = open_append(&files.events)?;
         let is_locked = matches!(file_lock::try_lock_shared(&file), Ok(true));
-        // The program that held the lock may have removed the file.
+        // `tldrs clear` removes the file while it holds the exclusive lock: then it has no name any more.
         if is_locked && file.metadata()?.nlink() > 0 {
             complete_last_line(&file)?;
             return Ok(file);
@@ -361,14 +359,14 @@ fn open_events(files: &TraceFiles) -> io::Result<File> {
     Err(io::Error::other("another program keeps it locked"))
 }
 
-/// Ends the last line, which a power failure may have truncated: the next event needs a line of its own.
+/// Ends the last line, which a power failure may have truncated: the next event must begin a new line.
 fn complete_last_line(file: &File) -> io::Result<()> {
     let length = file.metadata()?.len();
     let mut last = [b'\n'];
     if length > 0 {
         file.read_exact_at(&mut last, length - 1)?;
     }
-    if last == *b"\n" {
+    if last == [b'\n'] {
         return Ok(());
     }
     debug!("the last line of the trace was truncated");
@@ -379,19 +377,16 @@ fn complete_last_line(file: &File) -> io::Result<()> {
 fn append_text(file: &File, text: &[u8]) -> Result<(), AppendError> {
     let mut written = 0;
     while let Some(rest) = text.get(written..).filter(|rest| !rest.is_empty()) {
-        match (&mut &*file).write(rest) {
-            Ok(0) => {
-                return Err(cut_partial_line(
-                    file,
-                    text,
-                    written,
-                    io::ErrorKind::WriteZero.into(),
-                ));
+        let error = match (&mut &*file).write(rest) {
+            Ok(more @ 1..) => {
+                written += more;
+                continue;
             }
-            Ok(more) => written += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(cut_partial_line(file, text, written, error)),
-        }
+            Ok(0) => io::ErrorKind::WriteZero.into(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => error,
+        };
+        return Err(cut_partial_line(file, text, written, error));
     }
     Ok(())
 }
@@ -400,6 +395,7 @@ fn append_text(file: &File, text: &[u8]) -> Result<(), AppendError> {
 fn cut_partial_line(file: &File, text: &[u8], written: usize, source: io::Error) -> AppendError {
     let done = text.get(..written).unwrap_or_default();
     let stored = memrchr(b'\n', done).map_or(0, |end| end + 1);
+    // The file has no other writer and is written at its end only, so the partial line is at the end.
     let cut = || file.set_len(file.metadata()?.len() - (written - stored) as u64);
     if written > stored && cut().is_err() {
         debug!("cannot truncate the file: a partial line remains");

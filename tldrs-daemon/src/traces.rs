@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use crate::export::{Export, ExportOwner, ExportRules};
+use crate::export::{Export, ExportRules};
 use crate::files::{TraceFiles, with_records};
 use crate::forward_queue::{
     ForwardItem, ForwardedTrace, TraceForwarder, TraceSender, trace_forwarder,
@@ -23,7 +23,7 @@ use crate::record::{PendingExport, TraceRecord};
 use crate::settings::{DaemonSettings, Storage, WhenFull};
 use crate::trace::{TooManyExports, Trace};
 
-/// Id and name of the one trace when all events are stored in one file, as with the reference.
+/// Id and name of the only trace when all events are stored in one file, as with the reference.
 const DEFAULT: &str = "default";
 
 /// The open traces.
@@ -35,7 +35,7 @@ pub(crate) struct Traces {
     rules: ExportRules,
     forward: Option<TraceSender>,
     when_full: WhenFull,
-    /// By file name. Contains also traces without clients that are still being exported.
+    /// The traces by file name, including traces without clients that are still being exported.
     open: Mutex<HashMap<String, Arc<Trace>>>,
     /// Whether the daemon stops as soon as no client has a trace open.
     stop_when_idle: AtomicBool,
@@ -90,6 +90,7 @@ impl Traces {
         id: &str,
         peer: &Peer,
     ) -> Result<Membership, OpenError> {
+        // Separate, so that the lock of the open traces is not held while the forwarder is waited for.
         let (mut membership, forwarded) = self.enter_trace(id)?;
         if let (Some(forward), Some(forwarded)) = (&self.forward, forwarded)
             && forward.send(forwarded).await.is_err()
@@ -159,8 +160,10 @@ impl Traces {
         Ok(trace)
     }
 
-    /// Has the daemon stop as soon as no client has a trace open.
+    /// Makes the daemon stop as soon as no client has a trace open.
     pub(crate) fn stop_when_idle(&self) {
+        // Stored before the lock is taken: a client that leaves later sees it, and one that has left before is
+        // not among the clients here.
         self.stop_when_idle.store(true, Ordering::Relaxed);
         self.stop_if_idle(&self.open.lock());
     }
@@ -173,6 +176,7 @@ impl Traces {
         };
         for files in all {
             let record = TraceRecord::load_own(&files.record);
+            // Clients in the record are those of a daemon that was killed. Opening the trace resets their number.
             let has_nothing_due = record.pending_exports.is_empty() && record.clients == 0;
             // The trace may be open in another daemon.
             if has_nothing_due || !files.events.exists() || files.is_open() {
@@ -219,8 +223,8 @@ impl Traces {
         }
     }
 
-    /// Starts a thread for the queued exports of a trace, if none is running. One at a time for a trace,
-    /// so that the later of two to the same path is the one that stays.
+    /// Starts a thread for the queued exports of a trace, if none is running. The exports of a trace run one
+    /// after another, so that the later of two exports to the same path replaces the earlier one.
     pub(crate) fn start_exports(self: &Arc<Self>, trace: &Arc<Trace>) {
         if !trace.begin_exports() {
             return;
@@ -245,9 +249,8 @@ impl Traces {
                 }
             }
             Err(error) => {
-                let reason = std::error::Error::source(&error).map(ToString::to_string);
-                let reason = reason.unwrap_or_default();
-                warn!(trace = trace.id, %path, %error, reason, "not exported");
+                let error = anyhow::Error::from(error);
+                warn!(trace = trace.id, %path, "not exported: {error:#}");
             }
         }
     }
@@ -267,7 +270,7 @@ fn close_if_idle(open: &mut HashMap<String, Arc<Trace>>, trace: &Arc<Trace>) {
 impl Membership {
     /// Queues an export of the trace as it is now.
     pub(crate) fn queue_export(&self, path: PathBuf, peer: &Peer) -> Result<(), TooManyExports> {
-        self.trace.queue_export(path, export_owner(peer))?;
+        self.trace.queue_export(path, peer.owner)?;
         self.traces.start_exports(&self.trace);
         Ok(())
     }
@@ -278,28 +281,27 @@ impl Membership {
         path: PathBuf,
         peer: &Peer,
     ) -> Result<(), TooManyExports> {
-        let ExportOwner { uid, gid } = export_owner(peer);
-        self.trace
-            .add_pending_export(PendingExport { path, uid, gid })
+        let owner = peer.owner;
+        self.trace.add_pending_export(PendingExport { path, owner })
     }
 
-    /// Forwards that the client has disconnected.
+    /// Reports to the forwarder that the client has disconnected.
     pub(crate) async fn announce_close(&mut self) {
         let client = self.client;
         if let Some(forwarder) = self.forwarder.take() {
             let closed = ForwardItem::ClientClosed { client };
-            // If the receiver is gone, it needs no message; and the end of the trace says the same.
+            // May fail: the receiver is gone, or it learns the same from the end of the queue.
             let _ = forwarder.send_item(closed, self.traces.when_full).await;
         }
     }
 
-    /// Forwards that the client has connected. If that fails, none of its events are forwarded.
+    /// Reports to the forwarder that the client has connected. If that fails, its events are not forwarded.
     async fn announce_open(&mut self, peer: &Peer) {
         if let Some(forwarder) = &self.forwarder {
             let opened = ForwardItem::ClientOpened {
                 client: self.client,
                 pid: peer.pid.unwrap_or(0),
-                uid: peer.uid,
+                uid: peer.owner.uid,
                 exe: peer.program(),
             };
             if forwarder
@@ -316,16 +318,10 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // Its sending end must be dropped before the trace's own: the last one ends the queue.
+        // `leave_trace` drops the trace's own sending end when the last client leaves; the queue ends when all
+        // sending ends are dropped.
         self.forwarder = None;
         self.traces
             .leave_trace(&mut self.traces.open.lock(), &self.trace);
-    }
-}
-
-fn export_owner(peer: &Peer) -> ExportOwner {
-    ExportOwner {
-        uid: peer.uid,
-        gid: peer.gid,
     }
 }

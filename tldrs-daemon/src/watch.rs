@@ -1,4 +1,4 @@
-//! File descriptors whose readiness the runtime watches (epoll).
+//! Registration of file descriptors with the runtime (epoll).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Registers a descriptor with the runtime, which then tells when it is readable.
+/// Registers a descriptor with the runtime, which then reports when it is readable.
 #[expect(
     deprecated,
     reason = "its replacement is unsafe, for types whose descriptor may change; that of `OwnedFd` cannot"

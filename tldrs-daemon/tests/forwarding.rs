@@ -138,7 +138,7 @@ async fn trace_is_forwarded_from_its_first_client_to_its_last() {
     assert_eq!(daemon.running.await.unwrap(), StopReason::Requested);
 }
 
-/// So many events that they do not all find room.
+/// More events than the forward queue has capacity for.
 const MANY: usize = 200_000;
 
 fn many() -> String {
@@ -157,7 +157,7 @@ async fn full_forward_queue_blocks_the_client_and_loses_nothing() {
         next(&mut trace).await,
         Some(ForwardItem::ClientOpened { .. })
     ));
-    // Others go on meanwhile.
+    // Other clients are not blocked.
     write!(other, "OPEN other\n{{}}\n").unwrap();
     let mut quick = daemon.trace().await;
     assert!(matches!(
@@ -186,7 +186,7 @@ async fn dropped_events_are_counted_and_reported_before_the_next_event() {
         write!(client, "OPEN slow\n{}", many()).unwrap();
         client
     });
-    // Although the receiver takes nothing.
+    // The client is not blocked, although the receiver takes nothing.
     let mut client = sending.await.unwrap();
     let mut trace = daemon.trace().await;
     let stored = daemon.stored("slow");

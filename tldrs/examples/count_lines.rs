@@ -23,7 +23,7 @@ use serde_json::json;
 /// Where the daemon listens, and which trace is written to.
 const SOCKET: &str = "TRACE_TEF_TLDR_SOCKET";
 const TRACE: &str = "TRACE_TEF_TLDR_TRACE_ID";
-/// Between two files, so that there is something to watch.
+/// Pause after each file in milliseconds, so that the trace can be watched live.
 const PAUSE: &str = "COUNT_LINES_PAUSE_MS";
 
 fn main() -> ExitCode {
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let directory = arguments.next().unwrap_or_else(|| ".".into());
     let done = match env::var(TRACE) {
         Ok(trace) => count(&directory, &trace),
-        Err(_) => share_out(&directory, arguments.next().as_deref()),
+        Err(_) => run_workers(&directory, arguments.next().as_deref()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts a process for each folder, and asks for the trace as a file when the last has ended.
-fn share_out(directory: &Path, export: Option<&Path>) -> io::Result<()> {
+/// Starts a process for each folder, and asks the daemon to export the trace when the last process has ended.
+fn run_workers(directory: &Path, export: Option<&Path>) -> io::Result<()> {
     let trace = format!("count-{}", process::id());
     let mut events = Events::open(&trace)?;
     if let Some(path) = export {
@@ -112,7 +112,7 @@ fn rust_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// A connection to the daemon. It never answers.
+/// A connection to the daemon, which never replies.
 struct Events {
     socket: UnixStream,
     line: String,
@@ -146,7 +146,7 @@ impl Events {
         self.event("E", name, &format!(r#","ts":{}"#, now_us()))
     }
 
-    /// Something that began at `begun` and ends now.
+    /// Sends a span that began at `begun` and ends now.
     fn span(&mut self, name: &str, begun: u64, args: &serde_json::Value) -> io::Result<()> {
         let duration = now_us().saturating_sub(begun);
         let rest = format!(r#","ts":{begun},"dur":{duration},"args":{args}"#);

@@ -41,7 +41,8 @@ pub fn run(options: ServeArguments) -> anyhow::Result<ExitCode> {
             ExitCode::FAILURE
         });
     }
-    // Resolves paths before the working directory changes.
+    // Before `detach`, which changes the working directory: paths on the command line are relative to the old
+    // one.
     let settings = settings(&options)?;
     let relay = options.relay()?;
     if daemonize {
@@ -89,14 +90,9 @@ struct Uplink {
 }
 
 impl Uplink {
-    /// Starts the uplink. After `stop` the relay has the stop timeout to take the queued packets.
+    /// Starts the uplink. After `stop`, queued packets are sent until the stop timeout.
     fn start(config: &Config, stop: &CancellationToken) -> anyhow::Result<(TraceSender, Self)> {
-        let agent = Agent::start(
-            config.uplink()?,
-            config.queue_capacity(),
-            stop,
-            config.stop_timeout(),
-        );
+        let agent = Agent::for_config(config, stop)?;
         let (forward, forwarded) = agent.start_forwarding(config.session.forward());
         let forwarded = tokio::spawn(forwarded);
         Ok((forward, Self { agent, forwarded }))
@@ -136,7 +132,7 @@ fn runtime() -> anyhow::Result<Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Builder::new_multi_thread()
         .thread_name("tldrs")
-        // A write blocks its thread when the disk is slow; other clients need another one.
+        // A write blocks its thread when the disk is slow; other clients need another thread.
         .worker_threads(cores.clamp(2, 8))
         .enable_all()
         .build()

@@ -1,4 +1,4 @@
-//! The units for systemd, of the daemon and of the agent, are such that it takes them.
+//! Verifies the systemd units of the daemon and of the agent.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// As they are, but with a program that is there.
+/// Copies the units, with the path of a program that exists. Returns the copies.
 fn installed(from: &Path, to: &Path) -> Vec<std::path::PathBuf> {
     let units = fs::read_dir(from).unwrap();
     let install = |unit: std::io::Result<fs::DirEntry>| {
@@ -30,10 +30,10 @@ fn systemd_verifies_the_units_without_warnings() {
         .output()
         .is_err()
     {
-        eprintln!("no systemd-analyze: not tried");
+        eprintln!("systemd-analyze is missing: the units are not verified");
         return;
     }
-    for (whose, option) in [
+    for (unit_directory, option) in [
         ("tldrs/systemd/user", "--user"),
         ("tldrs/systemd/system", "--system"),
         ("consumer/systemd/user", "--user"),
@@ -41,22 +41,22 @@ fn systemd_verifies_the_units_without_warnings() {
     ] {
         let directory = tempfile::tempdir().unwrap();
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let units = installed(&root.join(whose), directory.path());
+        let units = installed(&root.join(unit_directory), directory.path());
         assert!(!units.is_empty());
         let mut analyze = Command::new("systemd-analyze");
         analyze
             .args([option, "--man=no", "verify"])
             .args(&units)
             .env("XDG_RUNTIME_DIR", directory.path());
-        let verdict = analyze.output().unwrap();
-        let said = String::from_utf8_lossy(&verdict.stderr);
-        // It may complain about other units of this machine.
+        let output = analyze.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        // `systemd-analyze` reports faults of other units of this machine as well.
         let is_of_ours = |line: &&str| line.contains("tldrs") || line.contains("consumer");
-        let of_ours = said.lines().filter(is_of_ours);
+        let of_ours = errors.lines().filter(is_of_ours);
         let of_ours: Vec<_> = of_ours.collect();
         assert!(
-            verdict.status.success() && of_ours.is_empty(),
-            "{whose}: {said}"
+            output.status.success() && of_ours.is_empty(),
+            "{unit_directory}: {errors}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Measurements beside the real peers: the package `benches`, compiled with optimisation.
+//! Measurements next to the real peers: the package `benches`, compiled with optimisation.
 
 use clap::Args;
 
@@ -7,7 +7,7 @@ use crate::{packages, stage};
 /// What is measured.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Measurements to run, one after the other [default: all of them]
+    /// Measurements to run, one after another [default: all of them]
     #[arg(value_parser = BENCHES)]
     names: Vec<String>,
 }
@@ -22,7 +22,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     for name in BENCHES.into_iter().filter(|name| is_chosen(name)) {
         let stage = format!("measuring: {name} (compiles the programs with optimisation first)");
         // The measurement builds the programs that it measures itself.
-        let arguments = ["run", "--release", "--package=benches", "--", name];
+        let arguments = format!("run --release --package=benches -- {name}");
         stage::cargo(&stage, &arguments, &[])?;
     }
     Ok(())

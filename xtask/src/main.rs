@@ -1,6 +1,6 @@
 //! Every developer command in one place: `cargo xtask <job>`.
 //!
-//! This program depends on none of the programs of the workspace, so that it compiles in seconds and can say
+//! This program depends on none of the programs of the workspace, so that it compiles in seconds and can print
 //! what it does while cargo compiles the rest: see [`stage`].
 
 mod bench;
@@ -23,7 +23,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Job {
-    /// Measure beside the real peers
+    /// Measure next to the real peers
     Bench(bench::Options),
     /// Record a live session, watch it, and exit when it has ended
     Demo(demo::Options),

@@ -33,6 +33,7 @@ pub(crate) fn install_missing() -> anyhow::Result<()> {
 }
 
 fn can_install() -> bool {
+    // By a program: a crate for it would make this one slower to compile.
     let is_root = Command::new("id")
         .arg("-u")
         .output()

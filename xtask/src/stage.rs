@@ -1,4 +1,4 @@
-//! One stage of a job: a line on standard error that says what happens now, then a program that does it.
+//! One stage of a job: prints a line about it on standard error, then runs a program.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,26 +13,26 @@ pub(crate) fn announce(stage: &str) {
     eprintln!("xtask: {stage}");
 }
 
-/// Announces a stage, then runs cargo for it in the workspace.
+/// Announces a stage, then runs cargo for it in the workspace. `arguments` are separated by spaces.
 ///
 /// # Errors
 /// If cargo cannot be run, or fails.
 pub(crate) fn cargo(
     stage: &str,
-    arguments: &[&str],
+    arguments: &str,
     environment: &[(&str, &str)],
 ) -> anyhow::Result<()> {
     announce(stage);
     let mut cargo = Command::new(env!("CARGO"));
     cargo
-        .args(arguments)
+        .args(arguments.split(' '))
         .envs(environment.iter().copied())
         .current_dir(WORKSPACE);
     run(&mut cargo).with_context(|| stage.to_owned())
 }
 
-/// Builds binaries and examples of the workspace as its tests build them. `targets` is what `cargo build`
-/// takes: `["--bin", "relayd"]`.
+/// Builds binaries and examples of the workspace as its tests build them. `targets` are options of
+/// `cargo build`, such as `--bin=relayd`.
 ///
 /// The features of dependencies are unified over the packages that a command names. With `--workspace` they
 /// are those of `cargo test --workspace`, and nothing is compiled twice.
@@ -40,7 +40,7 @@ pub(crate) fn cargo(
 /// # Errors
 /// If cargo cannot be run, or fails.
 pub(crate) fn build(stage: &str, targets: &[&str]) -> anyhow::Result<()> {
-    let arguments = [&["build", "--workspace"], targets].concat();
+    let arguments = format!("build --workspace {}", targets.join(" "));
     cargo(stage, &arguments, &[])
 }
 

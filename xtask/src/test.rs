@@ -29,28 +29,22 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     packages::install_missing()?;
     stage::cargo(
         "1 of 4: format (cargo fmt --check)",
-        &["fmt", "--all", "--check"],
+        "fmt --all --check",
         &[],
     )?;
     stage::cargo(
         "2 of 4: lints (cargo clippy)",
-        &[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "--deny=warnings",
-        ],
+        "clippy --workspace --all-targets -- --deny=warnings",
         &[],
     )?;
     stage::cargo(
         "3 of 4: documentation (cargo doc)",
-        &["doc", "--workspace", "--no-deps"],
+        "doc --workspace --no-deps",
         &[("RUSTDOCFLAGS", "--deny=warnings")],
     )?;
     stage::cargo(
         "4 of 4: all tests (cargo test; whole programs and the real peers included)",
-        &["test", "--workspace", "--no-fail-fast"],
+        "test --workspace --no-fail-fast",
         &[],
     )?;
     if options.long {
@@ -63,26 +57,20 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What only `--long` runs.
+/// Runs the stages that only `--long` asks for.
 fn run_long() -> anyhow::Result<()> {
     stage::cargo(
         "long: properties",
-        &["test", "--workspace", "--exclude=tests"],
+        "test --workspace --exclude=tests",
         &[("PROPTEST_CASES", LONG_CASES)],
     )?;
     for round in 1..=LONG_ROUNDS {
         let stage = format!("long: whole programs, round {round} of {LONG_ROUNDS}");
-        stage::cargo(&stage, &["test", "--package=tests"], &[])?;
+        stage::cargo(&stage, "test --package=tests", &[])?;
     }
     stage::cargo(
         "long: full load",
-        &[
-            "test",
-            "--package=tests",
-            "--test=soak",
-            "--",
-            "--nocapture",
-        ],
+        "test --package=tests --test=soak -- --nocapture",
         &[("SOAK_SECONDS", LONG_SOAK)],
     )
 }

@@ -1,4 +1,4 @@
-//! Where events come from. Each frontend is one module: it opens sessions at a
+//! The sources of events. Each frontend is one module: it opens sessions at a
 //! [`SessionOpener`](crate::queue::SessionOpener) and knows no relay.
 
 pub mod replay;

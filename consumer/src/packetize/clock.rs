@@ -24,6 +24,8 @@ impl HostClock {
     pub fn measure() -> Self {
         let offset = (0..READINGS)
             .map(|_| {
+                // The time of day is read between two readings of the monotonic clock, and is taken as that of
+                // their middle.
                 let before = monotonic();
                 let day = SystemTime::now()
                     .duration_since(UNIX_EPOCH)
@@ -34,6 +36,7 @@ impl HostClock {
             })
             .min()
             .map_or(0, |(_, offset)| offset);
+        // The id of the boot: clocks of the same UUID count from the same moment.
         let uuid = fs::read_to_string("/proc/sys/kernel/random/boot_id")
             .ok()
             .and_then(|text| Uuid::parse(text.trim()));

@@ -50,11 +50,11 @@ pub struct Packetizer {
     beacons: activity::SeenActivity,
 }
 
-/// The one trace of the session.
+/// The only trace of the session.
 const TRACE: TraceKey = TraceKey(0);
 
 impl Packetizer {
-    /// Begins a trace, whose directory is `path` below that of the session.
+    /// Begins a trace. Its directory is `path`, below the directory of the session.
     ///
     /// # Errors
     /// If the session has been given up.
@@ -89,7 +89,7 @@ impl Packetizer {
         &mut self.metadata
     }
 
-    /// Adds a stream, whose tracefiles are named `channel`.
+    /// Adds a stream with tracefiles of the name `channel`.
     ///
     /// # Errors
     /// If the session has been given up.
@@ -110,8 +110,8 @@ impl Packetizer {
         Ok(StreamKey(number))
     }
 
-    /// Appends an event to the stream's packet. An event whose time is before the stream's watermark gets
-    /// the time of the watermark. Waits while the queue is full and a full packet has to be queued.
+    /// Appends an event to the stream's packet. An event from before the stream's watermark gets the time of the
+    /// watermark. Waits while the queue is full and a full packet has to be queued.
     ///
     /// # Errors
     /// If no packet can hold the event, or the session has been given up.
@@ -157,8 +157,9 @@ impl Packetizer {
                 self.cut_packet(place, now).await?;
             }
         }
-        let wanted = self.activity.has_changed_since(&mut self.beacons) || even_if_idle;
-        if !wanted {
+        // Evaluated first, so that it is updated even if the beacons are sent anyway.
+        let has_activity = self.activity.has_changed_since(&mut self.beacons);
+        if !has_activity && !even_if_idle {
             return Ok(());
         }
         for place in 0..self.streams.len() {
@@ -166,7 +167,7 @@ impl Packetizer {
                 continue;
             };
             self.queue_metadata().await?;
-            let stream = stream_key(place);
+            let stream = StreamKey::from_index(place);
             self.queue.send(Step::Beacon { stream, until }).await?;
         }
         Ok(())
@@ -184,7 +185,7 @@ impl Packetizer {
             if self.stream(place).has_changes() {
                 self.cut_packet(place, now).await?;
             }
-            let stream = stream_key(place);
+            let stream = StreamKey::from_index(place);
             self.queue.send(Step::CloseStream { stream }).await?;
         }
         self.queue_metadata().await
@@ -198,7 +199,7 @@ impl Packetizer {
         self.queue_metadata().await?;
         self.activity.record_packet();
         let step = Step::Packet {
-            stream: stream_key(place),
+            stream: StreamKey::from_index(place),
             bytes: content.into(),
             index,
         };
@@ -229,10 +230,6 @@ impl Packetizer {
     fn stream(&mut self, place: usize) -> &mut PacketStream {
         &mut self.streams[place]
     }
-}
-
-fn stream_key(place: usize) -> StreamKey {
-    StreamKey(u32::try_from(place).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ impl PacketStream {
             self.writer.open(time)?;
         }
         let appended = self.writer.append(class, &EventRecord { time, ..event })?;
+        // Only now: an event that no packet can hold does not move the watermark.
         self.earliest = time;
         Ok(appended == Appended::Written)
     }
@@ -50,7 +51,7 @@ impl PacketStream {
         self.has_loss |= events > 0;
     }
 
-    /// Closes the open packet; if there is none, an empty one that reports losses.
+    /// Closes the open packet. If none is open, an empty packet is made, which reports losses.
     pub(super) fn close_packet(&mut self, now: Timestamp) -> Option<(Vec<u8>, PacketIndex)> {
         let end = now.max(self.earliest);
         if !self.writer.is_open() {
@@ -62,7 +63,8 @@ impl PacketStream {
         Some(closed)
     }
 
-    /// Advances the watermark to `now`. Returns the time for a beacon, or none if the last packet says it.
+    /// Advances the watermark to `now`. Returns the time for a beacon; none if the last packet or beacon ends at
+    /// `now` or later.
     pub(super) fn advance_watermark(&mut self, now: Timestamp) -> Option<Timestamp> {
         if now <= self.earliest {
             return None;

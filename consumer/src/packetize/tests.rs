@@ -1,11 +1,8 @@
 use ctf::write::{EventDeclaration, FieldType, Value};
-use relay_proto::session::TraceFormat;
 use wire::{Bits, PacketIndex, PacketSeqNum};
 
 use super::*;
-use crate::queue::{
-    QueueCapacity, SessionDescription, SessionOpener, SessionReceiver, session_channel,
-};
+use crate::queue::{QueueCapacity, SessionDescription, SessionReceiver, session_channel};
 
 const SIZE: usize = 4096;
 
@@ -18,26 +15,10 @@ struct Made {
     stream_class: DeclaredStreamClass,
 }
 
-fn session(opener: &SessionOpener) -> SessionSender {
-    let description = SessionDescription {
-        name: "session".into(),
-        host: "host".into(),
-        base_path: String::new(),
-        live_timer: None,
-        trace_format: TraceFormat::Ctf1,
-        tracefile_size: 0,
-        tracefile_count: 0,
-    };
-    opener.open_session(description).unwrap()
-}
-
 async fn made(streams: usize, activity: &Activity) -> Made {
-    let all = 1 << 20;
-    let (opener, mut sessions) = session_channel(QueueCapacity {
-        session_bytes: all,
-        all_bytes: all,
-    });
-    let queue = session(&opener);
+    let (opener, mut sessions) = session_channel(QueueCapacity::default());
+    let description = SessionDescription::named("session");
+    let queue = opener.open_session(description).unwrap();
     let steps = sessions.recv().await.unwrap().steps;
     let trace = TraceDeclaration::new(Uuid([7; 16]), "test");
     let mut packetizer = Packetizer::new(&trace, "path", queue, activity.clone())
@@ -126,7 +107,7 @@ async fn metadata_is_queued_before_the_packet_that_needs_it() {
     let index = index_of(packet);
     assert_eq!((index.begin, index.end), (Timestamp(10), Timestamp(20)));
     assert_eq!(index.packet_size, Bits(SIZE as u64 * 8));
-    // A class that appears later goes before its first packet, and nothing is said twice.
+    // A class that is declared later is queued before its first packet, and no declaration is repeated.
     let later = EventDeclaration::new(1, "later");
     let stream_class = made.stream_class.clone();
     made.packetizer

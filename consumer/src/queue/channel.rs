@@ -2,18 +2,30 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::step::Step;
+use crate::limits::DEFAULT_QUEUE_BYTES;
 
-/// The capacity of the queues: how many bytes of steps may be queued.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The capacity of the queues: how many bytes of steps may be queued or in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct QueueCapacity {
     /// Capacity for one session, in bytes.
     pub session_bytes: u32,
     /// Capacity for all sessions together, in bytes.
     pub all_bytes: u32,
+}
+
+impl Default for QueueCapacity {
+    fn default() -> Self {
+        Self {
+            session_bytes: DEFAULT_QUEUE_BYTES,
+            all_bytes: DEFAULT_QUEUE_BYTES * 4,
+        }
+    }
 }
 
 /// The frontend's end of a session's queue. Dropping it ends the session once all that was sent has
@@ -68,21 +80,6 @@ pub enum SessionEnd {
 #[error("the session has been given up")]
 pub struct SessionClosed;
 
-/// Why a step was not taken at once.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum TrySendError {
-    /// The queue is full; with the step.
-    #[error("the queue is full")]
-    QueueFull(QueueFull),
-    /// The session has been given up.
-    #[error(transparent)]
-    SessionClosed(#[from] SessionClosed),
-}
-
-/// A step that the queue had no capacity for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueFull(pub Step);
-
 /// A limit of bytes: a semaphore with a permit for each byte.
 #[derive(Debug, Clone)]
 struct ByteLimit {
@@ -95,9 +92,12 @@ impl ByteLimit {
         Self { semaphore, bytes }
     }
 
-    /// Returns the permits for a step of `weight` bytes: all of them if it is larger than the limit.
-    fn permits_for(&self, weight: usize) -> u32 {
-        u32::try_from(weight).map_or(self.bytes, |weight| weight.min(self.bytes))
+    /// Waits for the permits for a step of `weight` bytes.
+    async fn acquire(&self, weight: usize) -> Result<OwnedSemaphorePermit, SessionClosed> {
+        // A step larger than the limit takes all permits: more than there are could never be acquired.
+        let permits = u32::try_from(weight).map_or(self.bytes, |weight| weight.min(self.bytes));
+        let acquired = Arc::clone(&self.semaphore).acquire_many_owned(permits);
+        acquired.await.map_err(|_| SessionClosed)
     }
 }
 
@@ -135,45 +135,14 @@ impl SessionSender {
         let [own, shared] = &self.limits;
         // The session's own limit first: a session whose own queue is full must not hold permits of the
         // shared limit.
-        let own = Arc::clone(&own.semaphore).acquire_many_owned(own.permits_for(weight));
-        let own = tokio::select! {
-            own = own => own.map_err(|_| SessionClosed)?,
+        let acquire = async {
+            Ok::<_, SessionClosed>([own.acquire(weight).await?, shared.acquire(weight).await?])
+        };
+        let _permits = tokio::select! {
+            permits = acquire => permits?,
             () = self.steps.closed() => return Err(SessionClosed),
         };
-        let shared = Arc::clone(&shared.semaphore).acquire_many_owned(shared.permits_for(weight));
-        let shared = tokio::select! {
-            shared = shared => shared.map_err(|_| SessionClosed)?,
-            () = self.steps.closed() => return Err(SessionClosed),
-        };
-        self.queue_step(step, [own, shared])
-    }
-
-    /// Queues a step if the capacity allows it now.
-    ///
-    /// # Errors
-    /// If the queue is full, or the session has been given up.
-    pub fn try_send(&self, step: Step) -> Result<(), TrySendError> {
-        let weight = step.weight();
-        let [own, shared] = &self.limits;
-        let of = |limit: &ByteLimit| {
-            Arc::clone(&limit.semaphore).try_acquire_many_owned(limit.permits_for(weight))
-        };
-        match of(own).and_then(|own| Ok([own, of(shared)?])) {
-            Ok(permits) => Ok(self.queue_step(step, permits)?),
-            Err(TryAcquireError::NoPermits) => Err(TrySendError::QueueFull(QueueFull(step))),
-            Err(TryAcquireError::Closed) => Err(SessionClosed.into()),
-        }
-    }
-
-    fn queue_step(
-        &self,
-        step: Step,
-        permits: [OwnedSemaphorePermit; 2],
-    ) -> Result<(), SessionClosed> {
-        let queued = QueuedStep {
-            step,
-            _permits: permits,
-        };
+        let queued = QueuedStep { step, _permits };
         self.steps.send(queued).map_err(|_| SessionClosed)
     }
 

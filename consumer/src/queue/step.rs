@@ -6,14 +6,14 @@ use bytes::Bytes;
 use relay_proto::session::TraceFormat;
 use wire::{ClassId, PacketIndex, Timestamp};
 
-/// The properties of a session that the relay is told when it is opened.
+/// The properties of a session, which are sent to the relay when the session is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionDescription {
-    /// Name of the session, by which viewers ask for it.
+    /// Name of the session, as viewers see it.
     pub name: String,
     /// Name of the traced host.
     pub host: String,
-    /// Path of the trace below the host's directory on the relay. If empty, the relay makes one of the
+    /// Path of the trace below the host's directory on the relay. If empty, the relay makes a path from the
     /// session's name and creation time.
     pub base_path: String,
     /// Live timer: the interval of packets or beacons of each stream. If absent, the session is not live, and
@@ -34,6 +34,13 @@ pub struct TraceKey(pub u32);
 /// A stream of a session. Counted from 0 as they are added, over all traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamKey(pub u32);
+
+impl StreamKey {
+    /// Returns the key of the stream that was added after `index` others.
+    pub(crate) fn from_index(index: usize) -> Self {
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+}
 
 /// One thing that happens in a session.
 #[derive(Debug, Clone, PartialEq, Eq)]

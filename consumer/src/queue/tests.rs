@@ -1,7 +1,11 @@
 //! Sessions that are opened, and steps that are queued within the capacity.
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
 use bytes::Bytes;
-use tokio::task::yield_now;
+use relay_proto::session::TraceFormat;
+use tokio::task::{unconstrained, yield_now};
 
 use super::*;
 
@@ -10,16 +14,32 @@ const CAPACITY: QueueCapacity = QueueCapacity {
     all_bytes: 1500,
 };
 
+impl SessionDescription {
+    /// A session of this name that is not live.
+    pub(crate) fn named(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            host: "host".into(),
+            base_path: String::new(),
+            live_timer: None,
+            trace_format: TraceFormat::Ctf1,
+            tracefile_size: 0,
+            tracefile_count: 0,
+        }
+    }
+}
+
+impl SessionSender {
+    /// Queues a step if the capacity allows it now.
+    pub(crate) fn try_send(&self, step: Step) -> Poll<Result<(), SessionClosed>> {
+        // The runtime would make a task wait that sends many steps without yielding.
+        let send = pin!(unconstrained(self.send(step)));
+        send.poll(&mut Context::from_waker(Waker::noop()))
+    }
+}
+
 fn open(opener: &SessionOpener) -> SessionSender {
-    let description = SessionDescription {
-        name: "session".into(),
-        host: "host".into(),
-        base_path: String::new(),
-        live_timer: None,
-        trace_format: relay_proto::session::TraceFormat::Ctf1,
-        tracefile_size: 0,
-        tracefile_count: 0,
-    };
+    let description = SessionDescription::named("session");
     opener.open_session(description).unwrap()
 }
 
@@ -35,16 +55,12 @@ async fn step_counts_against_the_capacity_until_it_is_dropped() {
     let (opener, mut sessions) = session_channel(CAPACITY);
     let sender = open(&opener);
     let mut steps = sessions.recv().await.unwrap().steps;
-    sender.try_send(metadata(800)).unwrap();
-    let refused = sender.try_send(metadata(800));
-    assert_eq!(
-        refused,
-        Err(TrySendError::QueueFull(QueueFull(metadata(800))))
-    );
+    assert_eq!(sender.try_send(metadata(800)), Poll::Ready(Ok(())));
+    assert_eq!(sender.try_send(metadata(800)), Poll::Pending);
     let taken = steps.next_step().await.unwrap();
-    assert!(sender.try_send(metadata(800)).is_err());
+    assert_eq!(sender.try_send(metadata(800)), Poll::Pending);
     drop(taken);
-    sender.try_send(metadata(800)).unwrap();
+    assert_eq!(sender.try_send(metadata(800)), Poll::Ready(Ok(())));
 }
 
 #[tokio::test]
@@ -69,10 +85,10 @@ async fn sessions_share_the_total_capacity() {
     let (opener, mut sessions) = session_channel(CAPACITY);
     let (one, other) = (open(&opener), open(&opener));
     let mut steps = sessions.recv().await.unwrap().steps;
-    one.try_send(metadata(800)).unwrap();
-    assert!(other.try_send(metadata(800)).is_err());
+    assert_eq!(one.try_send(metadata(800)), Poll::Ready(Ok(())));
+    assert_eq!(other.try_send(metadata(800)), Poll::Pending);
     drop(steps.next_step().await);
-    other.try_send(metadata(800)).unwrap();
+    assert_eq!(other.try_send(metadata(800)), Poll::Ready(Ok(())));
 }
 
 #[tokio::test]
@@ -81,9 +97,9 @@ async fn step_larger_than_the_capacity_is_queued_alone() {
     let sender = open(&opener);
     let mut steps = sessions.recv().await.unwrap().steps;
     sender.send(metadata(5000)).await.unwrap();
-    assert!(sender.try_send(metadata(1)).is_err());
+    assert_eq!(sender.try_send(metadata(1)), Poll::Pending);
     drop(steps.next_step().await);
-    sender.try_send(metadata(1)).unwrap();
+    assert_eq!(sender.try_send(metadata(1)), Poll::Ready(Ok(())));
 }
 
 #[tokio::test]

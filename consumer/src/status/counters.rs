@@ -1,8 +1,9 @@
 //! The counters and connection state of each session, updated by the task that sends it to a relay.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// The counters of all open sessions of a process, and the totals of those that have ended.
@@ -27,9 +28,9 @@ pub struct EndedSessions {
 }
 
 /// The counters of one session.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SessionCounters {
-    /// Name of the session, by which viewers ask for it.
+    /// Name of the session, as viewers see it.
     pub name: String,
     /// Name of the traced host.
     pub host: String,
@@ -55,10 +56,11 @@ pub struct SessionCounters {
 pub struct Counter(AtomicU64);
 
 /// State of a session's connection to its relay.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
 pub enum ConnectionState {
     /// The first connection is being made.
+    #[default]
     Connecting,
     /// The relay has opened the session.
     Connected {
@@ -97,29 +99,19 @@ impl SessionCounters {
         Self {
             name: name.to_owned(),
             host: host.to_owned(),
-            state: Mutex::new(ConnectionState::Connecting),
-            queued_packets: Counter::default(),
-            queued_bytes: Counter::default(),
-            sent: Counter::default(),
-            acknowledged: Counter::default(),
-            acknowledged_bytes: Counter::default(),
-            lost: Counter::default(),
-            reconnects: Counter::default(),
+            ..Self::default()
         }
     }
 
     /// Returns the state of the connection to the relay.
     #[must_use]
     pub fn connection_state(&self) -> ConnectionState {
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.state.lock().clone()
     }
 
     /// Sets the state of the connection to the relay.
     pub fn set_connection_state(&self, state: ConnectionState) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.state.lock() = state;
     }
 }
 
@@ -128,13 +120,13 @@ impl StatusRegistry {
     #[must_use]
     pub fn add_session(&self, name: &str, host: &str) -> Arc<SessionCounters> {
         let counters = Arc::new(SessionCounters::new(name, host));
-        self.lock().open.push(Arc::clone(&counters));
+        self.0.lock().open.push(Arc::clone(&counters));
         counters
     }
 
     /// Removes a session that has ended, and adds it to the totals.
     pub fn end_session(&self, counters: &Arc<SessionCounters>) {
-        let mut sessions = self.lock();
+        let mut sessions = self.0.lock();
         sessions.open.retain(|open| !Arc::ptr_eq(open, counters));
         let ended = &mut sessions.ended;
         ended.sessions += 1;
@@ -145,11 +137,7 @@ impl StatusRegistry {
     /// Returns the counters of the open sessions, and the totals of the others.
     #[must_use]
     pub fn sessions(&self) -> (Vec<Arc<SessionCounters>>, EndedSessions) {
-        let sessions = self.lock();
+        let sessions = self.0.lock();
         (sessions.open.clone(), sessions.ended)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Sessions> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -179,10 +179,10 @@ mod tests {
 
     #[test]
     fn status_report_reads_back_as_it_was_written() {
-        let told = serde_json::to_string(&report()).unwrap();
-        assert!(told.contains(r#""state":"waiting""#), "{told}");
+        let json = serde_json::to_string(&report()).unwrap();
+        assert!(json.contains(r#""state":"waiting""#), "{json}");
         assert_eq!(
-            serde_json::from_str::<StatusReport>(&told).unwrap(),
+            serde_json::from_str::<StatusReport>(&json).unwrap(),
             report()
         );
     }

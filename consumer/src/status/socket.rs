@@ -59,7 +59,7 @@ pub enum StatusError {
 }
 
 /// Returns the default path of the socket: `$XDG_RUNTIME_DIR/consumer.socket`, otherwise
-/// `/run/user/UID/consumer.socket` if there is such a directory, otherwise `/tmp/consumer-UID.socket`.
+/// `/run/user/UID/consumer.socket` if that directory exists, otherwise `/tmp/consumer-UID.socket`.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     let user = rustix::process::getuid().as_raw();
@@ -115,12 +115,12 @@ fn remove_stale_socket(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !found.file_type().is_socket() {
-        let message = "something else than a socket lies there";
+        let message = "the path exists and is not a socket";
         return Err(io::Error::new(ErrorKind::AlreadyExists, message));
     }
     match BlockingStream::connect(path) {
         Ok(_) => {
-            let message = "another agent listens there";
+            let message = "another agent listens on it";
             Err(io::Error::new(ErrorKind::AddrInUse, message))
         }
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),

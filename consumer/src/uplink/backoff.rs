@@ -14,8 +14,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Returns the next delay. `random` decides where it lies between half of the doubled delay and all of
-    /// it.
+    /// Returns the next delay: half of the doubled delay, and a part of the other half that is proportional to
+    /// `random`.
     pub(super) fn next_delay(&mut self, random: u32) -> Duration {
         let doubled =
             MIN_RECONNECT_DELAY.saturating_mul(1u32.checked_shl(self.failures).unwrap_or(u32::MAX));
@@ -24,7 +24,7 @@ impl Backoff {
         half + half.mul_f64(f64::from(random) / f64::from(u32::MAX))
     }
 
-    /// Begins with the minimum again, after a connection that was good.
+    /// Begins with the minimum again, after a stable connection.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
     }

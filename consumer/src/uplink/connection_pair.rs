@@ -26,7 +26,7 @@ pub(super) struct ConnectionPair {
     control: TcpStream,
     data: TcpStream,
     /// Bytes of replies that have not been parsed yet.
-    pub(super) replies: BytesMut,
+    replies: BytesMut,
 }
 
 impl ConnectionPair {
@@ -85,11 +85,23 @@ impl ConnectionPair {
             }
         }
         if some {
-            // Relays of LTTng leave Nagle's algorithm on: a reply is not sent before the TCP acknowledgement
-            // of the one before. The kernel delays that unless quick acknowledgement is set again each time.
+            // Relays of LTTng leave Nagle's algorithm on: they send a reply only after the TCP acknowledgement of
+            // the previous one. The kernel delays it, unless quick acknowledgement is set again after each read.
             let _ = sockopt::set_tcp_quickack(&self.control, true);
         }
         Ok(some)
+    }
+
+    /// Parses the replies that have been read. `parse` advances its argument over the bytes that it uses.
+    pub(super) fn parse_replies<T, E>(
+        &mut self,
+        parse: impl FnOnce(&mut &[u8]) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut input = &self.replies[..];
+        let parsed = parse(&mut input)?;
+        let used = self.replies.len() - input.len();
+        self.replies.advance(used);
+        Ok(parsed)
     }
 
     /// Waits until there are replies to read, or the sockets can take more of `out`.
@@ -135,6 +147,7 @@ async fn connect(to: &RelayEndpoint) -> Result<TcpStream, UplinkError> {
         within,
     };
     let socket = socket.map_err(timeout)?.map_err(failed)?;
+    // Commands are small: Nagle's algorithm would delay them.
     socket.set_nodelay(true).map_err(failed)?;
     if let Err(error) = enable_keep_alive(&socket) {
         debug!(%to, %error, "no keep-alive");
@@ -142,7 +155,7 @@ async fn connect(to: &RelayEndpoint) -> Result<TcpStream, UplinkError> {
     Ok(socket)
 }
 
-/// Tries the host's addresses of the family one after the other.
+/// Tries the host's addresses of the family, one after another.
 async fn connect_any(to: &RelayEndpoint) -> io::Result<TcpStream> {
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((to.host.as_str(), to.port))
         .await?

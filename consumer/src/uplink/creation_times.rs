@@ -2,8 +2,8 @@
 //! creation: two sessions of one name in one second would overwrite each other.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use wire::EpochSeconds;
 
 /// The last creation time of each host and session name, in seconds since the epoch.
@@ -13,8 +13,8 @@ pub(super) struct CreationTimes(Mutex<HashMap<(String, String), u64>>);
 impl CreationTimes {
     /// Returns the creation time for a session of this host and name: now, or a second after the last.
     pub(super) fn next_creation_time(&self, host: &str, name: &str, now: u64) -> EpochSeconds {
-        let mut creation_times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A time before now cannot be used again.
+        let mut creation_times = self.0.lock();
+        // Bounds the table: a time in the past cannot be assigned again.
         creation_times.retain(|_, last| *last >= now);
         let key = (host.to_owned(), name.to_owned());
         let next = creation_times

@@ -1,5 +1,5 @@
-//! The handshake with a relay: protocol version, session, and its only trace chunk. Each command waits
-//! for its reply, because the next one depends on it.
+//! The handshake with a relay: protocol version, session, and its only trace chunk. Each command is sent
+//! after the reply to the one before, because it depends on that reply.
 
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ pub(super) async fn open_relay_session(
     if description.trace_format == TraceFormat::Ctf2 && !minor.names_trace_format() {
         warn!(
             session = %description.name,
-            "the relay is older than 2.15 and does not know CTF 2; the trace is sent all the same"
+            "the relay is older than 2.15 and does not know CTF 2; the trace is sent unchanged"
         );
     }
     let (session, path) = create_session(pair, &mut machine, parameters).await?;
@@ -130,12 +130,7 @@ async fn send_and_wait(
         loop {
             pair.write(&mut out)?;
             pair.read()?;
-            let mut input = &pair.replies[..];
-            let reply = machine.receive(&mut input)?;
-            let left = input.len();
-            let taken = pair.replies.len() - left;
-            bytes::Buf::advance(&mut pair.replies, taken);
-            if let Some((_, reply)) = reply {
+            if let Some((_, reply)) = pair.parse_replies(|input| machine.receive(input))? {
                 return Ok::<_, UplinkError>(reply);
             }
             pair.wait_ready(&out).await?;
@@ -151,7 +146,7 @@ async fn send_and_wait(
     }
 }
 
-/// Converts the live timer. It is never 0, which would mean that the session is not live.
+/// Converts the live timer. The result is never 0, which would mean that the session is not live.
 fn live_timer_micros(period: Duration) -> Micros {
     Micros(u32::try_from(period.as_micros()).unwrap_or(u32::MAX).max(1))
 }
@@ -177,13 +172,9 @@ mod tests {
     fn tracefile_count_is_limited() {
         let count = |tracefile_size, tracefile_count| {
             let description = SessionDescription {
-                name: "s".into(),
-                host: "h".into(),
-                base_path: String::new(),
-                live_timer: None,
-                trace_format: TraceFormat::Ctf1,
                 tracefile_size,
                 tracefile_count,
+                ..SessionDescription::named("s")
             };
             tracefile_limits(&description).count
         };

@@ -2,9 +2,9 @@
 //! backoff when the connection is lost.
 //!
 //! A relay closes the session when its connection is lost. After a reconnect the task opens another session
-//! of the same name, with a later creation time, and sends everything again that it knows: traces, streams
-//! and metadata, then the packets that the relay had not confirmed. No packet is lost by that, but a packet
-//! may be in both sessions, if it had arrived and its confirmation had not.
+//! of the same name, with a later creation time, and sends its state again: traces, streams and
+//! metadata, then the packets that the relay had not confirmed. No packet is lost by that, but a packet may be
+//! in both sessions, if it had arrived and its confirmation had not.
 //!
 //! Read in this order: `session` (the task), `handshake`, `upload` (the commands and replies of one
 //! connection, a state machine without I/O), `session_state` (what a reconnect resumes), `send_queue` and
@@ -43,8 +43,8 @@ use crate::status::StatusRegistry;
 pub struct UplinkSettings {
     /// The relay's address.
     pub target: RelayTarget,
-    /// How long a session may be without a connection before it is given up. If absent, it reconnects for
-    /// ever.
+    /// How long a session may be without a connection before it is given up. If absent, it
+    /// reconnects without a limit.
     pub reconnect_timeout: Option<Duration>,
 }
 

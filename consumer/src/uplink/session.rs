@@ -55,7 +55,7 @@ pub(super) struct SessionTask {
     /// Whether the queue has ended: no step follows those in the backlog.
     is_last: bool,
     state: SessionState,
-    /// Number of sessions that were opened on relays for it: one for each connection.
+    /// Number of sessions that relays have opened for this task: one for each connection.
     opened: u64,
     /// Whether a relay has confirmed all packets, and only the closing is left.
     is_all_confirmed: bool,
@@ -132,12 +132,10 @@ impl SessionTask {
             let began = Instant::now();
             let before = self.counters.acknowledged.get();
             let give_up = self.give_up.clone();
-            let error = tokio::select! {
-                done = self.run_connection() => match done {
-                    Ok(()) => return Ok(()),
-                    Err(error) => error,
-                },
-                () = give_up.cancelled() => return Err(stop_reason(None)),
+            let error = match give_up.run_until_cancelled(self.run_connection()).await {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(error)) => error,
+                None => return Err(stop_reason(None)),
             };
             if error.consequence() == Consequence::GiveUp {
                 return Err(StopReason::Failed(error));
@@ -150,14 +148,13 @@ impl SessionTask {
                 warn!(session = %self.description.name, "connection lost while the session was being closed: {error}; the relay has all packets");
                 return Ok(());
             }
-            if connected
-                && (began.elapsed() >= STABLE_CONNECTION_TIME
-                    || self.counters.acknowledged.get() > before)
-            {
-                backoff.reset();
-            }
             if connected {
                 last_good = Instant::now();
+                // A relay that accepts connections and closes them at once does not reset the backoff.
+                let has_progress = self.counters.acknowledged.get() > before;
+                if has_progress || began.elapsed() >= STABLE_CONNECTION_TIME {
+                    backoff.reset();
+                }
             }
             let pause = backoff.next_delay(random_u32());
             if let Some(reconnect_timeout) = self.context.reconnect_timeout
@@ -166,10 +163,8 @@ impl SessionTask {
                 return Err(StopReason::GivenUp(error.to_string()));
             }
             self.report_waiting(&error, pause);
-            tokio::select! {
-                () = sleep(pause) => {}
-                () = give_up.cancelled() => return Err(stop_reason(Some(&error))),
-            }
+            let slept = give_up.run_until_cancelled(sleep(pause)).await;
+            slept.ok_or_else(|| stop_reason(Some(&error)))?;
         }
     }
 
@@ -194,7 +189,7 @@ impl SessionTask {
             return;
         }
         self.counters.reconnects.add(1);
-        // At the level at which the loss was logged.
+        // A warning, like the loss before it: a log at the default level shows both.
         warn!(
             %session, %relay, %path,
             "reconnected, to a session in another directory; {} packets are sent again",
@@ -258,13 +253,13 @@ impl SessionTask {
             }
             let has_written = pair.write(&mut upload.out)?;
             let has_read = pair.read()?;
+            // The timeout of a reply counts from the reply before it, or from the first command in flight.
             if has_read || !was_awaiting {
                 last_reply = now;
             }
-            let mut input = &pair.replies[..];
-            let has_replies = upload.receive_replies(&mut input, &mut self.state, now)?;
-            let taken = pair.replies.len() - input.len();
-            bytes::Buf::advance(&mut pair.replies, taken);
+            let state = &mut self.state;
+            let has_replies =
+                pair.parse_replies(|input| upload.receive_replies(input, state, now))?;
             if has_written || has_replies {
                 // Yields to other sessions now and then, even if the socket is always ready.
                 tokio::task::consume_budget().await;
@@ -287,14 +282,15 @@ impl SessionTask {
         }
     }
 
-    /// Takes a step from the queue, if one is there.
+    /// Moves a step from the queue to the backlog, if one is queued. Returns whether there was one.
     fn take_step(&mut self) -> bool {
         let step = self.steps.try_next_step();
-        let some = step.is_some();
-        if some {
+        let is_some = step.is_some();
+        // An empty queue is not the end of the queue, so none is not added.
+        if is_some {
             self.add_to_backlog(step);
         }
-        some
+        is_some
     }
 
     fn add_to_backlog(&mut self, step: Option<QueuedStep>) {

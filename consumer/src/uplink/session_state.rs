@@ -44,7 +44,7 @@ pub(super) struct TraceRelayState {
     pub(super) is_added: bool,
     /// The relay's id of the trace's metadata stream, once it has replied.
     pub(super) stream_id: Option<StreamId>,
-    /// PacketQueue of metadata, and bytes of the next, that have been sent.
+    /// Number of pieces of the metadata that have been sent, and of bytes of the next piece.
     pub(super) sent: (usize, usize),
 }
 
@@ -54,10 +54,10 @@ pub(super) struct StreamState {
     pub(super) trace: TraceKey,
     pub(super) channel: Text,
     pub(super) class: ClassId,
-    /// Packets that are not confirmed, in order. The first [`StreamRelayState::sent`]` -
-    /// `[`StreamRelayState::confirmed`] are in flight, the others still to be sent.
+    /// Packets that are not confirmed, in order. The first [`in_flight`](Self::in_flight) of them have been
+    /// sent over the present connection.
     pub(super) unconfirmed: VecDeque<UnconfirmedPacket>,
-    /// The time of the last beacon, if no packet has come after it.
+    /// The time of the last beacon, if no packet has followed.
     pub(super) idle_until: Option<Timestamp>,
     /// The step that closes the stream when all its packets are confirmed.
     pub(super) closing: Option<QueuedStep>,
@@ -171,11 +171,7 @@ impl SessionState {
         if !is_whole || channel.len() > MAX_CHANNEL_BYTES || name.is_err() || is_taken {
             return Err(name_error("stream", channel));
         }
-        let Some(of) = self.traces.get_mut(&trace) else {
-            let what = format!("trace {}", trace.0);
-            return Err(UplinkError::Unknown { what });
-        };
-        of.has_had_streams = true;
+        self.trace_mut(trace)?.has_had_streams = true;
         let key = StreamKey(self.next_stream);
         self.next_stream = self.next_stream.saturating_add(1);
         let stream = StreamState {
@@ -201,12 +197,15 @@ impl SessionState {
             let max = MAX_METADATA_BYTES;
             return Err(UplinkError::TooMuchMetadata { max });
         }
-        let Some(of) = self.traces.get_mut(&trace) else {
-            let what = format!("trace {}", trace.0);
-            return Err(UplinkError::Unknown { what });
-        };
-        of.metadata.push(bytes);
+        self.trace_mut(trace)?.metadata.push(bytes);
         Ok(())
+    }
+
+    fn trace_mut(&mut self, key: TraceKey) -> Result<&mut TraceState, UplinkError> {
+        let unknown = || UplinkError::Unknown {
+            what: format!("trace {}", key.0),
+        };
+        self.traces.get_mut(&key).ok_or_else(unknown)
     }
 
     /// Adds a packet. Returns it if no relay could take it.
@@ -248,8 +247,8 @@ impl SessionState {
     }
 }
 
-/// Whether a packet's index is consistent with its size. Otherwise relays would wait for bytes that never
-/// come, or take the index for a beacon.
+/// Whether a packet's index is consistent with its size. Otherwise relays would wait for bytes that are
+/// never sent, or take the index for a beacon.
 fn has_valid_index(bytes: &Bytes, index: &PacketIndex) -> bool {
     let Bits(content) = index.content_size;
     let Some(wire::Bytes(size)) = index.packet_size.to_bytes() else {

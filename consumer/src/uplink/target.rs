@@ -59,10 +59,10 @@ pub enum UrlFault {
     /// The scheme is unknown.
     #[error("unknown scheme {0}://; use net://, net6://, tcp:// or tcp6://")]
     Scheme(String),
-    /// A URL of one port is where both are needed.
+    /// The URL names one port where both are needed.
     #[error("tcp:// is one port: give --ctrl-url and --data-url")]
     OnePort,
-    /// A URL of both ports is where one is needed.
+    /// The URL names both ports where one is needed.
     #[error("net:// is both ports; one is tcp://HOST[:PORT]")]
     BothPorts,
     /// The host is empty.
@@ -86,7 +86,7 @@ pub enum UrlFault {
 }
 
 impl RelayTarget {
-    /// Makes the address of a relay of the URLs of its two ports.
+    /// Makes the address of a relay from the URLs of its two ports.
     ///
     /// # Errors
     /// If a URL is not `tcp://HOST[:PORT][/PATH]`, or the paths differ.
@@ -115,15 +115,10 @@ impl FromStr for RelayTarget {
         if !parts.net {
             return Err(error(url, UrlFault::OnePort));
         }
-        let [control, data] = parts.ports.map(|port| port.unwrap_or_default());
-        let endpoint = |given, usual| RelayEndpoint {
-            family: parts.family,
-            host: parts.host.to_owned(),
-            port: if given == 0 { usual } else { given },
-        };
+        let [control, data] = parts.ports;
         Ok(Self {
-            control: endpoint(control, CONTROL_PORT),
-            data: endpoint(data, DATA_PORT),
+            control: parts.endpoint(control, CONTROL_PORT),
+            data: parts.endpoint(data, DATA_PORT),
             base_path: parts.path,
         })
     }
@@ -175,17 +170,12 @@ fn parse_port_url(url: &str, usual: u16) -> Result<(RelayEndpoint, String), Targ
         return Err(error(url, UrlFault::BothPorts));
     }
     let [port, _] = parts.ports;
-    let endpoint = RelayEndpoint {
-        family: parts.family,
-        host: parts.host.to_owned(),
-        port: port.unwrap_or(usual),
-    };
-    Ok((endpoint, parts.path))
+    Ok((parts.endpoint(port, usual), parts.path))
 }
 
 /// The parts of a URL.
 struct UrlParts<'a> {
-    /// Whether the scheme is that of both ports.
+    /// Whether the URL names both ports (`net://`).
     net: bool,
     family: AddressFamily,
     host: &'a str,
@@ -235,6 +225,14 @@ impl<'a> UrlParts<'a> {
             ports: [port(first)?, port(second)?],
             path: normalize_path(path)?,
         })
+    }
+
+    fn endpoint(&self, port: Option<u16>, usual: u16) -> RelayEndpoint {
+        RelayEndpoint {
+            family: self.family,
+            host: self.host.to_owned(),
+            port: port.unwrap_or(usual),
+        }
     }
 }
 

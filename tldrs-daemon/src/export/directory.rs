@@ -1,4 +1,4 @@
-//! Opens the directory that a path leads to, such that no other user decides where that is.
+//! Opens the directory of a path without following symbolic links of other users.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -57,7 +57,7 @@ pub(super) fn open_directory(path: &Path, uid: u32) -> Result<OwnedFd, Directory
     Ok(directory)
 }
 
-/// Puts the components of `path` before those that are in `rest` already, of which the last is next.
+/// Pushes the components of `path` onto the stack `rest`, so that its first component is popped next.
 fn push_components(rest: &mut Vec<OsString>, path: &Path) {
     let names = path.components().rev().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),
@@ -67,7 +67,7 @@ fn push_components(rest: &mut Vec<OsString>, path: &Path) {
     rest.extend(names);
 }
 
-/// Where a symbolic link leads, if `uid` or root owns it.
+/// Returns the target of a symbolic link, if `uid` or root owns it.
 fn read_link(parent: &OwnedFd, name: &OsStr, uid: u32) -> Result<OsString, DirectoryError> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // Owner and target are those of one link, even if another takes its name meanwhile.

@@ -17,6 +17,7 @@ use thiserror::Error;
 
 use super::directory::{DirectoryError, open_directory};
 use crate::limits::REPLACED_FILE_CHECK_BYTES;
+use crate::record::ExportOwner;
 
 /// Names that are tried for a draft before it is given up. Each is random: one that is taken is a
 /// rare accident, and no other user can take all of them beforehand.
@@ -32,19 +33,12 @@ const NEW_MODE: Mode = Mode::from_raw_mode(0o644);
 /// set-group-id, and only the owner writes.
 const KEPT_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// Permissions of a draft that is not to be read by others before its owner and mode are settled.
+/// Permissions of a draft until its owner and mode are set: other users must not open it before.
 const PRIVATE_MODE: Mode = Mode::from_raw_mode(0o600);
 
 /// An access that a directory may allow, as the bits for others.
 const WRITE: u32 = 0o2;
 const SEARCH: u32 = 0o1;
-
-/// The user and group that an export will belong to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ExportOwner {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-}
 
 /// The rules for where exports may be written.
 ///
@@ -63,7 +57,7 @@ pub(crate) enum ExportRefusal {
     Relative,
     #[error("the path has no file name")]
     NoName,
-    #[error("user {uid} may export below an --emit-root only, and there is none")]
+    #[error("user {uid} may export below an --emit-root only, and none is set")]
     NoEmitRoot { uid: u32 },
     #[error("user {uid} may export below {} only", root.display())]
     OutsideEmitRoot { uid: u32, root: PathBuf },
@@ -77,13 +71,13 @@ pub(crate) enum ExportRefusal {
     LinkOfOther { uid: u32, owner: u32 },
     #[error("that file belongs to user {owner}, not {uid}")]
     FileOfOther { uid: u32, owner: u32 },
-    #[error("there is something that is no regular file")]
+    #[error("the path exists and is no regular file")]
     NoRegularFile,
-    #[error("there is a file that does not look like a trace")]
+    #[error("the existing file does not look like a trace")]
     NoTrace,
     #[error("no such directory")]
     Directory(#[source] io::Error),
-    #[error("cannot read the file that is there")]
+    #[error("cannot read the existing file")]
     Look(#[source] io::Error),
 }
 
@@ -243,7 +237,7 @@ fn check_replaced_file(
 impl ReplacedFile {
     fn new(stat: &Stat) -> Self {
         let mode = Mode::from_raw_mode(stat.st_mode) & KEPT_MODE;
-        // Another user may have put a file with several names there, to read the export by another name.
+        // A hard link: another user may have made it, to read the export by the other name.
         let is_linked = stat.st_nlink > 1;
         Self {
             mode: if is_linked { mode & Mode::RWXU } else { mode },

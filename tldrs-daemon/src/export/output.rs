@@ -41,14 +41,14 @@ pub enum OutputError {
     Open(#[from] io::Error),
 }
 
-/// Opens a file at an absolute path for writing, and makes it if there is none. It is not truncated.
+/// Opens a file at an absolute path for writing, and makes it if it does not exist. The file is not truncated.
 ///
 /// A regular file or pipe of another user is not opened, and no symbolic link of another user is
-/// followed: in a directory like `/tmp` anybody may have put it there. Links of root are followed to
-/// whatever there is, so that `/dev/stdout` works.
+/// followed: in a directory like `/tmp` any user may have made it. Links of root are followed to
+/// any kind of file, so that `/dev/stdout` works.
 ///
 /// # Errors
-/// If a file or link of another user is in the way, or the system refuses.
+/// If the path leads to a file or through a link of another user, or the system refuses.
 pub fn open_output(path: &Path) -> Result<File, OutputError> {
     let uid = rustix::process::geteuid().as_raw();
     let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
@@ -73,12 +73,13 @@ pub fn open_output(path: &Path) -> Result<File, OutputError> {
             return Err(OutputError::LinkOfOther { uid, owner });
         }
         Some((FileType::Symlink, _)) => return Ok(open(OFlags::empty())?.into()),
-        // Opening a pipe would wait for its other end.
+        // Checked before opening: opening a pipe waits for its other end.
         Some((FileType::Fifo, owner)) if owner != uid => {
             return Err(OutputError::FileOfOther { uid, owner });
         }
         _ => {}
     }
+    // The opened file is checked, not the path: another user may have replaced the file since `statat`.
     let file = open(OFlags::NOFOLLOW)?;
     let stat = fstat(&file).map_err(io::Error::from)?;
     let kind = FileType::from_raw_mode(stat.st_mode);

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use wire::Timestamp;
 
-use super::source::{PacketSource, PacketTimes, SourcePacket, stream_key};
-use crate::queue::Step;
+use super::source::{PacketSource, PacketTimes, SourcePacket};
+use crate::queue::{Step, StreamKey};
 
 /// Beacons for the streams of a session.
 pub(super) struct IdleBeacons {
@@ -20,8 +20,8 @@ pub(super) struct IdleBeacons {
     end: Option<i64>,
 }
 
+/// The progress of one stream by its beacons and packets.
 #[derive(Clone, Copy, Default)]
-/// The beacons and packets of one stream.
 struct StreamProgress {
     /// Whether a packet was sent since the last beacons.
     had_packet: bool,
@@ -69,8 +69,8 @@ impl IdleBeacons {
         *self.next.get_or_insert(now + self.period)
     }
 
-    /// Makes beacons for all streams without a packet since the last ones. It is `time` in the traces, in
-    /// nanoseconds, and `waiting` will be sent next.
+    /// Makes beacons for all streams without a packet since the last beacons. `time` is the present time of
+    /// the traces, in nanoseconds; `waiting` is the packet that is sent next.
     pub(super) fn make_due_beacons(
         &mut self,
         source: &PacketSource,
@@ -89,7 +89,8 @@ impl IdleBeacons {
             let (Some(of), Some((since, cycles))) = (of, begin) else {
                 continue;
             };
-            // Counted from the last begin in its trace, but not beyond the begin of its own next packet.
+            // The watermark advances from the last begin of a packet in the trace, but not beyond the begin of
+            // the stream's own next packet: a beacon promises that no event is before it.
             let passed = time.map_or(0, |time| time.saturating_sub(since).max(0).unsigned_abs());
             let mut until = cycles.saturating_add(cycles_of(passed, of.frequency));
             let next = if place == waiting.stream {
@@ -108,7 +109,7 @@ impl IdleBeacons {
         steps
     }
 
-    /// Makes the last beacons: all streams are idle since the last packet of all ended.
+    /// Makes the beacons at the end: no stream has events until the end of the last packet of all traces.
     pub(super) fn make_last_beacons(&self, source: &PacketSource) -> Vec<Step> {
         let mut steps = Vec::new();
         for (place, stream) in source.streams.iter().enumerate() {
@@ -125,7 +126,7 @@ impl IdleBeacons {
 
 fn beacon(place: usize, until: u64) -> Step {
     Step::Beacon {
-        stream: stream_key(place),
+        stream: StreamKey::from_index(place),
         until: Timestamp(until),
     }
 }

@@ -1,8 +1,8 @@
 //! Replays recorded traces, as the tracer that wrote them would have sent them: packets are sent
 //! unchanged, merged over all streams in the order of their begin times.
 //!
-//! Files are read in a thread of its own, so that a slow disk does not block the uplink. Of a packet only
-//! the header is decoded. Read in this order: [`run`], `source` (packets in order), `replay_clock` (when
+//! A thread of its own reads the files, so that a slow disk does not block the uplink. Only the header of a
+//! packet is decoded. Read in this order: [`run`], `source` (packets in order), `replay_clock` (when
 //! each is sent), `idle_beacons`, `names`.
 
 mod error;
@@ -27,15 +27,18 @@ pub use self::error::ReplayError;
 use self::idle_beacons::IdleBeacons;
 use self::replay_clock::ReplayClock;
 pub use self::replay_clock::{Rate, RateError};
-use self::source::{PacketSource, SourcePacket, stream_key};
-use crate::queue::{SessionDescription, SessionOpener, SessionOutcome, SessionSender, Step};
+use self::source::{PacketSource, SourcePacket};
+use crate::queue::{
+    SessionClosed, SessionDescription, SessionOpener, SessionOutcome, SessionSender, Step,
+    StreamKey,
+};
 
 /// The settings of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplaySettings {
     /// Directories; all traces at or below them are sent.
     pub directories: Vec<PathBuf>,
-    /// The speed, in relation to that of the recording.
+    /// The speed, relative to that of the recording.
     pub rate: Rate,
     /// Interval of beacons for idle streams in a live session. If absent, the session is not live.
     pub live_timer: Option<Duration>,
@@ -62,7 +65,7 @@ pub struct Progress {
 }
 
 /// The result of a replay.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ReplaySummary {
     /// Number of packets that were queued.
     pub packets: u64,
@@ -99,7 +102,7 @@ pub async fn run(
     Ok(summary)
 }
 
-/// The thread that reads packets and queues them.
+/// The work of the thread that reads packets and queues them.
 struct ReplayTask {
     source: PacketSource,
     announcement: Vec<Step>,
@@ -158,13 +161,7 @@ impl ReplayTask {
     }
 
     fn run(mut self, progress: &Progress) -> (ReplaySummary, SessionSender) {
-        let mut summary = ReplaySummary {
-            packets: 0,
-            bytes: 0,
-            broken: Vec::new(),
-            is_partial: false,
-            outcome: SessionOutcome::default(),
-        };
+        let mut summary = ReplaySummary::default();
         let packets = self.source.packets();
         progress.packets.store(packets, Ordering::Relaxed);
         summary.is_partial = self.send_all(&mut summary, progress).is_err();
@@ -190,36 +187,29 @@ impl ReplayTask {
             }
             summary.bytes += packet.index.packet_size.to_bytes().unwrap_or_default().0;
             self.send_step(Step::Packet {
-                stream: stream_key(packet.stream),
+                stream: StreamKey::from_index(packet.stream),
                 bytes: packet.bytes,
                 index: packet.index,
             })?;
             summary.packets += 1;
             progress.sent.store(summary.packets, Ordering::Relaxed);
         }
-        let last = self
-            .idle_beacons
-            .as_ref()
-            .map(|idle_beacons| idle_beacons.make_last_beacons(&self.source));
-        for step in last.into_iter().flatten() {
-            self.send_step(step)?;
+        if let Some(idle_beacons) = &self.idle_beacons {
+            for step in idle_beacons.make_last_beacons(&self.source) {
+                self.send_step(step)?;
+            }
         }
         self.wait_to_continue("before the end of the session")
     }
 
     /// Waits until the replay may continue, if it pauses.
     fn wait_to_continue(&mut self, point: &str) -> Result<(), Stopped> {
-        let Some(to_continue) = &mut self.to_continue else {
-            return Ok(());
-        };
-        info!("waiting for Enter {point}");
-        let goes_on = self.handle.block_on(async {
-            tokio::select! {
-                _ = to_continue.recv() => true,
-                () = self.stop.cancelled() => false,
-            }
-        });
-        if goes_on { Ok(()) } else { Err(Stopped) }
+        if let Some(to_continue) = &mut self.to_continue {
+            info!("waiting for Enter {point}");
+            let enter = self.stop.run_until_cancelled(to_continue.recv());
+            self.handle.block_on(enter).ok_or(Stopped)?;
+        }
+        Ok(())
     }
 
     /// Waits until a packet is to be sent, and sends beacons for idle streams meanwhile.
@@ -246,25 +236,14 @@ impl ReplayTask {
                 return Ok(());
             }
             let sleep = tokio::time::sleep_until(until.into());
-            let is_stopped = self.handle.block_on(async {
-                tokio::select! {
-                    () = sleep => false,
-                    () = self.stop.cancelled() => true,
-                }
-            });
-            if is_stopped {
-                return Err(Stopped);
-            }
+            let slept = self.stop.run_until_cancelled(sleep);
+            self.handle.block_on(slept).ok_or(Stopped)?;
         }
     }
 
     fn send_step(&self, step: Step) -> Result<(), Stopped> {
-        let sent = self.handle.block_on(async {
-            tokio::select! {
-                sent = self.session.send(step) => sent.is_ok(),
-                () = self.stop.cancelled() => false,
-            }
-        });
-        if sent { Ok(()) } else { Err(Stopped) }
+        let send = self.stop.run_until_cancelled(self.session.send(step));
+        let sent = self.handle.block_on(send).ok_or(Stopped)?;
+        sent.map_err(|SessionClosed| Stopped)
     }
 }

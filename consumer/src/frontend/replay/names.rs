@@ -5,13 +5,13 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::limits::{MAX_CHANNEL_BYTES, MAX_NAME_BYTES, MAX_TRACE_PATH_BYTES};
 
-/// The path of a trace that is in the named directory itself.
+/// The path of a trace that lies in a root directory itself.
 const ROOT: &str = "trace";
 
 /// Names in a trace's directory that no stream may have.
 const TAKEN: [&str; 2] = ["metadata", "index"];
 
-/// The paths of traces below the session's directory that have been given out.
+/// The paths of traces below the session's directory that have been assigned.
 #[derive(Debug)]
 pub(super) struct TracePaths {
     roots: Vec<PathBuf>,
@@ -43,13 +43,14 @@ impl TracePaths {
     }
 }
 
-/// Returns a name for the stream whose first file is `file`.
+/// Returns a name for the stream with the first file `file`.
 pub(super) fn stream_name(file: &Path, taken: &mut BTreeSet<String>) -> String {
     taken.extend(TAKEN.map(str::to_owned));
     let mut name = sanitize_name(&file.file_name().unwrap_or_default().to_string_lossy());
     if name.is_empty() {
         name.push_str("stream");
     }
+    // The last bytes are for the number that makes the name unique.
     truncate_name(&mut name, MAX_CHANNEL_BYTES - 8);
     make_unique(name, taken)
 }

@@ -106,7 +106,7 @@ mod tests {
             clock.send_time(3000, start),
             start + Duration::from_nanos(1000)
         );
-        // What happened before the first packet is late already.
+        // A packet from before the first one is due at once.
         assert_eq!(clock.send_time(0, start), start);
         assert_eq!(
             clock.trace_time(start + Duration::from_nanos(5000)),

@@ -15,7 +15,7 @@ use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
 
 use super::error::ReplayError;
 use super::names::{self, TracePaths};
-use crate::queue::{Step, StreamKey, TraceKey};
+use crate::queue::{Step, TraceKey};
 
 /// The traces, each stream with its read position.
 pub(super) struct PacketSource {
@@ -161,6 +161,7 @@ impl PacketSource {
                 self.next.push(Reverse((stream.time, place)));
             }
             None => {
+                // Also at the end of the stream: then reading returns no packet and no fault.
                 if let Err(broken) = stream.reader.next(&mut Vec::new()) {
                     self.broken.push(broken);
                 }
@@ -212,12 +213,8 @@ impl SourceStream {
     }
 }
 
-pub(super) fn trace_key(place: usize) -> TraceKey {
+fn trace_key(place: usize) -> TraceKey {
     TraceKey(u32::try_from(place).unwrap_or(u32::MAX))
-}
-
-pub(super) fn stream_key(place: usize) -> StreamKey {
-    StreamKey(u32::try_from(place).unwrap_or(u32::MAX))
 }
 
 fn packet_index(head: &PacketHead) -> PacketIndex {

@@ -34,13 +34,13 @@ impl ConnectedClients {
         number
     }
 
-    /// Forgets all clients, when the trace is opened again: its clients are other ones.
+    /// Removes all clients when the trace is opened again: its clients are new ones.
     pub(super) fn reset_for_reopen(&mut self) {
         self.connected.clear();
         self.base = self.next;
     }
 
-    /// Adds a client that has connected. Returns the event that says so.
+    /// Adds a client that has connected. Returns the event for it.
     pub(super) fn add_client(
         &mut self,
         number: u32,
@@ -86,7 +86,7 @@ impl ConnectedClients {
 }
 
 impl ConnectedClient {
-    /// Returns the event that says that the client has connected or disconnected.
+    /// Returns the event that the client has connected (`opened`) or disconnected.
     pub(super) fn describe(&self, number: u32, opened: bool) -> Client<'_> {
         Client {
             client: number,

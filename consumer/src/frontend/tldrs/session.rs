@@ -18,11 +18,11 @@ use crate::limits::{IDLE_BEACON_INTERVAL, MAX_EVENT_PACKET_BYTES, REOPEN_GRACE_P
 use crate::packetize::{Activity, HostClock, PacketizeError, Packetizer};
 use crate::queue::{SessionClosed, SessionDescription, SessionEnd, SessionOpener, StreamKey};
 
-/// Directory of the trace in its session, and the name of its one tracefile: order in it is order of
-/// arrival.
+/// Directory of the trace in its session, and the name of its only stream. The events of all clients are in
+/// this stream, in the order of their arrival.
 const PATH: &str = "tldrs";
 const CHANNEL: &str = "events_0";
-/// The one class of streams.
+/// Id of the only stream class.
 const STREAM_CLASS: u32 = 0;
 
 /// Properties of the sessions of forwarded traces.
@@ -30,7 +30,7 @@ const STREAM_CLASS: u32 = 0;
 pub struct ForwardSettings {
     /// Name of the traced host.
     pub host: String,
-    /// How often pending events are sent as a packet, and beacons for idle streams.
+    /// Interval at which pending events are sent as a packet, and beacons for idle streams.
     pub live_timer: Duration,
     /// Usual size of a packet, in bytes; a single long event may exceed it.
     pub packet_bytes: usize,
@@ -38,7 +38,7 @@ pub struct ForwardSettings {
     pub tracefiles: (u64, u64),
 }
 
-/// A session that is not opened yet, with all that opening it needs.
+/// A session that is not opened yet, with its properties.
 #[derive(Debug)]
 pub(super) struct ForwardedSession {
     opener: SessionOpener,
@@ -118,7 +118,7 @@ impl ForwardedSession {
                 Err(SessionClosed) => break true,
             }
         };
-        // What comes now by the same name is another session's.
+        // From now on a trace that is opened by this name gets another session.
         again.close();
         if given_up {
             let lost = discard_items(&mut items).await;
@@ -131,7 +131,7 @@ impl ForwardedSession {
             let lost = discard_items(&mut late.items).await;
             warn!(
                 trace = name,
-                lost, "events are not forwarded: the session was about to end"
+                lost, "events are not forwarded: the session was ending"
             );
         }
         let outcome = events.packets.finish(HostClock::now()).await;
@@ -140,7 +140,7 @@ impl ForwardedSession {
                 info!(
                     trace = name,
                     packets = outcome.acknowledged,
-                    "all of it is with the relay"
+                    "forwarded completely: the relay has all packets"
                 );
             }
             SessionEnd::Failed(why) => {
@@ -148,10 +148,12 @@ impl ForwardedSession {
                     trace = name,
                     lost = outcome.lost,
                     why,
-                    "packets were not taken by the relay"
+                    "packets are lost: the session has failed"
                 );
             }
-            SessionEnd::Abandoned => warn!(trace = name, "given up: the uplink has stopped"),
+            SessionEnd::Abandoned => {
+                warn!(trace = name, "session given up: the uplink has stopped")
+            }
         }
     }
 
@@ -193,9 +195,11 @@ impl OpenForwardedSession {
         items: &mut mpsc::Receiver<ForwardItem>,
     ) -> Result<(), SessionClosed> {
         let mut tick = interval(self.live_timer);
+        // Ticks that are missed while a full queue blocks this task are not made up for.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                // The tick first: a client that sends all the time must not delay packets and beacons.
                 biased;
                 _ = tick.tick() => self.flush_packets().await?,
                 item = items.recv() => match item {
@@ -243,10 +247,7 @@ impl OpenForwardedSession {
                 let number = self.clients.session_number(client);
                 let client = self.clients.add_client(number, pid, uid, exe);
                 let encoded = self.classes.client(&client);
-                let now = HostClock::now();
-                append_event(&mut self.packets, self.stream, &encoded, now)
-                    .await
-                    .map(drop)
+                append_now(&mut self.packets, self.stream, &encoded).await
             }
             ForwardItem::Lines { client, at, text } => self.append_lines(client, at, &text).await,
             ForwardItem::Lost {
@@ -264,10 +265,7 @@ impl OpenForwardedSession {
                 };
                 let client = connected.describe(number, false);
                 let encoded = self.classes.client(&client);
-                let now = HostClock::now();
-                append_event(&mut self.packets, self.stream, &encoded, now)
-                    .await
-                    .map(drop)
+                append_now(&mut self.packets, self.stream, &encoded).await
             }
         }
     }
@@ -302,7 +300,7 @@ impl OpenForwardedSession {
         Ok(())
     }
 
-    /// Appends an event that says that events are missing, and counts them as discarded events.
+    /// Appends an event about missing events, and counts these as discarded events.
     async fn append_lost(
         &mut self,
         client: u32,
@@ -316,11 +314,18 @@ impl OpenForwardedSession {
             count,
             reason,
         });
-        let now = HostClock::now();
-        append_event(&mut self.packets, self.stream, &encoded, now)
-            .await
-            .map(drop)
+        append_now(&mut self.packets, self.stream, &encoded).await
     }
+}
+
+/// Appends an event of the forwarder itself, at the present time.
+async fn append_now(
+    packets: &mut Packetizer,
+    stream: StreamKey,
+    event: &Encoded<'_>,
+) -> Result<(), SessionClosed> {
+    let appended = append_event(packets, stream, event, HostClock::now()).await;
+    appended.map(drop)
 }
 
 /// Appends an event. Returns whether it fits into a packet.

@@ -19,11 +19,7 @@ struct TestForwarder {
 }
 
 fn start_forwarder() -> TestForwarder {
-    let all = 1 << 20;
-    let (opener, sessions) = session_channel(QueueCapacity {
-        session_bytes: all,
-        all_bytes: all,
-    });
+    let (opener, sessions) = session_channel(QueueCapacity::default());
     let (forward, traces) = trace_channel();
     let settings = ForwardSettings {
         host: "host".into(),

@@ -1,4 +1,4 @@
-//! Sessions taken to a scripted relay.
+//! Sessions that are sent to a scripted relay.
 
 mod reconnect;
 mod relay;
@@ -7,7 +7,6 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use relay_proto::session::TraceFormat;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -64,15 +63,18 @@ impl Uplink {
     }
 }
 
+/// Starts a relay with these scripts, and opens a session on it.
+async fn start(scripts: &[Script]) -> (Scripted, Uplink, SessionSender) {
+    let relay = Scripted::start(scripts).await;
+    let uplink = Uplink::connect_to(&relay.url, None);
+    let session = uplink.open("s");
+    (relay, uplink, session)
+}
+
 fn description(name: &str) -> SessionDescription {
     SessionDescription {
-        name: name.into(),
-        host: "host".into(),
-        base_path: String::new(),
         live_timer: Some(Duration::from_secs(1)),
-        trace_format: TraceFormat::Ctf1,
-        tracefile_size: 0,
-        tracefile_count: 0,
+        ..SessionDescription::named(name)
     }
 }
 
@@ -132,6 +134,11 @@ async fn send_steps(session: &SessionSender, steps: impl IntoIterator<Item = Ste
     }
 }
 
+/// The steps of a session with one stream and one packet.
+fn one_packet() -> [Step; 4] {
+    [trace("a"), stream("one"), metadata("m"), packet(0, 0)]
+}
+
 fn complete(acknowledged: u64) -> SessionOutcome {
     SessionOutcome {
         acknowledged,
@@ -142,15 +149,10 @@ fn complete(acknowledged: u64) -> SessionOutcome {
 
 #[tokio::test]
 async fn session_sends_its_commands_in_the_order_of_lttng() {
-    let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::connect_to(&relay.url, None);
-    let session = uplink.open("s");
+    let (relay, uplink, session) = start(&[Script::default()]).await;
     send_steps(&session, [trace("ust/a"), stream("one"), stream("two")]).await;
-    send_steps(
-        &session,
-        [metadata("/* CTF 1.8 */"), packet(0, 0), packet(0, 1)],
-    )
-    .await;
+    let packets = [metadata("/* CTF 1.8 */"), packet(0, 0), packet(0, 1)];
+    send_steps(&session, packets).await;
     assert_eq!(session.finish().await, complete(2));
     uplink.finish().await;
     let received = relay.received(0);
@@ -192,24 +194,15 @@ async fn session_sends_its_commands_in_the_order_of_lttng() {
 
 #[tokio::test]
 async fn streams_added_later_are_announced_before_their_packets() {
-    let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::connect_to(&relay.url, None);
-    let session = uplink.open("s");
-    send_steps(
-        &session,
-        [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
-    )
-    .await;
-    send_steps(
-        &session,
-        [stream("two"), packet(1, 0), close(0), packet(1, 1)],
-    )
-    .await;
+    let (relay, _uplink, session) = start(&[Script::default()]).await;
+    send_steps(&session, one_packet()).await;
+    let later = [stream("two"), packet(1, 0), close(0), packet(1, 1)];
+    send_steps(&session, later).await;
     assert_eq!(session.finish().await, complete(3));
     let received = relay.received(0);
     let received = received.lock().unwrap();
-    let place = |what: &str| received.log.iter().position(|said| said == what).unwrap();
-    let again = received.log.iter().rposition(|said| said == "streams sent");
+    let place = |what: &str| received.log.iter().position(|line| line == what).unwrap();
+    let again = received.log.iter().rposition(|line| line == "streams sent");
     assert!(place("add a/two") < again.unwrap());
     assert!(again.unwrap() < place("index two 0"));
     assert!(place("index one 0") < place("close one 0"));
@@ -219,37 +212,26 @@ async fn streams_added_later_are_announced_before_their_packets() {
 
 #[tokio::test]
 async fn beacon_is_sent_after_all_packets_of_its_stream_are_confirmed() {
-    let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::connect_to(&relay.url, None);
-    let session = uplink.open("s");
-    send_steps(
-        &session,
-        [trace("a"), stream("busy"), stream("idle"), metadata("m")],
-    )
-    .await;
-    send_steps(
-        &session,
-        [beacon(1, 7), packet(0, 0), beacon(0, 20), beacon(0, 30)],
-    )
-    .await;
+    let (relay, _uplink, session) = start(&[Script::default()]).await;
+    let begin = [trace("a"), stream("busy"), stream("idle"), metadata("m")];
+    send_steps(&session, begin).await;
+    let beacons = [beacon(1, 7), packet(0, 0), beacon(0, 20), beacon(0, 30)];
+    send_steps(&session, beacons).await;
     assert_eq!(session.finish().await, complete(1));
     let received = relay.received(0);
     let received = received.lock().unwrap();
-    // One that has never had a packet has nothing to wait for; and the last word counts.
+    // A stream without packets has nothing to wait for. Of several beacons the last is sent.
     assert!(received.log.contains(&"beacon idle 7".into()));
     assert!(received.log.contains(&"beacon busy 30".into()));
 }
 
 #[tokio::test]
 async fn commands_are_pipelined() {
-    let silent_until = 100;
     let script = Script {
-        silent_until,
+        silent_until: 100,
         ..Script::default()
     };
-    let relay = Scripted::start(&[script]).await;
-    let uplink = Uplink::connect_to(&relay.url, None);
-    let session = uplink.open("s");
+    let (_relay, _uplink, session) = start(&[script]).await;
     send_steps(&session, [trace("a"), stream("one"), metadata("m")]).await;
     send_steps(&session, (0..100).map(|number| packet(0, number))).await;
     assert_eq!(session.finish().await, complete(100));
@@ -277,9 +259,7 @@ async fn session_that_is_refused_fails() {
         refuse_session: true,
         ..Script::default()
     };
-    let relay = Scripted::start(&[refusing]).await;
-    let uplink = Uplink::connect_to(&relay.url, None);
-    let session = uplink.open("s");
+    let (_relay, _uplink, session) = start(&[refusing]).await;
     let outcome = session.finish().await;
     let SessionEnd::Failed(why) = outcome.end else {
         panic!("{outcome:?}");
@@ -301,7 +281,7 @@ async fn relay_with_a_protocol_before_2_11_is_not_used() {
     });
     let uplink = Uplink::connect_to(&format!("net://127.0.0.1:{port}:{port}"), None);
     let SessionEnd::Failed(why) = uplink.open("s").finish().await.end else {
-        panic!("it has not failed");
+        panic!("the session has not failed");
     };
     assert!(why.contains("2.10") && why.contains("2.11"), "{why}");
 }
@@ -339,34 +319,15 @@ async fn names_that_crash_relays_are_never_sent() {
 
 #[tokio::test]
 async fn packet_with_an_inconsistent_index_is_dropped_and_counted() {
-    let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::connect_to(&relay.url, None);
-    let session = uplink.open("s");
-    send_steps(
-        &session,
-        [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
-    )
-    .await;
+    let (_relay, _uplink, session) = start(&[Script::default()]).await;
+    send_steps(&session, one_packet()).await;
     for (packet_size, content_size) in [(0, 0), (72, 72), (129, 80), (128, 136), (1 << 40, 0)] {
-        let Step::Packet {
-            stream,
-            bytes,
-            mut index,
-        } = packet(0, 1)
-        else {
-            unreachable!()
-        };
-        index.packet_size = Bits(packet_size);
-        index.content_size = Bits(content_size);
-        send_steps(
-            &session,
-            [Step::Packet {
-                stream,
-                bytes,
-                index,
-            }],
-        )
-        .await;
+        let mut step = packet(0, 1);
+        if let Step::Packet { index, .. } = &mut step {
+            index.packet_size = Bits(packet_size);
+            index.content_size = Bits(content_size);
+        }
+        send_steps(&session, [step]).await;
     }
     send_steps(&session, [packet(7, 0)]).await;
     let outcome = session.finish().await;
@@ -399,24 +360,21 @@ async fn unconfirmed_packets_fill_the_queue_and_block_the_sender() {
         always_pending: true,
         ..Script::default()
     };
-    let relay = Scripted::start(&[slow]).await;
-    let uplink = Uplink::connect_to(&relay.url, None);
-    let session = uplink.open("s");
+    let (relay, uplink, session) = start(&[slow]).await;
     send_steps(&session, [trace("a"), stream("one"), metadata("m")]).await;
     let mut number = 0;
-    // Twice, because what is no packet has given its room back by then.
+    // Twice: after the first round the other steps have released their capacity.
     for _ in 0..2 {
-        while session.try_send(packet(0, number)).is_ok() {
+        while session.try_send(packet(0, number)).is_ready() {
             number += 1;
         }
         relay_when(&relay, |received| received.packets.len() as u64 == number).await;
     }
-    // All of it has arrived, and none of it is known to have.
-    assert!(session.try_send(packet(0, number)).is_err());
+    // All packets have arrived, and none is confirmed.
+    assert!(session.try_send(packet(0, number)).is_pending());
     let (open, _) = uplink.registry.sessions();
     assert_eq!(open[0].queued_packets.get(), number);
     assert_eq!(open[0].acknowledged.get(), 0);
-    // Told to stop, it gives up.
     uplink.give_up.cancel();
     let outcome = session.finish().await;
     assert_eq!((outcome.acknowledged, outcome.lost), (0, number));

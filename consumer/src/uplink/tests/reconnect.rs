@@ -1,10 +1,11 @@
-//! Reconnecting to relays that close their connections or never come back.
+//! Reconnecting to relays that close their connections or do not listen any more.
 
 use std::time::Duration;
 
 use super::relay::{self, Script, Scripted};
 use super::{
-    Uplink, beacon, close, complete, metadata, packet, relay_when, send_steps, stream, trace,
+    Uplink, beacon, close, complete, metadata, one_packet, packet, relay_when, send_steps, start,
+    stream, trace,
 };
 use crate::queue::SessionEnd;
 
@@ -14,19 +15,11 @@ async fn reconnect_resends_everything_that_was_not_confirmed() {
         hang_up_after: Some(3),
         ..Script::default()
     };
-    let relay = Scripted::start(&[dying, Script::default()]).await;
-    let uplink = Uplink::connect_to(&relay.url, None);
-    let session = uplink.open("s");
-    send_steps(
-        &session,
-        [trace("a"), stream("one"), stream("two"), metadata("m")],
-    )
-    .await;
-    send_steps(
-        &session,
-        (0..10).flat_map(|number| [packet(0, number), packet(1, number)]),
-    )
-    .await;
+    let (relay, uplink, session) = start(&[dying, Script::default()]).await;
+    let begin = [trace("a"), stream("one"), stream("two"), metadata("m")];
+    send_steps(&session, begin).await;
+    let packets = (0..10).flat_map(|number| [packet(0, number), packet(1, number)]);
+    send_steps(&session, packets).await;
     send_steps(&session, [beacon(0, 1000)]).await;
     assert_eq!(session.finish().await, complete(20));
     let (first, second) = (relay.received(0), relay.received(1));
@@ -54,14 +47,9 @@ async fn confirmed_packets_are_not_resent() {
         hang_up_after: Some(4),
         ..Script::default()
     };
-    let relay = Scripted::start(&[dying, Script::default()]).await;
-    let uplink = Uplink::connect_to(&relay.url, None);
-    let session = uplink.open("s");
-    send_steps(
-        &session,
-        [trace("a"), stream("gone"), stream("stays"), metadata("m")],
-    )
-    .await;
+    let (relay, _uplink, session) = start(&[dying, Script::default()]).await;
+    let begin = [trace("a"), stream("gone"), stream("stays"), metadata("m")];
+    send_steps(&session, begin).await;
     send_steps(&session, [packet(0, 0), packet(1, 0), close(0)]).await;
     let received = relay_when(&relay, |received| {
         received.log.contains(&"close gone 0".into())
@@ -72,7 +60,7 @@ async fn confirmed_packets_are_not_resent() {
     assert_eq!(received.lock().unwrap().packets_of("stays")[0].0, [0; 10]);
     let second = relay.received(1);
     let second = second.lock().unwrap();
-    assert!(!second.log.iter().any(|said| said.contains("gone")));
+    assert!(!second.log.iter().any(|line| line.contains("gone")));
     let packets = second.packets_of("stays");
     assert_eq!(packets.last().unwrap().0, [2; 10]);
     assert!(packets.len() <= 3);
@@ -84,14 +72,8 @@ async fn stream_that_is_refused_is_retried_after_a_reconnect() {
         refuse_streams: 1,
         ..Script::default()
     };
-    let relay = Scripted::start(&[full, Script::default()]).await;
-    let uplink = Uplink::connect_to(&relay.url, None);
-    let session = uplink.open("s");
-    send_steps(
-        &session,
-        [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
-    )
-    .await;
+    let (_relay, _uplink, session) = start(&[full, Script::default()]).await;
+    send_steps(&session, one_packet()).await;
     assert_eq!(session.finish().await, complete(1));
 }
 
@@ -102,11 +84,7 @@ async fn session_without_a_relay_waits_until_the_reconnect_timeout() {
     tokio::task::yield_now().await;
     let uplink = Uplink::connect_to(&gone.url, Some(Duration::from_millis(600)));
     let session = uplink.open("s");
-    send_steps(
-        &session,
-        [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
-    )
-    .await;
+    send_steps(&session, one_packet()).await;
     let outcome = session.finish().await;
     assert_eq!(outcome.lost, 1);
     assert!(matches!(outcome.end, SessionEnd::Failed(_)));
@@ -118,9 +96,7 @@ async fn relay_that_never_replies_is_disconnected() {
         is_mute: true,
         ..Script::default()
     };
-    let relay = Scripted::start(&[mute, Script::default()]).await;
-    let uplink = Uplink::connect_to(&relay.url, None);
-    let session = uplink.open("s");
+    let (relay, _uplink, session) = start(&[mute, Script::default()]).await;
     assert_eq!(session.finish().await, complete(0));
     assert_eq!(relay.connections.lock().unwrap().len(), 2);
 }
@@ -135,14 +111,8 @@ async fn session_refused_after_it_was_accepted_before_is_retried() {
         refuse_session: true,
         ..Script::default()
     };
-    let relay = Scripted::start(&[dying, full, Script::default()]).await;
-    let uplink = Uplink::connect_to(&relay.url, None);
-    let session = uplink.open("s");
-    send_steps(
-        &session,
-        [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
-    )
-    .await;
+    let (relay, _uplink, session) = start(&[dying, full, Script::default()]).await;
+    send_steps(&session, one_packet()).await;
     assert_eq!(session.finish().await, complete(1));
     assert_eq!(relay.connections.lock().unwrap().len(), 3);
 }

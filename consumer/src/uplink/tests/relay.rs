@@ -20,9 +20,9 @@ use wire::{SeqNum, SessionId, StreamId, Text};
 /// The behaviour of the relay on one pair of connections.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Script {
-    /// Closes both connections after so many indexes, before it confirms any packet.
+    /// The relay closes both connections after this number of indexes, before it confirms any packet.
     pub(super) hang_up_after: Option<usize>,
-    /// Holds replies back from the first index on, until so many indexes were received.
+    /// The relay delays all replies after the first index until it has received this number of indexes.
     pub(super) silent_until: usize,
     pub(super) refuse_session: bool,
     /// Number of streams that are refused.
@@ -165,18 +165,18 @@ impl RelayConnection {
 }
 
 impl ReceivedSession {
-    fn send_steps(&mut self, what: impl Into<String>) {
+    fn record(&mut self, what: impl Into<String>) {
         self.log.push(what.into());
     }
 
-    /// Name of a stream's file.
+    /// Returns the name of a stream's file.
     pub(super) fn channel(&self, stream: StreamId) -> String {
         self.added[usize::try_from(stream.0).unwrap() - 1]
             .channel
             .to_string()
     }
 
-    /// The packets of a stream, by the name of its file.
+    /// Returns the packets of the stream with this file name.
     pub(super) fn packets_of(&self, channel: &str) -> Vec<(Vec<u8>, u32)> {
         let of = |((stream, _), packet): (&(StreamId, u64), &(Vec<u8>, u32))| {
             (self.channel(*stream) == channel).then(|| packet.clone())
@@ -195,9 +195,9 @@ impl Relay for ReceivedSession {
         _: Minor,
         session: CreateSession,
     ) -> Result<SessionCreated, Refusal> {
-        self.send_steps("create session");
+        self.record("create session");
         if self.script.refuse_session {
-            return Err(Refusal::new(ReturnCode::FATAL, "as told"));
+            return Err(Refusal::new(ReturnCode::FATAL, "scripted"));
         }
         self.session = Some(session);
         Ok(SessionCreated {
@@ -207,22 +207,22 @@ impl Relay for ReceivedSession {
     }
 
     fn add_stream(&mut self, stream: AddStream) -> Result<StreamId, Refusal> {
-        self.send_steps(format!("add {}/{}", stream.path, stream.channel));
+        self.record(format!("add {}/{}", stream.path, stream.channel));
         if self.script.refuse_streams > 0 {
             self.script.refuse_streams -= 1;
-            return Err(Refusal::new(ReturnCode::UNKNOWN, "as told"));
+            return Err(Refusal::new(ReturnCode::UNKNOWN, "scripted"));
         }
         self.added.push(stream);
         Ok(StreamId(self.added.len() as u64))
     }
 
     fn streams_sent(&mut self) -> Result<(), Refusal> {
-        self.send_steps("streams sent");
+        self.record("streams sent");
         Ok(())
     }
 
     fn begin_metadata(&mut self, metadata: SendMetadata, _: u64) -> Result<(), Refusal> {
-        self.send_steps("metadata");
+        self.record("metadata");
         self.describing = metadata.stream;
         Ok(())
     }
@@ -244,11 +244,11 @@ impl Relay for ReceivedSession {
     fn add_index(&mut self, index: SendIndex) -> Result<(), Refusal> {
         let channel = self.channel(index.stream);
         if index.packet.is_beacon() {
-            self.send_steps(format!("beacon {channel} {}", index.packet.end.0));
+            self.record(format!("beacon {channel} {}", index.packet.end.0));
             return Ok(());
         }
         let SeqNum(seq) = index.seq.unwrap();
-        self.send_steps(format!("index {channel} {seq}"));
+        self.record(format!("index {channel} {seq}"));
         let known = self.indexes.insert((index.stream, seq), index);
         assert_eq!(known, None);
         Ok(())
@@ -257,12 +257,12 @@ impl Relay for ReceivedSession {
     fn close_stream(&mut self, close: CloseStream) -> Result<(), Refusal> {
         let channel = self.channel(close.stream);
         let last = close.last.map_or(-1, |SeqNum(last)| last.cast_signed());
-        self.send_steps(format!("close {channel} {last}"));
+        self.record(format!("close {channel} {last}"));
         Ok(())
     }
 
     fn begin_data_pending(&mut self) {
-        self.send_steps("begin round");
+        self.record("begin round");
     }
 
     fn data_pending(&mut self, ask: DataPending) -> Option<bool> {
@@ -270,30 +270,30 @@ impl Relay for ReceivedSession {
             let key = (ask.stream, seq);
             self.packets.contains_key(&key) && self.indexes.contains_key(&key)
         };
-        let is_there = ask.last.is_none_or(|SeqNum(last)| (0..=last).all(has));
-        Some(self.script.always_pending || !is_there)
+        let has_all = ask.last.is_none_or(|SeqNum(last)| (0..=last).all(has));
+        Some(self.script.always_pending || !has_all)
     }
 
     fn quiescent_control(&mut self, _: StreamId) {}
 
     fn end_data_pending(&mut self) -> bool {
-        self.send_steps("end round");
+        self.record("end round");
         false
     }
 
     fn create_chunk(&mut self, _: CreateTraceChunk) -> Result<(), Refusal> {
-        self.send_steps("create chunk");
+        self.record("create chunk");
         Ok(())
     }
 
     fn rotate_streams(&mut self, rotation: RotateStreams) -> Result<(), Refusal> {
         assert_eq!(rotation.target, None);
-        self.send_steps(format!("leave chunk: {}", rotation.positions.len()));
+        self.record(format!("leave chunk: {}", rotation.positions.len()));
         Ok(())
     }
 
     fn close_chunk(&mut self, _: CloseTraceChunk) -> Result<Text, Refusal> {
-        self.send_steps("close chunk");
+        self.record("close chunk");
         Ok(Text::from("host/session"))
     }
 

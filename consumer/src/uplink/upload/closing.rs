@@ -18,11 +18,11 @@ use crate::limits::CONFIRM_RETRY_INTERVAL;
 use crate::uplink::error::UplinkError;
 use crate::uplink::session_state::SessionState;
 
-/// How far the closing of a session has come.
+/// The progress of the closing of a session.
 #[derive(Debug, Default)]
 pub(in crate::uplink) struct SessionClosing {
     stage: ClosingStage,
-    /// Whether a reply of this round has said that something is pending.
+    /// Whether a reply of this round reports something as pending.
     is_pending: bool,
     /// When the next round of questions begins.
     retry_at: Option<Instant>,
@@ -61,18 +61,14 @@ impl SessionClosing {
 }
 
 impl SessionUpload {
-    /// Begins the next stage of the closing, once there are no commands in flight.
+    /// Begins the next stage of the closing, once no commands are in flight.
     pub(super) fn advance_closing(
         &mut self,
         state: &mut SessionState,
         now: Instant,
     ) -> Result<(), UplinkError> {
-        if self.is_awaiting()
-            || self
-                .closing_progress
-                .retry_at
-                .is_some_and(|retry_at| now < retry_at)
-        {
+        let retry_at = self.closing_progress.retry_at;
+        if self.is_awaiting() || retry_at.is_some_and(|retry_at| now < retry_at) {
             return Ok(());
         }
         self.closing_progress.retry_at = None;
@@ -95,6 +91,7 @@ impl SessionUpload {
             }
             ClosingStage::Streams | ClosingStage::Done => ClosingStage::Done,
         };
+        // A session without streams awaits no reply, which would call this function again.
         if self.closing_progress.stage == ClosingStage::Streams && !self.is_awaiting() {
             self.closing_progress.stage = ClosingStage::Done;
         }
@@ -132,7 +129,7 @@ impl SessionUpload {
         if !positions.is_empty() {
             self.send_command(&leave(positions), AwaitedReply::Done)?;
         }
-        // Each metadata stream has a command of its own, as from LTTng.
+        // One command for each metadata stream, as LTTng sends them.
         for stream in metadata_streams(state) {
             let at = PacketSeqNum(0);
             let position = RotationPosition { stream, at };
@@ -147,14 +144,12 @@ impl SessionUpload {
     }
 
     fn close_streams(&mut self, state: &SessionState) -> Result<(), UplinkError> {
-        for (stream, (last, _)) in Self::open_streams(state) {
-            let close = Command::CloseStream(CloseStream { stream, last });
-            self.send_command(&close, AwaitedReply::Done)?;
-        }
-        for stream in metadata_streams(state) {
-            let last = None;
-            let close = Command::CloseStream(CloseStream { stream, last });
-            self.send_command(&close, AwaitedReply::Done)?;
+        let streams = Self::open_streams(state).into_iter();
+        let streams = streams.map(|(stream, (last, _))| CloseStream { stream, last });
+        let metadata = metadata_streams(state).into_iter();
+        let metadata = metadata.map(|stream| CloseStream { stream, last: None });
+        for close in streams.chain(metadata) {
+            self.send_command(&Command::CloseStream(close), AwaitedReply::Done)?;
         }
         Ok(())
     }

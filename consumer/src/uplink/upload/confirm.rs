@@ -1,5 +1,5 @@
-//! Asks whether packets have arrived (`DATA_PENDING`), and sends what must wait for that: beacons and
-//! closes of streams.
+//! Asks whether packets have arrived (`DATA_PENDING`), and sends the commands that must wait for the answer:
+//! beacons and closes of streams.
 
 use std::time::Instant;
 
@@ -17,7 +17,8 @@ use crate::uplink::error::UplinkError;
 use crate::uplink::session_state::{SessionState, StreamState};
 
 impl SessionUpload {
-    /// Asks about the packets of the streams where enough has been sent, or nothing more is to be sent.
+    /// Asks about the packets of streams of which enough has been sent, or of all streams if nothing more is to be
+    /// sent.
     pub(super) fn ask_confirmations(
         &mut self,
         state: &mut SessionState,
@@ -28,6 +29,7 @@ impl SessionUpload {
             self.ask_again = None;
             self.streams_to_ask.append(&mut self.streams_to_ask_again);
         }
+        // Packets that are not written yet would be reported as pending.
         let has_written = is_idle && self.out.data.is_empty();
         let mut asked = Vec::new();
         for &key in &self.streams_to_ask {
@@ -145,7 +147,7 @@ impl SessionUpload {
     }
 }
 
-/// Makes the beacon that says that no packet of the stream begins before `until`.
+/// Makes the beacon that no packet of the stream begins before `until`.
 fn beacon(
     relay: StreamId,
     last: Option<SeqNum>,

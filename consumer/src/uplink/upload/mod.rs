@@ -1,9 +1,9 @@
 //! The upload of a session to one relay, from its first stream to its end: a state machine that turns steps
 //! into commands and packets, and handles the replies. It knows no socket; time comes as an argument.
 //!
-//! Commands are pipelined; replies come in the order of the commands. The reply to an index says that the
-//! index has arrived, not that the packet has. So the relay is asked now and then (`DATA_PENDING`), and a
-//! packet is retained until the relay has confirmed that it has both.
+//! Commands are pipelined; replies arrive in the order of the commands. The reply to an index confirms the
+//! index, not its packet. So the relay is asked from time to time (`DATA_PENDING`), and a packet is retained
+//! until the relay has confirmed both.
 //!
 //! `send` sends streams, metadata and packets; `confirm` asks about packets; `closing` ends the session.
 
@@ -46,7 +46,7 @@ pub(super) struct RelaySession {
     /// The relay's id of the session.
     pub(super) session: SessionId,
     pub(super) tracefiles: TracefileLimits,
-    /// The creation time that the relay was told.
+    /// The creation time that was sent to the relay.
     pub(super) created: EpochSeconds,
     /// The same moment by the monotonic clock.
     pub(super) at: Instant,
@@ -59,11 +59,11 @@ pub(super) struct SessionUpload {
     pub(super) out: SendQueue,
     /// The subjects of the replies to the commands in flight, in order.
     pub(super) awaited: VecDeque<AwaitedReply>,
-    /// Number of streams whose id the relay has not replied yet.
+    /// Number of streams for which the relay has not replied an id yet.
     adding: usize,
     /// Whether streams have been added since the last announcement (`STREAMS_SENT`).
     is_unannounced: bool,
-    /// Traces whose metadata stream is to be added with the next announcement.
+    /// Traces with a metadata stream that is to be added with the next announcement.
     unannounced: BTreeSet<TraceKey>,
     /// Traces with metadata that has not been sent.
     traces_with_unsent_metadata: BTreeSet<TraceKey>,
@@ -110,7 +110,7 @@ pub(super) enum AwaitedReply {
 }
 
 impl SessionUpload {
-    /// Begins in a session that the relay has just opened. Adds the streams that the session has already.
+    /// Begins the upload in a session that the relay has just opened, and sends the known state again.
     pub(super) fn begin(
         opened: RelaySession,
         state: &mut SessionState,
@@ -156,6 +156,7 @@ impl SessionUpload {
                 self.due_streams.insert(key);
             }
         }
+        // By `order`: packets are sent again in the order in which they were added, over all streams.
         packets.sort_unstable();
         self.resend_queue = packets.into_iter().map(|(_, key)| key).collect();
         if self.is_unannounced {
@@ -164,8 +165,8 @@ impl SessionUpload {
         Ok(())
     }
 
-    /// Takes steps from the backlog as far as the limits of commands and bytes in flight allow, and asks
-    /// about packets. `is_last` says that no step follows those in the backlog.
+    /// Handles steps of the backlog as far as the limits of commands and bytes in flight allow, and asks for
+    /// confirmations. If `is_last`, no step follows those in the backlog.
     pub(super) fn advance(
         &mut self,
         state: &mut SessionState,
@@ -192,7 +193,7 @@ impl SessionUpload {
         }
         let is_idle = backlog.is_empty() && self.resend_queue.is_empty();
         if is_idle && is_last {
-            // So that streams without any further step exist on the relay as well.
+            // Streams without any further step must exist on the relay as well.
             self.send_missing_metadata(state)?;
         }
         self.send_due_beacons_and_closes(state)?;
@@ -221,7 +222,7 @@ impl SessionUpload {
         EpochSeconds(self.opened.created.0.saturating_add(lasted.as_secs()))
     }
 
-    /// Returns the command whose reply comes next.
+    /// Returns the command that the next reply answers.
     pub(super) fn next_answered(&self) -> Option<CommandCode> {
         self.opened.machine.next_answered()
     }
@@ -243,7 +244,7 @@ impl SessionUpload {
         match step {
             Step::AddTrace { .. } | Step::AddStream { .. } => return Ok(true),
             Step::Metadata { trace, .. } => {
-                // If all its streams were closed before the reconnect, nothing else has announced it.
+                // If all streams of the trace were closed before a reconnect, its metadata stream is not added yet.
                 if state
                     .traces
                     .get(trace)

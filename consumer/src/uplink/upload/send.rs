@@ -97,7 +97,7 @@ impl SessionUpload {
             self.out.control.extend_from_slice(text);
             trace.relay_state.sent.1 = to;
         }
-        // Metadata has no reply; the reply to this command says that all metadata before it has arrived.
+        // Metadata has no reply; the reply to this command confirms all metadata before it.
         let _permits = std::mem::take(&mut self.permits);
         let quiescent = Command::QuiescentControl(QuiescentControl { stream });
         self.send_command(&quiescent, AwaitedReply::MetadataReceived { _permits })?;
