@@ -162,7 +162,7 @@ impl RelayFollower {
             let notice = format!("{}: connection restored", self.target);
             session.send_event(SourceEvent::Notice(notice)).await?;
         }
-        session.run(&mut self.resume).await
+        session.run(std::mem::take(&mut self.resume)).await
     }
 
     /// Ends what the lost connection had announced, and reports the loss once.
@@ -173,7 +173,7 @@ impl RelayFollower {
     ) -> Result<(), AttachError> {
         if let Some(mut session) = self.session.take() {
             session.end_streams_and_traces().await?;
-            self.resume.connection_lost();
+            self.resume = session.take_resume_state();
             // From now on everything is new, or remembered.
             self.options.seek = Seek::Beginning;
             self.options.missing = Missing::Wait;

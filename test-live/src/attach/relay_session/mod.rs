@@ -66,6 +66,8 @@ pub(super) struct RelaySession {
     has_followed: bool,
     /// Whether nothing further is to be followed.
     is_finished: bool,
+    /// How far each stream has been read, on this connection and those before it.
+    resume: ResumeState,
 }
 
 /// A trace, by its session and its number in it.
@@ -151,29 +153,39 @@ impl RelaySession {
             is_metadata_pushed: false,
             has_followed: false,
             is_finished: false,
+            resume: ResumeState::default(),
         })
     }
 
-    /// Follows until nothing is left to be followed.
-    pub(super) async fn run(&mut self, resume: &mut ResumeState) -> Result<(), AttachError> {
+    /// Follows until nothing is left to be followed. What was handed over on earlier connections, as
+    /// `resume` says, is not handed over again.
+    pub(super) async fn run(&mut self, resume: ResumeState) -> Result<(), AttachError> {
+        self.resume = resume;
         loop {
             let is_polling = self.mark_all_if_poll_due();
             if Instant::now() >= self.list_due {
                 self.request_sessions().await?;
             }
             let mut is_progress = self.request_streams().await?;
-            is_progress |= self.request_metadata(resume).await?;
+            is_progress |= self.request_metadata().await?;
             for stream in self.ready_streams() {
-                is_progress |= self.read_stream(stream, resume).await?;
+                is_progress |= self.read_stream(stream).await?;
             }
-            self.end_finished_traces_and_sessions(resume).await?;
+            self.end_finished_traces_and_sessions().await?;
             if self.is_finished {
                 return Ok(());
             }
             self.poll_timer
                 .end_round(is_polling, is_progress, Instant::now());
-            self.wait_for_changes(resume).await?;
+            self.wait_for_changes().await?;
         }
+    }
+
+    /// Takes the state from which the next connection goes on.
+    pub(super) fn take_resume_state(&mut self) -> ResumeState {
+        let mut resume = std::mem::take(&mut self.resume);
+        resume.connection_lost();
+        resume
     }
 
     /// Detaches from all sessions.

@@ -12,7 +12,6 @@ use wire::{Bytes, StreamId};
 use super::{AttachedStream, RelaySession, is_backlog_full};
 use crate::attach::error::AttachError;
 use crate::attach::packet::IncomingPacket;
-use crate::attach::resume_state::ResumeState;
 use crate::attach::{Packet, Reservation, SourceEvent};
 
 /// Largest packet that is accepted, in bytes.
@@ -50,23 +49,19 @@ enum FetchOutcome {
 impl RelaySession {
     /// Asks a stream for its next packets, and passes on those that there is room for. Gives whether
     /// anything has come of it.
-    pub(super) async fn read_stream(
-        &mut self,
-        id: StreamId,
-        resume: &mut ResumeState,
-    ) -> Result<bool, AttachError> {
+    pub(super) async fn read_stream(&mut self, id: StreamId) -> Result<bool, AttachError> {
         let mut is_progress = false;
-        resume.follow_stream(id);
+        self.resume.follow_stream(id);
         if self
             .streams
             .get(&id)
             .is_some_and(AttachedStream::has_no_reply)
         {
-            is_progress |= self.request_indexes(id, resume).await?;
+            is_progress |= self.request_indexes(id).await?;
         }
-        self.prefetch_packets(id, resume).await?;
+        self.prefetch_packets(id).await?;
         while let Some(reply) = self.take_reply(id) {
-            match self.handle_reply(id, reply, resume).await? {
+            match self.handle_reply(id, reply).await? {
                 ReplyOutcome::Done { is_progress: more } => is_progress |= more,
                 ReplyOutcome::Pending(reply) => {
                     if let Some(stream) = self.streams.get_mut(&id) {
@@ -81,11 +76,7 @@ impl RelaySession {
     }
 
     /// Asks for as many indexes as there are, as far as that is known, and whether there are more.
-    async fn request_indexes(
-        &mut self,
-        id: StreamId,
-        resume: &mut ResumeState,
-    ) -> Result<bool, AttachError> {
+    async fn request_indexes(&mut self, id: StreamId) -> Result<bool, AttachError> {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(false);
         };
@@ -95,7 +86,7 @@ impl RelaySession {
         let indexes = self.connection.next_indexes(id, times).await?;
         // Each of them says it until it has been done.
         let flags = indexes.iter().fold(0, |flags, index| flags | index.flags);
-        let is_progress = self.handle_flags(id, flags, resume).await?;
+        let is_progress = self.handle_flags(id, flags).await?;
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(is_progress);
         };
@@ -123,7 +114,6 @@ impl RelaySession {
         &mut self,
         id: StreamId,
         reply: IndexReply,
-        resume: &mut ResumeState,
     ) -> Result<ReplyOutcome, AttachError> {
         let with = |is_progress| Ok(ReplyOutcome::Done { is_progress });
         let Some(stream) = self.streams.get_mut(&id) else {
@@ -133,11 +123,9 @@ impl RelaySession {
         stream.may_have_packets = index.status == IndexStatus::Ready;
         match index.status {
             IndexStatus::Retry => with(false),
-            IndexStatus::Inactive => {
-                with(self.send_watermark(id, index.packet.end.0, resume).await?)
-            }
+            IndexStatus::Inactive => with(self.send_watermark(id, index.packet.end.0).await?),
             IndexStatus::HungUp => {
-                resume.stream_ended(id);
+                self.resume.stream_ended(id);
                 self.end_stream(id).await?;
                 with(true)
             }
@@ -147,7 +135,7 @@ impl RelaySession {
             }),
             IndexStatus::Ready if stream.is_broken => with(true),
             IndexStatus::Ready => match packet_size(index) {
-                Ok(size) => self.take_packet(id, reply, size, resume).await,
+                Ok(size) => self.take_packet(id, reply, size).await,
                 Err(fault) => {
                     self.abandon_stream(id, fault).await?;
                     with(true)
@@ -162,7 +150,6 @@ impl RelaySession {
         id: StreamId,
         mut reply: IndexReply,
         size: u64,
-        resume: &mut ResumeState,
     ) -> Result<ReplyOutcome, AttachError> {
         let with = |is_progress| Ok(ReplyOutcome::Done { is_progress });
         let Some(stream) = self.streams.get_mut(&id) else {
@@ -180,12 +167,12 @@ impl RelaySession {
             }
             return Ok(ReplyOutcome::Pending(reply));
         }
-        if trace.is_known && resume.was_handed_over(id, &reply.index) {
+        if trace.is_known && self.resume.was_handed_over(id, &reply.index) {
             return with(true);
         }
-        match self.fetch_packet(id, &mut reply, size, resume).await? {
+        match self.fetch_packet(id, &mut reply, size).await? {
             FetchOutcome::Whole(packet) => {
-                self.send_packet(id, &reply.index, packet, resume).await?;
+                self.send_packet(id, &reply.index, packet).await?;
                 with(true)
             }
             FetchOutcome::Lost(error) => {
@@ -203,12 +190,8 @@ impl RelaySession {
 
     /// Fetches the packets that there is memory for, all at once if they are small. What does not come is
     /// left to [`fetch_packet`](Self::fetch_packet).
-    async fn prefetch_packets(
-        &mut self,
-        id: StreamId,
-        resume: &mut ResumeState,
-    ) -> Result<(), AttachError> {
-        let (asks, reservations) = self.prefetch_requests(id, resume);
+    async fn prefetch_packets(&mut self, id: StreamId) -> Result<(), AttachError> {
+        let (asks, reservations) = self.prefetch_requests(id);
         // One alone is fetched when it is its turn.
         if asks.len() < 2 {
             return Ok(());
@@ -220,16 +203,12 @@ impl RelaySession {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.keep_packets(&asks, packets.into_iter().zip(reservations));
         }
-        self.handle_flags(id, flags, resume).await?;
+        self.handle_flags(id, flags).await?;
         Ok(())
     }
 
     /// The requests to send at once, and the memory for their packets.
-    fn prefetch_requests(
-        &self,
-        id: StreamId,
-        resume: &ResumeState,
-    ) -> (Vec<GetPacket>, Vec<Reservation>) {
+    fn prefetch_requests(&self, id: StreamId) -> (Vec<GetPacket>, Vec<Reservation>) {
         let (mut asks, mut reservations) = (Vec::new(), Vec::new());
         let Some(stream) = self.streams.get(&id).filter(|stream| !stream.is_broken) else {
             return (asks, reservations);
@@ -240,7 +219,7 @@ impl RelaySession {
         };
         let mut bytes = 0;
         for IndexReply { index, packet } in &stream.replies {
-            let is_handed_over = trace.is_known && resume.was_handed_over(id, index);
+            let is_handed_over = trace.is_known && self.resume.was_handed_over(id, index);
             if index.status != IndexStatus::Ready || is_handed_over || packet.is_some() {
                 continue;
             }
@@ -271,7 +250,6 @@ impl RelaySession {
         id: StreamId,
         reply: &mut IndexReply,
         size: u64,
-        resume: &mut ResumeState,
     ) -> Result<FetchOutcome, AttachError> {
         let mut packet = match reply.packet.take() {
             Some(begun) => begun,
@@ -304,7 +282,7 @@ impl RelaySession {
             if let Err(error) = stored {
                 return Ok(FetchOutcome::Lost(Some(error)));
             }
-            let is_handled = self.handle_flags(id, head.flags, resume).await?;
+            let is_handled = self.handle_flags(id, head.flags).await?;
             let is_flagged = head.flags & (NEW_METADATA | NEW_STREAMS) != 0;
             match head.status {
                 PacketStatus::Ok if head.len == 0 => {
@@ -329,12 +307,11 @@ impl RelaySession {
         id: StreamId,
         index: &NextIndex,
         packet: Packet,
-        resume: &mut ResumeState,
     ) -> Result<(), AttachError> {
         let Some(stream) = self.streams.get(&id) else {
             return Ok(());
         };
-        resume.record_packet(id, index);
+        self.resume.record_packet(id, index);
         let bytes = usize::try_from(packet.len()).unwrap_or(usize::MAX);
         stream.backlog.add_sized_packet(bytes);
         let stream = stream.key;
@@ -347,7 +324,6 @@ impl RelaySession {
         &mut self,
         id: StreamId,
         until: u64,
-        resume: &mut ResumeState,
     ) -> Result<bool, AttachError> {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(false);
@@ -356,7 +332,7 @@ impl RelaySession {
             return Ok(false);
         }
         stream.watermark = Some(until);
-        resume.record_watermark(id, until);
+        self.resume.record_watermark(id, until);
         let stream = stream.key;
         self.send_event(SourceEvent::Watermark { stream, until })
             .await?;
@@ -364,25 +340,20 @@ impl RelaySession {
     }
 
     /// Does what the flags of a reply about a stream ask for. Gives whether there was anything.
-    async fn handle_flags(
-        &mut self,
-        id: StreamId,
-        flags: u32,
-        resume: &mut ResumeState,
-    ) -> Result<bool, AttachError> {
+    async fn handle_flags(&mut self, id: StreamId, flags: u32) -> Result<bool, AttachError> {
         let mut is_progress = false;
         if flags & NEW_STREAMS != 0 {
             for session in self.sessions.values_mut() {
                 session.may_have_streams = true;
             }
             is_progress |= self.request_streams().await?;
-            is_progress |= self.request_metadata(resume).await?;
+            is_progress |= self.request_metadata().await?;
         }
         let trace = self.streams.get(&id).map(|stream| stream.trace);
         if let Some(trace) = trace
             && flags & NEW_METADATA != 0
         {
-            is_progress |= self.fetch_metadata(trace, resume).await?;
+            is_progress |= self.fetch_metadata(trace).await?;
         }
         Ok(is_progress)
     }

@@ -11,7 +11,6 @@ use wire::SessionId;
 use super::{AttachedSession, AttachedStream, AttachedTrace, RelaySession, SessionTraceId};
 use crate::attach::error::AttachError;
 use crate::attach::relay_options::Missing;
-use crate::attach::resume_state::ResumeState;
 use crate::attach::{SourceEvent, StreamKey, TraceKey};
 
 /// Time between two requests for new sessions, and for new streams whether or not the relay says that there
@@ -233,10 +232,7 @@ impl RelaySession {
     }
 
     /// Ends the traces and sessions of which nothing further comes.
-    pub(super) async fn end_finished_traces_and_sessions(
-        &mut self,
-        resume: &mut ResumeState,
-    ) -> Result<(), AttachError> {
+    pub(super) async fn end_finished_traces_and_sessions(&mut self) -> Result<(), AttachError> {
         let sessions = &self.sessions;
         let is_over = |(id, trace): (&SessionTraceId, &AttachedTrace)| {
             let session_is_over = sessions.get(&id.0).is_none_or(|session| session.is_over);
@@ -246,7 +242,7 @@ impl RelaySession {
         let over: Vec<SessionTraceId> = self.traces.iter().filter_map(is_over).collect();
         for id in over {
             if let Some(trace) = self.traces.remove(&id) {
-                resume.trace_ended(id);
+                self.resume.trace_ended(id);
                 self.send_event(SourceEvent::TraceEnd { trace: trace.key })
                     .await?;
             }

@@ -8,7 +8,6 @@ use viewer_proto::push::Notification;
 
 use super::{AttachedSession, RelaySession};
 use crate::attach::error::AttachError;
-use crate::attach::resume_state::ResumeState;
 
 /// First pause between two polls.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -115,13 +114,10 @@ impl RelaySession {
     }
 
     /// Waits until there may be something to ask for. Watermarks are passed on meanwhile.
-    pub(super) async fn wait_for_changes(
-        &mut self,
-        resume: &mut ResumeState,
-    ) -> Result<(), AttachError> {
+    pub(super) async fn wait_for_changes(&mut self) -> Result<(), AttachError> {
         loop {
             while let Some(pushed) = self.take_notification() {
-                self.handle_notification(pushed, resume).await?;
+                self.handle_notification(pushed).await?;
             }
             if !self.ready_streams().is_empty() {
                 // The push connection has a task of its own, which must have its turn.
@@ -141,9 +137,7 @@ impl RelaySession {
                 () = sleep_until(due) => WakeReason::Due,
             };
             match reason {
-                WakeReason::Pushed(Some(pushed)) => {
-                    self.handle_notification(pushed, resume).await?
-                }
+                WakeReason::Pushed(Some(pushed)) => self.handle_notification(pushed).await?,
                 WakeReason::Pushed(None) => {
                     self.push = None;
                     for stream in self.streams.values_mut() {
@@ -162,11 +156,7 @@ impl RelaySession {
     }
 
     /// Marks what a notification says is new, or passes on its watermark.
-    async fn handle_notification(
-        &mut self,
-        pushed: Notification,
-        resume: &mut ResumeState,
-    ) -> Result<(), AttachError> {
+    async fn handle_notification(&mut self, pushed: Notification) -> Result<(), AttachError> {
         match pushed {
             // From now on everything that there is is pushed; what was asked before may not be.
             Notification::Hello(_) => self.poll_timer.set_pushed(true, Instant::now()),
@@ -186,7 +176,7 @@ impl RelaySession {
             }
             Notification::Quiet(quiet) => {
                 let until = quiet.until.0;
-                self.send_watermark(quiet.stream, until, resume).await?;
+                self.send_watermark(quiet.stream, until).await?;
             }
             Notification::Metadata(metadata) => {
                 let mut traces = self.traces.values_mut();
