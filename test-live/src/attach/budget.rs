@@ -8,7 +8,7 @@ use super::spill::{SpillExtent, SpillFile};
 
 /// Bytes of packets that may be in memory, from all sources together: received and not passed on,
 /// waiting to be decoded, or being decoded. What exceeds it lies in a file and is decoded from there.
-pub const MAX_PACKET_BYTES: usize = 64 << 20;
+pub const MAX_MEMORY_BYTES: usize = 64 << 20;
 
 /// The memory that packets may take. Clones share it.
 ///
@@ -35,7 +35,7 @@ pub struct Reservation {
 
 impl Default for MemoryBudget {
     fn default() -> Self {
-        Self::new(MAX_PACKET_BYTES)
+        Self::new(MAX_MEMORY_BYTES)
     }
 }
 

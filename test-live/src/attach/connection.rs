@@ -238,10 +238,8 @@ impl Connection {
         request: GetPacket,
         take: impl FnMut(&[u8]),
     ) -> Result<PacketHead, AttachError> {
-        match self
-            .request_bytes(&Command::GetPacket(request), take)
-            .await?
-        {
+        let command = Command::GetPacket(request);
+        match self.request_bytes(&command, take).await?.head {
             Some(Head::Packet(head)) => Ok(head),
             _ => Err(AttachError::OtherReply),
         }
@@ -252,12 +250,9 @@ impl Connection {
         stream: StreamId,
     ) -> Result<(MetadataStatus, Vec<u8>), AttachError> {
         let mut bytes = Vec::new();
-        let head = self
-            .request_bytes(&Command::GetMetadata(stream), |part| {
-                bytes.extend_from_slice(part);
-            })
-            .await?;
-        match head {
+        let command = Command::GetMetadata(stream);
+        let take = |part: &[u8]| bytes.extend_from_slice(part);
+        match self.request_bytes(&command, take).await?.head {
             Some(Head::Metadata(head)) => Ok((head.status, bytes)),
             _ => Err(AttachError::OtherReply),
         }
@@ -276,29 +271,23 @@ impl Connection {
     }
 
     async fn request(&mut self, command: &Command) -> Result<Reply, AttachError> {
+        self.request_bytes(command, |_| ()).await
+    }
+
+    /// Sends a command and reads its reply. The bytes of a packet or of metadata are passed to `take`.
+    async fn request_bytes(
+        &mut self,
+        command: &Command,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<Reply, AttachError> {
         let mut reply = Reply::default();
         self.queue_command(command)?;
         self.read_replies(|part| match part {
             Part::Head(head) => reply.head = Some(head),
             Part::Session(session) => reply.sessions.push(session),
             Part::Stream(stream) => reply.streams.push(*stream),
-            Part::Bytes(_) | Part::Done => {}
-        })
-        .await?;
-        Ok(reply)
-    }
-
-    async fn request_bytes(
-        &mut self,
-        command: &Command,
-        mut take: impl FnMut(&[u8]),
-    ) -> Result<Option<Head>, AttachError> {
-        let mut reply = None;
-        self.queue_command(command)?;
-        self.read_replies(|part| match part {
-            Part::Head(head) => reply = Some(head),
             Part::Bytes(bytes) => take(bytes),
-            Part::Session(_) | Part::Stream(_) | Part::Done => {}
+            Part::Done => {}
         })
         .await?;
         Ok(reply)

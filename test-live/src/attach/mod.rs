@@ -4,8 +4,8 @@
 //! beside the main thread and sends [`SourceEvent`]s through a channel, in the order in which they must
 //! be handled.
 //!
-//! Read in this order; each module uses only those before it: `target` (what users name), `error`, `spill`,
-//! `budget`, `packet` and `backlog` (the memory that packets take), `connection`, `push` and `list` (commands to
+//! Read in this order; each module uses only those before it: `target` (what users name), `error`,
+//! `source_handle`, `spill`, `budget`, `packet` and `backlog` (the memory that packets take), `connection`, `push` and `list` (commands to
 //! a relay and their replies), `relay_options`, `resume_state`, `relay_session` and `relay` (a relay as a
 //! source), `follow` (a directory as a source).
 
@@ -21,6 +21,7 @@ pub mod relay;
 mod relay_options;
 mod relay_session;
 mod resume_state;
+mod source_handle;
 mod spill;
 pub mod target;
 
@@ -29,9 +30,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ctf::model::Uuid;
 
 pub use backlog::Backlog;
-pub use budget::{MAX_PACKET_BYTES, MemoryBudget, Reservation};
+pub use budget::{MAX_MEMORY_BYTES, MemoryBudget, Reservation};
 pub use error::AttachError;
 pub use packet::Packet;
+pub use source_handle::SourceHandle;
 
 /// A trace that a source has announced. Never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

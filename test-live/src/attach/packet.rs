@@ -8,6 +8,9 @@ use std::sync::Arc;
 use super::budget::{MemoryBudget, Reservation};
 use super::spill::SpillExtent;
 
+/// Largest packet that is read, in bytes: what our relay takes from a producer.
+pub(super) const MAX_PACKET_BYTES: u64 = 1 << 30;
+
 /// Bytes that are read of a file at a time.
 const PIECE_BYTES: usize = 64 << 10;
 

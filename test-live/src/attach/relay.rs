@@ -2,19 +2,18 @@
 //! connection is lost, if asked to.
 
 use std::io;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use viewer_proto::session::Seek;
 
-use super::SourceEvent;
 use super::error::AttachError;
 pub use super::relay_options::{Missing, RelayOptions};
 use super::relay_session::RelaySession;
 use super::resume_state::ResumeState;
 use super::target::RelayTarget;
+use super::{SourceEvent, SourceHandle};
 use crate::with_sources;
 
 /// Backoff before the first reconnect. Each further one is twice as long.
@@ -25,32 +24,6 @@ const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Timeout of detaching from all sessions when the viewer ends: a busy relay is not waited for.
 const DETACH_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// A relay that is followed. Dropping it stops as well, and waits for nothing.
-#[derive(Debug)]
-pub struct RelaySource {
-    stop: watch::Sender<bool>,
-    thread: JoinHandle<()>,
-}
-
-impl RelaySource {
-    /// Requests the end, which comes at once, whether or not the events are received.
-    pub fn stop(&self) {
-        self.stop.send_replace(true);
-    }
-
-    /// Waits until it has ended.
-    pub fn join(self) {
-        // A panic of the thread has been reported by then.
-        let _ = self.thread.join();
-    }
-
-    /// Whether the thread has ended.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.thread.is_finished()
-    }
-}
 
 /// Follows a relay. Its last event is [`SourceEvent::Failed`] or [`SourceEvent::Done`], unless it is stopped.
 ///
@@ -64,7 +37,7 @@ pub fn spawn(
     options: RelayOptions,
     events: mpsc::Sender<SourceEvent>,
     is_held_back: watch::Receiver<bool>,
-) -> io::Result<RelaySource> {
+) -> io::Result<SourceHandle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -77,14 +50,14 @@ pub fn spawn(
         resume: ResumeState::default(),
         session: None,
     };
-    let thread = std::thread::Builder::new()
-        .name("relay".to_owned())
-        .spawn(move || {
-            runtime.block_on(follower.follow_until(stopped));
-            // A name may still be looked up; nobody waits for that.
-            runtime.shutdown_background();
-        })?;
-    Ok(RelaySource { stop, thread })
+    let request_end = move || {
+        stop.send_replace(true);
+    };
+    SourceHandle::spawn("relay", request_end, move || {
+        runtime.block_on(follower.follow_until(stopped));
+        // The lookup of a host name cannot be interrupted, and may outlast the source.
+        runtime.shutdown_background();
+    })
 }
 
 struct RelayFollower {

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use test_live::attach::backlog::Backlog;
-use test_live::attach::relay::{RelayOptions, RelaySource, spawn};
+use test_live::attach::relay::{RelayOptions, spawn};
 use test_live::attach::target::{RelayTarget, Target};
-use test_live::attach::{SourceEvent, StreamKey, TraceKey};
+use test_live::attach::{SourceEvent, SourceHandle, StreamKey, TraceKey};
 use tokio::sync::mpsc::{self, Receiver, error::TryRecvError};
 use tokio::sync::watch;
 use viewer_proto::session::Seek;
@@ -18,7 +18,7 @@ pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// A source, and what it has said, in words: `packet a/chan 0`, say.
 pub(crate) struct Watch {
     pub(crate) events: Receiver<SourceEvent>,
-    pub(crate) handle: RelaySource,
+    pub(crate) handle: SourceHandle,
     pub(crate) held_back: watch::Sender<bool>,
     pub(crate) traces: Vec<(TraceKey, String)>,
     pub(crate) streams: Vec<(StreamKey, String, Backlog)>,

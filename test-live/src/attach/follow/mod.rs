@@ -48,15 +48,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::mpsc::Sender;
 
 use self::event_sender::EventSender;
 use self::follower::DirectoryFollower;
-use self::watch::{DirectoryWatch, Waker};
-use super::{MemoryBudget, SourceEvent};
+use self::watch::DirectoryWatch;
+use super::{MemoryBudget, SourceEvent, SourceHandle};
 
 /// The options for following a directory.
 #[derive(Debug, Clone)]
@@ -87,14 +86,6 @@ impl Default for FollowOptions {
     }
 }
 
-/// A directory that is being followed. To let go of it ends that.
-#[derive(Debug)]
-pub struct DirectorySource {
-    stop: Arc<AtomicBool>,
-    waker: Waker,
-    thread: Option<JoinHandle<()>>,
-}
-
 /// Begins to follow all traces at or below `directory`. Ends when it has said [`SourceEvent::Done`] or
 /// [`SourceEvent::Failed`], or when nobody listens.
 ///
@@ -104,42 +95,17 @@ pub fn spawn(
     directory: PathBuf,
     options: FollowOptions,
     events: Sender<SourceEvent>,
-) -> io::Result<DirectorySource> {
+) -> io::Result<SourceHandle> {
     let watch = DirectoryWatch::new()?;
     let stop = Arc::new(AtomicBool::new(false));
     let waker = watch.waker();
     let events = EventSender::new(events, Arc::clone(&stop));
     let mut follower = DirectoryFollower::new(directory, options, events, watch);
-    let thread = std::thread::Builder::new().name("follow".to_owned());
-    let thread = thread.spawn(move || follower.run())?;
-    Ok(DirectorySource {
-        stop,
-        waker,
-        thread: Some(thread),
-    })
-}
-
-impl DirectorySource {
-    /// Requests the end. Events that are being sent may still come.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.waker.wake();
-    }
-
-    /// Waits until the thread has ended. The caller must have dropped the receiver, or keep receiving: the thread may
-    /// be waiting for room in the channel.
-    pub fn join(mut self) {
-        if let Some(thread) = self.thread.take() {
-            // A panic has been reported on its thread.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for DirectorySource {
-    fn drop(&mut self) {
-        self.stop();
-    }
+    let request_end = move || {
+        stop.store(true, Ordering::Release);
+        waker.wake();
+    };
+    SourceHandle::spawn("follow", request_end, move || follower.run())
 }
 
 /// Whether our relay is writing a trace at or below `directory`. That of LTTng does not say.

@@ -72,7 +72,8 @@ impl DirectoryFollower {
         };
         match tracefile.packet(entry, &self.options.memory) {
             Ok(packet) => {
-                stream.backlog.add_packet();
+                let bytes = usize::try_from(packet.len()).unwrap_or(usize::MAX);
+                stream.backlog.add_packet(bytes);
                 let stream = stream.key;
                 self.events.send(SourceEvent::Packet { stream, packet })
             }

@@ -10,19 +10,19 @@ mod sessions;
 mod wait;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use viewer_proto::push::Notification;
-use viewer_proto::session::Seek;
 use wire::{SessionId, StreamId, TraceId};
 
-use super::backlog::{Backlog, BacklogTotal};
+use super::backlog::Backlog;
 use super::connection::Connection;
 use super::error::AttachError;
 use super::push;
-use super::relay_options::{Missing, RelayOptions};
+use super::relay_options::RelayOptions;
 use super::resume_state::ResumeState;
 use super::target::RelayTarget;
 use super::{SourceEvent, StreamKey, TraceKey};
@@ -48,7 +48,8 @@ pub(super) struct RelaySession {
     /// Notifications from the push connection. Absent if the relay does not push.
     push: Option<mpsc::Receiver<Notification>>,
     poll_timer: PollTimer,
-    backlogs: BacklogTotal,
+    /// Notified whenever a packet is removed from the backlog of a stream.
+    packet_removed: Arc<Notify>,
     /// When to request the list of sessions next.
     list_due: Instant,
     /// Whether that has been asked before.
@@ -142,7 +143,7 @@ impl RelaySession {
             connection,
             push,
             poll_timer: PollTimer::new(Instant::now()),
-            backlogs: BacklogTotal::default(),
+            packet_removed: Arc::default(),
             list_due: Instant::now(),
             has_listed: false,
             is_created: false,
@@ -237,19 +238,6 @@ impl RelaySession {
             (stream.may_have_packets && !self.is_full(stream)).then_some(*id)
         };
         self.streams.iter().filter_map(is_ready).collect()
-    }
-
-    /// The place to begin in a session that has just been found.
-    fn seek(&self) -> Seek {
-        if self.has_listed {
-            Seek::Beginning
-        } else {
-            self.options.seek
-        }
-    }
-
-    fn waits_for_sessions(&self) -> bool {
-        self.options.follow || (self.options.missing == Missing::Wait && !self.has_followed)
     }
 }
 

@@ -11,11 +11,8 @@ use wire::{Bytes, StreamId};
 
 use super::{AttachedStream, RelaySession, is_backlog_full};
 use crate::attach::error::AttachError;
-use crate::attach::packet::IncomingPacket;
+use crate::attach::packet::{IncomingPacket, MAX_PACKET_BYTES};
 use crate::attach::{Packet, Reservation, SourceEvent};
-
-/// Largest packet that is accepted, in bytes.
-const MAX_PACKET_BYTES: u64 = 1 << 30;
 
 /// Largest number of bytes of small packets that are requested at once.
 const MAX_PREFETCH_BYTES: usize = 1 << 20;
@@ -31,9 +28,13 @@ pub(super) struct IndexReply {
     packet: Option<IncomingPacket>,
 }
 
-/// Whether a reply has been handled, or is kept until it can be.
+/// What has become of a reply.
 enum ReplyOutcome {
-    Done { is_progress: bool },
+    /// The reply has been handled, and there was something in it.
+    Progress,
+    /// The reply has been handled, and there was nothing in it.
+    NoProgress,
+    /// The reply is kept until it can be handled.
     Pending(IndexReply),
 }
 
@@ -52,17 +53,15 @@ impl RelaySession {
     pub(super) async fn read_stream(&mut self, id: StreamId) -> Result<bool, AttachError> {
         let mut is_progress = false;
         self.resume.follow_stream(id);
-        if self
-            .streams
-            .get(&id)
-            .is_some_and(AttachedStream::has_no_reply)
-        {
+        let stream = self.streams.get(&id);
+        if stream.is_some_and(|stream| stream.replies.is_empty()) {
             is_progress |= self.request_indexes(id).await?;
         }
         self.prefetch_packets(id).await?;
         while let Some(reply) = self.take_reply(id) {
             match self.handle_reply(id, reply).await? {
-                ReplyOutcome::Done { is_progress: more } => is_progress |= more,
+                ReplyOutcome::Progress => is_progress = true,
+                ReplyOutcome::NoProgress => {}
                 ReplyOutcome::Pending(reply) => {
                     if let Some(stream) = self.streams.get_mut(&id) {
                         stream.may_have_packets = false;
@@ -115,30 +114,32 @@ impl RelaySession {
         id: StreamId,
         reply: IndexReply,
     ) -> Result<ReplyOutcome, AttachError> {
-        let with = |is_progress| Ok(ReplyOutcome::Done { is_progress });
         let Some(stream) = self.streams.get_mut(&id) else {
-            return with(false);
+            return Ok(ReplyOutcome::NoProgress);
         };
         let index = &reply.index;
         stream.may_have_packets = index.status == IndexStatus::Ready;
         match index.status {
-            IndexStatus::Retry => with(false),
-            IndexStatus::Inactive => with(self.send_watermark(id, index.packet.end.0).await?),
+            IndexStatus::Retry => Ok(ReplyOutcome::NoProgress),
+            IndexStatus::Inactive => match self.send_watermark(id, index.packet.end.0).await? {
+                true => Ok(ReplyOutcome::Progress),
+                false => Ok(ReplyOutcome::NoProgress),
+            },
             IndexStatus::HungUp => {
                 self.resume.stream_ended(id);
                 self.end_stream(id).await?;
-                with(true)
+                Ok(ReplyOutcome::Progress)
             }
             IndexStatus::Failed | IndexStatus::EndOfFile => Err(AttachError::Index {
                 stream: id,
                 status: format!("{:?}", index.status),
             }),
-            IndexStatus::Ready if stream.is_broken => with(true),
+            IndexStatus::Ready if stream.is_broken => Ok(ReplyOutcome::Progress),
             IndexStatus::Ready => match packet_size(index) {
                 Ok(size) => self.take_packet(id, reply, size).await,
                 Err(fault) => {
                     self.abandon_stream(id, fault).await?;
-                    with(true)
+                    Ok(ReplyOutcome::Progress)
                 }
             },
         }
@@ -151,29 +152,28 @@ impl RelaySession {
         mut reply: IndexReply,
         size: u64,
     ) -> Result<ReplyOutcome, AttachError> {
-        let with = |is_progress| Ok(ReplyOutcome::Done { is_progress });
         let Some(stream) = self.streams.get_mut(&id) else {
-            return with(false);
+            return Ok(ReplyOutcome::NoProgress);
         };
         let Some(trace) = self.traces.get(&stream.trace) else {
-            return with(false);
+            return Ok(ReplyOutcome::NoProgress);
         };
         if !trace.has_metadata {
             let session = self.sessions.get(&stream.trace.0);
             let is_over = session.is_none_or(|session| session.is_over);
             if trace.is_complete || (is_over && trace.metadata.is_none()) {
                 self.abandon_stream(id, "packets without metadata").await?;
-                return with(true);
+                return Ok(ReplyOutcome::Progress);
             }
             return Ok(ReplyOutcome::Pending(reply));
         }
         if trace.is_known && self.resume.was_handed_over(id, &reply.index) {
-            return with(true);
+            return Ok(ReplyOutcome::Progress);
         }
         match self.fetch_packet(id, &mut reply, size).await? {
             FetchOutcome::Whole(packet) => {
                 self.send_packet(id, &reply.index, packet).await?;
-                with(true)
+                Ok(ReplyOutcome::Progress)
             }
             FetchOutcome::Lost(error) => {
                 let name = self.streams.get(&id).map(|stream| stream.name.as_str());
@@ -182,7 +182,7 @@ impl RelaySession {
                     text.push_str(&format!(": cannot store it in a temporary file: {error}"));
                 }
                 self.send_notice(text).await?;
-                with(true)
+                Ok(ReplyOutcome::Progress)
             }
             FetchOutcome::Later => Ok(ReplyOutcome::Pending(reply)),
         }
@@ -313,7 +313,7 @@ impl RelaySession {
         };
         self.resume.record_packet(id, index);
         let bytes = usize::try_from(packet.len()).unwrap_or(usize::MAX);
-        stream.backlog.add_sized_packet(bytes);
+        stream.backlog.add_packet(bytes);
         let stream = stream.key;
         self.send_event(SourceEvent::Packet { stream, packet })
             .await
@@ -413,10 +413,6 @@ impl IndexReply {
 }
 
 impl AttachedStream {
-    fn has_no_reply(&self) -> bool {
-        self.replies.is_empty()
-    }
-
     /// Keeps the packets that have come with the indexes that they were asked for by.
     fn keep_packets(
         &mut self,

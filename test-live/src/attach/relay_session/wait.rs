@@ -84,12 +84,6 @@ impl PollTimer {
     }
 }
 
-/// Why the wait has ended.
-enum WakeReason {
-    Pushed(Option<Notification>),
-    Due,
-}
-
 impl RelaySession {
     /// If a poll is due, marks everything so that this round requests it.
     pub(super) fn mark_all_if_poll_due(&mut self) -> bool {
@@ -116,7 +110,7 @@ impl RelaySession {
     /// Waits until there may be something to ask for. Watermarks are passed on meanwhile.
     pub(super) async fn wait_for_changes(&mut self) -> Result<(), AttachError> {
         loop {
-            while let Some(pushed) = self.take_notification() {
+            while let Some(pushed) = self.push.as_mut().and_then(|push| push.try_recv().ok()) {
                 self.handle_notification(pushed).await?;
             }
             if !self.ready_streams().is_empty() {
@@ -130,29 +124,23 @@ impl RelaySession {
             }
             let is_full = self.streams.values().any(|stream| stream.may_have_packets);
             let push = self.push.as_mut();
-            let reason = tokio::select! {
-                pushed = next_notification(push) => WakeReason::Pushed(pushed),
-                () = self.backlogs.wait_for_removal(), if is_full => WakeReason::Due,
+            let pushed = tokio::select! {
+                pushed = next_notification(push) => pushed,
+                () = self.packet_removed.notified(), if is_full => return Ok(()),
                 () = self.events.closed() => return Err(AttachError::ReceiverGone),
-                () = sleep_until(due) => WakeReason::Due,
+                () = sleep_until(due) => return Ok(()),
             };
-            match reason {
-                WakeReason::Pushed(Some(pushed)) => self.handle_notification(pushed).await?,
-                WakeReason::Pushed(None) => {
-                    self.push = None;
-                    for stream in self.streams.values_mut() {
-                        stream.unread = 0;
-                    }
-                    self.poll_timer.set_pushed(false, Instant::now());
-                    return Ok(());
+            let Some(pushed) = pushed else {
+                // The push connection is lost: from now on the relay is polled.
+                self.push = None;
+                for stream in self.streams.values_mut() {
+                    stream.unread = 0;
                 }
-                WakeReason::Due => return Ok(()),
-            }
+                self.poll_timer.set_pushed(false, Instant::now());
+                return Ok(());
+            };
+            self.handle_notification(pushed).await?;
         }
-    }
-
-    fn take_notification(&mut self) -> Option<Notification> {
-        self.push.as_mut()?.try_recv().ok()
     }
 
     /// Marks what a notification says is new, or passes on its watermark.
