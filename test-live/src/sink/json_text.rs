@@ -55,6 +55,11 @@ const fn is_special(byte: u8) -> bool {
     byte < 0x20 || matches!(byte, b'"' | b'\\' | 0x7F)
 }
 
+/// Writes `true` or `false`.
+pub(crate) fn boolean(value: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if value { b"true" } else { b"false" });
+}
+
 /// Writes a whole number.
 pub(crate) fn integer(value: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());

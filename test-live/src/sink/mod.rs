@@ -1,11 +1,12 @@
 //! The destinations of events: one file or folder for each sink.
 
+mod buffer;
 pub mod counter;
 pub mod ctf;
 pub mod details;
 pub mod dummy;
 pub mod json;
-pub(crate) mod json_fields;
+mod json_fields;
 mod json_text;
 mod keys;
 pub mod losses;

@@ -40,11 +40,9 @@ use self::records::{RecordTime, Records};
 use self::sent::SentRecordWriter;
 use self::tracks::{Environment, Track, Tracks};
 use super::json_text::{integer, lossy_string};
-use super::{Origin, Sink, SinkError};
+use super::{Origin, Sink, SinkError, buffer};
 use crate::attach::TraceKey;
 
-/// Number of bytes of records with which they are written at once.
-const MAX_BUFFERED_BYTES: usize = 64 << 10;
 const BEGIN: &[u8] = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
 const END: &[u8] = b"\n]}\n";
 /// The end of the object, if something has been subtracted from all times.
@@ -115,7 +113,7 @@ impl<W: Write> Tef<W> {
         }
     }
 
-    /// Writes the record of an event whose fields `visit` tells.
+    /// Writes the record of an event whose fields `visit` visits.
     fn write_event(
         &mut self,
         name: &str,
@@ -132,30 +130,19 @@ impl<W: Write> Tef<W> {
         let track = self.tracks.track(fields, environment, origin, records);
         self.members.clear();
         write_members(&mut self.members, name, kind, track, fields);
-        let dur = match kind {
-            RecordKind::Record => fields.unsigned(Member::Duration).into(),
-            _ => 0,
-        };
         let time = RecordTime {
             ts: Some(self.now.into()),
-            dur,
+            dur: match kind {
+                RecordKind::Record => fields.unsigned(Member::Duration).into(),
+                _ => 0,
+            },
             is_metadata: false,
         };
         self.records.add(time, &self.members);
-        self.drain_if_full()
-    }
-
-    fn drain_if_full(&mut self) -> Result<(), SinkError> {
-        if self.records.buffer.len() >= MAX_BUFFERED_BYTES {
-            self.drain()?;
-        }
-        Ok(())
-    }
-
-    fn drain(&mut self) -> Result<(), SinkError> {
-        let written = self.out.write_all(&self.records.buffer);
-        self.records.buffer.clear();
-        Ok(written?)
+        Ok(buffer::write_if_full(
+            &mut self.records.buffer,
+            &mut self.out,
+        )?)
     }
 
     /// The kind of record that an event becomes. Found anew when there are more classes, because the other
@@ -251,7 +238,10 @@ impl<W: Write> Sink for Tef<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
         let options = &self.options;
         if self.sent.write_event(event, options, &mut self.records)? {
-            return self.drain_if_full();
+            return Ok(buffer::write_if_full(
+                &mut self.records.buffer,
+                &mut self.out,
+            )?);
         }
         let kind = self.kind(event, origin.trace.key);
         let environment = Environment::of(event.trace());
@@ -266,8 +256,7 @@ impl<W: Write> Sink for Tef<W> {
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        self.drain()?;
-        Ok(self.out.flush()?)
+        Ok(buffer::flush(&mut self.records.buffer, &mut self.out)?)
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
