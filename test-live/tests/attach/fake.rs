@@ -92,6 +92,14 @@ pub(crate) fn record(id: u64, trace: u64, path: &str, channel: &str) -> StreamRe
     }
 }
 
+/// A trace `first` of two streams: its metadata, and the channel `c`.
+pub(crate) fn trace_records(first: u64, path: &str) -> Vec<StreamRecord> {
+    vec![
+        record(first, first, path, "metadata"),
+        record(first + 1, first, path, "c"),
+    ]
+}
+
 /// Packet `number`: 16 bytes at 16 times its number, for ten cycles from ten times that.
 pub(crate) fn ready(number: u64, flags: u32) -> NextIndex {
     let mut index = NextIndex::without_packet(IndexStatus::Ready, flags);

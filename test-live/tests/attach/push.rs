@@ -15,7 +15,7 @@ use viewer_proto::push::{Notification, PacketsAvailable, Quiet};
 use viewer_proto::{Command, CommandCode};
 use wire::{PacketIndex, SessionId, StreamId, Timestamp};
 
-use crate::fake::{Fake, Session, inactive, ready, record, retry};
+use crate::fake::{Fake, Session, inactive, ready, record, retry, trace_records};
 use crate::watch::{Watch, one_stream, options, wait_until, watch};
 
 fn quiet(until: u64) -> Notification {
@@ -42,14 +42,11 @@ fn a_relay_that_pushes_is_polled_only_after_notifications() {
     assert!(asked(&fake) <= before + 3, "{before} {}", asked(&fake));
 
     fake.put(2, [ready(20, 0)]);
-    let (stream, unread) = (StreamId(2), 1);
-    pusher
-        .send(Notification::Packets(PacketsAvailable { stream, unread }))
-        .unwrap();
+    pusher.send(available(1)).unwrap();
     watch.receive_until("packet a/c 20");
 
     // What comes after a notification of new streams waits for them.
-    let late = vec![record(3, 3, "b", "metadata"), record(4, 3, "b", "c")];
+    let late = trace_records(3, "b");
     fake.world().sessions[0].batches.push_back(late);
     fake.put_metadata(3, &["m3"]);
     fake.put(2, [inactive(300, 0)]);
@@ -72,7 +69,7 @@ fn a_relay_that_pushes_is_polled_only_after_notifications() {
     assert_eq!(watch.receive_rest().last().unwrap(), "done");
 }
 
-fn told_of(unread: u64) -> Notification {
+fn available(unread: u64) -> Notification {
     let stream = StreamId(2);
     Notification::Packets(PacketsAvailable { stream, unread })
 }
@@ -91,7 +88,7 @@ fn with_packets(
     if !packets.is_empty() {
         let unread = packets.len() as u64;
         fake.put(2, packets);
-        pusher.send(told_of(unread)).unwrap();
+        pusher.send(available(unread)).unwrap();
     }
     (fake, watch, pusher)
 }
@@ -137,7 +134,7 @@ fn pipelined_packets_in_several_or_repeated_replies_are_delivered_whole() {
         fake.answer_instead(CommandCode::GetPacket, &later);
     }
     fake.put(2, (1..20).map(|number| ready(number, 0)));
-    pusher.send(told_of(19)).unwrap();
+    pusher.send(available(19)).unwrap();
     watch.receive_until("packet a/c 19");
     let wanted: Vec<_> = (1..20).map(|number| number.to_string()).collect();
     assert_eq!(numbers(&watch), wanted);
@@ -148,15 +145,10 @@ fn a_stream_that_ends_after_pipelined_requests_is_delivered_whole() {
     let (fake, mut watch, pusher) = with_packets([]);
     fake.put(2, (1..10).map(|number| ready(number, 0)));
     fake.put(2, [inactive(500, 0), retry(0), ready(60, 0)]);
-    fake.put(
-        2,
-        [
-            NextIndex::without_packet(IndexStatus::HungUp, 0),
-            NextIndex::without_packet(IndexStatus::Failed, 0),
-        ],
-    );
+    let ends = [IndexStatus::HungUp, IndexStatus::Failed];
+    fake.put(2, ends.map(|status| NextIndex::without_packet(status, 0)));
     // More than there are: it may have been asked meanwhile.
-    pusher.send(told_of(14)).unwrap();
+    pusher.send(available(14)).unwrap();
     watch.receive_until("end a/c");
     let place = |said: &str| watch.said.iter().position(|other| other == said).unwrap();
     assert!(place("packet a/c 9") < place("quiet a/c 500"));
@@ -227,11 +219,7 @@ fn event_at_500() -> (String, PacketIndex, Vec<u8>) {
 #[test]
 fn a_held_back_event_makes_the_relay_send_watermarks() {
     let (text, index, bytes) = event_at_500();
-    let records = vec![
-        record(1, 1, "a", "metadata"),
-        record(2, 1, "a", "c"),
-        record(3, 1, "a", "d"),
-    ];
+    let records = [trace_records(1, "a"), vec![record(3, 1, "a", "d")]].concat();
     let fake = Fake::start(vec![Session::new(1, "s", vec![records])]);
     fake.put_metadata(1, &[&text]);
     fake.world().files.insert(2, bytes);
@@ -249,10 +237,7 @@ fn a_held_back_event_makes_the_relay_send_watermarks() {
     let shows = || std::fs::read_to_string(&shown).is_ok_and(|text| text.contains("waits"));
     wait_until(|| fake.world().attentions == [BeaconInterest::Unsubscribed]);
     fake.put(2, [ready]);
-    let (stream, unread) = (StreamId(2), 1);
-    pusher
-        .send(Notification::Packets(PacketsAvailable { stream, unread }))
-        .unwrap();
+    pusher.send(available(1)).unwrap();
     wait_until(|| {
         fake.world().attentions == [BeaconInterest::Unsubscribed, BeaconInterest::Subscribed]
     });
