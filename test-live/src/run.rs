@@ -1,4 +1,4 @@
-//! The run: joins sources, mux and sink, and gives how it ended.
+//! The run: joins sources, mux and sink, and returns how it ended.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};

@@ -40,7 +40,7 @@ impl Default for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes.
+    /// A budget of `max` bytes.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self(Arc::new(Shared {
@@ -56,14 +56,14 @@ impl MemoryBudget {
         self.0.reserved.load(Ordering::Acquire)
     }
 
-    /// Whether so many bytes could be reserved now.
+    /// Whether this many bytes could be reserved now.
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
         let after = self.reserved().checked_add(bytes);
         after.is_some_and(|after| after <= self.0.max)
     }
 
-    /// Reserves so many bytes, unless that is more than is left.
+    /// Reserves this many bytes, unless less is left.
     #[must_use]
     pub fn reserve(&self, bytes: usize) -> Option<Reservation> {
         let mut reservation = Reservation::none(self);
@@ -95,7 +95,7 @@ impl Reservation {
         }
     }
 
-    /// Reserves so many bytes in all. False: that is more than is left, and nothing changes.
+    /// Enlarges the reservation to `bytes` in all. Returns false, and changes nothing, if less is left.
     pub fn grow(&mut self, bytes: usize) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes) else {
             return true;

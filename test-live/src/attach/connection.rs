@@ -104,6 +104,7 @@ impl Connection {
 
     async fn connect(target: &RelayTarget) -> Result<Self, AttachError> {
         let (socket, relay) = connect_to_any_address(target).await?;
+        // Commands are small, and the next one waits for the reply: Nagle would delay each.
         socket.set_nodelay(true).map_err(AttachError::Lost)?;
         // Without it, a relay that vanishes is noticed later.
         let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
@@ -184,7 +185,7 @@ impl Connection {
         }
     }
 
-    /// Sends `times` pipelined requests for the next index of a stream, and gives as many replies.
+    /// Sends `times` pipelined requests for the next index of a stream, and returns as many replies.
     pub(super) async fn next_indexes(
         &mut self,
         stream: StreamId,
@@ -206,7 +207,7 @@ impl Connection {
         Ok(indexes)
     }
 
-    /// Sends pipelined requests for several packets, and gives as many replies.
+    /// Sends pipelined requests for several packets, and returns as many replies.
     pub(super) async fn packets(
         &mut self,
         requests: &[GetPacket],
@@ -331,6 +332,7 @@ async fn with_reply_timeout(
 ) -> Result<usize, AttachError> {
     match timeout(REPLY_TIMEOUT, moved).await {
         Ok(moved) => moved.map_err(|error| match error.kind() {
+            // A peer that closes with unread input resets the connection instead of ending it.
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => AttachError::HungUp,
             _ => AttachError::Lost(error),
         }),

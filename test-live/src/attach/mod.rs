@@ -1,6 +1,6 @@
 //! The sources of packets: sessions of a relay, and directories.
 //!
-//! A source that goes on while it is watched (a session, a directory that is being written) runs
+//! A source that grows while it is watched (a session, a directory that is being written) runs
 //! beside the main thread and sends [`SourceEvent`]s through a channel, in the order in which they must
 //! be handled.
 //!
@@ -90,26 +90,26 @@ pub enum SourceEvent {
         /// The number of its packets that the reader still holds: see [`Backlog`].
         backlog: Backlog,
     },
-    /// A whole packet has come.
+    /// A whole packet has arrived.
     Packet {
         /// The stream that the packet is of.
         stream: StreamKey,
         /// The packet, with header, context and padding.
         packet: Packet,
     },
-    /// No event from before this time will come on the stream.
+    /// No event from before this time will arrive on the stream.
     Watermark {
         /// The stream that the watermark is of.
         stream: StreamKey,
         /// The watermark, in cycles of the stream's clock.
         until: u64,
     },
-    /// No packet will come on the stream any more.
+    /// No packet will arrive on the stream.
     StreamEnd {
         /// The stream that has ended.
         stream: StreamKey,
     },
-    /// No further metadata and no further stream will come of the trace.
+    /// No further metadata and no further stream will be announced for the trace.
     TraceEnd {
         /// The trace that has ended.
         trace: TraceKey,
@@ -119,7 +119,7 @@ pub enum SourceEvent {
     Notice(String),
     /// The source has failed and ends; what it announced has ended with it.
     Failed(String),
-    /// The source has ended well: nothing further comes of it.
+    /// The source has ended without an error.
     Done,
 }
 

@@ -73,7 +73,7 @@ impl RelayFollower {
     async fn follow_until(&mut self, mut stopped: watch::Receiver<bool>) {
         tokio::select! {
             biased;
-            // An error says that the handle is gone.
+            // An error means that the handle has been dropped.
             _ = stopped.wait_for(|stopped| *stopped) => {}
             () = self.follow() => {}
         }
@@ -94,7 +94,7 @@ impl RelayFollower {
                 Err(AttachError::ReceiverGone) => return,
                 Err(error) if self.options.retry && error.may_pass() => error,
                 Err(error) => {
-                    // What has been fetched is certain now: nothing else will come.
+                    // No earlier event can arrive: what has been fetched may be shown.
                     if let Some(mut session) = self.session.take()
                         && session.end_streams_and_traces().await.is_err()
                     {
@@ -130,6 +130,7 @@ impl RelayFollower {
         let connected =
             RelaySession::connect(&self.target, &self.options, events, &self.is_held_back).await?;
         let session = self.session.insert(connected);
+        // The relay has answered the handshake: the next loss is a new one.
         *backoff = MIN_RETRY_INTERVAL;
         if std::mem::take(is_disconnected) {
             let notice = format!("{}: connection restored", self.target);
@@ -147,7 +148,7 @@ impl RelayFollower {
         if let Some(mut session) = self.session.take() {
             session.end_streams_and_traces().await?;
             self.resume = session.take_resume_state();
-            // From now on everything is new, or remembered.
+            // A later session is read from its beginning; `resume` skips what was handed over.
             self.options.seek = Seek::Beginning;
             self.options.missing = Missing::Wait;
         }

@@ -63,7 +63,7 @@ impl PathTracker {
         targets.any(|target| target.path.place.contains(scope))
     }
 
-    /// The walk comes to the part that `is` recognises, inside of `depth` open structures.
+    /// The walk has reached the part that `is` recognizes, within `depth` open structures.
     #[inline]
     fn step(&mut self, is: impl Fn(&Part) -> bool) {
         let before = self.depth.saturating_sub(1);

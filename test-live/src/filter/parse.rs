@@ -13,7 +13,7 @@ const MAX_DEPTH: usize = 64;
 const MAX_COMPARISONS: usize = 1024;
 /// Largest number of bytes of a filter.
 const MAX_FILTER_BYTES: usize = 64 << 10;
-/// Parses a filter. Gives its expression, and the comparisons in it.
+/// Parses a filter. Returns its expression, and the comparisons in it.
 pub(crate) fn parse(text: &str) -> Result<(Expression, Vec<Leaf>), FilterError> {
     if text.len() > MAX_FILTER_BYTES {
         return Err(FilterError::new(

@@ -22,7 +22,7 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
-    /// Adds the clock of one more stream. Gives true, once, if it cannot be compared with those before.
+    /// Adds the clock of one more stream. Returns true, once, if it cannot be compared with those before.
     pub(super) fn differ(&mut self, trace: &Trace, stream: &StreamClass) -> bool {
         let Some(origin) = origin(trace, stream) else {
             return false;

@@ -51,7 +51,7 @@ pub(crate) struct JsonFields<'b> {
 }
 
 impl<'b> JsonFields<'b> {
-    /// A writer into `out` that goes on at `position`.
+    /// A writer into `out` that continues at `position`.
     pub(crate) fn new(out: &'b mut Vec<u8>, position: JsonPosition) -> Self {
         Self { out, position }
     }

@@ -1,8 +1,8 @@
-//! A directory that a relay is writing: its packets as they come, by the index files beside them.
+//! A directory that a relay is writing: its packets as they are written, found by the index files beside them.
 //!
 //! Only packets that an index file names are read, under the shared lock that `doc/store.md` asks
-//! for. A beacon behind the entries lets the other streams go on. What tells the end is the relay's
-//! lock on the tracefiles: when it is gone and all entries have been read, nothing more comes,
+//! for. A beacon after the entries lets the other streams continue. A stream ends with the relay's lock on
+//! its tracefiles: when the lock is released and all entries have been read, nothing more is written,
 //! whether the session was ended or the relay was killed.
 //!
 //! `lttng-relayd` takes no such locks and writes no beacons. A stream of a trace without locks that
@@ -87,7 +87,7 @@ impl Default for FollowOptions {
 }
 
 /// Begins to follow all traces at or below `directory`. Ends when it has said [`SourceEvent::Done`] or
-/// [`SourceEvent::Failed`], or when nobody listens.
+/// [`SourceEvent::Failed`], or when the receiver has been dropped.
 ///
 /// # Errors
 /// If there are no file descriptors or threads left.

@@ -1,5 +1,5 @@
 //! The scan for traces and their files below a directory. Files and directories move, vanish and are
-//! replaced while it runs, so that only their [`FileId`] tells whether one is known.
+//! replaced while it runs, so that a file is recognized by its [`FileId`], not by its path.
 
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};

@@ -77,7 +77,7 @@ impl TracefileReader {
         (self.trace_path.clone(), self.file_name())
     }
 
-    /// The name of the file without the number that tells it from other tracefiles of the stream, if it has
+    /// The name of the file without the number by which the tracefiles of a stream differ, if it has
     /// one.
     pub(super) fn stem(&self) -> TracefileName {
         let (trace_path, name) = self.name();
@@ -110,8 +110,8 @@ impl TracefileReader {
         self.open_data().is_ok_and(|data| is_locked(data))
     }
 
-    /// Whether it looks as one that the relay has closed while it is idle. So does one that the relay has
-    /// left in the middle; the lock on its metadata tells.
+    /// Whether it looks like a tracefile that the relay has closed while the stream is idle. A tracefile that
+    /// was left incomplete by a killed relay looks the same; the lock on its metadata file decides.
     pub(super) fn looks_idle(&mut self) -> bool {
         let index = self.index.as_ref();
         let ends_in_beacon = index.is_none_or(|(index, _)| index.ends_in_beacon());
@@ -158,7 +158,7 @@ impl TracefileReader {
     /// Sets `begin` if it has got a first packet meanwhile. Its packets are read from the first then.
     pub(super) fn update_begin(&mut self) {
         if self.begin.is_none() {
-            // What is wrong with it is found when its turn comes.
+            // An error is reported when the file is read.
             let _ = self.poll();
             self.close();
         }

@@ -11,7 +11,7 @@ use crate::attach::error::AttachError;
 const MAX_EMPTY_REPLIES: u32 = 4;
 
 impl RelaySession {
-    /// Fetches metadata where there may be any. Gives whether there was.
+    /// Fetches metadata where there may be any. Returns whether there was.
     pub(super) async fn request_metadata(&mut self) -> Result<bool, AttachError> {
         let asked: Vec<SessionTraceId> = self
             .traces
@@ -26,7 +26,7 @@ impl RelaySession {
         Ok(is_progress)
     }
 
-    /// Fetches what there is of a trace's metadata. Gives whether there was any, or it is complete.
+    /// Fetches what there is of a trace's metadata. Returns whether there was any, or it is complete.
     pub(super) async fn fetch_metadata(&mut self, id: SessionTraceId) -> Result<bool, AttachError> {
         let mut is_progress = false;
         let mut empty = 0;
@@ -52,7 +52,7 @@ impl RelaySession {
                     self.send_metadata(id, bytes).await?;
                 }
                 MetadataStatus::NoNew => {
-                    // Some relays say so for ever, of what has never come.
+                    // Some relays reply this forever for metadata that was never written.
                     let session = self.sessions.get(&id.0);
                     let is_over = session.is_none_or(|session| session.is_over);
                     trace.is_complete |= is_over && !trace.has_metadata;

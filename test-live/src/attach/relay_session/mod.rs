@@ -130,7 +130,7 @@ impl RelaySession {
     ) -> Result<Self, AttachError> {
         let connection = Connection::open(target, options.connect_timeout).await?;
         let push = match connection.identity() {
-            // 0 is nobody.
+            // No viewer has the number 0: the relay has given none.
             (relay, Some(viewer)) if options.push && viewer.0 != 0 => {
                 Some(push::open(relay, viewer, is_held_back.clone()))
             }
@@ -176,13 +176,14 @@ impl RelaySession {
             if self.is_finished {
                 return Ok(());
             }
+            // Only a round that has requested everything says that there is nothing.
             self.poll_timer
                 .end_round(is_polling, is_progress, Instant::now());
             self.wait_for_changes().await?;
         }
     }
 
-    /// Takes the state from which the next connection goes on.
+    /// Takes the state from which the next connection resumes.
     pub(super) fn take_resume_state(&mut self) -> ResumeState {
         let mut resume = std::mem::take(&mut self.resume);
         resume.connection_lost();

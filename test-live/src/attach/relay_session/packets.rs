@@ -48,8 +48,8 @@ enum FetchOutcome {
 }
 
 impl RelaySession {
-    /// Asks a stream for its next packets, and passes on those that there is room for. Gives whether
-    /// anything has come of it.
+    /// Requests the next packets of a stream, and passes on those that there is room for. Returns whether
+    /// there was progress.
     pub(super) async fn read_stream(&mut self, id: StreamId) -> Result<bool, AttachError> {
         let mut is_progress = false;
         self.resume.follow_stream(id);
@@ -80,16 +80,17 @@ impl RelaySession {
             return Ok(false);
         };
         let unread = usize::try_from(stream.unread).unwrap_or(usize::MAX);
+        // The reply to the last request says whether there are more than the relay has announced.
         let times = unread.saturating_add(1).min(MAX_PIPELINED_REQUESTS);
         stream.unread = stream.unread.saturating_sub(times as u64);
         let indexes = self.connection.next_indexes(id, times).await?;
-        // Each of them says it until it has been done.
+        // The relay sets a flag in every reply until the viewer has acted on it.
         let flags = indexes.iter().fold(0, |flags, index| flags | index.flags);
         let is_progress = self.handle_flags(id, flags).await?;
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(is_progress);
         };
-        // A relay's way to show flags to viewers that look for them nowhere else.
+        // An index without a packet only carries flags.
         let is_flag_carrier = |index: &NextIndex| {
             index.status == IndexStatus::Ready && index.packet.packet_size.0 == 0
         };
@@ -188,11 +189,11 @@ impl RelaySession {
         }
     }
 
-    /// Fetches the packets that there is memory for, all at once if they are small. What does not come is
+    /// Fetches the packets that there is memory for, all at once if they are small. A packet that does not arrive is
     /// left to [`fetch_packet`](Self::fetch_packet).
     async fn prefetch_packets(&mut self, id: StreamId) -> Result<(), AttachError> {
         let (asks, reservations) = self.prefetch_requests(id);
-        // One alone is fetched when it is its turn.
+        // A single packet gains nothing from being requested ahead.
         if asks.len() < 2 {
             return Ok(());
         }
@@ -289,7 +290,7 @@ impl RelaySession {
                     return Err(AttachError::EmptyPacket { stream: id });
                 }
                 PacketStatus::Ok => {}
-                // What the flags said has been done.
+                // The flags have been handled: the request is repeated at once.
                 PacketStatus::Failed if is_handled => {}
                 PacketStatus::Failed if is_flagged && !has_repeated => has_repeated = true,
                 PacketStatus::Failed if !is_flagged => return Ok(FetchOutcome::Lost(None)),
@@ -319,7 +320,7 @@ impl RelaySession {
             .await
     }
 
-    /// Passes on that nothing comes before a time, if that is more than was known.
+    /// Passes on a watermark, in cycles, if it is later than the last one. Returns whether it is.
     pub(super) async fn send_watermark(
         &mut self,
         id: StreamId,
@@ -339,7 +340,7 @@ impl RelaySession {
         Ok(true)
     }
 
-    /// Does what the flags of a reply about a stream ask for. Gives whether there was anything.
+    /// Does what the flags of a reply about a stream ask for. Returns whether there was anything.
     async fn handle_flags(&mut self, id: StreamId, flags: u32) -> Result<bool, AttachError> {
         let mut is_progress = false;
         if flags & NEW_STREAMS != 0 {
@@ -380,7 +381,7 @@ impl RelaySession {
         };
         if let Some(trace) = self.traces.get_mut(&stream.trace) {
             trace.streams -= 1;
-            // To hear whether that was all of it.
+            // The next reply says whether the metadata is complete.
             trace.may_have_metadata |= trace.streams == 0;
         }
         if let Some(session) = self.sessions.get_mut(&stream.trace.0) {
@@ -413,7 +414,7 @@ impl IndexReply {
 }
 
 impl AttachedStream {
-    /// Keeps the packets that have come with the indexes that they were asked for by.
+    /// Keeps each packet that has arrived with the index by which it was requested.
     fn keep_packets(
         &mut self,
         asks: &[GetPacket],

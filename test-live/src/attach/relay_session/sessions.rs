@@ -25,7 +25,7 @@ impl RelaySession {
     /// Attaches to the sessions that are meant and not attached to.
     pub(super) async fn request_sessions(&mut self) -> Result<(), AttachError> {
         let listed = self.connection.sessions().await?;
-        // The number of a session that the relay lists no longer is never given again.
+        // A session number is never reused, so that one no longer listed can be forgotten.
         let ids: HashSet<SessionId> = listed.iter().map(|session| session.session).collect();
         self.skipped_sessions.retain(|id| ids.contains(id));
         let wanted = |session: &ListedSession| {
@@ -127,7 +127,7 @@ impl RelaySession {
         self.announce_streams(id, streams).await
     }
 
-    /// Asks sessions for new streams where there may be any. Gives whether there were.
+    /// Asks sessions for new streams where there may be any. Returns whether there were.
     pub(super) async fn request_streams(&mut self) -> Result<bool, AttachError> {
         let asked: Vec<SessionId> = self
             .sessions
@@ -239,7 +239,7 @@ impl RelaySession {
         Ok(trace)
     }
 
-    /// Ends the traces and sessions of which nothing further comes.
+    /// Ends the traces and sessions that have no streams left and get none.
     pub(super) async fn end_finished_traces_and_sessions(&mut self) -> Result<(), AttachError> {
         let sessions = &self.sessions;
         let is_over = |id: &SessionTraceId, trace: &mut AttachedTrace| {

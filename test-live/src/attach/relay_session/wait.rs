@@ -1,4 +1,4 @@
-//! The wait between rounds: for an interval that grows while nothing comes, or for a notification.
+//! The wait between rounds: for an interval that grows while nothing arrives, or for a notification.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const MIN_LIVE_TIMER: Duration = Duration::from_millis(1);
 /// Pause between two polls while the relay pushes, in case a notification is missing.
 const PUSHED_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The timer that says when everything is requested again: the interval doubles while nothing comes.
+/// The timer that says when everything is requested again: the interval doubles while nothing arrives.
 #[derive(Debug)]
 pub(super) struct PollTimer {
     interval: Duration,
@@ -41,7 +41,7 @@ impl PollTimer {
         }
     }
 
-    /// Limits the interval to the shortest live timer: nothing new comes more often.
+    /// Limits the interval to the shortest live timer: a tracer flushes no more often.
     pub(super) fn set_live_timers<'a>(
         &mut self,
         sessions: impl Iterator<Item = &'a AttachedSession>,
@@ -119,6 +119,7 @@ impl RelaySession {
                 return Ok(());
             }
             let due = self.poll_timer.due.min(self.list_due);
+            // New streams and metadata first: a later watermark must not pass events that they bring.
             if self.is_metadata_pushed || self.awaits_streams() {
                 return Ok(());
             }
@@ -200,7 +201,7 @@ impl RelaySession {
     }
 }
 
-/// Waits for the next notification; for ever, if there is no push connection.
+/// Waits for the next notification; forever, if there is no push connection.
 async fn next_notification(
     push: Option<&mut mpsc::Receiver<Notification>>,
 ) -> Option<Notification> {

@@ -1,7 +1,7 @@
 //! A `trace.json` in Chrome's Trace Event Format, as ui.perfetto.dev and chrome://tracing open it.
 //!
 //! Read in this order; each module uses only those before it and the options here: `fields` (what is
-//! collected from an event's fields), `records` (the order in which records come out), `tracks` (the
+//! collected from an event's fields), `records` (the order in which records are written), `tracks` (the
 //! processes and threads that events are shown on), `kind` (which record each event class becomes),
 //! `perfetto` and `sent` (events that were of this format to begin with).
 //!
@@ -11,7 +11,7 @@
 //!   exits of `cyg_profile`), they begin and end a span.
 //! - The generic classes of our own producers become again what they came from: `tef:event` its
 //!   record, `log:record` an instant, `span:enter` and `span:exit` a span.
-//! - What programs have sent to a `tldrs` daemon comes out as it was sent, with all its members; its
+//! - What programs have sent to a `tldrs` daemon is written as it was sent, with all its members; its
 //!   times are those of the program unless [`SentTimes`] says otherwise.
 //!
 //! All but the last: an event belongs to the process and thread of its contexts `vpid`, `vtid` or `pid`, `tid`; else to
@@ -278,7 +278,7 @@ impl<W: Write> Sink for Tef<W> {
 impl<W: Write> Drop for Tef<W> {
     fn drop(&mut self) {
         if !self.is_finished {
-            // No caller is left who could be told of a failure.
+            // A failure cannot be reported from here.
             let _ = self.finish();
         }
     }

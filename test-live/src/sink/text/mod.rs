@@ -103,7 +103,7 @@ impl<W: Write> TextSink<W> {
         begin(out, "delta", "(");
         let since = |before: i64| time.unwrap_or(before).saturating_sub(before);
         let went_back = match before {
-            // Of clocks that began at different times; it is shown as babeltrace2 counts it.
+            // Cycles of clocks with different origins wrap around here, as in babeltrace2.
             _ if self.times.shows_cycles() => false,
             Some((_, Some(before))) => since(before) < 0,
             _ => false,
