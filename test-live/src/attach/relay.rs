@@ -49,6 +49,8 @@ pub fn spawn(
         is_held_back,
         resume: ResumeState::default(),
         session: None,
+        backoff: MIN_RETRY_INTERVAL,
+        is_disconnected: false,
     };
     let request_end = move || {
         stop.send_replace(true);
@@ -67,6 +69,10 @@ struct RelayFollower {
     is_held_back: watch::Receiver<bool>,
     resume: ResumeState,
     session: Option<RelaySession>,
+    /// The time before the next attempt to connect.
+    backoff: Duration,
+    /// Whether the connection was lost, which has been reported.
+    is_disconnected: bool,
 }
 
 impl RelayFollower {
@@ -83,13 +89,8 @@ impl RelayFollower {
     }
 
     async fn follow(&mut self) {
-        let mut backoff = MIN_RETRY_INTERVAL;
-        let mut is_disconnected = false;
         let last = loop {
-            let ended = self
-                .follow_connection(&mut backoff, &mut is_disconnected)
-                .await;
-            let error = match ended {
+            let error = match self.follow_connection().await {
                 Ok(()) => break SourceEvent::Done,
                 Err(AttachError::ReceiverGone) => return,
                 Err(error) if self.options.retry && error.may_pass() => error,
@@ -100,39 +101,28 @@ impl RelayFollower {
                     {
                         return;
                     }
-                    break SourceEvent::Failed(format!(
-                        "{}: {}",
-                        self.target,
-                        with_sources(&error)
-                    ));
+                    let reason = with_sources(&error);
+                    break SourceEvent::Failed(format!("{}: {reason}", self.target));
                 }
             };
-            if self
-                .handle_disconnect(&error, &mut is_disconnected)
-                .await
-                .is_err()
-            {
+            if self.handle_disconnect(&error).await.is_err() {
                 return;
             }
-            sleep(backoff).await;
-            backoff = (backoff * 2).min(MAX_RETRY_INTERVAL);
+            sleep(self.backoff).await;
+            self.backoff = (self.backoff * 2).min(MAX_RETRY_INTERVAL);
         };
         let _ = self.events.send(last).await;
     }
 
     /// Follows the relay for as long as one connection lasts.
-    async fn follow_connection(
-        &mut self,
-        backoff: &mut Duration,
-        is_disconnected: &mut bool,
-    ) -> Result<(), AttachError> {
+    async fn follow_connection(&mut self) -> Result<(), AttachError> {
         let events = self.events.clone();
         let connected =
             RelaySession::connect(&self.target, &self.options, events, &self.is_held_back).await?;
         let session = self.session.insert(connected);
         // The relay has answered the handshake: the next loss is a new one.
-        *backoff = MIN_RETRY_INTERVAL;
-        if std::mem::take(is_disconnected) {
+        self.backoff = MIN_RETRY_INTERVAL;
+        if std::mem::take(&mut self.is_disconnected) {
             let notice = format!("{}: connection restored", self.target);
             session.send_event(SourceEvent::Notice(notice)).await?;
         }
@@ -140,11 +130,7 @@ impl RelayFollower {
     }
 
     /// Ends what the lost connection had announced, and reports the loss once.
-    async fn handle_disconnect(
-        &mut self,
-        error: &AttachError,
-        is_disconnected: &mut bool,
-    ) -> Result<(), AttachError> {
+    async fn handle_disconnect(&mut self, error: &AttachError) -> Result<(), AttachError> {
         if let Some(mut session) = self.session.take() {
             session.end_streams_and_traces().await?;
             self.resume = session.take_resume_state();
@@ -152,7 +138,7 @@ impl RelayFollower {
             self.options.seek = Seek::Beginning;
             self.options.missing = Missing::Wait;
         }
-        if !std::mem::replace(is_disconnected, true) {
+        if !std::mem::replace(&mut self.is_disconnected, true) {
             let notice = format!("{}: {}; reconnecting", self.target, with_sources(error));
             let said = self.events.send(SourceEvent::Notice(notice)).await;
             return said.map_err(|_| AttachError::ReceiverGone);

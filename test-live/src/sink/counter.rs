@@ -116,11 +116,11 @@ impl<W: Write> Counter<W> {
             .table
             .text(Span::Last(since), rows.saturating_sub(1), columns);
         let mut picture = Vec::with_capacity(text.len() + 1024);
-        // Only the first picture clears the screen: later ones overwrite each line, which does not flicker.
-        picture.extend_from_slice(if self.drawn { HOME } else { CLEAR_ALL });
+        // Only the first picture clears the screen: later ones overwrite it line by line.
         if !self.drawn {
-            picture.extend_from_slice(HOME);
+            picture.extend_from_slice(CLEAR_ALL);
         }
+        picture.extend_from_slice(HOME);
         for line in text.lines() {
             picture.extend_from_slice(line.as_bytes());
             picture.extend_from_slice(CLEAR_LINE);

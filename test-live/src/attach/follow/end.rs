@@ -51,7 +51,7 @@ impl DirectoryFollower {
             self.streams.remove(&stream);
             self.end_stream(stream)?;
         }
-        // A rotation renames the chunk directory twice: a single scan may miss it.
+        // A single scan may miss the directory of the next chunk while it is being moved.
         let mut streams = self.streams.values();
         self.is_scan_wanted |= streams.any(|stream| stream.drained.is_some());
         Ok(())
