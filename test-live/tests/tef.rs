@@ -1,4 +1,4 @@
-//! Lines of the Trace Event Format, as a `tldrs` daemon records them, and as `--sink tef` gives them back.
+//! Lines of the Trace Event Format, recorded as a `tldrs` daemon does it and written by `--sink tef`.
 
 #![expect(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use test_live::cli::Arguments;
 use test_live::run::{Outcome, Stop, run};
 use wire::Timestamp;
 
-/// Of every phase, and what is odd about some.
+/// Events of every phase, some of them unusual.
 const LINES: &str = include_str!("../../tef/data/every-phase.jsonl");
 
 /// A directory with a trace of the events that `events` appends, each a microsecond after the one before.
@@ -60,7 +60,7 @@ fn records(text: &str) -> Vec<Value> {
     whole["traceEvents"].as_array().unwrap().clone()
 }
 
-/// With whole numbers the same, whether or not they are written so.
+/// The value with whole numbers made equal, however they are written.
 fn meaning(value: Value) -> Value {
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -136,7 +136,7 @@ fn with_arrival_times_a_slice_ends_at_its_arrival_and_daemon_records_are_shown()
     assert_eq!(times.collect::<Vec<_>>(), want);
     assert_eq!(by_arrival[5]["name"], "tef:lost");
     assert_eq!(by_arrival[5]["args"]["reason"], "no \"object\"");
-    // What nobody has sent does not come back.
+    // Records of the daemon itself are not written.
     assert_eq!(records(&shown(&trace, &[])).len(), 4);
 }
 

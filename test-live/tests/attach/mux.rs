@@ -1,4 +1,4 @@
-//! What the mux holds of traces and streams.
+//! The traces, streams and packets that the mux holds.
 
 use ctf::decode::Event;
 use test_live::attach::backlog::Backlog;
@@ -8,7 +8,7 @@ use test_live::sink::{Loss, Origin, SinkError};
 
 use crate::trace::{Tracefile, metadata};
 
-/// Keeps what it is shown.
+/// Records what the mux shows.
 #[derive(Default)]
 struct Shown {
     times: Vec<i64>,

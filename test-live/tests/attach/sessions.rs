@@ -1,4 +1,4 @@
-//! Which sessions and streams are followed, and when they end.
+//! The sessions and streams that are followed, and their end.
 
 use test_live::attach::list::list;
 use test_live::attach::relay::{Missing, RelayOptions};
