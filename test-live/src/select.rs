@@ -40,7 +40,7 @@ pub struct Tally {
     pub failures: u64,
 }
 
-/// Between the mux and a sink.
+/// The stage between the mux and a sink.
 pub struct Select {
     selection: Selection,
     /// The times of single traces that are shown.

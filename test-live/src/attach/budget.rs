@@ -13,8 +13,8 @@ pub const MAX_MEMORY_BYTES: usize = 64 << 20;
 /// The memory that packets may take. Clones share it.
 ///
 /// Memory is reserved before a packet is received, and given back when the packet is dropped. A packet
-/// that gets none goes to a temporary file: nothing ever waits for memory, so that a stream whose next
-/// packet is needed to put others in order cannot be kept from it.
+/// that gets none goes to a temporary file: nothing waits for memory, because the
+/// other streams may wait for the next packet of this one.
 #[derive(Debug, Clone)]
 pub struct MemoryBudget(Arc<Shared>);
 

@@ -24,7 +24,7 @@ use super::target::{Family, RelayTarget};
 /// Timeout of a relay that sends nothing while a reply is pending. Old ones serve all viewers in turn.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// After so long without a sign of life, the system asks whether the relay is still there.
+/// Time without traffic after which the kernel probes whether the relay still exists.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// Largest number of bytes that are read from the socket at once.
@@ -88,7 +88,7 @@ async fn connect_to_any_address(
 }
 
 impl Connection {
-    /// Connects, and the relay introduces itself.
+    /// Connects, and exchanges `CONNECT` with the relay.
     pub(super) async fn open(
         target: &RelayTarget,
         connect_timeout: Duration,
@@ -106,7 +106,7 @@ impl Connection {
         let (socket, relay) = connect_to_any_address(target).await?;
         // Commands are small, and the next one waits for the reply: Nagle would delay each.
         socket.set_nodelay(true).map_err(AttachError::Lost)?;
-        // Without it, a relay that vanishes is noticed later.
+        // Without keep-alive, a relay that vanishes is noticed later.
         let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
         let _ = rustix::net::sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE);
         let client = Client::new(Minor::OURS);
@@ -259,7 +259,7 @@ impl Connection {
         }
     }
 
-    /// However the relay takes it, it has been left.
+    /// Detaches from a session. Whatever the status of the reply, the session has been left.
     pub(super) async fn detach(&mut self, session: SessionId) -> Result<(), AttachError> {
         self.request(&Command::DetachSession(session))
             .await
@@ -299,9 +299,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what is unsent and takes the replies to their end. Nothing is lost if it is dropped
-    /// before, but what was taken. What is asked at once must be short: the relay may be kept from
-    /// reading it by replies that are not taken before it is sent.
+    /// Sends the queued commands and reads all their replies. If the future is dropped, only what was passed
+    /// to `take` is lost. The queued commands must be short: nothing is read until all of them are sent, and
+    /// a relay that cannot send its replies may stop reading.
     async fn read_replies(&mut self, mut take: impl FnMut(Part<'_>)) -> Result<(), AttachError> {
         while self.unsent.has_remaining() {
             with_reply_timeout(self.socket.write_buf(&mut self.unsent)).await?;

@@ -1,5 +1,5 @@
-//! The push connection beside a command connection: what the relay says there wakes the
-//! session that polls. The viewer sends whether it needs watermarks, so that an idle session costs nothing. A
+//! The push connection beside a command connection: its notifications wake the session, which would
+//! poll otherwise. The viewer sends whether it needs watermarks, so that an idle session costs nothing. A
 //! relay that does not push costs a connection that is closed after a moment.
 
 use std::future::pending;

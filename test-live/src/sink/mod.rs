@@ -117,7 +117,7 @@ pub enum Lost {
     Packets(u64),
 }
 
-/// An event that cannot be shown.
+/// Why an event cannot be shown.
 #[derive(Debug, Error)]
 pub enum SinkError {
     /// The output cannot be written.

@@ -1,4 +1,4 @@
-//! The end of streams and traces, and the watermarks that are assumed of a relay without beacons and
+//! The end of streams and traces, and the watermarks that are assumed for a relay without beacons and
 //! locks.
 
 use std::collections::HashSet;

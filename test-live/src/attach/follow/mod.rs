@@ -6,11 +6,11 @@
 //! whether the session was ended or the relay was killed.
 //!
 //! `lttng-relayd` takes no such locks and writes no beacons. A stream of a trace without locks that
-//! has not grown for [`FollowOptions::idle`] is taken to have nothing from before what the others
-//! had shown by then: with a live timer shorter than that, this is so. Such a trace ends when nothing
-//! of it has grown for [`FollowOptions::silence`]. So does one that ended before anybody looked.
+//! has not grown for [`FollowOptions::idle`] is assumed to have no event earlier than what the others had
+//! shown by then, which holds if the live timer is shorter. Such a trace ends when nothing
+//! of it has grown for [`FollowOptions::silence`]. So does a trace that ended before the viewer started.
 //!
-//! Files are known by what they are and not by their paths: a rotation moves them, and a ring of
+//! Files are identified by device, inode and birth time, and not by their paths: a rotation moves them, and a ring of
 //! tracefiles makes new ones in place of the oldest. What was replaced before it could be read shows
 //! as discarded packets, by the numbers of those that follow.
 //!
@@ -86,7 +86,7 @@ impl Default for FollowOptions {
     }
 }
 
-/// Begins to follow all traces at or below `directory`. Ends when it has said [`SourceEvent::Done`] or
+/// Begins to follow all traces at or below `directory`. Ends with [`SourceEvent::Done`] or
 /// [`SourceEvent::Failed`], or when the receiver has been dropped.
 ///
 /// # Errors

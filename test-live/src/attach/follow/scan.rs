@@ -52,7 +52,7 @@ pub(super) struct FoundFile {
 pub(super) struct FoundTrace {
     pub(super) directory: PathBuf,
     pub(super) id: FileId,
-    /// Below where the search began, without what a chunk adds: the same in all chunks.
+    /// The path below the root of the scan, without the directories of chunks: the same in all chunks.
     pub(super) trace_path: PathBuf,
     /// The time of the last write to its metadata file.
     pub(super) modified: SystemTime,

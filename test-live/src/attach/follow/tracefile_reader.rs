@@ -17,8 +17,8 @@ use super::scan::{FileId, FoundFile, FoundTrace};
 use crate::attach::packet::MAX_PACKET_BYTES;
 use crate::attach::{MemoryBudget, Packet};
 
-/// Age of a file from which its lock is tried: a writer that finds a reader's lock on the file that it has
-/// just made goes on without its own.
+/// Age of a file from which its lock is tried: a writer that finds a reader's lock on a file that it has
+/// just created continues without a lock of its own.
 pub(super) const LOCK_GRACE_PERIOD: Duration = Duration::from_millis(100);
 /// Bytes of a packet that are read to find its stream: no header and context is longer.
 const MAX_PACKET_HEAD_BYTES: u64 = 4096;

@@ -1,8 +1,8 @@
-//! The viewer's protocol session on one connection to a relay: attaches to the sessions that are
-//! meant, and passes on what their streams have, until they have all ended or the connection fails.
+//! The viewer's protocol session on one connection to a relay: attaches to the sessions that the target
+//! names, and passes on their packets, until all have ended or the connection fails.
 //!
-//! It goes in rounds. In each, every stream that may have something and whose backlog has room is asked
-//! for packets, once or for as much as the relay says there is; then it waits until there may be more.
+//! The session runs in rounds. Each round requests packets of every stream that may have some and whose
+//! backlog has room: one, or as many as the relay has announced. Then it waits until there may be more.
 
 mod metadata;
 mod packets;
@@ -115,8 +115,8 @@ struct AttachedStream {
     replies: VecDeque<IndexReply>,
     /// The watermark that has been passed on, in cycles.
     watermark: Option<u64>,
-    /// Whether its relay has broken the protocol on it: nothing more of it is passed on, only its end is
-    /// awaited.
+    /// Whether the relay has broken the protocol on the stream: nothing more of it is passed on, and only its
+    /// end is awaited.
     is_broken: bool,
 }
 
@@ -224,8 +224,8 @@ impl RelaySession {
     }
 
     /// Whether a stream has to wait for the reader: it has enough packets that wait to be decoded, or
-    /// any and its next one gets no memory. Where none waits, the reader may need the next to go on
-    /// with the other streams; it is had whether or not there is memory for it.
+    /// any and its next one gets no memory. Where none waits, the reader may need the next to
+    /// continue with the other streams: it is fetched whether or not there is memory for it.
     fn is_full(&self, stream: &AttachedStream) -> bool {
         if stream.backlog.is_empty() {
             return false;

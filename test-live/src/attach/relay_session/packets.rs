@@ -102,7 +102,7 @@ impl RelaySession {
         Ok(is_progress)
     }
 
-    /// The oldest reply that has not been dealt with, unless it has to wait for the reader.
+    /// Removes the oldest reply that has not been handled, unless it has to wait for the reader.
     fn take_reply(&mut self, id: StreamId) -> Option<IndexReply> {
         let is_full = self.is_full(self.streams.get(&id)?);
         let stream = self.streams.get_mut(&id)?;

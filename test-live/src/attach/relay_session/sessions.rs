@@ -22,7 +22,7 @@ const LIST_INTERVAL: Duration = Duration::from_secs(1);
 const IDLE_LIST_INTERVAL: Duration = Duration::from_millis(200);
 
 impl RelaySession {
-    /// Attaches to the sessions that are meant and not attached to.
+    /// Attaches to the sessions that the target names and that are not attached.
     pub(super) async fn request_sessions(&mut self) -> Result<(), AttachError> {
         let listed = self.connection.sessions().await?;
         // A session number is never reused, so that one no longer listed can be forgotten.
@@ -91,7 +91,7 @@ impl RelaySession {
         let (status, streams) = self.connection.attach(id, seek).await?;
         match status {
             AttachStatus::Ok => {}
-            // It has ended since it was listed.
+            // The session has ended since it was listed.
             AttachStatus::Unknown => return Ok(()),
             AttachStatus::NotLive => {
                 self.skipped_sessions.insert(id);

@@ -1,4 +1,4 @@
-//! The fields of one event: values of members that mean something to this format, and the JSON of all
+//! The fields of one event: values of members that this format interprets, and the JSON of all
 //! others. The buffers are kept from event to event.
 
 use ctf::decode::{NumberFormat, Visitor};
@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use super::super::json_fields::{JsonFields, JsonPosition};
 use super::super::json_text::{self, boolean, integer, lossy_string, string};
 
-/// Members of contexts and payloads that mean something. From [`Phase`](Self::Phase) on they are of the
+/// Members of contexts and payloads that are interpreted. From [`Phase`](Self::Phase) on they are of the
 /// generic classes of our own producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Member {
