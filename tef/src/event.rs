@@ -33,7 +33,7 @@ pub enum Record<'a> {
 
 /// An event. What is absent, or not of the type that is expected, or does not fit here, is `None` and,
 /// if there is any, in `rest`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event<'a> {
     /// The phase, which is the kind of event: one character. (`ph`)
     pub phase: &'a str,
@@ -89,23 +89,7 @@ impl<'a> Event<'a> {
     pub fn new(phase: &'a str) -> Self {
         Self {
             phase,
-            ts: None,
-            dur: None,
-            tts: None,
-            tdur: None,
-            pid: None,
-            tid: None,
-            name: None,
-            cat: None,
-            scope: None,
-            s: None,
-            bp: None,
-            id: None,
-            id2_local: None,
-            id2_global: None,
-            bind_id: None,
-            args: None,
-            rest: Cow::Borrowed(""),
+            ..Self::default()
         }
     }
 

@@ -1,4 +1,4 @@
-//! The run: joins sources, mux and sink, and gives how it ended.
+//! The run: joins sources, mux and sink, and returns how it ended.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -111,12 +111,8 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
             memory: memory.clone(),
             ..relay_options(arguments, &target)
         };
-        sources.push(Source::Relay(relay::spawn(
-            target,
-            options,
-            sender.clone(),
-            is_held_back.clone(),
-        )?));
+        let is_held_back = is_held_back.clone();
+        sources.push(relay::spawn(target, options, sender.clone(), is_held_back)?);
     }
     for directory in growing {
         let options = FollowOptions {
@@ -124,11 +120,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
             memory: memory.clone(),
             ..FollowOptions::default()
         };
-        sources.push(Source::Directory(follow::spawn(
-            directory,
-            options,
-            sender.clone(),
-        )?));
+        sources.push(follow::spawn(directory, options, sender.clone())?);
     }
     // Wakes the main thread when it waits for an event and shall stop; does not keep it waiting.
     stop.set_waker(sender.downgrade());
@@ -152,28 +144,6 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         ended => ended?,
     }
     Ok(outcome(arguments, select.tally()))
-}
-
-/// A source that runs on a thread of its own.
-enum Source {
-    Relay(relay::RelaySource),
-    Directory(follow::DirectorySource),
-}
-
-impl Source {
-    fn stop(&self) {
-        match self {
-            Self::Relay(handle) => handle.stop(),
-            Self::Directory(handle) => handle.stop(),
-        }
-    }
-
-    fn join(self) {
-        match self {
-            Self::Relay(handle) => handle.join(),
-            Self::Directory(handle) => handle.join(),
-        }
-    }
 }
 
 /// Whether more may come of a directory, and is waited for.

@@ -1,5 +1,5 @@
 //! The selection of events that are shown: those between two times, those that a filter lets through, and no more
-//! than were asked for. Losses and failures are told and counted here, whatever the sink.
+//! than were asked for. Losses and failures are reported and counted here, whatever the sink.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -40,7 +40,7 @@ pub struct Tally {
     pub failures: u64,
 }
 
-/// Between the mux and a sink.
+/// The stage between the mux and a sink.
 pub struct Select {
     selection: Selection,
     /// The times of single traces that are shown.
@@ -126,7 +126,7 @@ impl Stage for Select {
         if let Some(end) = &mut selection.end
             && time > end.nanoseconds(time)
         {
-            // Nothing that follows is earlier.
+            // Events arrive in time order: none that follows is earlier.
             return Ok(false);
         }
         if !self.spans.is_empty()

@@ -17,7 +17,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Inserts a value, and gives its place.
+    /// Inserts a value, and returns its place.
     pub(crate) fn insert(&mut self, value: T) -> usize {
         let place = self.free.pop().unwrap_or(self.values.len());
         match self.values.get_mut(place) {

@@ -1,4 +1,4 @@
-//! Lines of the Trace Event Format, as a `tldrs` daemon records them, and as `--sink tef` gives them back.
+//! Lines of the Trace Event Format, recorded as a `tldrs` daemon does it and written by `--sink tef`.
 
 #![expect(
     clippy::unwrap_used,
@@ -6,22 +6,22 @@
     reason = "a test stops at what it did not expect"
 )]
 
-use std::path::Path;
-
 use ctf::model::Uuid;
 use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, TraceDeclaration};
 use serde_json::{Number, Value, json};
 use tef::Record;
 use tef::ctf::{Classes, Client, Encoded, Lost};
+use tempfile::TempDir;
 use test_live::cli::Arguments;
 use test_live::run::{Outcome, Stop, run};
 use wire::Timestamp;
 
-/// Of every phase, and what is odd about some.
+/// Events of every phase, some of them unusual.
 const LINES: &str = include_str!("../../tef/data/every-phase.jsonl");
 
-/// Writes a trace of what `events` gives, a microsecond after another.
-fn record(directory: &Path, events: impl FnOnce(&mut dyn FnMut(&Encoded<'_>), &Classes)) {
+/// A directory with a trace of the events that `events` appends, each a microsecond after the one before.
+fn record(events: impl FnOnce(&mut dyn FnMut(&Encoded<'_>), &Classes)) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
     let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "test"));
     let stream = metadata.stream(0).unwrap();
     let classes = Classes::declare(&mut metadata, &stream).unwrap();
@@ -36,25 +36,20 @@ fn record(directory: &Path, events: impl FnOnce(&mut dyn FnMut(&Encoded<'_>), &C
         },
         &classes,
     );
-    std::fs::write(directory.join("metadata"), metadata.as_str()).unwrap();
-    std::fs::write(directory.join("stream"), writer.close(now).unwrap().bytes).unwrap();
+    let path = |name| directory.path().join(name);
+    std::fs::write(path("metadata"), metadata.as_str()).unwrap();
+    std::fs::write(path("stream"), writer.close(now).unwrap().bytes).unwrap();
+    directory
 }
 
-fn record_lines(directory: &Path, lines: &[&str]) {
-    record(directory, |append, classes| {
-        for line in lines {
-            append(&classes.record(1, &Record::parse(line).unwrap()));
-        }
-    });
-}
-
-/// What the sink makes of a trace.
-fn shown(directory: &Path, options: &[&str]) -> String {
-    let out = directory.with_extension("json");
+/// The output of the sink for a trace.
+fn shown(directory: &TempDir, options: &[&str]) -> String {
+    let other = tempfile::tempdir().unwrap();
+    let out = other.path().join("trace.json");
     let mut arguments = vec!["test-live", "--quiet", "--sink", "tef", "--output"];
     arguments.push(out.to_str().unwrap());
     arguments.extend(options);
-    arguments.push(directory.to_str().unwrap());
+    arguments.push(directory.path().to_str().unwrap());
     let arguments = Arguments::from_words(arguments);
     assert_eq!(run(&arguments, &Stop::default()).unwrap(), Outcome::Whole);
     std::fs::read_to_string(out).unwrap()
@@ -65,7 +60,7 @@ fn records(text: &str) -> Vec<Value> {
     whole["traceEvents"].as_array().unwrap().clone()
 }
 
-/// With whole numbers the same, whether or not they are written so.
+/// The value with whole numbers made equal, however they are written.
 fn meaning(value: Value) -> Value {
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -92,10 +87,7 @@ fn meaning(value: Value) -> Value {
 
 #[test]
 fn tldrs_records_are_written_as_they_were_sent() {
-    let directory = tempfile::tempdir().unwrap();
-    let trace = directory.path().join("trace");
-    std::fs::create_dir(&trace).unwrap();
-    record(&trace, |append, classes| {
+    let trace = record(|append, classes| {
         let client = Client {
             client: 1,
             pid: Some(7),
@@ -121,10 +113,7 @@ fn tldrs_records_are_written_as_they_were_sent() {
 
 #[test]
 fn with_arrival_times_a_slice_ends_at_its_arrival_and_daemon_records_are_shown() {
-    let directory = tempfile::tempdir().unwrap();
-    let trace = directory.path().join("trace");
-    std::fs::create_dir(&trace).unwrap();
-    record(&trace, |append, classes| {
+    let trace = record(|append, classes| {
         let lines = [
             r#"{"ph":"X","ts":77,"dur":1.5}"#,
             r#"{"ph":"i","ts":78}"#,
@@ -147,24 +136,22 @@ fn with_arrival_times_a_slice_ends_at_its_arrival_and_daemon_records_are_shown()
     assert_eq!(times.collect::<Vec<_>>(), want);
     assert_eq!(by_arrival[5]["name"], "tef:lost");
     assert_eq!(by_arrival[5]["args"]["reason"], "no \"object\"");
-    // What nobody has sent does not come back.
+    // Records of the daemon itself are not written.
     assert_eq!(records(&shown(&trace, &[])).len(), 4);
 }
 
 #[test]
 fn tef_output_for_perfetto_has_no_record_that_fails_its_import() {
-    let directory = tempfile::tempdir().unwrap();
-    let trace = directory.path().join("trace");
-    std::fs::create_dir(&trace).unwrap();
-    record_lines(
-        &trace,
-        &[
+    let trace = record(|append, classes| {
+        for line in [
             r#"{"ph":"X","name":"inner","ts":1000.5,"dur":1,"pid":1,"tid":1}"#,
             r#"{"ph":"X","name":"outer","ts":1000.5,"dur":2,"pid":1,"tid":1}"#,
             r#"{"ph":"T","name":"step","id":18446744073709551615,"ts":1000,"pid":1,"args":{"s":"\ud83d\ude00"}}"#,
             r#"{"ph":"M","name":"process_name","pid":1,"ts":5,"args":{"name":"p"}}"#,
-        ],
-    );
+        ] {
+            append(&classes.record(1, &Record::parse(line).unwrap()));
+        }
+    });
     let text = shown(&trace, &["--for", "perfetto"]);
     let whole: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
@@ -185,10 +172,7 @@ fn tef_output_for_perfetto_has_no_record_that_fails_its_import() {
 
 #[test]
 fn events_of_foreign_producers_with_our_class_names_are_shown_as_ordinary_events() {
-    let directory = tempfile::tempdir().unwrap();
-    let trace = directory.path().join("trace");
-    std::fs::create_dir(&trace).unwrap();
-    record(&trace, |append, classes| {
+    let trace = record(|append, classes| {
         append(&classes.record(1, &Record::Raw("no {json")));
         let mut event = tef::Event::new("X");
         event.args = Some("}, {");

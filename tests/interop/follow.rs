@@ -14,8 +14,8 @@ use ctf::write::{
 use relay_proto::Command;
 use relay_proto::chunk::CloseCommand;
 use relay_proto::stream::AddStream;
-use test_live::attach::follow::{self, DirectorySource, FollowOptions};
-use test_live::attach::{Packet, SourceEvent, TraceInfo};
+use test_live::attach::follow::{self, FollowOptions};
+use test_live::attach::{Packet, SourceEvent, SourceHandle, TraceInfo};
 use test_live::mux::{Mux, Stage};
 use test_live::sink::{Loss, Lost, Origin, SinkError};
 use tests::lab::Lab;
@@ -166,7 +166,7 @@ impl Tracer {
 
 /// A viewer that follows a directory, with its events decoded and in order.
 struct Follower {
-    handle: DirectorySource,
+    handle: SourceHandle,
     events: Receiver<SourceEvent>,
     mux: Mux,
     seen: Seen,

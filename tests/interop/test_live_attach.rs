@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use relay_proto::stream::AddStream;
 use test_live::attach::list::list;
-use test_live::attach::relay::{RelayOptions, RelaySource, spawn};
+use test_live::attach::relay::{RelayOptions, spawn};
 use test_live::attach::target::{RelayTarget, Target};
-use test_live::attach::{Backlog, SourceEvent, StreamKey};
+use test_live::attach::{Backlog, SourceEvent, SourceHandle, StreamKey};
 use tests::lab::Lab;
 use tests::producer::{Producer, beacon, live_session, stream};
 use tests::relay::Relay;
@@ -24,7 +24,7 @@ fn target(live: SocketAddr) -> RelayTarget {
     }
 }
 
-fn follow(live: SocketAddr, push: bool) -> (RelaySource, Receiver<SourceEvent>) {
+fn follow(live: SocketAddr, push: bool) -> (SourceHandle, Receiver<SourceEvent>) {
     let (sender, events) = mpsc::channel(16);
     let options = RelayOptions {
         seek: Seek::Beginning,

@@ -89,7 +89,7 @@ pub(super) fn repair_line(line: &[u8]) -> Checked<'static> {
     Checked::Repaired(text, repairs)
 }
 
-/// Replaces lone surrogates in text that is JSON, and so has a backslash only where an escape begins. Gives
+/// Replaces lone surrogates in text that is JSON, and so has a backslash only where an escape begins. Returns
 /// how many.
 fn replace_lone_surrogates(text: &mut [u8]) -> u64 {
     let mut replaced = 0;

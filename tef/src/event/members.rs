@@ -170,7 +170,7 @@ fn quoted(value: &str) -> Option<&str> {
     value.strip_prefix('"')?.strip_suffix('"')
 }
 
-/// Sets a field if the value is of the kind that it holds. Gives whether it is.
+/// Sets a field if the value is of the kind that it holds. Returns whether it is.
 #[inline]
 fn set_field<'a>(event: &mut Event<'a>, field: Field, value: &'a str) -> bool {
     let first = value.bytes().next().unwrap_or_default();
@@ -199,7 +199,7 @@ fn has_nul(text: &str, is_escaped: bool) -> bool {
     is_escaped && text.contains('\0')
 }
 
-/// Sets the fields of `id2` if it is an object of `local`, `global` or both, and nothing else. Gives whether it
+/// Sets the fields of `id2` if it is an object of `local`, `global` or both, and nothing else. Returns whether it
 /// is.
 fn set_id2<'a>(event: &mut Event<'a>, value: &'a str) -> bool {
     let mut parts = Parts {

@@ -1,25 +1,20 @@
 //! The packets that have been handed over and not yet been decoded: backpressure on the sources.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The packets of a stream that have been handed over and not yet been decoded. The source adds, the
-/// reader takes away; a source fetches no more of a stream while the backlog is long enough, so that
+/// The packets of a stream that have been handed over and not yet been decoded. The source adds packets, the
+/// reader removes them; a source fetches no more of a stream while the backlog is long enough, so that
 /// memory stays bounded whatever the other streams do.
 #[derive(Debug, Clone, Default)]
 pub struct Backlog(Arc<BacklogState>);
 
-/// The bytes in all backlogs of a source.
-#[derive(Debug, Clone, Default)]
-pub struct BacklogTotal(Arc<TotalState>);
-
 #[derive(Debug, Default)]
 struct BacklogState {
     pending: Mutex<PendingPackets>,
-    total: BacklogTotal,
+    removed: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -30,28 +25,27 @@ struct PendingPackets {
     bytes: usize,
 }
 
-#[derive(Debug, Default)]
-struct TotalState {
-    bytes: AtomicUsize,
-    taken: Notify,
-}
-
 impl Backlog {
-    /// Adds a packet of unknown size, which has been handed over.
-    pub fn add_packet(&self) {
-        self.add_sized_packet(0);
+    /// An empty backlog that notifies `removed` whenever a packet is removed.
+    #[must_use]
+    pub fn with_notify(removed: Arc<Notify>) -> Self {
+        let pending = Mutex::default();
+        Self(Arc::new(BacklogState { pending, removed }))
     }
 
-    /// Adds a packet of so many bytes, which has been handed over.
-    pub fn add_sized_packet(&self, bytes: usize) {
-        self.pending().add(bytes);
-        self.0.total.0.bytes.fetch_add(bytes, Ordering::AcqRel);
+    /// Adds a packet of this size in bytes, which has been handed over.
+    pub fn add_packet(&self, bytes: usize) {
+        let mut pending = self.pending();
+        pending.sizes.push_back(bytes);
+        pending.bytes += bytes;
     }
 
     /// Removes the oldest packet, which has been decoded.
     pub fn remove_packet(&self) {
-        let taken = self.pending().remove_oldest();
-        self.0.total.free(taken);
+        let mut pending = self.pending();
+        pending.bytes -= pending.sizes.pop_front().unwrap_or(0);
+        drop(pending);
+        self.0.removed.notify_one();
     }
 
     /// The number of packets that wait.
@@ -78,72 +72,38 @@ impl Backlog {
     }
 }
 
-impl PendingPackets {
-    fn add(&mut self, bytes: usize) {
-        self.sizes.push_back(bytes);
-        self.bytes += bytes;
-    }
-
-    /// Removes the oldest packet, and gives its size in bytes.
-    fn remove_oldest(&mut self) -> usize {
-        let bytes = self.sizes.pop_front().unwrap_or(0);
-        self.bytes -= bytes;
-        bytes
-    }
-}
-
 impl Drop for BacklogState {
-    /// Frees the bytes of packets that are never decoded, because source and reader have forgotten the
-    /// stream.
+    /// Wakes the source: packets that are dropped undecoded, with their stream, leave memory to the others.
     fn drop(&mut self) {
-        let pending = self.pending.get_mut();
-        let pending = pending.unwrap_or_else(PoisonError::into_inner);
-        self.total.free(pending.bytes);
-    }
-}
-
-impl BacklogTotal {
-    /// An empty backlog that counts here.
-    #[must_use]
-    pub fn backlog(&self) -> Backlog {
-        Backlog(Arc::new(BacklogState {
-            pending: Mutex::default(),
-            total: self.clone(),
-        }))
-    }
-
-    /// Bytes that wait, in all backlogs together.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.0.bytes.load(Ordering::Acquire)
-    }
-
-    /// Waits until something is taken, if nothing has been since the last time.
-    pub async fn wait_for_removal(&self) {
-        self.0.taken.notified().await;
-    }
-
-    fn free(&self, bytes: usize) {
-        self.0.bytes.fetch_sub(bytes, Ordering::AcqRel);
-        self.0.taken.notify_one();
+        self.removed.notify_one();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use super::*;
 
     #[test]
-    fn backlog_bytes_are_freed_when_packets_are_removed_and_when_the_backlog_is_dropped() {
-        let total = BacklogTotal::default();
-        let (one, other) = (total.backlog(), total.backlog());
-        one.add_sized_packet(10);
-        one.add_sized_packet(20);
-        other.add_sized_packet(5);
-        assert_eq!((one.len(), one.bytes(), total.bytes()), (2, 30, 35));
+    fn a_backlog_counts_its_packets_and_notifies_of_removed_and_dropped_ones() {
+        let removed = Arc::new(Notify::new());
+        let is_notified = || {
+            let mut context = Context::from_waker(Waker::noop());
+            pin!(removed.notified()).poll(&mut context).is_ready()
+        };
+        let one = Backlog::with_notify(Arc::clone(&removed));
+        let other = Backlog::with_notify(Arc::clone(&removed));
+        one.add_packet(10);
+        one.add_packet(20);
+        other.add_packet(5);
+        assert_eq!((one.len(), one.bytes()), (2, 30));
+        assert!(!is_notified());
         one.remove_packet();
-        assert_eq!((one.len(), one.bytes(), total.bytes()), (1, 20, 25));
+        assert_eq!((one.len(), one.bytes(), other.bytes()), (1, 20, 5));
+        assert!(is_notified() && !is_notified());
         drop(one);
-        assert_eq!(total.bytes(), 5);
+        assert!(is_notified());
     }
 }

@@ -8,13 +8,13 @@ use super::spill::{SpillExtent, SpillFile};
 
 /// Bytes of packets that may be in memory, from all sources together: received and not passed on,
 /// waiting to be decoded, or being decoded. What exceeds it lies in a file and is decoded from there.
-pub const MAX_PACKET_BYTES: usize = 64 << 20;
+pub const MAX_MEMORY_BYTES: usize = 64 << 20;
 
 /// The memory that packets may take. Clones share it.
 ///
 /// Memory is reserved before a packet is received, and given back when the packet is dropped. A packet
-/// that gets none goes to a temporary file: nothing ever waits for memory, so that a stream whose next
-/// packet is needed to put others in order cannot be kept from it.
+/// that gets none goes to a temporary file: nothing waits for memory, because the
+/// other streams may wait for the next packet of this one.
 #[derive(Debug, Clone)]
 pub struct MemoryBudget(Arc<Shared>);
 
@@ -35,12 +35,12 @@ pub struct Reservation {
 
 impl Default for MemoryBudget {
     fn default() -> Self {
-        Self::new(MAX_PACKET_BYTES)
+        Self::new(MAX_MEMORY_BYTES)
     }
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes.
+    /// A budget of `max` bytes.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self(Arc::new(Shared {
@@ -56,14 +56,14 @@ impl MemoryBudget {
         self.0.reserved.load(Ordering::Acquire)
     }
 
-    /// Whether so many bytes could be reserved now.
+    /// Whether this many bytes could be reserved now.
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
         let after = self.reserved().checked_add(bytes);
         after.is_some_and(|after| after <= self.0.max)
     }
 
-    /// Reserves so many bytes, unless that is more than is left.
+    /// Reserves this many bytes, unless less is left.
     #[must_use]
     pub fn reserve(&self, bytes: usize) -> Option<Reservation> {
         let mut reservation = Reservation::none(self);
@@ -95,7 +95,7 @@ impl Reservation {
         }
     }
 
-    /// Reserves so many bytes in all. False: that is more than is left, and nothing changes.
+    /// Enlarges the reservation to `bytes` in all. Returns false, and changes nothing, if less is left.
     pub fn grow(&mut self, bytes: usize) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes) else {
             return true;

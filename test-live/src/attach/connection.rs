@@ -24,7 +24,7 @@ use super::target::{Family, RelayTarget};
 /// Timeout of a relay that sends nothing while a reply is pending. Old ones serve all viewers in turn.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// After so long without a sign of life, the system asks whether the relay is still there.
+/// Time without traffic after which the kernel probes whether the relay still exists.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// Largest number of bytes that are read from the socket at once.
@@ -88,7 +88,7 @@ async fn connect_to_any_address(
 }
 
 impl Connection {
-    /// Connects, and the relay introduces itself.
+    /// Connects, and exchanges `CONNECT` with the relay.
     pub(super) async fn open(
         target: &RelayTarget,
         connect_timeout: Duration,
@@ -104,8 +104,9 @@ impl Connection {
 
     async fn connect(target: &RelayTarget) -> Result<Self, AttachError> {
         let (socket, relay) = connect_to_any_address(target).await?;
+        // Commands are small, and the next one waits for the reply: Nagle would delay each.
         socket.set_nodelay(true).map_err(AttachError::Lost)?;
-        // Without it, a relay that vanishes is noticed later.
+        // Without keep-alive, a relay that vanishes is noticed later.
         let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
         let _ = rustix::net::sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE);
         let client = Client::new(Minor::OURS);
@@ -184,7 +185,7 @@ impl Connection {
         }
     }
 
-    /// Sends `times` pipelined requests for the next index of a stream, and gives as many replies.
+    /// Sends `times` pipelined requests for the next index of a stream, and returns as many replies.
     pub(super) async fn next_indexes(
         &mut self,
         stream: StreamId,
@@ -206,7 +207,7 @@ impl Connection {
         Ok(indexes)
     }
 
-    /// Sends pipelined requests for several packets, and gives as many replies.
+    /// Sends pipelined requests for several packets, and returns as many replies.
     pub(super) async fn packets(
         &mut self,
         requests: &[GetPacket],
@@ -238,10 +239,8 @@ impl Connection {
         request: GetPacket,
         take: impl FnMut(&[u8]),
     ) -> Result<PacketHead, AttachError> {
-        match self
-            .request_bytes(&Command::GetPacket(request), take)
-            .await?
-        {
+        let command = Command::GetPacket(request);
+        match self.request_bytes(&command, take).await?.head {
             Some(Head::Packet(head)) => Ok(head),
             _ => Err(AttachError::OtherReply),
         }
@@ -252,18 +251,15 @@ impl Connection {
         stream: StreamId,
     ) -> Result<(MetadataStatus, Vec<u8>), AttachError> {
         let mut bytes = Vec::new();
-        let head = self
-            .request_bytes(&Command::GetMetadata(stream), |part| {
-                bytes.extend_from_slice(part);
-            })
-            .await?;
-        match head {
+        let command = Command::GetMetadata(stream);
+        let take = |part: &[u8]| bytes.extend_from_slice(part);
+        match self.request_bytes(&command, take).await?.head {
             Some(Head::Metadata(head)) => Ok((head.status, bytes)),
             _ => Err(AttachError::OtherReply),
         }
     }
 
-    /// However the relay takes it, it has been left.
+    /// Detaches from a session. Whatever the status of the reply, the session has been left.
     pub(super) async fn detach(&mut self, session: SessionId) -> Result<(), AttachError> {
         self.request(&Command::DetachSession(session))
             .await
@@ -276,29 +272,23 @@ impl Connection {
     }
 
     async fn request(&mut self, command: &Command) -> Result<Reply, AttachError> {
+        self.request_bytes(command, |_| ()).await
+    }
+
+    /// Sends a command and reads its reply. The bytes of a packet or of metadata are passed to `take`.
+    async fn request_bytes(
+        &mut self,
+        command: &Command,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<Reply, AttachError> {
         let mut reply = Reply::default();
         self.queue_command(command)?;
         self.read_replies(|part| match part {
             Part::Head(head) => reply.head = Some(head),
             Part::Session(session) => reply.sessions.push(session),
             Part::Stream(stream) => reply.streams.push(*stream),
-            Part::Bytes(_) | Part::Done => {}
-        })
-        .await?;
-        Ok(reply)
-    }
-
-    async fn request_bytes(
-        &mut self,
-        command: &Command,
-        mut take: impl FnMut(&[u8]),
-    ) -> Result<Option<Head>, AttachError> {
-        let mut reply = None;
-        self.queue_command(command)?;
-        self.read_replies(|part| match part {
-            Part::Head(head) => reply = Some(head),
             Part::Bytes(bytes) => take(bytes),
-            Part::Session(_) | Part::Stream(_) | Part::Done => {}
+            Part::Done => {}
         })
         .await?;
         Ok(reply)
@@ -309,9 +299,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what is unsent and takes the replies to their end. Nothing is lost if it is dropped
-    /// before, but what was taken. What is asked at once must be short: the relay may be kept from
-    /// reading it by replies that are not taken before it is sent.
+    /// Sends the queued commands and reads all their replies. If the future is dropped, only what was passed
+    /// to `take` is lost. The queued commands must be short: nothing is read until all of them are sent, and
+    /// a relay that cannot send its replies may stop reading.
     async fn read_replies(&mut self, mut take: impl FnMut(Part<'_>)) -> Result<(), AttachError> {
         while self.unsent.has_remaining() {
             with_reply_timeout(self.socket.write_buf(&mut self.unsent)).await?;
@@ -342,6 +332,7 @@ async fn with_reply_timeout(
 ) -> Result<usize, AttachError> {
     match timeout(REPLY_TIMEOUT, moved).await {
         Ok(moved) => moved.map_err(|error| match error.kind() {
+            // A peer that closes with unread input resets the connection instead of ending it.
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => AttachError::HungUp,
             _ => AttachError::Lost(error),
         }),

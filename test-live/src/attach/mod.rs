@@ -1,11 +1,11 @@
 //! The sources of packets: sessions of a relay, and directories.
 //!
-//! A source that goes on while it is watched (a session, a directory that is being written) runs
+//! A source that grows while it is watched (a session, a directory that is being written) runs
 //! beside the main thread and sends [`SourceEvent`]s through a channel, in the order in which they must
 //! be handled.
 //!
-//! Read in this order; each module uses only those before it: `target` (what users name), `error`, `spill`,
-//! `budget`, `packet` and `backlog` (the memory that packets take), `connection`, `push` and `list` (commands to
+//! Read in this order; each module uses only those before it: `target` (what users name), `error`,
+//! `source_handle`, `spill`, `budget`, `packet` and `backlog` (the memory that packets take), `connection`, `push` and `list` (commands to
 //! a relay and their replies), `relay_options`, `resume_state`, `relay_session` and `relay` (a relay as a
 //! source), `follow` (a directory as a source).
 
@@ -21,6 +21,7 @@ pub mod relay;
 mod relay_options;
 mod relay_session;
 mod resume_state;
+mod source_handle;
 mod spill;
 pub mod target;
 
@@ -29,9 +30,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ctf::model::Uuid;
 
 pub use backlog::Backlog;
-pub use budget::{MAX_PACKET_BYTES, MemoryBudget, Reservation};
+pub use budget::{MAX_MEMORY_BYTES, MemoryBudget, Reservation};
 pub use error::AttachError;
 pub use packet::Packet;
+pub use source_handle::SourceHandle;
 
 /// A trace that a source has announced. Never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,26 +90,26 @@ pub enum SourceEvent {
         /// The number of its packets that the reader still holds: see [`Backlog`].
         backlog: Backlog,
     },
-    /// A whole packet has come.
+    /// A whole packet has arrived.
     Packet {
         /// The stream that the packet is of.
         stream: StreamKey,
         /// The packet, with header, context and padding.
         packet: Packet,
     },
-    /// No event from before this time will come on the stream.
+    /// No event from before this time will arrive on the stream.
     Watermark {
         /// The stream that the watermark is of.
         stream: StreamKey,
         /// The watermark, in cycles of the stream's clock.
         until: u64,
     },
-    /// No packet will come on the stream any more.
+    /// No packet will arrive on the stream.
     StreamEnd {
         /// The stream that has ended.
         stream: StreamKey,
     },
-    /// No further metadata and no further stream will come of the trace.
+    /// No further metadata and no further stream will be announced for the trace.
     TraceEnd {
         /// The trace that has ended.
         trace: TraceKey,
@@ -117,7 +119,7 @@ pub enum SourceEvent {
     Notice(String),
     /// The source has failed and ends; what it announced has ended with it.
     Failed(String),
-    /// The source has ended well: nothing further comes of it.
+    /// The source has ended without an error.
     Done,
 }
 

@@ -8,10 +8,13 @@ use std::sync::Arc;
 use super::budget::{MemoryBudget, Reservation};
 use super::spill::SpillExtent;
 
+/// Largest packet that is read, in bytes: what our relay takes from a producer.
+pub(super) const MAX_PACKET_BYTES: u64 = 1 << 30;
+
 /// Bytes that are read of a file at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Memory taken before any of a packet has come: what a relay announces may never come.
+/// Memory taken before any of a packet has arrived: an announced size may be wrong, or its bytes never arrive.
 const FIRST_BYTES: usize = 1 << 20;
 
 /// A whole packet, with header, context and padding.
@@ -158,7 +161,7 @@ impl IncomingPacket {
         })
     }
 
-    /// A packet of which `bytes` have come, and for all of which memory is reserved.
+    /// A packet of which `bytes` have arrived, and for all of which memory is reserved.
     pub(crate) fn begun(bytes: Vec<u8>, reservation: Reservation) -> Self {
         Self {
             received: bytes.len() as u64,
@@ -166,7 +169,7 @@ impl IncomingPacket {
         }
     }
 
-    /// The number of bytes that have come.
+    /// The number of bytes that have arrived.
     pub(crate) fn received(&self) -> u64 {
         self.received
     }
@@ -181,7 +184,7 @@ impl IncomingPacket {
             _ => {
                 let have = &mut self.packet.bytes;
                 if have.capacity() - have.len() < bytes.len() {
-                    // Neither more than was reserved, nor twice.
+                    // Growth to double the size would exceed what was reserved, and copy the bytes again.
                     let missing = usize::try_from(len - self.received).unwrap_or(usize::MAX);
                     have.reserve_exact(missing.max(bytes.len()));
                 }
@@ -192,7 +195,7 @@ impl IncomingPacket {
         Ok(())
     }
 
-    /// The packet, all of which has come.
+    /// The packet, all of which has arrived.
     pub(crate) fn finish(self) -> Packet {
         self.packet
     }

@@ -1,5 +1,5 @@
-//! The push connection beside a command connection: what the relay says there wakes the
-//! session that polls. The relay is told whether its watermarks are needed, so that an idle session costs nothing. A
+//! The push connection beside a command connection: its notifications wake the session, which would
+//! poll otherwise. The viewer sends whether it needs watermarks, so that an idle session costs nothing. A
 //! relay that does not push costs a connection that is closed after a moment.
 
 use std::future::pending;
@@ -24,11 +24,11 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(3);
 /// Notifications that the push connection holds. When there are more, the relay keeps them.
 const NOTIFICATION_CAPACITY: usize = 1024;
 
-/// Time without need for watermarks after which the relay is told so: while events come one after the
-/// other, it need not be told of each.
+/// Time without need for watermarks after which the relay is sent so. The delay keeps a viewer that
+/// receives one event after the other from sending a message for each.
 const UNSUBSCRIBE_DELAY: Duration = Duration::from_millis(100);
 
-/// Opens the push connection that belongs to the command connection `viewer`, and gives its notifications.
+/// Opens the push connection that belongs to the command connection `viewer`, and returns its notifications.
 /// The first is [`Notification::Hello`]; if the relay does not push, there is none. Watermarks come while
 /// `is_held_back` is true.
 pub(super) fn open(
@@ -59,7 +59,7 @@ async fn read_notifications(
     PushClient::connect_command(viewer).encode(&mut hello);
     let mut listener = PushClient::default();
     let mut socket = timeout(HELLO_TIMEOUT, TcpStream::connect(relay)).await??;
-    // That something is waited for is not to wait for an acknowledgement.
+    // Without it, a small message waits for the acknowledgement of the one before (Nagle).
     socket.set_nodelay(true)?;
     socket.write_all(&hello).await?;
     let (mut reader, writer) = socket.split();
@@ -99,7 +99,7 @@ struct BeaconInterestSender<'a> {
     announced: BeaconInterest,
     /// Bytes of the message that have not been written to the socket.
     unsent: Vec<u8>,
-    /// Since when nothing has been held back, until the relay has been told.
+    /// Since when nothing has been held back, until that has been sent.
     idle_since: Option<Instant>,
 }
 
@@ -114,8 +114,8 @@ impl<'a> BeaconInterestSender<'a> {
         }
     }
 
-    /// Waits until something changes, and tells the relay if it should know. May be dropped at any
-    /// time.
+    /// Waits until something changes, and sends the new interest to the relay. The future may be dropped at any
+    /// time: unsent bytes are kept in `unsent`.
     async fn send_attention(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             let sent = self.relay.write(&self.unsent).await?;
@@ -144,7 +144,7 @@ impl<'a> BeaconInterestSender<'a> {
     }
 }
 
-/// Waits until there is another value; for ever, if nobody is left to set one.
+/// Waits until there is another value; forever, if the sender has been dropped.
 async fn changed(value: &mut watch::Receiver<bool>) {
     if value.changed().await.is_err() {
         pending().await

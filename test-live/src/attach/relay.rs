@@ -2,19 +2,18 @@
 //! connection is lost, if asked to.
 
 use std::io;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use viewer_proto::session::Seek;
 
-use super::SourceEvent;
 use super::error::AttachError;
 pub use super::relay_options::{Missing, RelayOptions};
 use super::relay_session::RelaySession;
 use super::resume_state::ResumeState;
 use super::target::RelayTarget;
+use super::{SourceEvent, SourceHandle};
 use crate::with_sources;
 
 /// Backoff before the first reconnect. Each further one is twice as long.
@@ -25,32 +24,6 @@ const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Timeout of detaching from all sessions when the viewer ends: a busy relay is not waited for.
 const DETACH_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// A relay that is followed. Dropping it stops as well, and waits for nothing.
-#[derive(Debug)]
-pub struct RelaySource {
-    stop: watch::Sender<bool>,
-    thread: JoinHandle<()>,
-}
-
-impl RelaySource {
-    /// Requests the end, which comes at once, whether or not the events are received.
-    pub fn stop(&self) {
-        self.stop.send_replace(true);
-    }
-
-    /// Waits until it has ended.
-    pub fn join(self) {
-        // A panic of the thread has been reported by then.
-        let _ = self.thread.join();
-    }
-
-    /// Whether the thread has ended.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.thread.is_finished()
-    }
-}
 
 /// Follows a relay. Its last event is [`SourceEvent::Failed`] or [`SourceEvent::Done`], unless it is stopped.
 ///
@@ -64,7 +37,7 @@ pub fn spawn(
     options: RelayOptions,
     events: mpsc::Sender<SourceEvent>,
     is_held_back: watch::Receiver<bool>,
-) -> io::Result<RelaySource> {
+) -> io::Result<SourceHandle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -76,15 +49,17 @@ pub fn spawn(
         is_held_back,
         resume: ResumeState::default(),
         session: None,
+        backoff: MIN_RETRY_INTERVAL,
+        is_disconnected: false,
     };
-    let thread = std::thread::Builder::new()
-        .name("relay".to_owned())
-        .spawn(move || {
-            runtime.block_on(follower.follow_until(stopped));
-            // A name may still be looked up; nobody waits for that.
-            runtime.shutdown_background();
-        })?;
-    Ok(RelaySource { stop, thread })
+    let request_end = move || {
+        stop.send_replace(true);
+    };
+    SourceHandle::spawn("relay", request_end, move || {
+        runtime.block_on(follower.follow_until(stopped));
+        // The lookup of a host name cannot be interrupted, and may outlast the source.
+        runtime.shutdown_background();
+    })
 }
 
 struct RelayFollower {
@@ -94,13 +69,17 @@ struct RelayFollower {
     is_held_back: watch::Receiver<bool>,
     resume: ResumeState,
     session: Option<RelaySession>,
+    /// The time before the next attempt to connect.
+    backoff: Duration,
+    /// Whether the connection was lost, which has been reported.
+    is_disconnected: bool,
 }
 
 impl RelayFollower {
     async fn follow_until(&mut self, mut stopped: watch::Receiver<bool>) {
         tokio::select! {
             biased;
-            // An error says that the handle is gone.
+            // An error means that the handle has been dropped.
             _ = stopped.wait_for(|stopped| *stopped) => {}
             () = self.follow() => {}
         }
@@ -110,75 +89,56 @@ impl RelayFollower {
     }
 
     async fn follow(&mut self) {
-        let mut backoff = MIN_RETRY_INTERVAL;
-        let mut is_disconnected = false;
         let last = loop {
-            let ended = self
-                .follow_connection(&mut backoff, &mut is_disconnected)
-                .await;
-            let error = match ended {
+            let error = match self.follow_connection().await {
                 Ok(()) => break SourceEvent::Done,
                 Err(AttachError::ReceiverGone) => return,
                 Err(error) if self.options.retry && error.may_pass() => error,
                 Err(error) => {
-                    // What has been fetched is certain now: nothing else will come.
+                    // No earlier event can arrive: what has been fetched may be shown.
                     if let Some(mut session) = self.session.take()
                         && session.end_streams_and_traces().await.is_err()
                     {
                         return;
                     }
-                    break SourceEvent::Failed(format!(
-                        "{}: {}",
-                        self.target,
-                        with_sources(&error)
-                    ));
+                    let reason = with_sources(&error);
+                    break SourceEvent::Failed(format!("{}: {reason}", self.target));
                 }
             };
-            if self
-                .handle_disconnect(&error, &mut is_disconnected)
-                .await
-                .is_err()
-            {
+            if self.handle_disconnect(&error).await.is_err() {
                 return;
             }
-            sleep(backoff).await;
-            backoff = (backoff * 2).min(MAX_RETRY_INTERVAL);
+            sleep(self.backoff).await;
+            self.backoff = (self.backoff * 2).min(MAX_RETRY_INTERVAL);
         };
         let _ = self.events.send(last).await;
     }
 
     /// Follows the relay for as long as one connection lasts.
-    async fn follow_connection(
-        &mut self,
-        backoff: &mut Duration,
-        is_disconnected: &mut bool,
-    ) -> Result<(), AttachError> {
+    async fn follow_connection(&mut self) -> Result<(), AttachError> {
         let events = self.events.clone();
         let connected =
             RelaySession::connect(&self.target, &self.options, events, &self.is_held_back).await?;
         let session = self.session.insert(connected);
-        *backoff = MIN_RETRY_INTERVAL;
-        if std::mem::take(is_disconnected) {
+        // The relay has answered the handshake: the next loss is a new one.
+        self.backoff = MIN_RETRY_INTERVAL;
+        if std::mem::take(&mut self.is_disconnected) {
             let notice = format!("{}: connection restored", self.target);
             session.send_event(SourceEvent::Notice(notice)).await?;
         }
-        session.run(&mut self.resume).await
+        session.run(std::mem::take(&mut self.resume)).await
     }
 
     /// Ends what the lost connection had announced, and reports the loss once.
-    async fn handle_disconnect(
-        &mut self,
-        error: &AttachError,
-        is_disconnected: &mut bool,
-    ) -> Result<(), AttachError> {
+    async fn handle_disconnect(&mut self, error: &AttachError) -> Result<(), AttachError> {
         if let Some(mut session) = self.session.take() {
             session.end_streams_and_traces().await?;
-            self.resume.connection_lost();
-            // From now on everything is new, or remembered.
+            self.resume = session.take_resume_state();
+            // A later session is read from its beginning; `resume` skips what was handed over.
             self.options.seek = Seek::Beginning;
             self.options.missing = Missing::Wait;
         }
-        if !std::mem::replace(is_disconnected, true) {
+        if !std::mem::replace(&mut self.is_disconnected, true) {
             let notice = format!("{}: {}; reconnecting", self.target, with_sources(error));
             let said = self.events.send(SourceEvent::Notice(notice)).await;
             return said.map_err(|_| AttachError::ReceiverGone);

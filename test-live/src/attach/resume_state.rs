@@ -1,12 +1,12 @@
 //! The state from which a relay is followed again after a reconnect: how far each stream has been
 //! read, so that nothing is shown twice.
 //!
-//! A relay that has been started again gives its numbers again: a trace is the same only if its
+//! A restarted relay assigns the same numbers again: a trace is the same only if its
 //! metadata begins as it did, which has the trace's own UUID in it.
 //!
-//! What is being followed is remembered in any case. A relay may give a trace or stream again after it
-//! has ended, to a new connection: of those the last ones are remembered. Should it give an older one
-//! again, that is shown again.
+//! Traces and streams that are being followed are always remembered. A relay may announce one again on a
+//! new connection although it has ended: of those the last ones are remembered. An older one that is
+//! announced again is shown again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -14,7 +14,7 @@ use std::hash::Hash;
 use viewer_proto::index::NextIndex;
 use wire::{SessionId, StreamId, TraceId};
 
-/// Length in bytes of the metadata prefix that tells a trace from others: the UUID is in the first few hundred.
+/// Length in bytes of the metadata prefix by which traces are distinguished: the UUID is in the first few hundred.
 const METADATA_PREFIX_BYTES: usize = 4096;
 
 /// Largest number of traces that have ended and are remembered.
@@ -67,7 +67,7 @@ impl Default for ResumeState {
 }
 
 impl ResumeState {
-    /// The first metadata of a trace has come. Gives whether the trace is one that was read before.
+    /// The first metadata of a trace has arrived. Returns whether the trace is one that was read before.
     pub(super) fn identify_trace(&mut self, trace: (SessionId, TraceId), metadata: &[u8]) -> bool {
         let prefix = metadata.get(..METADATA_PREFIX_BYTES).unwrap_or(metadata);
         let known = self.traces.get(trace);
@@ -85,12 +85,12 @@ impl ResumeState {
         self.streams.follow(stream);
     }
 
-    /// Records that nothing further comes of a stream, on this connection.
+    /// Records that a stream has ended on this connection.
     pub(super) fn stream_ended(&mut self, stream: StreamId) {
         self.streams.end(stream);
     }
 
-    /// Records that nothing further comes of a trace, on this connection.
+    /// Records that a trace has ended on this connection.
     pub(super) fn trace_ended(&mut self, trace: (SessionId, TraceId)) {
         self.traces.end(trace);
     }

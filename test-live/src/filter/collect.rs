@@ -6,7 +6,6 @@ use ctf::model::{Labels, Scope};
 
 use super::FieldMatcher;
 use super::expression::{FieldPath, Leaf, Part, Test};
-use crate::sink::json_fields::flags_of;
 
 /// Tracks where the walk over an event is, as seen from each path that is looked for.
 #[derive(Debug)]
@@ -64,7 +63,7 @@ impl PathTracker {
         targets.any(|target| target.path.place.contains(scope))
     }
 
-    /// The walk comes to the part that `is` recognises, inside of `depth` open structures.
+    /// The walk has reached the part that `is` recognizes, within `depth` open structures.
     #[inline]
     fn step(&mut self, is: impl Fn(&Part) -> bool) {
         let before = self.depth.saturating_sub(1);
@@ -155,7 +154,7 @@ impl Visitor for FieldMatcher<'_> {
 
     fn bit_array(&mut self, value: u64, _bits: u8, flags: Option<&Labels>) {
         self.value(|test| match flags {
-            Some(flags) => test.enumeration(i128::from(value), flags_of(value, flags)),
+            Some(flags) => test.enumeration(i128::from(value), flags.of_bits(value)),
             None => test.integer(i128::from(value)),
         });
     }

@@ -147,7 +147,7 @@ impl Comparison {
     fn holds(self, order: Option<Ordering>) -> bool {
         match self {
             Self::Equal => order == Some(Ordering::Equal),
-            // Also of what has no order: a number that is none is unequal to all.
+            // NaN has no order, and is unequal to every number.
             Self::Unequal => order != Some(Ordering::Equal),
             Self::Less => order == Some(Ordering::Less),
             Self::LessOrEqual => order.is_some_and(Ordering::is_le),

@@ -13,7 +13,7 @@ const MAX_DEPTH: usize = 64;
 const MAX_COMPARISONS: usize = 1024;
 /// Largest number of bytes of a filter.
 const MAX_FILTER_BYTES: usize = 64 << 10;
-/// Parses a filter. Gives its expression, and the comparisons in it.
+/// Parses a filter. Returns its expression, and the comparisons in it.
 pub(crate) fn parse(text: &str) -> Result<(Expression, Vec<Leaf>), FilterError> {
     if text.len() > MAX_FILTER_BYTES {
         return Err(FilterError::new(
@@ -92,27 +92,29 @@ impl<'t> Parser<'t> {
     }
 
     fn any(&mut self) -> Result<Expression, Failed> {
-        let first = self.all()?;
-        if !self.is("||") {
-            return Ok(first);
-        }
-        let mut parts = vec![first];
-        while self.accept_symbol("||") {
-            parts.push(self.all()?);
-        }
-        Ok(Expression::Any(parts))
+        self.joined("||", Self::all, Expression::Any)
     }
 
     fn all(&mut self) -> Result<Expression, Failed> {
-        let first = self.term()?;
-        if !self.is("&&") {
+        self.joined("&&", Self::term, Expression::All)
+    }
+
+    /// Parses one or several parts with `symbol` between them. Several are joined by `join`.
+    fn joined(
+        &mut self,
+        symbol: &str,
+        part: fn(&mut Self) -> Result<Expression, Failed>,
+        join: fn(Vec<Expression>) -> Expression,
+    ) -> Result<Expression, Failed> {
+        let first = part(self)?;
+        if !self.is(symbol) {
             return Ok(first);
         }
         let mut parts = vec![first];
-        while self.accept_symbol("&&") {
-            parts.push(self.term()?);
+        while self.accept_symbol(symbol) {
+            parts.push(part(self)?);
         }
-        Ok(Expression::All(parts))
+        Ok(join(parts))
     }
 
     fn term(&mut self) -> Result<Expression, Failed> {
@@ -148,21 +150,10 @@ impl<'t> Parser<'t> {
     }
 
     fn begins_exists(&self) -> bool {
-        let [
-            (
-                _,
-                Token::Name {
-                    text,
-                    quoted: false,
-                },
-            ),
-            (_, Token::Symbol("(")),
-            ..,
-        ] = self.tokens
-        else {
+        let [(_, Token::Name { text, quoted }), (_, bracket), ..] = self.tokens else {
             return false;
         };
-        text == "exists"
+        text == "exists" && !quoted && *bracket == Token::Symbol("(")
     }
 
     fn exists(&mut self) -> Result<Leaf, Failed> {
@@ -250,19 +241,12 @@ impl<'t> Parser<'t> {
             Some(Token::Integer(value)) => literal(Literal::Integer(*value)),
             Some(Token::Float(value)) => literal(Literal::Float(*value)),
             Some(Token::Text(pattern)) => literal(Literal::Text(pattern.clone())),
-            Some(Token::Name {
-                text,
-                quoted: false,
-            }) if text == "true" => literal(Literal::Boolean(true)),
-            Some(Token::Name {
-                text,
-                quoted: false,
-            }) if text == "false" => literal(Literal::Boolean(false)),
-            Some(Token::Name {
-                text,
-                quoted: false,
-            }) if text == "ctx" && self.is(".") => self.path_in(ScopeSet::Contexts),
-            Some(Token::Name { text, .. }) => self.path(ScopeSet::Anywhere, text.clone()),
+            Some(Token::Name { text, quoted }) => match text.as_str() {
+                "true" if !quoted => literal(Literal::Boolean(true)),
+                "false" if !quoted => literal(Literal::Boolean(false)),
+                "ctx" if !quoted && self.is(".") => self.path_in(ScopeSet::Contexts),
+                _ => self.path(ScopeSet::Anywhere, text.clone()),
+            },
             Some(Token::Property(name)) => self.property(name, column),
             Some(Token::Symbol(_)) | None => {
                 Err((column, "expected a field, a number or a text".to_owned()))

@@ -1,4 +1,4 @@
-//! Filters against events that are told field by field.
+//! Filters, applied to events that are visited field by field.
 
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::Scope;

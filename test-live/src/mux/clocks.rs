@@ -14,22 +14,22 @@ enum ClockOrigin {
     Unknown,
 }
 
-/// Watches over the clocks of the streams that are put in order.
+/// Compares the clocks of the streams that are put in order.
 #[derive(Debug, Default)]
 pub(super) struct Clocks {
     first: Option<ClockOrigin>,
-    said: bool,
+    is_reported: bool,
 }
 
 impl Clocks {
-    /// Adds the clock of one more stream. Gives true, once, if it cannot be compared with those before.
+    /// Adds the clock of one more stream. Returns true, once, if it cannot be compared with those before.
     pub(super) fn differ(&mut self, trace: &Trace, stream: &StreamClass) -> bool {
         let Some(origin) = origin(trace, stream) else {
             return false;
         };
         let first = *self.first.get_or_insert(origin);
-        let differ = !self.said && first != origin;
-        self.said |= differ;
+        let differ = !self.is_reported && first != origin;
+        self.is_reported |= differ;
         differ
     }
 }
@@ -37,10 +37,10 @@ impl Clocks {
 fn origin(trace: &Trace, stream: &StreamClass) -> Option<ClockOrigin> {
     stream.timescale()?;
     let Some(clock) = trace.clock_of(stream) else {
-        // None is declared: since 1970 then.
+        // Without a declared clock, times count from 1970.
         return Some(ClockOrigin::Unix);
     };
-    // LTTng's clock is, although LTTng does not say so.
+    // LTTng's clock counts from 1970 with its offset, although the metadata does not declare it absolute.
     let by_lttng = || match trace.environment_value("tracer_name") {
         Some(EnvironmentValue::Text(tracer)) => tracer.starts_with("lttng"),
         _ => false,

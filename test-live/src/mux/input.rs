@@ -31,7 +31,7 @@ pub(super) struct Input {
     timescale: Option<Timescale>,
     /// Losses that have been found and not shown.
     losses: Vec<Loss>,
-    /// No event before this will come, in nanoseconds.
+    /// No event before this time will arrive, in nanoseconds.
     watermark: i64,
     /// The time up to which the stream has been decoded, in nanoseconds: the watermark may be beyond
     /// packets that are still queued.
@@ -139,7 +139,7 @@ impl Input {
         }
     }
 
-    /// No event before this will come, in nanoseconds.
+    /// No event before this time will arrive, in nanoseconds.
     pub(super) fn watermark(&self) -> i64 {
         self.watermark
     }

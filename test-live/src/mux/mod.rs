@@ -21,9 +21,9 @@ use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo, StreamKey, TraceI
 use crate::sink::{Loss, Origin, SinkError};
 use crate::slots::Slots;
 
-/// Is shown what has been put in order.
+/// Receives the events of all streams, merged in time order.
 pub trait Stage {
-    /// Shows an event. Gives false if no more is wanted.
+    /// Shows an event. Returns false if no further event is wanted.
     ///
     /// # Errors
     /// If it cannot be shown.
@@ -62,10 +62,10 @@ pub trait Stage {
         let _ = trace;
     }
 
-    /// Something could not be read: a stream or a trace ends early, or a packet is passed over.
+    /// Reports that something could not be read: a stream or a trace ends early, or a packet is skipped.
     fn report_failure(&mut self, what: &str);
 
-    /// Something is odd, and nothing is lost by it.
+    /// Reports something unusual by which nothing is lost.
     fn report_warning(&mut self, what: &str);
 }
 
@@ -98,12 +98,12 @@ pub struct Mux {
     ready: BinaryHeap<Reverse<(i64, u32, usize)>>,
     /// The streams that have none for now.
     waiting: Vec<usize>,
-    /// The lowest watermark of the waiting streams: none of their events will come before it.
+    /// The lowest watermark of the waiting streams: none of their events will be earlier.
     watermark: (i64, u32),
     clocks: Clocks,
 }
 
-/// After all that may come.
+/// Later than every event.
 const END_OF_TIME: (i64, u32) = (i64::MAX, u32::MAX);
 
 struct TraceState {
@@ -270,7 +270,7 @@ impl Mux {
         }
     }
 
-    /// Raises a stream's watermark: nothing before `cycles` of its clock will come.
+    /// Raises a stream's watermark: nothing before `cycles` of its clock will arrive.
     pub fn advance_watermark(&mut self, key: StreamKey, cycles: u64) {
         let slot = self.stream_slots.get(&key);
         if let Some(input) = slot.and_then(|slot| self.streams.get_mut(*slot))
@@ -280,7 +280,7 @@ impl Mux {
         }
     }
 
-    /// Ends a stream: nothing further will come on it.
+    /// Ends a stream: nothing further will arrive on it.
     pub fn end_stream(&mut self, key: StreamKey) {
         let Some(slot) = self.stream_slots.remove(&key) else {
             return;
@@ -294,12 +294,12 @@ impl Mux {
             .get(input.trace)
             .is_some_and(|trace| trace.broken)
         {
-            // It waits for nothing any more: it is looked at once more, and removed.
+            // The stream no longer waits for packets: it is advanced once more, and removed.
             self.waiting.push(slot);
         }
     }
 
-    /// No further stream will come of a trace. What its streams still have is shown.
+    /// Ends a trace: it gets no further stream. What its streams still have is shown.
     pub fn end_trace(&mut self, key: TraceKey) {
         let Some(slot) = self.trace_slots.remove(&key) else {
             return;
@@ -356,7 +356,7 @@ impl Mux {
         stage: &mut impl Stage,
         stop: &impl Fn() -> bool,
     ) -> Result<bool, SinkError> {
-        // Below the first of a heap are two, and one of them is the next.
+        // The second smallest of a binary heap is one of the two children of its root.
         let second = self.ready.as_slice().get(1..).unwrap_or_default();
         let second = second.iter().take(2);
         let second = second.map(|Reverse((time, rank, _))| (*time, *rank)).min();

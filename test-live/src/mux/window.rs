@@ -104,7 +104,7 @@ impl Window {
         Ok(())
     }
 
-    /// Loads until so many bytes are in memory, or all there are.
+    /// Loads until `until` bytes of the packet are in memory, or all of them.
     fn load_bytes(&self, packet: &mut Packet, until: usize) -> Result<(), String> {
         let Packet { bytes, stored, .. } = packet;
         let Some(stored) = stored else {

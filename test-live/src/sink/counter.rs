@@ -12,7 +12,7 @@ use super::{Loss, Origin, Sink, SinkError};
 use crate::attach::{StreamKey, TraceKey};
 use crate::slots::Slots;
 
-/// The clock is looked at once in so many events.
+/// Number of events after which the clock is read.
 const EVENTS_PER_LOOK: u32 = 1024;
 /// Time between two pictures.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -116,10 +116,11 @@ impl<W: Write> Counter<W> {
             .table
             .text(Span::Last(since), rows.saturating_sub(1), columns);
         let mut picture = Vec::with_capacity(text.len() + 1024);
-        picture.extend_from_slice(if self.drawn { HOME } else { CLEAR_ALL });
+        // Only the first picture clears the screen: later ones overwrite it line by line.
         if !self.drawn {
-            picture.extend_from_slice(HOME);
+            picture.extend_from_slice(CLEAR_ALL);
         }
+        picture.extend_from_slice(HOME);
         for line in text.lines() {
             picture.extend_from_slice(line.as_bytes());
             picture.extend_from_slice(CLEAR_LINE);
@@ -224,7 +225,7 @@ impl CountTable {
         place
     }
 
-    /// No further event comes of a stream. Its row stays, unless there are many.
+    /// Ends a stream. Its row stays, unless there are many.
     fn end_stream(&mut self, key: StreamKey) {
         self.last_stream = None;
         let Some(place) = self.by_stream.remove(&key) else {
@@ -248,13 +249,13 @@ impl CountTable {
         self.others.name = format!("<{} streams that have ended>", self.other_streams);
     }
 
-    /// No further event comes of a trace.
+    /// Ends a trace: its classes are forgotten.
     fn end_trace(&mut self, trace: TraceKey) {
         self.last_class = None;
         self.by_class.retain(|(of, ..), _| *of != trace);
     }
 
-    /// The next picture shows what comes from now on.
+    /// The next picture shows the events from now on.
     fn start_next_span(&mut self) {
         let rows = self.names.iter_mut().chain(self.streams.values_mut());
         for row in rows.chain([&mut self.all, &mut self.others]) {

@@ -163,6 +163,7 @@ impl Recorder {
 
     /// Closes all files if there are too many; each is opened again when it is needed.
     fn close_some(&mut self) {
+        // All at once: this needs no order of use, and happens once in many packets.
         if self.open >= MAX_OPEN_FILES {
             let metadata = self.traces.values_mut().map(|trace| &mut trace.metadata);
             for copy in metadata.chain(self.streams.values_mut()) {

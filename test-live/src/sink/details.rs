@@ -12,11 +12,8 @@ use ctf::model::{Base, Labels, Scope};
 
 use super::json_text::{hex, integer};
 use super::terminal::printable;
-use super::{Loss, Lost, Origin, Sink, SinkError};
+use super::{Loss, Lost, Origin, Sink, SinkError, buffer};
 use crate::attach::TraceKey;
-
-/// Written at once when there is so much of it.
-const FULL: usize = 64 << 10;
 
 /// Writes each event as a tree of its fields.
 #[derive(Debug)]
@@ -110,16 +107,7 @@ impl<W: Write> Details<W> {
             self.tree.out.push(b'\n');
         }
         visited?;
-        if self.tree.out.len() >= FULL {
-            self.drain()?;
-        }
-        Ok(())
-    }
-
-    fn drain(&mut self) -> Result<(), SinkError> {
-        let written = self.out.write_all(&self.tree.out);
-        self.tree.out.clear();
-        Ok(written?)
+        Ok(buffer::write_if_full(&mut self.tree.out, &mut self.out)?)
     }
 }
 
@@ -154,8 +142,7 @@ impl<W: Write> Sink for Details<W> {
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        self.drain()?;
-        Ok(self.out.flush()?)
+        Ok(buffer::flush(&mut self.tree.out, &mut self.out)?)
     }
 }
 
@@ -266,16 +253,12 @@ impl Visitor for Tree {
 
     fn float(&mut self, value: f64, _bits: u8) {
         self.value(|out| {
-            let written = if value.is_nan() {
-                out.write_all(if value.is_sign_negative() {
-                    b"-nan"
-                } else {
-                    b"nan"
-                })
-            } else {
-                write!(out, "{value:.6}")
+            let text = match (value.is_nan(), value.is_sign_negative()) {
+                (true, true) => "-nan".to_owned(),
+                (true, false) => "nan".to_owned(),
+                (false, _) => format!("{value:.6}"),
             };
-            debug_assert!(written.is_ok(), "a buffer in memory takes everything");
+            out.extend_from_slice(text.as_bytes());
         });
     }
 
@@ -327,22 +310,15 @@ fn signed_grouped(value: i64, out: &mut Vec<u8>) {
 
 /// Writes a number in its base, digits in groups.
 fn based(value: u64, base: Base, out: &mut Vec<u8>) {
-    let (prefix, bits, group): (&[u8], u32, usize) = match base {
+    let (prefix, digits, group) = match base {
         Base::Decimal => return grouped(value, out),
-        Base::Hexadecimal => (b"0x", 4, 4),
-        Base::Octal => (b"0", 3, 3),
-        Base::Binary => (b"0b", 1, 8),
+        Base::Hexadecimal => ("0x", format!("{value:x}"), 4),
+        Base::Octal => ("0", format!("{value:o}"), 3),
+        Base::Binary => ("0b", format!("{value:b}"), 8),
     };
-    out.extend_from_slice(prefix);
+    out.extend_from_slice(prefix.as_bytes());
     let begin = out.len();
-    let digits = (u64::BITS - value.leading_zeros()).div_ceil(bits).max(1);
-    for place in (0..digits).rev() {
-        let digit = value >> (place * bits) & ((1 << bits) - 1);
-        let digit = u32::try_from(digit)
-            .ok()
-            .and_then(|digit| char::from_digit(digit, 16));
-        out.extend(digit.and_then(|digit| u8::try_from(digit).ok()));
-    }
+    out.extend_from_slice(digits.as_bytes());
     separated(begin, group, b':', out);
 }
 

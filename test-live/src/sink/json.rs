@@ -18,7 +18,7 @@
 //! | `event_context` | the event's own context | likewise |
 //! | `fields` | payload | likewise |
 //!
-//! JsonFields: numbers are JSON numbers, whatever their size and base; enumerations and bit maps are
+//! Fields: numbers are JSON numbers, whatever their size and base; enumerations and bit maps are
 //! `{"value": 5, "labels": ["A", "B"]}`; floating point numbers that are not finite are the strings
 //! `"inf"`, `"-inf"` and `"nan"`; in texts, what is no UTF-8 is U+FFFD; blobs are hexadecimal text;
 //! absent optional fields are `null`; a variant is the value of the option that is taken.
@@ -32,11 +32,8 @@ use ctf::model::EnvironmentValue;
 
 use super::json_fields::{JsonFields, JsonPosition, Scopes};
 use super::json_text::{integer, string};
-use super::{Origin, Sink, SinkError};
+use super::{Origin, Sink, SinkError, buffer};
 use crate::attach::StreamKey;
-
-/// Number of bytes of lines with which they are written at once.
-const MAX_BUFFERED_BYTES: usize = 64 << 10;
 
 /// Writes one object a line; see the module for its members.
 #[derive(Debug)]
@@ -67,7 +64,7 @@ impl<W: Write> Json<W> {
     pub fn new(out: W) -> Self {
         Self {
             out,
-            buffer: Vec::with_capacity(MAX_BUFFERED_BYTES + (MAX_BUFFERED_BYTES >> 2)),
+            buffer: buffer::with_capacity(),
             streams: HashMap::new(),
         }
     }
@@ -104,24 +101,13 @@ impl<W: Write> Json<W> {
             out.extend_from_slice(b",\"loglevel\":");
             integer(level, out);
         }
-        if let Err(error) = fields(&mut JsonFields::new(
-            out,
-            JsonPosition::new(Scopes::Named, false),
-        )) {
+        let position = JsonPosition::new(Scopes::Named, false);
+        if let Err(error) = fields(&mut JsonFields::new(out, position)) {
             out.truncate(begin);
             return Err(error.into());
         }
         out.extend_from_slice(b"}\n");
-        if out.len() >= MAX_BUFFERED_BYTES {
-            self.drain()?;
-        }
-        Ok(())
-    }
-
-    fn drain(&mut self) -> Result<(), SinkError> {
-        let written = self.out.write_all(&self.buffer);
-        self.buffer.clear();
-        Ok(written?)
+        Ok(buffer::write_if_full(out, &mut self.out)?)
     }
 }
 
@@ -177,8 +163,7 @@ impl<W: Write> Sink for Json<W> {
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        self.drain()?;
-        Ok(self.out.flush()?)
+        Ok(buffer::flush(&mut self.buffer, &mut self.out)?)
     }
 }
 

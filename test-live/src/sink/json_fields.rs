@@ -3,7 +3,7 @@
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
 
-use super::json_text::{escaped, float, hex, integer, lossy_string, string};
+use super::json_text::{boolean, escaped, float, hex, integer, lossy_string, string};
 
 /// The form in which the members of a scope are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(crate) struct JsonFields<'b> {
 }
 
 impl<'b> JsonFields<'b> {
-    /// A writer into `out` that goes on at `position`.
+    /// A writer into `out` that continues at `position`.
     pub(crate) fn new(out: &'b mut Vec<u8>, position: JsonPosition) -> Self {
         Self { out, position }
     }
@@ -132,8 +132,8 @@ impl<'b> JsonFields<'b> {
     }
 }
 
-/// Under which name a scope stands in an event's object.
-pub(crate) const fn scope_name(scope: Scope) -> &'static str {
+/// The name of the member of an event's object that a scope becomes.
+const fn scope_name(scope: Scope) -> &'static str {
     match scope {
         Scope::PacketHeader | Scope::EventHeader => "header",
         Scope::PacketContext => "packet",
@@ -141,11 +141,6 @@ pub(crate) const fn scope_name(scope: Scope) -> &'static str {
         Scope::SpecificContext => "event_context",
         Scope::Payload => "fields",
     }
-}
-
-/// The flags of a bit map whose ranges have a bit that is set.
-pub(crate) fn flags_of(value: u64, flags: &Labels) -> impl Iterator<Item = &str> {
-    flags.of_bits(value)
 }
 
 impl Visitor for JsonFields<'_> {
@@ -205,13 +200,12 @@ impl Visitor for JsonFields<'_> {
     }
 
     fn boolean(&mut self, value: bool) {
-        let text: &[u8] = if value { b"true" } else { b"false" };
-        self.out.extend_from_slice(text);
+        boolean(value, self.out);
     }
 
     fn bit_array(&mut self, value: u64, _bits: u8, flags: Option<&Labels>) {
         match flags {
-            Some(flags) => self.labelled(value, flags_of(value, flags)),
+            Some(flags) => self.labelled(value, flags.of_bits(value)),
             None => integer(value, self.out),
         }
     }

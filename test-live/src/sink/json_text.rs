@@ -55,12 +55,17 @@ const fn is_special(byte: u8) -> bool {
     byte < 0x20 || matches!(byte, b'"' | b'\\' | 0x7F)
 }
 
+/// Writes `true` or `false`.
+pub(crate) fn boolean(value: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if value { b"true" } else { b"false" });
+}
+
 /// Writes a whole number.
 pub(crate) fn integer(value: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// Writes a floating point number with as many digits as tell it from its neighbours; as string if
+/// Writes a floating point number with the digits that distinguish it from its neighbours; as string if
 /// it is not finite, because JSON has no such numbers.
 pub(crate) fn float(value: f64, bits: u8, out: &mut Vec<u8>) {
     let written = if value.is_nan() {

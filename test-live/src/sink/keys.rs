@@ -1,4 +1,4 @@
-//! Maps by small numbers that this program has given out itself, looked up for each event.
+//! Maps by small numbers that this program has assigned itself, looked up for each event.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

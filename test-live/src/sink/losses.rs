@@ -18,25 +18,12 @@ pub fn write_warning(
     mut time: impl FnMut(i64, &mut Vec<u8>),
 ) -> io::Result<()> {
     let mut line = Vec::with_capacity(256);
-    match loss.what {
-        Lost::Events(LostEvents::Some) => {
-            write!(line, "WARNING: Tracer may have discarded events")?
-        }
-        Lost::Events(LostEvents::Count(count)) => {
-            write!(
-                line,
-                "WARNING: Tracer discarded {count} event{}",
-                plural(count)
-            )?;
-        }
-        Lost::Packets(count) => {
-            write!(
-                line,
-                "WARNING: Tracer discarded {count} packet{}",
-                plural(count)
-            )?;
-        }
-    }
+    let lost = match loss.what {
+        Lost::Events(LostEvents::Some) => "may have discarded events".to_owned(),
+        Lost::Events(LostEvents::Count(n)) => format!("discarded {n} event{}", plural(n)),
+        Lost::Packets(n) => format!("discarded {n} packet{}", plural(n)),
+    };
+    write!(line, "WARNING: Tracer {lost}")?;
     match (loss.begin, loss.end) {
         (Some(begin), Some(end)) => {
             line.extend_from_slice(b" between [");
@@ -72,7 +59,7 @@ const fn plural(count: u64) -> &'static str {
 pub struct LossSum {
     /// Events whose number is known.
     pub events: u64,
-    /// Streams that may have lost events before their first packet ended; how many, nobody knows.
+    /// Streams that may have lost events before their first packet ended; the number of lost events is unknown.
     pub uncertain: u64,
     /// The number of lost packets.
     pub packets: u64,

@@ -1,11 +1,12 @@
 //! The destinations of events: one file or folder for each sink.
 
+mod buffer;
 pub mod counter;
 pub mod ctf;
 pub mod details;
 pub mod dummy;
 pub mod json;
-pub(crate) mod json_fields;
+mod json_fields;
 mod json_text;
 mod keys;
 pub mod losses;
@@ -62,12 +63,12 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Called when nothing further of a stream comes: what is remembered of it can be forgotten.
+    /// Called when a stream has ended: what is remembered of it can be forgotten.
     fn stream_ended(&mut self, stream: StreamKey) {
         let _ = stream;
     }
 
-    /// Called when nothing further of a trace comes, after all its streams have ended.
+    /// Called when a trace has ended, after all its streams have ended.
     fn trace_ended(&mut self, trace: TraceKey) {
         let _ = trace;
     }
@@ -78,7 +79,7 @@ pub trait Sink {
     /// If it cannot be written.
     fn flush(&mut self) -> Result<(), SinkError>;
 
-    /// Completes the output: nothing further comes.
+    /// Completes the output: no further event follows.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -116,7 +117,7 @@ pub enum Lost {
     Packets(u64),
 }
 
-/// An event that cannot be shown.
+/// Why an event cannot be shown.
 #[derive(Debug, Error)]
 pub enum SinkError {
     /// The output cannot be written.

@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use test_live::attach::SourceEvent;
 use test_live::attach::relay::{RelayOptions, spawn};
-use tokio::sync::mpsc::{self};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use viewer_proto::{Command, CommandCode};
 
-use crate::fake::{ready, record};
+use crate::fake::{ready, trace_records};
 use crate::watch::{assert_said, one_stream, options, target, wait_until, watch};
 
 #[test]
@@ -23,7 +22,7 @@ fn after_a_reconnect_every_packet_is_delivered_exactly_once() {
     watch.receive_until("packet a/c 2");
     {
         // As a relay does on a new connection: everything from its beginning.
-        let records = vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "c")];
+        let records = trace_records(1, "a");
         fake.world().sessions[0].batches.push_back(vec![]);
         fake.answer_instead(CommandCode::GetNextIndex, &[]);
         wait_until(|| fake.world().instead[&4].is_empty());
@@ -69,10 +68,8 @@ fn stopping_a_relay_source_detaches_with_or_without_a_receiver() {
     watch.handle.stop();
     watch.handle.join();
     assert!(begun.elapsed() < Duration::from_secs(2));
-    assert_eq!(
-        fake.count(|asked| matches!(asked, Command::DetachSession(_))),
-        1
-    );
+    let detached = fake.count(|asked| matches!(asked, Command::DetachSession(_)));
+    assert_eq!(detached, 1);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A relay made up in memory, on a real socket: it answers whatever a test has put in it, and keeps
-//! what it was asked.
+//! A relay in memory, on a real socket: it answers with what a test has put into it, and records the
+//! commands.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
@@ -24,30 +24,30 @@ use wire::{
     Bits, Bytes, Field, FixedText, Micros, SessionId, StreamId, Text, Timestamp, TraceId, ViewerId,
 };
 
-/// What the relay has, and was asked.
+/// The state of the relay, and the commands that it has received.
 pub(crate) struct World {
     pub(crate) minor: u32,
     pub(crate) sessions: Vec<Session>,
     pub(crate) metadata: HashMap<u64, Metadata>,
     pub(crate) streams: HashMap<u64, Stream>,
     pub(crate) asked: Vec<Command>,
-    /// Replies that stand in for the right ones, to the next commands of that sort. Empty: hang up.
+    /// Replies that replace the correct ones, by command code. An empty reply closes the connection.
     pub(crate) instead: HashMap<u32, VecDeque<Vec<u8>>>,
-    /// Tracefiles that do not hold what [`is_packet`] knows.
+    /// The content of tracefiles whose packets are not those of [`is_packet`].
     pub(crate) files: HashMap<u64, Vec<u8>>,
-    /// Likewise, of those that are made up as they are read.
+    /// Tracefiles that are generated as they are read.
     pub(crate) tracefiles: HashMap<u64, Tracefile>,
-    /// Most bytes in a reply to `GET_PACKET`.
+    /// Largest number of bytes in a reply to `GET_PACKET`.
     pub(crate) most_bytes: u32,
-    /// To the next push connection.
+    /// The notifications for the next push connection.
     pub(crate) pushes: Pushes,
-    /// What was said on push connections.
+    /// The beacon interest messages that were received on push connections.
     pub(crate) attentions: Vec<BeaconInterest>,
-    /// Connections for commands so far.
+    /// The number of command connections so far.
     pub(crate) connections: u32,
 }
 
-/// What a push connection says.
+/// The notifications that a push connection sends.
 pub(crate) enum Pushes {
     No,
     When(Receiver<Notification>),
@@ -58,7 +58,7 @@ pub(crate) struct Session {
     pub(crate) name: &'static str,
     pub(crate) timer: u32,
     pub(crate) attach: AttachStatus,
-    /// Announced one batch at a time, the first when attached to.
+    /// The streams, announced one batch at a time; the first batch when a viewer attaches.
     pub(crate) batches: VecDeque<Vec<StreamRecord>>,
     pub(crate) is_over: bool,
     pub(crate) is_listed: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Metadata {
 #[derive(Default)]
 pub(crate) struct Stream {
     pub(crate) indexes: VecDeque<NextIndex>,
-    /// When there are no more indexes.
+    /// Whether the stream ends after the last index.
     pub(crate) is_over: bool,
 }
 
@@ -90,6 +90,14 @@ pub(crate) fn record(id: u64, trace: u64, path: &str, channel: &str) -> StreamRe
         path: FixedText(Text::from(path)),
         channel: FixedText(Text::from(channel)),
     }
+}
+
+/// A trace `first` of two streams: its metadata, and the channel `c`.
+pub(crate) fn trace_records(first: u64, path: &str) -> Vec<StreamRecord> {
+    vec![
+        record(first, first, path, "metadata"),
+        record(first + 1, first, path, "c"),
+    ]
 }
 
 /// Packet `number`: 16 bytes at 16 times its number, for ten cycles from ten times that.
@@ -111,7 +119,7 @@ pub(crate) fn retry(flags: u32) -> NextIndex {
     NextIndex::without_packet(IndexStatus::Retry, flags)
 }
 
-/// Byte of a tracefile: packets begin with their stream and number.
+/// The byte of a tracefile at `offset`: packets begin with their stream and number.
 fn byte(stream: u64, offset: u64) -> u8 {
     let number = offset / 16;
     let byte = match offset % 16 {
@@ -201,7 +209,7 @@ impl Fake {
         stream.indexes.extend(indexes);
     }
 
-    /// All streams and sessions end when what they have has been read.
+    /// Ends all streams and sessions, once what they have has been read.
     pub(crate) fn end(&self) {
         let mut world = self.world();
         world.streams.values_mut().for_each(|s| s.is_over = true);
@@ -212,14 +220,14 @@ impl Fake {
         }
     }
 
-    /// The next command of this sort is answered so; with nothing, it is hung up on.
+    /// Answers the next command of this code with `reply`; if that is empty, the connection is closed.
     pub(crate) fn answer_instead(&self, command: CommandCode, reply: &[u8]) {
         let mut world = self.world();
         let instead = world.instead.entry(command.code()).or_default();
         instead.push_back(reply.to_vec());
     }
 
-    /// Lets the relay push what is sent here, until that is dropped.
+    /// A sender of notifications that the relay pushes, until it is dropped.
     pub(crate) fn pusher(&self) -> Sender<Notification> {
         let (sender, receiver) = channel();
         self.world().pushes = Pushes::When(receiver);

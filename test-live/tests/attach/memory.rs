@@ -1,4 +1,4 @@
-//! How much memory the program takes: of sessions that have ended, and for packets.
+//! The memory that the program takes: after sessions have ended, and for packets.
 
 use std::collections::VecDeque;
 use std::io::{BufReader, Lines};
@@ -8,7 +8,7 @@ use crate::fake::{Fake, Metadata, Session, Stream, record};
 use crate::program::{Program, drain};
 use crate::trace::{Tracefile, metadata};
 
-/// Sessions that are there at the same time, each of one stream.
+/// The number of sessions at the same time, each of one stream.
 const AT_ONCE: u64 = 10;
 
 /// One tick.
@@ -20,10 +20,10 @@ const SHORT: Tracefile = Tracefile {
     bulk: 0,
 };
 
-/// A relay has further sessions, each of which ends when it has been read.
+/// Replaces the sessions of a relay by further ones, each of which ends when it has been read.
 fn add_sessions(fake: &Fake, first: u64, metadata: &str) {
     let mut world = fake.world();
-    // What was asked of those before is of no interest.
+    // Commands of earlier sessions are not needed.
     world.asked.clear();
     world.sessions.clear();
     for id in first..first + AT_ONCE {
@@ -112,7 +112,7 @@ const TICKS: [&str; 6] = [
     "$name == \"tick\"",
 ];
 
-/// Waits for so many ticks from `first` on, which come in order.
+/// Waits for `count` ticks from `first` on, in order.
 fn wait_for_ticks(lines: &mut Lines<BufReader<ChildStdout>>, first: u64, count: u64) {
     for want in first..first + count {
         let line = lines.next().unwrap_or_else(|| Ok("the end".to_owned()));
@@ -122,10 +122,10 @@ fn wait_for_ticks(lines: &mut Lines<BufReader<ChildStdout>>, first: u64, count: 
     }
 }
 
-/// The most memory, in MiB, that it takes to show such streams.
+/// The peak memory, in MiB, of showing such streams.
 fn peak_of(streams: &[Tracefile]) -> u64 {
     let fake = session_of(streams);
-    // It must still be there when its memory is looked at.
+    // The program must still run when its memory is measured.
     let options = [&["--follow"], &TICKS[..]].concat();
     let mut program = Program::start(&fake, "/host/vm/s", &options);
     let mut lines = program.lines();

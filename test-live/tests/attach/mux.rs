@@ -1,14 +1,14 @@
-//! What the mux holds of traces and streams.
+//! The traces, streams and packets that the mux holds.
 
 use ctf::decode::Event;
 use test_live::attach::backlog::Backlog;
-use test_live::attach::{MAX_PACKET_BYTES, MemoryBudget, Packet, StreamKey, TraceInfo, TraceKey};
+use test_live::attach::{MAX_MEMORY_BYTES, MemoryBudget, Packet, StreamKey, TraceInfo, TraceKey};
 use test_live::mux::{Mux, Progress, Stage};
 use test_live::sink::{Loss, Origin, SinkError};
 
 use crate::trace::{Tracefile, metadata};
 
-/// Keeps what it is shown.
+/// Records what the mux shows.
 #[derive(Default)]
 struct Shown {
     times: Vec<i64>,
@@ -88,7 +88,7 @@ impl Bench {
     fn push(&mut self, (stream, backlog): &(StreamKey, Backlog), of: Tracefile) {
         let bytes = of.read(0, of.packet_size());
         let reservation = self.memory.reserve(bytes.len()).unwrap();
-        backlog.add_sized_packet(bytes.len());
+        backlog.add_packet(bytes.len());
         let packet = Packet::in_memory(bytes, reservation);
         self.mux.push_packet(*stream, packet, &mut self.shown);
     }
@@ -172,7 +172,7 @@ fn the_mux_releases_the_memory_of_a_packet_when_it_is_decoded() {
     for _ in 0..2 {
         bench.push(&stream, two(0));
     }
-    assert!(bench.memory.reserved() > 0 && bench.memory.has_room(MAX_PACKET_BYTES / 2));
+    assert!(bench.memory.reserved() > 0 && bench.memory.has_room(MAX_MEMORY_BYTES / 2));
     assert_eq!(bench.run(), Progress::Waiting);
     assert_eq!(bench.memory.reserved(), 0);
 }

@@ -9,6 +9,12 @@ use wire::Bits;
 use crate::fake::{Fake, Session, inactive, ready, record};
 use crate::watch::{assert_said, one_stream, options, wait_until, watch};
 
+/// Answers the next request for a packet with this status and these flags, and without bytes.
+fn refuse_packet(fake: &Fake, status: u8, flags: u8) {
+    let head = [0, 0, 0, status, 0, 0, 0, 0, 0, 0, 0, flags];
+    fake.answer_instead(CommandCode::GetPacket, &head);
+}
+
 #[test]
 fn metadata_in_several_replies_is_delivered_before_the_packet_that_needs_it() {
     let fake = one_stream();
@@ -60,18 +66,9 @@ fn a_packet_is_requested_again_after_its_reply_flags_are_handled() {
     let fake = one_stream();
     fake.put(2, [ready(0, 0)]);
     // Failed, with a flag: for new streams, of which there are none; then for metadata.
-    fake.answer_instead(
-        CommandCode::GetPacket,
-        &[0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2],
-    );
-    fake.answer_instead(
-        CommandCode::GetPacket,
-        &[0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1],
-    );
-    fake.answer_instead(
-        CommandCode::GetPacket,
-        &[0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0],
-    );
+    refuse_packet(&fake, 3, 2);
+    refuse_packet(&fake, 3, 1);
+    refuse_packet(&fake, 2, 0);
     fake.end();
     fake.world().sessions[0].is_listed = true;
     let said = watch(&fake, "/host/vm/s", options()).receive_rest();
@@ -85,36 +82,21 @@ fn a_missing_packet_is_reported_and_an_empty_one_is_not_requested() {
     (empty.packet.packet_size, empty.packet.content_size) = (Bits(0), Bits(0));
     fake.put(2, [ready(0, 0), empty, ready(2, 0)]);
     // Overwritten.
-    fake.answer_instead(
-        CommandCode::GetPacket,
-        &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0],
-    );
+    refuse_packet(&fake, 4, 0);
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.receive_until("packet a/c 2");
-    assert!(
-        watch
-            .said
-            .iter()
-            .any(|said| said.contains("lost a packet of a/c"))
-    );
-    assert_eq!(
-        fake.count(|asked| matches!(asked, Command::GetPacket(_))),
-        2
-    );
+    let is_loss = |said: &String| said.contains("lost a packet of a/c");
+    assert!(watch.said.iter().any(is_loss));
+    let asked = fake.count(|asked| matches!(asked, Command::GetPacket(_)));
+    assert_eq!(asked, 2);
 }
 
 #[test]
 fn metadata_and_streams_announced_late_are_delivered() {
-    let fake = Fake::start(vec![Session::new(
-        1,
-        "s",
-        vec![
-            vec![],
-            vec![record(2, 1, "a", "c")],
-            vec![],
-            vec![record(1, 1, "a", "metadata")],
-        ],
-    )]);
+    let stream = vec![record(2, 1, "a", "c")];
+    let metadata = vec![record(1, 1, "a", "metadata")];
+    let batches = vec![vec![], stream, vec![], metadata];
+    let fake = Fake::start(vec![Session::new(1, "s", batches)]);
     fake.put(2, [ready(0, 0)]);
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.receive_until("stream a/c");

@@ -1,4 +1,4 @@
-//! Relays that push, and what they are told.
+//! Relays that push, and the beacon interest that they are sent.
 
 use std::sync::mpsc::Sender;
 
@@ -15,7 +15,7 @@ use viewer_proto::push::{Notification, PacketsAvailable, Quiet};
 use viewer_proto::{Command, CommandCode};
 use wire::{PacketIndex, SessionId, StreamId, Timestamp};
 
-use crate::fake::{Fake, Session, inactive, ready, record, retry};
+use crate::fake::{Fake, Session, inactive, ready, record, retry, trace_records};
 use crate::watch::{Watch, one_stream, options, wait_until, watch};
 
 fn quiet(until: u64) -> Notification {
@@ -38,18 +38,15 @@ fn a_relay_that_pushes_is_polled_only_after_notifications() {
         pusher.send(quiet(until)).unwrap();
     }
     watch.receive_until("quiet a/c 199");
-    // Now and then all is asked, should the relay have forgotten something.
+    // Everything is polled at a long interval, in case a notification is missing.
     assert!(asked(&fake) <= before + 3, "{before} {}", asked(&fake));
 
     fake.put(2, [ready(20, 0)]);
-    let (stream, unread) = (StreamId(2), 1);
-    pusher
-        .send(Notification::Packets(PacketsAvailable { stream, unread }))
-        .unwrap();
+    pusher.send(available(1)).unwrap();
     watch.receive_until("packet a/c 20");
 
-    // What comes after a notification of new streams waits for them.
-    let late = vec![record(3, 3, "b", "metadata"), record(4, 3, "b", "c")];
+    // A watermark after a notification of new streams waits for their announcement.
+    let late = trace_records(3, "b");
     fake.world().sessions[0].batches.push_back(late);
     fake.put_metadata(3, &["m3"]);
     fake.put(2, [inactive(300, 0)]);
@@ -64,7 +61,7 @@ fn a_relay_that_pushes_is_polled_only_after_notifications() {
     );
     assert!(place("stream b/c").is_some());
 
-    // Without a push connection everything goes on.
+    // Without a push connection the relay is polled.
     drop(pusher);
     fake.put(2, [ready(40, 0)]);
     watch.receive_until("packet a/c 40");
@@ -72,26 +69,26 @@ fn a_relay_that_pushes_is_polled_only_after_notifications() {
     assert_eq!(watch.receive_rest().last().unwrap(), "done");
 }
 
-fn told_of(unread: u64) -> Notification {
+fn available(unread: u64) -> Notification {
     let stream = StreamId(2);
     Notification::Packets(PacketsAvailable { stream, unread })
 }
 
-/// A relay of which a stream has packets, and that has said how many.
+/// A relay with packets on a stream, whose number it has pushed.
 fn with_packets(
     packets: impl IntoIterator<Item = NextIndex>,
 ) -> (Fake, Watch, Sender<Notification>) {
     let fake = one_stream();
     let pusher = fake.pusher();
     let mut watch = watch(&fake, "/host/vm/s", options());
-    // It is asked nothing but what it speaks of, from now on.
+    // From now on the relay is asked only for what it has pushed.
     pusher.send(quiet(1)).unwrap();
     watch.receive_until("quiet a/c 1");
     let packets: Vec<_> = packets.into_iter().collect();
     if !packets.is_empty() {
         let unread = packets.len() as u64;
         fake.put(2, packets);
-        pusher.send(told_of(unread)).unwrap();
+        pusher.send(available(unread)).unwrap();
     }
     (fake, watch, pusher)
 }
@@ -115,7 +112,7 @@ fn pushed_packets_are_delivered_once_in_order_and_after_their_metadata() {
     let place = |said: &str| watch.said.iter().position(|other| other == said);
     assert!(place("metadata vm/s/a: m2") < place("packet a/c 100"));
     assert!(place("metadata vm/s/a: m2").is_some());
-    // What has come is asked for no more.
+    // No packet is requested twice.
     let packets = fake.count(|asked| matches!(asked, Command::GetPacket(_)));
     assert_eq!(packets, 149);
     fake.end();
@@ -131,13 +128,13 @@ fn pushed_packets_are_delivered_once_in_order_and_after_their_metadata() {
 fn pipelined_packets_in_several_or_repeated_replies_are_delivered_whole() {
     let (fake, mut watch, pusher) = with_packets([]);
     fake.world().most_bytes = 5;
-    // The first two cannot be had at first, with the others or alone, and are asked for again.
+    // The first two packets are refused at first, and requested again.
     let later = [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0];
     for _ in 0..2 {
         fake.answer_instead(CommandCode::GetPacket, &later);
     }
     fake.put(2, (1..20).map(|number| ready(number, 0)));
-    pusher.send(told_of(19)).unwrap();
+    pusher.send(available(19)).unwrap();
     watch.receive_until("packet a/c 19");
     let wanted: Vec<_> = (1..20).map(|number| number.to_string()).collect();
     assert_eq!(numbers(&watch), wanted);
@@ -148,15 +145,10 @@ fn a_stream_that_ends_after_pipelined_requests_is_delivered_whole() {
     let (fake, mut watch, pusher) = with_packets([]);
     fake.put(2, (1..10).map(|number| ready(number, 0)));
     fake.put(2, [inactive(500, 0), retry(0), ready(60, 0)]);
-    fake.put(
-        2,
-        [
-            NextIndex::without_packet(IndexStatus::HungUp, 0),
-            NextIndex::without_packet(IndexStatus::Failed, 0),
-        ],
-    );
-    // More than there are: it may have been asked meanwhile.
-    pusher.send(told_of(14)).unwrap();
+    let ends = [IndexStatus::HungUp, IndexStatus::Failed];
+    fake.put(2, ends.map(|status| NextIndex::without_packet(status, 0)));
+    // More than there are: a poll may have fetched some in between.
+    pusher.send(available(14)).unwrap();
     watch.receive_until("end a/c");
     let place = |said: &str| watch.said.iter().position(|other| other == said).unwrap();
     assert!(place("packet a/c 9") < place("quiet a/c 500"));
@@ -169,7 +161,7 @@ fn a_relay_that_pushes_is_told_whether_watermarks_are_needed() {
     let fake = one_stream();
     let pusher = fake.pusher();
     let mut watch = watch(&fake, "/host/vm/s", options());
-    // At first it takes it that they are.
+    // A relay assumes at first that watermarks are needed.
     pusher.send(quiet(10)).unwrap();
     watch.receive_until("quiet a/c 10");
     assert_eq!(fake.world().attentions, []);
@@ -202,7 +194,7 @@ fn a_relay_that_does_not_push_receives_no_beacon_interest_message() {
     assert_eq!(fake.world().attentions, []);
 }
 
-/// One event at 500, in a packet up to 600: the metadata that declares it, its index, its bytes.
+/// One event at 500, in a packet up to 600: its metadata, its index and its bytes.
 fn event_at_500() -> (String, PacketIndex, Vec<u8>) {
     let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "tracer"));
     let class = metadata.stream(0).unwrap();
@@ -222,16 +214,11 @@ fn event_at_500() -> (String, PacketIndex, Vec<u8>) {
     (metadata.take_new().to_owned(), index, bytes)
 }
 
-/// The relay sends no watermarks unless it is told that events are held back for them, and no reply
-/// carries them.
+/// The relay pushes watermarks only to a viewer that has subscribed to them, and no reply carries them.
 #[test]
 fn a_held_back_event_makes_the_relay_send_watermarks() {
     let (text, index, bytes) = event_at_500();
-    let records = vec![
-        record(1, 1, "a", "metadata"),
-        record(2, 1, "a", "c"),
-        record(3, 1, "a", "d"),
-    ];
+    let records = [trace_records(1, "a"), vec![record(3, 1, "a", "d")]].concat();
     let fake = Fake::start(vec![Session::new(1, "s", vec![records])]);
     fake.put_metadata(1, &[&text]);
     fake.world().files.insert(2, bytes);
@@ -249,10 +236,7 @@ fn a_held_back_event_makes_the_relay_send_watermarks() {
     let shows = || std::fs::read_to_string(&shown).is_ok_and(|text| text.contains("waits"));
     wait_until(|| fake.world().attentions == [BeaconInterest::Unsubscribed]);
     fake.put(2, [ready]);
-    let (stream, unread) = (StreamId(2), 1);
-    pusher
-        .send(Notification::Packets(PacketsAvailable { stream, unread }))
-        .unwrap();
+    pusher.send(available(1)).unwrap();
     wait_until(|| {
         fake.world().attentions == [BeaconInterest::Unsubscribed, BeaconInterest::Subscribed]
     });

@@ -1,4 +1,4 @@
-//! Which sessions and streams are followed, and when they end.
+//! The sessions and streams that are followed, and their end.
 
 use test_live::attach::list::list;
 use test_live::attach::relay::{Missing, RelayOptions};
@@ -7,22 +7,14 @@ use viewer_proto::index::NEW_STREAMS;
 use viewer_proto::session::AttachStatus;
 use wire::StreamId;
 
-use crate::fake::{Fake, Session, inactive, ready, record, retry};
+use crate::fake::{Fake, Session, inactive, ready, record, retry, trace_records};
 use crate::watch::{TEST_TIMEOUT, assert_said, one_stream, options, target, watch};
 
 #[test]
 fn a_session_is_followed_until_it_ends() {
     let fake = one_stream();
-    fake.put(
-        2,
-        [
-            ready(0, 0),
-            retry(0),
-            inactive(20, 0),
-            inactive(20, 0),
-            ready(2, 0),
-        ],
-    );
+    let quiet = inactive(20, 0);
+    fake.put(2, [ready(0, 0), retry(0), quiet, quiet, ready(2, 0)]);
     fake.end();
     fake.world().sessions[0].is_listed = true;
     let said = watch(&fake, "/host/vm/s", options()).receive_rest();
@@ -40,26 +32,18 @@ fn a_session_is_followed_until_it_ends() {
             "done",
         ],
     );
-    assert_eq!(
-        fake.count(|asked| matches!(asked, Command::DetachSession(_))),
-        1
-    );
+    let detached = fake.count(|asked| matches!(asked, Command::DetachSession(_)));
+    assert_eq!(detached, 1);
     let hung_up = fake.count(|asked| *asked == Command::GetNextIndex(StreamId(2)));
     assert_eq!(hung_up, 6, "a stream that has ended is not asked again");
 }
 
 #[test]
 fn all_sessions_of_the_requested_name_and_no_others_are_attached() {
-    let batch = |first: u64| {
-        vec![
-            record(first, first, "a", "metadata"),
-            record(first + 1, first, "a", "c"),
-        ]
-    };
     let fake = Fake::start(vec![
-        Session::new(1, "s", vec![batch(1)]),
+        Session::new(1, "s", vec![trace_records(1, "a")]),
         Session::new(2, "other", vec![]),
-        Session::new(3, "s", vec![batch(3)]),
+        Session::new(3, "s", vec![trace_records(3, "a")]),
     ]);
     fake.put_metadata(1, &["m1"]);
     fake.put_metadata(3, &["m3"]);
@@ -80,7 +64,7 @@ fn a_target_without_session_follows_all_sessions_as_they_come_and_go() {
     let fake = one_stream();
     let mut watch = watch(&fake, "", options());
     watch.receive_until("metadata");
-    let records = vec![record(3, 3, "b", "metadata"), record(4, 3, "b", "c")];
+    let records = trace_records(3, "b");
     fake.put_metadata(3, &["m3"]);
     fake.put(4, [ready(0, 0)]);
     fake.world()
@@ -90,10 +74,8 @@ fn a_target_without_session_follows_all_sessions_as_they_come_and_go() {
     fake.end();
     let said = watch.receive_rest();
     assert!(said.contains(&"trace vm/late/b".to_owned()), "{said:#?}");
-    assert_eq!(
-        said.iter().filter(|said| said.starts_with("end")).count(),
-        4
-    );
+    let ended = said.iter().filter(|said| said.starts_with("end"));
+    assert_eq!(ended.count(), 4);
 }
 
 #[test]
@@ -105,7 +87,7 @@ fn a_new_stream_is_announced_before_any_watermark_passes_its_begin() {
     ] {
         let fake = one_stream();
         fake.put(2, [status, inactive(95, 0)]);
-        let late = vec![record(3, 3, "b", "metadata"), record(4, 3, "b", "c")];
+        let late = trace_records(3, "b");
         fake.put_metadata(3, &["m3"]);
         fake.put(4, [ready(8, 0)]);
         fake.world().sessions[0].batches.push_back(late);
@@ -137,7 +119,7 @@ fn a_missing_session_is_awaited_or_reported_as_the_options_say() {
 
     let mut waiting = watch(&fake, "/host/vm/s", missing(Missing::Wait));
     waiting.receive_until("notice");
-    let records = vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "c")];
+    let records = trace_records(1, "a");
     fake.put_metadata(1, &["m1"]);
     fake.put(2, [ready(0, 0)]);
     fake.world()

@@ -1,4 +1,4 @@
-//! Traces that can be decoded, of any size: their packets are made up as they are read.
+//! Traces that can be decoded, of any size: their packets are generated as they are read.
 
 use viewer_proto::index::{IndexStatus, NextIndex};
 use wire::{Bits, Bytes, Timestamp};
@@ -29,18 +29,18 @@ event { name = \"bulk\"; id = 1; stream_id = 0;
 /// the same time with many bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tracefile {
-    /// From 0.
+    /// The number of this stream, from 0.
     pub(crate) stream: u64,
-    /// How many there are.
+    /// The number of streams.
     pub(crate) streams: u64,
     pub(crate) packets: u64,
-    /// Of both kinds, in each packet.
+    /// The number of events of each kind in a packet.
     pub(crate) ticks: u64,
-    /// Bytes in the second kind.
+    /// The number of bytes in an event of the second kind.
     pub(crate) bulk: u64,
 }
 
-/// The metadata of such streams, and so many further event classes.
+/// The metadata of such streams, with `further` event classes more.
 pub(crate) fn metadata(further: usize) -> String {
     let mut text = CLASSES.to_owned();
     for number in 0..further {
@@ -54,17 +54,17 @@ pub(crate) fn metadata(further: usize) -> String {
 }
 
 impl Tracefile {
-    /// In bytes.
+    /// The size of a packet in bytes.
     pub(crate) fn packet_size(&self) -> u64 {
         HEAD + self.ticks * self.turn()
     }
 
-    /// Bytes of a tick and of what follows it.
+    /// The size in bytes of a tick and the event that follows it.
     fn turn(&self) -> u64 {
         2 * EVENT + self.bulk
     }
 
-    /// Of a tick of a packet.
+    /// The time of a tick of a packet.
     fn time(&self, packet: u64, tick: u64) -> u64 {
         (packet * self.ticks + tick) * self.streams + self.stream
     }
@@ -81,13 +81,13 @@ impl Tracefile {
         })
     }
 
-    /// So many bytes from `offset` on.
+    /// The `len` bytes from `offset` on.
     pub(crate) fn read(&self, offset: u64, len: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut at = offset;
         while at < offset + len {
             let (packet, within) = (at / self.packet_size(), at % self.packet_size());
-            // What is written out, then bytes that are all the same.
+            // The part that is encoded, then filler.
             let (written, skipped, size) = if within < HEAD {
                 (self.head(packet), within, HEAD)
             } else {

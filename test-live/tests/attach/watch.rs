@@ -1,28 +1,28 @@
-//! A source that is watched: what it says, in words.
+//! A source under test, and its events as words.
 
 use std::time::{Duration, Instant};
 
 use test_live::attach::backlog::Backlog;
-use test_live::attach::relay::{RelayOptions, RelaySource, spawn};
+use test_live::attach::relay::{RelayOptions, spawn};
 use test_live::attach::target::{RelayTarget, Target};
-use test_live::attach::{SourceEvent, StreamKey, TraceKey};
+use test_live::attach::{SourceEvent, SourceHandle, StreamKey, TraceKey};
 use tokio::sync::mpsc::{self, Receiver, error::TryRecvError};
 use tokio::sync::watch;
 use viewer_proto::session::Seek;
 
-use crate::fake::{Fake, Session, is_packet, record};
+use crate::fake::{Fake, Session, is_packet, trace_records};
 
-/// How long anything may take before a test takes it to have failed.
+/// Time after which a test that waits for something fails.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A source, and what it has said, in words: `packet a/chan 0`, say.
+/// A source, and the events that it has sent, in words: `packet a/chan 0`, for example.
 pub(crate) struct Watch {
     pub(crate) events: Receiver<SourceEvent>,
-    pub(crate) handle: RelaySource,
+    pub(crate) handle: SourceHandle,
     pub(crate) held_back: watch::Sender<bool>,
     pub(crate) traces: Vec<(TraceKey, String)>,
     pub(crate) streams: Vec<(StreamKey, String, Backlog)>,
-    /// Take packets off their backlog as they come.
+    /// Whether packets are removed from their backlog when they are received.
     pub(crate) decodes: bool,
     pub(crate) said: Vec<String>,
 }
@@ -57,7 +57,7 @@ pub(crate) fn watch(fake: &Fake, path: &str, options: RelayOptions) -> Watch {
 }
 
 impl Watch {
-    /// Hears the next, if there is any before `deadline`.
+    /// Receives the next event, if one arrives before `deadline`.
     pub(crate) fn receive(&mut self, deadline: Instant) -> bool {
         loop {
             match self.events.try_recv() {
@@ -82,7 +82,7 @@ impl Watch {
         }
     }
 
-    /// What is said up to and with the end, notices left out.
+    /// All events up to and including the last, without notices.
     pub(crate) fn receive_rest(mut self) -> Vec<String> {
         let deadline = Instant::now() + TEST_TIMEOUT;
         while !matches!(self.said.last(), Some(said) if said == "done" || said.starts_with("failed"))
@@ -151,8 +151,7 @@ impl Watch {
 
 /// A session `s` with one trace of one stream, 2, and metadata stream 1.
 pub(crate) fn one_stream() -> Fake {
-    let records = vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "c")];
-    let fake = Fake::start(vec![Session::new(1, "s", vec![records])]);
+    let fake = Fake::start(vec![Session::new(1, "s", vec![trace_records(1, "a")])]);
     fake.put_metadata(1, &["m1"]);
     fake
 }

@@ -1,10 +1,12 @@
 //! Relays that make no sense.
 
-use viewer_proto::CommandCode;
+use viewer_proto::CommandCode::{
+    AttachSession, Connect, CreateViewerSession, GetMetadata, GetNextIndex, GetPacket, ListSessions,
+};
 use viewer_proto::index::{IndexStatus, NextIndex};
 use wire::Bits;
 
-use crate::fake::{Fake, Session, ready, record};
+use crate::fake::{Fake, Session, ready, record, trace_records};
 use crate::watch::{one_stream, options, watch};
 
 #[test]
@@ -21,50 +23,26 @@ fn each_protocol_error_of_a_relay_ends_the_source_with_its_reason() {
     unknown[59] = 9;
     for (command, reply, why) in [
         (
-            CommandCode::GetNextIndex,
+            GetNextIndex,
             &bare(IndexStatus::Failed)[..],
             "next packet of stream 2",
         ),
         (
-            CommandCode::GetNextIndex,
+            GetNextIndex,
             &bare(IndexStatus::EndOfFile),
             "next packet of stream 2",
         ),
-        (CommandCode::GetNextIndex, &unknown, "malformed reply"),
-        (
-            CommandCode::GetPacket,
-            &hostile_head,
-            "announces 256, at most 16",
-        ),
-        (
-            CommandCode::GetPacket,
-            &empty_head,
-            "a packet without bytes",
-        ),
-        (CommandCode::GetMetadata, &metadata, "announces"),
-        (
-            CommandCode::ListSessions,
-            &[0xff; 4],
-            "announces 4294967295",
-        ),
-        (
-            CommandCode::AttachSession,
-            &[0, 0, 0, 1, 0xff, 0, 0, 0],
-            "announces",
-        ),
-        (
-            CommandCode::AttachSession,
-            &[0, 0, 0, 2, 0, 0, 0, 0],
-            "Already",
-        ),
-        (
-            CommandCode::CreateViewerSession,
-            &[0, 0, 0, 2],
-            "viewer session",
-        ),
-        (CommandCode::Connect, &[0; 20], "speaks protocol 0"),
-        (CommandCode::Connect, &[], "may speak another version"),
-        (CommandCode::GetNextIndex, &[], "closed the connection"),
+        (GetNextIndex, &unknown, "malformed reply"),
+        (GetPacket, &hostile_head, "announces 256, at most 16"),
+        (GetPacket, &empty_head, "a packet without bytes"),
+        (GetMetadata, &metadata, "announces"),
+        (ListSessions, &[0xff; 4], "announces 4294967295"),
+        (AttachSession, &[0, 0, 0, 1, 0xff, 0, 0, 0], "announces"),
+        (AttachSession, &[0, 0, 0, 2, 0, 0, 0, 0], "Already"),
+        (CreateViewerSession, &[0, 0, 0, 2], "viewer session"),
+        (Connect, &[0; 20], "speaks protocol 0"),
+        (Connect, &[], "may speak another version"),
+        (GetNextIndex, &[], "closed the connection"),
     ] {
         let fake = one_stream();
         fake.put(2, [ready(0, 0)]);
@@ -81,10 +59,10 @@ fn each_protocol_error_of_a_relay_ends_the_source_with_its_reason() {
 #[test]
 fn a_stream_announced_twice_is_a_protocol_error() {
     for batch in [
-        vec![record(2, 1, "a", "c"), record(2, 1, "a", "c")],
-        vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "metadata")],
+        ["c", "c"].map(|channel| record(2, 1, "a", channel)),
+        [1, 2].map(|id| record(id, 1, "a", "metadata")),
     ] {
-        let fake = Fake::start(vec![Session::new(1, "s", vec![batch])]);
+        let fake = Fake::start(vec![Session::new(1, "s", vec![batch.to_vec()])]);
         let said = watch(&fake, "", options()).receive_rest();
         assert!(said.last().unwrap().starts_with("failed"), "{said:#?}");
     }
@@ -102,11 +80,7 @@ fn a_stream_with_contradictory_indexes_is_left_out_and_the_others_continue() {
         odd(|index| index.packet.content_size = Bits(129)),
         odd(|index| index.packet.packet_size = Bits((1 << 33) + 8)),
     ] {
-        let records = vec![
-            record(1, 1, "a", "metadata"),
-            record(2, 1, "a", "c"),
-            record(3, 1, "a", "d"),
-        ];
+        let records = [trace_records(1, "a"), vec![record(3, 1, "a", "d")]].concat();
         let fake = Fake::start(vec![Session::new(1, "s", vec![records])]);
         fake.put_metadata(1, &["m1"]);
         fake.put(2, [index, ready(1, 0)]);

@@ -1,4 +1,4 @@
-//! The end of streams and traces, and the watermarks that are assumed of a relay without beacons and
+//! The end of streams and traces, and the watermarks that are assumed for a relay without beacons and
 //! locks.
 
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ impl DirectoryFollower {
         trace: TraceKey,
         has_next: bool,
     ) -> bool {
-        // One that has a packet had its lock before.
+        // The writer locks a file before it writes to it: one with a packet needs no grace period.
         if tracefile.is_within_lock_grace_period() && tracefile.begin.is_none() {
             self.is_retry_soon = true;
             return true;
@@ -51,7 +51,7 @@ impl DirectoryFollower {
             self.streams.remove(&stream);
             self.end_stream(stream)?;
         }
-        // A single scan may miss the next chunk while it is being moved.
+        // A single scan may miss the directory of the next chunk while it is being moved.
         let mut streams = self.streams.values();
         self.is_scan_wanted |= streams.any(|stream| stream.drained.is_some());
         Ok(())
@@ -91,7 +91,7 @@ impl DirectoryFollower {
         Ok(())
     }
 
-    /// Whether a trace has streams, or more may come of it although it has none.
+    /// Whether a trace has streams, or may yet get some.
     fn is_trace_open(&mut self, key: TraceKey) -> bool {
         let Some(trace) = self.traces.get_mut(&key) else {
             return false;
@@ -131,7 +131,7 @@ impl DirectoryFollower {
         }
     }
 
-    /// Whether nothing further will come.
+    /// Whether nothing further will arrive.
     pub(super) fn is_done(&self) -> bool {
         !self.options.wait
             && !self.is_scan_wanted
@@ -139,7 +139,7 @@ impl DirectoryFollower {
             && self.directories.values().all(|chunk| chunk.is_finished)
     }
 
-    /// Gives idle streams of relays without beacons the watermark that the others have reached.
+    /// Sends idle streams of relays without beacons the watermark that the others have reached.
     pub(super) fn send_watermarks_of_idle_streams(&mut self) -> Result<(), Stopped> {
         let idle = self.options.idle;
         while let Some((since, _)) = self.packet_ends.get(1)
@@ -167,7 +167,7 @@ impl DirectoryFollower {
         Ok(())
     }
 
-    /// Records that packets up to `end`, in cycles, have come, which were written at `written`.
+    /// Records that packets up to `end`, in cycles, were found, which were written at `written`.
     pub(super) fn record_growth(&mut self, trace: TraceKey, end: u64, written: SystemTime) {
         let Some(trace) = self.traces.get_mut(&trace) else {
             return;
@@ -202,7 +202,7 @@ fn may_continue_in(stream: &FollowedStream, chunk: &ChunkDirectory) -> bool {
 
 /// Whether nothing has been written for as long as a trace without locks may go without.
 pub(super) fn is_silent(grown: SystemTime, silence: Option<Duration>) -> bool {
-    // A time that is yet to come says nothing: then it is now.
+    // The clock of a file server may be ahead of this host: a time in the future counts as now.
     let since = grown.elapsed().unwrap_or_default();
     silence.is_some_and(|silence| since >= silence)
 }

@@ -16,9 +16,10 @@ use super::tracefile_reader::TracefileReader;
 use super::watch::DirectoryWatch;
 use crate::attach::{SourceEvent, StreamKey, TraceKey};
 
-/// First wait for a reader that has no room; each further one is twice as long, up to the last.
-pub(super) const FULL_BACKLOG_INTERVALS: (Duration, Duration) =
-    (Duration::from_millis(2), Duration::from_millis(50));
+/// First wait for a reader that has no room; each further one is twice as long.
+pub(super) const MIN_FULL_BACKLOG_INTERVAL: Duration = Duration::from_millis(2);
+/// Longest wait for a reader that has no room.
+pub(super) const MAX_FULL_BACKLOG_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of scans in a row that may miss a directory that is being moved.
 const MAX_MISSED_SCANS: u64 = 2;
 
@@ -165,12 +166,12 @@ impl DirectoryFollower {
             packet_ends: VecDeque::new(),
             next_poll: Instant::now(),
             next_scan: Instant::now(),
-            full_backlog_interval: FULL_BACKLOG_INTERVALS.0,
+            full_backlog_interval: MIN_FULL_BACKLOG_INTERVAL,
         }
     }
 
-    /// Whether so many scans have been made since the scan `scan` that not all of them can have missed what is
-    /// being moved.
+    /// Whether more than [`MAX_MISSED_SCANS`] scans have been made since the scan `scan`: not all of them can
+    /// have missed what is being moved.
     pub(super) fn has_enough_scans_since(&self, scan: u64) -> bool {
         self.scans > scan + MAX_MISSED_SCANS
     }

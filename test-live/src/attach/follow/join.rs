@@ -32,7 +32,7 @@ impl DirectoryFollower {
             chunk.metadata = GrowingMetadataFile::open(&chunk.path.join("metadata")).ok();
         }
         let Some(metadata) = &mut chunk.metadata else {
-            // It has moved meanwhile, or is gone.
+            // The directory has been moved since the scan, or removed.
             self.is_scan_wanted = true;
             if self.has_enough_scans_since(chunk.seen) {
                 chunk.finish();
@@ -115,13 +115,13 @@ impl DirectoryFollower {
 
     /// Finds out which streams the new files are of.
     pub(super) fn join_files(&mut self) -> Result<(), Stopped> {
-        // A file that had nothing when it was looked at may have by now, and it comes before those
-        // that were looked at later.
+        // A file that was empty when it was read may have a packet by now, one that is earlier than the
+        // packets of files that were read after it.
         while self.join_files_once()? {}
         Ok(())
     }
 
-    /// Gives whether some files were joined by their packets while others have none.
+    /// Returns whether some files were joined by their packets while others have none.
     fn join_files_once(&mut self) -> Result<bool, Stopped> {
         let (mut is_any_joined, mut is_any_left) = (false, false);
         let mut new = Vec::new();
@@ -146,7 +146,7 @@ impl DirectoryFollower {
         self.files.get(&file).is_some_and(|file| file.is_read)
     }
 
-    /// Gives the tracefile back if its stream is not known yet.
+    /// Returns the tracefile if its stream is not known yet.
     fn join_file(
         &mut self,
         mut tracefile: TracefileReader,

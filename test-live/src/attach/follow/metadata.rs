@@ -37,7 +37,7 @@ impl GrowingMetadataFile {
         })
     }
 
-    /// Reads what is new of it. Gives whether anything is.
+    /// Reads what has been appended to the file. Returns whether anything has.
     pub(super) fn grow(&mut self) -> bool {
         let before = self.bytes.len();
         if self.broken.is_some() {
@@ -69,7 +69,7 @@ impl GrowingMetadataFile {
         !self.is_new() && is_locked(&self.file)
     }
 
-    /// The lock is taken before anything is written.
+    /// The relay takes the lock before it writes anything: only an empty file may not be locked yet.
     fn is_new(&self) -> bool {
         self.bytes.is_empty() && self.found.elapsed() < LOCK_GRACE_PERIOD
     }
@@ -84,7 +84,7 @@ pub(super) struct AnnouncedMetadata {
 }
 
 impl AnnouncedMetadata {
-    /// Gives what `file` has more than all before. The file of the first chunk is sent as it is.
+    /// Returns what `file` has beyond all that was sent. The file of the first chunk is sent as it is.
     pub(super) fn take_new(&mut self, file: &GrowingMetadataFile, is_first: bool) -> Vec<u8> {
         let new = if is_first {
             let new = file.bytes.get(self.bytes..).unwrap_or_default().to_vec();
@@ -99,7 +99,7 @@ impl AnnouncedMetadata {
                 (Ok(text), Some(uuid)) if file.metadata.is_packetised() => {
                     metadata_packets(uuid, text)
                 }
-                // Half a character: the rest of it comes.
+                // Half a character: the rest of it is written later.
                 (Err(_), _) => return Vec::new(),
                 _ => new.to_vec(),
             }

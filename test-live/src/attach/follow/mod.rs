@@ -1,16 +1,16 @@
-//! A directory that a relay is writing: its packets as they come, by the index files beside them.
+//! A directory that a relay is writing: its packets as they are written, found by the index files beside them.
 //!
 //! Only packets that an index file names are read, under the shared lock that `doc/store.md` asks
-//! for. A beacon behind the entries lets the other streams go on. What tells the end is the relay's
-//! lock on the tracefiles: when it is gone and all entries have been read, nothing more comes,
+//! for. A beacon after the entries lets the other streams continue. A stream ends with the relay's lock on
+//! its tracefiles: when the lock is released and all entries have been read, nothing more is written,
 //! whether the session was ended or the relay was killed.
 //!
 //! `lttng-relayd` takes no such locks and writes no beacons. A stream of a trace without locks that
-//! has not grown for [`FollowOptions::idle`] is taken to have nothing from before what the others
-//! had shown by then: with a live timer shorter than that, this is so. Such a trace ends when nothing
-//! of it has grown for [`FollowOptions::silence`]. So does one that ended before anybody looked.
+//! has not grown for [`FollowOptions::idle`] is assumed to have no event earlier than what the others had
+//! shown by then, which holds if the live timer is shorter. Such a trace ends when nothing
+//! of it has grown for [`FollowOptions::silence`]. So does a trace that ended before the viewer started.
 //!
-//! Files are known by what they are and not by their paths: a rotation moves them, and a ring of
+//! Files are identified by device, inode and birth time, and not by their paths: a rotation moves them, and a ring of
 //! tracefiles makes new ones in place of the oldest. What was replaced before it could be read shows
 //! as discarded packets, by the numbers of those that follow.
 //!
@@ -48,15 +48,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::mpsc::Sender;
 
 use self::event_sender::EventSender;
 use self::follower::DirectoryFollower;
-use self::watch::{DirectoryWatch, Waker};
-use super::{MemoryBudget, SourceEvent};
+use self::watch::DirectoryWatch;
+use super::{MemoryBudget, SourceEvent, SourceHandle};
 
 /// The options for following a directory.
 #[derive(Debug, Clone)]
@@ -87,16 +86,8 @@ impl Default for FollowOptions {
     }
 }
 
-/// A directory that is being followed. To let go of it ends that.
-#[derive(Debug)]
-pub struct DirectorySource {
-    stop: Arc<AtomicBool>,
-    waker: Waker,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// Begins to follow all traces at or below `directory`. Ends when it has said [`SourceEvent::Done`] or
-/// [`SourceEvent::Failed`], or when nobody listens.
+/// Begins to follow all traces at or below `directory`. Ends with [`SourceEvent::Done`] or
+/// [`SourceEvent::Failed`], or when the receiver has been dropped.
 ///
 /// # Errors
 /// If there are no file descriptors or threads left.
@@ -104,42 +95,17 @@ pub fn spawn(
     directory: PathBuf,
     options: FollowOptions,
     events: Sender<SourceEvent>,
-) -> io::Result<DirectorySource> {
+) -> io::Result<SourceHandle> {
     let watch = DirectoryWatch::new()?;
     let stop = Arc::new(AtomicBool::new(false));
     let waker = watch.waker();
     let events = EventSender::new(events, Arc::clone(&stop));
     let mut follower = DirectoryFollower::new(directory, options, events, watch);
-    let thread = std::thread::Builder::new().name("follow".to_owned());
-    let thread = thread.spawn(move || follower.run())?;
-    Ok(DirectorySource {
-        stop,
-        waker,
-        thread: Some(thread),
-    })
-}
-
-impl DirectorySource {
-    /// Requests the end. Events that are being sent may still come.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.waker.wake();
-    }
-
-    /// Waits until the thread has ended. The caller must have dropped the receiver, or keep receiving: the thread may
-    /// be waiting for room in the channel.
-    pub fn join(mut self) {
-        if let Some(thread) = self.thread.take() {
-            // A panic has been reported on its thread.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for DirectorySource {
-    fn drop(&mut self) {
-        self.stop();
-    }
+    let request_end = move || {
+        stop.store(true, Ordering::Release);
+        waker.wake();
+    };
+    SourceHandle::spawn("follow", request_end, move || follower.run())
 }
 
 /// Whether our relay is writing a trace at or below `directory`. That of LTTng does not say.

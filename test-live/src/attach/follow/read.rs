@@ -40,6 +40,7 @@ pub(super) enum IndexState {
 impl DirectoryFollower {
     /// Hands over what is new of a stream.
     pub(super) fn read_stream(&mut self, stream: &mut FollowedStream) -> Result<Next, Stopped> {
+        // No more than a backlog at a time: then the other streams have their turn.
         for _ in 0..self.options.backlog.max(1) {
             if let Some(next) = stream.queue.front()
                 && self.is_full(&stream.backlog, next)
@@ -72,7 +73,8 @@ impl DirectoryFollower {
         };
         match tracefile.packet(entry, &self.options.memory) {
             Ok(packet) => {
-                stream.backlog.add_packet();
+                let bytes = usize::try_from(packet.len()).unwrap_or(usize::MAX);
+                stream.backlog.add_packet(bytes);
                 let stream = stream.key;
                 self.events.send(SourceEvent::Packet { stream, packet })
             }
@@ -91,7 +93,7 @@ impl DirectoryFollower {
         if !stream.is_watched {
             self.watch.forget_stream(stream.key);
             self.watch.add_index(&tracefile.index_path(), stream.key);
-            // An index file that is not there yet has no directory, perhaps.
+            // The directory of an index file that does not exist yet may not exist either.
             stream.is_watched = tracefile.index_path().exists();
         }
         match self.poll_index(tracefile, stream.trace, has_next)? {
@@ -122,7 +124,7 @@ impl DirectoryFollower {
             if self.may_grow(tracefile, trace, has_next) {
                 return Ok(IndexState::Growing);
             }
-            // What came between the poll and the question is found by a second poll.
+            // Entries written between the poll and the look at the lock are found by a second poll.
             event = tracefile.poll();
         }
         Ok(match event {
@@ -133,7 +135,7 @@ impl DirectoryFollower {
                 self.send_notice(reason)?;
                 IndexState::Complete
             }
-            // It has been removed, or replaced by another.
+            // The file has been removed, or replaced by another.
             Err(TracefileError::Moved) if self.has_enough_scans_since(tracefile.seen) => {
                 IndexState::Complete
             }
@@ -157,7 +159,7 @@ impl DirectoryFollower {
             return Ok(Next::Wait);
         };
         if first.packet.begin.0 < stream.reached {
-            // Found too late: what follows it has been shown, and it was counted as lost.
+            // Found too late: later packets have been shown, and this one was counted as discarded.
             return Ok(self.finish_tracefile(stream));
         }
         // What these packets need has been written before their entries were.

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::event_sender::Stopped;
-use super::follower::{ChunkDirectory, DirectoryFollower, FULL_BACKLOG_INTERVALS, KnownFile};
+use super::follower::{
+    ChunkDirectory, DirectoryFollower, KnownFile, MAX_FULL_BACKLOG_INTERVAL,
+    MIN_FULL_BACKLOG_INTERVAL,
+};
 use super::read::Next;
 use super::scan::{FileId, FoundTrace, scan};
 use super::tracefile_reader::TracefileReader;
@@ -28,7 +31,7 @@ const MIN_IDLE_RATIO: u32 = 200;
 const READ_FILE_RETENTION: Duration = Duration::from_secs(60);
 
 impl DirectoryFollower {
-    /// Follows until there is nothing more to come, or the receiver of the events is dropped.
+    /// Follows until all traces have ended, or the receiver of the events is dropped.
     pub(super) fn run(&mut self) {
         while let Ok(Some(wait)) = self.run_round() {
             let changes = self.watch.wait(wait);
@@ -36,7 +39,7 @@ impl DirectoryFollower {
         }
     }
 
-    /// Does all that can be done now. Gives how long to wait, unless this is the end.
+    /// Does all that can be done now. Returns how long to wait, unless this is the end.
     fn run_round(&mut self) -> Result<Option<Duration>, Stopped> {
         self.is_retry_soon = false;
         self.events.check_running()?;
@@ -61,11 +64,12 @@ impl DirectoryFollower {
             return Ok(None);
         }
         let is_soon = self.is_retry_soon || self.is_scan_wanted;
-        Ok(Some(if is_soon {
-            wait.min(RETRY_INTERVAL)
+        let max_wait = if is_soon {
+            RETRY_INTERVAL
         } else {
-            wait
-        }))
+            Duration::MAX
+        };
+        Ok(Some(wait.min(max_wait)))
     }
 
     fn mark_changes(&mut self, changes: WatchEvents) {
@@ -80,7 +84,7 @@ impl DirectoryFollower {
         self.changed_streams.extend(self.streams.keys().copied());
     }
 
-    /// Hands over what is new, and gives how long to wait until there may be more.
+    /// Hands over what is new, and returns how long to wait until there may be more.
     fn read_changed_streams(&mut self) -> Result<Duration, Stopped> {
         let begun = Instant::now();
         self.events.time_blocked = Duration::ZERO;
@@ -117,19 +121,20 @@ impl DirectoryFollower {
             } else {
                 POLL_INTERVAL_WITHOUT_INOTIFY
             };
+            // A slow reader must not make the polls rare: only the time on files counts.
             let reading = begun.elapsed().saturating_sub(self.events.time_blocked);
             let interval = poll_interval.max(reading * MIN_IDLE_RATIO);
             self.next_poll = Instant::now() + interval.min(MIN_SCAN_INTERVAL);
         }
-        let (first, last) = FULL_BACKLOG_INTERVALS;
         if has_more {
-            self.full_backlog_interval = first;
+            self.full_backlog_interval = MIN_FULL_BACKLOG_INTERVAL;
             return Ok(Duration::ZERO);
         }
         let mut wait = self.next_poll.saturating_duration_since(Instant::now());
         if is_full {
             wait = wait.min(self.full_backlog_interval);
-            self.full_backlog_interval = (self.full_backlog_interval * 2).min(last);
+            self.full_backlog_interval =
+                (self.full_backlog_interval * 2).min(MAX_FULL_BACKLOG_INTERVAL);
         }
         Ok(wait)
     }
@@ -139,6 +144,7 @@ impl DirectoryFollower {
         let begun = Instant::now();
         let found = scan(&self.root)?;
         (self.scans, self.is_scan_wanted) = (self.scans + 1, false);
+        // Watches are added after the scan: what appears in between is found by the next timed scan.
         for directory in &found.directories {
             self.watch.add_directory(directory);
         }
@@ -155,6 +161,8 @@ impl DirectoryFollower {
                 (tracefile.path, tracefile.seen) = (path, self.scans);
             }
         }
+        // Files that are gone are forgotten, but not at once: a file that is being moved is missed by a scan,
+        // and would be read twice.
         self.files
             .retain(|_, file| !file.is_read || file.seen.elapsed() < READ_FILE_RETENTION);
         let mut directories = std::mem::take(&mut self.directories);
@@ -187,7 +195,7 @@ impl DirectoryFollower {
             paths.insert(file.id, file.path.clone());
         }
         (chunk.path, chunk.seen) = (trace.directory, self.scans);
-        // It has been read before, and came back into sight.
+        // The directory was moved out of the scan and back: its files have been read.
         chunk.is_finished |= is_new_directory && has_known_files && chunk.unassigned.is_empty();
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct FollowedStream {
     /// Whether an entry of the first tracefile has been queued.
     pub(super) is_begun: bool,
     pub(super) backlog: Backlog,
-    /// No event from before this will come, in cycles.
+    /// No event from before this time will arrive, in cycles.
     watermark: u64,
     /// The time when entries were last found.
     pub(super) grown: Instant,
@@ -85,7 +85,7 @@ impl FollowedStream {
         self.is_watched &= self.is_begun;
     }
 
-    /// Puts a tracefile first that was found without packets and has some by now. Gives whether there is
+    /// Puts a tracefile first that was found without packets and has some by now. Returns whether there is
     /// one.
     pub(super) fn promote_begun_tracefile(&mut self) -> bool {
         if self.is_begun || self.tracefiles.len() < 2 {

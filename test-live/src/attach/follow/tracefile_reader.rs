@@ -14,13 +14,12 @@ use ctf::index::{Entry, FollowError, FollowEvent, IndexFollower};
 use ctf::metadata::Trace;
 
 use super::scan::{FileId, FoundFile, FoundTrace};
+use crate::attach::packet::MAX_PACKET_BYTES;
 use crate::attach::{MemoryBudget, Packet};
 
-/// Age of a file from which its lock is tried: a writer that finds a reader's lock on the file that it has
-/// just made goes on without its own.
+/// Age of a file from which its lock is tried: a writer that finds a reader's lock on a file that it has
+/// just created continues without a lock of its own.
 pub(super) const LOCK_GRACE_PERIOD: Duration = Duration::from_millis(100);
-/// Largest packet that is read, in bytes; the relay has the same limit.
-const MAX_PACKET_BYTES: u64 = 1 << 30;
 /// Bytes of a packet that are read to find its stream: no header and context is longer.
 const MAX_PACKET_HEAD_BYTES: u64 = 4096;
 
@@ -78,7 +77,7 @@ impl TracefileReader {
         (self.trace_path.clone(), self.file_name())
     }
 
-    /// The name of the file without the number that tells it from other tracefiles of the stream, if it has
+    /// The name of the file without the number by which the tracefiles of a stream differ, if it has
     /// one.
     pub(super) fn stem(&self) -> TracefileName {
         let (trace_path, name) = self.name();
@@ -111,8 +110,8 @@ impl TracefileReader {
         self.open_data().is_ok_and(|data| is_locked(data))
     }
 
-    /// Whether it looks as one that the relay has closed while it is idle. So does one that the relay has
-    /// left in the middle; the lock on its metadata tells.
+    /// Whether it looks like a tracefile that the relay has closed while the stream is idle. A tracefile that
+    /// was left incomplete by a killed relay looks the same; the lock on its metadata file decides.
     pub(super) fn looks_idle(&mut self) -> bool {
         let index = self.index.as_ref();
         let ends_in_beacon = index.is_none_or(|(index, _)| index.ends_in_beacon());
@@ -159,7 +158,7 @@ impl TracefileReader {
     /// Sets `begin` if it has got a first packet meanwhile. Its packets are read from the first then.
     pub(super) fn update_begin(&mut self) {
         if self.begin.is_none() {
-            // What is wrong with it is found when its turn comes.
+            // An error is reported when the file is read.
             let _ = self.poll();
             self.close();
         }

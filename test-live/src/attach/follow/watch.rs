@@ -27,7 +27,7 @@ pub(super) struct Waker(Arc<OwnedFd>);
 impl Waker {
     /// Wakes the thread up now, or the next time that it waits.
     pub(super) fn wake(&self) {
-        // It only fails if the eventfd is readable already.
+        // A write fails only when the counter is full; then the eventfd is readable already.
         let _ = rustix::io::write(&*self.0, &[1; 8]);
     }
 }
@@ -35,7 +35,7 @@ impl Waker {
 /// The changes that inotify has reported since the last wait.
 #[derive(Debug, Default)]
 pub(super) struct WatchEvents {
-    /// Files or directories have come, gone or moved.
+    /// Files or directories have been created, removed or moved.
     pub(super) is_structure_changed: bool,
     /// The wait ended without a change.
     pub(super) is_timeout: bool,
@@ -76,7 +76,7 @@ impl DirectoryWatch {
         self.inotify.is_some()
     }
 
-    /// Watches a directory for files and directories that come, go or are closed.
+    /// Watches a directory for files and directories that are created, removed, moved or closed.
     pub(super) fn add_directory(&mut self, path: &Path) {
         self.add_watch(path, WatchFlags::CLOSE_WRITE);
     }
@@ -96,18 +96,18 @@ impl DirectoryWatch {
         self.indexes.retain(|_, of| *of != stream);
     }
 
-    /// Watches a directory for what comes and goes, and for the events in `flags`.
+    /// Watches a directory for entries that are created, removed or moved, and for the events in `flags`.
     fn add_watch(&mut self, path: &Path, flags: WatchFlags) -> Option<i32> {
         let moves = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE;
         let flags = flags | moves | WatchFlags::ONLYDIR;
         match inotify::add_watch(self.inotify.as_ref()?, path, flags) {
             Ok(watch) => Some(watch),
             Err(Errno::NOSPC | Errno::NOMEM) => {
-                // No more watches: then by polling alone.
+                // The limit of inotify watches (`fs.inotify.max_user_watches`) is reached: poll instead.
                 self.inotify = None;
                 None
             }
-            // It has been removed meanwhile, or is not there yet.
+            // The directory has been removed since the scan, or does not exist yet.
             Err(_) => None,
         }
     }
@@ -145,7 +145,7 @@ impl DirectoryWatch {
             let name = OsString::from_vec(name.to_vec());
             match self.indexes.get(&(watch, name)) {
                 Some(stream) => changes.streams.push(*stream),
-                // Of an index file that nobody reads yet.
+                // The index file belongs to a stream that is not read yet.
                 None if kind.contains(ReadFlags::MODIFY) => {}
                 // This includes QUEUE_OVERFLOW, after which anything may have changed.
                 None => changes.is_structure_changed = true,

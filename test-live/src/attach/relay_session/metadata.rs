@@ -5,18 +5,14 @@ use viewer_proto::metadata::MetadataStatus;
 use super::{RelaySession, SessionTraceId};
 use crate::attach::SourceEvent;
 use crate::attach::error::AttachError;
-use crate::attach::resume_state::ResumeState;
 
 /// Number of replies without a byte after which a trace's metadata is requested again only with
 /// everything else, and no longer at once.
 const MAX_EMPTY_REPLIES: u32 = 4;
 
 impl RelaySession {
-    /// Fetches metadata where there may be any. Gives whether there was.
-    pub(super) async fn request_metadata(
-        &mut self,
-        resume: &mut ResumeState,
-    ) -> Result<bool, AttachError> {
+    /// Fetches metadata where there may be any. Returns whether there was.
+    pub(super) async fn request_metadata(&mut self) -> Result<bool, AttachError> {
         let asked: Vec<SessionTraceId> = self
             .traces
             .iter()
@@ -25,17 +21,13 @@ impl RelaySession {
         self.is_metadata_pushed = false;
         let mut is_progress = false;
         for trace in asked {
-            is_progress |= self.fetch_metadata(trace, resume).await?;
+            is_progress |= self.fetch_metadata(trace).await?;
         }
         Ok(is_progress)
     }
 
-    /// Fetches what there is of a trace's metadata. Gives whether there was any, or it is complete.
-    pub(super) async fn fetch_metadata(
-        &mut self,
-        id: SessionTraceId,
-        resume: &mut ResumeState,
-    ) -> Result<bool, AttachError> {
+    /// Fetches what there is of a trace's metadata. Returns whether there was any, or it is complete.
+    pub(super) async fn fetch_metadata(&mut self, id: SessionTraceId) -> Result<bool, AttachError> {
         let mut is_progress = false;
         let mut empty = 0;
         loop {
@@ -57,10 +49,10 @@ impl RelaySession {
                 }
                 MetadataStatus::Ok => {
                     is_progress = true;
-                    self.send_metadata(id, bytes, resume).await?;
+                    self.send_metadata(id, bytes).await?;
                 }
                 MetadataStatus::NoNew => {
-                    // Some relays say so for ever, of what has never come.
+                    // Some relays reply this forever for metadata that was never written.
                     let session = self.sessions.get(&id.0);
                     let is_over = session.is_none_or(|session| session.is_over);
                     trace.is_complete |= is_over && !trace.has_metadata;
@@ -78,19 +70,18 @@ impl RelaySession {
         &mut self,
         id: SessionTraceId,
         bytes: Vec<u8>,
-        resume: &mut ResumeState,
     ) -> Result<(), AttachError> {
         let Some(trace) = self.traces.get_mut(&id) else {
             return Ok(());
         };
         if !std::mem::replace(&mut trace.has_metadata, true) {
-            trace.is_known = resume.identify_trace(id, &bytes);
+            trace.is_known = self.resume.identify_trace(id, &bytes);
             let streams = self.streams.iter_mut();
             for (stream, own) in streams.filter(|(_, stream)| stream.trace == id) {
                 // A packet may have waited for this.
                 own.may_have_packets = true;
                 if !trace.is_known {
-                    resume.forget_stream(*stream);
+                    self.resume.forget_stream(*stream);
                 }
             }
         }

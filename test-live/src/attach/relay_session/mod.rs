@@ -1,8 +1,8 @@
-//! The viewer's protocol session on one connection to a relay: attaches to the sessions that are
-//! meant, and passes on what their streams have, until they have all ended or the connection fails.
+//! The viewer's protocol session on one connection to a relay: attaches to the sessions that the target
+//! names, and passes on their packets, until all have ended or the connection fails.
 //!
-//! It goes in rounds. In each, every stream that may have something and whose backlog has room is asked
-//! for packets, once or for as much as the relay says there is; then it waits until there may be more.
+//! The session runs in rounds. Each round requests packets of every stream that may have some and whose
+//! backlog has room: one, or as many as the relay has announced. Then it waits until there may be more.
 
 mod metadata;
 mod packets;
@@ -10,19 +10,19 @@ mod sessions;
 mod wait;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use viewer_proto::push::Notification;
-use viewer_proto::session::Seek;
 use wire::{SessionId, StreamId, TraceId};
 
-use super::backlog::{Backlog, BacklogTotal};
+use super::backlog::Backlog;
 use super::connection::Connection;
 use super::error::AttachError;
 use super::push;
-use super::relay_options::{Missing, RelayOptions};
+use super::relay_options::RelayOptions;
 use super::resume_state::ResumeState;
 use super::target::RelayTarget;
 use super::{SourceEvent, StreamKey, TraceKey};
@@ -48,7 +48,8 @@ pub(super) struct RelaySession {
     /// Notifications from the push connection. Absent if the relay does not push.
     push: Option<mpsc::Receiver<Notification>>,
     poll_timer: PollTimer,
-    backlogs: BacklogTotal,
+    /// Notified whenever a packet is removed from the backlog of a stream.
+    packet_removed: Arc<Notify>,
     /// When to request the list of sessions next.
     list_due: Instant,
     /// Whether that has been asked before.
@@ -66,6 +67,8 @@ pub(super) struct RelaySession {
     has_followed: bool,
     /// Whether nothing further is to be followed.
     is_finished: bool,
+    /// How far each stream has been read, on this connection and those before it.
+    resume: ResumeState,
 }
 
 /// A trace, by its session and its number in it.
@@ -112,8 +115,8 @@ struct AttachedStream {
     replies: VecDeque<IndexReply>,
     /// The watermark that has been passed on, in cycles.
     watermark: Option<u64>,
-    /// Whether its relay has broken the protocol on it: nothing more of it is passed on, only its end is
-    /// awaited.
+    /// Whether the relay has broken the protocol on the stream: nothing more of it is passed on, and only its
+    /// end is awaited.
     is_broken: bool,
 }
 
@@ -127,7 +130,7 @@ impl RelaySession {
     ) -> Result<Self, AttachError> {
         let connection = Connection::open(target, options.connect_timeout).await?;
         let push = match connection.identity() {
-            // 0 is nobody.
+            // No viewer has the number 0: the relay has given none.
             (relay, Some(viewer)) if options.push && viewer.0 != 0 => {
                 Some(push::open(relay, viewer, is_held_back.clone()))
             }
@@ -140,7 +143,7 @@ impl RelaySession {
             connection,
             push,
             poll_timer: PollTimer::new(Instant::now()),
-            backlogs: BacklogTotal::default(),
+            packet_removed: Arc::default(),
             list_due: Instant::now(),
             has_listed: false,
             is_created: false,
@@ -151,29 +154,40 @@ impl RelaySession {
             is_metadata_pushed: false,
             has_followed: false,
             is_finished: false,
+            resume: ResumeState::default(),
         })
     }
 
-    /// Follows until nothing is left to be followed.
-    pub(super) async fn run(&mut self, resume: &mut ResumeState) -> Result<(), AttachError> {
+    /// Follows until nothing is left to be followed. What was handed over on earlier connections, as
+    /// `resume` says, is not handed over again.
+    pub(super) async fn run(&mut self, resume: ResumeState) -> Result<(), AttachError> {
+        self.resume = resume;
         loop {
             let is_polling = self.mark_all_if_poll_due();
             if Instant::now() >= self.list_due {
                 self.request_sessions().await?;
             }
             let mut is_progress = self.request_streams().await?;
-            is_progress |= self.request_metadata(resume).await?;
+            is_progress |= self.request_metadata().await?;
             for stream in self.ready_streams() {
-                is_progress |= self.read_stream(stream, resume).await?;
+                is_progress |= self.read_stream(stream).await?;
             }
-            self.end_finished_traces_and_sessions(resume).await?;
+            self.end_finished_traces_and_sessions().await?;
             if self.is_finished {
                 return Ok(());
             }
+            // Only a round that has requested everything says that there is nothing.
             self.poll_timer
                 .end_round(is_polling, is_progress, Instant::now());
-            self.wait_for_changes(resume).await?;
+            self.wait_for_changes().await?;
         }
+    }
+
+    /// Takes the state from which the next connection resumes.
+    pub(super) fn take_resume_state(&mut self) -> ResumeState {
+        let mut resume = std::mem::take(&mut self.resume);
+        resume.connection_lost();
+        resume
     }
 
     /// Detaches from all sessions.
@@ -210,8 +224,8 @@ impl RelaySession {
     }
 
     /// Whether a stream has to wait for the reader: it has enough packets that wait to be decoded, or
-    /// any and its next one gets no memory. Where none waits, the reader may need the next to go on
-    /// with the other streams; it is had whether or not there is memory for it.
+    /// any and its next one gets no memory. Where none waits, the reader may need the next to
+    /// continue with the other streams: it is fetched whether or not there is memory for it.
     fn is_full(&self, stream: &AttachedStream) -> bool {
         if stream.backlog.is_empty() {
             return false;
@@ -225,19 +239,6 @@ impl RelaySession {
             (stream.may_have_packets && !self.is_full(stream)).then_some(*id)
         };
         self.streams.iter().filter_map(is_ready).collect()
-    }
-
-    /// The place to begin in a session that has just been found.
-    fn seek(&self) -> Seek {
-        if self.has_listed {
-            Seek::Beginning
-        } else {
-            self.options.seek
-        }
-    }
-
-    fn waits_for_sessions(&self) -> bool {
-        self.options.follow || (self.options.missing == Missing::Wait && !self.has_followed)
     }
 }
 

@@ -11,12 +11,8 @@ use wire::{Bytes, StreamId};
 
 use super::{AttachedStream, RelaySession, is_backlog_full};
 use crate::attach::error::AttachError;
-use crate::attach::packet::IncomingPacket;
-use crate::attach::resume_state::ResumeState;
+use crate::attach::packet::{IncomingPacket, MAX_PACKET_BYTES};
 use crate::attach::{Packet, Reservation, SourceEvent};
-
-/// Largest packet that is accepted, in bytes.
-const MAX_PACKET_BYTES: u64 = 1 << 30;
 
 /// Largest number of bytes of small packets that are requested at once.
 const MAX_PREFETCH_BYTES: usize = 1 << 20;
@@ -32,9 +28,13 @@ pub(super) struct IndexReply {
     packet: Option<IncomingPacket>,
 }
 
-/// Whether a reply has been handled, or is kept until it can be.
+/// What has become of a reply.
 enum ReplyOutcome {
-    Done { is_progress: bool },
+    /// The reply has been handled, and there was something in it.
+    Progress,
+    /// The reply has been handled, and there was nothing in it.
+    NoProgress,
+    /// The reply is kept until it can be handled.
     Pending(IndexReply),
 }
 
@@ -48,26 +48,20 @@ enum FetchOutcome {
 }
 
 impl RelaySession {
-    /// Asks a stream for its next packets, and passes on those that there is room for. Gives whether
-    /// anything has come of it.
-    pub(super) async fn read_stream(
-        &mut self,
-        id: StreamId,
-        resume: &mut ResumeState,
-    ) -> Result<bool, AttachError> {
+    /// Requests the next packets of a stream, and passes on those that there is room for. Returns whether
+    /// there was progress.
+    pub(super) async fn read_stream(&mut self, id: StreamId) -> Result<bool, AttachError> {
         let mut is_progress = false;
-        resume.follow_stream(id);
-        if self
-            .streams
-            .get(&id)
-            .is_some_and(AttachedStream::has_no_reply)
-        {
-            is_progress |= self.request_indexes(id, resume).await?;
+        self.resume.follow_stream(id);
+        let stream = self.streams.get(&id);
+        if stream.is_some_and(|stream| stream.replies.is_empty()) {
+            is_progress |= self.request_indexes(id).await?;
         }
-        self.prefetch_packets(id, resume).await?;
+        self.prefetch_packets(id).await?;
         while let Some(reply) = self.take_reply(id) {
-            match self.handle_reply(id, reply, resume).await? {
-                ReplyOutcome::Done { is_progress: more } => is_progress |= more,
+            match self.handle_reply(id, reply).await? {
+                ReplyOutcome::Progress => is_progress = true,
+                ReplyOutcome::NoProgress => {}
                 ReplyOutcome::Pending(reply) => {
                     if let Some(stream) = self.streams.get_mut(&id) {
                         stream.may_have_packets = false;
@@ -81,25 +75,22 @@ impl RelaySession {
     }
 
     /// Asks for as many indexes as there are, as far as that is known, and whether there are more.
-    async fn request_indexes(
-        &mut self,
-        id: StreamId,
-        resume: &mut ResumeState,
-    ) -> Result<bool, AttachError> {
+    async fn request_indexes(&mut self, id: StreamId) -> Result<bool, AttachError> {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(false);
         };
         let unread = usize::try_from(stream.unread).unwrap_or(usize::MAX);
+        // The reply to the last request says whether there are more than the relay has announced.
         let times = unread.saturating_add(1).min(MAX_PIPELINED_REQUESTS);
         stream.unread = stream.unread.saturating_sub(times as u64);
         let indexes = self.connection.next_indexes(id, times).await?;
-        // Each of them says it until it has been done.
+        // The relay sets a flag in every reply until the viewer has acted on it.
         let flags = indexes.iter().fold(0, |flags, index| flags | index.flags);
-        let is_progress = self.handle_flags(id, flags, resume).await?;
+        let is_progress = self.handle_flags(id, flags).await?;
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(is_progress);
         };
-        // A relay's way to show flags to viewers that look for them nowhere else.
+        // An index without a packet only carries flags.
         let is_flag_carrier = |index: &NextIndex| {
             index.status == IndexStatus::Ready && index.packet.packet_size.0 == 0
         };
@@ -111,7 +102,7 @@ impl RelaySession {
         Ok(is_progress)
     }
 
-    /// The oldest reply that has not been dealt with, unless it has to wait for the reader.
+    /// Removes the oldest reply that has not been handled, unless it has to wait for the reader.
     fn take_reply(&mut self, id: StreamId) -> Option<IndexReply> {
         let is_full = self.is_full(self.streams.get(&id)?);
         let stream = self.streams.get_mut(&id)?;
@@ -123,34 +114,33 @@ impl RelaySession {
         &mut self,
         id: StreamId,
         reply: IndexReply,
-        resume: &mut ResumeState,
     ) -> Result<ReplyOutcome, AttachError> {
-        let with = |is_progress| Ok(ReplyOutcome::Done { is_progress });
         let Some(stream) = self.streams.get_mut(&id) else {
-            return with(false);
+            return Ok(ReplyOutcome::NoProgress);
         };
         let index = &reply.index;
         stream.may_have_packets = index.status == IndexStatus::Ready;
         match index.status {
-            IndexStatus::Retry => with(false),
-            IndexStatus::Inactive => {
-                with(self.send_watermark(id, index.packet.end.0, resume).await?)
-            }
+            IndexStatus::Retry => Ok(ReplyOutcome::NoProgress),
+            IndexStatus::Inactive => match self.send_watermark(id, index.packet.end.0).await? {
+                true => Ok(ReplyOutcome::Progress),
+                false => Ok(ReplyOutcome::NoProgress),
+            },
             IndexStatus::HungUp => {
-                resume.stream_ended(id);
+                self.resume.stream_ended(id);
                 self.end_stream(id).await?;
-                with(true)
+                Ok(ReplyOutcome::Progress)
             }
             IndexStatus::Failed | IndexStatus::EndOfFile => Err(AttachError::Index {
                 stream: id,
                 status: format!("{:?}", index.status),
             }),
-            IndexStatus::Ready if stream.is_broken => with(true),
+            IndexStatus::Ready if stream.is_broken => Ok(ReplyOutcome::Progress),
             IndexStatus::Ready => match packet_size(index) {
-                Ok(size) => self.take_packet(id, reply, size, resume).await,
+                Ok(size) => self.take_packet(id, reply, size).await,
                 Err(fault) => {
                     self.abandon_stream(id, fault).await?;
-                    with(true)
+                    Ok(ReplyOutcome::Progress)
                 }
             },
         }
@@ -162,31 +152,29 @@ impl RelaySession {
         id: StreamId,
         mut reply: IndexReply,
         size: u64,
-        resume: &mut ResumeState,
     ) -> Result<ReplyOutcome, AttachError> {
-        let with = |is_progress| Ok(ReplyOutcome::Done { is_progress });
         let Some(stream) = self.streams.get_mut(&id) else {
-            return with(false);
+            return Ok(ReplyOutcome::NoProgress);
         };
         let Some(trace) = self.traces.get(&stream.trace) else {
-            return with(false);
+            return Ok(ReplyOutcome::NoProgress);
         };
         if !trace.has_metadata {
             let session = self.sessions.get(&stream.trace.0);
             let is_over = session.is_none_or(|session| session.is_over);
             if trace.is_complete || (is_over && trace.metadata.is_none()) {
                 self.abandon_stream(id, "packets without metadata").await?;
-                return with(true);
+                return Ok(ReplyOutcome::Progress);
             }
             return Ok(ReplyOutcome::Pending(reply));
         }
-        if trace.is_known && resume.was_handed_over(id, &reply.index) {
-            return with(true);
+        if trace.is_known && self.resume.was_handed_over(id, &reply.index) {
+            return Ok(ReplyOutcome::Progress);
         }
-        match self.fetch_packet(id, &mut reply, size, resume).await? {
+        match self.fetch_packet(id, &mut reply, size).await? {
             FetchOutcome::Whole(packet) => {
-                self.send_packet(id, &reply.index, packet, resume).await?;
-                with(true)
+                self.send_packet(id, &reply.index, packet).await?;
+                Ok(ReplyOutcome::Progress)
             }
             FetchOutcome::Lost(error) => {
                 let name = self.streams.get(&id).map(|stream| stream.name.as_str());
@@ -195,21 +183,17 @@ impl RelaySession {
                     text.push_str(&format!(": cannot store it in a temporary file: {error}"));
                 }
                 self.send_notice(text).await?;
-                with(true)
+                Ok(ReplyOutcome::Progress)
             }
             FetchOutcome::Later => Ok(ReplyOutcome::Pending(reply)),
         }
     }
 
-    /// Fetches the packets that there is memory for, all at once if they are small. What does not come is
+    /// Fetches the packets that there is memory for, all at once if they are small. A packet that does not arrive is
     /// left to [`fetch_packet`](Self::fetch_packet).
-    async fn prefetch_packets(
-        &mut self,
-        id: StreamId,
-        resume: &mut ResumeState,
-    ) -> Result<(), AttachError> {
-        let (asks, reservations) = self.prefetch_requests(id, resume);
-        // One alone is fetched when it is its turn.
+    async fn prefetch_packets(&mut self, id: StreamId) -> Result<(), AttachError> {
+        let (asks, reservations) = self.prefetch_requests(id);
+        // A single packet gains nothing from being requested ahead.
         if asks.len() < 2 {
             return Ok(());
         }
@@ -220,16 +204,12 @@ impl RelaySession {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.keep_packets(&asks, packets.into_iter().zip(reservations));
         }
-        self.handle_flags(id, flags, resume).await?;
+        self.handle_flags(id, flags).await?;
         Ok(())
     }
 
     /// The requests to send at once, and the memory for their packets.
-    fn prefetch_requests(
-        &self,
-        id: StreamId,
-        resume: &ResumeState,
-    ) -> (Vec<GetPacket>, Vec<Reservation>) {
+    fn prefetch_requests(&self, id: StreamId) -> (Vec<GetPacket>, Vec<Reservation>) {
         let (mut asks, mut reservations) = (Vec::new(), Vec::new());
         let Some(stream) = self.streams.get(&id).filter(|stream| !stream.is_broken) else {
             return (asks, reservations);
@@ -240,7 +220,7 @@ impl RelaySession {
         };
         let mut bytes = 0;
         for IndexReply { index, packet } in &stream.replies {
-            let is_handed_over = trace.is_known && resume.was_handed_over(id, index);
+            let is_handed_over = trace.is_known && self.resume.was_handed_over(id, index);
             if index.status != IndexStatus::Ready || is_handed_over || packet.is_some() {
                 continue;
             }
@@ -271,7 +251,6 @@ impl RelaySession {
         id: StreamId,
         reply: &mut IndexReply,
         size: u64,
-        resume: &mut ResumeState,
     ) -> Result<FetchOutcome, AttachError> {
         let mut packet = match reply.packet.take() {
             Some(begun) => begun,
@@ -304,14 +283,14 @@ impl RelaySession {
             if let Err(error) = stored {
                 return Ok(FetchOutcome::Lost(Some(error)));
             }
-            let is_handled = self.handle_flags(id, head.flags, resume).await?;
+            let is_handled = self.handle_flags(id, head.flags).await?;
             let is_flagged = head.flags & (NEW_METADATA | NEW_STREAMS) != 0;
             match head.status {
                 PacketStatus::Ok if head.len == 0 => {
                     return Err(AttachError::EmptyPacket { stream: id });
                 }
                 PacketStatus::Ok => {}
-                // What the flags said has been done.
+                // The flags have been handled: the request is repeated at once.
                 PacketStatus::Failed if is_handled => {}
                 PacketStatus::Failed if is_flagged && !has_repeated => has_repeated = true,
                 PacketStatus::Failed if !is_flagged => return Ok(FetchOutcome::Lost(None)),
@@ -329,25 +308,23 @@ impl RelaySession {
         id: StreamId,
         index: &NextIndex,
         packet: Packet,
-        resume: &mut ResumeState,
     ) -> Result<(), AttachError> {
         let Some(stream) = self.streams.get(&id) else {
             return Ok(());
         };
-        resume.record_packet(id, index);
+        self.resume.record_packet(id, index);
         let bytes = usize::try_from(packet.len()).unwrap_or(usize::MAX);
-        stream.backlog.add_sized_packet(bytes);
+        stream.backlog.add_packet(bytes);
         let stream = stream.key;
         self.send_event(SourceEvent::Packet { stream, packet })
             .await
     }
 
-    /// Passes on that nothing comes before a time, if that is more than was known.
+    /// Passes on a watermark, in cycles, if it is later than the last one. Returns whether it is.
     pub(super) async fn send_watermark(
         &mut self,
         id: StreamId,
         until: u64,
-        resume: &mut ResumeState,
     ) -> Result<bool, AttachError> {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(false);
@@ -356,33 +333,28 @@ impl RelaySession {
             return Ok(false);
         }
         stream.watermark = Some(until);
-        resume.record_watermark(id, until);
+        self.resume.record_watermark(id, until);
         let stream = stream.key;
         self.send_event(SourceEvent::Watermark { stream, until })
             .await?;
         Ok(true)
     }
 
-    /// Does what the flags of a reply about a stream ask for. Gives whether there was anything.
-    async fn handle_flags(
-        &mut self,
-        id: StreamId,
-        flags: u32,
-        resume: &mut ResumeState,
-    ) -> Result<bool, AttachError> {
+    /// Does what the flags of a reply about a stream ask for. Returns whether there was anything.
+    async fn handle_flags(&mut self, id: StreamId, flags: u32) -> Result<bool, AttachError> {
         let mut is_progress = false;
         if flags & NEW_STREAMS != 0 {
             for session in self.sessions.values_mut() {
                 session.may_have_streams = true;
             }
             is_progress |= self.request_streams().await?;
-            is_progress |= self.request_metadata(resume).await?;
+            is_progress |= self.request_metadata().await?;
         }
         let trace = self.streams.get(&id).map(|stream| stream.trace);
         if let Some(trace) = trace
             && flags & NEW_METADATA != 0
         {
-            is_progress |= self.fetch_metadata(trace, resume).await?;
+            is_progress |= self.fetch_metadata(trace).await?;
         }
         Ok(is_progress)
     }
@@ -409,7 +381,7 @@ impl RelaySession {
         };
         if let Some(trace) = self.traces.get_mut(&stream.trace) {
             trace.streams -= 1;
-            // To hear whether that was all of it.
+            // The next reply says whether the metadata is complete.
             trace.may_have_metadata |= trace.streams == 0;
         }
         if let Some(session) = self.sessions.get_mut(&stream.trace.0) {
@@ -442,11 +414,7 @@ impl IndexReply {
 }
 
 impl AttachedStream {
-    fn has_no_reply(&self) -> bool {
-        self.replies.is_empty()
-    }
-
-    /// Keeps the packets that have come with the indexes that they were asked for by.
+    /// Keeps each packet that has arrived with the index by which it was requested.
     fn keep_packets(
         &mut self,
         asks: &[GetPacket],

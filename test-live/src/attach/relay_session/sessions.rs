@@ -1,18 +1,18 @@
 //! Sessions that appear and end, and the streams that they announce.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use viewer_proto::session::{AttachStatus, ListedSession};
+use viewer_proto::session::{AttachStatus, ListedSession, Seek};
 use viewer_proto::stream::{NewStreamsStatus, StreamRecord};
 use wire::SessionId;
 
 use super::{AttachedSession, AttachedStream, AttachedTrace, RelaySession, SessionTraceId};
 use crate::attach::error::AttachError;
 use crate::attach::relay_options::Missing;
-use crate::attach::resume_state::ResumeState;
-use crate::attach::{SourceEvent, StreamKey, TraceKey};
+use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
 
 /// Time between two requests for new sessions, and for new streams whether or not the relay says that there
 /// are any: some say it only while others have packets.
@@ -22,10 +22,10 @@ const LIST_INTERVAL: Duration = Duration::from_secs(1);
 const IDLE_LIST_INTERVAL: Duration = Duration::from_millis(200);
 
 impl RelaySession {
-    /// Attaches to the sessions that are meant and not attached to.
+    /// Attaches to the sessions that the target names and that are not attached.
     pub(super) async fn request_sessions(&mut self) -> Result<(), AttachError> {
         let listed = self.connection.sessions().await?;
-        // The number of a session that the relay lists no longer is never given again.
+        // A session number is never reused, so that one no longer listed can be forgotten.
         let ids: HashSet<SessionId> = listed.iter().map(|session| session.session).collect();
         self.skipped_sessions.retain(|id| ids.contains(id));
         let wanted = |session: &ListedSession| {
@@ -55,7 +55,8 @@ impl RelaySession {
 
     /// Waits, fails or ends, because there is no session.
     async fn handle_no_session(&mut self) -> Result<(), AttachError> {
-        if self.waits_for_sessions() {
+        let is_awaited = self.options.missing == Missing::Wait && !self.has_followed;
+        if self.options.follow || is_awaited {
             if !self.has_listed {
                 self.send_notice("waiting for a live session").await?;
             }
@@ -81,10 +82,16 @@ impl RelaySession {
             self.connection.create().await?;
             self.is_created = true;
         }
-        let (status, streams) = self.connection.attach(id, self.seek()).await?;
+        // A session that was not there at first has begun since: all of it is new.
+        let seek = if self.has_listed {
+            Seek::Beginning
+        } else {
+            self.options.seek
+        };
+        let (status, streams) = self.connection.attach(id, seek).await?;
         match status {
             AttachStatus::Ok => {}
-            // It has ended since it was listed.
+            // The session has ended since it was listed.
             AttachStatus::Unknown => return Ok(()),
             AttachStatus::NotLive => {
                 self.skipped_sessions.insert(id);
@@ -120,7 +127,7 @@ impl RelaySession {
         self.announce_streams(id, streams).await
     }
 
-    /// Asks sessions for new streams where there may be any. Gives whether there were.
+    /// Asks sessions for new streams where there may be any. Returns whether there were.
     pub(super) async fn request_streams(&mut self) -> Result<bool, AttachError> {
         let asked: Vec<SessionId> = self
             .sessions
@@ -189,7 +196,7 @@ impl RelaySession {
             key: StreamKey::fresh(),
             name: join_names(record.path.0.to_string(), &record.channel.0.to_string()),
             trace: id,
-            backlog: self.backlogs.backlog(),
+            backlog: Backlog::with_notify(Arc::clone(&self.packet_removed)),
             may_have_packets: true,
             unread: 0,
             replies: VecDeque::new(),
@@ -232,49 +239,35 @@ impl RelaySession {
         Ok(trace)
     }
 
-    /// Ends the traces and sessions of which nothing further comes.
-    pub(super) async fn end_finished_traces_and_sessions(
-        &mut self,
-        resume: &mut ResumeState,
-    ) -> Result<(), AttachError> {
+    /// Ends the traces and sessions that have no streams left and get none.
+    pub(super) async fn end_finished_traces_and_sessions(&mut self) -> Result<(), AttachError> {
         let sessions = &self.sessions;
-        let is_over = |(id, trace): (&SessionTraceId, &AttachedTrace)| {
+        let is_over = |id: &SessionTraceId, trace: &mut AttachedTrace| {
             let session_is_over = sessions.get(&id.0).is_none_or(|session| session.is_over);
-            let is_over = session_is_over || (trace.is_complete && trace.has_had_streams);
-            (trace.streams == 0 && is_over).then_some(*id)
+            trace.streams == 0 && (session_is_over || trace.is_complete && trace.has_had_streams)
         };
-        let over: Vec<SessionTraceId> = self.traces.iter().filter_map(is_over).collect();
-        for id in over {
-            if let Some(trace) = self.traces.remove(&id) {
-                resume.trace_ended(id);
-                self.send_event(SourceEvent::TraceEnd { trace: trace.key })
-                    .await?;
-            }
+        let over: Vec<_> = self.traces.extract_if(.., is_over).collect();
+        for (id, trace) in over {
+            self.resume.trace_ended(id);
+            let trace = trace.key;
+            self.send_event(SourceEvent::TraceEnd { trace }).await?;
         }
         let has_traces = |id: SessionId| self.traces.keys().any(|trace| trace.0 == id);
-        let is_over = |(id, session): (&SessionId, &AttachedSession)| {
-            (session.is_over && !has_traces(*id)).then_some(*id)
-        };
-        let over: Vec<SessionId> = self.sessions.iter().filter_map(is_over).collect();
-        for id in over {
-            self.end_session(id).await?;
+        let is_over =
+            |id: &SessionId, session: &mut AttachedSession| session.is_over && !has_traces(*id);
+        let over: Vec<_> = self.sessions.extract_if(.., is_over).collect();
+        for (id, session) in over {
+            self.skipped_sessions.insert(id);
+            if self.connection.can_detach() {
+                self.connection.detach(id).await?;
+            }
+            self.poll_timer.set_live_timers(self.sessions.values());
+            // Another session may have taken its place; if none has, that was all.
+            self.list_due = Instant::now();
+            self.send_notice(format_args!("session {} has ended", session.name))
+                .await?;
         }
         Ok(())
-    }
-
-    async fn end_session(&mut self, id: SessionId) -> Result<(), AttachError> {
-        let Some(session) = self.sessions.remove(&id) else {
-            return Ok(());
-        };
-        self.skipped_sessions.insert(id);
-        if self.connection.can_detach() {
-            self.connection.detach(id).await?;
-        }
-        self.poll_timer.set_live_timers(self.sessions.values());
-        // Another may have taken its place; if none has, that was all.
-        self.list_due = Instant::now();
-        let text = format_args!("session {} has ended", session.name);
-        self.send_notice(text).await
     }
 }
 

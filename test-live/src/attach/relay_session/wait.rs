@@ -1,4 +1,4 @@
-//! The wait between rounds: for an interval that grows while nothing comes, or for a notification.
+//! The wait between rounds: for an interval that grows while nothing arrives, or for a notification.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use viewer_proto::push::Notification;
 
 use super::{AttachedSession, RelaySession};
 use crate::attach::error::AttachError;
-use crate::attach::resume_state::ResumeState;
 
 /// First pause between two polls.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -22,7 +21,7 @@ const MIN_LIVE_TIMER: Duration = Duration::from_millis(1);
 /// Pause between two polls while the relay pushes, in case a notification is missing.
 const PUSHED_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The timer that says when everything is requested again: the interval doubles while nothing comes.
+/// The timer that says when everything is requested again: the interval doubles while nothing arrives.
 #[derive(Debug)]
 pub(super) struct PollTimer {
     interval: Duration,
@@ -42,7 +41,7 @@ impl PollTimer {
         }
     }
 
-    /// Limits the interval to the shortest live timer: nothing new comes more often.
+    /// Limits the interval to the shortest live timer: a tracer flushes no more often.
     pub(super) fn set_live_timers<'a>(
         &mut self,
         sessions: impl Iterator<Item = &'a AttachedSession>,
@@ -85,12 +84,6 @@ impl PollTimer {
     }
 }
 
-/// Why the wait has ended.
-enum WakeReason {
-    Pushed(Option<Notification>),
-    Due,
-}
-
 impl RelaySession {
     /// If a poll is due, marks everything so that this round requests it.
     pub(super) fn mark_all_if_poll_due(&mut self) -> bool {
@@ -115,13 +108,10 @@ impl RelaySession {
     }
 
     /// Waits until there may be something to ask for. Watermarks are passed on meanwhile.
-    pub(super) async fn wait_for_changes(
-        &mut self,
-        resume: &mut ResumeState,
-    ) -> Result<(), AttachError> {
+    pub(super) async fn wait_for_changes(&mut self) -> Result<(), AttachError> {
         loop {
-            while let Some(pushed) = self.take_notification() {
-                self.handle_notification(pushed, resume).await?;
+            while let Some(pushed) = self.push.as_mut().and_then(|push| push.try_recv().ok()) {
+                self.handle_notification(pushed).await?;
             }
             if !self.ready_streams().is_empty() {
                 // The push connection has a task of its own, which must have its turn.
@@ -129,44 +119,33 @@ impl RelaySession {
                 return Ok(());
             }
             let due = self.poll_timer.due.min(self.list_due);
+            // New streams and metadata first: a later watermark must not pass events that they bring.
             if self.is_metadata_pushed || self.awaits_streams() {
                 return Ok(());
             }
             let is_full = self.streams.values().any(|stream| stream.may_have_packets);
             let push = self.push.as_mut();
-            let reason = tokio::select! {
-                pushed = next_notification(push) => WakeReason::Pushed(pushed),
-                () = self.backlogs.wait_for_removal(), if is_full => WakeReason::Due,
+            let pushed = tokio::select! {
+                pushed = next_notification(push) => pushed,
+                () = self.packet_removed.notified(), if is_full => return Ok(()),
                 () = self.events.closed() => return Err(AttachError::ReceiverGone),
-                () = sleep_until(due) => WakeReason::Due,
+                () = sleep_until(due) => return Ok(()),
             };
-            match reason {
-                WakeReason::Pushed(Some(pushed)) => {
-                    self.handle_notification(pushed, resume).await?
+            let Some(pushed) = pushed else {
+                // The push connection is lost: from now on the relay is polled.
+                self.push = None;
+                for stream in self.streams.values_mut() {
+                    stream.unread = 0;
                 }
-                WakeReason::Pushed(None) => {
-                    self.push = None;
-                    for stream in self.streams.values_mut() {
-                        stream.unread = 0;
-                    }
-                    self.poll_timer.set_pushed(false, Instant::now());
-                    return Ok(());
-                }
-                WakeReason::Due => return Ok(()),
-            }
+                self.poll_timer.set_pushed(false, Instant::now());
+                return Ok(());
+            };
+            self.handle_notification(pushed).await?;
         }
     }
 
-    fn take_notification(&mut self) -> Option<Notification> {
-        self.push.as_mut()?.try_recv().ok()
-    }
-
     /// Marks what a notification says is new, or passes on its watermark.
-    async fn handle_notification(
-        &mut self,
-        pushed: Notification,
-        resume: &mut ResumeState,
-    ) -> Result<(), AttachError> {
+    async fn handle_notification(&mut self, pushed: Notification) -> Result<(), AttachError> {
         match pushed {
             // From now on everything that there is is pushed; what was asked before may not be.
             Notification::Hello(_) => self.poll_timer.set_pushed(true, Instant::now()),
@@ -186,7 +165,7 @@ impl RelaySession {
             }
             Notification::Quiet(quiet) => {
                 let until = quiet.until.0;
-                self.send_watermark(quiet.stream, until, resume).await?;
+                self.send_watermark(quiet.stream, until).await?;
             }
             Notification::Metadata(metadata) => {
                 let mut traces = self.traces.values_mut();
@@ -222,7 +201,7 @@ impl RelaySession {
     }
 }
 
-/// Waits for the next notification; for ever, if there is no push connection.
+/// Waits for the next notification; forever, if there is no push connection.
 async fn next_notification(
     push: Option<&mut mpsc::Receiver<Notification>>,
 ) -> Option<Notification> {

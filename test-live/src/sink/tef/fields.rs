@@ -1,4 +1,4 @@
-//! The fields of one event: values of members that mean something to this format, and the JSON of all
+//! The fields of one event: values of members that this format interprets, and the JSON of all
 //! others. The buffers are kept from event to event.
 
 use ctf::decode::{NumberFormat, Visitor};
@@ -6,9 +6,9 @@ use ctf::model::{Labels, Scope};
 use serde::de::IgnoredAny;
 
 use super::super::json_fields::{JsonFields, JsonPosition};
-use super::super::json_text::{self, integer, lossy_string, string};
+use super::super::json_text::{self, boolean, integer, lossy_string, string};
 
-/// Members of contexts and payloads that mean something. From [`Phase`](Self::Phase) on they are of the
+/// Members of contexts and payloads that are interpreted. From [`Phase`](Self::Phase) on they are of the
 /// generic classes of our own producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Member {
@@ -252,10 +252,6 @@ fn write_text_or_structure(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn write_boolean(value: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(if value { b"true" } else { b"false" });
-}
-
 impl Visitor for EventFields {
     fn begin_scope(&mut self, scope: Scope) {
         self.depth = 0;
@@ -328,7 +324,7 @@ impl Visitor for EventFields {
         self.set_number(i128::from(value), format.labels);
         let is_flag = self.argument == Argument::Flag;
         self.write_argument(|out| match is_flag {
-            true => write_boolean(value != 0, out),
+            true => boolean(value != 0, out),
             false => integer(value, out),
         });
         self.write(|fields| fields.unsigned(value, format));
@@ -346,7 +342,7 @@ impl Visitor for EventFields {
     }
 
     fn boolean(&mut self, value: bool) {
-        self.write_argument(|out| write_boolean(value, out));
+        self.write_argument(|out| boolean(value, out));
         self.write(|fields| fields.boolean(value));
     }
 

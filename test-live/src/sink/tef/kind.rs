@@ -104,7 +104,7 @@ impl RecordKind {
     }
 
     /// Whether begin and end are both seen on `track`. On the track of a kernel's CPU they are not, if
-    /// the thread may go to another CPU or another thread may come between.
+    /// the thread may go to another CPU or another thread may run in between.
     pub(super) fn fits(&self, track: Track) -> bool {
         match self {
             Self::Begin(span) | Self::End(span) => !(track.is_kernel_cpu && span.migrates),

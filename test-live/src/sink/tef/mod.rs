@@ -1,7 +1,7 @@
 //! A `trace.json` in Chrome's Trace Event Format, as ui.perfetto.dev and chrome://tracing open it.
 //!
 //! Read in this order; each module uses only those before it and the options here: `fields` (what is
-//! collected from an event's fields), `records` (the order in which records come out), `tracks` (the
+//! collected from an event's fields), `records` (the order in which records are written), `tracks` (the
 //! processes and threads that events are shown on), `kind` (which record each event class becomes),
 //! `perfetto` and `sent` (events that were of this format to begin with).
 //!
@@ -11,7 +11,7 @@
 //!   exits of `cyg_profile`), they begin and end a span.
 //! - The generic classes of our own producers become again what they came from: `tef:event` its
 //!   record, `log:record` an instant, `span:enter` and `span:exit` a span.
-//! - What programs have sent to a `tldrs` daemon comes out as it was sent, with all its members; its
+//! - What programs have sent to a `tldrs` daemon is written as it was sent, with all its members; its
 //!   times are those of the program unless [`SentTimes`] says otherwise.
 //!
 //! All but the last: an event belongs to the process and thread of its contexts `vpid`, `vtid` or `pid`, `tid`; else to
@@ -40,11 +40,9 @@ use self::records::{RecordTime, Records};
 use self::sent::SentRecordWriter;
 use self::tracks::{Environment, Track, Tracks};
 use super::json_text::{integer, lossy_string};
-use super::{Origin, Sink, SinkError};
+use super::{Origin, Sink, SinkError, buffer};
 use crate::attach::TraceKey;
 
-/// Number of bytes of records with which they are written at once.
-const MAX_BUFFERED_BYTES: usize = 64 << 10;
 const BEGIN: &[u8] = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
 const END: &[u8] = b"\n]}\n";
 /// The end of the object, if something has been subtracted from all times.
@@ -115,7 +113,7 @@ impl<W: Write> Tef<W> {
         }
     }
 
-    /// Writes the record of an event whose fields `visit` tells.
+    /// Writes the record of an event whose fields `visit` visits.
     fn write_event(
         &mut self,
         name: &str,
@@ -132,30 +130,19 @@ impl<W: Write> Tef<W> {
         let track = self.tracks.track(fields, environment, origin, records);
         self.members.clear();
         write_members(&mut self.members, name, kind, track, fields);
-        let dur = match kind {
-            RecordKind::Record => fields.unsigned(Member::Duration).into(),
-            _ => 0,
-        };
         let time = RecordTime {
             ts: Some(self.now.into()),
-            dur,
+            dur: match kind {
+                RecordKind::Record => fields.unsigned(Member::Duration).into(),
+                _ => 0,
+            },
             is_metadata: false,
         };
         self.records.add(time, &self.members);
-        self.drain_if_full()
-    }
-
-    fn drain_if_full(&mut self) -> Result<(), SinkError> {
-        if self.records.buffer.len() >= MAX_BUFFERED_BYTES {
-            self.drain()?;
-        }
-        Ok(())
-    }
-
-    fn drain(&mut self) -> Result<(), SinkError> {
-        let written = self.out.write_all(&self.records.buffer);
-        self.records.buffer.clear();
-        Ok(written?)
+        Ok(buffer::write_if_full(
+            &mut self.records.buffer,
+            &mut self.out,
+        )?)
     }
 
     /// The kind of record that an event becomes. Found anew when there are more classes, because the other
@@ -251,7 +238,10 @@ impl<W: Write> Sink for Tef<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
         let options = &self.options;
         if self.sent.write_event(event, options, &mut self.records)? {
-            return self.drain_if_full();
+            return Ok(buffer::write_if_full(
+                &mut self.records.buffer,
+                &mut self.out,
+            )?);
         }
         let kind = self.kind(event, origin.trace.key);
         let environment = Environment::of(event.trace());
@@ -266,8 +256,7 @@ impl<W: Write> Sink for Tef<W> {
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        self.drain()?;
-        Ok(self.out.flush()?)
+        Ok(buffer::flush(&mut self.records.buffer, &mut self.out)?)
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
@@ -289,7 +278,7 @@ impl<W: Write> Sink for Tef<W> {
 impl<W: Write> Drop for Tef<W> {
     fn drop(&mut self) {
         if !self.is_finished {
-            // No caller is left who could be told of a failure.
+            // A failure cannot be reported from here.
             let _ = self.finish();
         }
     }

@@ -1,4 +1,4 @@
-//! The records of the output: written as they come, or held to be put in order.
+//! The records of the output: written as they are added, or held to be put in order.
 
 use ::tef::event::write_microseconds;
 
@@ -71,8 +71,8 @@ impl Records {
         }
     }
 
-    /// Writes all records that are held to the buffer. Gives what has been subtracted from times, if any were
-    /// held.
+    /// Writes all records that are held to the buffer. Returns the origin that was subtracted from the times, if
+    /// records were held.
     pub(super) fn write_held(&mut self) -> Option<i128> {
         let held = self.held.as_mut()?;
         let first = held.places.iter().filter_map(|(when, _)| when.ts).min();
@@ -84,7 +84,7 @@ impl Records {
             .drain(..)
             .map(|(when, end)| (when, std::mem::replace(&mut begin, end)..end))
             .collect();
-        // Stable: what is equal stays as it came.
+        // A stable sort: equal records keep their order of arrival.
         order.sort_by_key(|(when, _)| (!when.is_metadata, when.ts, -when.dur));
         for (when, place) in order {
             let members = held.members.get(place).unwrap_or_default();

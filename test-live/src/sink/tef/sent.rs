@@ -17,7 +17,7 @@ pub(super) struct SentRecordWriter {
 }
 
 impl SentRecordWriter {
-    /// Writes an event of a class of such a name. Gives whether it did: one of another class, or of a
+    /// Writes an event of a class of such a name. Returns whether it did: one of another class, or of a
     /// foreign producer that uses the name, is to be shown as any other.
     pub(super) fn write_event(
         &mut self,
@@ -59,7 +59,7 @@ impl SentRecordWriter {
     }
 }
 
-/// Writes a record without its `ts`, and gives its time. `arrival` is in nanoseconds.
+/// Writes a record without its `ts`, and returns its time. `arrival` is in nanoseconds.
 fn write_record(
     record: Record<'_>,
     arrival: Option<i64>,
@@ -77,7 +77,7 @@ fn write_record(
     let dur = sent.dur.unwrap_or(0);
     let ts = match (options.sent, arrival) {
         (SentTimes::Arrival, Some(arrival)) if !is_metadata => {
-            // A slice arrives when it ends.
+            // A program sends a slice when it ends.
             let took = if sent.phase == "X" { dur } else { 0 };
             Some(i128::from(arrival) - i128::from(took))
         }

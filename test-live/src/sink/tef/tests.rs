@@ -1,4 +1,4 @@
-//! Events that are told field by field, and the JSON that comes of them.
+//! Events that are visited field by field, and the JSON that they become.
 
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
@@ -20,7 +20,7 @@ fn records(events: impl FnOnce(&mut TestSink<'_>)) -> Vec<Value> {
     serde_json::from_value(whole["traceEvents"].take()).unwrap()
 }
 
-/// Shows an event of this name, kind and time, with the fields that `visit` tells.
+/// Shows an event of this name, kind and time, with the fields that `visit` visits.
 fn show(
     tef: &mut TestSink<'_>,
     (name, kind, time): (&str, &RecordKind, i64),

@@ -218,7 +218,7 @@ mod tests {
         let mut seen = HashSet::new();
         for _ in 0..100 {
             let (anonymous, known) = (TestOrigin::new("t", "s"), TestOrigin::new("t", "s"));
-            // What is shown of traces that have ended is still to be told from the next.
+            // The tracks of ended traces must stay distinct from those of later traces.
             assert!(seen.insert(track(&mut tracks, Environment::default(), &anonymous)));
             assert_eq!(track(&mut tracks, host, &known), 7);
             tracks.forget_trace(anonymous.trace.key);

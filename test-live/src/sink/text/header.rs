@@ -84,26 +84,16 @@ pub(super) fn header(
             text.push_str(", , ");
         }
     }
-    let mut shown = parts
-        .iter()
-        .filter(|(wanted, _, _)| *wanted)
-        .filter_map(|(_, part, value)| Some((part, value.as_ref()?)))
-        .peekable();
-    let any = shown.peek().is_some();
-    while let Some((part, value)) = shown.next() {
-        if named {
-            text.push_str(&name(part));
-            text.push_str(value);
-            text.push_str(", ");
-        } else {
-            text.push_str(value);
-            if shown.peek().is_some() {
-                text.push(':');
-            }
+    let shown = parts.iter().filter(|(is_wanted, _, _)| *is_wanted);
+    let shown = shown.filter_map(|(_, part, value)| Some((*part, value.as_deref()?)));
+    if named {
+        for (part, value) in shown {
+            text.push_str(&format!("{}{value}, ", name(part)));
         }
-    }
-    if any && !named {
-        text.push(' ');
+    } else {
+        let values: Vec<_> = shown.map(|(_, value)| value).collect();
+        text.push_str(&values.join(":"));
+        text.push_str(if values.is_empty() { "" } else { " " });
     }
     if named {
         text.push_str(&name("name"));

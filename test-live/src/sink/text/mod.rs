@@ -19,11 +19,8 @@ pub use values::Names;
 
 use self::class::ClassPrograms;
 use self::style::Style;
-use super::{Origin, Sink, SinkError};
+use super::{Origin, Sink, SinkError, buffer};
 use crate::attach::{StreamKey, TraceKey};
-
-/// Written out when so many bytes have gathered, and when nothing more can be shown.
-const BUFFER: usize = 64 << 10;
 
 /// The look of lines. What `babeltrace2` calls the same is the same.
 #[derive(Debug, Clone, Default)]
@@ -62,7 +59,7 @@ impl<W: Write> TextSink<W> {
         };
         Self {
             output,
-            out: Vec::with_capacity(BUFFER + (BUFFER >> 2)),
+            out: buffer::with_capacity(),
             style,
             times: Times::new(options.clock.clone()),
             classes: ClassPrograms::new(options.fields, options.names, style),
@@ -78,17 +75,19 @@ impl<W: Write> TextSink<W> {
         }
         let (cycles, time) = (event.cycles(), event.time());
         let before = self.before.replace((cycles, time));
-        let named = self.options.names.header;
+        let (named, style) = (self.options.names.header, self.style);
         let out = &mut self.out;
         let put = |out: &mut Vec<u8>, text: &str| out.extend_from_slice(text.as_bytes());
-        if named {
-            put(out, self.style.name);
-            put(out, "timestamp");
-            put(out, self.style.end);
-            put(out, " = ");
-        } else {
-            out.push(b'[');
-        }
+        let begin = |out: &mut Vec<u8>, name: &str, bracket: &str| {
+            if named {
+                for text in [style.name, name, style.end, " = "] {
+                    put(out, text);
+                }
+            } else {
+                put(out, bracket);
+            }
+        };
+        begin(out, "timestamp", "[");
         put(out, self.style.time);
         match time {
             Some(time) if !self.times.shows_cycles() => self.times.write(out, time),
@@ -101,17 +100,10 @@ impl<W: Write> TextSink<W> {
         if self.options.no_delta {
             return;
         }
-        if named {
-            put(out, self.style.name);
-            put(out, "delta");
-            put(out, self.style.end);
-            put(out, " = ");
-        } else {
-            put(out, "(");
-        }
+        begin(out, "delta", "(");
         let since = |before: i64| time.unwrap_or(before).saturating_sub(before);
         let went_back = match before {
-            // Of clocks that began at different times; it is shown as babeltrace2 counts it.
+            // Cycles of clocks with different origins wrap around here, as in babeltrace2.
             _ if self.times.shows_cycles() => false,
             Some((_, Some(before))) => since(before) < 0,
             _ => false,
@@ -134,11 +126,7 @@ impl<W: Write> Sink for TextSink<W> {
         self.write_time(event);
         self.classes.write(event, origin, &mut self.out)?;
         self.out.push(b'\n');
-        if self.out.len() >= BUFFER {
-            self.output.write_all(&self.out)?;
-            self.out.clear();
-        }
-        Ok(())
+        Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
     }
 
     fn stream_ended(&mut self, stream: StreamKey) {
@@ -150,11 +138,6 @@ impl<W: Write> Sink for TextSink<W> {
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        if !self.out.is_empty() {
-            self.output.write_all(&self.out)?;
-            self.out.clear();
-        }
-        self.output.flush()?;
-        Ok(())
+        Ok(buffer::flush(&mut self.out, &mut self.output)?)
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Program(Vec<Step>);
 enum Step {
     /// Write this text.
     Literal(Vec<u8>),
-    /// Write nothing: a structure begins here, which is aligned to so many bits.
+    /// Write nothing: a structure begins here, which is aligned to this many bits.
     Align(u32),
     /// A number without sign, in base 10.
     Unsigned(Integer),

@@ -5,6 +5,7 @@ use ctf::model::{Base, Labels};
 
 use super::number;
 use super::style::Style;
+use crate::sink::json_text::hex;
 
 /// Writes fields behind what `out` holds.
 pub(super) struct Values<'a> {
@@ -260,9 +261,8 @@ pub(super) fn escape(out: &mut Vec<u8>, text: &[u8]) {
         };
         match escape_of(*byte) {
             1 => {
-                const DIGITS: &[u8; 16] = b"0123456789abcdef";
-                let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'?');
-                out.extend_from_slice(&[b'\\', b'x', digit(byte >> 4), digit(byte & 15)]);
+                out.extend_from_slice(b"\\x");
+                hex(&[*byte], out);
             }
             letter => out.extend_from_slice(&[b'\\', letter]),
         }
