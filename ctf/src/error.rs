@@ -12,10 +12,10 @@ pub enum MetadataError {
     Text {
         /// The place in the text, packet headers not counted; the default if the error has none.
         at: Position,
-        /// The rule that is broken there.
+        /// The rule that the text breaks.
         what: String,
     },
-    /// The text lies in packets, and one of them is malformed.
+    /// A packet that carries the metadata is malformed.
     #[error("metadata packet at byte {at}: {what}")]
     Packet {
         /// The offset of the packet from the beginning of the metadata, in bytes.

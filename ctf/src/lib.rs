@@ -82,7 +82,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! ## Decode packets that come from elsewhere
+//! ## Decode packets from another source
 //!
 //! For packets that are received over a network, with metadata that grows meanwhile: [`Metadata::extend`]
 //! takes chunks cut anywhere; a decoder takes whole packets of one stream, and keeps none. The class of an
@@ -219,7 +219,7 @@
 //!
 //! # Limits
 //!
-//! Traces come from anywhere: every length is checked before memory is allocated or time is spent for it.
+//! Traces may be hostile: every length is checked before memory is allocated or time is spent for it.
 //! The limits are far above what any known tracer needs.
 //!
 //! | what | maximum |

@@ -10,8 +10,8 @@
 //! Sections are those of the CTF 1.8.3 specification, attributes in `code` those of TSDL, its metadata
 //! language. Properties named in quotation marks are those of the JSON of CTF 2.
 //!
-//! Field classes are generic over how they name the field that gives a length or a selection: a
-//! parser writes a [`Reference`], what [`Metadata`](crate::Metadata) holds names a [`Slot`].
+//! Field classes are generic over how they name the field that is a length or a selector: parsers write a
+//! [`Reference`], the classes of [`Metadata`](crate::Metadata) have a [`Slot`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -64,9 +64,9 @@ impl fmt::Display for Uuid {
 /// The order of the bytes of a number, and of bit-fields within a byte (`byte_order`, 4.1.3 and 4.1.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
-    /// The least significant byte comes first, and the first field in a byte has its low bits. (`le`)
+    /// The least significant byte is first, and the first field in a byte has its low bits. (`le`)
     Little,
-    /// The most significant byte comes first, and the first field in a byte has its high bits. (`be`,
+    /// The most significant byte is first, and the first field in a byte has its high bits. (`be`,
     /// `network`)
     Big,
 }
@@ -104,7 +104,7 @@ impl Scope {
     }
 }
 
-/// The meaning of a field to the decoder. TSDL gives it by the name of the field, CTF 2 by "roles". A field
+/// The meaning of a field to the decoder, in TSDL by the name of the field, in CTF 2 by "roles". A field
 /// with a role is not shown, unless a length or a selection refers to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
@@ -143,8 +143,7 @@ pub enum Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub(crate) u32);
 
-/// The path by which metadata names the field that gives a length or a selection (7.3.2; "field location"
-/// of CTF 2).
+/// The path by which metadata names the field that is a length or a selector (7.3.2; "field location" of CTF 2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     /// The structure in which the first name of the path is looked up.
@@ -194,7 +193,7 @@ pub struct Clock {
     pub uuid: Option<Uuid>,
     /// A description for people. `None` if not given. (`description`)
     pub description: Option<Arc<str>>,
-    /// The frequency in Hz, never 0; 1 GHz if TSDL does not give it. (`freq`, "frequency")
+    /// The frequency in Hz, never 0; 1 GHz if not given in TSDL. (`freq`, "frequency")
     pub frequency: u64,
     /// The uncertainty of the clock in cycles. `None` if not given. (`precision`)
     pub precision: Option<u64>,
@@ -262,7 +261,7 @@ impl Encoding {
 pub struct Integer {
     /// The width in bits, 1 to 64. (`size`, "length")
     pub bits: u8,
-    /// Whether it is in two's complement; false if TSDL does not give it. (`signed`)
+    /// Whether it is in two's complement; false if not given in TSDL. (`signed`)
     pub signed: bool,
     /// The order of its bytes; in TSDL that of the trace if not given. (`byte_order`, "byte-order")
     pub order: ByteOrder,
@@ -315,7 +314,7 @@ impl Integer {
 /// (CTF 2 only, "variable-length-unsigned-integer", "variable-length-signed-integer").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariableInteger {
-    /// Whether it is in two's complement of the bits that there are.
+    /// Whether it is in two's complement, of as many bits as were written.
     pub signed: bool,
     /// The base in which it is shown.
     pub base: Base,
@@ -374,7 +373,7 @@ pub enum FieldClass<R = Slot> {
     /// A text up to the first code unit of zero, which belongs to the field. (`string`, 4.2.5;
     /// "null-terminated-string")
     String(Encoding),
-    /// A text in so many bytes, which ends before the first code unit of zero in them, if there is one: an
+    /// A text of fixed or dynamic length, which ends before the first code unit of zero, if it has one: an
     /// array of 8-bit integers with `encoding`, "static-length-string", "dynamic-length-string".
     Text {
         /// The length in bytes, terminator and what follows it included.
@@ -407,26 +406,26 @@ pub enum FieldClass<R = Slot> {
         /// [`Role::MetadataUuid`], or `None`.
         role: Option<Role>,
     },
-    /// A field that is there or not, as a selector says. CTF 2 only. ("optional")
+    /// A field that is present or absent, as a selector decides. CTF 2 only. ("optional")
     Optional {
         /// The boolean or integer that selects. ("selector-field-location")
         selector: R,
-        /// The values of the selector for which the field is there: first and last of each range, both
+        /// The values of the selector for which the field is present: first and last of each range, both
         /// included. Empty for a boolean without ranges, which selects unless it is 0. In order and without
         /// overlap once references are resolved. ("selector-field-ranges")
         ranges: Vec<(i128, i128)>,
-        /// The class of the field, if it is there.
+        /// The class of the field, if it is present.
         class: Arc<Self>,
         /// Whether the selector is signed. False until references are resolved.
         signed: bool,
     },
-    /// One of several fields, as a selector says.
+    /// One of several fields, as a selector decides.
     Variant(Arc<Variant<R>>),
 }
 
 impl<R> FieldClass<R> {
-    /// The alignment in bits, a power of two. Before references are resolved, structures and arrays may
-    /// give too little.
+    /// The alignment in bits, a power of two. That of structures and arrays may be too small before references
+    /// are resolved.
     #[must_use]
     pub fn alignment(&self) -> u32 {
         match self {
@@ -475,7 +474,7 @@ pub struct Member<R = Slot> {
     pub hidden: bool,
 }
 
-/// One of several fields, as another field says (`variant`, 4.2.2; "variant").
+/// One of several fields, as a selector decides (`variant`, 4.2.2; "variant").
 #[derive(Debug, Clone, PartialEq)]
 pub struct Variant<R = Slot> {
     /// The enumeration (the tag of CTF 1.8) or integer that selects.
@@ -492,7 +491,7 @@ pub struct Variant<R = Slot> {
 /// One option of a variant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VariantOption<R = Slot> {
-    /// The name that is shown: in TSDL without one leading underscore. `None` if CTF 2 gives no "name".
+    /// The name that is shown: in TSDL without one leading underscore. `None` if CTF 2 has no "name" for it.
     pub name: Option<Arc<str>>,
     /// The values of the selector that select the option.
     pub ranges: Selection,
@@ -534,7 +533,7 @@ impl LogLevel {
         "TRACE_DEBUG",
     ];
 
-    /// The name that LTTng and babeltrace2 give it, `TRACE_EMERG` to `TRACE_DEBUG`; `None` above 14.
+    /// The name in LTTng and babeltrace2, `TRACE_EMERG` to `TRACE_DEBUG`; `None` above 14.
     /// (`enum lttng_loglevel`)
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
@@ -542,8 +541,8 @@ impl LogLevel {
     }
 }
 
-/// A declaration as parsed, with references by name. A parser gives declarations in the order in which
-/// [`Trace`](crate::metadata::Trace) must take them.
+/// A declaration as parsed, with references by name. Parsers return declarations in the order in which
+/// [`Trace`](crate::metadata::Trace) must declare them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Declaration {
     /// The trace itself: at most once, and before all but clocks and the environment.
@@ -570,7 +569,7 @@ pub(crate) struct TraceDraft {
 /// A stream class as parsed. Fields that have a role carry it already. (`stream`, "data-stream-class")
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct StreamDraft {
-    /// `None` if TSDL does not give it, which means 0.
+    /// `None` if not given in TSDL, which means 0.
     pub(crate) id: Option<u64>,
     pub(crate) name: Option<Arc<str>>,
     /// The name of the default clock of CTF 2. `None` in CTF 1.8, where fields name the clock that they

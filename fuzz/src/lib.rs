@@ -1,5 +1,5 @@
-//! The invariants that all targets check. They are written once, beside the regression tests that use
-//! them too: `tests/hostile/` of `ctf`, `tef`, `relay-proto`, `relayd` and `viewer-proto`.
+//! The invariants that all targets check. They are shared with the regression tests in `tests/hostile/` of `ctf`,
+//! `tef`, `relay-proto`, `relayd` and `viewer-proto`.
 
 #[path = "../../viewer-proto/tests/fake/mod.rs"]
 mod fake;
@@ -16,5 +16,5 @@ pub mod must_line;
 #[path = "../../viewer-proto/tests/hostile/must.rs"]
 pub mod must_viewer;
 
-/// The byte that ends a chunk of text, and stands between metadata and packets. UTF-8 never has it.
+/// The byte that ends a chunk of text, and separates metadata from packets. UTF-8 never has it.
 pub const CUT: u8 = 0xFF;

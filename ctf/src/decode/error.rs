@@ -17,7 +17,7 @@ pub enum DecodeError {
         /// The id of the stream class in the packet header.
         id: u64,
     },
-    /// The sizes of a packet contradict each other or the number of bytes that there are.
+    /// The sizes of a packet contradict each other or the number of available bytes.
     #[error("the packet says that it has {packet} bits, {content} of them used: {why}")]
     Sizes {
         /// The packet size in bits, as the packet says, or as it follows from what the packet says.
@@ -72,7 +72,7 @@ pub enum FieldError {
     /// no bits.
     #[error("{count} elements do not fit before bit {end}")]
     TooMany {
-        /// The length that the packet or the metadata gives: elements of an array, bytes of a text or
+        /// The length in the packet or the metadata: elements of an array, bytes of a text or
         /// BLOB.
         count: u64,
         /// The end of the packet's content, in bits from the packet's first bit.
@@ -87,13 +87,13 @@ pub enum FieldError {
     /// A field does not begin with a byte, and the one before has another byte order.
     #[error("the byte order changes within a byte")]
     OrderWithinByte,
-    /// An event of no bits: there would be no end of them.
+    /// An event of no bits: a packet could hold any number of them.
     #[error("an event takes no bits")]
     EmptyEvent,
 }
 
 impl DecodeError {
-    /// Whether it may be that not all of the packet's bytes were there.
+    /// Whether the cause may be that not all bytes of the packet have been given.
     pub(crate) const fn may_need_more_bytes(&self) -> bool {
         matches!(
             self,
@@ -104,7 +104,7 @@ impl DecodeError {
         )
     }
 
-    /// The same error in a packet of which `bits` more bits come before the position.
+    /// The same error in a packet that has `bits` more bits before the position.
     pub(crate) fn shifted_by(mut self, bits: u64) -> Self {
         match &mut self {
             Self::UnknownEventClass { at, .. } => *at += bits,

@@ -27,7 +27,7 @@ pub trait Visitor {
     }
     /// The root ends.
     fn end_scope(&mut self) {}
-    /// A structure begins; of each visible member its name, then its value follow.
+    /// A structure begins; the name and the value of each visible member follow.
     fn begin_structure(&mut self) {}
     /// The next value belongs to the member of this name.
     fn member(&mut self, name: &str) {
@@ -35,7 +35,7 @@ pub trait Visitor {
     }
     /// The structure ends.
     fn end_structure(&mut self) {}
-    /// An array of so many elements begins; of each its index, then its value follow.
+    /// An array of `length` elements begins; the index and the value of each element follow.
     fn begin_array(&mut self, length: u64) {
         let _ = length;
     }

@@ -13,7 +13,7 @@ fn contains(set: &[Pair], value: i128) -> bool {
         .any(|(low, high)| (*low..=*high).contains(&value))
 }
 
-/// Values that are close together, so that ranges overlap, and those at the ends of what there is.
+/// Values that are close together, so that ranges overlap, and those at the ends of the domain.
 fn value() -> impl Strategy<Value = i128> {
     let around = |middle: i128| (middle - 3)..=(middle + 3);
     prop_oneof![

@@ -52,7 +52,7 @@ pub enum FieldType {
     Float,
     /// A boolean: an enumeration of 8 bits with the labels `false` and `true`.
     Boolean,
-    /// UTF-8. A NUL in it would end it early, and so is replaced.
+    /// A text in UTF-8. A NUL would end it early, and is replaced.
     Text,
     /// A number with names for some of its values.
     Enumeration(Enumeration),
@@ -134,13 +134,13 @@ impl DeclaredEventClass {
 /// The reason why something cannot be declared.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DeclareError {
-    /// The stream class is there already.
+    /// The id of the stream class is in use.
     #[error("stream class {0} twice")]
     StreamTwice(u32),
     /// The stream class is of other metadata.
     #[error("stream class {0} is not declared in this metadata")]
     OtherStream(u32),
-    /// The event class is there already.
+    /// The id of the event class is in use.
     #[error("event class {id} of stream class {stream} twice")]
     EventTwice {
         /// The id of the stream class.

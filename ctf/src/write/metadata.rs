@@ -9,7 +9,7 @@ use super::field_text::{field_lines, hexadecimal, signed, unsigned};
 use super::text::{identifier, quoted};
 use crate::model::{EnvironmentValue, Uuid};
 
-/// Largest number of event classes of a stream class. Every viewer reads all of them.
+/// Largest number of event classes of a stream class: few, because every viewer reads all of them.
 const MAX_EVENT_CLASSES: usize = 4096;
 
 /// The declaration of a trace: what all its streams have in common.
@@ -17,8 +17,8 @@ const MAX_EVENT_CLASSES: usize = 4096;
 pub struct TraceDeclaration {
     /// The UUID of the trace, which is in every packet.
     pub uuid: Uuid,
-    /// Name of the program that writes it. One beginning with `lttng` would have readers expect
-    /// LTTng's defects.
+    /// Name of the program that writes the trace. Readers would work around LTTng's defects if it began with
+    /// `lttng`.
     pub tracer_name: String,
     /// Major, minor and patch version of that program.
     pub tracer_version: [u32; 3],
@@ -29,7 +29,7 @@ pub struct TraceDeclaration {
     pub clock: TraceClock,
 }
 
-/// A clock of 1 GHz. Measured once: to correct it later would make events trade places.
+/// A clock of 1 GHz. Its offset is measured once: a later correction would change the order of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TraceClock {
     /// The identity of what the clock counts from, usually the boot of the host; `None` if it is not to
@@ -60,14 +60,14 @@ impl TraceDeclaration {
 pub struct MetadataText {
     uuid: Uuid,
     text: String,
-    /// The number of bytes that [`take_new`](Self::take_new) has given.
+    /// The number of bytes that [`take_new`](Self::take_new) has returned.
     taken: usize,
     /// Event classes of each stream class.
     streams: BTreeMap<u32, BTreeSet<u32>>,
 }
 
-/// The types that all traces of ours have. Names in structures that have a name carry no underscore:
-/// babeltrace2 2.0 forgets it there, and then does not find what a variant refers to.
+/// The types of all written traces. Members of named structures have no underscore: babeltrace2 2.0 loses it
+/// there, and then does not find the field to which a variant refers.
 const TYPES: &str = r#"
 struct packet_context {
 	clock64_t timestamp_begin;
@@ -125,10 +125,10 @@ impl MetadataText {
         metadata
     }
 
-    /// Declares a stream class. Its packets and the headers of its events are as all of ours.
+    /// Declares a stream class. All stream classes have the same packet context and event header.
     ///
     /// # Errors
-    /// If there is one of this id.
+    /// If the id is in use.
     pub fn stream(&mut self, id: u32) -> Result<DeclaredStreamClass, DeclareError> {
         if self.streams.contains_key(&id) {
             return Err(DeclareError::StreamTwice(id));
@@ -204,8 +204,8 @@ impl MetadataText {
         &self.text
     }
 
-    /// The declarations that this has not given yet. They must be where readers find them before
-    /// the first packet that needs them.
+    /// The declarations since the last call. They must be stored or sent before the first packet that needs
+    /// them.
     pub fn take_new(&mut self) -> &str {
         let from = std::mem::replace(&mut self.taken, self.text.len());
         self.text.get(from..).unwrap_or_default()
@@ -244,6 +244,7 @@ impl MetadataText {
         self.line("\t\tuint64_t stream_instance_id;");
         self.line("\t};\n};\n");
         self.line("env {");
+        // Trace Compass selects its LTTng view by the domain alone.
         self.line("\tdomain = \"ust\";");
         self.line(&format!("\ttracer_name = {};", quoted(&trace.tracer_name)));
         for (name, number) in ["major", "minor", "patch"].iter().zip(trace.tracer_version) {
@@ -274,6 +275,7 @@ impl MetadataText {
         self.line("\tfreq = 1000000000;");
         self.line(&format!("\toffset_s = {};", clock.offset_seconds));
         self.line(&format!("\toffset = {};", clock.offset_nanoseconds));
+        // Readers take LTTng's clock as absolute by its name, but only if the tracer's name begins with `lttng`.
         self.line("\tabsolute = true;");
         self.line("};\n");
         for bits in [32, 64] {

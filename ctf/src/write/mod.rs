@@ -1,4 +1,4 @@
-//! Writes traces of our own producers: metadata and packets that every reader of CTF 1.8 understands.
+//! Writes the traces of this project's producers: metadata and packets that every reader of CTF 1.8 understands.
 //!
 //! Read in this order: [`EventDeclaration`] (an event class), [`MetadataText`] (the metadata, which grows),
 //! [`StreamWriter`] (writes events to packets), [`Value`] (a field of an event).
@@ -16,7 +16,7 @@
 //! };
 //! use wire::{Bytes, Timestamp};
 //!
-//! // What there is to be traced.
+//! // The event classes.
 //! let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "my-producer"));
 //! let stream = metadata.stream(0)?;
 //! let done = EventDeclaration {
@@ -29,7 +29,7 @@
 //! };
 //! let done = metadata.event(&stream, &done)?;
 //!
-//! // What has happened.
+//! // An event.
 //! let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(65_536, 1 << 20));
 //! writer.open(Timestamp(1000))?;
 //! let event = EventRecord {
@@ -40,7 +40,7 @@
 //! };
 //! assert_eq!(writer.append(&done, &event)?, Appended::Written);
 //!
-//! // Where it goes: these three are files, or the way to a relay.
+//! // The output: three files, or a connection to a relay.
 //! let (mut text, mut data) = (String::new(), Vec::<u8>::new());
 //! let mut index = IndexFormat::V1_1.header_bytes();
 //! text.push_str(metadata.take_new());

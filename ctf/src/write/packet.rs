@@ -8,7 +8,7 @@ use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
 use super::declare::{DeclaredEventClass, DeclaredStreamClass};
 use super::value::{BoundedBuffer, Misfit, Value};
 
-/// Packets are a multiple of so many bytes.
+/// The size of a packet is a multiple of this number of bytes, as that of LTTng's packets is.
 const PAGE: usize = 4096;
 
 /// Longest packet in bytes: viewers refuse longer ones.
@@ -17,7 +17,7 @@ const MAX_PACKET_BYTES: usize = 256 << 20;
 /// Bytes of the packet header and the packet context.
 const HEAD_BYTES: usize = 84;
 
-// Where in the head that is written which is known only at closing.
+// Offsets of the fields of the head that are known only when the packet is closed.
 const END_AT: usize = 40;
 const CONTENT_SIZE_AT: usize = 48;
 const PACKET_SIZE_AT: usize = 56;
@@ -113,8 +113,8 @@ pub enum PacketError {
     /// A value that its field cannot hold.
     #[error("value {0} is not what its field holds")]
     Value(usize),
-    /// The event does not fit into the longest packet of so many bytes. Shorten it, or count it as
-    /// discarded.
+    /// The event does not fit into the longest packet, which has this number of bytes. Shorten it, or count it
+    /// as discarded.
     #[error("an event that does not fit into a packet of {0} bytes")]
     TooLong(usize),
 }
@@ -147,7 +147,7 @@ struct Open {
 
 impl StreamWriter {
     /// Begins with packet 0 of this stream. `instance` is unique among the streams of its class;
-    /// `cpu` is shown with every event: the same number, if there is no better.
+    /// `cpu` is shown with every event; a stream that has no CPU uses its instance id.
     #[must_use]
     pub fn new(class: &DeclaredStreamClass, instance: u64, cpu: u32, size: PacketSize) -> Self {
         Self {
@@ -169,7 +169,7 @@ impl StreamWriter {
         self.open.is_some()
     }
 
-    /// Whether there is an event in the packet that is open.
+    /// Whether the open packet has an event.
     #[must_use]
     pub fn has_events(&self) -> bool {
         self.open.is_some_and(|open| !open.is_empty)
@@ -185,7 +185,7 @@ impl StreamWriter {
         }
         self.advance(begin)?;
         self.bytes.clear();
-        // Memory of a packet that was longer than usual is given back.
+        // Memory of a packet that was longer than usual is released.
         self.bytes.shrink_to(self.size.usual);
         self.bytes.reserve(self.size.usual);
         let to = &mut self.bytes;
@@ -229,6 +229,7 @@ impl StreamWriter {
         let before = self.last;
         self.advance(event.time)?;
         let begin = self.bytes.len();
+        // An event is never split: one that is longer than a usual packet gets a packet of its own.
         let max_bytes = if open.is_empty {
             self.size.max
         } else {
@@ -260,8 +261,8 @@ impl StreamWriter {
         self.discarded = self.discarded.saturating_add(events);
     }
 
-    /// Closes the packet. `end` is now, not the time of the last event: a viewer then need not wait
-    /// for this stream up to there. A packet without events serves just that.
+    /// Closes the packet. `end` is the time of closing, not that of the last event: until then a live viewer
+    /// need not wait for this stream. A packet without events has no other purpose.
     ///
     /// # Errors
     /// If none is open, or `end` is before its last event.
@@ -333,7 +334,7 @@ impl StreamWriter {
     }
 }
 
-/// Writes an event that comes after `before`. Fails with the number of the field that misfits.
+/// Writes an event behind one of the time `before`. Fails with the number of the field that does not fit.
 fn write_event(
     to: &mut BoundedBuffer<'_>,
     class: &DeclaredEventClass,
@@ -341,7 +342,8 @@ fn write_event(
     before: Timestamp,
 ) -> Result<(), (usize, Misfit)> {
     let head = |misfit| (0, misfit);
-    // The compact time has 32 bits, and readers take it to be the next that ends so.
+    // The compact time has 32 bits: readers take the next time with these low bits, so that a longer gap needs
+    // the extended header.
     let compact_id = u16::try_from(class.id)
         .ok()
         .filter(|id| *id <= MAX_COMPACT_ID);

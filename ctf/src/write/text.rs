@@ -11,10 +11,10 @@ pub(super) fn quoted(text: &str) -> String {
             '"' | '\\' => out.extend(['\\', character]),
             '\n' => out.push_str("\\n"),
             '\t' => out.push_str("\\t"),
-            // It would end the string for most readers.
+            // A NUL would end the string for most readers.
             '\0' => out.push(char::REPLACEMENT_CHARACTER),
             '\u{1}'..='\u{1f}' | '\u{7f}' => {
-                // Three digits, so that none that follows is taken for one.
+                // Always three digits, so that a digit behind the escape does not become part of it.
                 let _ = write!(out, "\\{:03o}", u32::from(character));
             }
             _ => out.push(character),

@@ -15,8 +15,8 @@ pub enum Value<'a> {
     Boolean(bool),
     /// The value of [`FieldType::Text`].
     Text(&'a str),
-    /// The value of [`FieldType::Arguments`]. Of more than 255 the first 254 are written, and one that
-    /// says how many are not.
+    /// The value of [`FieldType::Arguments`]. Of more than 255 arguments the first 254 are written, and one more
+    /// with the number of the others.
     Arguments(&'a [Argument<'a>]),
 }
 
@@ -55,7 +55,7 @@ pub(super) enum Misfit {
     NoSpace,
 }
 
-/// Bytes to which others are added as long as there is room.
+/// A buffer of bounded size.
 #[derive(Debug)]
 pub(super) struct BoundedBuffer<'a> {
     pub(super) bytes: &'a mut Vec<u8>,
@@ -116,6 +116,7 @@ impl BoundedBuffer<'_> {
         }
     }
 
+    /// Writes a text with its terminator. A NUL would end the text early, and is replaced.
     fn text(&mut self, text: &str) -> Result<(), Misfit> {
         for (place, part) in text.split('\0').enumerate() {
             if place > 0 {

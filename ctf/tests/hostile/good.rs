@@ -32,7 +32,7 @@ pub fn all() -> Vec<Metadata> {
     all.unwrap_or_else(|error| unreachable!("good metadata: {error}"))
 }
 
-/// JSON fragments stand on a line each, so that the files are text.
+/// Each JSON fragment is a line, so that the files are text.
 fn sequence(text: &str) -> String {
     if !text.starts_with('{') {
         return text.to_owned();

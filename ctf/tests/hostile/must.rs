@@ -10,7 +10,7 @@ use ctf::metadata::{EventClass, StreamClass, Trace};
 use ctf::model::{Labels, Scope};
 use wire::Bytes;
 
-/// Metadata is the same in pieces as at once, and nothing but an error comes of what is no metadata.
+/// Checks that metadata in pieces declares the same as at once, and that bytes that are no metadata are an error.
 pub fn read_metadata_alike_in<'a>(pieces: impl Iterator<Item = &'a [u8]> + Clone) {
     let whole = pieces.clone().flatten().copied().collect::<Vec<u8>>();
     let at_once = Metadata::read(&whole);
@@ -78,8 +78,8 @@ pub struct Work {
     pub calls: u64,
 }
 
-/// Any bytes are packets with events that can be shown, as far as there is no error. `growth` is
-/// further metadata, which comes while the first packet is read.
+/// Decodes any bytes as packets, and shows their events up to the first error. `growth` is further metadata, which
+/// arrives while the first packet is read.
 pub fn decode(metadata: &mut Metadata, growth: Option<&[u8]>, file: &[u8]) -> Work {
     let work = decode_whole(metadata, growth, file);
     decode_alike_in_parts(metadata.trace(), file);
@@ -102,7 +102,7 @@ fn decode_whole(metadata: &mut Metadata, mut growth: Option<&[u8]>, mut file: &[
         assert!(head.packet_bytes() > 0);
         let size = usize::try_from(head.packet_bytes()).ok();
         let Some((packet, rest)) = size.and_then(|size| file.split_at_checked(size)) else {
-            unreachable!("a packet that is not all there was begun");
+            unreachable!("a truncated packet was begun");
         };
         let events = decode_events(&mut decoder, metadata, &mut growth, packet, &mut work);
         assert!(events <= head.content_bits);
@@ -115,13 +115,13 @@ fn decode_whole(metadata: &mut Metadata, mut growth: Option<&[u8]>, mut file: &[
 /// Packets of more bytes are not read in parts, for the time that it takes.
 const MAX_IN_PARTS: usize = 16 << 10;
 
-/// A packet has the same events, and the same error, if at a time only a part of it is there.
+/// Checks that a packet that is given in parts has the same events and the same error.
 fn decode_alike_in_parts(trace: &Trace, mut file: &[u8]) {
     let (mut whole, mut parts) = (StreamDecoder::new(), StreamDecoder::new());
     while let Ok(head) = PacketHead::read(trace, file, file.len() as u64) {
         let size = usize::try_from(head.packet_bytes()).unwrap_or(usize::MAX);
         let Some((packet, rest)) = file.split_at_checked(size) else {
-            unreachable!("a packet that is not all there was read");
+            unreachable!("a truncated packet was read");
         };
         if size > MAX_IN_PARTS {
             return;
@@ -164,7 +164,10 @@ fn packet_alike_in_parts(
                         here.drain(head..passed);
                         parts.remove_bytes((passed - head) as u64);
                     }
-                    assert!(load(&mut here, 13), "more is needed than there is");
+                    assert!(
+                        load(&mut here, 13),
+                        "more bytes are needed than the packet has"
+                    );
                 }
                 Ok(step) => break Ok(step == PartStep::Event),
                 Err(error) => break Err(error),
@@ -212,7 +215,7 @@ fn decode_events(
         events += 1;
         let event = decoder.event(metadata.trace(), packet);
         let Some(event) = event else {
-            unreachable!("there is an event and there is none");
+            unreachable!("an event was found and cannot be shown");
         };
         let _ = (event.time(), decoder.cycles(), decoder.losses());
         let mut looks = [Look::new(packet), Look::new(packet)];

@@ -144,10 +144,10 @@ fn order_dependent_declarations_give_the_same_result_in_any_chunks() {
         packet.header := struct { integer { size = 8; } stream_id; }; };";
     let timed = "event.header := struct { integer { size = 8; } timestamp; };";
     for rest in [
-        // An event of the only stream class there is, so far.
+        // An event of the only stream class so far.
         "stream { id = 1; }; event { name = e; }; stream { id = 2; };".to_owned(),
         "event { name = e; }; stream { id = 1; }; stream { id = 2; };".to_owned(),
-        // Times of the only clock there is, so far.
+        // Times of the only clock so far.
         format!("stream {{ {timed} }}; clock {{ name = c; freq = 7; }};"),
         format!("clock {{ name = a; freq = 7; }}; stream {{ {timed} }}; clock {{ name = b; }};"),
     ] {

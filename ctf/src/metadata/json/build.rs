@@ -20,7 +20,7 @@ use crate::model::{
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     aliases: HashMap<Arc<str>, ClassOrAlias>,
-    /// The number of field classes so far, which is limited: ranges and parts of paths count too.
+    /// The number of field classes so far, ranges and parts of paths included, which is limited.
     class_count: usize,
     /// The position of the fragment that is being read.
     at: Position,
@@ -32,8 +32,8 @@ impl Builder {
         self.at = at;
     }
 
-    /// Gives a class a name. It is built once for nothing: what is wrong with it is wrong here, and
-    /// it can name only what was there before.
+    /// Gives a class a name. The class is built once and dropped, so that its errors are reported at the alias,
+    /// and so that it can refer to earlier aliases only.
     pub(super) fn declare_alias(
         &mut self,
         name: Arc<str>,
@@ -132,6 +132,7 @@ impl Builder {
             "dynamic-length-blob" => FieldClass::Blob {
                 length: self.dynamic_length(raw)?,
                 media_type: media_type(raw),
+                // The UUID has a fixed length.
                 role: None,
             },
             "structure" => self.structure(raw, place)?,
@@ -289,7 +290,7 @@ fn check_overlap(options: &[VariantOption<Reference>]) -> Result<(), Problem> {
         }
     }
     ranges.sort_unstable();
-    // Ranges of one option may overlap, and hide one of another from its neighbour.
+    // Not only neighbours are compared: a long range of one option may reach over several ranges.
     let mut reach: Option<(i128, usize)> = None;
     for (low, high, number) in ranges {
         if let Some((end, other)) = reach

@@ -68,7 +68,7 @@ pub(super) struct RawOption {
     pub(super) extensions: Extensions,
 }
 
-/// The location of the field that gives a length or a selection.
+/// The location of the field that is a length or a selector.
 #[derive(Debug, Deserialize)]
 pub(super) struct Location {
     pub(super) origin: Option<String>,
@@ -79,7 +79,7 @@ pub(super) struct Location {
 #[derive(Debug, Clone)]
 pub(super) struct Ranges(pub(super) Vec<(i128, i128)>);
 
-/// Labels with the numbers that they stand for.
+/// Labels with their ranges of numbers.
 #[derive(Debug)]
 pub(super) struct Mappings(pub(super) Arc<Labels>);
 
@@ -108,7 +108,7 @@ impl<'de> Deserialize<'de> for ClassOrAlias {
     }
 }
 
-/// A number of 64 bits, with or without sign. (Through `i64` or `u64` alone half of them is lost.)
+/// An integer of 64 bits, signed or unsigned: `i64` or `u64` alone would refuse half of the valid bounds.
 struct Bound(i128);
 
 impl<'de> Deserialize<'de> for Bound {

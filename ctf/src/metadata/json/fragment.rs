@@ -72,7 +72,7 @@ pub(super) struct ClockFragment {
     id: Name,
     frequency: u64,
     uid: Option<Name>,
-    /// A name that all know, or a description of one's own.
+    /// The string "unix-epoch", or an object that describes another origin.
     origin: Option<Value>,
     #[serde(default)]
     offset_from_origin: Offset,
@@ -116,7 +116,7 @@ pub(super) struct EventFragment {
 }
 
 impl EventFragment {
-    /// A level of an unknown name is as good as none.
+    /// The log level; `None` if the name is unknown: decoding does not need it.
     pub(super) fn log_level(&self) -> Option<LogLevel> {
         let name = self.attribute("log-level")?;
         let number = LOG_LEVELS.iter().position(|level| *level == name)?;
@@ -135,10 +135,11 @@ impl EventFragment {
 impl ClockFragment {
     pub(super) fn model(&self) -> Result<Clock, Problem> {
         if self.frequency == 0 {
-            return Err(Problem::new("a clock that stands still"));
+            return Err(Problem::new("a clock with the frequency 0"));
         }
         let absolute = match &self.origin {
             Some(Value::String(name)) if name == "unix-epoch" => true,
+            // The origin of a clock that can be compared only with clocks of the same origin.
             Some(Value::Object(_)) | None => false,
             Some(unknown) => {
                 return Err(Problem::new(format!("unknown clock origin {unknown}")));

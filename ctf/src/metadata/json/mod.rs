@@ -57,10 +57,10 @@ impl Parser {
         Self::default()
     }
 
-    /// Takes the next piece, and gives what the fragments that are now whole declare.
+    /// Reads the next piece, and returns the declarations of the fragments that it completes.
     ///
     /// # Errors
-    /// If one of them cannot be read; every further call fails likewise.
+    /// If a fragment is invalid; every further call fails likewise.
     pub(crate) fn extend(&mut self, text: &[u8]) -> Result<Vec<Declaration>, MetadataError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -72,7 +72,7 @@ impl Parser {
         read
     }
 
-    /// Says that the metadata ends here.
+    /// Ends the metadata.
     ///
     /// # Errors
     /// If it ends within a fragment, or before the first.
@@ -179,7 +179,7 @@ impl Parser {
         Ok(())
     }
 
-    /// A trace without a trace class has one that says nothing.
+    /// Declares an empty trace class, unless the metadata has declared one: the fragment is optional.
     fn trace_is_declared(&mut self, to: &mut Vec<Declaration>) {
         if !std::mem::replace(&mut self.is_trace_declared, true) {
             let preamble = self.preamble;
@@ -278,7 +278,7 @@ impl Parser {
     }
 }
 
-/// The magic number tells packets from other files, so that it must be the first of their bytes.
+/// Checks that the magic number is the first member, because it tells packets from other files.
 fn magic_comes_first(header: &Structure<Reference>) -> Result<(), Problem> {
     let has_magic = |class: &FieldClass<Reference>| matches!(class, FieldClass::Integer(integer) if integer.role == Some(Role::PacketMagic));
     match header
@@ -294,7 +294,7 @@ fn magic_comes_first(header: &Structure<Reference>) -> Result<(), Problem> {
 fn parse<T: DeserializeOwned>(fragment: &Fragment) -> Result<T, Problem> {
     serde_json::from_slice(&fragment.text).map_err(|error| Problem {
         at: Some(fragment.position(error.line(), error.column())),
-        // It names a place within the fragment, which is ours to tell.
+        // Without the position of `serde_json`, which counts from the beginning of the fragment.
         what: error
             .to_string()
             .split(" at line ")

@@ -25,7 +25,7 @@ impl<'de> Deserialize<'de> for Name {
 pub(super) struct Extensions(Option<String>);
 
 impl Extensions {
-    /// Refuses every extension, because none is known.
+    /// Refuses every extension, because none is known: an extension may change how packets are decoded.
     pub(super) fn check_known(&self) -> Result<(), Problem> {
         match &self.0 {
             None => Ok(()),

@@ -9,7 +9,7 @@ use crate::model::{
     Scope, VariableInteger,
 };
 
-/// The use of a field class: the root that it is in, and what it inherits.
+/// The use of a field class: its root, and the properties that it inherits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClassContext<'a> {
     /// `None` where an alias is declared: any may use it.
@@ -56,6 +56,7 @@ pub(super) fn fixed_length(
     match raw.bit_order.as_deref() {
         None => {}
         Some(order) if order == usual => {}
+        // The bits would be reversed; no known tracer writes that.
         Some(order @ ("first-to-last" | "last-to-first")) => {
             return Err(Problem::new(format!(
                 "bit order {order:?} against the byte order is not supported"
@@ -75,7 +76,7 @@ pub(super) fn integer(raw: &RawClass, signed: bool, place: ClassContext<'_>) -> 
     let bits = fixed_length(raw, 1..=64)?;
     let role = role(raw, signed, place)?;
     if role == Some(Role::PacketMagic) && bits.bits != 32 {
-        return Err(Problem::new("a magic number that has not 32 bits"));
+        return Err(Problem::new("a magic number that does not have 32 bits"));
     }
     Ok(FieldClass::Integer(Integer {
         signed,
@@ -90,7 +91,7 @@ pub(super) fn integer(raw: &RawClass, signed: bool, place: ClassContext<'_>) -> 
 pub(super) fn variable_integer(raw: &RawClass, signed: bool, place: ClassContext<'_>) -> Built {
     let role = role(raw, signed, place)?;
     if role == Some(Role::PacketMagic) {
-        return Err(Problem::new("a magic number that has not 32 bits"));
+        return Err(Problem::new("a magic number that does not have 32 bits"));
     }
     Ok(FieldClass::VariableInteger(VariableInteger {
         signed,
@@ -117,8 +118,8 @@ pub(super) fn base(raw: &RawClass) -> Result<Base, Problem> {
     })
 }
 
-/// The role of an integer. One that has no meaning in this scope is none: an alias may be used in
-/// several.
+/// The role of an integer; `None` if its roles have no meaning in this scope. That is no error, because an alias
+/// may be used in several scopes.
 pub(super) fn role(
     raw: &RawClass,
     signed: bool,
@@ -143,6 +144,7 @@ pub(super) fn role(
             "event-record-class-id" => (Role::EventClassId, &[Scope::EventHeader]),
             unknown => return Err(Problem::new(format!("unknown role {unknown:?}"))),
         };
+        // Negative ids, sizes and times have no meaning.
         if signed {
             return Err(Problem::new(format!("a signed integer with role {name:?}")));
         }
@@ -171,7 +173,7 @@ pub(super) fn moved_clock(
     }
 }
 
-/// The role of bytes. `fits`: they are 16.
+/// The role of a field of bytes; `fits` if it has 16 of them.
 pub(super) fn uuid_role(
     raw: &RawClass,
     place: ClassContext<'_>,
@@ -184,7 +186,7 @@ pub(super) fn uuid_role(
     {
         Some(unknown) => return Err(Problem::new(format!("unknown role {unknown:?}"))),
         None if raw.roles.is_empty() => return Ok(None),
-        None if !fits => return Err(Problem::new("a UUID that has not 16 bytes")),
+        None if !fits => return Err(Problem::new("a UUID that does not have 16 bytes")),
         None => {}
     }
     Ok((place.scope == Some(Scope::PacketHeader)).then_some(Role::MetadataUuid))

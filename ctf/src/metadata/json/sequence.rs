@@ -7,8 +7,9 @@ use crate::model::Position;
 /// The byte before each fragment.
 const RECORD_SEPARATOR: u8 = 0x1e;
 
-/// Cuts text that arrives in pieces into fragments. One is whole when its object is, or when the
-/// next begins: then it is for the JSON parser to say what is wrong with it.
+/// Cuts text that arrives in pieces into fragments. A fragment is complete at the end of its object, so that the
+/// last one of live metadata is not delayed until the next. If the next begins earlier, the JSON parser reports
+/// what is missing.
 #[derive(Debug)]
 pub(super) struct Sequence {
     state: SequenceState,
@@ -26,7 +27,7 @@ pub(super) struct Sequence {
 enum SequenceState {
     /// Before the first fragment, or behind one that is complete.
     Between,
-    /// In a fragment, with so many braces and brackets open.
+    /// In a fragment, with the number of open braces and brackets.
     Within { depth: usize },
     /// In a string in a fragment.
     String { depth: usize, escaped: bool },
@@ -57,7 +58,7 @@ impl Sequence {
     /// Takes bytes off the front of `piece` until a fragment is whole.
     ///
     /// # Errors
-    /// If there is something between fragments, or too much in one or in all.
+    /// If there is text between fragments, or if a fragment or the metadata is too long.
     pub(super) fn next(&mut self, piece: &mut &[u8]) -> Result<Option<Fragment>, MetadataError> {
         while let Some((&byte, rest)) = piece.split_first() {
             if byte == RECORD_SEPARATOR && self.state != SequenceState::Between {
@@ -138,7 +139,7 @@ impl Sequence {
         }
     }
 
-    /// Counts a byte, and gives where it stands.
+    /// Counts a byte, and returns its position.
     fn count_byte(&mut self, byte: u8) -> Result<Position, MetadataError> {
         let at = self.at;
         self.total += 1;

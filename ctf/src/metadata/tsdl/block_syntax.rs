@@ -8,8 +8,7 @@ use super::syntax::{BlockKind, Entry, Outermost, OutermostKind};
 use super::type_syntax;
 use crate::error::MetadataError;
 
-/// Reads all of `tokens`, which are one declaration with its closing `;` or `}`. Nothing if they
-/// are a lone `;`.
+/// Parses the tokens of one declaration with its closing `;` or `}`; `None` for a lone `;`.
 pub(super) fn outermost(tokens: &[Token]) -> Result<Option<Outermost>, MetadataError> {
     let mut cursor = Cursor::new(tokens);
     let at = cursor.at();
@@ -34,7 +33,7 @@ pub(super) fn outermost(tokens: &[Token]) -> Result<Option<Outermost>, MetadataE
     }))
 }
 
-/// Whether a declaration that begins so is a block, which ends at its brace.
+/// The kind of the block that begins with these tokens; `None` if they do not begin a block.
 pub(super) fn block_kind(tokens: &[Token]) -> Option<BlockKind> {
     let [keyword, brace, ..] = tokens else {
         return None;

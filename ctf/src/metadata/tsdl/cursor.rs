@@ -77,7 +77,7 @@ impl<'a> Cursor<'a> {
         self.tokens.get(ahead).map(|token| &token.kind)
     }
 
-    /// The next token, if it is a word, be it a keyword or not.
+    /// The next token, if it is a word or keyword.
     pub(super) fn peek_word(&self) -> Option<&'a Arc<str>> {
         match self.peek() {
             Some(Kind::Word(word)) => Some(word),
@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes this mark, if it comes next.
+    /// Takes this mark, if it is the next token.
     pub(super) fn take_mark(&mut self, mark: &str) -> bool {
         let found = self.peek_mark(mark);
         if found {
@@ -107,7 +107,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Takes this word, if it comes next.
+    /// Takes this word, if it is the next token.
     pub(super) fn take_word(&mut self, word: &str) -> bool {
         let found = self.peek_word().is_some_and(|found| **found == *word);
         if found {
@@ -116,7 +116,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Takes a name that is no keyword, if one comes next.
+    /// Takes a name that is no keyword; `None` if the next token is none.
     pub(super) fn take_name(&mut self) -> Option<Name> {
         let at = self.here;
         let text = self.peek_word().filter(|word| !is_keyword(word))?.clone();
@@ -146,7 +146,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A number that may have a sign, if one comes next.
+    /// Takes a number with an optional sign; `None` if the next tokens are none.
     pub(super) fn take_number(&mut self) -> Option<i128> {
         let negative = self.peek_mark("-");
         let signed = negative || self.peek_mark("+");
@@ -179,7 +179,7 @@ impl<'a> Cursor<'a> {
         MetadataError::text(self.here, what)
     }
 
-    /// Goes one type deeper for as long as `inner` takes.
+    /// Runs `inner` one type deeper. The depth is limited because the parser is recursive.
     pub(super) fn nested<T>(
         &mut self,
         inner: impl FnOnce(&mut Self) -> Result<T, MetadataError>,

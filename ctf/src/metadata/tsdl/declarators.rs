@@ -1,5 +1,4 @@
-//! Evaluates declarators (pointers, arrays, sequences), and the references of lengths and tags to the fields
-//! that give them.
+//! Evaluates declarators (pointers, arrays, sequences), and the references of lengths and tags to other fields.
 
 use std::sync::Arc;
 
@@ -23,7 +22,8 @@ const ROOTS: [(&[&str], Scope); 6] = [
 ];
 
 impl Evaluator {
-    /// A pointer is a number in base 16, of the type that was declared for such pointers.
+    /// The type of a pointer: a number in base 16. CTF 1.8 has no size for pointers, so that the metadata must
+    /// have declared a type by the name of the pointer, such as `void *`.
     pub(super) fn pointer(
         &self,
         class: &TypeSyntax,
@@ -115,6 +115,7 @@ fn origin(path: &Path) -> Result<(Origin, &[Arc<str>]), MetadataError> {
             return Ok((Origin::Root(scope), names));
         }
     }
+    // Names that begin an absolute path cannot begin a relative one.
     match path.words.first().map(|word| &**word) {
         Some("trace" | "stream" | "event" | "env" | "clock") => {
             let what = format!("`{}` names no field", path.joined());
@@ -130,7 +131,7 @@ fn static_length(number: i128, at: Position) -> Result<Length<Reference>, Metada
     Ok(Length::Static(length))
 }
 
-/// Bytes with an encoding make a text, whether they are signed or not.
+/// Whether an array of these elements is a text: bytes with an encoding, signed or not.
 fn is_text(element: &FieldClass<Reference>) -> bool {
     matches!(
         element,

@@ -27,9 +27,9 @@ pub(super) struct Evaluator {
     pub(super) warnings: Warnings,
     /// The number of fields of all roots so far.
     pub(super) fields: u64,
-    /// Written in all types so far.
+    /// The number of fields that are written in all types so far.
     written: u64,
-    /// Made for variants that got their tag where they are used.
+    /// The number of options that were copied for variants whose tag is given where they are used.
     option_copies: usize,
 }
 
@@ -72,7 +72,7 @@ impl Evaluator {
                 self.scopes.add_alias(name, typed)
             }
             TypeDeclaration::Definition(class) => match &class.kind {
-                // This one needs no tag yet.
+                // The tag of a named variant may be given where the variant is used.
                 TypeKind::Variant {
                     name,
                     tag,
@@ -122,7 +122,7 @@ impl Evaluator {
         Ok(Typed { class, cost })
     }
 
-    /// `const` makes no difference to a reader, but may be part of a declared name.
+    /// Finds a type by its name. `const` has no meaning to a reader, but may be part of a declared name.
     pub(super) fn alias(&self, key: &str, at: Position) -> Result<Typed, MetadataError> {
         let plain = || {
             let words: Vec<&str> = key.split(' ').filter(|word| *word != "const").collect();
@@ -283,6 +283,7 @@ impl Evaluator {
         };
         let container = match container {
             Some(container) => self.class(container)?,
+            // CTF 1.8 makes `int` the default, but not a built-in type.
             None => self.alias("int", at).map_err(|_| {
                 MetadataError::text(at, "an enum without a type needs a type named `int`")
             })?,
@@ -308,8 +309,8 @@ impl Evaluator {
         Ok(typed)
     }
 
-    /// The type of one declarator. `base` keeps the type before it for the next declarator; it is
-    /// not asked for if only pointers to it are declared.
+    /// The type of one declarator. `base` keeps the evaluated base type for the next declarator. It is not
+    /// evaluated if all declarators are pointers: a pointer does not need the type to which it points.
     fn declared(
         &mut self,
         class: &TypeSyntax,
@@ -347,7 +348,7 @@ fn option(member: Member<Reference>) -> VariantOption<Reference> {
     }
 }
 
-/// A name without the underscore that keeps it from being a keyword.
+/// The name that is shown: without one leading underscore, by which tracers keep names from being keywords.
 fn shown(written: &Arc<str>) -> Arc<str> {
     match written.strip_prefix('_') {
         Some(name) => name.into(),
@@ -355,7 +356,7 @@ fn shown(written: &Arc<str>) -> Arc<str> {
     }
 }
 
-/// Labels with their values: one without is the upper bound of the one before, and one more.
+/// The labels of an enumeration. A label without a value has the upper bound of the label before it plus 1.
 fn labelled(written: &[LabelSyntax]) -> Result<Labels, MetadataError> {
     let mut labels: Vec<Label> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
@@ -368,6 +369,7 @@ fn labelled(written: &[LabelSyntax]) -> Result<Labels, MetadataError> {
             return Err(MetadataError::text(label.name.at, what));
         }
         next = high + 1;
+        // A label may be written several times: its ranges add up.
         let place = *places.entry(name).or_insert(labels.len());
         match labels.get_mut(place) {
             Some(label) => label.ranges.push((low, high)),

@@ -68,9 +68,9 @@ enum LexerState {
 /// The effect of a byte on the token that has begun.
 enum Step {
     Taken,
-    /// Taken, and it was the last byte.
+    /// The byte was taken, and was the last of the token.
     Ends(Kind),
-    /// The byte was not taken: the one before was the last of the token.
+    /// The byte was not taken: the byte before it was the last of the token.
     Ended(Kind),
 }
 
@@ -95,7 +95,7 @@ impl Lexer {
             out.push(self.token(kind));
             step = self.step(byte)?;
         }
-        // A token that ended leaves nothing for the byte after it to end.
+        // After `Ended` the byte has begun a new token, so that there are two tokens at most.
         if let Step::Ends(kind) | Step::Ended(kind) = step {
             out.push(self.token(kind));
         }
@@ -181,6 +181,7 @@ impl Lexer {
 
     fn quoted(&mut self, byte: u8, quote: u8, escaped: bool) -> Result<Step, MetadataError> {
         match byte {
+            // A missing quote would otherwise hide all declarations up to the next quote.
             b'\n' => Err(self.wrong("the text has no closing quote in its line".into())),
             0 => Err(self.wrong("a NUL within a text".into())),
             _ if byte == quote && !escaped => {

@@ -1,14 +1,14 @@
 //! The limits on TSDL. The largest real metadata stays below a hundredth of them.
 
-/// Braces within braces, and types made of types. What walks a type later may recurse so deep.
+/// Braces within braces, and types made of types: functions that walk a type recurse to this depth.
 pub(super) const MAX_NESTING: u32 = 128;
 
 /// Tokens of one declaration: an enumeration of [`MAX_LABELS`] labels with a value each has four
 /// million.
 pub(super) const MAX_DECLARATION_TOKENS: usize = 4 << 20;
 
-/// Tokens of declarations that wait for the trace, for a clock or for an environment entry. Their
-/// trees take some 170 bytes for each.
+/// Tokens of declarations that are pending for the trace, a clock or an environment entry. Their trees take some
+/// 170 bytes per token.
 pub(super) const MAX_PENDING_TOKENS: usize = 4 << 20;
 
 /// Bytes of one word, number or text.
@@ -31,8 +31,7 @@ pub(super) const MAX_FIELDS: u64 = 4 << 20;
 /// Named types outside of blocks, which stay as long as the metadata.
 pub(super) const MAX_TYPES: usize = 1 << 18;
 
-/// Options of variants that are written down once and get their tag where they are used: each use
-/// takes a copy.
+/// Options of variants that are written once and get their tag where they are used: each use copies the options.
 pub(super) const MAX_OPTION_COPIES: usize = 2 << 20;
 
 /// Event classes of the trace.

@@ -34,6 +34,7 @@ pub(super) fn number(spelling: &[u8]) -> Result<u64, String> {
         .get(digits.len()..)
         .unwrap_or_default()
         .to_ascii_lowercase();
+    // All suffixes of C, though babeltrace2 2.0.4 refuses a lone `L`.
     let known = ["", "u", "l", "ul", "lu", "ll", "ull", "llu"].contains(&&*suffix);
     let (digits, radix) = if let Some(digits) = digits
         .strip_prefix("0x")
@@ -56,7 +57,7 @@ pub(super) fn text(spelling: &[u8]) -> Result<Arc<str>, String> {
     Ok(String::from_utf8_lossy(&unescaped(spelling)?).into())
 }
 
-/// The number of the one character between the quotes.
+/// The code point of a character constant.
 pub(super) fn character(spelling: &[u8]) -> Result<u64, String> {
     match unescaped(spelling)?.as_slice() {
         [byte] => Ok(u64::from(*byte)),

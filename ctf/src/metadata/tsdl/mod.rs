@@ -1,9 +1,9 @@
 //! Parses TSDL, the metadata language of CTF 1.8, into declarations.
 //!
-//! Text becomes tokens (`lexer`, `literal`), the tokens of one outermost declaration a tree
-//! (`cursor`, `attribute_syntax`, `type_syntax`, `block_syntax` make what `syntax` describes), and trees become drafts
-//! (`evaluator`, `declarators`, `scalars` for types, `blocks` and `roles` for what has fields).
-//! Nothing here resolves references or compares declarations with each other, except by name.
+//! Text becomes tokens (`lexer`, `literal`). The tokens of one outermost declaration become a tree of `syntax`
+//! (`cursor`, `attribute_syntax`, `type_syntax`, `block_syntax`). Trees become drafts of declarations (`evaluator`,
+//! `declarators`, `scalars` for types, `blocks` and `roles` for blocks). References to fields are resolved later, by
+//! [`resolve`](super::resolve).
 
 mod attribute_syntax;
 mod attributes;
@@ -35,37 +35,38 @@ use syntax::{BlockKind, Name, Need, Outermost, OutermostKind};
 /// The beginning of text that lies in no packets (7.1).
 const SIGNATURE: &[u8] = b"/* CTF 1.8";
 
-/// Takes text in pieces cut anywhere, gives declarations. What it gives does not depend on where
-/// the text was cut, only when.
+/// Parses text that arrives in pieces cut anywhere. The cuts do not change the declarations, only when they are
+/// returned.
 ///
-/// Blocks may come in any order, but a type means nothing before the trace's byte order is known,
-/// nor before the environment entries and clocks that it names. A declaration that lacks one of
-/// them waits, and all types, streams and events after it wait with it.
+/// Blocks may be in any order, but a type cannot be evaluated before the byte order of the trace, and the
+/// environment entries and clocks that the type names. A declaration that lacks one of them is pending, and so
+/// are all types, streams and events behind it, because names of types are looked up in the order of the text.
 ///
-/// After an error nothing more can be taken.
+/// After an error the parser must not be used.
 pub(crate) struct Parser {
-    /// The part of the signature that is still to come.
+    /// The rest of the signature that has not been read.
     signature: &'static [u8],
     lexer: Lexer,
     /// The tokens of the declaration that is being read.
     tokens: Vec<Token>,
     /// The number of open braces in it.
     depth: u32,
-    /// A trace block has been read, though perhaps not evaluated.
+    /// Whether a trace block has been read; it may be pending.
     has_trace: bool,
     pending: VecDeque<Outermost>,
     /// The number of tokens of all pending declarations.
     pending_tokens: usize,
     evaluator: Evaluator,
     ready: Vec<Declaration>,
-    /// The trace is among `ready`, or was.
+    /// Whether the trace has been evaluated.
     trace_is_ready: bool,
     streams: usize,
     events: usize,
 }
 
 impl Parser {
-    /// Text from packets may lack the signature.
+    /// A parser at the beginning of text. Text from packets may lack the signature: LTTng's kernel tracer leaves
+    /// it out.
     pub(crate) fn new(packetised: bool) -> Self {
         Self {
             signature: if packetised { &[] } else { SIGNATURE },
@@ -83,12 +84,11 @@ impl Parser {
         }
     }
 
-    /// Gives the declarations that `text` completes, in the order in which they could be taken, after
-    /// the trace if that is among them. None come before the trace has been given.
+    /// Returns the declarations that `text` completes, the trace first. Nothing is returned before the trace.
     ///
     /// # Errors
     ///
-    /// If the text is malformed or says what it must not.
+    /// If the text is malformed or breaks a rule of CTF 1.8.
     pub(crate) fn extend(&mut self, text: &[u8]) -> Result<Vec<Declaration>, MetadataError> {
         let mut tokens = Vec::new();
         for byte in text {
@@ -101,13 +101,13 @@ impl Parser {
         if !self.trace_is_ready {
             return Ok(Vec::new());
         }
-        // Only the trace, which comes once: the order of all others must not depend on the pieces.
+        // A stable sort that moves only the trace: clocks and environment entries may be declared before it.
         self.ready
             .sort_by_key(|declaration| !matches!(declaration, Declaration::Trace(_)));
         Ok(std::mem::take(&mut self.ready))
     }
 
-    /// Says that no more text comes.
+    /// Ends the text.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Adds a token to its declaration, and takes the declaration if it was the last.
+    /// Adds a token to its declaration, and accepts the declaration if the token was its last.
     fn add_token(&mut self, token: Token) -> Result<(), MetadataError> {
         let at = token.at;
         let wrong = |what: String| Err(MetadataError::text(at, what));
@@ -172,6 +172,7 @@ impl Parser {
             }
             Kind::Mark("}") => {
                 self.depth -= 1;
+                // A block ends at its brace, other declarations at a semicolon behind it.
                 ends = self.depth == 0 && block_syntax::block_kind(&self.tokens).is_some();
             }
             Kind::Mark(";") => ends = self.depth == 0,
@@ -201,6 +202,7 @@ impl Parser {
             }
             OutermostKind::Block(BlockKind::Trace, entries) => {
                 self.has_trace = true;
+                // Evaluated early: types before the trace block depend on its byte order.
                 self.evaluator.native = blocks::byte_order(entries, at)?;
                 self.defer_declaration(declaration)?;
             }
@@ -213,20 +215,21 @@ impl Parser {
     fn defer_declaration(&mut self, declaration: Outermost) -> Result<(), MetadataError> {
         self.pending_tokens += declaration.tokens;
         if self.pending_tokens > limits::MAX_PENDING_TOKENS {
-            let what = "too much waits for a trace, a clock or an environment entry";
+            let what =
+                "too many declarations are pending for a trace, a clock or an environment entry";
             return Err(MetadataError::text(declaration.at, what));
         }
         self.pending.push_back(declaration);
         Ok(())
     }
 
-    /// Evaluates what lacks nothing any more, in the order of the text.
+    /// Evaluates pending declarations in the order of the text, up to the first one that lacks a name.
     fn evaluate_pending(&mut self) -> Result<(), MetadataError> {
         if !self.has_trace {
             return Ok(());
         }
         while let Some(first) = self.pending.front_mut() {
-            // What is known stays known, so that no need is asked about twice once it is.
+            // Known names stay known, so that each need is removed for good.
             while let Some(need) = first.needs.front() {
                 if !self.evaluator.knows(need) {
                     return Ok(());

@@ -17,7 +17,7 @@ enum Demand {
     UnsignedOrEnum,
 }
 
-/// The root of `scope` with its roles. It stands at `at`.
+/// The root of `scope` with the roles of its members. `at` is the position for errors.
 pub(super) fn assigned(
     root: &Arc<Structure<Reference>>,
     scope: Scope,
@@ -76,7 +76,9 @@ fn structure(
     }))
 }
 
-/// An event header may have its roles in structures and variants.
+/// Gives roles to the members of nested structures and variants, which only event headers may have. Those of LTTng
+/// have an `id` in front of a variant and another one in its option `extended`, and a `timestamp` in each option:
+/// the decoder keeps the value that it reads last.
 fn within(
     class: &FieldClass<Reference>,
     scope: Scope,
@@ -111,20 +113,17 @@ fn given(
     demand: Demand,
 ) -> Result<FieldClass<Reference>, &'static str> {
     match (demand, class) {
-        (Demand::Uuid, FieldClass::Array { length, .. }) if *length != Length::Static(16) => {
-            Err("must be an array of 16 bytes")
-        }
         (
             Demand::Uuid,
             FieldClass::Array {
                 element,
-                length,
+                length: Length::Static(16),
                 alignment,
                 ..
             },
         ) if is_byte(element) => Ok(FieldClass::Array {
             element: element.clone(),
-            length: length.clone(),
+            length: Length::Static(16),
             alignment: *alignment,
             role: Some(role),
         }),

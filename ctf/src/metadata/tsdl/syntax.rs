@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::model::Position;
 
-/// A word, and where it stands.
+/// A word with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) text: Arc<str>,
@@ -77,12 +77,12 @@ impl BlockKind {
     }
 }
 
-/// Something that another block declares, which may come later in the text.
+/// A name that another block declares, perhaps later in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Need {
-    /// A length is an entry of the environment.
+    /// The environment entry that is the length of an array.
     Environment(Name),
-    /// An integer is mapped to a clock.
+    /// The clock to which an integer is mapped.
     Clock(Name),
 }
 
@@ -110,7 +110,7 @@ pub(super) enum Value {
     Type(TypeSyntax),
 }
 
-/// A declaration that gives a type a name, and no field.
+/// A declaration of a type name, without a field.
 #[derive(Debug, Clone)]
 pub(super) enum TypeDeclaration {
     /// `typedef class a, *b, c[2];`
@@ -121,7 +121,7 @@ pub(super) enum TypeDeclaration {
     Definition(TypeSyntax),
 }
 
-/// A type, as it is written where a type may stand.
+/// A type as written.
 #[derive(Debug, Clone)]
 pub(super) struct TypeSyntax {
     pub(super) kind: TypeKind,

@@ -1,9 +1,9 @@
 //! Parses types.
 //!
-//! An identifier can be the name of a type or of a field, and nothing but its place tells: the
-//! first name where a type may stand is a type, even if a field of that name exists, and a name
-//! after a complete type is a field, even if a type of that name exists. So no scope is asked here,
-//! and an inner scope can use each name of an outer one anew.
+//! An identifier can be the name of a type or of a field, which only its place decides: the first name where a
+//! type is possible is a type, even if a field has that name, and a name behind a complete type is a field, even
+//! if a type has that name. The parser therefore needs no scopes, and an inner scope can reuse the names of an
+//! outer one. (The lexer of babeltrace2 2.0.4 decides instead, so that it cannot.)
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::syntax::{
 };
 use crate::error::MetadataError;
 
-/// Keywords of which names of types consist, several in a row.
+/// Keywords that form names of types, alone or several in a row.
 const TYPE_WORDS: [&str; 13] = [
     "_Bool",
     "_Complex",
@@ -44,7 +44,7 @@ const CLASS_WORDS: [&str; 6] = [
     "variant",
 ];
 
-/// Whether a `typedef`, a `typealias` or a type comes next.
+/// Whether a `typedef`, a `typealias` or a type follows.
 pub(super) fn begins_declaration(cursor: &Cursor<'_>) -> bool {
     cursor.peek_word().is_some_and(|word| {
         matches!(&**word, "typedef" | "typealias")
@@ -96,7 +96,7 @@ fn definition(class: TypeSyntax) -> Result<TypeDeclaration, MetadataError> {
     }
 }
 
-/// A type where one may stand.
+/// Parses a type.
 pub(super) fn class(cursor: &mut Cursor<'_>) -> Result<TypeSyntax, MetadataError> {
     cursor.nested(|cursor| {
         let at = cursor.at();
@@ -122,8 +122,8 @@ pub(super) fn class(cursor: &mut Cursor<'_>) -> Result<TypeSyntax, MetadataError
     })
 }
 
-/// The words of an alias, before a declarator. A name ends them, unless it is the first word or
-/// another name follows.
+/// Parses the words of an alias in front of a declarator. The last name belongs to the declarator, unless it is
+/// the only word.
 fn alias_use(cursor: &mut Cursor<'_>) -> Result<Arc<str>, MetadataError> {
     let mut words: Vec<&str> = Vec::new();
     while let Some(word) = cursor.peek_word() {
@@ -165,7 +165,8 @@ fn alias_name(cursor: &mut Cursor<'_>) -> Result<Name, MetadataError> {
     Ok(Name { text, at })
 }
 
-/// The key of a type of several words: `long unsigned` is `unsigned long`.
+/// The key of a type of several words, in which the order of C type words does not matter: `long unsigned` is
+/// `unsigned long`.
 fn key(mut words: Vec<&str>) -> String {
     if words.iter().all(|word| TYPE_WORDS.contains(word)) {
         words.sort_unstable();
@@ -173,7 +174,7 @@ fn key(mut words: Vec<&str>) -> String {
     words.join(" ")
 }
 
-/// The key of the type of so many pointers to another.
+/// The key of a pointer type, with one asterisk for each level.
 pub(super) fn pointer_to(key: &str, pointers: u32) -> String {
     let mut key = key.to_owned();
     for _ in 0..pointers {

@@ -112,7 +112,7 @@ fn a_json_fragment_in_the_wrong_order_is_refused() {
         ),
         (
             &[r#"{"type":"clock-class","id":"c","frequency":0}"#],
-            "stands still",
+            "frequency 0",
         ),
         (
             &[r#"{"type":"clock-class","id":"c","frequency":1,"origin":"big-bang"}"#],

@@ -249,7 +249,7 @@ fn nesting_of_tsdl_types_is_limited_in_every_notation() {
 #[test]
 fn pending_tsdl_declarations_are_limited() {
     let waiting = "struct s { };".repeat(limits::MAX_PENDING_TOKENS / 5 + 1);
-    assert!(refused(&waiting).contains("too much waits"));
+    assert!(refused(&waiting).contains("too many declarations are pending"));
 }
 
 #[test]
