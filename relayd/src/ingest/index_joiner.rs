@@ -23,7 +23,7 @@ pub struct IndexJoiner<P> {
     forgotten: SeqNum,
 }
 
-/// A packet without an entry. At least one of its halves has arrived.
+/// A packet without an entry. Its bytes or its index have arrived, or both.
 #[derive(Debug)]
 struct Pending<P> {
     seq: SeqNum,

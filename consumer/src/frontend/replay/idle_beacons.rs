@@ -90,7 +90,7 @@ impl IdleBeacons {
                 continue;
             };
             // The watermark advances from the last begin of a packet in the trace, but not beyond the begin of
-            // the stream's own next packet: a beacon promises that no event is before it.
+            // the stream's own next packet: a beacon says that no event before its time will follow.
             let passed = time.map_or(0, |time| time.saturating_sub(since).max(0).unsigned_abs());
             let mut until = cycles.saturating_add(cycles_of(passed, of.frequency));
             let next = if place == waiting.stream {
