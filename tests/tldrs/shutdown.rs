@@ -145,7 +145,7 @@ fn unwritable_file_is_reported_at_startup() {
     command.args(["serve", "--socket", "s", "--into-file", "missing/all.jsonl"]);
     let ended = tests::process::Process::start(&mut command).wait();
     assert_eq!(ended.status.code(), Some(1));
-    assert!(ended.stderr.join("").contains("cannot store events there"));
+    assert!(ended.stderr.join("").contains("cannot store events in"));
 }
 
 #[test]

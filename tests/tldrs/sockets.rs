@@ -31,7 +31,7 @@ fn start_failure(lab: &Lab) -> String {
 #[test]
 fn second_daemon_leaves_the_socket_of_the_first_alone() {
     let (lab, tldrs) = Tldrs::start_in_new_lab();
-    assert!(start_failure(&lab).contains("another daemon listens there"));
+    assert!(start_failure(&lab).contains("another tldrs daemon listens there"));
     tldrs.send(&format!("OPEN t\n{}", events(&["a"])));
     tldrs.wait_for_trace("t", &events(&["a"]));
 }
@@ -50,7 +50,7 @@ fn foreign_file_or_socket_at_the_socket_path_is_not_removed() {
     let lab = Lab::new();
     let socket = lab.directory("cwd").join("sock");
     fs::write(&socket, "precious").unwrap();
-    assert!(start_failure(&lab).contains("something else than a socket"));
+    assert!(start_failure(&lab).contains("it exists and is not a socket"));
     assert_eq!(fs::read(&socket).unwrap(), b"precious");
     fs::remove_file(&socket).unwrap();
     let _other = UnixListener::bind(&socket).unwrap();

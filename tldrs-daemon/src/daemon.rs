@@ -29,7 +29,7 @@ pub enum StartError {
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// The directory or file for events cannot be used.
-    #[error("{}: cannot store events there", path.display())]
+    #[error("cannot store events in {}", path.display())]
     Storage {
         /// Its path.
         path: PathBuf,
@@ -37,7 +37,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// The emit root cannot be used.
-    #[error("{}: cannot export below it", path.display())]
+    #[error("cannot export below {}", path.display())]
     EmitRoot {
         /// Its path.
         path: PathBuf,

@@ -25,16 +25,16 @@ const LOCK_TRIES: usize = 16;
 #[derive(Debug, Error)]
 pub enum SocketError {
     /// Another daemon holds the lock.
-    #[error("{}: another daemon listens there", .0.display())]
+    #[error("cannot listen on {}: another tldrs daemon listens there", .0.display())]
     Locked(PathBuf),
     /// A program that does not use the lock listens there.
-    #[error("{}: another program listens there", .0.display())]
+    #[error("cannot listen on {}: another program listens there", .0.display())]
     Taken(PathBuf),
     /// The path is something other than a socket, which is not removed.
-    #[error("{}: there is something else than a socket", .0.display())]
+    #[error("cannot listen on {}: it exists and is not a socket", .0.display())]
     NoSocket(PathBuf),
     /// The system refuses.
-    #[error("{}: cannot listen", path.display())]
+    #[error("cannot listen on {}", path.display())]
     Listen {
         /// Path of the socket or its lock.
         path: PathBuf,
