@@ -6,9 +6,14 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// An address to listen on, as the user writes it: `tcp://HOST[:PORT]`, `tcp4://` or `tcp6://`.
+/// An address to listen on, as the user writes it: `tcp://HOST[:PORT]`, `tcp4://` or `tcp6://`, or `tls` in place of
+/// `tcp`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
+    /// Whether it is a UDP port for QUIC.
+    quic: bool,
+    /// Whether connections are encrypted: `tls://`.
+    tls: bool,
     /// Whether the address is of IPv6 rather than IPv4.
     v6: bool,
     /// Host name, or an address without brackets.
@@ -21,11 +26,16 @@ pub struct Endpoint {
 #[derive(Debug, Error)]
 pub enum EndpointError {
     /// The text is not of the form.
-    #[error("{0:?} is not of the form tcp://HOST[:PORT] or tcp6://HOST[:PORT]")]
+    #[error(
+        "{0:?} is not of the form tcp://HOST[:PORT] or tcp6://HOST[:PORT]; with TLS it is tls:// or tls6://"
+    )]
     Form(String),
     /// The text is not of the shorter form for HTTP.
     #[error("{0:?} is not of the form [HOST:]PORT")]
     HttpForm(String),
+    /// The text is not of the form for QUIC.
+    #[error("{0:?} is not of the form quic://HOST[:PORT]")]
+    QuicForm(String),
     /// The host has no address of the family asked for.
     #[error("{host:?} has no {family} address")]
     NoAddress {
@@ -49,6 +59,8 @@ impl Endpoint {
     #[must_use]
     pub fn v4(host: &str, port: u16) -> Self {
         Self {
+            quic: false,
+            tls: false,
             v6: false,
             host: host.to_owned(),
             port: Some(port),
@@ -58,10 +70,14 @@ impl Endpoint {
     /// Parses the form for HTTP: `[HOST:]PORT`, or a URL. Without a host the address is 127.0.0.1.
     ///
     /// # Errors
-    /// If the text is of neither form.
+    /// If the text is of neither form, or its scheme asks for TLS.
     pub fn parse_http(text: &str) -> Result<Self, EndpointError> {
         if text.contains("://") {
-            return text.parse();
+            let endpoint: Self = text.parse()?;
+            return match endpoint.tls {
+                false => Ok(endpoint),
+                true => Err(EndpointError::HttpForm(text.to_owned())),
+            };
         }
         if let Ok(port) = text.parse() {
             return Ok(Self::v4("127.0.0.1", port));
@@ -70,6 +86,27 @@ impl Endpoint {
         let parsed = format!("{scheme}://{text}").parse();
         // The message must not show a scheme that the user did not write.
         parsed.map_err(|_| EndpointError::HttpForm(text.to_owned()))
+    }
+
+    /// Parses the form for QUIC: `quic://HOST[:PORT]`. A host in brackets is an IPv6 address.
+    ///
+    /// # Errors
+    /// If the text is not of this form.
+    pub fn parse_quic(text: &str) -> Result<Self, EndpointError> {
+        let form = || EndpointError::QuicForm(text.to_owned());
+        let rest = text.strip_prefix("quic://").ok_or_else(form)?;
+        let scheme = if rest.starts_with('[') { "tcp6" } else { "tcp" };
+        let parsed: Result<Self, EndpointError> = format!("{scheme}://{rest}").parse();
+        let quic = true;
+        parsed
+            .map(|endpoint| Self { quic, ..endpoint })
+            .map_err(|_| form())
+    }
+
+    /// Whether connections are encrypted with TLS.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.tls
     }
 
     /// Returns the endpoint with this port, if it has none.
@@ -107,9 +144,11 @@ impl FromStr for Endpoint {
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         let form = || EndpointError::Form(text.to_owned());
         let (scheme, rest) = text.split_once("://").ok_or_else(form)?;
-        let v6 = match scheme {
-            "tcp" | "tcp4" => false,
-            "tcp6" => true,
+        let (tls, v6) = match scheme {
+            "tcp" | "tcp4" => (false, false),
+            "tcp6" => (false, true),
+            "tls" | "tls4" => (true, false),
+            "tls6" => (true, true),
             _ => return Err(form()),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
@@ -134,6 +173,8 @@ impl FromStr for Endpoint {
             return Err(form());
         }
         Ok(Self {
+            quic: false,
+            tls,
             v6,
             host: host.to_owned(),
             port,
@@ -143,7 +184,13 @@ impl FromStr for Endpoint {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.v6 { "tcp6" } else { "tcp" };
+        let scheme = match (self.tls, self.v6) {
+            _ if self.quic => "quic",
+            (false, false) => "tcp",
+            (false, true) => "tcp6",
+            (true, false) => "tls",
+            (true, true) => "tls6",
+        };
         match (self.host.contains(':'), self.port) {
             (true, Some(port)) => write!(f, "{scheme}://[{}]:{port}", self.host),
             (true, None) => write!(f, "{scheme}://[{}]", self.host),
@@ -165,6 +212,9 @@ mod tests {
             ("tcp6://[::1]:99", "tcp6://[::1]:99"),
             ("tcp6://::1", "tcp6://[::1]"),
             ("tcp://host:1/", "tcp://host:1"),
+            ("tls://host:1", "tls://host:1"),
+            ("tls4://host", "tls://host"),
+            ("tls6://[::1]:99", "tls6://[::1]:99"),
         ] {
             assert_eq!(
                 text.parse::<Endpoint>().unwrap().to_string(),

@@ -1,9 +1,9 @@
 //! The parts that all programs of this workspace need around their main loops.
 //!
 //! The modules are independent of each other: [`background`] (daemonize), [`signals`] (SIGTERM and SIGINT), [`fd_limit`],
-//! [`logging`], [`notify`] (readiness, for a service manager or the parent process) and [`endpoint`]
-//! (addresses to listen on, as users write them). None of them knows what the program does, or parses its
-//! command line.
+//! [`logging`], [`notify`] (readiness, for a service manager or the parent process), [`endpoint`] (addresses to listen
+//! on) and [`mod@size`] (numbers of bytes), both as users write them. None of them knows what the program does, or
+//! parses its command line.
 
 pub mod background;
 pub mod endpoint;
@@ -11,3 +11,4 @@ pub mod fd_limit;
 pub mod logging;
 pub mod notify;
 pub mod signals;
+pub mod size;
