@@ -6,6 +6,7 @@ use wire::{DecodeError, Field, wire_enum, wire_struct};
 use crate::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
 use crate::index::SendIndex;
 use crate::metadata::{ResetMetadata, SendMetadata};
+use crate::resume::{GetPosition, MakeResumable, OpenStream, ResumeSession, SkipPackets};
 use crate::session::CreateSession;
 use crate::stream::{
     AddStream, BeginDataPending, CloseStream, DataPending, EndDataPending, QuiescentControl,
@@ -88,6 +89,16 @@ wire_enum! {
         TraceChunkExists = 21,
         /// [`GetConfiguration`].
         GetConfiguration = 22,
+        /// [`MakeResumable`], of the resume extension.
+        MakeResumable = 0x4558_0001,
+        /// [`ResumeSession`], of the resume extension.
+        ResumeSession = 0x4558_0002,
+        /// [`OpenStream`], of the resume extension.
+        OpenStream = 0x4558_0003,
+        /// [`GetPosition`], of the resume extension.
+        GetPosition = 0x4558_0004,
+        /// [`SkipPackets`], of the resume extension.
+        SkipPackets = 0x4558_0005,
     }
 }
 
@@ -106,8 +117,22 @@ impl CommandCode {
             | Self::CloseTraceChunk
             | Self::TraceChunkExists => 11,
             Self::GetConfiguration => 12,
+            _ if self.is_extension() => 12,
             _ => 1,
         })
+    }
+
+    /// Whether the command belongs to the resume extension, which a relay offers in its configuration.
+    #[must_use]
+    pub fn is_extension(self) -> bool {
+        matches!(
+            self,
+            Self::MakeResumable
+                | Self::ResumeSession
+                | Self::OpenStream
+                | Self::GetPosition
+                | Self::SkipPackets
+        )
     }
 
     /// Size of the largest form of the command without its header, in bytes. Further bytes are ignored, except after
@@ -132,6 +157,11 @@ impl CommandCode {
             Self::CloseTraceChunk => CloseTraceChunk::SIZE,
             Self::TraceChunkExists => TraceChunkExists::SIZE,
             Self::GetConfiguration => GetConfiguration::SIZE,
+            Self::MakeResumable => MakeResumable::SIZE,
+            Self::ResumeSession => ResumeSession::SIZE,
+            Self::GetPosition => GetPosition::SIZE,
+            Self::SkipPackets => SkipPackets::SIZE,
+            Self::OpenStream => OpenStream::MAX_SIZE,
         }
     }
 }
@@ -161,6 +191,11 @@ pub enum Command {
     CloseTraceChunk(CloseTraceChunk),
     TraceChunkExists(TraceChunkExists),
     GetConfiguration(GetConfiguration),
+    MakeResumable(MakeResumable),
+    ResumeSession(ResumeSession),
+    OpenStream(OpenStream),
+    GetPosition(GetPosition),
+    SkipPackets(SkipPackets),
 }
 
 impl Command {
@@ -186,6 +221,11 @@ impl Command {
             Self::CloseTraceChunk(_) => CommandCode::CloseTraceChunk,
             Self::TraceChunkExists(_) => CommandCode::TraceChunkExists,
             Self::GetConfiguration(_) => CommandCode::GetConfiguration,
+            Self::MakeResumable(_) => CommandCode::MakeResumable,
+            Self::ResumeSession(_) => CommandCode::ResumeSession,
+            Self::GetPosition(_) => CommandCode::GetPosition,
+            Self::SkipPackets(_) => CommandCode::SkipPackets,
+            Self::OpenStream(_) => CommandCode::OpenStream,
         }
     }
 
@@ -216,6 +256,11 @@ impl Command {
             CommandCode::CloseTraceChunk => Self::CloseTraceChunk(Field::read(fixed)?),
             CommandCode::TraceChunkExists => Self::TraceChunkExists(Field::read(fixed)?),
             CommandCode::GetConfiguration => Self::GetConfiguration(Field::read(fixed)?),
+            CommandCode::MakeResumable => Self::MakeResumable(Field::read(fixed)?),
+            CommandCode::ResumeSession => Self::ResumeSession(Field::read(fixed)?),
+            CommandCode::GetPosition => Self::GetPosition(Field::read(fixed)?),
+            CommandCode::SkipPackets => Self::SkipPackets(Field::read(fixed)?),
+            CommandCode::OpenStream => Self::OpenStream(OpenStream::decode(minor, from)?),
         })
     }
 
@@ -239,6 +284,11 @@ impl Command {
             Self::CloseTraceChunk(command) => command.write(to),
             Self::TraceChunkExists(command) => command.write(to),
             Self::GetConfiguration(command) => command.write(to),
+            Self::MakeResumable(command) => command.write(to),
+            Self::ResumeSession(command) => command.write(to),
+            Self::GetPosition(command) => command.write(to),
+            Self::SkipPackets(command) => command.write(to),
+            Self::OpenStream(command) => command.encode(minor, to),
         }
     }
 }

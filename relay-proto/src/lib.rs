@@ -10,7 +10,7 @@
 //! clock. `doc/relay-protocol.md` describes the protocol byte by byte.
 //!
 //! Read in this order: [`command`] (the table of commands), the modules of the messages
-//! ([`session`], [`stream`], [`index`], [`metadata`], [`chunk`]), [`reply`], [`data`]; then the
+//! ([`session`], [`stream`], [`index`], [`metadata`], [`chunk`], and [`resume`], an extension), [`reply`], [`data`]; then the
 //! two ends: [`producer`], and [`server`] with the [`relay`] trait that it calls and the errors that close a
 //! connection ([`error`]).
 
@@ -23,6 +23,7 @@ pub mod metadata;
 pub mod producer;
 pub mod relay;
 pub mod reply;
+pub mod resume;
 pub mod server;
 pub mod session;
 pub mod stream;

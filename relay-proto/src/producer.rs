@@ -9,6 +9,7 @@ use wire::{DecodeError, Field};
 
 use crate::command::{CommandCode, ControlHeader};
 use crate::metadata::SendMetadata;
+use crate::reply::RESUME;
 use crate::{Command, Minor, Reply, Version};
 
 /// One control connection to a relay.
@@ -23,6 +24,8 @@ pub struct Producer {
     minor: Option<Minor>,
     /// Commands without a reply so far, oldest first.
     awaited: VecDeque<CommandCode>,
+    /// Whether the relay has offered the resume extension.
+    has_resume: bool,
 }
 
 /// A command that cannot be sent, or an error that ends the connection.
@@ -64,6 +67,7 @@ impl Default for Producer {
             ours: Version::OURS,
             minor: None,
             awaited: VecDeque::new(),
+            has_resume: false,
         }
     }
 }
@@ -73,6 +77,12 @@ impl Producer {
     #[must_use]
     pub fn minor(&self) -> Option<Minor> {
         self.minor
+    }
+
+    /// Whether the relay has offered the commands of [`resume`](crate::resume), in its reply to `GET_CONFIGURATION`.
+    #[must_use]
+    pub fn has_resume(&self) -> bool {
+        self.has_resume
     }
 
     /// Number of commands in flight.
@@ -100,6 +110,9 @@ impl Producer {
             (None, _) => return not_now("the relay has not answered VERSION"),
             (_, CommandCode::SendMetadata) => return not_now("metadata needs its text"),
             (Some(minor), _) if minor < code.since() => return not_now("the relay is too old"),
+            _ if code.is_extension() && !self.has_resume => {
+                return not_now("the relay has not offered the extension");
+            }
             (Some(minor), _) => minor,
         };
         if let Command::Version(ours) = command {
@@ -161,6 +174,9 @@ impl Producer {
         if let Reply::Version(theirs) = reply {
             let minor = theirs.common(self.ours);
             self.minor = Some(minor.ok_or(ProducerError::Incompatible { theirs })?);
+        }
+        if let Reply::Configuration(configuration) = &reply {
+            self.has_resume = configuration.flags & RESUME != 0;
         }
         Ok(Some((command, reply)))
     }

@@ -7,6 +7,7 @@ use wire::{SessionId, StreamId, Text};
 use crate::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
 use crate::index::SendIndex;
 use crate::metadata::{ResetMetadata, SendMetadata};
+use crate::resume::{MakeResumable, OpenStream, ResumeSession, SkipPackets};
 use crate::session::CreateSession;
 use crate::stream::{AddStream, CloseStream, DataPending};
 use crate::{Minor, ReturnCode};
@@ -100,6 +101,55 @@ pub trait Relay {
 
     /// Whether a chunk is still written to.
     fn chunk_exists(&mut self, request: TraceChunkExists) -> bool;
+
+    /// Whether the relay has the resume extension, which consists of the methods below. They are not called otherwise.
+    fn has_resume(&self) -> bool {
+        false
+    }
+
+    /// Keeps the session when its connections are lost.
+    ///
+    /// # Errors
+    /// An error closes the connection, here and in [`skip_packets`](Self::skip_packets).
+    fn make_resumable(&mut self, _request: MakeResumable) -> Result<(), Refusal> {
+        Err(no_extension())
+    }
+
+    /// Continues a session in place of [`create_session`](Self::create_session).
+    ///
+    /// # Errors
+    /// If the relay does not have the session. The connection stays open, and may create one.
+    fn resume_session(
+        &mut self,
+        _minor: Minor,
+        _request: ResumeSession,
+    ) -> Result<SessionCreated, Refusal> {
+        Err(no_extension())
+    }
+
+    /// Adds a stream to a resumable session, or continues it. Returns its id, or none if it has been closed, and its
+    /// position: see [`StreamOpened`](crate::resume::StreamOpened).
+    ///
+    /// # Errors
+    /// If the stream cannot be added. The connection stays open.
+    fn open_stream(&mut self, _request: OpenStream) -> Result<(Option<StreamId>, u64), Refusal> {
+        Err(no_extension())
+    }
+
+    /// The positions of a stream, written and durable: see [`StreamPosition`](crate::resume::StreamPosition). None if the
+    /// stream is unknown: the connection is closed.
+    fn position(&mut self, _stream: StreamId) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Gives up packets that have not arrived.
+    fn skip_packets(&mut self, _request: SkipPackets) -> Result<(), Refusal> {
+        Err(no_extension())
+    }
+}
+
+fn no_extension() -> Refusal {
+    Refusal::new(ReturnCode::UNKNOWN, "the relay has no resume extension")
 }
 
 /// An opened session.

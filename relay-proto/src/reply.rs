@@ -5,6 +5,7 @@ use std::fmt;
 use bytes::BufMut;
 use wire::{DecodeError, Field, SessionId, StreamId, Text, wire_struct};
 
+use crate::resume::{StreamOpened, StreamPosition};
 use crate::{CommandCode, Minor, Version};
 
 /// Result of a command. Producers only check whether it is [`OK`](Self::OK).
@@ -62,7 +63,7 @@ wire_struct! {
     pub Configuration [12 bytes] {
         /// Result of the command.
         code: ReturnCode,
-        /// [`CLEAR_ALLOWED`]; producers ignore the other bits.
+        /// [`CLEAR_ALLOWED`] and [`RESUME`]; producers ignore the other bits.
         flags: u64,
     }
 
@@ -94,6 +95,10 @@ wire_struct! {
 /// Bit of [`Configuration::flags`]: recordings may be cleared.
 pub const CLEAR_ALLOWED: u64 = 1;
 
+/// Bit of [`Configuration::flags`]: the relay knows the commands of [`resume`](crate::resume). LTTng counts its flags from
+/// bit 0 and ignores this one.
+pub const RESUME: u64 = 1 << 63;
+
 /// A reply, whatever version it is encoded for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
@@ -101,7 +106,7 @@ pub enum Reply {
     Version(Version),
     /// Reply to `GET_CONFIGURATION`.
     Configuration(Configuration),
-    /// Reply to `CREATE_SESSION`.
+    /// Reply to `CREATE_SESSION` and `RESUME_SESSION`.
     SessionCreated {
         /// Id of the session, assigned by the relay. 0 if it was refused.
         session: SessionId,
@@ -127,6 +132,10 @@ pub enum Reply {
     },
     /// Reply to `TRACE_CHUNK_EXISTS`.
     ChunkExists(ChunkExists),
+    /// Reply to `OPEN_STREAM`.
+    StreamOpened(StreamOpened),
+    /// Reply to `GET_POSITION`.
+    Position(StreamPosition),
 }
 
 /// Longest path in a reply, in bytes, including its NUL.
@@ -144,7 +153,9 @@ impl Reply {
             | Self::StreamAdded(StreamAdded { code, .. })
             | Self::Ended(code)
             | Self::ChunkClosed { code, .. }
-            | Self::ChunkExists(ChunkExists { code, .. }) => *code == ReturnCode::OK,
+            | Self::ChunkExists(ChunkExists { code, .. })
+            | Self::StreamOpened(StreamOpened { code, .. })
+            | Self::Position(StreamPosition { code, .. }) => *code == ReturnCode::OK,
         }
     }
 
@@ -176,6 +187,8 @@ impl Reply {
                 write_path(path.as_ref(), to);
             }
             Self::ChunkExists(exists) => exists.write(to),
+            Self::StreamOpened(opened) => opened.write(to),
+            Self::Position(position) => position.write(to),
         }
     }
 
@@ -203,7 +216,7 @@ impl Reply {
         Ok(match to {
             CommandCode::Version => Self::Version(Field::read(from)?),
             CommandCode::GetConfiguration => Self::Configuration(Field::read(from)?),
-            CommandCode::CreateSession => {
+            CommandCode::CreateSession | CommandCode::ResumeSession => {
                 let head = SessionCreatedHead::read(from)?;
                 let path = if minor.has_chunks() {
                     read_path(from)?
@@ -231,6 +244,8 @@ impl Reply {
                 }
             }
             CommandCode::TraceChunkExists => Self::ChunkExists(Field::read(from)?),
+            CommandCode::OpenStream => Self::StreamOpened(Field::read(from)?),
+            CommandCode::GetPosition => Self::Position(Field::read(from)?),
             _ => Self::Ended(Field::read(from)?),
         })
     }

@@ -12,7 +12,8 @@ use crate::command::{CommandCode, ControlHeader, GetConfiguration};
 use crate::error::ControlError;
 use crate::metadata::SendMetadata;
 use crate::relay::{Refusal, Relay};
-use crate::reply::{CLEAR_ALLOWED, ChunkExists, Configuration, StreamAdded};
+use crate::reply::{CLEAR_ALLOWED, ChunkExists, Configuration, RESUME, StreamAdded};
+use crate::resume::{OpenStream, ResumeSession, StreamOpened, StreamPosition};
 use crate::session::CreateSession;
 use crate::stream::AddStream;
 use crate::{Command, Minor, Reply, ReturnCode, Version};
@@ -118,7 +119,7 @@ impl Connection {
         let Ok(header) = ControlHeader::read(&mut at) else {
             return Ok(Progress::NeedsMore);
         };
-        let command = self.check_header(&header).inspect_err(|error| {
+        let command = self.check_header(&header, relay).inspect_err(|error| {
             if matches!(error, ControlError::UnknownCommand { .. }) {
                 ReturnCode::UNKNOWN.write(replies);
             }
@@ -139,6 +140,9 @@ impl Connection {
                 CommandCode::CreateSession => {
                     refused_session(ReturnCode::FATAL).encode(minor, replies);
                 }
+                CommandCode::OpenStream => {
+                    refused_open(ReturnCode::UNKNOWN).encode(minor, replies);
+                }
                 _ => {}
             }
             ControlError::Malformed { command, source }
@@ -153,7 +157,11 @@ impl Connection {
     }
 
     /// Checks by its header whether a command is allowed in the state of the connection.
-    fn check_header(&self, header: &ControlHeader) -> Result<CommandCode, ControlError> {
+    fn check_header(
+        &self,
+        header: &ControlHeader,
+        relay: &impl Relay,
+    ) -> Result<CommandCode, ControlError> {
         let unknown = ControlError::UnknownCommand { code: header.code };
         let Ok(command) = CommandCode::from_code(header.code) else {
             return Err(unknown);
@@ -164,10 +172,11 @@ impl Connection {
             (None, _) => return out_of_place("VERSION must come first"),
             (Some(_), CommandCode::Version) => return out_of_place("VERSION has been sent before"),
             (Some(minor), _) if minor < command.since() => return Err(unknown),
-            (_, CommandCode::CreateSession) if self.has_session => {
+            _ if command.is_extension() && !relay.has_resume() => return Err(unknown),
+            (_, CommandCode::CreateSession | CommandCode::ResumeSession) if self.has_session => {
                 return out_of_place("the connection has a session");
             }
-            (_, CommandCode::CreateSession) => {}
+            (_, CommandCode::CreateSession | CommandCode::ResumeSession) => {}
             (_, CommandCode::GetConfiguration | CommandCode::StartData) => {}
             _ if !self.has_session => return out_of_place("the connection has no session"),
             _ => {}
@@ -280,6 +289,30 @@ impl Connection {
                 code: ReturnCode::OK,
                 exists: u8::from(relay.chunk_exists(request)),
             })),
+            Command::MakeResumable(request) => status_only(relay.make_resumable(request)),
+            Command::ResumeSession(request) => {
+                let resumed = resume_session(minor, request, relay)?;
+                self.has_session = true;
+                Ok(resumed)
+            }
+            Command::OpenStream(request) => open_stream(request, relay),
+            Command::GetPosition(request) => {
+                let reply = |code, (written, durable)| {
+                    Reply::Position(StreamPosition {
+                        code,
+                        written,
+                        durable,
+                    })
+                };
+                let position = relay.position(request.stream);
+                position
+                    .map(|position| reply(ReturnCode::OK, position))
+                    .ok_or_else(|| {
+                        let refusal = Refusal::new(ReturnCode::UNKNOWN, "unknown stream");
+                        Rejection::close(reply(refusal.code, (0, 0)), refusal)
+                    })
+            }
+            Command::SkipPackets(request) => status_only(relay.skip_packets(request)),
         }
     }
 }
@@ -332,8 +365,36 @@ fn configuration(request: GetConfiguration, relay: &impl Relay) -> Result<Reply,
         let refusal = Refusal::new(code, "unknown query");
         return Err(Rejection::keep_open(reply(code, 0), refusal));
     }
-    let is_allowed = u64::from(relay.clear_allowed());
-    Ok(reply(ReturnCode::OK, is_allowed * CLEAR_ALLOWED))
+    let is_allowed = u64::from(relay.clear_allowed()) * CLEAR_ALLOWED;
+    let has_resume = u64::from(relay.has_resume()) * RESUME;
+    Ok(reply(ReturnCode::OK, is_allowed | has_resume))
+}
+
+fn resume_session(
+    minor: Minor,
+    request: ResumeSession,
+    relay: &mut impl Relay,
+) -> Result<Reply, Rejection> {
+    match relay.resume_session(minor, request) {
+        Ok(created) => Ok(Reply::SessionCreated {
+            session: created.session,
+            code: ReturnCode::OK,
+            path: Some(created.path),
+        }),
+        // The producer then creates a session.
+        Err(refusal) => Err(Rejection::keep_open(refused_session(refusal.code), refusal)),
+    }
+}
+
+fn open_stream(request: OpenStream, relay: &mut impl Relay) -> Result<Reply, Rejection> {
+    match relay.open_stream(request) {
+        Ok((stream, next)) => Ok(Reply::StreamOpened(StreamOpened {
+            stream,
+            code: ReturnCode::OK,
+            next,
+        })),
+        Err(refusal) => Err(Rejection::keep_open(refused_open(refusal.code), refusal)),
+    }
 }
 
 fn create_session(
@@ -379,6 +440,14 @@ fn refused_session(code: ReturnCode) -> Reply {
         code,
         path: None,
     }
+}
+
+fn refused_open(code: ReturnCode) -> Reply {
+    Reply::StreamOpened(StreamOpened {
+        stream: None,
+        code,
+        next: 0,
+    })
 }
 
 fn refused_stream(code: ReturnCode) -> Reply {

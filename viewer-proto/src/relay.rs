@@ -65,6 +65,10 @@ pub trait Session {
     /// Sets whether new streams and the end of the session are reported, as
     /// [`Session`](crate::server::Change::Session). Initially they are not.
     fn set_subscribed(&mut self, on: bool);
+
+    /// Notes that the viewer needs the session no more: it detaches, or has been told that it has read everything.
+    /// A session that is dropped before that has lost its viewer's connection.
+    fn leave(&mut self);
 }
 
 /// A new stream, with the viewer's position in it.

@@ -365,6 +365,9 @@ impl<R: Relay> Connection<R> {
         let mut cursors = self.cursors.values();
         let mut has_more = || cursors.any(|cursor| cursor.session == session && cursor.has_more());
         if count == 0 && is_over && !has_more() {
+            if let Some(attachment) = self.attached.get_mut(&session) {
+                attachment.session.leave();
+            }
             return reply(NewStreamsStatus::HungUp, 0);
         }
         reply(NewStreamsStatus::Ok, count)
@@ -505,7 +508,8 @@ impl<R: Relay> Connection<R> {
     }
 
     fn detach(&mut self, session: SessionId, relay: &R) -> DetachStatus {
-        if self.attached.remove(&session).is_some() {
+        if let Some(mut attachment) = self.attached.remove(&session) {
+            attachment.session.leave();
             self.cursors.retain(|_, cursor| cursor.session != session);
             self.ended.retain(|(_, cursor)| cursor.session != session);
             self.metadata_of

@@ -261,6 +261,8 @@ impl Session for Attached {
     fn set_subscribed(&mut self, on: bool) {
         self.world.set_subscribed(Change::Session(SESSION), on);
     }
+
+    fn leave(&mut self) {}
 }
 
 impl At {

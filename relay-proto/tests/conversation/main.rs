@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod resume;
+
 use proptest::prelude::*;
 use relay_proto::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
 use relay_proto::error::ControlError;
@@ -10,6 +12,7 @@ use relay_proto::index::SendIndex;
 use relay_proto::metadata::{ResetMetadata, SendMetadata};
 use relay_proto::producer::{Producer, ProducerError};
 use relay_proto::relay::{Refusal, Relay, SessionCreated};
+use relay_proto::resume::{MakeResumable, OpenStream, ResumeSession, SkipPackets};
 use relay_proto::server::{Connection, Progress};
 use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
 use relay_proto::stream::{AddStream, CloseStream, DataPending};
@@ -25,6 +28,7 @@ struct Recorder {
     asked: Vec<String>,
     metadata: Vec<u8>,
     refuse: bool,
+    has_resume: bool,
 }
 
 impl Recorder {
@@ -104,6 +108,33 @@ impl Relay for Recorder {
     }
     fn chunk_exists(&mut self, _: TraceChunkExists) -> bool {
         false
+    }
+    fn has_resume(&self) -> bool {
+        self.has_resume
+    }
+    fn make_resumable(&mut self, request: MakeResumable) -> Result<(), Refusal> {
+        self.record(format!("resumable for {} s", request.timeout))
+    }
+    fn resume_session(
+        &mut self,
+        minor: Minor,
+        request: ResumeSession,
+    ) -> Result<SessionCreated, Refusal> {
+        self.record(format!("resume {} at {}", request.id, minor.0))?;
+        Ok(SessionCreated {
+            session: SessionId(1),
+            path: Text::from("host/name"),
+        })
+    }
+    fn open_stream(&mut self, request: OpenStream) -> Result<(Option<StreamId>, u64), Refusal> {
+        self.record(format!("open {} from {}", request.key, request.first.0))?;
+        Ok((Some(StreamId(7)), 12))
+    }
+    fn position(&mut self, stream: StreamId) -> Option<(u64, u64)> {
+        (stream == StreamId(7)).then_some((12, 9))
+    }
+    fn skip_packets(&mut self, request: SkipPackets) -> Result<(), Refusal> {
+        self.record(format!("skip {} from {}", request.count, request.first.0))
     }
 }
 
@@ -288,11 +319,12 @@ proptest! {
 
     #[test]
     fn server_survives_random_payloads_of_real_commands(
-        code in 0..30u32,
+        code in prop_oneof![0..30u32, 0x4558_0000..0x4558_0007u32],
         payload in prop::collection::vec(any::<u8>(), 0..400),
         greeted in any::<bool>(),
     ) {
         let mut pair = if greeted { Pair::in_session() } else { Pair::default() };
+        pair.relay.has_resume = true;
         let _ = pair.deliver(&raw(code, payload.len() as u64, &payload));
     }
 
@@ -376,9 +408,16 @@ fn second_session_on_a_connection_is_rejected() {
 fn commands_that_need_a_session_are_rejected_before_one_is_created() {
     for code in CommandCode::ALL {
         let mut pair = Pair::greeted(15);
+        pair.relay.has_resume = true;
+        // A session that is resumed would be recorded as asked for.
+        pair.relay.refuse = true;
         let outcome = pair.deliver(&raw(code.code(), 4376, &[0; 4376]));
+        pair.relay
+            .asked
+            .retain(|asked| !asked.starts_with("resume"));
         let allowed = [
             CommandCode::CreateSession,
+            CommandCode::ResumeSession,
             CommandCode::GetConfiguration,
             CommandCode::StartData,
         ];
