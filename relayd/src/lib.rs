@@ -8,6 +8,7 @@
 //! The modules are layers: `store -> publish -> ingest -> registry -> producer, live -> net`. Each uses those to its
 //! left and none to its right. Read them in this order, after `ARCHITECTURE.md`.
 
+pub mod certs;
 pub mod cli;
 pub mod config;
 pub mod health;

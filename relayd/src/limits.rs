@@ -71,6 +71,30 @@ pub const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for which a session without a producer and without a data connection lingers for packets in flight.
 pub const DRAIN_GRACE: Duration = Duration::from_secs(10);
 
+/// Time for which a viewer that has lost its connection is expected back. If the session ends meanwhile, it stays listed.
+/// `test-live` tries to reconnect at least every 10 s.
+pub const VIEWER_GRACE_PERIOD: Duration = Duration::from_secs(30);
+
+/// Maximum number of ended sessions that stay listed for lost viewers. Beyond that the oldest are no longer listed.
+pub const MAX_ENDED_SESSIONS: usize = 256;
+
+// Resumable sessions, and their logs.
+
+/// Default of the longest time for which a resumable session is kept without a connection (`--resume-timeout`).
+pub const RESUME_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Longest log of a resumable session in bytes: that of [`MAX_STREAMS`] streams with the longest names.
+pub const MAX_SESSION_LOG_BYTES: u64 = 64 << 20;
+
+/// Maximum number of session logs that are read at the start.
+pub const MAX_SESSION_LOGS: usize = 65_536;
+
+/// Length of a session log in bytes up to which it is not compacted. Each tracefile adds some fifty bytes.
+pub const MIN_COMPACTED_LOG_BYTES: u64 = 64 << 10;
+
+/// Highest session or stream number that is restored from a log. Higher ones were not given by a relay, and are replaced.
+pub const MAX_RESTORED_NUMBER: u64 = 1 << 48;
+
 // Index files.
 
 /// Number of attempts of the writer of an index file to lock it, [`LOCK_RETRY_INTERVAL`] apart, while readers hold the
@@ -230,6 +254,45 @@ pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// are shorter.
 pub const PRODUCER_USER_TIMEOUT: Duration = Duration::from_secs(60);
 
+// QUIC.
+
+/// Connections of the QUIC port: each of a producer or viewer stands for two connections of the TCP ports.
+pub const MAX_QUIC_CONNECTIONS: usize = MAX_CONNECTIONS / 2;
+
+/// QUIC connections from one address, or for IPv6 from one network, for the same reason as [`MAX_CONNECTIONS_OF_ONE`].
+pub const MAX_QUIC_CONNECTIONS_OF_ONE: usize = MAX_QUIC_CONNECTIONS / 2;
+
+/// Number of QUIC handshakes in progress from which each new peer has to prove its address first (RFC 9000, 8.1.2): a
+/// flood with forged addresses then costs no memory. An honest peer loses a round trip.
+pub const MAX_UNVALIDATED_HANDSHAKES: usize = 64;
+
+/// Bytes that peers may send before their connection is accepted, of all together.
+pub const MAX_QUIC_INCOMING_BYTES: u64 = 4 << 20;
+
+/// Packets that may arrive at the same time on a QUIC connection, each on its own stream. Fewer than the default window of
+/// early packets has: a packet that is only late is not given up.
+pub const MAX_PACKET_STREAMS: u32 = 32;
+
+/// Bidirectional streams of a QUIC connection: a producer has one, a viewer two for each session that it shows.
+pub const MAX_COMMAND_STREAMS: u32 = 16;
+
+/// Bytes of a QUIC connection that may arrive before they have been handled, out of order or not. Enough for the
+/// commands of a viewer, and for a producer at a tenth of a gigabit per second and 20 ms round-trip time.
+pub const MIN_RECEIVE_WINDOW: u32 = 256 << 10;
+
+/// The same of a producer while there is memory: 64 packets of a common size, or a gigabit per second at 64 ms.
+pub const MAX_RECEIVE_WINDOW: u32 = 8 << 20;
+
+/// Memory for the larger windows of all producers together. When it is reserved, further producers get
+/// [`MIN_RECEIVE_WINDOW`].
+pub const RECEIVE_WINDOW_MEMORY: u64 = 512 << 20;
+
+/// Bytes that are read from a stream of a QUIC connection at once.
+pub const QUIC_READ_BYTES: usize = 128 << 10;
+
+/// Bytes of packets that are handled for a QUIC connection before others of its worker get their turn.
+pub const QUIC_TURN_BYTES: usize = 2 << 20;
+
 // Stopping.
 
 /// Silence of a connection after which it has nothing more to send, when the relay stops.
@@ -256,9 +319,25 @@ pub const HEALTH_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Time for which a stopping relay waits until deleted chunks are unlinked. The next start completes the rest.
 pub const DELETION_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time for which a relay that stops waits until everything that it has written is synced.
+pub const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Maximum depth below the output at which traces are searched for repair when the relay starts. Deeper than any base path
 /// that fits in the path of a stream.
 pub const MAX_OUTPUT_DEPTH: usize = 128;
+
+/// Maximum size of a metadata file that is repaired, in bytes. No reader of this project accepts more.
+pub const MAX_REPAIRED_METADATA: u64 = 64 << 20;
+
+/// Maximum length of the header and context of a packet that the repair finds without an index entry, in bytes. Those of
+/// LTTng have up to some hundred bytes.
+pub const MAX_PACKET_HEAD: u64 = 64 << 10;
+
+/// Maximum size of a packet that the repair reads into memory and decodes, in bytes. Larger ones count as intact.
+pub const MAX_CHECKED_PACKET: u64 = 64 << 20;
+
+/// Maximum number of entries that the repair adds to an index file. Some hundred megabytes of memory.
+pub const MAX_REBUILT_ENTRIES: usize = 1 << 21;
 
 // A disk that is full.
 

@@ -1,6 +1,8 @@
 //! Runs the relay until a signal.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use anyhow::Context;
 use clap::Parser;
@@ -8,12 +10,15 @@ use daemon::fd_limit::raise_fd_limit;
 use daemon::notify::signal_parent;
 use daemon::signals::StopSignals;
 use daemon::{background, logging};
-use relayd::cli::{Arguments, Mode};
+use relayd::certs;
+use relayd::cli::{Arguments, CertsArguments, Mode};
 use relayd::config::LogFormat;
 use relayd::limits::DELETION_TIMEOUT;
 use relayd::net::{Addresses, InheritedPorts, Server};
 use relayd::service::{self, Service};
 use relayd::store::repair::{Repaired, repair};
+use relayd::store::session_log::SessionLog;
+use relayd::store::sync::{Durability, sync_file_system};
 use relayd::store::{deletion, make_directory};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
@@ -22,6 +27,13 @@ use tracing::{info, warn};
 const BACKGROUND_MARKER: &str = "RELAYD_IN_BACKGROUND";
 
 fn main() -> ExitCode {
+    // The other operands are ignored, as `lttng-relayd` ignores all.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "certs")
+    {
+        return create_certificates();
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(message) => {
@@ -41,6 +53,21 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("relayd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs `relayd certs`.
+fn create_certificates() -> ExitCode {
+    let arguments = CertsArguments::parse_from(std::env::args_os().skip(1));
+    match certs::create(&arguments, SystemTime::now()) {
+        Ok(report) => {
+            print!("{report}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("relayd certs: {:#}", anyhow::Error::from(error));
             ExitCode::FAILURE
         }
     }
@@ -76,11 +103,20 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     make_directory(&config.output)?;
     // Before the ports are open: no producer writes and no viewer reads while files are truncated.
-    report_repairs(repair(&config.output));
+    let resumable = if config.resume_timeout.is_zero() {
+        BTreeSet::new()
+    } else {
+        SessionLog::trace_directories(&config.output)
+    };
+    report_repairs(repair(&config.output, &resumable));
+    if config.sync.durability != Durability::Process {
+        // A killed relay leaves data that is written and not synced, and nothing tells which files have it.
+        sync_file_system(&config.output)?;
+    }
     let server = Server::start(&config, inherited)?;
     // Caught before readiness is reported: a program that waits for that may send a signal at once.
-    let signals = server
-        .block_on(async { Signals::catch() })
+    let mut signals = server
+        .block_on(async { Signals::catch(server.has_tls()) })
         .context("cannot catch signals")?;
     let addresses = server.addresses();
     let ports = [
@@ -94,18 +130,24 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         data,
         live,
         http,
+        quic,
     } = addresses;
     let (output, grouping) = (config.output.display(), config.grouping);
     info!(%control, %data, %live, %output, by = %grouping, pool = config.pool, "listening");
     if let Some(http) = http {
         info!(%http, "status endpoint enabled");
     }
+    if let Some(quic) = quic {
+        info!(%quic, "QUIC port enabled");
+    }
     match mode {
         Mode::Foreground => background::close_stdin()?,
         Mode::Background | Mode::Daemon => background::report_ready(mode == Mode::Daemon)?,
     }
     service.notify_ready();
-    server.block_on(signals.wait_for_stop());
+    while server.block_on(signals.next()) == Request::Reload {
+        server.reload_certificates();
+    }
     service.notify_stopping();
     server.stop();
     if !deletion::finish(DELETION_TIMEOUT) {
@@ -125,21 +167,42 @@ fn log_format(arguments: &Arguments) -> logging::LogFormat {
 fn report_repairs(repaired: Repaired) {
     let Repaired {
         indexes,
+        rebuilt,
         tracefiles,
         bytes,
+        metadata,
         chunks,
+        damaged,
+        failed,
     } = repaired;
     if repaired != Repaired::default() {
         info!(
             indexes,
-            tracefiles, bytes, chunks, "output repaired after a crash"
+            rebuilt,
+            tracefiles,
+            bytes,
+            metadata,
+            chunks,
+            damaged,
+            failed,
+            "output repaired after a crash"
         );
     }
+}
+
+/// What a signal asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Request {
+    Stop,
+    /// To read the certificates again.
+    Reload,
 }
 
 /// The signals that the relay catches.
 struct Signals {
     stop: StopSignals,
+    /// SIGHUP. None without encrypted ports: it ends the process then, as it ends `lttng-relayd`.
+    reload: Option<Signal>,
     /// SIGUSR1 and SIGXFSZ, caught so that they do not end the process. SIGUSR1 is the signal that a relay
     /// sends to its parent process; the system sends SIGXFSZ at a write beyond the limit of file sizes,
     /// which also fails with an error.
@@ -147,9 +210,11 @@ struct Signals {
 }
 
 impl Signals {
-    fn catch() -> std::io::Result<Self> {
+    fn catch(has_tls: bool) -> std::io::Result<Self> {
+        let reload = has_tls.then(|| signal(SignalKind::hangup()));
         Ok(Self {
             stop: StopSignals::catch()?,
+            reload: reload.transpose()?,
             _harmless: [
                 signal(SignalKind::user_defined1())?,
                 signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
@@ -157,7 +222,16 @@ impl Signals {
         })
     }
 
-    async fn wait_for_stop(mut self) {
-        self.stop.wait().await;
+    async fn next(&mut self) -> Request {
+        let reload = async {
+            match &mut self.reload {
+                Some(signal) => signal.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.stop.wait() => Request::Stop,
+            _ = reload => Request::Reload,
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! the configuration files, `value` the values of options; `resolve` makes a `Config` of options, files,
 //! environment and defaults, in this order of precedence.
 
+mod certs;
 mod file;
 mod resolve;
 mod value;
@@ -14,11 +15,12 @@ use daemon::endpoint::Endpoint;
 use thiserror::Error;
 use tracing::level_filters::LevelFilter;
 
+pub use self::certs::CertsArguments;
 use crate::config::LogFormat;
 use crate::ingest::WhenFull;
 use crate::limits::MIN_POOL;
+use crate::store::sync::Durability;
 use file::FileError;
-use value::parse_size;
 
 /// The LTTng release whose `lttng-relayd` this daemon replaces. Packages compare it.
 const LTTNG_RELEASE: &str = "2.15.0";
@@ -30,6 +32,7 @@ Examples:
   relayd -L tcp://0.0.0.0:5344            Accept viewers from all hosts
   relayd -d -o /srv/traces                Run in the background
   relayd -b -v -o /srv/traces 2>log       Run in the background, and log sessions and connections
+  relayd certs                            Create certificates for tls:// ports; see relayd certs --help
 
 On the traced host:
   lttng create NAME --live --set-url=net://COLLECTOR
@@ -38,8 +41,9 @@ To watch the live session NAME of the host TRACED, with either viewer:
   test-live net://COLLECTOR/host/TRACED/NAME
   babeltrace2 -i lttng-live net://COLLECTOR/host/TRACED/NAME
 
-A URL is tcp://HOST[:PORT], or tcp6://HOST[:PORT] for IPv6. SIZE is in bytes, with an
-optional suffix k, M or G. Long options may be abbreviated.
+A URL is tcp://HOST[:PORT], or tcp6://HOST[:PORT] for IPv6. With tls:// or tls6:// in its place, the
+port accepts only encrypted connections; --tls-cert and --tls-key are needed, and `relayd certs` creates
+them. SIZE is in bytes, with an optional suffix k, M or G. Long options may be abbreviated.
 
 Configuration files set long options in the section [relayd], one NAME=VALUE per line. They are
 read in this order: /etc/lttng/lttng.conf, $LTTNG_HOME/.lttng/lttng.conf, --config FILE. Later
@@ -82,6 +86,20 @@ pub struct Arguments {
     /// Listen for viewers on URL [default: tcp://localhost:5344]
     #[arg(short = 'L', long, value_name = "URL")]
     live_port: Option<Endpoint>,
+
+    /// Certificate of the tls:// ports, in PEM; intermediate certificates follow it. SIGHUP reads it
+    /// again
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+
+    /// Private key of --tls-cert, in PEM
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+
+    /// Require certificates of a CA in FILE, in PEM: producers need the role `produce`, viewers the role
+    /// `view`
+    #[arg(long, value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
 
     /// Write traces below DIR, an absolute path [default: $LTTNG_HOME/lttng-traces, or
     /// $HOME/lttng-traces]
@@ -144,12 +162,12 @@ pub struct Arguments {
 
     /// Give up a missing packet once SIZE bytes of later packets of its stream have arrived
     /// [default: 32M]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = daemon::size::parse)]
     reorder_bytes: Option<u64>,
 
     /// Hold at most SIZE bytes of packets that wait for a missing one, over all sessions, and a quarter
     /// of SIZE per session; above that, missing packets are given up sooner [default: 512M]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = daemon::size::parse)]
     reorder_memory: Option<u64>,
 
     /// When the disk is full, pause producers until space is available, or close their sessions
@@ -162,10 +180,36 @@ pub struct Arguments {
     )]
     on_disk_full: Option<WhenFull>,
 
+    /// What the reply to a producer guarantees of its data: process: it is written, and survives the end
+    /// of relayd; interval: it is synced to the disk within --sync-interval; packet: it is synced, and
+    /// survives a power failure [default: process]
+    #[arg(
+        long,
+        value_name = "process|interval|packet",
+        value_enum,
+        hide_possible_values = true
+    )]
+    durability: Option<Durability>,
+
+    /// Sync to the disk every MS milliseconds, 1 to 3600000. Without effect with
+    /// --durability=process [default: 1000]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
+    sync_interval: Option<u32>,
+
+    /// Keep sessions of producers that can resume them for at most SECONDS after the connection was lost
+    /// or the relay was restarted; 0: end them with their connection [default: 600]
+    #[arg(long, value_name = "SECONDS")]
+    resume_timeout: Option<u32>,
+
     /// Serve the status endpoint over HTTP on [HOST:]PORT: /metrics, /healthz, /readyz, /sessions.
     /// Without HOST, accept connections from this host only
     #[arg(long, value_name = "[HOST:]PORT", value_parser = Endpoint::parse_http)]
     http: Option<Endpoint>,
+
+    /// Serve producers and viewers over QUIC on the UDP port of URL, quic://HOST[:PORT]; needs --tls-cert and
+    /// --tls-key [default port: 5346]
+    #[arg(long, value_name = "URL", value_parser = Endpoint::parse_quic)]
+    quic: Option<Endpoint>,
 
     /// Log as lines of text, or as one JSON object per line [default: text]
     #[arg(
@@ -209,6 +253,14 @@ pub enum ArgumentError {
         /// Limit of open files of the process.
         allowed: u64,
     },
+    /// A port is encrypted, and there is no certificate for it.
+    #[error("{0} needs --tls-cert and --tls-key; `relayd certs` creates the files")]
+    NoCertificate(Endpoint),
+    /// Certificates are given, and no port uses them: all would be readable.
+    #[error(
+        "--tls-cert, --tls-key and --tls-client-ca are for tls:// ports and --quic, and there is none; give for example -C tls://0.0.0.0"
+    )]
+    UnusedCertificate,
     /// A variable that takes a boolean has another value.
     #[error("invalid value of {0}: expected 1, yes, true, on, 0, no, false or off")]
     Variable(&'static str),

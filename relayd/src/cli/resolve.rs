@@ -4,6 +4,7 @@
 use std::env::current_dir;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use daemon::endpoint::Endpoint;
 use jiff::tz::TimeZone;
@@ -11,11 +12,12 @@ use wire::Bytes;
 
 use super::file::Files;
 use super::{ArgumentError, Arguments, Mode};
-use crate::config::{Config, Network, parse_boolean};
+use crate::config::{Config, Network, TlsFiles, parse_boolean};
 use crate::ingest::reorder::ReorderWindow;
-use crate::limits::REORDER_MEMORY;
+use crate::limits::{REORDER_MEMORY, RESUME_TIMEOUT};
 use crate::service::{ServiceConfig, run_folder};
 use crate::store::layout::Grouping;
+use crate::store::sync::SyncSettings;
 
 /// Default hosts and ports of LTTng's relay.
 const DEFAULT_CONTROL: (&str, u16) = ("0.0.0.0", 5342);
@@ -25,11 +27,17 @@ const DEFAULT_LIVE: (&str, u16) = ("localhost", 5344);
 /// Default port of the status endpoint.
 const DEFAULT_HTTP_PORT: u16 = 5345;
 
+/// Default port of QUIC connections (UDP).
+const DEFAULT_QUIC_PORT: u16 = 5346;
+
 /// Default number of packets and bytes after which a missing packet is given up.
 const DEFAULT_WINDOW: ReorderWindow = ReorderWindow {
     packets: 64,
     bytes: Bytes(32 << 20),
 };
+
+/// Default interval at which files are synced.
+const DEFAULT_SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 // Environment variables.
 const DISALLOW_CLEAR: &str = "LTTNG_RELAYD_DISALLOW_CLEAR";
@@ -81,6 +89,9 @@ impl Arguments {
             control_port: self.control_port.or(other.control_port),
             data_port: self.data_port.or(other.data_port),
             live_port: self.live_port.or(other.live_port),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
             output: self.output.or(other.output),
             working_directory: self.working_directory.or(other.working_directory),
             group: self.group.or(other.group),
@@ -91,7 +102,11 @@ impl Arguments {
             reorder_bytes: self.reorder_bytes.or(other.reorder_bytes),
             reorder_memory: self.reorder_memory.or(other.reorder_memory),
             on_disk_full: self.on_disk_full.or(other.on_disk_full),
+            durability: self.durability.or(other.durability),
+            sync_interval: self.sync_interval.or(other.sync_interval),
+            resume_timeout: self.resume_timeout.or(other.resume_timeout),
             http: self.http.or(other.http),
+            quic: self.quic.or(other.quic),
             log_format: self.log_format.or(other.log_format),
             operands: self.operands,
         }
@@ -126,6 +141,14 @@ impl Arguments {
             .working_directory
             .or_else(|| from_env(WORKING_DIRECTORY));
         let run_folder = run_folder::path(env, home.as_deref());
+        let [control, data, live] = [
+            endpoint(self.control_port, DEFAULT_CONTROL),
+            endpoint(self.data_port, DEFAULT_DATA),
+            endpoint(self.live_port, DEFAULT_LIVE),
+        ];
+        let files = [self.tls_cert, self.tls_key, self.tls_client_ca];
+        let quic = self.quic.map(|quic| quic.or_port(DEFAULT_QUIC_PORT));
+        let tls = tls_files(files, [&control, &data, &live], quic.as_ref())?;
         Ok(Config {
             output,
             grouping: if self.group_output_by_session {
@@ -134,10 +157,12 @@ impl Arguments {
                 Grouping::ByHost
             },
             allows_clear: !self.disallow_clear && !is_set(env, DISALLOW_CLEAR)?,
-            control: endpoint(self.control_port, DEFAULT_CONTROL),
-            data: endpoint(self.data_port, DEFAULT_DATA),
-            live: endpoint(self.live_port, DEFAULT_LIVE),
+            control,
+            data,
+            live,
+            tls,
             http: self.http.map(|http| http.or_port(DEFAULT_HTTP_PORT)),
+            quic,
             network: Network::from_environment(env),
             pool: pool?,
             window: ReorderWindow {
@@ -148,6 +173,15 @@ impl Arguments {
             },
             reorder_memory: self.reorder_memory.unwrap_or(REORDER_MEMORY),
             when_full: self.on_disk_full.unwrap_or_default(),
+            sync: SyncSettings {
+                durability: self.durability.unwrap_or_default(),
+                interval: self.sync_interval.map_or(DEFAULT_SYNC_INTERVAL, |millis| {
+                    Duration::from_millis(millis.into())
+                }),
+            },
+            resume_timeout: self.resume_timeout.map_or(RESUME_TIMEOUT, |seconds| {
+                Duration::from_secs(seconds.into())
+            }),
             time_zone: TimeZone::system(),
             process: ServiceConfig {
                 working_directory: working_directory.map(make_absolute).transpose()?,
@@ -165,6 +199,30 @@ impl Arguments {
     pub fn signals_parent(&self) -> bool {
         self.sig_parent
     }
+}
+
+/// The files of certificate, key and client CA, which the ports with TLS need and the others do not.
+fn tls_files(
+    files: [Option<PathBuf>; 3],
+    ports: [&Endpoint; 3],
+    quic: Option<&Endpoint>,
+) -> Result<Option<TlsFiles>, ArgumentError> {
+    let Some(port) = ports.into_iter().find(|port| port.is_tls()).or(quic) else {
+        let is_given = files.iter().any(Option::is_some);
+        return if is_given {
+            Err(ArgumentError::UnusedCertificate)
+        } else {
+            Ok(None)
+        };
+    };
+    let [Some(certificate), Some(key), client_ca] = files else {
+        return Err(ArgumentError::NoCertificate(port.clone()));
+    };
+    Ok(Some(TlsFiles {
+        certificate: make_absolute(certificate)?,
+        key: make_absolute(key)?,
+        client_ca: client_ca.map(make_absolute).transpose()?,
+    }))
 }
 
 /// Maximum number of open trace files of a process that may have `allowed` open files.
@@ -211,6 +269,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::store::sync::Durability;
 
     const LIMIT: u64 = 1024;
 
@@ -239,6 +298,11 @@ mod tests {
         assert_eq!(config.live.to_string(), "tcp://localhost:5344");
         assert_eq!(config.pool, 768);
         assert_eq!(config.reorder_memory, REORDER_MEMORY);
+        let sync = SyncSettings {
+            durability: Durability::Process,
+            interval: Duration::from_secs(1),
+        };
+        assert_eq!(config.sync, sync);
         assert_eq!(config.process.working_directory, None);
         let elsewhere = resolved(parse(&[]), &[AT_HOME, ("LTTNG_HOME", "/lttng")]).unwrap();
         assert_eq!(elsewhere.output, Path::new("/lttng/lttng-traces"));
@@ -272,6 +336,12 @@ mod tests {
             resolved(parse(&["-o", "out"]), &[]),
             Err(ArgumentError::RelativeOutput(_))
         ));
+        let synced = &["-o", "/o", "--durability=packet", "--sync-interval=50"];
+        let sync = SyncSettings {
+            durability: Durability::Packet,
+            interval: Duration::from_millis(50),
+        };
+        assert_eq!(resolved(parse(synced), &[]).unwrap().sync, sync);
         let pool = resolved(parse(&["-o", "/o", "--fd-pool-size=200"]), &[]);
         assert_eq!(pool.unwrap().pool, 200);
         assert!(matches!(
@@ -281,6 +351,26 @@ mod tests {
                 allowed: LIMIT
             })
         ));
+    }
+
+    #[test]
+    fn tls_ports_need_a_certificate_and_a_certificate_needs_a_tls_port() {
+        let files = ["--tls-cert=/c.pem", "--tls-key=/c.key"];
+        let with = |arguments: &[&str]| resolved(parse(&[&["-o", "/o"], arguments].concat()), &[]);
+        let config = with(&[&files[..], &["-L", "tls://0.0.0.0"]].concat()).unwrap();
+        assert_eq!(config.live.to_string(), "tls://0.0.0.0:5344");
+        let tls = config.tls.unwrap();
+        assert_eq!(tls.certificate, Path::new("/c.pem"));
+        assert_eq!(tls.client_ca, None);
+        assert_eq!(with(&[]).unwrap().tls, None);
+        for arguments in [&["-D", "tls6://::1"][..], &["-D", "tls://h", files[0]]] {
+            let refused = with(arguments);
+            assert!(matches!(refused, Err(ArgumentError::NoCertificate(_))));
+        }
+        for arguments in [&files[..], &["--tls-client-ca=/ca.pem"]] {
+            let refused = with(arguments);
+            assert!(matches!(refused, Err(ArgumentError::UnusedCertificate)));
+        }
     }
 
     #[test]

@@ -2,17 +2,21 @@
 //! where they were set. `cli` makes it of options, files and environment variables.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use daemon::endpoint::Endpoint;
 use jiff::tz::TimeZone;
 
 pub use self::network::{KeepAlive, Network, Timeouts};
+pub use self::tls::TlsFiles;
 use crate::ingest::WhenFull;
 use crate::ingest::reorder::ReorderWindow;
 use crate::service::ServiceConfig;
 use crate::store::layout::Grouping;
+use crate::store::sync::SyncSettings;
 
 mod network;
+mod tls;
 
 /// Format of the log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,6 +45,10 @@ pub struct Config {
     pub live: Endpoint,
     /// Endpoint of the HTTP status endpoint. None if it is not served.
     pub http: Option<Endpoint>,
+    /// Endpoint of the QUIC port (UDP). None if there is none.
+    pub quic: Option<Endpoint>,
+    /// Certificates of the encrypted ports. Present if one of them is `tls://`, or there is a QUIC port.
+    pub tls: Option<TlsFiles>,
     /// Keep-alive and timeouts of connections.
     pub network: Network,
     /// Maximum number of open trace files.
@@ -51,6 +59,10 @@ pub struct Config {
     pub reorder_memory: u64,
     /// Whether producers are paused or sessions closed when the disk is full.
     pub when_full: WhenFull,
+    /// What replies to producers guarantee, and when files are synced.
+    pub sync: SyncSettings,
+    /// Longest time for which a session is kept whose producer has lost its connection. Zero: none is kept.
+    pub resume_timeout: Duration,
     /// Time zone of the times in directory names.
     pub time_zone: TimeZone,
     /// Settings of what the relay sets up around itself.

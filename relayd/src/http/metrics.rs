@@ -2,11 +2,14 @@
 //! stream would leave a series behind for each one that has ended.
 
 use std::fmt::{Display, Write};
+use std::sync::atomic::Ordering;
 
-use super::Port;
+use super::{Port, QuicCounters};
 use crate::publish::viewer_lag::Lags;
 use crate::registry::Registry;
+use crate::registry::resumption::ResumeEvent;
 use crate::store::fault::FaultKind;
+use crate::store::sync::Syncer;
 
 /// Writes one metric after the other.
 #[derive(Default)]
@@ -44,11 +47,14 @@ impl MetricsWriter {
 }
 
 /// All metrics of a relay.
-pub(super) fn render(registry: &Registry, ports: &[Port]) -> String {
+pub(super) fn render(registry: &Registry, ports: &[Port], quic: Option<&QuicCounters>) -> String {
     let mut metrics = MetricsWriter::default();
     write_stream_metrics(&mut metrics, registry);
     write_session_metrics(&mut metrics, registry);
     write_file_metrics(&mut metrics, registry);
+    if let Some(syncer) = registry.settings().pool.syncer() {
+        write_sync_metrics(&mut metrics, syncer);
+    }
     let connections = ports.iter();
     metrics.write_labelled(
         ("relayd_connections", "port"),
@@ -56,6 +62,18 @@ pub(super) fn render(registry: &Registry, ports: &[Port]) -> String {
         "Open connections.",
         connections.map(|port| (port.name, (port.connections)() as u64)),
     );
+    if let Some(quic) = quic {
+        metrics.write_counter(
+            "relayd_quic_resets_total",
+            "Packets that a producer abandoned on a QUIC connection.",
+            quic.resets.load(Ordering::Relaxed),
+        );
+        metrics.write_counter(
+            "relayd_quic_path_changes_total",
+            "Changes of a producer's address on a QUIC connection.",
+            quic.path_changes.load(Ordering::Relaxed),
+        );
+    }
     metrics.0
 }
 
@@ -75,6 +93,11 @@ fn write_stream_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
         "relayd_packets_lost_total",
         "Packets that never arrived and were given up.",
         totals.lost,
+    );
+    metrics.write_counter(
+        "relayd_packets_out_of_order_total",
+        "Packets that arrived before one with a lower number.",
+        totals.early,
     );
     metrics.write_gauge(
         "relayd_reorder_buffered_packets",
@@ -107,14 +130,24 @@ fn write_stream_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
 
 fn write_session_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
     let (sessions, lingering) = (registry.sessions(), registry.lingering());
+    let detached = sessions.iter().filter(|session| session.is_detached());
+    let detached = detached.count();
     metrics.write_labelled(
         ("relayd_sessions", "state"),
         "gauge",
-        "Sessions whose producer is connected, and sessions that wait for their last packets.",
+        "Sessions whose producer is connected, may resume them, or has left with packets in flight.",
         [
-            ("connected", sessions.len() as u64),
+            ("connected", (sessions.len() - detached) as u64),
+            ("detached", detached as u64),
             ("ending", lingering.len() as u64),
         ],
+    );
+    let counts = registry.resume_counts();
+    metrics.write_labelled(
+        ("relayd_session_events_total", "event"),
+        "counter",
+        "Resumable sessions that lost their connection, were resumed, restored at the start, or not resumed in time.",
+        ResumeEvent::ALL.map(|event| (event.name(), counts.of(event))),
     );
     let mut lags = Lags::default();
     for session in sessions.iter().chain(&lingering) {
@@ -169,5 +202,47 @@ fn write_file_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
         "counter",
         "Errors of writes to trace files.",
         FaultKind::ALL.map(|kind| (kind.name(), pool.faults().of(kind))),
+    );
+}
+
+/// Metrics of a relay that syncs its files. Without a syncer nothing is known of what is on the disk.
+fn write_sync_metrics(metrics: &mut MetricsWriter, syncer: &Syncer) {
+    let tally = syncer.tally();
+    let durations = tally.durations();
+    metrics.write_counter(
+        "relayd_syncs_total",
+        "Rounds in which files were synced to the disk.",
+        tally.rounds(),
+    );
+    metrics.write_counter(
+        "relayd_synced_files_total",
+        "Files and directories that were synced, in all rounds.",
+        tally.files(),
+    );
+    metrics.write_counter(
+        "relayd_sync_seconds_total",
+        "Time that the rounds took.",
+        durations.sum.as_secs_f64(),
+    );
+    metrics.write_gauge(
+        "relayd_sync_max_seconds",
+        "Time that the longest round took.",
+        durations.max.as_secs_f64(),
+    );
+    metrics.write_gauge(
+        "relayd_unsynced_bytes",
+        "Bytes that are written and not yet synced.",
+        tally.unsynced_bytes(),
+    );
+    metrics.write_gauge(
+        "relayd_unsynced_files",
+        "Files and directories that the next round syncs.",
+        syncer.dirty_files(),
+    );
+    metrics.write_labelled(
+        ("relayd_sync_errors_total", "kind"),
+        "counter",
+        "Files that could not be synced.",
+        FaultKind::ALL.map(|kind| (kind.name(), tally.faults().of(kind))),
     );
 }

@@ -7,7 +7,7 @@ mod metrics;
 mod sessions;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::health::Health;
@@ -19,6 +19,8 @@ pub struct StatusApi {
     registry: Arc<Registry>,
     health: Arc<Health>,
     ports: Vec<Port>,
+    /// None if the relay has no QUIC port.
+    quic: Option<Arc<QuicCounters>>,
     /// Set when shutdown begins.
     is_stopping: AtomicBool,
 }
@@ -29,6 +31,25 @@ pub struct Port {
     pub name: &'static str,
     /// Returns the number of open connections.
     pub connections: Box<dyn Fn() -> usize + Send + Sync>,
+}
+
+/// What has happened on all connections of the QUIC port.
+#[derive(Debug, Default)]
+pub struct QuicCounters {
+    resets: AtomicU64,
+    path_changes: AtomicU64,
+}
+
+impl QuicCounters {
+    /// Counts a stream that a producer has reset because its packet was not delivered in time.
+    pub fn count_reset(&self) {
+        self.resets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a change of a producer's address in mid-connection.
+    pub fn count_path_change(&self) {
+        self.path_changes.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// The reply to a request.
@@ -51,13 +72,19 @@ impl std::fmt::Debug for Port {
 }
 
 impl StatusApi {
-    /// Creates the status endpoint of a relay with these ports.
+    /// Creates the status endpoint of a relay with these ports, and with these counters of its QUIC port.
     #[must_use]
-    pub fn new(registry: Arc<Registry>, health: Arc<Health>, ports: Vec<Port>) -> Self {
+    pub fn new(
+        registry: Arc<Registry>,
+        health: Arc<Health>,
+        ports: Vec<Port>,
+        quic: Option<Arc<QuicCounters>>,
+    ) -> Self {
         Self {
             registry,
             health,
             ports,
+            quic,
             is_stopping: AtomicBool::new(false),
         }
     }
@@ -74,7 +101,7 @@ impl StatusApi {
             "/metrics" => StatusReply {
                 status: 200,
                 content_type: "text/plain; version=0.0.4; charset=utf-8",
-                body: metrics::render(&self.registry, &self.ports),
+                body: metrics::render(&self.registry, &self.ports, self.quic.as_deref()),
             },
             "/sessions" => StatusReply {
                 status: 200,
@@ -139,13 +166,14 @@ mod tests {
             reorder_memory: 1 << 20,
             when_full: WhenFull::default(),
             time_zone: jiff::tz::TimeZone::UTC,
+            resume_timeout: std::time::Duration::ZERO,
             pool: Pool::new(7),
         });
         let port = Port {
             name: "control",
             connections: Box::new(|| 3),
         };
-        StatusApi::new(registry, Arc::new(Health::new(start)), vec![port])
+        StatusApi::new(registry, Arc::new(Health::new(start)), vec![port], None)
     }
 
     #[test]

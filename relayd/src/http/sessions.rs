@@ -22,6 +22,7 @@ fn render_session(session: &Session, state: &str) -> Value {
     let period = identity.live_timer.period();
     let state = match totals.paused {
         _ if session.has_failed() => "failed",
+        _ if session.is_detached() => "detached",
         0 => state,
         _ => "paused",
     };

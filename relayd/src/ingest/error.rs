@@ -36,6 +36,14 @@ pub enum IngestError {
     /// The number of the packet is 2^64-1, which means "none".
     #[error("{0}: packet without a number")]
     Unnumbered(StreamId),
+    /// The packet has no bytes, and the session is resumable: without an index it could not be counted.
+    #[error("{stream}: {seq} is empty")]
+    Empty {
+        /// The stream.
+        stream: StreamId,
+        /// The packet.
+        seq: SeqNum,
+    },
     /// A packet with this number has arrived before and was not given up.
     #[error("{stream}: {seq} came twice")]
     Twice {
@@ -137,6 +145,7 @@ impl IngestError {
             | Self::Stranger(_)
             | Self::TooLong { .. }
             | Self::Unnumbered(_)
+            | Self::Empty { .. }
             | Self::Twice { .. }
             | Self::Size { .. }
             | Self::Pending { .. }

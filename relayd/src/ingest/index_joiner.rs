@@ -79,6 +79,21 @@ impl<P> Default for IndexJoiner<P> {
 }
 
 impl<P> IndexJoiner<P> {
+    /// A joiner that has all packets before `next`.
+    #[must_use]
+    pub fn starting_at(next: SeqNum) -> Self {
+        Self {
+            next_data: Some(next),
+            ..Self::default()
+        }
+    }
+
+    /// The first packet that has no entry, of those of which bytes or index have arrived.
+    #[must_use]
+    pub fn first_pending(&self) -> Option<SeqNum> {
+        self.pending.front().map(|packet| packet.seq)
+    }
+
     /// Whether no packet and no index is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -60,6 +60,23 @@ impl<T> Lifecycle<T> {
         self.progress.tracer_seq = tracer_seq.or(self.progress.tracer_seq);
     }
 
+    /// Returns to the last packet that has its entry. A stream that was closing is open again: its producer did not learn
+    /// that the relay knew of the end.
+    pub(super) fn rewind(&mut self) {
+        self.progress.data = self.progress.indexed;
+        if !self.is_closed() {
+            self.phase = Phase::Open;
+        }
+    }
+
+    /// Records that no packet up to this one will arrive any more; with `is_indexed`, no index either.
+    pub(super) fn skip_past(&mut self, last: SeqNum, is_indexed: bool) {
+        self.progress.data = self.progress.data.max(Some(last));
+        if is_indexed {
+            self.progress.indexed = self.progress.indexed.max(Some(last));
+        }
+    }
+
     // Rotation.
 
     /// Whether a rotation is ahead: then each entry may be the last that stays in the old chunk.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use relay_proto::metadata::SendMetadata;
 use tracing::warn;
-use wire::{StreamId, TracePath};
+use wire::{Bytes, StreamId, TracePath};
 
 use super::error::{Consequence, WhenFull};
 use crate::limits::MAX_METADATA_BYTES;
@@ -14,6 +14,7 @@ use crate::publish::published::PublishedMetadata;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
 use crate::store::metadata::MetadataFile;
+use crate::store::session_log::StreamLog;
 
 /// The metadata of a trace.
 #[derive(Debug)]
@@ -32,6 +33,13 @@ struct MetadataState {
     padding: u32,
     /// The first text that the disk had no space for, and all text after it. None: the stream is not paused.
     unwritten: Option<Unwritten>,
+    /// Number by which the producer names the stream: metadata with another comes from a connection that was lost, and
+    /// is dropped.
+    wire_id: StreamId,
+    /// The log of the session. None: the session is not resumable.
+    log: Option<StreamLog>,
+    /// Length of the file with a piece that is complete and has not been logged.
+    unlogged: Option<Bytes>,
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +58,9 @@ impl MetadataStream {
             file,
             padding: 0,
             unwritten: None,
+            wire_id: id,
+            log: None,
+            unlogged: None,
         };
         Self {
             id,
@@ -89,16 +100,22 @@ impl MetadataStream {
     #[must_use]
     pub fn begin_piece(&self, metadata: &SendMetadata) -> bool {
         let mut state = self.state.lock();
+        if state.wire_id != metadata.stream {
+            return true;
+        }
         state.padding = metadata.padding;
         state.file.chunk().is_some() && !self.published.is_over()
     }
 
-    /// Writes some text of the piece.
+    /// Writes some text of the piece that was begun for stream `named`, as the producer names it.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn append_text(&self, text: &[u8]) -> Result<(), StoreError> {
+    pub fn append_text(&self, named: StreamId, text: &[u8]) -> Result<(), StoreError> {
         let mut state = self.state.lock();
+        if state.wire_id != named {
+            return Ok(());
+        }
         if let Some(kept) = &mut state.unwritten {
             // Written now, it would overtake the text that is kept.
             kept.text.extend_from_slice(text);
@@ -108,12 +125,15 @@ impl MetadataStream {
         self.or_pause(&mut state, written, text, false)
     }
 
-    /// Ends the piece and publishes it to viewers.
+    /// Ends the piece that was begun for stream `named`, and publishes it to viewers.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn end_piece(&self) -> Result<(), StoreError> {
+    pub fn end_piece(&self, named: StreamId) -> Result<(), StoreError> {
         let mut state = self.state.lock();
+        if state.wire_id != named {
+            return Ok(());
+        }
         if let Some(kept) = &mut state.unwritten {
             kept.ends = true;
             return Ok(());
@@ -123,7 +143,16 @@ impl MetadataStream {
     }
 
     fn finish_piece(&self, state: &mut MetadataState) -> Result<(), StoreError> {
-        let received = state.file.finish_piece(state.padding)?;
+        let received = match state.unlogged {
+            Some(received) => received,
+            None => state.file.finish_piece(state.padding)?,
+        };
+        // The piece must not be finished twice if only the log cannot be written.
+        state.unlogged = Some(received);
+        if let Some(log) = &state.log {
+            log.set_metadata_bytes(received.0)?;
+        }
+        state.unlogged = None;
         if let Some(source) = state.file.source() {
             self.published.set_received(source, received);
         }
@@ -214,6 +243,57 @@ impl MetadataStream {
         }
     }
 
+    /// Makes the stream one of a resumable session, whose changes are logged. Publishes what the file has already.
+    pub fn make_resumable(&self, log: StreamLog) {
+        let mut state = self.state.lock();
+        state.log = Some(log);
+        let received = state.file.received();
+        if let Some(source) = state.file.source().filter(|_| received > Bytes(0)) {
+            self.published.set_received(source, received);
+        }
+    }
+
+    /// Length of the complete pieces.
+    #[must_use]
+    pub fn received(&self) -> Bytes {
+        self.state.lock().file.received()
+    }
+
+    /// Drops an incomplete piece, because the connections of the producer are lost: it will be sent again.
+    ///
+    /// # Errors
+    /// If the file cannot be reopened, or the log cannot be written.
+    pub fn rewind(&self) -> Result<Bytes, StoreError> {
+        let mut state = self.state.lock();
+        state.unwritten = None;
+        state.file.drop_piece()?;
+        if state.unlogged.is_some() {
+            self.finish_piece(&mut state)?;
+        }
+        Ok(state.file.received())
+    }
+
+    /// As [`rewind`](Self::rewind), for a producer that continues the stream and names it by `wire_id` from now on.
+    ///
+    /// # Errors
+    /// Those of `rewind`.
+    pub fn reopen(&self, wire_id: StreamId) -> Result<Bytes, StoreError> {
+        self.state.lock().wire_id = wire_id;
+        self.rewind()
+    }
+
+    /// Number by which the producer names the stream.
+    #[must_use]
+    pub fn wire_id(&self) -> StreamId {
+        self.state.lock().wire_id
+    }
+
+    /// Closes the stream for a relay that ends: the next one continues it.
+    pub fn suspend(&self) {
+        self.state.lock().log = None;
+        self.close();
+    }
+
     /// Closes the stream and drops an incomplete piece. The file stays locked until the stream is dropped.
     pub fn close(&self) {
         let mut state = self.state.lock();
@@ -222,6 +302,12 @@ impl MetadataStream {
         }
         if let Err(error) = state.file.drop_piece() {
             warn!(stream = %self.id, %error, "incomplete piece of metadata not removed from its file");
+        }
+        let log = state.log.take();
+        let received = state.file.received().0;
+        let logged = log.map_or(Ok(()), |log| log.close(received));
+        if let Err(error) = logged {
+            warn!(stream = %self.id, %error, "end of the metadata not logged");
         }
         self.published.end();
     }

@@ -175,7 +175,13 @@ mod tests {
             limits: None,
             index_format: None,
         };
-        let files = StreamFiles::create(layout, Pool::new(9), Chunk::whole_output(output)).unwrap();
+        let files = StreamFiles::create(
+            layout,
+            Pool::new(9),
+            Chunk::whole_output(output),
+            std::sync::Arc::default(),
+        )
+        .unwrap();
         PacketWriter::new(files, ReorderWindow::default())
     }
 

@@ -87,6 +87,11 @@ impl Reorder {
         }
     }
 
+    /// Declares the first packet of the sequence, unless it has begun or another was declared before.
+    pub fn declare_first(&mut self, seq: SeqNum) {
+        self.next.get_or_insert(seq);
+    }
+
     /// The position of a packet with this number.
     #[must_use]
     pub fn turn(&self, seq: SeqNum) -> Turn {
@@ -99,6 +104,18 @@ impl Reorder {
             Some(_) if self.has_packet(seq) => Turn::Over,
             Some(_) => Turn::Early,
         }
+    }
+
+    /// Number of the next packet. None: the first one to arrive decides.
+    #[must_use]
+    pub fn next(&self) -> Option<SeqNum> {
+        self.next
+    }
+
+    /// Continues with packet `next`, and drops all early packets.
+    pub fn restart_at(&mut self, next: SeqNum) {
+        *self = Self::new(self.window);
+        self.next = Some(next);
     }
 
     /// Advances to the packet after one that has been written.
@@ -215,6 +232,16 @@ mod tests {
             assert_eq!(arrive(&mut order, seq), (vec![seq], vec![]));
             assert!(order.is_empty());
         }
+    }
+
+    #[test]
+    fn a_declared_first_packet_is_waited_for() {
+        let mut order = Reorder::new(ReorderWindow::default());
+        order.declare_first(SeqNum(0));
+        assert!(arrive(&mut order, 1).0.is_empty());
+        assert_eq!(arrive(&mut order, 0).0, [0, 1]);
+        order.declare_first(SeqNum(7));
+        assert_eq!(arrive(&mut order, 2).0, [2]);
     }
 
     #[test]

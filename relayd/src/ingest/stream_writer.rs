@@ -4,6 +4,7 @@
 
 mod closing;
 mod early_packets;
+mod rewinding;
 mod rotating;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::publish::published::Published;
 use crate::publish::tally::Tally;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
+use crate::store::session_log::{Mark, StreamLog};
 use crate::store::stream_files::{PacketPlace, StreamFiles};
 
 /// What the connection does with the bytes of a packet that begins to arrive.
@@ -50,6 +52,18 @@ pub struct StreamWriter {
     backpressure: Backpressure,
     /// The beacon at the end of the current index file. None: no beacon was written, or the file has changed since.
     beacon_on_disk: Option<Timestamp>,
+    /// Number by which the producer names the stream: packets and indexes with another come from a connection that was
+    /// lost, and are dropped.
+    wire_id: StreamId,
+    /// Whether the stream waits for its producer to continue it: packets that still arrive are dropped, because their
+    /// indexes will not.
+    is_detached: bool,
+    /// The log of the session. None: the session is not resumable.
+    log: Option<StreamLog>,
+    /// Marks that must be in the log before the next entry is written.
+    unlogged: Vec<Mark>,
+    /// Ranges of packets that the producer has dropped, each with its end. Packets before them are still to arrive.
+    skipped: Vec<(SeqNum, SeqNum)>,
 }
 
 impl StreamWriter {
@@ -71,6 +85,11 @@ impl StreamWriter {
             lifecycle: Lifecycle::default(),
             backpressure: Backpressure::new(when_full),
             beacon_on_disk: None,
+            wire_id: id,
+            is_detached: false,
+            log: None,
+            unlogged: Vec::new(),
+            skipped: Vec::new(),
         }
     }
 
@@ -85,6 +104,9 @@ impl StreamWriter {
         packet: &DataHeader,
         from: ConnectionId,
     ) -> Result<Arrival, IngestError> {
+        if self.is_outdated(packet.stream) {
+            return Ok(Arrival::Late);
+        }
         self.check_packet(packet)?;
         let (stream, seq) = (self.id, packet.seq);
         match self.packets.reorder.turn(seq) {
@@ -93,7 +115,7 @@ impl StreamWriter {
                 if self.backpressure.is_paused() && self.packets.reorder.has_packet(seq) {
                     return Err(IngestError::Twice { stream, seq });
                 }
-                let begun = self.begin_file_for(packet.data_size);
+                let begun = self.begin_file_for(seq, packet.data_size);
                 if begun.as_ref().is_err_and(|error| self.pauses_on(error)) {
                     self.packets
                         .keep_unwritten(Some(packet.data_size), &[], None);
@@ -130,6 +152,9 @@ impl StreamWriter {
         }
         if seq == SeqNum(u64::MAX) {
             return Err(IngestError::Unnumbered(stream));
+        }
+        if size == 0 && self.log.is_some() {
+            return Err(IngestError::Empty { stream, seq });
         }
         let joiner = self.joiner.as_ref();
         match joiner.and_then(|joiner| joiner.pending_index(seq)) {
@@ -194,13 +219,16 @@ impl StreamWriter {
         self.write_ready_packets()
     }
 
-    /// Begins the next tracefile if a packet does not fit the current one.
-    fn begin_file_for(&mut self, data_size: u32) -> Result<(), IngestError> {
+    /// Begins the next tracefile if packet `seq` does not fit the current one.
+    fn begin_file_for(&mut self, seq: SeqNum, data_size: u32) -> Result<(), IngestError> {
         let Some(number) = self.packets.files.next_number(data_size) else {
             return Ok(());
         };
         // Entries of the current file are published before the file may be replaced.
         self.flush_entries()?;
+        if self.packets.files.replaces(number) {
+            self.log_replacing(seq)?;
+        }
         let files = &mut self.packets.files;
         if let Some(chunk) = files.chunk().filter(|_| files.replaces(number)) {
             // Before the file is replaced, so that no viewer opens the new one in its place.
@@ -208,7 +236,9 @@ impl StreamWriter {
         }
         self.beacon_on_disk = None;
         let begun = files.begin_next(number);
-        begun.map_err(|error| self.store_error(error))
+        begun.map_err(|error| self.store_error(error))?;
+        self.add_mark(seq);
+        Ok(())
     }
 
     /// Records that a packet is whole in its tracefile.
@@ -222,6 +252,9 @@ impl StreamWriter {
             let stream = self.id;
             let joined = joiner.add_packet(seq, place);
             joined.map_err(|source| IngestError::Pending { stream, source })?;
+        }
+        if !self.skipped.is_empty() {
+            self.give_up_skipped();
         }
         Ok(())
     }
@@ -246,6 +279,9 @@ impl StreamWriter {
     /// # Errors
     /// If the stream cannot have this index, or entries cannot be written.
     pub fn add_index(&mut self, index: &SendIndex) -> Result<(), IngestError> {
+        if self.is_outdated(index.stream) {
+            return Ok(());
+        }
         if index.packet.is_beacon() {
             return self.add_beacon(index);
         }
@@ -343,6 +379,7 @@ impl StreamWriter {
         let Some(ReadyEntry { place, .. }) = batch.first() else {
             return Ok(());
         };
+        self.log_marks()?;
         let entries = batch.iter().map(|ready| (ready.place, ready.index));
         let written = self.packets.files.write_entries(place, entries);
         let segment = written.map_err(|error| self.store_error(error))?;
@@ -418,7 +455,7 @@ impl StreamWriter {
     fn write_kept(&mut self) -> Result<(), IngestError> {
         if let Some((kept, InFlight { seq, connection })) = self.packets.take_unwritten() {
             if let Some(data_size) = kept.begins
-                && let Err(error) = self.begin_file_for(data_size)
+                && let Err(error) = self.begin_file_for(seq, data_size)
             {
                 if self.pauses_on(&error) {
                     self.packets

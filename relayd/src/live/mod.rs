@@ -10,7 +10,7 @@ mod packets;
 mod subscribed;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use relay_proto::session::TraceFormat as ProducerFormat;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -87,18 +87,20 @@ pub struct Attachment {
     /// Streams with a lower number are read from their end at the time of attaching (`Seek::Last`). 0 for
     /// `Seek::Beginning`.
     seek_last_before: u64,
+    /// The viewer has detached or has read everything. Otherwise it has lost its connection when this is dropped.
+    has_left: bool,
 }
 
 impl Relay for View {
     type Session = Attachment;
 
     fn sessions(&self) -> Vec<ListedSession> {
-        let sessions = self.registry.sessions();
+        let sessions = self.registry.sessions_for_viewers(Instant::now());
         sessions.iter().map(|session| listed(session)).collect()
     }
 
     fn find(&self, session: SessionId) -> Option<SessionFacts> {
-        let session = self.registry.session(session)?;
+        let session = self.registry.session_for_viewers(session, Instant::now())?;
         Some(SessionFacts {
             is_live: session.identity().live_timer.period().is_some(),
             trace_format: trace_format(&session),
@@ -106,8 +108,8 @@ impl Relay for View {
     }
 
     fn attach(&self, session: SessionId, seek: Seek) -> Option<Attachment> {
-        let session = self.registry.session(session)?;
-        session.viewers().fetch_add(1, Ordering::Relaxed);
+        let session = self.registry.session_for_viewers(session, Instant::now())?;
+        session.viewers().attach();
         info!(%session, ?seek, "viewer attached");
         let seek_last_before = match seek {
             Seek::Beginning => 0,
@@ -125,6 +127,7 @@ impl Relay for View {
             file_calls,
             next_stream: 0,
             seek_last_before,
+            has_left: false,
         })
     }
 
@@ -155,7 +158,7 @@ fn listed(session: &Session) -> ListedSession {
     ListedSession {
         session: identity.id,
         live_timer: identity.live_timer,
-        viewers: session.viewers().load(Ordering::Relaxed),
+        viewers: session.viewers().attached(),
         streams: u32::try_from(session.published_streams()).unwrap_or(u32::MAX),
         host: identity.host.clone(),
         name: identity.name.clone(),
@@ -227,11 +230,20 @@ impl viewer_proto::relay::Session for Attachment {
     fn set_subscribed(&mut self, on: bool) {
         self.session.set_subscribed(on);
     }
+
+    fn leave(&mut self) {
+        if !std::mem::replace(&mut self.has_left, true) {
+            self.session.viewers().detach();
+        }
+    }
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        self.session.viewers().fetch_sub(1, Ordering::Relaxed);
-        info!(session = %**self.session, unread_streams = self.has_new_streams(), "viewer detached");
+        let has_left = self.has_left;
+        if !has_left {
+            self.session.viewers().lose(Instant::now());
+        }
+        info!(session = %**self.session, unread_streams = self.has_new_streams(), has_left, "viewer detached");
     }
 }

@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
-use tokio::net::TcpStream;
+use transport::socket::Socket;
 
 use crate::limits::{SPIN_AFTER_FAST_WAITS, SPIN_COOLDOWN, SPIN_DURATION, SPIN_THRESHOLD};
 
@@ -65,7 +65,7 @@ impl BusyPoll {
     }
 
     /// Waits until the socket is readable. Cancel-safe.
-    pub(super) async fn readable(&mut self, socket: &TcpStream) -> io::Result<()> {
+    pub(super) async fn readable(&mut self, socket: &Socket) -> io::Result<()> {
         let begun = Instant::now();
         if self.is_spinning {
             let before = involuntary_switches();
@@ -109,7 +109,7 @@ impl BusyPoll {
 }
 
 /// Polls the socket until it is readable. Returns None when the time is over.
-async fn spin(socket: &TcpStream, until: Instant) -> Option<io::Result<()>> {
+async fn spin(socket: &Socket, until: Instant) -> Option<io::Result<()>> {
     while Instant::now() < until {
         let now = poll_fn(|context| Poll::Ready(socket.poll_read_ready(context)));
         if let Poll::Ready(ready) = now.await {

@@ -5,14 +5,17 @@ use std::net::SocketAddr;
 use bytes::BytesMut;
 use relay_proto::command::CommandCode;
 use relay_proto::error::ControlError;
+use relay_proto::relay::Refusal;
 use relay_proto::server::{Connection, Progress};
 use rustix::net::sockopt::set_tcp_quickack;
-use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
+use transport::fault::is_tls;
+use transport::socket::Socket;
 use wire::{Field, SessionId};
 
 use super::ProducerContext;
+use super::accepted::Accepted;
 use super::error::{ConnectionError, Consequence};
 use super::receive::Received;
 use super::send::{send, send_last};
@@ -26,7 +29,17 @@ use crate::producer::Producer;
 const MAX_COMMAND_READ: usize = 64 << 10;
 
 pub(super) async fn serve(
-    mut socket: TcpStream,
+    accepted: Accepted,
+    peer: SocketAddr,
+    worker_id: WorkerId,
+    context: ProducerContext,
+) {
+    serve_socket(accepted.into_socket(), peer, worker_id, context).await;
+}
+
+/// Serves a control connection until it ends.
+pub(super) async fn serve_socket(
+    mut socket: Socket,
     peer: SocketAddr,
     worker_id: WorkerId,
     context: ProducerContext,
@@ -36,11 +49,16 @@ pub(super) async fn serve(
     let stop = context.stop.child_token();
     let address = peer.ip().to_canonical();
     let mut producer = Producer::new(context.registry, address, stop.clone());
-    let set_worker = |session| affinity.add(session, worker_id);
+    let set_worker = |session| {
+        affinity.add(session, worker_id);
+        if let Some(opened) = &context.session {
+            let _ = opened.set(session);
+        }
+    };
     let (socket, timeouts) = (&mut socket, context.timeouts);
     let served = serve_commands(socket, peer, &mut producer, set_worker, timeouts, &stop).await;
     if let Some(session) = producer.session() {
-        affinity.remove(session);
+        affinity.remove(session, worker_id);
     }
     let session = producer.session_name();
     match &served {
@@ -61,7 +79,7 @@ struct Commands {
 }
 
 async fn serve_commands(
-    socket: &mut TcpStream,
+    socket: &mut Socket,
     peer: SocketAddr,
     producer: &mut Producer,
     set_worker: impl Fn(SessionId),
@@ -78,16 +96,16 @@ async fn serve_commands(
     };
     let mut has_worker = false;
     loop {
+        if !commands.connection.is_greeted() && is_tls(commands.received.bytes()) {
+            return Err(ConnectionError::EncryptedPeer);
+        }
         let mut handled = match commands.handle_received(producer) {
             Err(error) if error.consequence() == Consequence::Close => return Err(error),
             handled => handled,
         };
         if let Err(refusal) = producer.write_ready_entries() {
             // Some of the replies acknowledge indexes that are not written.
-            commands.replies.clear();
-            refusal.code.write(&mut commands.replies);
-            let command = CommandCode::SendIndex;
-            handled = Err(ControlError::Refused { command, refusal }.into());
+            handled = Err(commands.refuse_all(refusal));
         }
         // Replies leave only after what they acknowledge is written.
         while !producer.resume() {
@@ -98,6 +116,14 @@ async fn serve_commands(
             }
         }
         let has_replies = !commands.replies.is_empty();
+        if has_replies && let Some(ticket) = producer.request_sync() {
+            // As long as the disk takes, and even while the relay stops: the replies guarantee that it is done.
+            ticket.wait().await;
+            commands.timeouts.restart_read_timeout();
+            if let Err(refusal) = producer.check_synced() {
+                handled = Err(commands.refuse_all(refusal));
+            }
+        }
         // Before the reply that opens the session is sent: the producer may then send packets, and their connection
         // looks the worker up only once.
         if !has_worker && let Some(session) = producer.session() {
@@ -118,7 +144,7 @@ async fn serve_commands(
         if !has_replies {
             // Producers of LTTng leave Nagle's algorithm on: the rest of a command may wait for this
             // acknowledgement. A reply carries it anyway.
-            let _ = set_tcp_quickack(&*socket, true);
+            let _ = socket.tcp().map(|socket| set_tcp_quickack(socket, true));
         }
         let deadline = commands.timeouts.next_deadline(
             commands.connection.is_greeted(),
@@ -131,6 +157,14 @@ async fn serve_commands(
 }
 
 impl Commands {
+    /// Replies an error in place of everything that was to be replied.
+    fn refuse_all(&mut self, refusal: Refusal) -> ConnectionError {
+        self.replies.clear();
+        refusal.code.write(&mut self.replies);
+        let command = CommandCode::SendIndex;
+        ControlError::Refused { command, refusal }.into()
+    }
+
     /// Handles the commands that have been received, until the replies are to be sent. Returns whether more bytes
     /// are needed to continue.
     fn handle_received(&mut self, producer: &mut Producer) -> Result<bool, ConnectionError> {

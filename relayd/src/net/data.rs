@@ -8,13 +8,12 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use relay_proto::{DataDecoder, DataEvent, DataHeader};
-use rustix::net::{RecvFlags, recv};
-use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 use wire::Field;
 
 use super::ProducerContext;
+use super::accepted::Accepted;
 use super::coalescing::Coalescing;
 use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
@@ -62,7 +61,7 @@ enum ReadOutcome {
 }
 
 pub(super) async fn serve(
-    socket: TcpStream,
+    accepted: Accepted,
     peer: SocketAddr,
     worker_id: WorkerId,
     context: ProducerContext,
@@ -71,7 +70,7 @@ pub(super) async fn serve(
     let address = peer.ip().to_canonical();
     let mut task = DataTask {
         peer,
-        socket: EventSocket::Registered(socket),
+        socket: EventSocket::new(accepted.socket, accepted.tls),
         connection: Some(DataConnection::new(context.registry, address)),
         decoder: DataDecoder::default(),
         undecoded: Vec::new(),
@@ -192,14 +191,12 @@ impl DataTask {
         let (undecoded, free) = buffer.split_at_mut(kept);
         undecoded.copy_from_slice(&self.undecoded);
         let free = free.get_mut(..room).unwrap_or_default();
-        let socket = self.socket.fd();
-        let read = socket.and_then(|socket| Ok(recv(socket, free, RecvFlags::DONTWAIT)?));
-        let read = match read {
-            Ok((_, 0)) => {
+        let read = match self.socket.recv(free) {
+            Ok(0) => {
                 self.end(Ok(()));
                 return ReadOutcome::Ended;
             }
-            Ok((_, read)) => read,
+            Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return ReadOutcome::Drained,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 return ReadOutcome::HasMore;
@@ -272,23 +269,32 @@ impl DataTask {
         let Some(connection) = self.connection.take() else {
             return;
         };
-        let (peer, session) = (self.peer, connection.session_name());
-        let Err(error) = ended else {
-            debug!(%peer, session, "data connection ended");
-            return connection.end();
-        };
-        match error.consequence() {
-            Consequence::AbortSession => {
-                if connection.abort_session() {
-                    error!(%peer, session, %error, "data connection closed; session aborted");
-                } else {
-                    warn!(%peer, session, %error, "data connection closed");
-                }
-            }
-            Consequence::Close | Consequence::ReplyAndClose => {
+        end_connection(connection, self.peer, ended);
+    }
+}
+
+/// Ends a data connection, and its session if the connection has failed with that consequence.
+pub(super) fn end_connection(
+    connection: DataConnection,
+    peer: SocketAddr,
+    ended: Result<(), ConnectionError>,
+) {
+    let session = connection.session_name();
+    let Err(error) = ended else {
+        debug!(%peer, session, "data connection ended");
+        return connection.end();
+    };
+    match error.consequence() {
+        Consequence::AbortSession => {
+            if connection.abort_session() {
+                error!(%peer, session, %error, "data connection closed; session aborted");
+            } else {
                 warn!(%peer, session, %error, "data connection closed");
-                connection.end();
             }
+        }
+        Consequence::Close | Consequence::ReplyAndClose => {
+            warn!(%peer, session, %error, "data connection closed");
+            connection.end();
         }
     }
 }

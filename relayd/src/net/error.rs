@@ -15,6 +15,8 @@ use crate::limits::{FILE_CALL_TIMEOUT, MAX_FILE_CALLS, MAX_FILE_CALLS_OF_SESSION
 pub(super) enum ConnectionError {
     #[error("connection lost: {0}")]
     Lost(#[from] io::Error),
+    #[error("the peer speaks TLS, and this port does not")]
+    EncryptedPeer,
     #[error("{name} timeout: message not complete within {} seconds", timeout.as_secs_f32())]
     ReadTimeout {
         name: &'static str,
@@ -41,6 +43,9 @@ pub(super) enum ConnectionError {
     FileCallsHang,
     #[error(transparent)]
     Ingest(#[from] PositionedError),
+    /// A stream of a QUIC connection is not one packet.
+    #[error("malformed packet stream: {0}")]
+    PacketStream(&'static str),
 }
 
 /// What a failure costs.
@@ -61,11 +66,13 @@ impl ConnectionError {
         match self {
             Self::Control(_) | Self::Viewer(_) | Self::ReadPacket(_) => Consequence::ReplyAndClose,
             Self::Lost(_)
+            | Self::EncryptedPeer
             | Self::ReadTimeout { .. }
             | Self::WriteTimeout(_)
             | Self::TooManyRefusals
             | Self::ReadRestOfPacket(_)
-            | Self::FileCallsHang => Consequence::Close,
+            | Self::FileCallsHang
+            | Self::PacketStream(_) => Consequence::Close,
             // Only the lengths in headers say where the next packet begins: the rest cannot be decoded.
             Self::Ingest(_) => Consequence::AbortSession,
         }

@@ -1,15 +1,26 @@
 //! A socket that is registered with the event loop only while something waits for it. A socket that is not
-//! registered causes no wake-ups while packets are coalesced, and can move to another worker's event loop.
+//! registered causes no wake-ups while packets are coalesced, and can move to another worker's event loop. With TLS
+//! it decrypts what it receives.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use transport::codec::TlsCodec;
 
-/// A connected socket, registered with the event loop of the current worker or with none.
+/// A connected socket.
 #[derive(Debug)]
-pub(super) enum EventSocket {
+pub(super) struct EventSocket {
+    registration: Registration,
+    /// The TLS of an encrypted connection.
+    tls: Option<Box<TlsCodec>>,
+}
+
+/// A socket that is registered with the event loop of the current worker or with none.
+#[derive(Debug)]
+enum Registration {
     Registered(TcpStream),
     Deregistered(std::net::TcpStream),
     /// Registering or deregistering has failed, and the socket is closed.
@@ -17,10 +28,16 @@ pub(super) enum EventSocket {
 }
 
 impl EventSocket {
+    /// A socket that is registered with the event loop of the current worker.
+    pub(super) fn new(socket: TcpStream, tls: Option<Box<TlsCodec>>) -> Self {
+        let registration = Registration::Registered(socket);
+        Self { registration, tls }
+    }
+
     /// Removes the socket from the event loop.
     pub(super) fn deregister(&mut self) -> io::Result<()> {
         self.change(|socket| match socket {
-            Self::Registered(socket) => socket.into_std().map(Self::Deregistered),
+            Registration::Registered(socket) => socket.into_std().map(Registration::Deregistered),
             other => Ok(other),
         })
     }
@@ -29,10 +46,12 @@ impl EventSocket {
     /// readable at once if there is anything to read.
     pub(super) async fn readable(&mut self) -> io::Result<()> {
         self.change(|socket| match socket {
-            Self::Deregistered(socket) => TcpStream::from_std(socket).map(Self::Registered),
+            Registration::Deregistered(socket) => {
+                TcpStream::from_std(socket).map(Registration::Registered)
+            }
             other => Ok(other),
         })?;
-        let Self::Registered(socket) = self else {
+        let Registration::Registered(socket) = &self.registration else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         socket.readable().await?;
@@ -42,17 +61,40 @@ impl EventSocket {
         Ok(())
     }
 
-    /// The file descriptor of the socket.
-    pub(super) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+    /// Receives bytes without waiting. A result that leaves room in the buffer has emptied the socket. 0 means that the
+    /// peer has ended the connection.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is nothing, `Interrupted` if others should run before the next call; else the connection
+    /// is lost.
+    pub(super) fn recv(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let fd = self.registration.fd()?;
+        let Some(tls) = &mut self.tls else {
+            return Ok(recv(fd, into, RecvFlags::DONTWAIT)?.1);
+        };
+        let received = tls.read(into, |into| Ok(recv(fd, into, RecvFlags::DONTWAIT)?.1));
+        // Alerts and changes of keys. What the socket does not take leaves with the next ones.
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let _ = tls.flush(&mut |bytes| Ok(send(fd, bytes, flags)?));
+        received
+    }
+
+    fn change(
+        &mut self,
+        into: impl FnOnce(Registration) -> io::Result<Registration>,
+    ) -> io::Result<()> {
+        let before = std::mem::replace(&mut self.registration, Registration::Lost);
+        self.registration = into(before)?;
+        Ok(())
+    }
+}
+
+impl Registration {
+    fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         match self {
             Self::Registered(socket) => Ok(socket.as_fd()),
             Self::Deregistered(socket) => Ok(socket.as_fd()),
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
         }
-    }
-
-    fn change(&mut self, into: impl FnOnce(Self) -> io::Result<Self>) -> io::Result<()> {
-        *self = into(std::mem::replace(self, Self::Lost))?;
-        Ok(())
     }
 }

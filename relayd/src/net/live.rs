@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
+use transport::fault::is_tls;
+use transport::socket::Socket;
 use viewer_proto::server::{Connection, Progress};
 use wire::ViewerId;
 
@@ -24,7 +25,7 @@ use crate::registry::Registry;
 const MAX_COMMAND_READ: usize = 4 << 10;
 
 pub(super) async fn serve(
-    mut socket: TcpStream,
+    mut socket: Socket,
     peer: SocketAddr,
     registry: Arc<Registry>,
     viewers: Arc<ViewerTasks>,
@@ -52,7 +53,7 @@ enum Ended {
 }
 
 async fn serve_commands(
-    socket: &mut TcpStream,
+    socket: &mut Socket,
     view: &View,
     push: &mut PushConnection,
     timeouts: Timeouts,
@@ -64,6 +65,9 @@ async fn serve_commands(
     // Viewers are not waited for when the relay stops.
     let never = CancellationToken::new();
     loop {
+        if !connection.is_greeted() && is_tls(received.bytes()) {
+            return Err(ConnectionError::EncryptedPeer);
+        }
         let mut input = received.bytes();
         let mut needs_more = false;
         let mut handled = Ok(None);
@@ -127,7 +131,7 @@ async fn acquire_file_calls(view: &View) -> Result<FileCallPermits, ConnectionEr
 
 /// Appends the packet to its head in `replies`, so that both leave together, and sends all but the last piece.
 async fn send_packet(
-    socket: &mut TcpStream,
+    socket: &mut Socket,
     packet: &mut Packet,
     replies: &mut BytesMut,
     view: &View,

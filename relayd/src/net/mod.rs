@@ -3,10 +3,11 @@
 //! the bytes mean is decided by `producer`, `live` and `http`.
 //!
 //! Read in this order: [`Server`] here; `worker_pool` and `worker` (threads), `monitor` (whether they respond),
-//! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen` and `admission`
-//! (accepting); `receive` with `busy_poll`, `send`, `timeouts` and `error` (all connections); then one file per
+//! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen`, `admission` and
+//! `accepted` (accepting); `receive` with `busy_poll`, `send`, `timeouts` and `error` (all connections); then one file per
 //! port: `control`, `data` with `coalescing` and `event_socket`, `live` with `push`, `http`.
 
+mod accepted;
 mod admission;
 mod busy_poll;
 mod closing;
@@ -21,6 +22,7 @@ mod listen;
 mod live;
 mod monitor;
 mod push;
+mod quic;
 mod receive;
 mod send;
 mod session_affinity;
@@ -30,27 +32,34 @@ mod worker_pool;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use daemon::endpoint::{Endpoint, EndpointError};
 use thiserror::Error;
-use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
+use transport::config::{ALPN_CONTROL, ALPN_DATA, ALPN_LIVE};
+use transport::error::TransportError;
+use transport::role::Role;
+use wire::SessionId;
 
 use crate::config::{Config, KeepAlive, Timeouts};
 use crate::health::{Health, ThreadHealth};
 use crate::http::StatusApi;
-use crate::limits::{CLOSE_TIMEOUT, DRAIN_TIMEOUT, MAX_HTTP_CONNECTIONS};
+use crate::limits::{CLOSE_TIMEOUT, DRAIN_TIMEOUT, MAX_HTTP_CONNECTIONS, SYNC_TIMEOUT};
+use crate::producer::restore_sessions;
 use crate::registry::{Registry, RegistrySettings};
 use crate::store::pool::Pool;
+use crate::store::sync::{SyncThread, Syncer};
+use accepted::{Accepted, TlsPort, accept};
 use closing::close_all;
 pub use inherited::InheritedPorts;
 use listen::Listener;
 use monitor::monitor;
 use push::ViewerTasks;
+use quic::{QuicCertificates, QuicPort, QuicServing, QuicSetup};
 use session_affinity::SessionAffinity;
 use worker::WorkerId;
 use worker_pool::{WorkerPool, Workers};
@@ -63,17 +72,31 @@ use worker_pool::{WorkerPool, Workers};
 #[derive(Debug)]
 pub struct Server {
     addresses: Addresses,
+    tls: TlsPorts,
     status: Arc<StatusApi>,
     registry: Arc<Registry>,
     health: Arc<Health>,
     /// The thread that accepts connections, monitors the workers, and waits for signals.
     main: Workers,
     http: Option<Workers>,
+    /// The threads of QUIC, which encrypt and send datagrams.
+    quic: Option<Workers>,
+    quic_certificates: Option<QuicCertificates>,
     producers: Workers,
     viewers: Workers,
     /// The tasks of producers' connections, which shutdown waits for.
     connections: TaskTracker,
     stop: CancellationToken,
+    /// None: nothing is synced.
+    sync: Option<SyncThread>,
+}
+
+/// The TLS of the ports. None for those that are not encrypted.
+#[derive(Debug)]
+struct TlsPorts {
+    control: Option<Arc<TlsPort>>,
+    data: Option<Arc<TlsPort>>,
+    live: Option<Arc<TlsPort>>,
 }
 
 /// What the tasks of all producers' connections share.
@@ -83,6 +106,8 @@ struct ProducerContext {
     session_affinity: Arc<SessionAffinity>,
     timeouts: Timeouts,
     stop: CancellationToken,
+    /// Receives the session that a control connection opens. None: nobody waits for it.
+    session: Option<Arc<OnceLock<SessionId>>>,
 }
 
 /// The addresses that a relay listens on, with the ports that the system chose for port 0.
@@ -96,6 +121,8 @@ pub struct Addresses {
     pub live: SocketAddr,
     /// Address of the status endpoint. None if it is not served.
     pub http: Option<SocketAddr>,
+    /// Address (UDP) of the QUIC port. None if there is none.
+    pub quic: Option<SocketAddr>,
 }
 
 /// An error that keeps a relay from starting. The program exits.
@@ -121,6 +148,14 @@ pub enum StartError {
         /// Error of the system.
         source: io::Error,
     },
+    /// Certificates of a port with TLS cannot be used.
+    #[error("cannot listen for {port} with TLS")]
+    Tls {
+        /// Name of the port.
+        port: &'static str,
+        /// What is wrong with the certificates.
+        source: Box<TransportError>,
+    },
     /// The threads cannot be started.
     #[error("cannot start threads")]
     Threads(#[source] io::Error),
@@ -131,8 +166,9 @@ impl Server {
     /// manager, and the others at the endpoints of `config`.
     ///
     /// # Errors
-    /// If a port cannot be listened on, or threads cannot be started.
+    /// If a port cannot be listened on, a certificate cannot be used, or threads cannot be started.
     pub fn start(config: &Config, inherited: InheritedPorts) -> Result<Self, StartError> {
+        let tls = TlsPorts::load(config)?;
         let main = Workers::start_single("accept").map_err(StartError::Threads)?;
         let producers = Workers::start("ingest").map_err(StartError::Threads)?;
         let viewers = Workers::start_shared("live").map_err(StartError::Threads)?;
@@ -155,12 +191,16 @@ impl Server {
             http = Some(listener.with_max_connections(MAX_HTTP_CONNECTIONS));
             http_worker = Some(Workers::start_single("http").map_err(StartError::Threads)?);
         }
+        let quic = QuicSetup::open(config)?;
         let addresses = Addresses {
+            quic: quic.as_ref().map(|quic| quic.port.address()),
             control: control.address(),
             data: data.address(),
             live: live.address(),
             http: http.as_ref().map(Listener::address),
         };
+        warn_of_open_port(addresses.live, tls.live.is_some());
+        let sync = Syncer::start(config.sync).map_err(StartError::Threads)?;
         let registry = Registry::new(RegistrySettings {
             output: config.output.clone(),
             grouping: config.grouping,
@@ -169,25 +209,48 @@ impl Server {
             reorder_memory: config.reorder_memory,
             when_full: config.when_full,
             time_zone: config.time_zone.clone(),
-            pool: Pool::new(config.pool),
+            resume_timeout: config.resume_timeout,
+            pool: match &sync {
+                Some(sync) => Pool::with_syncer(config.pool, Arc::clone(sync.syncer())),
+                None => Pool::new(config.pool),
+            },
         });
+        // Before a producer can ask for its session.
+        restore_sessions(&registry, Instant::now());
         let health = Arc::new(Health::new(Instant::now()));
         let ports = [&control, &data, &live].into_iter().chain(&http);
-        let ports = ports.map(Listener::port).collect();
-        let status = StatusApi::new(Arc::clone(&registry), Arc::clone(&health), ports);
+        let ports = ports.map(Listener::port);
+        let ports = ports.chain(quic.as_ref().map(|quic| quic.port.port()));
+        let counters = quic.as_ref().map(|quic| Arc::clone(quic.port.counters()));
+        let status = StatusApi::new(
+            Arc::clone(&registry),
+            Arc::clone(&health),
+            ports.collect(),
+            counters,
+        );
+        let (mut quic_port, mut quic_worker, mut quic_certificates) = (None, None, None);
+        if let Some(quic) = quic {
+            quic_port = Some(quic.port);
+            quic_worker = Some(quic.workers);
+            quic_certificates = Some(quic.certificates);
+        }
         let server = Self {
             addresses,
+            tls,
             status: Arc::new(status),
             registry,
             health,
             main,
             http: http_worker,
+            quic: quic_worker,
+            quic_certificates,
             producers,
             viewers,
             connections: TaskTracker::new(),
             stop: CancellationToken::new(),
+            sync,
         };
-        server.serve(config.network.timeouts, control, data, live);
+        server.serve(config.network.timeouts, control, data, live, quic_port);
         if let (Some(http), Some(worker)) = (http, &server.http) {
             server.serve_http(http, worker.pool().clone());
         }
@@ -198,6 +261,23 @@ impl Server {
     #[must_use]
     pub fn health(&self) -> &Arc<Health> {
         &self.health
+    }
+
+    /// Whether a port is encrypted.
+    #[must_use]
+    pub fn has_tls(&self) -> bool {
+        self.tls.iter().next().is_some() || self.quic_certificates.is_some()
+    }
+
+    /// Reads the certificates of the ports with TLS again. Connections that are open keep theirs. If a file cannot be
+    /// used, its port keeps the certificate that it has, which is logged.
+    pub fn reload_certificates(&self) {
+        for port in self.tls.iter() {
+            port.reload();
+        }
+        if let Some(certificates) = &self.quic_certificates {
+            certificates.reload();
+        }
     }
 
     /// The addresses that it listens on.
@@ -235,21 +315,53 @@ impl Server {
                 "sessions not closed: a file call hangs; their buffered packets are lost"
             );
         }
+        // After everything is written.
+        if self.sync.is_some_and(|sync| !sync.stop(SYNC_TIMEOUT)) {
+            warn!("files not synced: the disk takes too long; a power failure may lose their end");
+        }
         drop(self.viewers);
+        // Last: closes of connections are sent.
+        drop(self.quic);
     }
 
-    fn serve(&self, timeouts: Timeouts, control: Listener, data: Listener, live: Listener) {
+    fn serve(
+        &self,
+        timeouts: Timeouts,
+        control: Listener,
+        data: Listener,
+        live: Listener,
+        quic: Option<QuicPort>,
+    ) {
         let pool = self.producers.pool().clone();
         let context = ProducerContext {
             registry: Arc::clone(&self.registry),
             session_affinity: Arc::new(SessionAffinity::new(pool.clone())),
             timeouts,
             stop: self.stop.clone(),
+            session: None,
         };
-        self.accept_producers(control, context.clone(), control::serve);
-        self.accept_producers(data, context, data::serve);
+        let tls = &self.tls;
+        self.accept_producers(control, &tls.control, context.clone(), control::serve);
+        self.accept_producers(data, &tls.data, context.clone(), data::serve);
         let registry = Arc::clone(&self.registry);
         let viewers = Arc::<ViewerTasks>::default();
+        if let (Some(quic), Some(workers)) = (quic, &self.quic) {
+            let serving = QuicServing {
+                stop: self.stop.clone(),
+                producers: self.producers.pool().clone(),
+                producer_tasks: self.connections.clone(),
+                context,
+                viewers: self.viewers.pool().clone(),
+                viewer_tasks: Arc::clone(&viewers),
+            };
+            let accepting = quic.accept(serving);
+            let health = Arc::clone(&self.health);
+            workers.spawn(async move {
+                let _listening = health.producers.listening_guard();
+                accepting.await;
+            });
+        }
+        let (tls, stop) = (tls.live.clone(), self.stop.clone());
         // Shutdown does not wait for viewers: their tasks are not tracked.
         let accepting = live.accept(
             self.stop.clone(),
@@ -257,7 +369,13 @@ impl Server {
             self.viewers.pool().clone(),
             move |socket, peer, _| {
                 let (registry, viewers) = (Arc::clone(&registry), Arc::clone(&viewers));
-                live::serve(socket, peer, registry, viewers, timeouts)
+                let (tls, stop) = (tls.clone(), stop.clone());
+                async move {
+                    if let Some(accepted) = accept(socket, peer, tls.as_deref(), &stop).await {
+                        let socket = accepted.into_socket();
+                        live::serve(socket, peer, registry, viewers, timeouts).await;
+                    }
+                }
             },
         );
         self.spawn_accept(|health| &health.viewers, accepting);
@@ -273,14 +391,24 @@ impl Server {
     fn accept_producers<F: Future<Output = ()> + Send + 'static>(
         &self,
         listener: Listener,
+        tls: &Option<Arc<TlsPort>>,
         context: ProducerContext,
-        serve: fn(TcpStream, SocketAddr, WorkerId, ProducerContext) -> F,
+        serve: fn(Accepted, SocketAddr, WorkerId, ProducerContext) -> F,
     ) {
+        let tls = tls.clone();
         let accepting = listener.accept(
             self.stop.clone(),
             self.connections.clone(),
             self.producers.pool().clone(),
-            move |socket, peer, worker_id| serve(socket, peer, worker_id, context.clone()),
+            move |socket, peer, worker_id| {
+                let (tls, context) = (tls.clone(), context.clone());
+                async move {
+                    let accepted = accept(socket, peer, tls.as_deref(), &context.stop).await;
+                    if let Some(accepted) = accepted {
+                        serve(accepted, peer, worker_id, context).await;
+                    }
+                }
+            },
         );
         self.spawn_accept(|health| &health.producers, accepting);
     }
@@ -309,6 +437,43 @@ impl Server {
             let _listening = side(&health).listening_guard();
             accepting.await;
         });
+    }
+}
+
+impl TlsPorts {
+    fn load(config: &Config) -> Result<Self, StartError> {
+        let load = |port: &'static str, endpoint: &Endpoint, role, protocol| {
+            let files = config.tls.clone().filter(|_| endpoint.is_tls());
+            let loaded = files.map(|files| TlsPort::load(port, role, protocol, files));
+            let loaded = loaded.transpose();
+            loaded
+                .map(|tls| tls.map(Arc::new))
+                .map_err(|source| StartError::Tls {
+                    port,
+                    source: Box::new(source),
+                })
+        };
+        Ok(Self {
+            control: load("control", &config.control, Role::Produce, ALPN_CONTROL)?,
+            data: load("data", &config.data, Role::Produce, ALPN_DATA)?,
+            live: load("viewers", &config.live, Role::View, ALPN_LIVE)?,
+        })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &TlsPort> {
+        [&self.control, &self.data, &self.live]
+            .into_iter()
+            .filter_map(Option::as_deref)
+    }
+}
+
+/// Warns when other hosts can read all traces, and everybody on the way as well.
+fn warn_of_open_port(live: SocketAddr, has_tls: bool) {
+    if !has_tls && !live.ip().to_canonical().is_loopback() {
+        warn!(
+            %live,
+            "live port open to other hosts without TLS: every program that reaches it can read all traces; see `relayd certs --help`"
+        );
     }
 }
 

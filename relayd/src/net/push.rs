@@ -11,10 +11,10 @@ use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use rustix::net::sockopt;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tracing::debug;
+use transport::socket::Socket;
 use viewer_proto::beacon_interest::BeaconInterestReader;
 use viewer_proto::push::write_greeting;
 use viewer_proto::server::Connection;
@@ -43,7 +43,7 @@ struct HandoverSlot {
 /// A push connection that another task than its own serves.
 #[derive(Debug)]
 struct Handover {
-    socket: TcpStream,
+    socket: Socket,
     /// Dropped when the push connection has ended: the task that handed it over waits for that.
     _ended: oneshot::Sender<()>,
 }
@@ -51,7 +51,7 @@ struct Handover {
 impl ViewerTasks {
     /// Hands a push connection over to the task of the viewer that it names, and waits until it has ended.
     /// Returns false if no such viewer is connected.
-    pub(super) async fn hand_over(&self, socket: TcpStream, viewer: ViewerId) -> bool {
+    pub(super) async fn hand_over(&self, socket: Socket, viewer: ViewerId) -> bool {
         let Some(slot) = self.0.lock().get(&viewer).cloned() else {
             return false;
         };
@@ -134,7 +134,7 @@ impl PushConnection {
                 self.accept_handover(viewer, view);
                 continue;
             };
-            let is_full = !self.unsent.is_empty();
+            let is_full = !self.unsent.is_empty() || socket.has_unsent();
             let interest = if is_full {
                 Interest::READABLE | Interest::WRITABLE
             } else {
@@ -158,7 +158,9 @@ impl PushConnection {
         };
         let Handover { socket, .. } = &handover;
         // A failure only means that more stale notifications are buffered by the system.
-        let _ = sockopt::set_socket_send_buffer_size(socket, PUSHED_BUFFER);
+        let _ = socket
+            .tcp()
+            .map(|socket| sockopt::set_socket_send_buffer_size(socket, PUSHED_BUFFER));
         // The newest connection replaces the one before: the viewer may have lost that without our knowing.
         self.connection = Some(handover);
         self.beacon_interest = BeaconInterestReader::default();
@@ -170,9 +172,15 @@ impl PushConnection {
 
     /// Reads whether the viewer wants beacons, and sends notifications until there are none or the socket is full.
     fn exchange(&mut self, viewer: &mut Connection<View>, view: &View) -> io::Result<()> {
-        let Some(Handover { socket, .. }) = &self.connection else {
+        let Some(Handover { socket, .. }) = &mut self.connection else {
             return Ok(());
         };
+        if socket.has_unsent() {
+            match socket.try_flush() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                flushed => flushed?,
+            }
+        }
         // The rest is read by the next call, which follows at once.
         let mut input = [0; INPUT_BYTES];
         match socket.try_read(&mut input) {
@@ -187,7 +195,12 @@ impl PushConnection {
                     viewer.set_beacon_interest(beacon_interest, view);
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // Interrupted: others run first; the socket stays ready.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
             Err(error) => return Err(error),
         }
         // Taken once: changes that happen meanwhile wait for the next call. Otherwise this loop would not end while

@@ -3,9 +3,8 @@
 use std::io;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
+use transport::socket::Socket;
 
 use super::busy_poll::{BusyPoll, SPIN_SLOTS};
 use super::error::ConnectionError;
@@ -51,7 +50,7 @@ impl Received {
     /// If the connection is lost, or at the deadline.
     pub(super) async fn read_more(
         &mut self,
-        socket: &mut TcpStream,
+        socket: &mut Socket,
         deadline: Option<Deadline>,
         stop: &CancellationToken,
     ) -> Result<bool, ConnectionError> {
@@ -79,7 +78,7 @@ impl Received {
     }
 
     /// Reads once. Memory is reserved only when there is something to read: most connections are idle.
-    async fn read(&mut self, socket: &mut TcpStream) -> io::Result<usize> {
+    async fn read(&mut self, socket: &mut Socket) -> io::Result<usize> {
         self.busy_poll.readable(socket).await?;
         self.buffer.reserve(self.room);
         // Unlike `try_read_buf`, this one remembers that a read which leaves room has emptied the socket: to

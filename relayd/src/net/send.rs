@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use transport::socket::Socket;
 
 use super::error::{ConnectionError, Consequence};
 
@@ -13,11 +12,11 @@ use super::error::{ConnectionError, Consequence};
 /// # Errors
 /// If the connection is lost, or the peer reads nothing within `timeout`.
 pub(super) async fn send(
-    socket: &mut TcpStream,
+    socket: &mut Socket,
     replies: &mut BytesMut,
     timeout: Duration,
 ) -> Result<(), ConnectionError> {
-    while replies.has_remaining() {
+    while replies.has_remaining() || socket.has_unsent() {
         let sent = tokio::time::timeout(timeout, socket.write_buf(replies)).await;
         sent.map_err(|_| ConnectionError::WriteTimeout(timeout))??;
     }
@@ -27,7 +26,7 @@ pub(super) async fn send(
 
 /// Sends the replies that are still valid after `error`, and returns the error that the connection is closed for.
 pub(super) async fn send_last(
-    socket: &mut TcpStream,
+    socket: &mut Socket,
     replies: &mut BytesMut,
     timeout: Duration,
     error: ConnectionError,

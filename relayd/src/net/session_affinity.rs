@@ -35,9 +35,12 @@ impl SessionAffinity {
         self.sessions.lock().insert(session, worker_id);
     }
 
-    /// Removes a session whose control connection has ended.
-    pub(super) fn remove(&self, session: SessionId) {
-        self.sessions.lock().remove(&session);
+    /// Removes a session whose control connection on this worker has ended, unless it has another.
+    pub(super) fn remove(&self, session: SessionId, worker_id: WorkerId) {
+        let mut sessions = self.sessions.lock();
+        if sessions.get(&session) == Some(&worker_id) {
+            sessions.remove(&session);
+        }
     }
 
     /// The worker of a session. None if its control connection has ended.

@@ -201,6 +201,16 @@ impl WorkerPool {
         }));
     }
 
+    /// Assigns a task to a worker that responds; `serve` is called there.
+    pub(super) fn serve_task<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        serve: impl FnOnce(WorkerId) -> F + Send + 'static,
+    ) {
+        self.assign(Box::new(move |worker_id| {
+            tokio::spawn(serve(worker_id));
+        }));
+    }
+
     fn assign(&self, job: Job) {
         if let Some(worker) = self.0.next_worker() {
             worker.assign(job);

@@ -21,6 +21,7 @@ use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
 use crate::store::chunk::{Chunk, ChunkError, ChunkPlace, Holding};
 use crate::store::layout::LayoutError;
+use crate::store::session_log::Record;
 
 /// The chunks of one session, as its control connection sees them.
 #[derive(Debug, Default)]
@@ -52,8 +53,10 @@ pub(super) enum ChunkCommandError {
     ClearDisallowed(ChunkId),
     #[error("the session has no directory of its own: chunks are not supported")]
     Chunkless,
-    #[error("another session has taken over the session's directory")]
+    #[error("the session has ended, or another connection has taken it over")]
     Superseded,
+    #[error("a resumable session has one chunk, which is not rotated, named, moved or deleted")]
+    Resumable,
     #[error(transparent)]
     Occupied(#[from] Occupied),
     #[error(transparent)]
@@ -81,6 +84,7 @@ impl ChunkCommandError {
             Self::Pending(_)
             | Self::Exists(_)
             | Self::ClearDisallowed(_)
+            | Self::Resumable
             | Self::Chunkless
             | Self::Occupied(_) => ReturnCode::INVALID_PROTOCOL,
             Self::Stream(_) => ReturnCode::FILE_CREATION,
@@ -119,6 +123,9 @@ pub(super) fn create_chunk(
     open: &mut OpenSession,
     request: &CreateTraceChunk,
 ) -> Result<(), ChunkCommandError> {
+    if is_created(open, request)? {
+        return Ok(());
+    }
     let chunks = &mut open.chunks;
     if open.directory.is_none() {
         return Err(ChunkCommandError::Chunkless);
@@ -141,7 +148,7 @@ pub(super) fn create_chunk(
             registry.begin_chunk(&open.session, rotates, now())?;
             let session = Arc::clone(&open.session);
             let _directory = session
-                .lock_directory()
+                .lock_directory(open.generation)
                 .ok_or(ChunkCommandError::Superseded)?;
             if let Some(current) = current.filter(|current| !current.is_named()) {
                 current.move_to(ChunkPlace::Old)?;
@@ -157,6 +164,10 @@ pub(super) fn create_chunk(
             Chunk::create(id, created, &open.absolute, place, time_zone)?
         }
     };
+    if let Some(resumable) = open.session.resumable() {
+        resumable.log.append(&Record::Chunk(request.clone()))?;
+        *resumable.chunk.lock() = Some(chunk.clone());
+    }
     recording.add_chunk(request.chunk, &chunk);
     if let Some(current) = chunks.current.replace(chunk) {
         recording.succeed(&current);
@@ -164,6 +175,21 @@ pub(super) fn create_chunk(
     }
     debug!(session = %open.session, chunk = %request.chunk, "chunk created");
     Ok(())
+}
+
+/// Whether the session is resumable and has this chunk already, which the producer creates again on each connection.
+fn is_created(open: &OpenSession, request: &CreateTraceChunk) -> Result<bool, ChunkCommandError> {
+    let Some(resumable) = open.session.resumable() else {
+        return Ok(false);
+    };
+    let chunk = resumable.log.with_session(|session| session.chunk.clone());
+    match chunk {
+        Some(chunk) if chunk.chunk == request.chunk => Ok(true),
+        None if request.name.is_none() && !open.session.recording().has_chunk(request.chunk) => {
+            Ok(false)
+        }
+        _ => Err(ChunkCommandError::Resumable),
+    }
 }
 
 /// Checks the name of a snapshot's directory.
@@ -182,8 +208,11 @@ pub(super) fn rotate_streams(
     request: &RotateStreams,
 ) -> Result<(), ChunkCommandError> {
     let session = Arc::clone(&open.session);
+    if session.is_resumable() {
+        return Err(ChunkCommandError::Resumable);
+    }
     let _directory = session
-        .lock_directory()
+        .lock_directory(open.generation)
         .ok_or(ChunkCommandError::Superseded)?;
     let target = match request.target {
         Some(id) => {
@@ -227,6 +256,9 @@ pub(super) fn close_chunk(
         command == Some(CloseCommand::Delete),
         command == Some(CloseCommand::MoveToCompleted),
     );
+    if (deletes || archives) && open.session.is_resumable() {
+        return Err(ChunkCommandError::Resumable);
+    }
     if deletes && !registry.settings().allows_clear {
         return Err(ChunkCommandError::ClearDisallowed(request.chunk));
     }
@@ -239,7 +271,7 @@ pub(super) fn close_chunk(
     }
     let _directory = open
         .session
-        .lock_directory()
+        .lock_directory(open.generation)
         .ok_or(ChunkCommandError::Superseded)?;
     // Where the chunk would have begun: the first chunk is the session directory itself, until one has been archived.
     // `move_to` may be called again: each connection of the recording sends its own CLOSE_TRACE_CHUNK.
@@ -275,6 +307,11 @@ pub(super) fn close_chunk(
     chunks.pending = None;
     // No stream can be added before the next chunk is created, as with lttng-relayd.
     chunks.current.take_if(|current| current.is(&chunk));
+    if let Some(resumable) = open.session.resumable() {
+        resumable.log.append(&Record::ChunkClosed)?;
+        resumable.chunk.lock().take();
+    }
+    registry.complete_if_done(&open.session);
     info!(session = %open.session, chunk = %request.chunk, ?command, "chunk closed");
     Ok(path)
 }

@@ -3,16 +3,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use relay_proto::{DataEvent, DataHeader};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
-use wire::{Bytes, Field, SessionId, StreamId};
+use wire::{Bytes, Field, SeqNum, SessionId, StreamId};
 
 use crate::ingest::Resumed;
 use crate::ingest::error::{IngestError, PositionedError};
-use crate::ingest::reorder::EarlyPacket;
 use crate::ingest::reorder_budget::{EarlyBuffer, Exhausted};
 use crate::ingest::stream::DataStream;
 use crate::ingest::{Arrival, ConnectionId};
@@ -30,22 +29,34 @@ pub struct DataConnection {
     address: IpAddr,
     /// None before the first packet.
     session: Option<Arc<Session>>,
+    /// Number of the control connection to which the session belonged at the first packet.
+    generation: u64,
+    /// The session of the control connection that belongs to this connection. None: it is not known which that is.
+    control_session: Option<Arc<OnceLock<SessionId>>>,
     /// Streams that have had packets on this connection: a cache of the registry's table.
     streams: HashMap<StreamId, Arc<DataStream>>,
     /// Size of `streams` at which closed ones are removed from it.
     prune_streams_at: usize,
     /// Bytes received so far, for error messages.
     at: Bytes,
-    packet: Packet,
+    /// The packet being received, of a connection on which packets follow each other.
+    packet: IncomingPacket,
+    /// The number of the first packet of each stream, if it is known. Otherwise the first one that arrives is taken for
+    /// the first.
+    first_packet: Option<SeqNum>,
     /// Streams that have had packets since their ready entries were written.
     unflushed: Vec<Arc<DataStream>>,
     /// Streams that wait for space on the disk. While there are any, no more is received.
     paused: BTreeMap<StreamId, Arc<DataStream>>,
 }
 
-/// The packet being received.
-#[derive(Debug)]
+/// A packet being received.
+#[derive(Debug, Default)]
+pub struct IncomingPacket(Packet);
+
+#[derive(Debug, Default)]
 enum Packet {
+    #[default]
     None,
     /// The packet is the stream's next one: its bytes are appended to the tracefile as they arrive.
     Direct(Arc<DataStream>, DataHeader),
@@ -64,13 +75,32 @@ impl DataConnection {
             registry,
             address,
             session: None,
+            generation: 0,
+            control_session: None,
             streams: HashMap::new(),
             prune_streams_at: MIN_PRUNED_STREAMS,
             at: Bytes(0),
-            packet: Packet::None,
+            packet: IncomingPacket::default(),
+            first_packet: None,
             unflushed: Vec::new(),
             paused: BTreeMap::new(),
         }
+    }
+
+    /// Declares that the packets of each stream begin with this number. For connections on which packets overtake each
+    /// other.
+    #[must_use]
+    pub fn with_first_packet(mut self, first: SeqNum) -> Self {
+        self.first_packet = Some(first);
+        self
+    }
+
+    /// Accepts only packets of this session, which the control connection opens before it has told its producer the
+    /// number of any stream.
+    #[must_use]
+    pub fn with_control_session(mut self, session: Arc<OnceLock<SessionId>>) -> Self {
+        self.control_session = Some(session);
+        self
     }
 
     /// Id of the session. None before the first packet.
@@ -89,7 +119,7 @@ impl DataConnection {
     #[must_use]
     pub fn connections(&self) -> Option<CancellationToken> {
         let session = self.session.as_ref()?;
-        Some(session.identity().connections.clone())
+        Some(session.connections())
     }
 
     /// Handles the next event of the connection.
@@ -98,18 +128,61 @@ impl DataConnection {
     /// If a packet is invalid or cannot be written. The connection cannot continue, because only the lengths in
     /// the headers say where the next packet begins.
     pub fn handle_event(&mut self, event: DataEvent<'_>) -> Result<(), PositionedError> {
+        let mut packet = std::mem::take(&mut self.packet);
+        let handled = self.handle_event_of(&mut packet, event);
+        self.packet = packet;
+        handled
+    }
+
+    /// Handles the next event of one of several packets that arrive at the same time.
+    ///
+    /// # Errors
+    /// If the packet is invalid or cannot be written.
+    pub fn handle_event_of(
+        &mut self,
+        packet: &mut IncomingPacket,
+        event: DataEvent<'_>,
+    ) -> Result<(), PositionedError> {
         let at = self.at;
         let handled = match event {
             DataEvent::Begin(header) => {
                 self.at.0 += DataHeader::SIZE as u64;
-                self.begin_packet(header)
+                self.begin_packet(packet, header)
             }
             DataEvent::Payload { bytes, last } => {
                 self.at.0 += bytes.len() as u64;
-                self.receive_payload(bytes, last)
+                self.receive_payload(packet, bytes, last)
             }
         };
         handled.map_err(|source| PositionedError { at, source })
+    }
+
+    /// Gives up a packet that its producer has abandoned before all of it had arrived.
+    ///
+    /// # Errors
+    /// If packets that waited for it cannot be written.
+    pub fn give_up_packet(&mut self, packet: IncomingPacket) -> Result<(), PositionedError> {
+        let (stream, seq) = match packet.0 {
+            Packet::None | Packet::Dropped => return Ok(()),
+            Packet::Direct(stream, header) => (stream, header.seq),
+            // The bytes that have arrived are dropped, which frees reorder memory.
+            Packet::Early(stream, header, _) => (stream, header.seq),
+        };
+        let at = self.at;
+        let abandoned = stream.lock().abandon_packet(seq, self.id);
+        abandoned.map_err(|source| PositionedError { at, source })?;
+        self.track_pause(&stream);
+        if stream.is_closed() {
+            self.remove_closed(&stream);
+        }
+        Ok(())
+    }
+
+    /// Drops a packet of which the rest will not arrive on this connection, but may arrive on another.
+    pub fn drop_packet(&mut self, packet: IncomingPacket) {
+        if let Packet::Direct(stream, _) = packet.0 {
+            stream.lock().drop_packet_from(self.id);
+        }
     }
 
     /// Writes the index entries that have become ready. To be called after all events of a read: entries of one
@@ -192,6 +265,12 @@ impl DataConnection {
     /// abort: no packet had arrived, or the session was over because its producer died in the middle of a packet.
     pub fn abort_session(mut self) -> bool {
         let session = self.session.as_ref();
+        if let Some(session) = session.filter(|session| session.is_resumable()) {
+            // The producer learns from the loss of its connections that it has to send the packet again.
+            session.cancel_connections(self.generation);
+            self.close(Session::remove_data_connection);
+            return false;
+        }
         let aborts = session.is_some_and(|session| !session.is_over());
         self.close(|session| {
             session.fail();
@@ -203,9 +282,8 @@ impl DataConnection {
 
     /// `then` returns whether it may have closed streams of the session.
     fn close(&mut self, then: impl FnOnce(&Session) -> bool) {
-        if let Packet::Direct(stream, _) = std::mem::replace(&mut self.packet, Packet::None) {
-            stream.lock().drop_packet_from(self.id);
-        }
+        let packet = std::mem::take(&mut self.packet);
+        self.drop_packet(packet);
         if let Err(error) = self.write_ready_entries() {
             let session = self.session_name();
             error!(session, %error, "index entries not written at the end of a data connection");
@@ -217,11 +295,15 @@ impl DataConnection {
         }
     }
 
-    fn begin_packet(&mut self, header: DataHeader) -> Result<(), IngestError> {
+    fn begin_packet(
+        &mut self,
+        packet: &mut IncomingPacket,
+        header: DataHeader,
+    ) -> Result<(), IngestError> {
         let stream = self.find_stream(header.stream)?;
         let arrival = stream.lock().begin_packet(&header, self.id)?;
         self.track_pause(&stream);
-        self.packet = match arrival {
+        packet.0 = match arrival {
             Arrival::Direct => Packet::Direct(stream, header),
             Arrival::Early => {
                 let session = self.session.as_ref();
@@ -234,8 +316,13 @@ impl DataConnection {
         Ok(())
     }
 
-    fn receive_payload(&mut self, bytes: &[u8], last: bool) -> Result<(), IngestError> {
-        match &mut self.packet {
+    fn receive_payload(
+        &mut self,
+        packet: &mut IncomingPacket,
+        bytes: &[u8],
+        last: bool,
+    ) -> Result<(), IngestError> {
+        match &mut packet.0 {
             Packet::None | Packet::Dropped => {}
             Packet::Direct(stream, header) => {
                 let padding = last.then_some(header.padding_size);
@@ -245,17 +332,17 @@ impl DataConnection {
             }
             Packet::Early(stream, header, kept) => {
                 let (stream, header, kept) = (Arc::clone(stream), *header, std::mem::take(kept));
-                self.packet = self.receive_early_payload(stream, header, kept, (bytes, last))?;
+                packet.0 = self.receive_early_payload(stream, header, kept, (bytes, last))?;
             }
         }
-        if let Packet::Direct(stream, _) | Packet::Early(stream, ..) = &self.packet
+        if let Packet::Direct(stream, _) | Packet::Early(stream, ..) = &packet.0
             && stream.is_paused()
         {
             let stream = Arc::clone(stream);
             self.track_pause(&stream);
         }
         if last {
-            self.finish_packet();
+            self.finish_packet(std::mem::take(packet));
         }
         Ok(())
     }
@@ -289,12 +376,8 @@ impl DataConnection {
         match arrival {
             Arrival::Early if last => {
                 kept.complete();
-                let early = EarlyPacket {
-                    seq: header.seq,
-                    payload: std::mem::take(&mut kept),
-                    padding: header.padding_size,
-                };
-                stream.lock().add_early_packet(early)?;
+                let payload = std::mem::take(&mut kept);
+                stream.lock().add_early_packet(&header, payload)?;
             }
             Arrival::Early => {}
             Arrival::Direct => {
@@ -356,9 +439,8 @@ impl DataConnection {
         }
     }
 
-    fn finish_packet(&mut self) {
-        let packet = std::mem::replace(&mut self.packet, Packet::None);
-        let (Packet::Direct(stream, _) | Packet::Early(stream, ..)) = packet else {
+    fn finish_packet(&mut self, packet: IncomingPacket) {
+        let (Packet::Direct(stream, _) | Packet::Early(stream, ..)) = packet.0 else {
             return;
         };
         if stream.is_closed() {
@@ -381,12 +463,17 @@ impl DataConnection {
             .registry
             .data_stream(id)
             .ok_or(IngestError::UnknownStream(id))?;
+        let control_session = self.control_session.as_ref();
+        if control_session.is_some_and(|own| own.get() != Some(&session.id())) {
+            return Err(IngestError::OtherSession(id));
+        }
         match &self.session {
             None => {
                 if !session.add_data_connection(self.address) {
                     return Err(IngestError::Stranger(id));
                 }
                 debug!(%session, "data connection assigned to session");
+                self.generation = session.generation();
                 self.session = Some(session);
             }
             Some(own) if Arc::ptr_eq(own, &session) => {}
@@ -396,6 +483,9 @@ impl DataConnection {
             // The control connection closes most streams, without notice to this one.
             self.streams.retain(|_, stream| !stream.is_closed());
             self.prune_streams_at = (2 * self.streams.len()).max(MIN_PRUNED_STREAMS);
+        }
+        if let Some(first) = self.first_packet {
+            stream.lock().declare_first_packet(first);
         }
         self.streams.insert(id, Arc::clone(&stream));
         Ok(stream)

@@ -3,10 +3,16 @@
 //! session.
 //!
 //! Read in this order: [`Producer`] here, then `session` (opening one), `streams` (adding and closing streams,
-//! indexes, metadata), `chunks` (rotating and clearing), and [`data_connection`].
+//! indexes, metadata), `chunks` (rotating and clearing), `resume` (sessions that outlive their connections), `restore` (sessions
+//! that outlive the relay), and
+//! [`data_connection`].
 
 mod chunks;
 pub mod data_connection;
+#[cfg(test)]
+mod disk_faults;
+mod restore;
+mod resume;
 mod session;
 mod streams;
 
@@ -14,19 +20,22 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use relay_proto::Minor;
 use relay_proto::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
 use relay_proto::index::SendIndex;
 use relay_proto::metadata::{ResetMetadata, SendMetadata};
 use relay_proto::relay::{Refusal, Relay, SessionCreated};
+use relay_proto::resume::{MakeResumable, OpenStream, ResumeSession, SkipPackets};
 use relay_proto::session::CreateSession;
 use relay_proto::stream::{AddStream, CloseStream, DataPending};
+use relay_proto::{Minor, ReturnCode};
 use tokio_util::sync::CancellationToken;
 use wire::{SessionId, StreamId, Text};
 
 use crate::ingest::{DataStream, MetadataStream};
 use crate::registry::Registry;
+use crate::store::sync::{Durability, SyncTicket};
 use chunks::SessionChunks;
+pub use restore::restore_sessions;
 use session::OpenSession;
 
 /// The producer at the other end of one control connection.
@@ -91,17 +100,42 @@ impl Producer {
         }
     }
 
+    /// The round of syncs that must be complete before replies are sent. None: replies guarantee no more than that what
+    /// they acknowledge is written, or everything is synced.
+    #[must_use]
+    pub fn request_sync(&self) -> Option<SyncTicket> {
+        let syncer = self.registry.settings().pool.syncer()?;
+        // Before a session is open, nothing is acknowledged.
+        let has_promise = syncer.settings().durability == Durability::Packet;
+        let is_needed = has_promise && self.session.is_some();
+        is_needed.then(|| syncer.request_round()).flatten()
+    }
+
+    /// Checks that everything of the session could be synced. Otherwise the session fails.
+    ///
+    /// # Errors
+    /// If a file could not be synced. The connection cannot continue.
+    pub fn check_synced(&self) -> Result<(), Refusal> {
+        let checked = self
+            .session
+            .as_ref()
+            .map(|open| open.session.check_synced());
+        let checked = checked.unwrap_or(Ok(()));
+        checked.map_err(|error| Refusal::new(ReturnCode::UNKNOWN, error))
+    }
+
     /// Ends the control connection. If it `failed`, no further packets of its streams are waited for.
     pub fn end(mut self, failed: bool, now: Instant) {
         if let Some(open) = self.session.take() {
-            self.registry.end_control(&open.session, failed, now);
+            let (session, generation) = (&open.session, open.generation);
+            self.registry.end_control(session, generation, failed, now);
         }
     }
 
     /// The open session. Refuses the command if there is none or another session has taken its place.
     fn open(&mut self) -> Result<&mut OpenSession, Refusal> {
         let open = self.session.as_mut().ok_or_else(session::no_session)?;
-        if open.session.is_over() {
+        if open.session.is_over() || !open.session.is_owned_by(open.generation) {
             return Err(session::superseded());
         }
         Ok(open)
@@ -210,9 +244,136 @@ impl Relay for Producer {
         Ok(chunks::close_chunk(&registry, self.open()?, &close)?)
     }
 
+    fn has_resume(&self) -> bool {
+        !self.registry.settings().resume_timeout.is_zero()
+    }
+
+    fn make_resumable(&mut self, request: MakeResumable) -> Result<(), Refusal> {
+        let registry = Arc::clone(&self.registry);
+        Ok(resume::make_resumable(&registry, self.open()?, request)?)
+    }
+
+    fn resume_session(
+        &mut self,
+        _minor: Minor,
+        request: ResumeSession,
+    ) -> Result<SessionCreated, Refusal> {
+        let own = (self.address, self.connections.clone());
+        let (open, resumed) = resume::resume_session(&self.registry, own, request)?;
+        self.session = Some(open);
+        Ok(resumed)
+    }
+
+    fn open_stream(&mut self, request: OpenStream) -> Result<(Option<StreamId>, u64), Refusal> {
+        let registry = Arc::clone(&self.registry);
+        resume::open_stream(&registry, self.open()?, &request)
+    }
+
+    fn position(&mut self, stream: StreamId) -> Option<(u64, u64)> {
+        let registry = Arc::clone(&self.registry);
+        resume::position(&registry, self.open().ok()?, stream)
+    }
+
+    fn skip_packets(&mut self, request: SkipPackets) -> Result<(), Refusal> {
+        let registry = Arc::clone(&self.registry);
+        Ok(resume::skip_packets(&registry, self.open()?, request)?)
+    }
+
     fn chunk_exists(&mut self, ask: TraceChunkExists) -> bool {
         self.session
             .as_ref()
             .is_some_and(|open| open.session.recording().has_chunk(ask.chunk))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use relay_proto::session::{DaemonId, Recording, TraceFormat};
+    use wire::{Bytes, ChunkId, EpochSeconds, Micros};
+
+    use super::*;
+    use crate::ingest::WhenFull;
+    use crate::ingest::reorder::ReorderWindow;
+    use crate::registry::RegistrySettings;
+    use crate::store::layout::Grouping;
+    use crate::store::pool::Pool;
+    use crate::store::sync::Syncer;
+
+    fn session() -> CreateSession {
+        CreateSession {
+            name: "failing".into(),
+            host: "host".into(),
+            base_path: Text::default(),
+            live_timer: Micros(0),
+            snapshot: false,
+            recording: Some(Recording {
+                daemon: DaemonId([7; 16]),
+                id: 1,
+                created: EpochSeconds(0),
+                name_has_date: false,
+                current_chunk: None,
+            }),
+            trace_format: TraceFormat::Ctf1,
+        }
+    }
+
+    fn stream(channel: &str) -> AddStream {
+        AddStream {
+            channel: channel.into(),
+            path: "ust/uid".into(),
+            tracefile_size: Bytes(0),
+            tracefile_count: 0,
+            chunk: Some(ChunkId(0)),
+        }
+    }
+
+    #[test]
+    fn a_session_whose_files_cannot_be_synced_fails_in_place_of_the_reply() {
+        let (output, sync) = (tempfile::tempdir().unwrap(), Syncer::start_failing());
+        let registry = Registry::new(RegistrySettings {
+            output: output.path().to_owned(),
+            grouping: Grouping::ByHost,
+            allows_clear: true,
+            window: ReorderWindow::default(),
+            reorder_memory: 1 << 20,
+            when_full: WhenFull::default(),
+            resume_timeout: std::time::Duration::ZERO,
+            time_zone: jiff::tz::TimeZone::UTC,
+            pool: Pool::with_syncer(100, Arc::clone(sync.syncer())),
+        });
+        let connections = CancellationToken::new();
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let mut producer = Producer::new(registry, address, connections.clone());
+        assert!(producer.request_sync().is_none(), "it has no session");
+        producer.create_session(Minor(15), session()).unwrap();
+        let chunk = CreateTraceChunk {
+            chunk: ChunkId(0),
+            created: EpochSeconds(0),
+            name: None,
+        };
+        producer.create_chunk(chunk).unwrap();
+        assert!(producer.request_sync().is_none(), "nothing is written");
+        producer.add_stream(stream("chan_0")).unwrap();
+        let metadata = producer.add_stream(stream("metadata")).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.build().unwrap();
+        runtime.block_on(producer.request_sync().unwrap().wait());
+        assert!(producer.check_synced().is_ok(), "directories are synced");
+        let piece = SendMetadata {
+            stream: metadata,
+            padding: 0,
+        };
+        producer.begin_metadata(piece, 4).unwrap();
+        producer.metadata_text(b"text").unwrap();
+        producer.end_metadata().unwrap();
+        runtime.block_on(producer.request_sync().unwrap().wait());
+        let refusal = producer.check_synced().unwrap_err();
+        let why = refusal.to_string();
+        assert!(why.starts_with("cannot sync ust/uid/metadata"), "{why}");
+        assert!(producer.session.as_ref().unwrap().session.has_failed());
+        assert!(connections.is_cancelled());
+        assert!(producer.begin_metadata(piece, 4).is_err());
     }
 }

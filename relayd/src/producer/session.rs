@@ -1,6 +1,6 @@
 //! Opens the session of a control connection.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,11 +24,16 @@ use crate::store::chunk::Chunk;
 use crate::store::layout::session_directory;
 use crate::store::make_directory;
 use crate::store::old_paths::OldPaths;
+use crate::store::sync::position::DurablePosition;
 
 /// A session and the state that only its control connection needs.
 #[derive(Debug)]
 pub(super) struct OpenSession {
     pub(super) session: Arc<Session>,
+    /// Number of the control connection among those that the session has had.
+    pub(super) generation: u64,
+    /// The command that opened the session.
+    pub(super) created: CreateSession,
     pub(super) is_snapshot: bool,
     /// Version of the index files. None if the producer sends no indexes.
     pub(super) index_format: Option<IndexFormat>,
@@ -40,10 +45,13 @@ pub(super) struct OpenSession {
     /// Absolute path of the session directory, or of the output.
     pub(super) absolute: PathBuf,
     pub(super) chunks: SessionChunks,
-    /// The stream whose metadata is being received. None between SEND_METADATA commands.
-    pub(super) metadata: Option<Arc<MetadataStream>>,
+    /// The stream whose metadata is being received, with the number that the producer has for it. None between
+    /// SEND_METADATA commands.
+    pub(super) metadata: Option<(StreamId, Arc<MetadataStream>)>,
     /// Streams that wait for space on the disk. Replies to the session's commands wait as well.
     pub(super) paused: BTreeMap<StreamId, SessionStream>,
+    /// The durable positions of the streams about which the producer has asked.
+    pub(super) durable: HashMap<StreamId, DurablePosition>,
 }
 
 /// The refusal of a command that needs a session, before one is opened.
@@ -51,11 +59,12 @@ pub(super) fn no_session() -> Refusal {
     Refusal::new(ReturnCode::UNKNOWN, "the connection has no session")
 }
 
-/// The refusal of a command after another session has taken over the session's directory.
+/// The refusal of a command after another session has taken over the session's directory, or another connection the
+/// session.
 pub(super) fn superseded() -> Refusal {
     Refusal::new(
         ReturnCode::UNKNOWN,
-        "the session has ended: another session has taken over its directory",
+        "the session has ended, or another connection has taken it over",
     )
 }
 
@@ -107,10 +116,9 @@ pub(super) fn create_session(
         directory: directory.clone(),
         producer,
         daemon: recording.map(|recording| recording.daemon),
-        connections,
     };
     let budget = ReorderBudget::of_session(registry.reorder_budget());
-    let session = Arc::new(Session::new(identity, shared, budget));
+    let session = Arc::new(Session::new(identity, shared, budget, connections));
     registry
         .add_session(Arc::clone(&session))
         .map_err(|error| fatal(error.into()))?;
@@ -127,7 +135,9 @@ pub(super) fn create_session(
         IndexFormat::V1_0
     });
     let open = OpenSession {
+        generation: session.generation(),
         session,
+        created: request.clone(),
         is_snapshot: request.snapshot,
         index_format,
         directory,
@@ -136,6 +146,7 @@ pub(super) fn create_session(
         chunks,
         metadata: None,
         paused: BTreeMap::new(),
+        durable: HashMap::new(),
     };
     Ok((open, created))
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ctf::index::IndexFormat;
 use relay_proto::ReturnCode;
 use relay_proto::index::SendIndex;
 use relay_proto::metadata::{ResetMetadata, SendMetadata};
@@ -47,6 +48,10 @@ enum StreamError {
     NoChunkOfStream(StreamId),
     #[error("metadata of a live session cannot be reset: viewers may have read it")]
     ResetLive,
+    #[error("metadata of a resumable session cannot be reset")]
+    ResetResumable,
+    #[error("a resumable session has only streams with keys: OPEN_STREAM adds them")]
+    NoKey,
     #[error(transparent)]
     Occupied(Occupied),
     #[error(transparent)]
@@ -66,6 +71,19 @@ pub(super) fn add_stream(
     registry: &Arc<Registry>,
     open: &mut OpenSession,
     request: &AddStream,
+) -> Result<StreamId, Refusal> {
+    if open.session.is_resumable() {
+        return Err(StreamError::NoKey.into());
+    }
+    create_stream(registry, open, request, |_| Ok(()))
+}
+
+/// Adds a stream. `prepare` is called when its files exist, before it takes packets.
+pub(super) fn create_stream(
+    registry: &Arc<Registry>,
+    open: &mut OpenSession,
+    request: &AddStream,
+    prepare: impl FnOnce(&SessionStream) -> Result<(), StoreError>,
 ) -> Result<StreamId, Refusal> {
     let id = registry.next_stream();
     let named = |what, name: &Text, source| StreamError::Name {
@@ -91,43 +109,40 @@ pub(super) fn add_stream(
     }
     let chunk = open.chunks.current().ok_or(StreamError::NoChunk)?.clone();
     // Before the directory is locked: the lock of a host's neighbourhood is always taken first.
-    if let Some(directory) = claimed_directory(open, &chunk, &path) {
+    if let Some(directory) = claimed_directory(open.directory.as_ref(), &chunk, &path) {
         registry
             .claim(&open.session, &directory, now())
             .map_err(StreamError::Occupied)?;
     }
     let session = Arc::clone(&open.session);
-    let _directory = session.lock_directory().ok_or_else(superseded)?;
+    let _directory = session
+        .lock_directory(open.generation)
+        .ok_or_else(superseded)?;
     let pool = Arc::clone(&registry.settings().pool);
     let when_full = registry.settings().when_full;
     let counted = |error| {
         registry.settings().pool.faults().count(&error);
         StreamError::Store(error)
     };
+    let sync = Arc::clone(session.sync_status());
     let stream = if request.is_metadata() {
-        let file = MetadataFile::create(pool, path.clone(), name, chunk).map_err(counted)?;
+        let file = MetadataFile::create(pool, path.clone(), name, chunk, sync).map_err(counted)?;
         let stream = MetadataStream::new(id, path.clone(), file, when_full);
         SessionStream::Metadata(Arc::new(stream))
     } else {
-        let layout = StreamLayout {
-            directory: path.clone(),
-            name,
-            limits: (request.tracefile_size > Bytes(0)).then_some(TracefileLimits {
-                size: request.tracefile_size,
-                count: (request.tracefile_count > 0).then_some(request.tracefile_count),
-            }),
-            index_format: open.index_format,
-        };
+        let layout = layout(request, path.clone(), name, open.index_format);
         layout
             .check()
             .map_err(|source| named("channel name", &request.channel, source))?;
         let has_indexes = layout.index_format.is_some();
-        let files = StreamFiles::create(layout, pool, chunk).map_err(counted)?;
+        let files = StreamFiles::create(layout, pool, chunk, sync).map_err(counted)?;
         let window = registry.settings().window;
-        let stream = DataStream::new(id, files, window, has_indexes, when_full);
-        registry.add_data_stream(&open.session, Arc::clone(&stream));
-        SessionStream::Data(stream)
+        SessionStream::Data(DataStream::new(id, files, window, has_indexes, when_full))
     };
+    prepare(&stream).map_err(counted)?;
+    if let SessionStream::Data(stream) = &stream {
+        registry.add_data_stream(&open.session, Arc::clone(stream));
+    }
     debug!(session = %open.session, stream = %id, %path, channel = %request.channel, "stream added");
     let channel = request.channel.clone();
     open.session
@@ -135,10 +150,32 @@ pub(super) fn add_stream(
     Ok(id)
 }
 
+/// The names and sizes of the files of a data stream.
+pub(super) fn layout(
+    request: &AddStream,
+    directory: TracePath,
+    name: FileName,
+    index_format: Option<IndexFormat>,
+) -> StreamLayout {
+    StreamLayout {
+        directory,
+        name,
+        limits: (request.tracefile_size > Bytes(0)).then_some(TracefileLimits {
+            size: request.tracefile_size,
+            count: (request.tracefile_count > 0).then_some(request.tracefile_count),
+        }),
+        index_format,
+    }
+}
+
 /// The directory that a stream at `path` claims for its recording: the first one below the session directory, because
 /// chunks move those. None for producers without chunks.
-fn claimed_directory(open: &OpenSession, chunk: &Holding, path: &TracePath) -> Option<PathBuf> {
-    let directory: &Path = open.directory.as_ref()?.as_ref();
+pub(super) fn claimed_directory(
+    directory: Option<&TracePath>,
+    chunk: &Holding,
+    path: &TracePath,
+) -> Option<PathBuf> {
+    let directory: &Path = directory?.as_ref();
     match chunk.place() {
         ChunkPlace::Named(name) => Some(directory.join(name)),
         _ => {
@@ -211,17 +248,26 @@ pub(super) fn close_stream(
     open: &mut OpenSession,
     request: &CloseStream,
 ) -> Result<(), Refusal> {
-    match open.session.stream(request.stream) {
-        Some(SessionStream::Data(stream)) => {
-            let closed = stream.lock().close_after(request.last);
+    let unknown = StreamError::Unknown(request.stream, "");
+    let stream = open.session.stream(request.stream).ok_or(unknown)?;
+    let id = stream.id();
+    match &stream {
+        SessionStream::Data(stream) => {
+            let mut writer = stream.lock();
+            if writer.wire_id() != request.stream {
+                return Err(superseded());
+            }
+            let closed = writer.close_after(request.last);
             closed.map_err(StreamError::Ingest)?;
-            track_pause(open, SessionStream::Data(stream));
         }
-        Some(SessionStream::Metadata(stream)) => stream.close(),
-        None => return Err(StreamError::Unknown(request.stream, "").into()),
+        SessionStream::Metadata(stream) if stream.wire_id() != request.stream => {
+            return Err(superseded());
+        }
+        SessionStream::Metadata(stream) => stream.close(),
     }
-    debug!(session = %open.session, stream = %request.stream, "stream closed");
-    registry.forget_closed(&open.session, &[request.stream]);
+    track_pause(open, stream);
+    debug!(session = %open.session, stream = %id, "stream closed");
+    registry.forget_closed(&open.session, &[id]);
     Ok(())
 }
 
@@ -237,24 +283,26 @@ pub(super) fn begin_metadata(
     if !stream.begin_piece(metadata) {
         return Err(StreamError::NoChunkOfStream(metadata.stream).into());
     }
-    open.metadata = Some(stream);
+    open.metadata = Some((metadata.stream, stream));
     Ok(())
 }
 
 pub(super) fn metadata_text(open: &mut OpenSession, text: &[u8]) -> Result<(), Refusal> {
-    let Some(stream) = open.metadata.clone() else {
+    let Some((named, stream)) = open.metadata.clone() else {
         return Ok(());
     };
-    stream.append_text(text).map_err(StreamError::Store)?;
+    stream
+        .append_text(named, text)
+        .map_err(StreamError::Store)?;
     track_pause(open, SessionStream::Metadata(stream));
     Ok(())
 }
 
 pub(super) fn end_metadata(open: &mut OpenSession) -> Result<(), Refusal> {
-    let Some(stream) = open.metadata.take() else {
+    let Some((named, stream)) = open.metadata.take() else {
         return Ok(());
     };
-    stream.end_piece().map_err(StreamError::Store)?;
+    stream.end_piece(named).map_err(StreamError::Store)?;
     open.session.announce_trace(stream.trace());
     track_pause(open, SessionStream::Metadata(stream));
     Ok(())
@@ -265,7 +313,13 @@ pub(super) fn reset_metadata(open: &OpenSession, reset: &ResetMetadata) -> Resul
     if open.session.identity().live_timer.period().is_some() {
         return Err(StreamError::ResetLive.into());
     }
-    let _directory = open.session.lock_directory().ok_or_else(superseded)?;
+    if open.session.is_resumable() {
+        return Err(StreamError::ResetResumable.into());
+    }
+    let _directory = open
+        .session
+        .lock_directory(open.generation)
+        .ok_or_else(superseded)?;
     debug!(session = %open.session, stream = %reset.stream, "metadata reset");
     Ok(stream.restart().map_err(StreamError::Store)?)
 }
@@ -276,15 +330,18 @@ pub(super) fn is_pending(
     ask: &DataPending,
 ) -> Option<bool> {
     let stream = data_stream(open, ask.stream).ok()?;
-    open.session.mark_asked(ask.stream);
+    open.session.mark_asked(stream.id());
     let is_pending = stream.lock().is_pending(ask.last);
     remove_if_closed(registry, open, &stream);
     Some(is_pending)
 }
 
 pub(super) fn quiescent(registry: &Registry, open: &OpenSession, stream: StreamId) {
-    open.session.mark_asked(stream);
-    if let Some(SessionStream::Data(stream)) = open.session.stream(stream) {
+    let Some(stream) = open.session.stream(stream) else {
+        return;
+    };
+    open.session.mark_asked(stream.id());
+    if let SessionStream::Data(stream) = stream {
         // The answer does not matter: asking lets the stream close.
         let _ = stream.lock().is_pending(None);
         remove_if_closed(registry, open, &stream);

@@ -125,6 +125,23 @@ impl Published {
         state.subscriptions.notify();
     }
 
+    /// Adds the packets of a tracefile that a relay before this one has written, the last of which ends at `end`.
+    pub fn add_tracefile(
+        &self,
+        segment: &Arc<Segment>,
+        class: ClassId,
+        (packets, end): (u64, Bytes),
+    ) {
+        let mut state = self.state.lock();
+        state.content.add(segment, class, end);
+        // All but the one that has just been added.
+        let others = packets.saturating_sub(1);
+        state.content.packets += others;
+        if let Some(run) = state.content.runs.back_mut() {
+            run.len += others;
+        }
+    }
+
     /// Withdraws the last beacon, because an index has arrived whose packet may still be in flight.
     pub fn forget_beacon(&self) {
         self.state.lock().content.beacon = None;

@@ -10,6 +10,7 @@ pub struct Tally {
     packets: AtomicU64,
     bytes: AtomicU64,
     lost: AtomicU64,
+    early: AtomicU64,
     waiting_packets: AtomicU64,
     waiting_bytes: AtomicU64,
     is_paused: AtomicBool,
@@ -24,6 +25,8 @@ pub struct Totals {
     pub bytes: u64,
     /// Packets that were given up.
     pub lost: u64,
+    /// Packets that arrived before one with a lower number.
+    pub early: u64,
     /// Early packets that wait for one before them.
     pub waiting_packets: u64,
     /// Bytes of the early packets.
@@ -42,6 +45,11 @@ impl Tally {
     /// Counts packets that have been given up.
     pub fn count_lost(&self, packets: u64) {
         add(&self.lost, packets);
+    }
+
+    /// Counts a packet that has arrived before one with a lower number.
+    pub fn count_early(&self) {
+        add(&self.early, 1);
     }
 
     /// Sets the number of early packets that wait, and of their bytes.
@@ -69,6 +77,7 @@ impl Tally {
             packets: read(&self.packets),
             bytes: read(&self.bytes),
             lost: read(&self.lost),
+            early: read(&self.early),
             waiting_packets: read(&self.waiting_packets),
             waiting_bytes: read(&self.waiting_bytes),
             paused: u64::from(self.is_paused()),
@@ -82,6 +91,7 @@ impl AddAssign for Totals {
         self.bytes += other.bytes;
         // Saturates: a jump in the sequence numbers of a producer can lose nearly 2^64 packets in each stream.
         self.lost = self.lost.saturating_add(other.lost);
+        self.early += other.early;
         self.waiting_packets += other.waiting_packets;
         self.waiting_bytes += other.waiting_bytes;
         self.paused += other.paused;
@@ -96,6 +106,7 @@ impl Totals {
             packets: self.packets,
             bytes: self.bytes,
             lost: self.lost,
+            early: self.early,
             ..Self::default()
         }
     }
@@ -117,6 +128,7 @@ mod tests {
         tally.count_packet(100);
         tally.count_packet(20);
         tally.count_lost(u64::MAX);
+        tally.count_early();
         tally.set_waiting(2, 7);
         tally.set_paused(true);
         let mut sum = tally.totals().past();
@@ -125,6 +137,7 @@ mod tests {
             packets: 4,
             bytes: 240,
             lost: u64::MAX,
+            early: 2,
             waiting_packets: 2,
             waiting_bytes: 7,
             paused: 1,

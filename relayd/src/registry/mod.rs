@@ -7,15 +7,18 @@
 mod claims;
 mod occupancy;
 pub mod recording;
+pub mod resumable;
+pub mod resumption;
 pub mod session;
 pub mod stream;
 mod stream_table;
+pub mod viewers;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::tz::TimeZone;
 use parking_lot::{Mutex, RwLock};
@@ -28,13 +31,16 @@ use crate::ingest::ConnectionId;
 use crate::ingest::reorder::ReorderWindow;
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::ingest::{DataStream, WhenFull};
-use crate::limits::{DRAIN_GRACE, EARLY_PACKET_BYTES, MAX_FILE_CALLS, MAX_STREAMS_IN_ALL};
+use crate::limits::{
+    DRAIN_GRACE, EARLY_PACKET_BYTES, MAX_ENDED_SESSIONS, MAX_FILE_CALLS, MAX_STREAMS_IN_ALL,
+};
 use crate::publish::subscription::{Subscription, Subscriptions};
 use crate::publish::tally::Totals;
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use occupancy::SessionsByRoot;
 use recording::Recordings;
+use resumption::ResumableSessions;
 use session::Session;
 use stream::SessionStream;
 
@@ -55,6 +61,8 @@ pub struct RegistrySettings {
     pub when_full: WhenFull,
     /// Time zone of times in directory names.
     pub time_zone: TimeZone,
+    /// Longest time for which a resumable session is kept without a connection. Zero: no session is resumable.
+    pub resume_timeout: Duration,
     /// Pool that bounds the open trace files.
     pub pool: Arc<Pool>,
 }
@@ -68,12 +76,16 @@ pub struct Registry {
     sessions: RwLock<Sessions>,
     /// The sessions whose producers are gone, each with the time until which it lingers for packets in flight.
     lingering: Mutex<Vec<(Instant, Arc<Session>)>>,
+    /// The sessions that have ended while viewers were attached or expected back, oldest first.
+    ended: Mutex<VecDeque<Arc<Session>>>,
     /// The open streams of packets of all sessions.
     data_streams: RwLock<DataStreams>,
     /// The sessions by directory, to find those that would write to the same one.
     sessions_by_root: SessionsByRoot,
     /// Subscriptions to the list of sessions.
     subscriptions: Mutex<Subscriptions>,
+    /// The resumable sessions.
+    resumable: ResumableSessions,
     reorder_budget: Arc<ReorderBudget>,
     /// A permit for each file call of a viewer that may block, of all sessions together.
     viewer_file_calls: Arc<Semaphore>,
@@ -116,9 +128,11 @@ impl Registry {
             recordings: Recordings::default(),
             sessions: RwLock::default(),
             lingering: Mutex::default(),
+            ended: Mutex::default(),
             data_streams: RwLock::default(),
             sessions_by_root: SessionsByRoot::default(),
             subscriptions: Mutex::default(),
+            resumable: ResumableSessions::default(),
             viewer_file_calls: Arc::new(Semaphore::new(MAX_FILE_CALLS)),
             next: Counters::default(),
         })
@@ -176,6 +190,12 @@ impl Registry {
     #[must_use]
     pub fn recordings(&self) -> &Recordings {
         &self.recordings
+    }
+
+    /// Gives new sessions and streams higher numbers than these.
+    pub fn reserve(&self, session: SessionId, stream: StreamId) {
+        self.next.session.fetch_max(session.0, Ordering::Relaxed);
+        self.next.stream.fetch_max(stream.0, Ordering::Relaxed);
     }
 
     /// A number for a new session.
@@ -255,6 +275,30 @@ impl Registry {
         self.sessions.read().get(&id).cloned()
     }
 
+    /// The sessions to which viewers may attach, by number: those whose producers are connected, and those that have ended
+    /// and for which a viewer is expected back.
+    #[must_use]
+    pub fn sessions_for_viewers(&self, now: Instant) -> Vec<Arc<Session>> {
+        // Before the others: a session that ends in between must not be missing.
+        let sessions = self.sessions();
+        let ended = self.ended.lock();
+        let ended = ended
+            .iter()
+            .filter(|session| session.viewers().are_expected(now));
+        let all = sessions.iter().chain(ended);
+        let all: BTreeMap<_, _> = all.map(|session| (session.id(), session)).collect();
+        all.into_values().cloned().collect()
+    }
+
+    /// The session with this number, if viewers may attach to it.
+    #[must_use]
+    pub fn session_for_viewers(&self, id: SessionId, now: Instant) -> Option<Arc<Session>> {
+        let is_it =
+            |session: &&Arc<Session>| session.id() == id && session.viewers().are_expected(now);
+        let connected = self.session(id);
+        connected.or_else(|| self.ended.lock().iter().find(is_it).cloned())
+    }
+
     /// A stream that takes packets, and its session.
     #[must_use]
     pub fn data_stream(&self, id: StreamId) -> Option<OfSession> {
@@ -262,14 +306,17 @@ impl Registry {
     }
 
     /// Ends a session whose control connection has ended. The session lingers until the packets in flight have arrived,
-    /// unless the connection failed.
-    pub fn end_control(&self, session: &Arc<Session>, failed: bool, now: Instant) {
-        if session.is_over() {
-            // Another session has superseded this one.
+    /// unless the connection failed. A resumable session is kept until its producer has another connection. `generation`
+    /// is that of the connection.
+    pub fn end_control(&self, session: &Arc<Session>, generation: u64, failed: bool, now: Instant) {
+        if session.is_over() || !session.is_owned_by(generation) {
+            // Another session has superseded this one, or another connection has taken it over.
             return;
         }
-        self.sessions.write().remove(&session.id());
-        self.subscriptions.lock().notify();
+        if self.detach(session, generation, now) {
+            return;
+        }
+        self.remove_ended(session, now);
         session.end_control(failed);
         self.forget_all_closed(session);
         if session.is_empty() {
@@ -279,6 +326,35 @@ impl Registry {
             self.lingering
                 .lock()
                 .push((now + DRAIN_GRACE, Arc::clone(session)));
+        }
+    }
+
+    /// Removes a session whose producer is gone. It is kept for the viewers that are attached or expected back.
+    fn remove_ended(&self, session: &Arc<Session>, now: Instant) {
+        if session.viewers().are_any(now) {
+            let mut ended = self.ended.lock();
+            if ended.len() >= MAX_ENDED_SESSIONS {
+                ended.pop_front();
+            }
+            // Before it is removed from the others, so that viewers see it in one of the two.
+            ended.push_back(Arc::clone(session));
+        }
+        self.sessions.write().remove(&session.id());
+        self.subscriptions.lock().notify();
+    }
+
+    /// Forgets the ended sessions for which no viewer is attached or expected back.
+    fn forget_ended(&self, now: Instant) {
+        let mut forgotten = Vec::new();
+        self.ended.lock().retain(|session| {
+            let is_kept = session.viewers().are_any(now);
+            if !is_kept {
+                forgotten.push(Arc::clone(session));
+            }
+            is_kept
+        });
+        if !forgotten.is_empty() {
+            self.subscriptions.lock().notify();
         }
     }
 
@@ -294,7 +370,7 @@ impl Registry {
     pub fn forget_closed(&self, session: &Session, ids: &[StreamId]) {
         let closed = session.forget_closed(ids);
         if closed.is_empty() {
-            return;
+            return self.complete_if_done(session);
         }
         // Collected, because to drop them may close files, which must not happen with the lock held.
         let mut forgotten = Vec::with_capacity(closed.len());
@@ -306,17 +382,26 @@ impl Registry {
             }
         }
         drop(streams);
+        drop(forgotten);
+        self.complete_if_done(session);
     }
 
     /// Writes beacons, closes idle files, and ends sessions that have lingered for [`DRAIN_GRACE`]. Must be called every
     /// [`TICK`](crate::limits::TICK).
     pub fn tick(&self, now: Instant) {
-        // A copy of the table, which must not stay locked during file calls.
+        // Copies of the tables, which must not stay locked during file calls.
         for session in self.sessions() {
             session.write_beacons();
             session.advance_metadata_timeouts();
+            // The session logs it.
+            let _ = session.check_synced();
+        }
+        for session in self.lingering() {
+            let _ = session.check_synced();
         }
         self.settings.pool.close_idle_files(now);
+        self.end_detached(now);
+        self.forget_ended(now);
         let mut ended = Vec::new();
         self.lingering.lock().retain_mut(|(until, session)| {
             // The grace period begins when the last data connection has ended.
@@ -347,8 +432,11 @@ impl Registry {
         sessions.into_values().chain(lingering).collect()
     }
 
-    /// Ends a session, so that everything received is on disk.
+    /// Ends a session, so that everything received is on disk. The next relay continues it if it is resumable.
     pub fn close(&self, session: &Arc<Session>) {
+        if session.suspend() {
+            return;
+        }
         session.end_control(true);
         self.forget_all_closed(session);
     }

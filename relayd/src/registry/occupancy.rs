@@ -252,6 +252,7 @@ impl Registry {
         self.subscriptions.lock().notify();
         session.supersede();
         self.forget_all_closed(session);
+        self.forget_resumable(session);
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
 use relay_proto::session::{DaemonId, TraceFormat};
@@ -13,8 +13,10 @@ use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
 use super::recording::Recording;
+use super::resumable::{Owner, Resumable};
 use super::stream::SessionStream;
 use super::stream_table::{StreamTable, holds_back};
+use super::viewers::SessionViewers;
 use crate::ingest::Resumed;
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::limits::{BEACONS_ON_DISK, MAX_METADATA_STREAMS, MAX_STREAMS, METADATA_TIMEOUT, TICK};
@@ -23,6 +25,10 @@ use crate::publish::subscription::{Subscription, Subscriptions};
 use crate::publish::tally::Totals;
 use crate::publish::viewer_lag::ViewerLag;
 use crate::publish::watermark::Watermark;
+use crate::store::StoreError;
+use crate::store::sync::file::SyncStatus;
+
+mod resuming;
 
 /// The properties of a session that never change.
 #[derive(Debug)]
@@ -43,8 +49,6 @@ pub struct SessionIdentity {
     pub producer: IpAddr,
     /// Session daemon, which has a new id each time that it is started. None: the producer is older than 2.11.
     pub daemon: Option<DaemonId>,
-    /// Token whose cancellation ends the connections of the session.
-    pub connections: CancellationToken,
 }
 
 /// The session of one producer, shared by its connections, its viewers and the registry.
@@ -57,7 +61,7 @@ pub struct Session {
     announced: Mutex<AnnouncedStreams>,
     /// Copy of [`AnnouncedStreams::next`] that is read without the lock.
     announced_next: AtomicU64,
-    viewers: AtomicU32,
+    viewers: SessionViewers,
     viewer_lag: ViewerLag,
     producer_gone: AtomicBool,
     has_failed: AtomicBool,
@@ -66,8 +70,13 @@ pub struct Session {
     next_beacon: Mutex<StreamId>,
     watermark: Arc<Watermark>,
     reorder_budget: Arc<ReorderBudget>,
+    sync: Arc<SyncStatus>,
     /// Locked while the control connection creates or moves files.
     directory: Mutex<()>,
+    /// The control connection that the session belongs to.
+    owner: Mutex<Owner>,
+    /// What makes the session outlive its connections. Empty: it ends with its control connection.
+    resumable: OnceLock<Resumable>,
 }
 
 /// The data connections of a session.
@@ -86,13 +95,15 @@ impl fmt::Display for Session {
 }
 
 impl Session {
-    /// A session without streams.
+    /// A session without streams, whose connections end when `connections` is cancelled.
     #[must_use]
     pub fn new(
         identity: SessionIdentity,
         recording: Arc<Recording>,
         reorder_budget: Arc<ReorderBudget>,
+        connections: CancellationToken,
     ) -> Self {
+        let owner = Owner::new(connections, identity.producer);
         Self {
             identity,
             recording,
@@ -100,7 +111,7 @@ impl Session {
             data_connections: Mutex::default(),
             announced: Mutex::default(),
             announced_next: AtomicU64::new(0),
-            viewers: AtomicU32::new(0),
+            viewers: SessionViewers::default(),
             viewer_lag: ViewerLag::default(),
             producer_gone: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
@@ -108,7 +119,10 @@ impl Session {
             next_beacon: Mutex::default(),
             watermark: Arc::default(),
             reorder_budget,
+            sync: Arc::default(),
             directory: Mutex::default(),
+            owner: Mutex::new(owner),
+            resumable: OnceLock::new(),
         }
     }
 
@@ -136,9 +150,15 @@ impl Session {
         &self.reorder_budget
     }
 
-    /// Number of attached viewers.
+    /// Whether the files of the session could be synced.
     #[must_use]
-    pub fn viewers(&self) -> &AtomicU32 {
+    pub fn sync_status(&self) -> &Arc<SyncStatus> {
+        &self.sync
+    }
+
+    /// The viewers that are attached, or expected back.
+    #[must_use]
+    pub fn viewers(&self) -> &SessionViewers {
         &self.viewers
     }
 
@@ -241,12 +261,12 @@ impl Session {
         self.streams.lock().len() == 0
     }
 
-    /// Removes those of these streams that are closed. Returns the numbers of the streams of packets among them.
+    /// Removes those of these streams that are closed. Returns the numbers by which the producer names the streams of
+    /// packets among them.
     #[must_use]
     pub fn forget_closed(&self, ids: &[StreamId]) -> Vec<StreamId> {
         let mut streams = self.streams.lock();
-        let closed = ids.iter().copied().filter(|id| streams.forget(*id));
-        let closed = closed.collect();
+        let closed = ids.iter().filter_map(|id| streams.forget(*id)).collect();
         self.limit_watermark(&mut streams);
         let discarded = streams.take_discarded();
         // In this order: this may close files and move a chunk, which must not happen with the lock held.
@@ -372,9 +392,14 @@ impl Session {
     pub fn add_data_connection(&self, from: IpAddr) -> bool {
         let mut connections = self.data_connections.lock();
         let first = *connections.from.get_or_insert(from);
-        let may = from == first || from == self.identity.producer;
+        let may = from == first || from == self.owner.lock().address;
         connections.open += usize::from(may);
         may
+    }
+
+    /// Forgets which address data connections come from: the producer has another control connection.
+    pub(super) fn forget_data_address(&self) {
+        self.data_connections.lock().from = None;
     }
 
     /// Whether a data connection is open.
@@ -391,8 +416,9 @@ impl Session {
             connections.open -= 1;
             connections.open == 0
         };
-        if !is_last {
-            return false;
+        // The producer of a resumable session sends what is missing on its next connection.
+        if !is_last || self.is_resumable() {
+            return is_last;
         }
         for stream in self.streams() {
             if let SessionStream::Data(stream) = stream {
@@ -429,17 +455,17 @@ impl Session {
     }
 
     /// Locks the directory of the session for its control connection, which creates or moves files there. None: the session
-    /// is over.
+    /// is over, or has another control connection than that of `generation`.
     #[must_use]
-    pub fn lock_directory(&self) -> Option<MutexGuard<'_, ()>> {
+    pub fn lock_directory(&self, generation: u64) -> Option<MutexGuard<'_, ()>> {
         let guard = self.directory.lock();
-        (!self.is_over()).then_some(guard)
+        (!self.is_over() && self.is_owned_by(generation)).then_some(guard)
     }
 
     /// Ends the session because another one supersedes it: ends its connections, writes what has arrived, and closes its
     /// files.
     pub fn supersede(&self) {
-        self.identity.connections.cancel();
+        self.connections().cancel();
         let _guard = self.directory.lock();
         self.end_control(true);
         for stream in self.streams() {
@@ -474,10 +500,34 @@ impl Session {
         true
     }
 
-    /// Closes every stream now and marks the session as failed, because some of its data was lost.
+    /// Closes every stream now and marks the session as failed, because some of its data was lost. A resumable session
+    /// loses its connections instead: its producer sends the data again.
     pub fn fail(&self) {
+        if self.is_resumable() {
+            return self.connections().cancel();
+        }
         self.has_failed.store(true, Ordering::Relaxed);
         self.abort();
+    }
+
+    /// Fails the session if some of its files could not be synced. The data connections end as well, so that the producer
+    /// notices.
+    ///
+    /// # Errors
+    /// If a file could not be synced.
+    pub fn check_synced(&self) -> Result<(), StoreError> {
+        let checked = self.sync.check();
+        if let Err(error) = &checked
+            && !self.has_failed()
+        {
+            error!(session = %self, %error, "session aborted");
+            // Even a resumable session: what it has lost was perhaps acknowledged as written, and is not sent again. Its
+            // producer opens another one.
+            self.has_failed.store(true, Ordering::Relaxed);
+            self.connections().cancel();
+            self.abort();
+        }
+        checked
     }
 
     /// Whether the session has failed: some of its data was rejected or could not be written, and was lost.

@@ -22,6 +22,8 @@ use entry::TableEntry;
 #[derive(Debug)]
 pub(super) struct StreamTable {
     open: BTreeMap<StreamId, TableEntry>,
+    /// The numbers by which the producer names streams that it has continued on another connection.
+    renumbered: HashMap<StreamId, StreamId>,
     traces: HashMap<TracePath, Trace>,
     /// Streams added since the producer last published a batch.
     unsent: Vec<Unannounced>,
@@ -99,6 +101,7 @@ impl Default for StreamTable {
     fn default() -> Self {
         Self {
             open: BTreeMap::new(),
+            renumbered: HashMap::new(),
             traces: HashMap::new(),
             unsent: Vec::new(),
             awaited: BTreeMap::new(),
@@ -133,9 +136,19 @@ impl StreamTable {
         rest.chain(before).map(|(_, entry)| entry.stream())
     }
 
-    /// A stream that is in the table.
-    pub(super) fn get(&self, id: StreamId) -> Option<&SessionStream> {
-        self.open.get(&id).map(TableEntry::stream)
+    /// A stream that is in the table, by the number that the producer has for it.
+    pub(super) fn get(&self, named: StreamId) -> Option<&SessionStream> {
+        let id = self.renumbered.get(&named).unwrap_or(&named);
+        self.open.get(id).map(TableEntry::stream)
+    }
+
+    /// Has the producer name a stream by another number from now on.
+    pub(super) fn renumber(&mut self, id: StreamId, named: StreamId) {
+        if let Some(entry) = self.open.get_mut(&id) {
+            self.renumbered.remove(&entry.wire_id);
+            entry.wire_id = named;
+            self.renumbered.insert(named, id);
+        }
     }
 
     /// Number of streams in the table.
@@ -344,17 +357,18 @@ impl StreamTable {
 
     // Closing.
 
-    /// Removes a stream if it is closed. Returns whether it was a stream of packets.
+    /// Removes a stream if it is closed. Returns the number by which the producer names it, if it was a stream of
+    /// packets.
     ///
     /// Closed metadata stays as long as its trace has data streams, because it keeps its file locked: to readers that
     /// follow the files, the lock shows that idle streams have not ended.
-    pub(super) fn forget(&mut self, id: StreamId) -> bool {
-        let Some(entry) = self.open.get_mut(&id) else {
-            return false;
-        };
+    pub(super) fn forget(&mut self, id: StreamId) -> Option<StreamId> {
+        let entry = self.open.get_mut(&id)?;
         if entry.is_closed || !entry.stream().is_closed() {
-            return false;
+            return None;
         }
+        let wire_id = entry.wire_id;
+        self.renumbered.remove(&wire_id);
         entry.is_closed = true;
         self.counts.published -= usize::from(entry.is_published);
         self.counts.asked -= usize::from(entry.asked_in == self.round);
@@ -374,7 +388,7 @@ impl StreamTable {
                 Some(trace) if trace.data_streams > 0 => trace.closed_metadata.push(id),
                 _ => self.remove_metadata(&path, id),
             }
-            return false;
+            return None;
         };
         self.past += totals;
         self.discarded.entries.extend(self.open.remove(&id));
@@ -387,7 +401,7 @@ impl StreamTable {
                 }
             }
         }
-        true
+        Some(wire_id)
     }
 
     /// Removes closed metadata, and with its last reference the lock on its file.

@@ -1,14 +1,18 @@
 //! A chunk: the part of a trace that lies in one directory, and where that directory moves when a recording is rotated,
 //! cleared or ended. Several sessions may write to one chunk (kernel and user-space tracing of a recording).
 
+mod power_safety;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use jiff::tz::TimeZone;
 use parking_lot::RwLock;
@@ -21,16 +25,20 @@ use wire::{ChunkId, EpochSeconds, FileName};
 use super::layout::{LayoutError, chunk_date};
 use super::pool::Pool;
 use super::regular_file::open_regular;
-use super::{StoreError, create_file, deletion, make_directory};
+use super::sync::Syncer;
+use super::sync::file::SyncStatus;
+use super::{StoreError, create_file, deletion, disk, make_directory, open_marker};
 
 /// Names of directories in that of the session, the same as those of lttng-relayd. A chunk is in `OLD` while its
 /// successor is created, and the successor in `NEW` while its predecessor still exists.
-const OLD: &str = ".tmp_old_chunk";
-const NEW: &str = ".tmp_new_chunk";
+pub(super) const OLD: &str = ".tmp_old_chunk";
+pub(super) const NEW: &str = ".tmp_new_chunk";
 /// Prefix of directories whose chunk is being deleted. The process id and a number follow.
 const DELETED: &str = ".tmp_deleted_chunk-";
 /// Directory of the chunks that a rotation has completed.
-const ARCHIVES: &str = "archives";
+pub(super) const ARCHIVES: &str = "archives";
+/// Directory of index files beside tracefiles.
+pub(super) const INDEX_DIRECTORY: &str = "index";
 
 /// Whether chunks are moved through a directory of this name in that of their session.
 #[must_use]
@@ -55,15 +63,21 @@ pub struct Chunk {
     id: Option<ChunkId>,
     /// Time at which the chunk began, as in the name of its directory.
     began: String,
+    /// Name of the marker in each directory with files of the chunk.
+    marker: String,
     /// Directory of the session. All directories of the chunk lie below it.
     session: PathBuf,
     /// Whether all files of the chunk have been deleted or are about to be. Read for every packet that a viewer reads.
     is_deleted: AtomicBool,
+    /// Whether a file could not be completed, so that the markers stay and the next start examines the chunk.
+    keeps_markers: AtomicBool,
     /// Whether files of the chunk are still being unlinked.
     is_being_removed: AtomicBool,
     /// Number of holdings; the last one counts until the chunk is complete. Changed with `state` locked, but read without
     /// the lock, which is held across file calls: readers of this number must not wait for a disk.
     holdings: AtomicUsize,
+    /// Syncs the directories of the chunk. Set when its first file is created; before, it has nothing to sync.
+    syncer: OnceLock<Arc<Syncer>>,
     state: RwLock<ChunkState>,
 }
 
@@ -73,6 +87,10 @@ struct ChunkState {
     /// Names of the directories that the chunk has created in its own: `ust`, `kernel`. The directory of a session also
     /// contains what is not of the chunk.
     top_entries: BTreeSet<OsString>,
+    /// Directories below that of the chunk in which there is a marker.
+    marked: BTreeSet<PathBuf>,
+    /// Those of the sessions with files in the chunk, if files are synced.
+    statuses: Vec<Arc<SyncStatus>>,
     /// Time at which the chunk ended, as in the name of its archive. None: it has not ended.
     ended: Option<String>,
     /// The producer's command for the end of the chunk. None: the chunk stays where it is.
@@ -131,17 +149,22 @@ impl Chunk {
         let state = ChunkState {
             place,
             top_entries: BTreeSet::new(),
+            marked: BTreeSet::new(),
+            statuses: Vec::new(),
             ended: None,
             command: None,
             moves: 0,
         };
         Self {
             id,
+            marker: open_marker::name(&began, id.map(|id| id.0)),
             began,
             session: session.to_owned(),
             is_deleted: AtomicBool::new(false),
+            keeps_markers: AtomicBool::new(false),
             is_being_removed: AtomicBool::new(false),
             holdings: AtomicUsize::new(0),
+            syncer: OnceLock::new(),
             state: RwLock::new(state),
         }
     }
@@ -179,6 +202,7 @@ impl Chunk {
         pool: &Pool,
         directory: &Path,
         name: &FileName,
+        status: &Arc<SyncStatus>,
     ) -> Result<File, StoreError> {
         // Locked until the file exists, so that the chunk does not move meanwhile.
         let mut state = self.state.write();
@@ -187,9 +211,32 @@ impl Chunk {
         {
             state.top_entries.insert(entry.as_os_str().to_owned());
         }
-        let directory = self.current_path(&state).join(directory);
-        make_directory(&directory)?;
-        create_file(&directory.join(name), pool)
+        let chunk = self.current_path(&state);
+        let path = chunk.join(directory);
+        let is_new = pool.syncer().is_some() && !path.is_dir();
+        make_directory(&path)?;
+        self.mark(&mut state, directory)?;
+        let file = create_file(&path.join(name), pool)?;
+        if let Some(syncer) = pool.syncer() {
+            state.add_status(status);
+            self.mark_created(syncer, (&chunk, &path), is_new, status)?;
+        }
+        Ok(file)
+    }
+
+    /// Opens a file that a relay before this one has written in the chunk.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or its directory cannot be marked as being written.
+    pub fn adopt_file(&self, directory: &Path, name: &FileName) -> io::Result<File> {
+        if let Some(entry) = directory.components().next() {
+            let mut state = self.state.write();
+            state.top_entries.insert(entry.as_os_str().to_owned());
+        }
+        let file = self.open_file(&directory.join(name))?;
+        self.mark(&mut self.state.write(), directory)
+            .map_err(io::Error::other)?;
+        Ok(file)
     }
 
     /// Opens a file in the chunk for its writer.
@@ -269,7 +316,7 @@ impl Chunk {
             }
             (_, ChunkPlace::Session) => {
                 state.rename_entries(&from, &to)?;
-                std::fs::remove_dir(&from).map_err(StoreError::on("remove", &from))?;
+                disk::remove_directory(&from).map_err(StoreError::on("remove", &from))?;
             }
             _ => {
                 if let Some(parent) = to.parent() {
@@ -278,6 +325,7 @@ impl Chunk {
                 rename(&from, &to)?;
             }
         }
+        self.mark_moved(state, &from, &to);
         state.place = place;
         Ok(())
     }
@@ -375,10 +423,11 @@ impl Chunk {
         } else {
             rename(&from, &to)?;
         }
+        self.mark_moved(state, &from, &to);
         self.is_being_removed.store(true, Ordering::Release);
         let chunk = Arc::clone(self);
         deletion::enqueue(move || {
-            if let Err(error) = std::fs::remove_dir_all(&to) {
+            if let Err(error) = disk::remove_tree(&to) {
                 error!(path = %to.display(), %error, "deleted chunk not removed: the next start does it");
             }
             chunk.is_being_removed.store(false, Ordering::Release);
@@ -395,7 +444,7 @@ impl ChunkState {
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
-    std::fs::rename(from, to).map_err(StoreError::on("move a chunk to", to))
+    disk::rename(from, to).map_err(StoreError::on("move a chunk to", to))
 }
 
 /// Whether a directory of this name holds a chunk that was being deleted.
@@ -458,77 +507,22 @@ impl Deref for Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         let mut state = self.0.state.write();
-        if self.0.holdings.load(Ordering::Acquire) == 1 && state.ended.is_some() {
-            self.log_incomplete(self.0.complete(&mut state));
+        let is_last = self.0.holdings.load(Ordering::Acquire) == 1;
+        let syncer = self.0.syncer.get();
+        if is_last {
+            if state.ended.is_some() {
+                self.log_incomplete(self.0.complete(&mut state));
+            }
+            if syncer.is_none() {
+                // After the move: until then the markers show that the rotation has to be completed.
+                let marked = std::mem::take(&mut state.marked);
+                self.0.remove_markers(&state, &marked);
+            }
         }
         // Only now: until then the chunk still counts as written to.
         self.0.holdings.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Barrier;
-    use std::sync::mpsc::channel;
-    use std::time::Duration;
-
-    use super::*;
-
-    fn ended(session: &Path, place: ChunkPlace) -> Holding {
-        let (id, began, utc) = (ChunkId(0), EpochSeconds(0), TimeZone::UTC);
-        let chunk = Chunk::create(id, began, session, place, &utc).unwrap();
-        let name = FileName::parse(&wire::Text::from("chan_0")).unwrap();
-        let created = chunk.create_file(&Pool::new(9), Path::new("ust/uid"), &name);
-        created.unwrap();
-        chunk
-            .end(EpochSeconds(1), Some(CloseCommand::Delete), &utc)
-            .unwrap();
-        chunk
-    }
-
-    #[test]
-    fn a_deleted_chunk_is_unlinked_by_another_thread_and_its_name_is_free_at_once() {
-        for place in [ChunkPlace::Session, ChunkPlace::Dated] {
-            let session = tempfile::tempdir().unwrap();
-            let (go_on, wait) = channel::<()>();
-            // Stands for a large deletion, which takes until the test ends it.
-            deletion::enqueue(move || {
-                let _ = wait.recv();
-            });
-            let holding = ended(session.path(), place.clone());
-            let chunk = Arc::clone(holding.chunk());
-            drop(holding);
-            assert!(chunk.is_deleted() && !chunk.is_held());
-            assert!(chunk.is_present(), "it is still being deleted");
-            assert!(!chunk.with_path(Path::new("ust"), Path::exists));
-            let again = ended(session.path(), place);
-            assert!(again.with_path(Path::new("ust/uid/chan_0"), Path::exists));
-            drop(go_on);
-            assert!(deletion::finish(Duration::from_secs(60)));
-            assert!(!chunk.is_present());
-            drop(again);
-            assert!(deletion::finish(Duration::from_secs(60)));
-            assert_eq!(std::fs::read_dir(session.path()).unwrap().count(), 0);
-        }
-    }
-
-    #[test]
-    fn a_chunk_is_not_held_again_once_the_last_writer_has_let_go() {
-        for _ in 0..500 {
-            let session = tempfile::tempdir().unwrap();
-            let holding = ended(session.path(), ChunkPlace::Session);
-            let chunk = Arc::clone(holding.chunk());
-            let together = Barrier::new(2);
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    together.wait();
-                    drop(holding);
-                });
-                together.wait();
-                while let Some(again) = Holding::of(Arc::clone(&chunk)) {
-                    assert!(!again.is_deleted(), "it is held and has been deleted");
-                }
-            });
+        if let Some(syncer) = syncer.filter(|_| is_last) {
+            self.0.remove_markers_when_synced(syncer, state);
         }
     }
 }

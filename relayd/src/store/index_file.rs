@@ -6,12 +6,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use bytes::BufMut;
 use ctf::index::{Beacon, Entry, IndexFormat, MAX_ENTRY_BYTES};
 use wire::{Field, Timestamp};
 
+use super::disk;
 use super::pool::Claim;
 use super::reopenable_file::ReopenableFile;
 use crate::limits::{ENTRIES_READ, LOCK_RETRY_INTERVAL, LOCK_TRIES};
@@ -42,7 +42,8 @@ impl IndexFile {
     pub(super) fn begin(file: ReopenableFile, format: IndexFormat) -> io::Result<Self> {
         let mut bytes = format.header_bytes().to_vec();
         bytes.extend(Beacon::new(NO_WATERMARK).to_bytes());
-        file.opened()?.write_all_at(&bytes, 0)?;
+        disk::write_all_at(file.opened()?, &bytes, 0)?;
+        file.mark_written(bytes.len() as u64);
         let location = file.location();
         Ok(Self {
             _claim: location.pool().claim(location.id()),
@@ -52,6 +53,35 @@ impl IndexFile {
             has_beacon: true,
             is_held_up: false,
         })
+    }
+
+    /// Continues a file of a relay before this one behind its first `entries` entries. Whatever follows is removed, and a
+    /// beacon written.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(super) fn restore(
+        file: ReopenableFile,
+        format: IndexFormat,
+        entries: u64,
+    ) -> io::Result<Self> {
+        let location = file.location();
+        let mut index = Self {
+            _claim: location.pool().claim(location.id()),
+            file,
+            format,
+            entries,
+            has_beacon: false,
+            is_held_up: false,
+        };
+        if entries == 0 {
+            // It may end in its header.
+            let header = format.header_bytes();
+            index.write_locked(|file, _| disk::write_all_at(file, &header, 0))?;
+        }
+        index.write_locked(disk::set_len)?;
+        index.write_beacon(NO_WATERMARK)?;
+        Ok(index)
     }
 
     /// The file, for readers.
@@ -107,7 +137,8 @@ impl IndexFile {
         }
         // In one write with the entries: a reader must not find an open file without a beacon.
         Beacon::new(NO_WATERMARK).write(&mut rest);
-        self.write_locked(|file, end| file.write_all_at(all, end))?;
+        self.write_locked(|file, end| disk::write_all_at(file, all, end))?;
+        self.file.mark_written(len as u64);
         self.entries += entries.len() as u64;
         self.has_beacon = true;
         Ok(())
@@ -119,8 +150,12 @@ impl IndexFile {
     /// If it cannot be written.
     pub(super) fn write_beacon(&mut self, until: Timestamp) -> io::Result<()> {
         let bytes = Beacon::new(until).to_bytes();
-        self.write_locked(|file, end| file.write_all_at(&bytes, end))?;
-        self.has_beacon = true;
+        self.write_locked(|file, end| disk::write_all_at(file, &bytes, end))?;
+        if !std::mem::replace(&mut self.has_beacon, true) {
+            // One beacon in place of another is not synced: the beacons of thousands of idle streams would keep the disk
+            // busy, and any of them says that the file has not been closed.
+            self.file.mark_written(bytes.len() as u64);
+        }
         Ok(())
     }
 
@@ -130,7 +165,8 @@ impl IndexFile {
     /// If the file cannot be truncated.
     pub(super) fn remove_beacon(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.has_beacon) {
-            self.write_locked(|file, end| file.set_len(end))?;
+            self.write_locked(disk::set_len)?;
+            self.file.mark_written(0);
         }
         Ok(())
     }
@@ -138,6 +174,11 @@ impl IndexFile {
     /// Position of the next entry, in bytes.
     pub(super) fn position(&self) -> u64 {
         self.format.position(self.entries)
+    }
+
+    /// Number of entries.
+    pub(super) fn entries(&self) -> u64 {
+        self.entries
     }
 
     /// Whether the file has no entry.
@@ -154,9 +195,9 @@ impl IndexFile {
         let written = write(file, end);
         if written.is_err() {
             // A partial entry is useless, and the beacon that it overwrote is still true.
-            let _ = file.set_len(end);
+            let _ = disk::set_len(file, end);
             let tail = Beacon::new(NO_WATERMARK).to_bytes();
-            self.has_beacon = file.write_all_at(&tail, end).is_ok();
+            self.has_beacon = disk::write_all_at(file, &tail, end).is_ok();
         }
         if locked {
             // Ignored: what was written is valid, and closing the file releases the lock at last.
@@ -200,6 +241,8 @@ pub fn read_entries(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use ctf::index::{FollowEvent, IndexFollower};
     use wire::{Bits, Bytes, ClassId, InstanceId, PacketIndex, PacketSeqNum};
 

@@ -15,6 +15,7 @@ use super::chunk::Holding;
 use super::eviction::{ClockSlot, Evictable};
 use super::pool::{Pool, PooledFile};
 use super::reopenable_file::{FileLocation, ReopenableFile};
+use super::sync::file::{SyncOrder, SyncStatus};
 use super::tracefile::Tracefile;
 
 /// The metadata file of a trace, for its stream. While the stream is in no chunk, it has no file.
@@ -23,6 +24,7 @@ pub struct MetadataFile {
     pool: Arc<Pool>,
     directory: TracePath,
     name: FileName,
+    sync: Arc<SyncStatus>,
     current: Option<Current>,
 }
 
@@ -87,7 +89,7 @@ impl Evictable for MetadataSource {
 }
 
 impl MetadataFile {
-    /// Creates an empty file.
+    /// Creates an empty file. `sync` is the status of the session.
     ///
     /// # Errors
     /// If it cannot be created.
@@ -96,15 +98,53 @@ impl MetadataFile {
         directory: TracePath,
         name: FileName,
         chunk: Holding,
+        sync: Arc<SyncStatus>,
     ) -> Result<Self, StoreError> {
         let mut file = Self {
             pool,
             directory,
             name,
+            sync,
             current: None,
         };
         file.enter_chunk(chunk)?;
         Ok(file)
+    }
+
+    /// Continues the file of a relay before this one, of which the first `bytes` bytes are complete pieces. Whatever
+    /// follows is removed. A file that does not exist is created.
+    ///
+    /// # Errors
+    /// If it cannot be opened or created.
+    pub fn restore(
+        pool: Arc<Pool>,
+        directory: TracePath,
+        name: FileName,
+        chunk: Holding,
+        (bytes, sync): (Bytes, Arc<SyncStatus>),
+    ) -> Result<Self, StoreError> {
+        let path: &Path = directory.as_ref();
+        let target = (SyncOrder::Data, &sync);
+        let Some(file) = ReopenableFile::open(&pool, chunk.chunk(), path, &name, target)? else {
+            return Self::create(pool, directory, name, chunk, sync);
+        };
+        let opened = file.opened().and_then(|opened| opened.metadata());
+        let len = opened.map_err(StoreError::on("open", path))?.len();
+        let mut writer = Tracefile::new(file.share());
+        writer.restore(Bytes(bytes.0.min(len)));
+        writer.release();
+        let current = Current {
+            chunk,
+            writer,
+            source: MetadataSource::new(file),
+        };
+        Ok(Self {
+            pool,
+            directory,
+            name,
+            sync,
+            current: Some(current),
+        })
     }
 
     /// Continues with an empty file in a chunk. In the same chunk, the file replaces the previous one, whose readers keep
@@ -115,7 +155,8 @@ impl MetadataFile {
     pub fn enter_chunk(&mut self, chunk: Holding) -> Result<(), StoreError> {
         self.leave_chunk();
         let directory: &Path = self.directory.as_ref();
-        let file = ReopenableFile::create(&self.pool, chunk.chunk(), directory, &self.name)?;
+        let sync = (SyncOrder::Data, &self.sync);
+        let file = ReopenableFile::create(&self.pool, chunk.chunk(), directory, &self.name, sync)?;
         let mut writer = Tracefile::new(file.share());
         writer.release();
         self.current = Some(Current {
@@ -202,6 +243,7 @@ impl MetadataFile {
             let none = io::Error::other("the metadata stream is in no chunk");
             return Err(StoreError::on("write metadata of", path)(none));
         };
+        self.sync.check()?;
         let opened = source.open().map(|file| writer.adopt(file));
         let written = opened.and_then(|()| write(writer));
         // In between only the source has the file open, so that the pool can close it.
@@ -233,7 +275,7 @@ mod tests {
         let directory = TracePath::parse(&Text::from("ust/uid")).unwrap();
         let name = FileName::parse(&Text::from("metadata")).unwrap();
         let chunk = Chunk::whole_output(output);
-        MetadataFile::create(Arc::clone(pool), directory, name, chunk).unwrap()
+        MetadataFile::create(Arc::clone(pool), directory, name, chunk, Arc::default()).unwrap()
     }
 
     #[test]

@@ -6,29 +6,36 @@
 //! `regular_file` and `reopenable_file` (opening by name, closing and reopening), `tracefile` (the bytes of packets),
 //! [`index_file`] (their index entries and beacons), `segment_writer` and [`segment`] (both files, for their writer and
 //! for their readers), [`stream_files`] (all files of one stream), [`metadata`], [`fault`] (kinds of faults),
-//! [`deletion`] (of chunks, on a thread of its own), [`repair`] (after a crash).
+//! [`deletion`] (of chunks, on a thread of its own), `disk` (the system calls that change files), [`sync`] (to the disk,
+//! for `--durability`), `open_marker` (which directories are being written), [`repair`] (after a crash), [`session_log`]
+//! (what outlives the relay of a session that is resumed).
 
 pub mod chunk;
 pub mod deletion;
+pub(crate) mod disk;
+#[cfg(test)]
+pub(crate) mod disk_faults;
 pub mod eviction;
 pub mod fault;
 pub mod index_file;
 pub mod layout;
 pub mod metadata;
 pub mod old_paths;
+mod open_marker;
 pub mod pool;
 mod regular_file;
 mod reopenable_file;
 pub mod repair;
 pub mod segment;
 mod segment_writer;
+pub mod session_log;
 pub mod stream_files;
+pub mod sync;
 mod tracefile;
 
 use std::borrow::Borrow;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -89,20 +96,12 @@ impl StoreError {
     }
 }
 
-/// Permissions before the umask, as lttng-relayd sets them: the group may read traces, others may not.
-const FILE_MODE: Mode = Mode::from_raw_mode(0o660);
-const DIRECTORY_MODE: u32 = 0o770;
-
 /// Creates a directory and those of its parents that are missing.
 ///
 /// # Errors
 /// If one of them cannot be created.
 pub fn make_directory(path: &Path) -> Result<(), StoreError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(DIRECTORY_MODE)
-        .create(path)
-        .map_err(StoreError::on("make directory", path))
+    disk::make_directories(path).map_err(StoreError::on("make directory", path))
 }
 
 /// Creates an empty file. An existing file of that name is unlinked, not truncated, so that its readers keep its
@@ -125,10 +124,7 @@ fn create_file(path: &Path, pool: &Pool) -> Result<File, StoreError> {
         Err(error) => return Err(StoreError::on("replace", path)(error.into())),
     }
     // O_EXCL does not follow a symbolic link that is created in between.
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = retry_on_intr(|| rustix::fs::open(path, flags, FILE_MODE))
-        .map_err(|error| StoreError::on("create", path)(error.into()))?;
-    Ok(File::from(file))
+    disk::create(path, OFlags::RDWR | OFlags::EXCL).map_err(StoreError::on("create", path))
 }
 
 /// Opens whatever has this name. Does not follow a symbolic link, and does not wait for the other end of a FIFO.
@@ -150,7 +146,7 @@ fn is_of_other_relay(tracefile: &Path, pool: &Pool) -> bool {
 }
 
 fn remove_file(path: &Path) -> Result<(), StoreError> {
-    match std::fs::remove_file(path) {
+    match disk::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(StoreError::on("remove", path)(error))
         }

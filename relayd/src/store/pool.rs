@@ -12,9 +12,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use super::eviction::Clock;
 use super::fault::{FaultKind, Faults};
+use super::sync::Syncer;
+use super::sync::file::SyncedFile;
+
+/// Divisor of the maximum number of open files: this part is reserved for files that are closed and not synced yet.
+const RETAINED_PART: usize = 4;
 
 /// The trace files of a relay that are open.
 #[derive(Debug)]
@@ -25,12 +31,16 @@ pub struct Pool {
     /// The claimed files, open or closed.
     written: Mutex<HashSet<FileId>>,
     faults: Faults,
+    /// None: nothing is synced.
+    syncer: Option<Arc<Syncer>>,
+    /// Maximum number of files that their writers have closed and that are not synced yet.
+    max_retained: usize,
 }
 
 /// An open file of the pool.
 #[derive(Debug)]
 pub struct PooledFile {
-    file: File,
+    file: Arc<SyncedFile>,
     pool: Arc<Pool>,
 }
 
@@ -77,7 +87,51 @@ impl Pool {
             clock: Clock::default(),
             written: Mutex::default(),
             faults: Faults::default(),
+            syncer: None,
+            max_retained: 0,
         })
+    }
+
+    /// A pool whose files are synced. Of the `max` open files, a part is reserved for those that their writers have closed
+    /// and that are not synced yet.
+    #[must_use]
+    pub fn with_syncer(max: usize, syncer: Arc<Syncer>) -> Arc<Self> {
+        let max_retained = max / RETAINED_PART;
+        Arc::new(Self {
+            max: max - max_retained,
+            open: AtomicUsize::new(0),
+            clock: Clock::default(),
+            written: Mutex::default(),
+            faults: Faults::default(),
+            syncer: Some(syncer),
+            max_retained,
+        })
+    }
+
+    /// The syncer of the files. None: nothing is synced.
+    #[must_use]
+    pub fn syncer(&self) -> Option<&Arc<Syncer>> {
+        self.syncer.as_ref()
+    }
+
+    /// Checks that a writer may open another file. To be called before.
+    ///
+    /// # Errors
+    /// As for a lack of descriptors, if too many files that were closed are not synced yet. Their producers are paused
+    /// until that has been done.
+    pub(super) fn check_retained(&self) -> io::Result<()> {
+        let Some(syncer) = &self.syncer else {
+            return Ok(());
+        };
+        let retained = syncer.retained_files();
+        if 2 * retained > self.max_retained {
+            // Nobody waits for it.
+            drop(syncer.request_round());
+        }
+        if retained > self.max_retained {
+            return Err(Errno::MFILE.into());
+        }
+        Ok(())
     }
 
     /// Opens a file by calling `open`. A full pool closes others for it; if all are in use at this moment, the file is
@@ -98,7 +152,7 @@ impl Pool {
         };
         self.open.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(PooledFile {
-            file,
+            file: SyncedFile::new(file),
             pool: Arc::clone(self),
         }))
     }
@@ -163,6 +217,11 @@ impl PooledFile {
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
+
+    /// The file, to be shared with the syncer.
+    pub(super) fn synced(&self) -> &Arc<SyncedFile> {
+        &self.file
+    }
 }
 
 impl Deref for PooledFile {
@@ -175,12 +234,17 @@ impl Deref for PooledFile {
 
 impl Drop for PooledFile {
     fn drop(&mut self) {
+        if let Some(syncer) = &self.pool.syncer {
+            syncer.retain(&self.file);
+        }
         self.pool.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::sync::file::{SyncOrder, SyncStatus};
+    use super::super::sync::tests::{Lab, file, inode, target};
     use super::*;
 
     #[test]
@@ -193,5 +257,58 @@ mod tests {
         assert!(id.check(&ours).is_ok() && id.check(&other).is_err());
         drop(claim);
         assert!(!pool.is_claimed(&ours));
+    }
+
+    #[test]
+    fn a_file_that_its_writer_has_closed_stays_open_until_it_is_synced() {
+        let (lab, status) = (Lab::new(), Arc::<SyncStatus>::default());
+        let pool = Pool::with_syncer(8, Arc::clone(lab.syncer()));
+        assert_eq!(pool.open_files(), (0, 6));
+        let (named, _) = file();
+        let open = || pool.open(|| named.reopen()).unwrap();
+        let mark = |file: &PooledFile| {
+            let target = target(SyncOrder::Data, &status);
+            lab.syncer().mark_file(file.synced(), &target, 1);
+        };
+        drop(open());
+        assert_eq!(lab.syncer().retained_files(), 0, "nothing was written");
+        let opened = open();
+        mark(&opened);
+        let renamed = named.path().with_extension("renamed");
+        std::fs::rename(named.path(), &renamed).unwrap();
+        let inode = inode(&opened);
+        drop(opened);
+        assert_eq!(pool.open_files().0, 0);
+        assert_eq!(lab.syncer().retained_files(), 1);
+        lab.sync();
+        assert_eq!(lab.synced(), [inode]);
+        std::fs::rename(&renamed, named.path()).unwrap();
+    }
+
+    #[test]
+    fn writers_wait_while_too_many_closed_files_are_not_synced() {
+        let (lab, status) = (Lab::new(), Arc::<SyncStatus>::default());
+        let pool = Pool::with_syncer(8, Arc::clone(lab.syncer()));
+        let (begun, go_on) = lab.hold_up();
+        let files: Vec<_> = (0..3).map(|_| file().0).collect();
+        let write = |at: usize| {
+            pool.check_retained()?;
+            let file = pool.open(|| files[at].reopen())?;
+            let target = target(SyncOrder::Data, &status);
+            lab.syncer().mark_file(file.synced(), &target, 1);
+            Ok::<_, io::Error>(())
+        };
+        (0..3).for_each(|at| write(at).unwrap());
+        // Before that: the round is requested when half of the descriptors are taken.
+        begun.recv().unwrap();
+        let error = write(0).unwrap_err();
+        assert_eq!(FaultKind::of(&error), FaultKind::Descriptors);
+        drop((go_on, begun));
+        *lab.calls.gate.lock() = None;
+        lab.sync();
+        while lab.syncer().retained_files() > 0 {
+            std::thread::yield_now();
+        }
+        write(0).unwrap();
     }
 }

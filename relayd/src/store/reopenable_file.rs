@@ -10,14 +10,15 @@ use wire::FileName;
 
 use super::chunk::Chunk;
 use super::pool::{FileId, Pool, PooledFile};
+use super::sync::file::{SyncOrder, SyncStatus, SyncTarget};
 use super::{StoreError, remove_file};
 
 /// The path and identity of a file, shared by its writer and readers.
 #[derive(Debug)]
 pub(super) struct FileLocation {
     chunk: Arc<Chunk>,
-    /// Relative to the directory of the chunk, which may move.
-    path: PathBuf,
+    /// Its path is relative to the directory of the chunk, which may move.
+    target: Arc<SyncTarget>,
     id: FileId,
     pool: Arc<Pool>,
 }
@@ -37,12 +38,17 @@ impl FileLocation {
 
     /// Path relative to the directory of the chunk.
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        &self.target.path
+    }
+
+    /// Whether the files of its session could be synced.
+    pub(super) fn sync_status(&self) -> &Arc<SyncStatus> {
+        &self.target.status
     }
 
     /// Absolute path of the file at this moment, for messages.
     pub(super) fn current_path(&self) -> PathBuf {
-        self.chunk.with_path(&self.path, Path::to_owned)
+        self.chunk.with_path(self.path(), Path::to_owned)
     }
 
     /// Reopens the file for its writer. This may block, and may close another file of the pool.
@@ -50,7 +56,8 @@ impl FileLocation {
     /// # Errors
     /// If it cannot be opened, or its name belongs to another file.
     pub(super) fn reopen(&self) -> io::Result<Arc<PooledFile>> {
-        let file = self.pool.open(|| self.chunk.open_file(&self.path))?;
+        self.pool.check_retained()?;
+        let file = self.pool.open(|| self.chunk.open_file(self.path()))?;
         self.id.check(&file)?;
         Ok(file)
     }
@@ -60,7 +67,7 @@ impl FileLocation {
     /// # Errors
     /// If it cannot be opened: a user may have removed it, or replaced it by something that is not a regular file.
     pub(super) fn open_for_reading(&self) -> io::Result<Arc<PooledFile>> {
-        self.pool.open(|| self.chunk.open_for_reading(&self.path))
+        self.pool.open(|| self.chunk.open_for_reading(self.path()))
     }
 
     /// Removes whatever has the file's name.
@@ -68,7 +75,7 @@ impl FileLocation {
     /// # Errors
     /// If it cannot be removed.
     pub(super) fn remove(&self) -> Result<(), StoreError> {
-        self.chunk.with_path(&self.path, remove_file)
+        self.chunk.with_path(self.path(), remove_file)
     }
 }
 
@@ -81,7 +88,8 @@ pub(super) struct ReopenableFile {
 }
 
 impl ReopenableFile {
-    /// Creates an empty file, which is open.
+    /// Creates an empty file, which is open. `order` is its place among the files that are synced together, and `status`
+    /// has a failure of that.
     ///
     /// # Errors
     /// If it cannot be created, or another stream writes the file of that name.
@@ -90,19 +98,65 @@ impl ReopenableFile {
         chunk: &Arc<Chunk>,
         directory: &Path,
         name: &FileName,
+        (order, status): (SyncOrder, &Arc<SyncStatus>),
     ) -> Result<Self, StoreError> {
-        let file = pool.open(|| chunk.create_file(pool, directory, name))?;
         let path = directory.join(name);
+        pool.check_retained()
+            .map_err(StoreError::on("create", &path))?;
+        let file = pool.open(|| chunk.create_file(pool, directory, name, status))?;
+        let id = FileId::of(&file).map_err(StoreError::on("create", &path))?;
+        let target = SyncTarget {
+            order,
+            path,
+            status: Arc::clone(status),
+        };
         let location = FileLocation {
             chunk: Arc::clone(chunk),
-            id: FileId::of(&file).map_err(StoreError::on("create", &path))?,
-            path,
+            id,
+            target: Arc::new(target),
             pool: Arc::clone(pool),
         };
         Ok(Self {
             location: Arc::new(location),
             handle: Some(file),
         })
+    }
+
+    /// Opens a file of a relay before this one. None: it does not exist.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or another stream or relay writes it.
+    pub(super) fn open(
+        pool: &Arc<Pool>,
+        chunk: &Arc<Chunk>,
+        directory: &Path,
+        name: &FileName,
+        (order, status): (SyncOrder, &Arc<SyncStatus>),
+    ) -> Result<Option<Self>, StoreError> {
+        let path = directory.join(name);
+        let failed = |error| StoreError::on("open", &path)(error);
+        let file = match pool.open(|| chunk.adopt_file(directory, name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed)?,
+        };
+        if pool.is_claimed(&file) || super::is_locked(&file) {
+            return Err(failed(io::Error::other("another stream is writing it")));
+        }
+        let location = FileLocation {
+            chunk: Arc::clone(chunk),
+            id: FileId::of(&file).map_err(failed)?,
+            target: Arc::new(SyncTarget {
+                order,
+                path: path.clone(),
+                status: Arc::clone(status),
+            }),
+            pool: Arc::clone(pool),
+        };
+        chunk.set_syncer(pool, status);
+        Ok(Some(Self {
+            location: Arc::new(location),
+            handle: Some(file),
+        }))
     }
 
     /// A second holder of the same file, which closes and reopens it independently.
@@ -149,6 +203,16 @@ impl ReopenableFile {
         self.handle.get_or_insert(handle)
     }
 
+    /// Has the open file synced, to which `bytes` have just been written or which has been truncated. Costs nothing unless
+    /// files are synced.
+    pub(super) fn mark_written(&self, bytes: u64) {
+        if let Some(syncer) = self.location.pool.syncer()
+            && let Some(handle) = &self.handle
+        {
+            syncer.mark_file(handle.synced(), &self.location.target, bytes);
+        }
+    }
+
     /// Closes the file for this holder. Returns whether it was open.
     pub(super) fn close(&mut self) -> bool {
         self.handle.take().is_some()
@@ -161,7 +225,13 @@ pub(super) fn test_file() -> (tempfile::TempDir, ReopenableFile) {
     let directory = tempfile::tempdir().unwrap();
     let chunk = Chunk::whole_output(directory.path());
     let name = FileName::parse(&wire::Text::from("file")).unwrap();
-    let file = ReopenableFile::create(&Pool::new(9), chunk.chunk(), Path::new("ust"), &name);
+    let file = ReopenableFile::create(
+        &Pool::new(9),
+        chunk.chunk(),
+        Path::new("ust"),
+        &name,
+        (SyncOrder::Data, &Arc::default()),
+    );
     (directory, file.unwrap())
 }
 

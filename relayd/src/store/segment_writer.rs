@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ctf::index::{Entry, IndexFormat};
 use tracing::warn;
-use wire::{FileName, Timestamp};
+use wire::{Bytes, FileName, Timestamp};
 
 use super::StoreError;
 use super::chunk::Holding;
@@ -15,6 +15,7 @@ use super::index_file::IndexFile;
 use super::pool::{Pool, PooledFile};
 use super::reopenable_file::ReopenableFile;
 use super::segment::Segment;
+use super::sync::file::SyncOrder;
 use super::tracefile::Tracefile;
 
 /// A tracefile and its index file.
@@ -34,6 +35,8 @@ pub(super) struct SegmentWriter {
     segment: Option<Arc<Segment>>,
     /// Number of packets that have been written and have no entry yet.
     pub(super) unindexed: usize,
+    /// End of the last packet that has an entry.
+    indexed_end: Bytes,
     /// Whether a newer tracefile has the name of this one, which therefore could not be reopened.
     pub(super) is_replaced: bool,
 }
@@ -57,8 +60,29 @@ impl SegmentWriter {
             index: None,
             segment: None,
             unindexed: 0,
+            indexed_end: Bytes(0),
             is_replaced: false,
         }
+    }
+
+    /// Continues files of a relay before this one, which have a number of entries, and the last of their packets ends
+    /// there. Whatever follows is removed.
+    pub(super) fn restore(
+        &mut self,
+        index: Option<(ReopenableFile, IndexFormat)>,
+        segment: Option<Arc<Segment>>,
+        (entries, end): (u64, Bytes),
+    ) -> Result<(), StoreError> {
+        self.data.restore(end);
+        self.indexed_end = end;
+        self.segment = segment;
+        let Some((file, format)) = index else {
+            return Ok(());
+        };
+        let location = Arc::clone(file.location());
+        let restored = IndexFile::restore(file, format, entries);
+        self.index = Some(restored.map_err(StoreError::on("write", location.path()))?);
+        Ok(())
     }
 
     fn pool(&self) -> &Arc<Pool> {
@@ -100,7 +124,9 @@ impl SegmentWriter {
 
     fn create_index(&self, format: IndexFormat) -> Result<IndexFile, StoreError> {
         let (directory, name) = (&self.index_directory, &self.index_name);
-        let file = ReopenableFile::create(self.pool(), self.chunk.chunk(), directory, name)?;
+        let status = self.data.file().location().sync_status();
+        let sync = (SyncOrder::Index, status);
+        let file = ReopenableFile::create(self.pool(), self.chunk.chunk(), directory, name, sync)?;
         let location = Arc::clone(file.location());
         IndexFile::begin(file, format).map_err(|error| {
             // A partial header would make readers reject the whole trace.
@@ -121,6 +147,10 @@ impl SegmentWriter {
         if let Err(error) = index.append(entries) {
             let path = index.file().location().current_path();
             return Err(StoreError::at("write", path, index.position(), error));
+        }
+        if let Some(Entry { offset, packet }) = entries.last() {
+            let size = packet.packet_size.to_bytes().unwrap_or_default();
+            self.indexed_end = Bytes(offset.0.saturating_add(size.0));
         }
         let segment = match (&self.segment, &self.index) {
             (Some(segment), _) if was_open => return Ok(Arc::clone(segment)),
@@ -150,6 +180,29 @@ impl SegmentWriter {
             written = index.close_files();
         }
         written.map_err(StoreError::on("write", index.file().location().path()))
+    }
+
+    /// Number of packets that have an entry.
+    pub(super) fn entries(&self) -> u64 {
+        self.index.as_ref().map_or(0, IndexFile::entries)
+    }
+
+    /// Removes the packets that have no entry from the tracefile.
+    pub(super) fn drop_unindexed(&mut self) -> Result<(), StoreError> {
+        self.unindexed = 0;
+        if self.data.size() > self.indexed_end {
+            self.open_data()?;
+            self.data.truncate(self.indexed_end);
+        }
+        Ok(())
+    }
+
+    /// Removes both files. No packet may have an entry.
+    pub(super) fn remove(self) -> Result<(), StoreError> {
+        let data = self.data.file().location().remove();
+        let index = self.index.as_ref();
+        let index = index.map_or(Ok(()), |index| index.file().location().remove());
+        data.and(index)
     }
 
     /// An error of the tracefile, with the position that was written to.
@@ -189,6 +242,9 @@ impl SegmentWriter {
 
     /// Completes both files: nothing will be appended.
     pub(super) fn close(mut self) {
+        if !self.is_replaced {
+            self.data.remove_excess();
+        }
         let index = match &mut self.index {
             Some(index) if !self.is_replaced => index,
             // The index file of a tracefile that was replaced has been unlinked.
@@ -200,7 +256,8 @@ impl SegmentWriter {
             remove_beacon(index)
         };
         if let Err(error) = closed {
-            warn!(%error, "beacon not removed: the index file still says that it is open");
+            warn!(%error, "beacon not removed: the index file says that it is open, until the next start examines it");
+            self.chunk.keep_markers();
         }
     }
 }

@@ -1,6 +1,9 @@
 //! The files of one stream: the tracefile that is being written, earlier ones whose packets still wait for indexes, and
 //! when the next one begins.
 
+mod restoring;
+mod rewinding;
+
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -11,20 +14,20 @@ use std::sync::Arc;
 use ctf::index::{Entry, IndexFormat};
 use wire::{Bytes, FileName, NameError, PacketIndex, Timestamp, TracePath};
 
-use super::chunk::Holding;
+pub use restoring::{RestoredFiles, RestoredRun, TracefileRange};
+
+use super::chunk::{Holding, INDEX_DIRECTORY};
 use super::eviction::ClockSlot;
 use super::pool::Pool;
 use super::reopenable_file::ReopenableFile;
 use super::segment::Segment;
 use super::segment_writer::SegmentWriter;
+use super::sync::file::{SyncOrder, SyncStatus};
 use super::tracefile::{Extent, Tracefile};
 use super::{StoreError, remove_file};
 
 /// Size in bytes of the pieces in which a packet is copied to another chunk.
 const COPY_BYTES: usize = 64 << 10;
-
-/// Directory of index files beside the tracefiles.
-const INDEX_DIRECTORY: &str = "index";
 
 /// Maximum size and number of a stream's tracefiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +75,7 @@ pub struct StreamFiles {
     layout: StreamLayout,
     pool: Arc<Pool>,
     slot: Arc<ClockSlot>,
+    sync: Arc<SyncStatus>,
     /// The last one is being written if `is_writing`. All others wait for the indexes of their packets.
     open: VecDeque<SegmentWriter>,
     /// Number of the first of them among all tracefiles that the stream has had.
@@ -112,6 +116,7 @@ impl PacketPlace {
 
 impl StreamFiles {
     /// Creates the stream's first tracefile and closes it, since a stream may be idle for long before its first packet.
+    /// `sync` is the status of the session.
     ///
     /// # Errors
     /// If the tracefile cannot be created.
@@ -119,11 +124,13 @@ impl StreamFiles {
         layout: StreamLayout,
         pool: Arc<Pool>,
         chunk: Holding,
+        sync: Arc<SyncStatus>,
     ) -> Result<Self, StoreError> {
         let mut files = Self {
             layout,
             pool,
             slot: Arc::default(),
+            sync,
             open: VecDeque::new(),
             first_open: 0,
             is_writing: false,
@@ -328,6 +335,7 @@ impl StreamFiles {
         place: &PacketPlace,
         packets: impl Iterator<Item = (PacketPlace, PacketIndex)>,
     ) -> Result<Option<Arc<Segment>>, StoreError> {
+        self.sync.check()?;
         let format = self.layout.index_format;
         let Some((file, format)) = self.writer_of(place).zip(format) else {
             return Err(self.error("index", "the packet's tracefile has been closed"));
@@ -380,7 +388,8 @@ impl StreamFiles {
                 older.data.give_up_name();
             }
         }
-        let data = ReopenableFile::create(&self.pool, chunk.chunk(), directory, &data_name)?;
+        let sync = (SyncOrder::Data, &self.sync);
+        let data = ReopenableFile::create(&self.pool, chunk.chunk(), directory, &data_name, sync)?;
         self.pool.clock.add_slot(&self.slot);
         if self.layout.index_format.is_some() {
             // The index file of the tracefile that this one replaces.
@@ -412,6 +421,7 @@ impl StreamFiles {
     ) -> Result<T, StoreError> {
         match self.open.back_mut() {
             Some(file) if self.is_writing => {
+                self.sync.check()?;
                 self.slot.mark_used();
                 if file.data.position() == 0
                     && let Some(format) = self.layout.index_format
@@ -448,5 +458,44 @@ impl StreamFiles {
     fn writer_of(&mut self, place: &PacketPlace) -> Option<&mut SegmentWriter> {
         let at = place.file.checked_sub(self.first_open)?;
         self.open.get_mut(usize::try_from(at).ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::chunk::Chunk;
+    use super::super::sync::tests::{Lab, inode};
+    use super::*;
+
+    #[test]
+    fn a_stream_of_a_failed_session_cannot_be_written_to() {
+        let (lab, status) = (Lab::new(), Arc::<SyncStatus>::default());
+        let output = tempfile::tempdir().unwrap();
+        let pool = Pool::with_syncer(100, Arc::clone(lab.syncer()));
+        let layout = StreamLayout {
+            directory: TracePath::parse(&wire::Text::from("ust/uid")).unwrap(),
+            name: FileName::parse(&wire::Text::from("chan_0")).unwrap(),
+            limits: None,
+            index_format: Some(IndexFormat::V1_1),
+        };
+        let chunk = Chunk::whole_output(output.path());
+        let mut files = StreamFiles::create(layout, pool, chunk, Arc::clone(&status)).unwrap();
+        lab.sync();
+        let synced = lab.synced();
+        for directory in [output.path().join("ust/uid"), output.path().join("ust")] {
+            let inode = inode(&File::open(directory).unwrap());
+            assert!(synced.contains(&inode), "a name was created there");
+        }
+        files.append_payload(b"payload").unwrap();
+        let tracefile = File::open(output.path().join("ust/uid/chan_0")).unwrap();
+        let index = File::open(output.path().join("ust/uid/index/chan_0.idx")).unwrap();
+        lab.calls.failing.lock().insert(inode(&tracefile));
+        lab.sync();
+        let synced = lab.synced();
+        assert_eq!(synced.first(), Some(&inode(&tracefile)));
+        let is_index_synced = synced.contains(&inode(&index));
+        assert!(!is_index_synced, "entries of packets that may be lost");
+        let error = files.append_payload(b"more").unwrap_err();
+        assert!(error.to_string().starts_with("cannot sync"), "{error}");
     }
 }

@@ -3,13 +3,12 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use rustix::io::{pwritev, retry_on_intr};
 use tracing::warn;
 use wire::Bytes;
 
+use super::disk;
 use super::pool::{Claim, PooledFile};
 use super::reopenable_file::ReopenableFile;
 
@@ -28,6 +27,8 @@ pub(super) struct Tracefile {
     whole: u64,
     /// Bytes that have been written of the packet in flight.
     in_flight: u64,
+    /// Whether the file may be longer, because it could not be truncated.
+    has_excess: bool,
 }
 
 /// Whether the writer of a tracefile holds its exclusive lock.
@@ -70,7 +71,13 @@ impl Tracefile {
             file,
             whole: 0,
             in_flight: 0,
+            has_excess: false,
         }
+    }
+
+    /// Continues behind the packets that a relay before this one has written, the last of which ends at `end`.
+    pub(super) fn restore(&mut self, end: Bytes) {
+        self.truncate(end);
     }
 
     /// The file, for readers.
@@ -149,11 +156,10 @@ impl Tracefile {
     pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.retry_lock();
         let at = self.whole + self.in_flight;
-        self.file
-            .opened()?
-            .write_all_at(bytes, at)
+        disk::write_all_at(self.file.opened()?, bytes, at)
             .inspect_err(|_| self.truncate_packet(self.in_flight))?;
         self.in_flight += bytes.len() as u64;
+        self.file.mark_written(bytes.len() as u64);
         Ok(())
     }
 
@@ -166,7 +172,7 @@ impl Tracefile {
     /// no harm, but occupy space on a disk that is probably full.
     fn truncate_packet(&self, len: u64) {
         if let Ok(file) = self.file.opened() {
-            let _ = file.set_len(self.whole + len);
+            let _ = disk::set_len(file, self.whole + len);
         }
     }
 
@@ -195,7 +201,8 @@ impl Tracefile {
         self.append_both(bytes, zeros.unwrap_or_default())?;
         if zeros.is_none() {
             self.in_flight += u64::from(padding);
-            self.file.opened()?.set_len(self.whole + self.in_flight)?;
+            disk::set_len(self.file.opened()?, self.whole + self.in_flight)?;
+            self.file.mark_written(0);
         }
         Ok(())
     }
@@ -209,9 +216,9 @@ impl Tracefile {
         let at = self.whole + self.in_flight;
         let both = [IoSlice::new(bytes), IoSlice::new(zeros)];
         let file = self.file.opened()?;
-        // Network file systems and FUSE may be interrupted.
-        let written = retry_on_intr(|| pwritev(&***file, &both, at))?;
+        let written = disk::write_vectored_at(file, &both, at)?;
         self.in_flight += written as u64;
+        self.file.mark_written(written as u64);
         match bytes.get(written..) {
             Some(rest) if !rest.is_empty() => {
                 self.append(rest)?;
@@ -232,9 +239,20 @@ impl Tracefile {
     /// Truncates the file to `end`.
     pub(super) fn truncate(&mut self, end: Bytes) {
         self.whole = end.0;
-        if let Err(error) = self.file.opened().and_then(|file| file.set_len(end.0)) {
+        self.file.mark_written(0);
+        let truncated = self.file.opened();
+        let truncated = truncated.and_then(|file| disk::set_len(file, end.0));
+        self.has_excess = truncated.is_err();
+        if let Err(error) = truncated {
             // Harmless to readers that follow the index: no entry points at the excess bytes.
             warn!(%error, "tracefile not truncated: readers go by its index");
+        }
+    }
+
+    /// Truncates the file to the last whole packet if that failed before.
+    pub(super) fn remove_excess(&mut self) {
+        if self.has_excess && self.reopen().is_ok() {
+            self.truncate(Bytes(self.whole));
         }
     }
 }

@@ -81,6 +81,7 @@ impl StreamWriter {
             warn!(stream = %self.id, "stream closed while there is no space on the disk: what waited is lost");
         }
         self.end_pause();
+        self.log_close();
         // Otherwise their tracefiles would stay open for indexes that never arrive.
         let unindexed = self.packets.files.give_up_indexes();
         if unindexed > 0 {

@@ -8,7 +8,8 @@ use wire::SeqNum;
 use super::{Arrival, StreamWriter};
 use crate::ingest::error::IngestError;
 use crate::ingest::packet_writer::{ConnectionId, PacketWriter};
-use crate::ingest::reorder::{EarlyPacket, Turn};
+use crate::ingest::reorder::{EarlyPacket, LostPackets, Turn};
+use crate::ingest::reorder_budget::EarlyBuffer;
 use crate::store::stream_files::PacketPlace;
 
 impl StreamWriter {
@@ -23,6 +24,9 @@ impl StreamWriter {
         from: ConnectionId,
         bytes: usize,
     ) -> Result<Arrival, IngestError> {
+        if self.is_outdated(packet.stream) {
+            return Ok(Arrival::Late);
+        }
         self.give_up_missing_while(Some(packet.seq), |packets| packets.reorder.is_full(bytes))?;
         self.place_early_packet(packet, from)
     }
@@ -37,8 +41,28 @@ impl StreamWriter {
         packet: &DataHeader,
         from: ConnectionId,
     ) -> Result<Arrival, IngestError> {
+        if self.is_outdated(packet.stream) {
+            return Ok(Arrival::Late);
+        }
         self.give_up_missing_while(Some(packet.seq), |_| true)?;
         self.place_early_packet(packet, from)
+    }
+
+    /// Declares the first packet of the stream, unless it has begun or the packet is known. Otherwise the first one that
+    /// arrives is taken for it, which is wrong if packets can overtake each other.
+    pub fn declare_first_packet(&mut self, seq: SeqNum) {
+        self.packets.reorder.declare_first(seq);
+    }
+
+    /// Gives up a packet that its producer has abandoned on this connection, before all of it had arrived.
+    ///
+    /// # Errors
+    /// Those of [`skip_packets`](Self::skip_packets).
+    pub fn abandon_packet(&mut self, seq: SeqNum, from: ConnectionId) -> Result<(), IngestError> {
+        if self.packets.is_in_flight(seq, from) {
+            self.drop_in_flight();
+        }
+        self.skip_packets(seq, 1)
     }
 
     fn place_early_packet(
@@ -52,11 +76,23 @@ impl StreamWriter {
         }
     }
 
-    /// Adds an early packet that has arrived completely.
+    /// Adds an early packet that has arrived completely, with this header.
     ///
     /// # Errors
     /// If this or another early packet cannot be written.
-    pub fn add_early_packet(&mut self, early: EarlyPacket) -> Result<(), IngestError> {
+    pub fn add_early_packet(
+        &mut self,
+        packet: &DataHeader,
+        payload: EarlyBuffer,
+    ) -> Result<(), IngestError> {
+        if self.is_outdated(packet.stream) {
+            return Ok(());
+        }
+        let early = EarlyPacket {
+            seq: packet.seq,
+            payload,
+            padding: packet.padding_size,
+        };
         match self.packets.reorder.turn(early.seq) {
             Turn::Now if !self.packets.has_in_flight() => {
                 // The packets before it have arrived meanwhile.
@@ -70,6 +106,7 @@ impl StreamWriter {
             Turn::Over => self.check_given_up(early.seq),
             Turn::Early => {
                 debug!(stream = %self.id, seq = %early.seq, "packet waits for one before it");
+                self.tally.count_early();
                 self.packets.reorder.keep_packet(early);
                 self.count_early_packets();
                 self.give_up_missing_while(None, |packets| packets.reorder.is_full(0))
@@ -109,6 +146,13 @@ impl StreamWriter {
             return Ok(false);
         };
         self.drop_in_flight();
+        self.record_lost(lost);
+        self.write_ready_packets()?;
+        Ok(true)
+    }
+
+    /// Records that packets are lost.
+    pub(super) fn record_lost(&mut self, lost: LostPackets) {
         self.tally.count_lost(lost.count());
         if let Some(joiner) = &mut self.joiner {
             joiner.give_up_packets(lost.first, lost.last);
@@ -120,8 +164,7 @@ impl StreamWriter {
             count = lost.count(),
             "packets lost: they have not come, and what came after them is written now"
         );
-        self.write_ready_packets()?;
-        Ok(true)
+        self.add_mark(SeqNum(lost.last.0 + 1));
     }
 
     /// Writes the early packets that are next in sequence.
@@ -142,12 +185,13 @@ impl StreamWriter {
     }
 
     fn write_early_packet(&mut self, early: &EarlyPacket) -> Result<PacketPlace, IngestError> {
-        self.begin_file_for(u32::try_from(early.payload.len()).unwrap_or(u32::MAX))?;
+        let data_size = u32::try_from(early.payload.len()).unwrap_or(u32::MAX);
+        self.begin_file_for(early.seq, data_size)?;
         let written = self.packets.write_early_packet(early);
         written.map_err(|error| self.store_error(error))
     }
 
-    fn count_early_packets(&self) {
+    pub(super) fn count_early_packets(&self) {
         let (packets, bytes) = self.packets.reorder.waiting_packets();
         self.tally.set_waiting(packets as u64, bytes.0);
     }

@@ -1,7 +1,7 @@
 //! A stream in the table. The entry has a file of its own so that its stream and directory are reached only through
 //! methods that count visits, by which tests check that no command walks over all streams.
 
-use wire::TracePath;
+use wire::{StreamId, TracePath};
 
 use crate::registry::stream::SessionStream;
 
@@ -10,6 +10,8 @@ use crate::registry::stream::SessionStream;
 pub(super) struct TableEntry {
     stream: SessionStream,
     path: TracePath,
+    /// Number by which the producer names the stream.
+    pub(super) wire_id: StreamId,
     /// Whether the producer has completed the batch of streams to which the stream belongs.
     pub(super) is_published: bool,
     /// Whether the table has recorded that the stream is closed.
@@ -27,6 +29,7 @@ thread_local! {
 impl TableEntry {
     pub(super) fn new(stream: SessionStream, path: TracePath) -> Self {
         Self {
+            wire_id: stream.id(),
             stream,
             path,
             is_published: false,

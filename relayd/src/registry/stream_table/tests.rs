@@ -41,7 +41,8 @@ impl Fixture {
         let (pool, chunk) = (Arc::clone(&self.pool), self.chunk.clone());
         let full = WhenFull::Pause;
         let stream = if is_metadata {
-            let file = MetadataFile::create(pool, directory.clone(), name, chunk).unwrap();
+            let file =
+                MetadataFile::create(pool, directory.clone(), name, chunk, Arc::default()).unwrap();
             let stream = MetadataStream::new(id, directory.clone(), file, full);
             SessionStream::Metadata(Arc::new(stream))
         } else {
@@ -51,7 +52,7 @@ impl Fixture {
                 limits: None,
                 index_format: None,
             };
-            let files = StreamFiles::create(layout, pool, chunk).unwrap();
+            let files = StreamFiles::create(layout, pool, chunk, Arc::default()).unwrap();
             let window = ReorderWindow {
                 packets: 1,
                 bytes: Bytes(1),

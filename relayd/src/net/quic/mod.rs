@@ -1,0 +1,307 @@
+//! The QUIC port: one UDP port for producers and viewers, whose application protocol (ALPN) says which of them a
+//! connection is. `doc/protocol-extensions.md` describes what its streams carry.
+//!
+//! The drivers of quinn (datagrams, encryption, timers) run on threads of their own, so that connections stay alive while a
+//! worker hangs in a file call. What the bytes mean is handled where it is for TCP: by the workers for producers and by
+//! the threads for viewers.
+//!
+//! Read in this order: [`QuicPort`] here (accepting), `producer` with `packet_streams`, `viewer`, `receive_window`.
+
+mod packet_streams;
+mod producer;
+mod receive_window;
+mod viewer;
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use quinn::{Endpoint, EndpointConfig, Incoming, TokioRuntime, VarInt};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info, warn};
+use transport::config::{ALPN_CONTROL, ALPN_LIVE};
+use transport::error::TransportError;
+use transport::quic::{self, PROTOCOL_ERROR, ROLE_MISSING};
+use transport::role::Role;
+use transport::rustls::ServerConfig;
+
+use super::accepted::{load_config, report_reload};
+use super::admission::{Admission, Admitted};
+use super::push::ViewerTasks;
+use super::worker::WorkerId;
+use super::worker_pool::{WorkerPool, Workers};
+use super::{ProducerContext, StartError};
+use crate::config::{Config, TlsFiles};
+use crate::http::{Port, QuicCounters};
+use crate::limits::{
+    HANDSHAKE_TIMEOUT, MAX_COMMAND_STREAMS, MAX_PACKET_STREAMS, MAX_QUIC_CONNECTIONS,
+    MAX_QUIC_CONNECTIONS_OF_ONE, MAX_QUIC_INCOMING_BYTES, MAX_RECEIVE_WINDOW,
+    MAX_UNVALIDATED_HANDSHAKES, MIN_RECEIVE_WINDOW,
+};
+use receive_window::WindowMemory;
+
+/// The application protocols of the port.
+const PROTOCOLS: &[&[u8]] = &[ALPN_CONTROL, ALPN_LIVE];
+
+/// The QUIC port of a relay.
+#[derive(Debug)]
+pub(super) struct QuicPort {
+    endpoint: Endpoint,
+    address: SocketAddr,
+    admission: Arc<Admission>,
+    handshakes: Arc<AtomicUsize>,
+    windows: Arc<WindowMemory>,
+    counters: Arc<QuicCounters>,
+    /// Whether clients must have a certificate with the role.
+    needs_role: bool,
+}
+
+/// The certificates of the port, which can be read again.
+#[derive(Debug)]
+pub(super) struct QuicCertificates {
+    files: TlsFiles,
+    endpoint: Endpoint,
+}
+
+/// The QUIC port and the threads of its drivers.
+#[derive(Debug)]
+pub(super) struct QuicSetup {
+    pub(super) port: QuicPort,
+    pub(super) certificates: QuicCertificates,
+    pub(super) workers: Workers,
+}
+
+/// What serves the connections.
+#[derive(Debug)]
+pub(super) struct QuicServing {
+    pub(super) stop: CancellationToken,
+    pub(super) producers: WorkerPool,
+    /// The tasks of producers' connections, which shutdown waits for.
+    pub(super) producer_tasks: TaskTracker,
+    pub(super) context: ProducerContext,
+    pub(super) viewers: WorkerPool,
+    pub(super) viewer_tasks: Arc<ViewerTasks>,
+}
+
+/// A handshake in progress. Dropping the value ends the count.
+#[derive(Debug)]
+struct Handshake(Arc<AtomicUsize>);
+
+impl QuicSetup {
+    /// Listens on the endpoint of the configuration. None if it names none.
+    pub(super) fn open(config: &Config) -> Result<Option<Self>, StartError> {
+        let (Some(endpoint), Some(tls)) = (&config.quic, &config.tls) else {
+            return Ok(None);
+        };
+        let port = "quic";
+        let address = endpoint.resolve().map_err(|source| StartError::Endpoint {
+            port,
+            endpoint: endpoint.clone(),
+            source,
+        })?;
+        // The role is checked when the client's protocol is known.
+        let server = load_config(tls, None, PROTOCOLS);
+        let loaded = server.and_then(|server| Ok((quic::endpoint_config(&tls.key)?, server)));
+        let configs = loaded.map_err(|source| StartError::Tls {
+            port,
+            source: Box::new(source),
+        })?;
+        let needs_role = tls.client_ca.is_some();
+        let workers = Workers::start_shared("quic").map_err(StartError::Threads)?;
+        let bound = {
+            let _guard = workers.pool().first().enter();
+            QuicPort::bind(address, configs, needs_role)
+        };
+        let port = bound.map_err(|source| StartError::Listen {
+            port,
+            endpoint: endpoint.clone(),
+            source,
+        })?;
+        let certificates = QuicCertificates {
+            files: tls.clone(),
+            endpoint: port.endpoint.clone(),
+        };
+        Ok(Some(Self {
+            port,
+            certificates,
+            workers,
+        }))
+    }
+}
+
+impl QuicCertificates {
+    /// Reads the certificates again, for connections from now on. If that fails the port keeps those that it has.
+    /// Both outcomes are logged.
+    pub(super) fn reload(&self) {
+        let config = load_config(&self.files, None, PROTOCOLS).and_then(server_config);
+        let reloaded = config.map(|config| self.endpoint.set_server_config(Some(config)));
+        report_reload("quic", reloaded);
+    }
+}
+
+impl QuicPort {
+    /// Listens on an address, with the drivers of quinn on the current runtime. With `needs_role`, the TLS configuration
+    /// asks for client certificates, and what they allow is checked here.
+    pub(super) fn bind(
+        address: SocketAddr,
+        (endpoint, tls): (EndpointConfig, Arc<ServerConfig>),
+        needs_role: bool,
+    ) -> io::Result<Self> {
+        let server = server_config(tls).map_err(io::Error::other)?;
+        let socket = UdpSocket::bind(address)?;
+        let runtime = Arc::new(TokioRuntime);
+        let endpoint = Endpoint::new(endpoint, Some(server), socket, runtime)?;
+        Ok(Self {
+            address: endpoint.local_addr()?,
+            endpoint,
+            admission: Admission::new(MAX_QUIC_CONNECTIONS, MAX_QUIC_CONNECTIONS_OF_ONE),
+            handshakes: Arc::default(),
+            windows: WindowMemory::new(),
+            counters: Arc::default(),
+            needs_role,
+        })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The port for the status endpoint, which shows its number of connections.
+    pub(super) fn port(&self) -> Port {
+        let admission = Arc::clone(&self.admission);
+        Port {
+            name: "quic",
+            connections: Box::new(move || admission.count()),
+        }
+    }
+
+    /// Counts what happens on all connections of the port.
+    pub(super) fn counters(&self) -> &Arc<QuicCounters> {
+        &self.counters
+    }
+
+    /// Accepts connections until the relay stops.
+    pub(super) async fn accept(self, serving: QuicServing) {
+        // Logged once, not per connection: a peer could fill the log.
+        let mut is_refusing = false;
+        let this = Arc::new(self);
+        let serving = Arc::new(serving);
+        loop {
+            let incoming = tokio::select! {
+                incoming = this.endpoint.accept() => incoming,
+                () = serving.stop.cancelled() => break,
+            };
+            let Some(incoming) = incoming else { break };
+            let Some((incoming, admitted)) = this.admit(incoming) else {
+                if !std::mem::replace(&mut is_refusing, true) {
+                    warn!(port = "quic", "connection refused: too many connections");
+                }
+                continue;
+            };
+            is_refusing = false;
+            if let Some((incoming, admitted)) = incoming.zip(admitted) {
+                let (this, serving) = (Arc::clone(&this), Arc::clone(&serving));
+                tokio::spawn(async move {
+                    this.serve(incoming, admitted, &serving).await;
+                });
+            }
+        }
+        // Accepted connections stay until their tasks end them.
+        this.endpoint.set_server_config(None);
+    }
+
+    /// Admits a connection, within the limits. None if it is refused; no connection if the peer has to prove its address
+    /// first.
+    fn admit(&self, incoming: Incoming) -> Option<(Option<Incoming>, Option<Admitted>)> {
+        let is_busy = self.handshakes.load(Ordering::Relaxed) >= MAX_UNVALIDATED_HANDSHAKES;
+        if is_busy && incoming.may_retry() && !incoming.remote_address_validated() {
+            // Fails only for a peer that has been told before.
+            let _ = incoming.retry();
+            return Some((None, None));
+        }
+        match self.admission.admit(incoming.remote_address().ip()) {
+            Some(admitted) => Some((Some(incoming), Some(admitted))),
+            None => {
+                incoming.refuse();
+                None
+            }
+        }
+    }
+
+    /// Completes the handshake of a connection, and has it served.
+    async fn serve(&self, incoming: Incoming, admitted: Admitted, serving: &QuicServing) {
+        let peer = incoming.remote_address();
+        let handshake = Handshake::begin(&self.handshakes);
+        let connection = async { incoming.accept()?.await };
+        let connection = match tokio::time::timeout(HANDSHAKE_TIMEOUT, connection).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return info!(%peer, %error, "QUIC handshake failed"),
+            Err(_) => return debug!(%peer, "handshake timeout"),
+        };
+        drop(handshake);
+        let protocol = quic::protocol(&connection).unwrap_or_default();
+        let role = match &protocol[..] {
+            ALPN_CONTROL => Role::Produce,
+            ALPN_LIVE => Role::View,
+            // rustls has negotiated one of the two.
+            _ => return connection.close(PROTOCOL_ERROR, b"unknown protocol"),
+        };
+        if self.needs_role && !quic::peer_roles(&connection).is_some_and(|roles| roles.has(role)) {
+            info!(%peer, "QUIC connection refused: the certificate has no role {role}");
+            return connection.close(ROLE_MISSING, b"the certificate does not allow this");
+        }
+        let context = serving.context.clone();
+        match role {
+            Role::Produce => {
+                let (window, counters) = (self.windows.reserve(), Arc::clone(&self.counters));
+                let task = serving.producer_tasks.token();
+                serving
+                    .producers
+                    .serve_task(async move |worker_id: WorkerId| {
+                        producer::serve(connection, window, counters, worker_id, context).await;
+                        drop((task, admitted));
+                    });
+            }
+            Role::View => {
+                let viewers = Arc::clone(&serving.viewer_tasks);
+                // Shutdown does not wait for viewers.
+                serving.viewers.serve_task(async move |_| {
+                    viewer::serve(connection, viewers, context).await;
+                    drop(admitted);
+                });
+            }
+        }
+    }
+}
+
+/// The configuration of the port: what peers may make the relay keep.
+fn server_config(tls: Arc<ServerConfig>) -> Result<quinn::ServerConfig, TransportError> {
+    let mut transport = quic::transport_config();
+    transport
+        .max_concurrent_uni_streams(VarInt::from_u32(MAX_PACKET_STREAMS))
+        .max_concurrent_bidi_streams(VarInt::from_u32(MAX_COMMAND_STREAMS))
+        // The window of the connection is the one that bounds memory.
+        .stream_receive_window(VarInt::from_u32(MAX_RECEIVE_WINDOW))
+        .receive_window(VarInt::from_u32(MIN_RECEIVE_WINDOW));
+    let mut config = quic::server_config(tls, transport)?;
+    config
+        .max_incoming(2 * MAX_UNVALIDATED_HANDSHAKES)
+        .incoming_buffer_size_total(MAX_QUIC_INCOMING_BYTES)
+        .migration(true);
+    Ok(config)
+}
+
+impl Handshake {
+    fn begin(handshakes: &Arc<AtomicUsize>) -> Self {
+        handshakes.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(handshakes))
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

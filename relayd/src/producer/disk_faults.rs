@@ -1,0 +1,434 @@
+//! A resumable session on a disk that fails or stops at the n-th operation, for all n, or that loses its power: the next
+//! relay restores the session from its log, the producer continues it from the packets that the relay asks for, and the
+//! files are those of a session that nothing has happened to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use relay_proto::session::{DaemonId, Recording, TraceFormat};
+use relay_proto::{DataEvent, DataHeader};
+use rustix::io::Errno;
+use wire::{Bytes, ChunkId, EpochSeconds, Flagged, Micros, SeqNum};
+
+use super::data_connection::DataConnection;
+use super::*;
+use crate::ingest::WhenFull;
+use crate::ingest::reorder::ReorderWindow;
+use crate::registry::RegistrySettings;
+use crate::store::disk::plan::{self, Fault};
+use crate::store::disk::power_loss::{Unsynced, reconstruct};
+use crate::store::disk_faults::Packets;
+use crate::store::layout::Grouping;
+use crate::store::pool::Pool;
+use crate::store::repair::repair;
+use crate::store::session_log::SessionLog;
+use crate::store::sync::{SyncSettings, Syncer};
+
+const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const PACKETS: u64 = 7;
+/// Channels, with the size in packets and the number of their tracefiles. 0: no limit.
+const CHANNELS: [(&str, u64, u64); 4] = [
+    ("plain", 0, 0),
+    ("sized", 2, 0),
+    ("ring", 2, 2),
+    ("single", 2, 1),
+];
+/// Connections of a producer until its session must be complete.
+const MAX_CONNECTIONS: usize = 10;
+
+/// A relay without sockets.
+struct MemoryRelay {
+    packets: Packets,
+    registry: Arc<Registry>,
+    syncer: Option<Arc<Syncer>>,
+}
+
+impl MemoryRelay {
+    /// Starts on the output of one before, which it repairs.
+    fn start(output: &Path, syncer: Option<Arc<Syncer>>) -> Self {
+        let _ = repair(output, &SessionLog::trace_directories(output));
+        let pool = match &syncer {
+            Some(syncer) => Pool::with_syncer(100, Arc::clone(syncer)),
+            None => Pool::new(100),
+        };
+        let registry = Registry::new(RegistrySettings {
+            output: output.to_owned(),
+            grouping: Grouping::ByHost,
+            allows_clear: true,
+            window: ReorderWindow::default(),
+            reorder_memory: 1 << 20,
+            when_full: WhenFull::default(),
+            resume_timeout: Duration::from_secs(600),
+            time_zone: jiff::tz::TimeZone::UTC,
+            pool,
+        });
+        restore_sessions(&registry, Instant::now());
+        Self {
+            packets: Packets::new(),
+            registry,
+            syncer,
+        }
+    }
+
+    /// Syncs what was written, as a reply to a producer waits for it.
+    fn sync(&self) {
+        if let Some(syncer) = &self.syncer {
+            syncer.run_round();
+        }
+    }
+}
+
+/// What a producer remembers of its session when it loses its connections.
+#[derive(Debug, Default)]
+struct Client {
+    /// Which packets of each channel the relay has acknowledged, with the number of changes of the disk so far.
+    acknowledged: Vec<(usize, [u64; CHANNELS.len()])>,
+    /// Changes of the disk before all packets and metadata were acknowledged as durable. None: they were not.
+    durable: Option<usize>,
+    resumed: usize,
+    has_ended: bool,
+}
+
+/// The connections of a client.
+struct Connections<'a> {
+    relay: &'a MemoryRelay,
+    control: Producer,
+    data: DataConnection,
+}
+
+fn session() -> CreateSession {
+    CreateSession {
+        name: "faults".into(),
+        host: "host".into(),
+        base_path: Text::default(),
+        live_timer: Micros(0),
+        snapshot: false,
+        recording: Some(Recording {
+            daemon: DaemonId([7; 16]),
+            id: 1,
+            created: EpochSeconds(0),
+            name_has_date: false,
+            current_chunk: None,
+        }),
+        trace_format: TraceFormat::Ctf1,
+    }
+}
+
+fn opened(key: u64, channel: &str, (size, count): (u64, u64)) -> OpenStream {
+    let stream = AddStream {
+        channel: channel.into(),
+        path: "ust/uid".into(),
+        tracefile_size: Bytes(size),
+        tracefile_count: count,
+        chunk: Some(ChunkId(0)),
+    };
+    let first = SeqNum(0);
+    OpenStream { key, first, stream }
+}
+
+impl Client {
+    /// Connects again and again until the session is complete.
+    fn send(&mut self, relay: &MemoryRelay) {
+        let is_complete = (0..MAX_CONNECTIONS).any(|_| self.try_send(relay) || plan::is_dead());
+        assert!(
+            is_complete || plan::is_dead(),
+            "the session is not complete"
+        );
+    }
+
+    /// Connects, and sends what the relay does not have. Returns whether the session is complete.
+    fn try_send(&mut self, relay: &MemoryRelay) -> bool {
+        let registry = Arc::clone(&relay.registry);
+        let mut connections = Connections {
+            relay,
+            control: Producer::new(Arc::clone(&registry), ADDRESS, CancellationToken::new()),
+            data: DataConnection::new(registry, ADDRESS),
+        };
+        let sent = self.send_on(&mut connections);
+        connections.data.end();
+        connections.control.end(sent.is_err(), Instant::now());
+        self.has_ended = sent.is_ok();
+        self.has_ended
+    }
+
+    fn send_on(&mut self, to: &mut Connections<'_>) -> Result<(), Refusal> {
+        let recording = session().recording.unwrap();
+        let resume = ResumeSession {
+            daemon: recording.daemon,
+            id: recording.id,
+        };
+        if to.control.resume_session(Minor(15), resume).is_ok() {
+            self.resumed += 1;
+        } else if self.durable.is_some() {
+            // The relay has completed it.
+            return Ok(());
+        } else {
+            to.control.create_session(Minor(15), session())?;
+            to.control.make_resumable(MakeResumable { timeout: 600 })?;
+        }
+        to.control.create_chunk(CreateTraceChunk {
+            chunk: ChunkId(0),
+            created: EpochSeconds(0),
+            name: None,
+        })?;
+        let metadata = to.control.open_stream(opened(0, "metadata", (0, 0)))?;
+        let mut streams = Vec::new();
+        for (key, (name, size, count)) in CHANNELS.into_iter().enumerate() {
+            let size = size * to.packet_bytes();
+            streams.push(
+                to.control
+                    .open_stream(opened(key as u64, name, (size, count)))?,
+            );
+        }
+        to.control.streams_sent()?;
+        to.send_metadata(metadata)?;
+        let least = self
+            .acknowledged
+            .last()
+            .map_or([0; CHANNELS.len()], |last| last.1);
+        for ((_, next), least) in streams.iter().zip(least) {
+            assert!(*next >= least, "{next} of {streams:?} was acknowledged");
+        }
+        for number in 0..PACKETS {
+            for (channel, (stream, next)) in streams.iter().enumerate() {
+                if let Some(stream) = stream.filter(|_| *next <= number) {
+                    to.send_packet(channel, stream, number)?;
+                }
+            }
+            if number % 2 == 1 {
+                self.ask(to, &streams);
+            }
+        }
+        self.ask(to, &streams);
+        self.durable.get_or_insert(plan::journal_len());
+        to.close(metadata.0, &streams)
+    }
+
+    /// Asks for the positions of the streams, and waits until what they say is durable.
+    fn ask(&mut self, to: &mut Connections<'_>, streams: &[(Option<StreamId>, u64)]) {
+        let mut positions = [PACKETS; CHANNELS.len()];
+        for (position, (stream, _)) in positions.iter_mut().zip(streams) {
+            let asked = stream.and_then(|stream| to.control.position(stream));
+            *position = asked.map_or(*position, |(_, durable)| durable);
+        }
+        to.relay.sync();
+        if !plan::is_dead() {
+            self.acknowledged.push((plan::journal_len(), positions));
+        }
+    }
+}
+
+impl Connections<'_> {
+    fn packet_bytes(&self) -> u64 {
+        self.relay.packets.packets[0][0].0.len() as u64
+    }
+
+    fn send_metadata(&mut self, (stream, next): (Option<StreamId>, u64)) -> Result<(), Refusal> {
+        let text = &self.relay.packets.metadata;
+        let Some(stream) = stream.filter(|_| next == 0) else {
+            assert!(next == 0 || next == text.len() as u64, "a part of a piece");
+            return Ok(());
+        };
+        let metadata = SendMetadata { stream, padding: 0 };
+        self.control.begin_metadata(metadata, text.len() as u64)?;
+        let (first, rest) = text.split_at(60);
+        self.control.metadata_text(first)?;
+        self.control.metadata_text(rest)?;
+        self.control.end_metadata()?;
+        self.finish()
+    }
+
+    fn send_packet(
+        &mut self,
+        channel: usize,
+        stream: StreamId,
+        number: u64,
+    ) -> Result<(), Refusal> {
+        let packets = &self.relay.packets.packets;
+        let at = usize::try_from(number).unwrap();
+        let (bytes, packet) = &packets[channel % packets.len()][at];
+        let (first, rest) = bytes.split_at(100);
+        let seq = SeqNum(number);
+        let header = DataHeader {
+            circuit: 0,
+            stream,
+            seq,
+            data_size: u32::try_from(bytes.len()).unwrap(),
+            padding_size: 0,
+        };
+        let payload = |bytes, last| DataEvent::Payload { bytes, last };
+        for event in [
+            DataEvent::Begin(header),
+            payload(first, false),
+            payload(rest, true),
+        ] {
+            let handled = self.data.handle_event(event);
+            handled.map_err(|error| Refusal::new(ReturnCode::UNKNOWN, error))?;
+        }
+        let (seq, packet) = (Some(seq), *packet);
+        self.control.add_index(SendIndex {
+            stream,
+            seq,
+            packet,
+        })?;
+        self.finish()
+    }
+
+    /// Writes what is ready, and what there was no space for.
+    fn finish(&mut self) -> Result<(), Refusal> {
+        let failed = |error| Refusal::new(ReturnCode::UNKNOWN, error);
+        self.data.write_ready_entries().map_err(failed)?;
+        self.control.write_ready_entries()?;
+        while self.data.is_paused() && !plan::is_dead() {
+            self.data.resume().map_err(failed)?;
+        }
+        while !self.control.resume() && !plan::is_dead() {}
+        Ok(())
+    }
+
+    fn close(
+        &mut self,
+        metadata: Option<StreamId>,
+        streams: &[(Option<StreamId>, u64)],
+    ) -> Result<(), Refusal> {
+        self.control.close_chunk(CloseTraceChunk {
+            chunk: ChunkId(0),
+            closed: EpochSeconds(1),
+            command: Flagged(None),
+        })?;
+        let streams = streams
+            .iter()
+            .map(|(stream, _)| (*stream, Some(SeqNum(PACKETS - 1))));
+        for (stream, last) in streams.chain([(metadata, None)]) {
+            if let Some(stream) = stream {
+                self.control.close_stream(CloseStream { stream, last })?;
+                self.finish()?;
+            }
+        }
+        self.relay.sync();
+        self.control.check_synced()
+    }
+}
+
+/// The files below a directory that are not those of the relay, with their content.
+fn tree(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut directories = vec![directory.to_owned()];
+    while let Some(next) = directories.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                let name = path.strip_prefix(directory).unwrap();
+                files.insert(name.to_str().unwrap().to_owned(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    files
+}
+
+/// A session that nothing happens to, and the number of operations that it takes.
+fn undisturbed() -> (BTreeMap<String, Vec<u8>>, usize) {
+    let output = tempfile::tempdir().unwrap();
+    let ((), record) = plan::run(None, || {
+        Client::default().send(&MemoryRelay::start(output.path(), None));
+    });
+    let files = tree(output.path());
+    let is_log = |name: &String| name.starts_with(".relayd");
+    assert!(!files.keys().any(is_log) && files.len() > 10, "{files:?}");
+    (files, record.operations)
+}
+
+fn assert_same(output: &Path, want: &BTreeMap<String, Vec<u8>>, case: &str) {
+    let mut got = tree(output);
+    // What the repair has renamed, and a log without a name that the disk had kept.
+    got.retain(|name, _| !name.starts_with(".relayd") && !name.contains("/."));
+    let names: BTreeSet<_> = got.keys().chain(want.keys()).collect();
+    for name in names {
+        let (got, want) = (got.get(name), want.get(name));
+        let lens = [got, want].map(|file| file.map(Vec::len));
+        let (got, want) = (
+            got.map_or(&[][..], |file| file),
+            want.map_or(&[][..], |file| file),
+        );
+        let first = got.iter().zip(want).position(|(a, b)| a != b);
+        assert!(
+            got == want,
+            "{case}: {name}: lengths {lens:?}, first difference at {first:?}"
+        );
+    }
+}
+
+#[test]
+fn session_whose_relay_is_killed_at_any_operation_is_continued_without_loss() {
+    let (want, operations) = undisturbed();
+    assert!(operations > 100, "{operations}");
+    let mut resumed = 0;
+    for at in 1..=operations {
+        let output = tempfile::tempdir().unwrap();
+        let mut client = Client::default();
+        plan::run(Some((at, Fault::Stop)), || {
+            client.send(&MemoryRelay::start(output.path(), None));
+        });
+        client.send(&MemoryRelay::start(output.path(), None));
+        resumed += client.resumed;
+        assert_same(output.path(), &want, &format!("killed at operation {at}"));
+    }
+    assert!(resumed > operations / 2, "{resumed} of {operations}");
+}
+
+#[test]
+fn session_with_a_single_failed_operation_is_continued_without_loss() {
+    let (want, operations) = undisturbed();
+    for error in [Errno::NOSPC, Errno::IO] {
+        for at in 1..=operations {
+            let output = tempfile::tempdir().unwrap();
+            let mut client = Client::default();
+            plan::run(Some((at, Fault::Error(error))), || {
+                client.send(&MemoryRelay::start(output.path(), None));
+            });
+            // A beacon that could not be removed is removed by the next start.
+            MemoryRelay::start(output.path(), None);
+            assert_same(output.path(), &want, &format!("{error} at operation {at}"));
+        }
+    }
+}
+
+#[test]
+fn session_whose_relay_loses_its_power_after_any_operation_is_continued_from_what_is_durable() {
+    let (want, _) = undisturbed();
+    let output = tempfile::tempdir().unwrap();
+    let mut whole = Client::default();
+    let ((), record) = plan::run(None, || {
+        let syncer = Syncer::without_thread(SyncSettings {
+            durability: Durability::Packet,
+            interval: Duration::from_secs(3600),
+        });
+        whole.send(&MemoryRelay::start(output.path(), Some(syncer)));
+    });
+    assert_same(output.path(), &want, "no fault");
+    for at in 0..=record.journal.len() {
+        let seed = Unsynced::Partial(97 * at as u64);
+        for unsynced in [Unsynced::Journaled, seed] {
+            let left = tempfile::tempdir().unwrap();
+            reconstruct(output.path(), &record.journal[..at], unsynced, left.path());
+            let before = whole.acknowledged.iter().rev();
+            let mut client = Client {
+                acknowledged: before
+                    .filter(|(then, _)| *then <= at)
+                    .take(1)
+                    .copied()
+                    .collect(),
+                durable: whole.durable.filter(|then| *then <= at),
+                ..Client::default()
+            };
+            let case = format!("power loss after change {at}, unsynced: {unsynced:?}");
+            plan::run(None, || client.send(&MemoryRelay::start(left.path(), None)));
+            assert_same(left.path(), &want, &case);
+        }
+    }
+}

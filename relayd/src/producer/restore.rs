@@ -1,0 +1,290 @@
+//! Restores the resumable sessions of the relay before this one, from their logs and files.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ctf::index::IndexFormat;
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info};
+use wire::{Bytes, FileName, NameError, SessionId, StreamId, TracePath};
+
+use super::session::now;
+use super::streams::{claimed_directory, layout};
+use crate::ingest::reorder_budget::ReorderBudget;
+use crate::ingest::{DataStream, MetadataStream};
+use crate::limits::MAX_RESTORED_NUMBER;
+use crate::registry::resumable::Resumable;
+use crate::registry::session::{Session, SessionIdentity};
+use crate::registry::stream::SessionStream;
+use crate::registry::{Occupied, Registry};
+use crate::store::StoreError;
+use crate::store::chunk::{Chunk, ChunkError, ChunkPlace, Holding};
+use crate::store::metadata::MetadataFile;
+use crate::store::session_log::{
+    LoggedSession, LoggedStream, Mark, SessionLog, StreamKey, StreamLog,
+};
+use crate::store::stream_files::{StreamFiles, TracefileRange};
+
+/// Why a session cannot be restored.
+#[derive(Debug, Error)]
+enum RestoreError {
+    #[error("its directory {} does not exist", .0.display())]
+    NoDirectory(PathBuf),
+    #[error("its producer has no id")]
+    NoId,
+    #[error("another session has its ids")]
+    Taken,
+    #[error("it has streams, but no chunk")]
+    NoChunk,
+    #[error("invalid name of a stream: {0}")]
+    Name(#[from] NameError),
+    #[error(transparent)]
+    Chunk(#[from] ChunkError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Occupied(#[from] Occupied),
+}
+
+/// The numbers that sessions and streams had. Each is given once.
+#[derive(Debug, Default)]
+struct RestoredNumbers {
+    sessions: HashSet<SessionId>,
+    streams: HashSet<StreamId>,
+}
+
+/// Restores the sessions whose logs are below the output of the relay. They wait for their producers from `now` on. To be
+/// called before the relay accepts connections.
+pub fn restore_sessions(registry: &Arc<Registry>, now: Instant) {
+    let mut logs = Vec::new();
+    for opened in SessionLog::open_all(&registry.settings().output) {
+        match opened {
+            Ok(log) => logs.push(log),
+            Err((path, error)) => {
+                let path = path.display();
+                error!(%path, %error, "session not restored: its log is not valid; its traces stay as they are");
+            }
+        }
+    }
+    let (mut session, mut stream) = (SessionId(0), StreamId(0));
+    for log in &logs {
+        log.with_session(|logged| {
+            session = session.max(logged.id);
+            let streams = logged.streams.values().map(|stream| stream.id);
+            stream = streams.fold(stream, StreamId::max);
+        });
+    }
+    let bound = |number: u64| number.min(MAX_RESTORED_NUMBER);
+    registry.reserve(SessionId(bound(session.0)), StreamId(bound(stream.0)));
+    let mut numbers = RestoredNumbers::default();
+    for log in logs {
+        if let Err(error) = restore_session(registry, &log, &mut numbers, now) {
+            let path = log.path().display();
+            error!(%path, %error, "session not restored; its traces stay as they are");
+            log.set_aside();
+        }
+    }
+}
+
+impl RestoredNumbers {
+    fn session(&mut self, registry: &Registry, wanted: SessionId) -> SessionId {
+        let is_free = wanted.0 <= MAX_RESTORED_NUMBER && self.sessions.insert(wanted);
+        if is_free {
+            wanted
+        } else {
+            registry.next_session()
+        }
+    }
+
+    fn stream(&mut self, registry: &Registry, wanted: StreamId) -> StreamId {
+        let is_free = wanted.0 <= MAX_RESTORED_NUMBER && self.streams.insert(wanted);
+        if is_free {
+            wanted
+        } else {
+            registry.next_stream()
+        }
+    }
+}
+
+fn restore_session(
+    registry: &Arc<Registry>,
+    log: &Arc<SessionLog>,
+    numbers: &mut RestoredNumbers,
+    now: Instant,
+) -> Result<(), RestoreError> {
+    let settings = registry.settings();
+    let logged = log.with_session(LoggedSession::clone);
+    if logged.is_complete() || settings.resume_timeout.is_zero() {
+        log.remove();
+        return Ok(());
+    }
+    let recording = logged
+        .created
+        .recording
+        .as_ref()
+        .ok_or(RestoreError::NoId)?;
+    let key = (recording.daemon, recording.id);
+    if registry.has_resumable(key) {
+        return Err(RestoreError::Taken);
+    }
+    let absolute = settings.output.join(&logged.directory);
+    if !absolute.is_dir() {
+        return Err(RestoreError::NoDirectory(absolute));
+    }
+    let chunk = match &logged.chunk {
+        None => None,
+        Some(chunk) => Some(Chunk::create(
+            chunk.chunk,
+            chunk.created,
+            &absolute,
+            ChunkPlace::Session,
+            &settings.time_zone,
+        )?),
+    };
+    let identity = SessionIdentity {
+        id: numbers.session(registry, logged.id),
+        name: logged.created.name.clone(),
+        host: logged.created.host.clone(),
+        live_timer: logged.created.live_timer,
+        trace_format: logged.created.trace_format,
+        directory: Some(logged.directory.clone()),
+        producer: logged.producer,
+        daemon: Some(recording.daemon),
+    };
+    let shared = registry.recordings().of(Some(key));
+    if let Some(chunk) = &chunk
+        && let Some(id) = chunk.id()
+    {
+        shared.add_chunk(id, chunk);
+    }
+    let budget = ReorderBudget::of_session(registry.reorder_budget());
+    let connections = CancellationToken::new();
+    let session = Arc::new(Session::new(identity, shared, budget, connections));
+    registry.add_session(Arc::clone(&session))?;
+    if let Some(syncer) = settings.pool.syncer() {
+        log.sync_with(syncer, session.sync_status())?;
+    }
+    let restored = restore_streams(registry, &session, log, &logged, chunk.as_ref(), numbers);
+    if let Err(error) = restored {
+        // First, so that the end of the streams is not logged.
+        log.set_aside();
+        registry.discard(&session);
+        return Err(error);
+    }
+    let timeout = Duration::from_secs(logged.timeout.into()).min(settings.resume_timeout);
+    let resumable = Resumable {
+        log: Arc::clone(log),
+        timeout,
+        chunk: Mutex::new(chunk.filter(|_| !logged.is_chunk_closed)),
+    };
+    if !registry.make_resumable(key, &session, resumable) {
+        return Err(RestoreError::Taken);
+    }
+    registry.restore(&session, now);
+    let (streams, seconds) = (logged.streams.len(), timeout.as_secs());
+    info!(%session, streams, seconds, "session restored: it waits for its producer");
+    Ok(())
+}
+
+fn restore_streams(
+    registry: &Arc<Registry>,
+    session: &Arc<Session>,
+    log: &Arc<SessionLog>,
+    logged: &LoggedSession,
+    chunk: Option<&Holding>,
+    numbers: &mut RestoredNumbers,
+) -> Result<(), RestoreError> {
+    let mut described = Vec::new();
+    // Metadata last, so that the watermark of the session is known when its streams are announced.
+    for (key, stream) in &logged.streams {
+        let chunk = chunk.ok_or(RestoreError::NoChunk)?;
+        let id = numbers.stream(registry, stream.id);
+        let path = TracePath::parse_rooted(&stream.opened.stream.path)?;
+        if let Some(directory) = claimed_directory(Some(&logged.directory), chunk, &path) {
+            registry.claim(session, &directory, now())?;
+        }
+        let log = StreamLog::new(Arc::clone(log), *key);
+        let restored = restore_stream(registry, session, (id, *key), stream, (chunk, log));
+        let restored = match restored {
+            Err(error) if stream.closed_at.is_some() => {
+                debug!(%session, stream = %id, %error, "closed stream not restored for viewers");
+                continue;
+            }
+            restored => restored?,
+        };
+        if let SessionStream::Metadata(metadata) = &restored
+            && metadata.received() > Bytes(0)
+        {
+            described.push(path.clone());
+        }
+        let channel = stream.opened.stream.channel.clone();
+        session.add_stream(restored, path, channel, || registry.next_trace());
+    }
+    session.publish_streams();
+    for path in described {
+        session.announce_trace(&path);
+    }
+    registry.forget_all_closed(session);
+    Ok(())
+}
+
+fn restore_stream(
+    registry: &Arc<Registry>,
+    session: &Arc<Session>,
+    (id, key): (StreamId, StreamKey),
+    logged: &LoggedStream,
+    (chunk, log): (&Holding, StreamLog),
+) -> Result<SessionStream, RestoreError> {
+    let settings = registry.settings();
+    let pool = &settings.pool;
+    let sync = Arc::clone(session.sync_status());
+    let request = &logged.opened.stream;
+    let path = TracePath::parse_rooted(&request.path)?;
+    let name = FileName::parse(&request.channel)?;
+    if key.is_metadata {
+        let bytes = Bytes(logged.metadata_bytes);
+        let pool = Arc::clone(pool);
+        let file = MetadataFile::restore(pool, path.clone(), name, chunk.clone(), (bytes, sync))?;
+        let stream = MetadataStream::new(id, path, file, settings.when_full);
+        stream.make_resumable(log);
+        if logged.closed_at.is_some() {
+            stream.suspend();
+        }
+        return Ok(SessionStream::Metadata(Arc::new(stream)));
+    }
+    let layout = layout(request, path, name, Some(IndexFormat::V1_1));
+    layout.check()?;
+    let marks = &logged.marks;
+    let file = |mark: Option<&Mark>| mark.map_or(0, |mark| mark.at.file);
+    let range = TracefileRange {
+        first: file(marks.front()),
+        last: file(marks.back()),
+        replacing: logged.replacing.map(|mark| mark.at.file),
+    };
+    let restored = StreamFiles::restore(layout, pool, chunk.clone(), range, sync)?;
+    let next = logged.seq_at(restored.end);
+    let (window, when_full) = (settings.window, settings.when_full);
+    let stream = DataStream::new(id, restored.files, window, true, when_full);
+    session.watermark().observe(restored.latest);
+    for run in &restored.runs {
+        let last = (run.packets, run.end);
+        stream
+            .published()
+            .add_tracefile(&run.segment, run.class, last);
+    }
+    debug!(%session, stream = %id, next = next.0, "stream restored");
+    let mut writer = stream.lock();
+    writer.restore(log, next);
+    if logged.closed_at.is_some() {
+        writer.suspend();
+    }
+    drop(writer);
+    if logged.closed_at.is_none() {
+        registry.add_data_stream(session, Arc::clone(&stream));
+    }
+    Ok(SessionStream::Data(stream))
+}

@@ -1,0 +1,252 @@
+//! What the registry does when a resumable session loses its connections, is resumed, or ends.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use wire::StreamId;
+
+use super::Registry;
+use super::recording::RecordingKey;
+use super::resumable::Resumable;
+use super::session::Session;
+use super::stream::SessionStream;
+use crate::ingest::IngestError;
+
+/// The resumable sessions of a relay.
+#[derive(Debug, Default)]
+pub(super) struct ResumableSessions {
+    sessions: Mutex<HashMap<RecordingKey, Arc<Session>>>,
+    counts: ResumeCounts,
+}
+
+/// How often sessions were resumed.
+#[derive(Debug, Default)]
+pub struct ResumeCounts {
+    detached: AtomicU64,
+    resumed: AtomicU64,
+    restored: AtomicU64,
+    expired: AtomicU64,
+}
+
+/// A way in which a session changes hands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResumeEvent {
+    /// The control connection was lost, and the session is kept.
+    Detached,
+    /// A producer has continued its session on another connection.
+    Resumed,
+    /// A session of a relay before this one was restored.
+    Restored,
+    /// A session has ended because its producer did not resume it.
+    Expired,
+}
+
+impl ResumeEvent {
+    /// All events.
+    pub const ALL: [Self; 4] = [Self::Detached, Self::Resumed, Self::Restored, Self::Expired];
+
+    /// Label of the event in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Detached => "detached",
+            Self::Resumed => "resumed",
+            Self::Restored => "restored",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+impl ResumeCounts {
+    fn counter(&self, event: ResumeEvent) -> &AtomicU64 {
+        match event {
+            ResumeEvent::Detached => &self.detached,
+            ResumeEvent::Resumed => &self.resumed,
+            ResumeEvent::Restored => &self.restored,
+            ResumeEvent::Expired => &self.expired,
+        }
+    }
+
+    fn count(&self, event: ResumeEvent) {
+        self.counter(event).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Number of events since the relay was started.
+    #[must_use]
+    pub fn of(&self, event: ResumeEvent) -> u64 {
+        self.counter(event).load(Ordering::Relaxed)
+    }
+}
+
+impl Registry {
+    /// Keeps the session with these ids when its connections are lost. Returns false if there is another with these ids,
+    /// or if it is kept already.
+    #[must_use]
+    pub fn make_resumable(
+        &self,
+        key: RecordingKey,
+        session: &Arc<Session>,
+        resumable: Resumable,
+    ) -> bool {
+        let mut sessions = self.resumable.sessions.lock();
+        if sessions.contains_key(&key) || !session.make_resumable(resumable) {
+            return false;
+        }
+        sessions.insert(key, Arc::clone(session));
+        true
+    }
+
+    /// Whether a resumable session has these ids.
+    #[must_use]
+    pub fn has_resumable(&self, key: RecordingKey) -> bool {
+        self.resumable.sessions.lock().contains_key(&key)
+    }
+
+    /// Gives the session with these ids to a control connection, and ends the connections that it had. Returns the session
+    /// and the number of the connection among those that it has had.
+    #[must_use]
+    pub fn resume(
+        &self,
+        key: RecordingKey,
+        connections: CancellationToken,
+        address: IpAddr,
+        now: Instant,
+    ) -> Option<(Arc<Session>, u64)> {
+        let session = self.resumable.sessions.lock().get(&key).cloned()?;
+        if session.sync_status().has_failed() {
+            // Part of what its producer believes to be written may be lost.
+            return None;
+        }
+        let was_detached = session.is_detached();
+        let generation = session.attach(connections, address)?;
+        session.rewind_streams();
+        session.viewers().doubt(now);
+        self.resumable.counts.count(ResumeEvent::Resumed);
+        info!(%session, %address, was_detached, "session resumed");
+        Some((session, generation))
+    }
+
+    /// Lets the producer continue a stream: removes what it will send again, and gives the stream another number, so that
+    /// what earlier connections still send is not taken for it. Returns the number, and the next packet or byte.
+    ///
+    /// # Errors
+    /// If the files of the stream cannot be truncated.
+    pub fn reopen_stream(
+        &self,
+        session: &Arc<Session>,
+        stream: &SessionStream,
+    ) -> Result<(StreamId, u64), IngestError> {
+        let wire_id = self.next_stream();
+        let next = match stream {
+            SessionStream::Data(stream) => {
+                let mut writer = stream.lock();
+                let before = writer.wire_id();
+                let next = writer.reopen(wire_id)?;
+                drop(writer);
+                let mut streams = self.data_streams.write();
+                streams.open.remove(&before);
+                let entry = (Arc::clone(session), Arc::clone(stream));
+                streams.open.insert(wire_id, entry);
+                next.0
+            }
+            SessionStream::Metadata(stream) => {
+                let reopened = stream.reopen(wire_id);
+                let next = reopened.map_err(|source| IngestError::Store {
+                    stream: stream.id(),
+                    source,
+                })?;
+                next.0
+            }
+        };
+        session.renumber(stream.id(), wire_id);
+        Ok((wire_id, next))
+    }
+
+    /// Removes a session that could not be restored completely. Nothing is written to its log.
+    pub fn discard(&self, session: &Arc<Session>) {
+        self.sessions.write().remove(&session.id());
+        session.end_control(true);
+        self.forget_all_closed(session);
+    }
+
+    /// Completes the restoration of a session of a relay before this one: it has no connection.
+    pub fn restore(&self, session: &Arc<Session>, now: Instant) {
+        let timeout = session.resumable().map(|resumable| resumable.timeout);
+        session.rewind_streams();
+        let generation = session.generation();
+        session.detach(generation, now + timeout.unwrap_or_default());
+        session.viewers().expect_restored(now);
+        self.resumable.counts.count(ResumeEvent::Restored);
+    }
+
+    /// Keeps a resumable session whose control connection has ended. Returns whether it is one.
+    pub(super) fn detach(&self, session: &Arc<Session>, generation: u64, now: Instant) -> bool {
+        let Some(timeout) = session.resumable().map(|resumable| resumable.timeout) else {
+            return false;
+        };
+        if !session.detach(generation, now + timeout) {
+            return false;
+        }
+        session.rewind_streams();
+        self.forget_all_closed(session);
+        self.resumable.counts.count(ResumeEvent::Detached);
+        let seconds = timeout.as_secs();
+        info!(%session, seconds, "connection of the session lost: the session is kept for its producer");
+        true
+    }
+
+    /// Ends the sessions that have been detached for too long.
+    pub(super) fn end_detached(&self, now: Instant) {
+        let expired: Vec<_> = {
+            let sessions = self.resumable.sessions.lock();
+            let expired = sessions.values().filter(|session| session.expire(now));
+            expired.cloned().collect()
+        };
+        for session in expired {
+            warn!(%session, "session ended: its producer has not resumed it in time");
+            self.resumable.counts.count(ResumeEvent::Expired);
+            self.remove_ended(&session, now);
+            session.end_control(true);
+            self.forget_all_closed(&session);
+            self.forget_resumable(&session);
+        }
+    }
+
+    /// Ends the possibility to resume a session whose chunk and streams are all closed.
+    pub fn complete_if_done(&self, session: &Session) {
+        if session.is_resumable() && session.is_complete() {
+            self.forget_resumable(session);
+        }
+    }
+
+    /// Forgets that a session is resumable, and removes its log.
+    pub(super) fn forget_resumable(&self, session: &Session) {
+        session.end_resuming();
+        let Some(key) = session.resume_key() else {
+            return;
+        };
+        let removed = {
+            let mut sessions = self.resumable.sessions.lock();
+            let is_it = sessions
+                .get(&key)
+                .is_some_and(|own| own.id() == session.id());
+            is_it.then(|| sessions.remove(&key)).flatten()
+        };
+        if let Some(resumable) = removed.as_ref().and_then(|session| session.kept()) {
+            resumable.chunk.lock().take();
+            resumable.log.remove();
+        }
+    }
+
+    /// How often sessions were detached and resumed.
+    #[must_use]
+    pub fn resume_counts(&self) -> &ResumeCounts {
+        &self.resumable.counts
+    }
+}

@@ -1,0 +1,138 @@
+//! Finds packets in a tracefile by their own headers, and tests whether one is intact. This is the only part of the relay
+//! that looks into packets.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use ctf::Metadata;
+use ctf::decode::{PacketHead, StreamDecoder};
+use ctf::index::Entry;
+use wire::{Bits, Bytes, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
+
+use crate::limits::{MAX_CHECKED_PACKET, MAX_PACKET_HEAD};
+
+/// Bytes of a packet that are read first. The headers of all known tracers are shorter.
+const FIRST_READ: u64 = 512;
+
+/// Reads the packets of one trace.
+#[derive(Debug)]
+pub(super) struct PacketReader {
+    metadata: Metadata,
+}
+
+impl PacketReader {
+    /// A reader for the packets that this metadata declares. None: the metadata is damaged, or declares no stream.
+    pub(super) fn new(metadata: &[u8]) -> Option<Self> {
+        let metadata = Metadata::read(metadata).ok()?;
+        let has_streams = metadata.trace().streams().next().is_some();
+        has_streams.then_some(Self { metadata })
+    }
+
+    /// The index entry of the packet at `offset`. None: there is no whole packet.
+    pub(super) fn entry_at(
+        &self,
+        data: &File,
+        offset: u64,
+        data_len: u64,
+    ) -> io::Result<Option<Entry>> {
+        let available = data_len.saturating_sub(offset);
+        let mut wanted = FIRST_READ;
+        let head = loop {
+            let bytes = read(data, offset, available.min(wanted))?;
+            match PacketHead::read(self.metadata.trace(), &bytes, available) {
+                Ok(head) => break head,
+                Err(error) if error.is_cut() && wanted < available.min(MAX_PACKET_HEAD) => {
+                    wanted = MAX_PACKET_HEAD;
+                }
+                Err(_) => return Ok(None),
+            }
+        };
+        let packet = PacketIndex {
+            packet_size: Bits(head.packet_bits),
+            content_size: Bits(head.content_bits),
+            begin: Timestamp(head.begin.unwrap_or_default()),
+            end: Timestamp(head.end.unwrap_or_default()),
+            events_discarded: head.discarded.map_or(0, |counter| counter.value),
+            class: ClassId(head.stream_class),
+            instance: head.stream_id.map(InstanceId),
+            packet_seq: head.sequence.map(|counter| PacketSeqNum(counter.value)),
+        };
+        Ok(Some(Entry {
+            offset: Bytes(offset),
+            packet,
+        }))
+    }
+
+    /// Whether the packet of an entry has all of its content. Bytes that never reached the disk are zeros: only a packet
+    /// that begins or ends in zeros is decoded.
+    pub(super) fn is_intact(&self, data: &File, entry: &Entry) -> io::Result<bool> {
+        let size = super::index::end_of(entry).saturating_sub(entry.offset.0);
+        if !has_zero_ends(data, entry)? || size > MAX_CHECKED_PACKET {
+            return Ok(true);
+        }
+        let bytes = read(data, entry.offset.0, size)?;
+        Ok(self.decodes(&bytes))
+    }
+
+    /// Whether all events of the packet of an entry are declared and whole.
+    pub(super) fn is_readable(&self, data: &File, entry: &Entry) -> io::Result<bool> {
+        let size = super::index::end_of(entry).saturating_sub(entry.offset.0);
+        if size > MAX_CHECKED_PACKET {
+            return Ok(true);
+        }
+        let bytes = read(data, entry.offset.0, size)?;
+        Ok(self.decodes(&bytes))
+    }
+
+    fn decodes(&self, packet: &[u8]) -> bool {
+        let trace = self.metadata.trace();
+        let mut decoder = StreamDecoder::new();
+        if decoder.begin_packet(trace, packet).is_err() {
+            return false;
+        }
+        loop {
+            match decoder.advance(trace, packet) {
+                Ok(true) => {}
+                Ok(false) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// Whether the packet of an entry begins or ends in zeros.
+pub(super) fn has_zero_ends(data: &File, entry: &Entry) -> io::Result<bool> {
+    let content = entry.packet.content_size.0.div_ceil(8);
+    let Some(last) = content.checked_sub(1) else {
+        return Ok(false);
+    };
+    let first = read(data, entry.offset.0, content.min(4))?;
+    let last = read(data, entry.offset.0.saturating_add(last), 1)?;
+    Ok(is_zero(&first) || is_zero(&last))
+}
+
+/// Whether all bytes of the packet of an entry are zeros.
+pub(super) fn is_all_zeros(data: &File, entry: &Entry) -> io::Result<bool> {
+    let end = super::index::end_of(entry);
+    let mut at = entry.offset.0;
+    while at < end {
+        let piece = read(data, at, (end - at).min(MAX_PACKET_HEAD))?;
+        if !is_zero(&piece) {
+            return Ok(false);
+        }
+        at += piece.len() as u64;
+    }
+    Ok(true)
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+fn read(file: &File, at: u64, len: u64) -> io::Result<Vec<u8>> {
+    let len = usize::try_from(len).map_err(io::Error::other)?;
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(bytes)
+}

@@ -1,0 +1,482 @@
+//! Session logs: what the next relay must know of a resumable session, besides its files, to continue it. Each session
+//! has a log below the output, `.relayd/sessions/PRODUCER-ID.log`, of checksummed records (`record_log`). A change is in
+//! the log before the producer is told of it. `doc/store.md` has a table of the records.
+//!
+//! A relay holds the lock of the logs of its sessions, so that another relay with the same output leaves them alone.
+
+mod record;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use record_log::{Damage, HEADER_BYTES, Magic, Records};
+use rustix::fs::OFlags;
+use thiserror::Error;
+use tracing::warn;
+use wire::TracePath;
+
+pub use record::{FilePosition, LoggedSession, LoggedStream, Mark, Record, RecordError, StreamKey};
+
+use super::regular_file::open_regular;
+use super::sync::Syncer;
+use super::sync::file::{SyncOrder, SyncStatus, SyncTarget, SyncedFile};
+use super::{StoreError, disk, make_directory, remove_file};
+use crate::limits::{MAX_SESSION_LOG_BYTES, MAX_SESSION_LOGS, MIN_COMPACTED_LOG_BYTES};
+
+/// First bytes of a log, with the version of its records.
+const MAGIC: Magic = *b"rlysess1";
+
+/// Directories of the logs, below the output. A session cannot have a directory of this name, which begins with a dot.
+const DIRECTORY: [&str; 2] = [".relayd", "sessions"];
+
+/// The log of one session. Locked for a moment by each connection that changes the session.
+#[derive(Debug)]
+pub struct SessionLog {
+    path: PathBuf,
+    state: Mutex<LogState>,
+}
+
+#[derive(Debug)]
+struct LogState {
+    session: LoggedSession,
+    /// None: the log was removed, or set aside. Changes are not logged any more.
+    file: Option<Arc<SyncedFile>>,
+    bytes: u64,
+    /// None: nothing is synced.
+    sync: Option<LogSync>,
+    /// Size at which the log is compacted.
+    compact_at: u64,
+}
+
+/// How a log is synced to the disk.
+#[derive(Debug)]
+struct LogSync {
+    syncer: Arc<Syncer>,
+    target: Arc<SyncTarget>,
+}
+
+/// Why a session cannot be restored from its log.
+#[derive(Debug, Error)]
+pub enum LogError {
+    /// The log cannot be read.
+    #[error("{0}")]
+    Read(#[from] io::Error),
+    /// The log is longer than any relay writes.
+    #[error("it is longer than {MAX_SESSION_LOG_BYTES} bytes")]
+    TooLong,
+    /// The disk has changed the log, or it was edited.
+    #[error("{0}")]
+    Damaged(Damage),
+    /// The records do not describe a session.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+fn directory(output: &Path) -> PathBuf {
+    DIRECTORY
+        .iter()
+        .fold(output.to_owned(), |path, name| path.join(name))
+}
+
+impl SessionLog {
+    /// Creates the log of a session.
+    ///
+    /// # Errors
+    /// If it cannot be written, or the producer's ids are those of a session of another relay.
+    pub fn create(output: &Path, session: LoggedSession) -> Result<Arc<Self>, StoreError> {
+        let directory = directory(output);
+        make_directory(&directory)?;
+        let recording = session.created.recording.as_ref();
+        let (daemon, id) = recording.map_or(([0; 16], 0), |own| (own.daemon.0, own.id));
+        let path = directory.join(format!("{:032x}-{id}.log", u128::from_be_bytes(daemon)));
+        if open_regular(&path, OFlags::RDONLY).is_ok_and(|old| super::is_locked(&old)) {
+            let busy = io::Error::other("another relay has a session with these ids");
+            return Err(StoreError::on("replace", &path)(busy));
+        }
+        let (file, bytes) = write_whole(&path, &session, false)?;
+        Ok(Self::new(path, session, file, bytes))
+    }
+
+    fn new(path: PathBuf, session: LoggedSession, file: File, bytes: u64) -> Arc<Self> {
+        let state = LogState {
+            session,
+            file: Some(SyncedFile::new(file)),
+            bytes,
+            sync: None,
+            compact_at: compact_at(bytes),
+        };
+        Arc::new(Self {
+            path,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Opens the logs that no other relay has locked, to restore their sessions. A log that cannot be understood is
+    /// [set aside](Self::set_aside), and reported with its path.
+    #[must_use]
+    pub fn open_all(output: &Path) -> Vec<Result<Arc<Self>, (PathBuf, LogError)>> {
+        let opened = paths(output).into_iter();
+        opened
+            .filter_map(|path| match Self::open(&path) {
+                Ok(opened) => opened.map(Ok),
+                Err(error) => {
+                    set_aside(&path);
+                    Some(Err((path, error)))
+                }
+            })
+            .collect()
+    }
+
+    /// The trace directories, relative to the output, of the sessions whose logs are below it. Logs that cannot be
+    /// understood are skipped: their sessions will not be restored.
+    #[must_use]
+    pub fn trace_directories(output: &Path) -> BTreeSet<PathBuf> {
+        let mut directories = BTreeSet::new();
+        for path in paths(output) {
+            let Ok((_, log)) = read_log(&path) else {
+                continue;
+            };
+            let mut records = Records::new(MAGIC, &log);
+            let Ok(session) = LoggedSession::decode(&mut records) else {
+                continue;
+            };
+            if session.is_complete() {
+                // It will not be continued: its traces are to be closed.
+                continue;
+            }
+            let streams = session.streams.values();
+            let paths =
+                streams.filter_map(|of| TracePath::parse_rooted(&of.opened.stream.path).ok());
+            let directory: &Path = session.directory.as_ref();
+            directories.extend(paths.map(|path| directory.join(path)));
+        }
+        directories
+    }
+
+    /// None: another relay has it.
+    fn open(path: &Path) -> Result<Option<Arc<Self>>, LogError> {
+        let (file, log) = read_log(path)?;
+        // A file system without locks: no other relay is assumed.
+        if matches!(file_lock::try_lock_exclusive(&file), Ok(false)) {
+            return Ok(None);
+        }
+        let mut records = Records::new(MAGIC, &log);
+        let session = LoggedSession::decode(&mut records);
+        // A torn record was not acknowledged to anybody: the relay died while it was written.
+        match records.damage() {
+            Some(damage @ Damage::Corrupt) => return Err(LogError::Damaged(damage)),
+            Some(Damage::Torn) => disk::set_len(&file, records.offset() as u64)?,
+            None => {}
+        }
+        let session = session?;
+        let bytes = records.offset() as u64;
+        Ok(Some(Self::new(path.to_owned(), session, file, bytes)))
+    }
+
+    /// Has the log synced with the other files of its session, from now on, and what is in it already.
+    ///
+    /// # Errors
+    /// If its directory cannot be opened.
+    pub fn sync_with(
+        &self,
+        syncer: &Arc<Syncer>,
+        status: &Arc<SyncStatus>,
+    ) -> Result<(), StoreError> {
+        let target = SyncTarget {
+            order: SyncOrder::Log,
+            path: self.path.clone(),
+            status: Arc::clone(status),
+        };
+        let mut state = self.state.lock();
+        state.sync = Some(LogSync {
+            syncer: Arc::clone(syncer),
+            target: Arc::new(target),
+        });
+        state.mark_written(state.bytes);
+        state.mark_directories(&self.path)
+    }
+
+    /// Path of the log, for messages.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Calls `with` with the session as the log describes it.
+    pub fn with_session<T>(&self, with: impl FnOnce(&LoggedSession) -> T) -> T {
+        with(&self.state.lock().session)
+    }
+
+    /// Appends a change.
+    ///
+    /// # Errors
+    /// If it cannot be written, or the log would be too long. The change is not in the log then.
+    pub fn append(&self, record: &Record) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        let LogState {
+            session,
+            file: Some(file),
+            bytes,
+            ..
+        } = &mut *state
+        else {
+            return Ok(());
+        };
+        let failed = |error| StoreError::on("write", &self.path)(error);
+        let mut body = Vec::new();
+        record.encode(&mut body);
+        let mut encoded = Vec::new();
+        record_log::encode(&[&body], &mut encoded);
+        let end = *bytes + encoded.len() as u64;
+        if end > MAX_SESSION_LOG_BYTES {
+            return Err(failed(io::Error::other("the log of the session is full")));
+        }
+        if let Err(error) = disk::write_all_at(file, &encoded, *bytes) {
+            // What was written of it would be taken for a torn record, and the next one overwrites it.
+            let _ = disk::set_len(file, *bytes);
+            return Err(failed(error));
+        }
+        if let Err(error) = session.apply(record) {
+            let _ = disk::set_len(file, *bytes);
+            return Err(failed(io::Error::other(error)));
+        }
+        *bytes = end;
+        state.mark_written(encoded.len() as u64);
+        if end > state.compact_at {
+            self.compact(&mut state);
+        }
+        Ok(())
+    }
+
+    /// As [`append`](Self::append), for a change that must be on the disk before another file changes. Waits for the disk,
+    /// if files are synced.
+    fn append_synced(&self, record: &Record) -> Result<(), StoreError> {
+        self.append(record)?;
+        let state = self.state.lock();
+        match &state.file {
+            Some(file) if state.sync.is_some() => {
+                disk::sync_file(file).map_err(StoreError::on("sync", &self.path))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces the log by a shorter one that describes the same session.
+    fn compact(&self, state: &mut LogState) {
+        let is_synced = state.sync.is_some();
+        let written = write_whole(&self.path, &state.session, is_synced);
+        let marked = written.and_then(|(file, bytes)| {
+            state.file = Some(SyncedFile::new(file));
+            state.bytes = bytes;
+            state.mark_written(bytes);
+            state.mark_directories(&self.path)
+        });
+        if let Err(error) = marked {
+            warn!(%error, "session log not compacted: it grows");
+        }
+        state.compact_at = compact_at(state.bytes);
+    }
+
+    /// Removes the log, because the session has ended, and its directories if no other session has a log.
+    pub fn remove(&self) {
+        let file = self.state.lock().file.take();
+        if file.is_none() {
+            return;
+        }
+        if let Err(error) = remove_file(&self.path) {
+            warn!(%error, "log of an ended session not removed: the next start removes it");
+        }
+        // Directories with logs are not empty, and stay.
+        let mut directories = self.path.ancestors().skip(1).take(DIRECTORY.len());
+        let _ = directories.try_for_each(disk::remove_directory);
+    }
+
+    /// Renames the log, because its session cannot be restored, so that the next start does not try again.
+    pub fn set_aside(&self) {
+        if self.state.lock().file.take().is_some() {
+            set_aside(&self.path);
+        }
+    }
+
+    /// Stops logging: the relay ends, and the next one is to restore the session as it is now.
+    pub fn keep(&self) {
+        self.state.lock().file = None;
+    }
+}
+
+/// Paths of the logs below an output directory, sorted.
+fn paths(output: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory(output)) else {
+        return Vec::new();
+    };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let logs = paths.filter(|path| path.extension().is_some_and(|end| end == "log"));
+    let mut logs: Vec<_> = logs.take(MAX_SESSION_LOGS).collect();
+    logs.sort_unstable();
+    logs
+}
+
+/// Opens and reads a log.
+fn read_log(path: &Path) -> Result<(File, Vec<u8>), LogError> {
+    let file = open_regular(path, OFlags::RDWR | OFlags::NOFOLLOW)?;
+    let mut log = Vec::new();
+    (&file)
+        .take(MAX_SESSION_LOG_BYTES + 1)
+        .read_to_end(&mut log)?;
+    if log.len() as u64 > MAX_SESSION_LOG_BYTES {
+        return Err(LogError::TooLong);
+    }
+    Ok((file, log))
+}
+
+fn compact_at(bytes: u64) -> u64 {
+    (4 * bytes).max(MIN_COMPACTED_LOG_BYTES)
+}
+
+fn set_aside(path: &Path) {
+    if let Err(error) = disk::rename(path, &path.with_extension("failed")) {
+        warn!(path = %path.display(), %error, "session log not renamed: the next start reads it again");
+    }
+}
+
+impl LogState {
+    /// Has the file synced, to which bytes have been written.
+    fn mark_written(&self, bytes: u64) {
+        if let (Some(file), Some(sync)) = (&self.file, &self.sync) {
+            sync.syncer.mark_file(file, &sync.target, bytes);
+        }
+    }
+
+    /// Has the names synced that lead to the log: its own, and those of its directories.
+    fn mark_directories(&self, log: &Path) -> Result<(), StoreError> {
+        let Some(sync) = &self.sync else {
+            return Ok(());
+        };
+        let mut directories = log.ancestors().skip(1).take(1 + DIRECTORY.len());
+        directories.try_for_each(|directory| {
+            sync.syncer
+                .mark_directory(directory, Some(&sync.target.status))
+        })
+    }
+}
+
+/// Writes a log that describes a session as a whole, in place of an older one. Returns it, locked, and its length. If
+/// `is_synced`, the new log is on the disk before it replaces the old one.
+fn write_whole(
+    path: &Path,
+    session: &LoggedSession,
+    is_synced: bool,
+) -> Result<(File, u64), StoreError> {
+    let mut log = Vec::with_capacity(HEADER_BYTES);
+    log.extend_from_slice(&MAGIC);
+    for body in session.bodies() {
+        record_log::encode(&[&body], &mut log);
+    }
+    let new = path.with_extension("new");
+    remove_file(&new)?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = disk::create(&new, flags).map_err(StoreError::on("create", &new))?;
+    // Locked before it has the name by which another relay finds it.
+    let _ = file_lock::try_lock_exclusive(&file);
+    let written = disk::write_all_at(&file, &log, 0);
+    let written = written.and_then(|()| {
+        if is_synced {
+            disk::sync_file(&file)
+        } else {
+            Ok(())
+        }
+    });
+    let written = written.and_then(|()| disk::rename(&new, path));
+    if let Err(error) = written {
+        let _ = remove_file(&new);
+        return Err(StoreError::on("write", path)(error));
+    }
+    Ok((file, log.len() as u64))
+}
+
+/// The log of a session, for one of its streams.
+#[derive(Debug, Clone)]
+pub struct StreamLog {
+    log: Arc<SessionLog>,
+    key: StreamKey,
+}
+
+impl StreamLog {
+    /// The part of a log that is about this stream.
+    #[must_use]
+    pub fn new(log: Arc<SessionLog>, key: StreamKey) -> Self {
+        Self { log, key }
+    }
+
+    /// Logs that packets continue with another number than the next one, or in another tracefile. All packets before
+    /// `indexed` have an entry.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn mark(&self, mark: Mark, indexed: FilePosition) -> Result<(), StoreError> {
+        let key = self.key.number;
+        let record = Record::Mark { key, mark, indexed };
+        let replaces = self.log.with_session(|session| {
+            let stream = session.streams.get(&self.key);
+            let replacing = stream.and_then(|stream| stream.replacing);
+            replacing.is_some_and(|replacing| replacing.at.file <= mark.at.file)
+        });
+        if replaces {
+            // Otherwise an entry of the new tracefile could be taken for one of the older tracefile.
+            return self.log.append_synced(&record);
+        }
+        self.log.append(&record)
+    }
+
+    /// Logs that a tracefile that begins with a packet is about to replace an older one of the same name: the packets of that
+    /// one are not asked for again.
+    ///
+    /// # Errors
+    /// If it cannot be written. Nothing may be replaced then.
+    pub fn replacing(&self, mark: Mark) -> Result<(), StoreError> {
+        let key = self.key.number;
+        self.log.append_synced(&Record::Replacing { key, mark })
+    }
+
+    /// Logs that everything from a position on was removed from the tracefiles, unless that changes nothing.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn rewind(&self, at: FilePosition) -> Result<(), StoreError> {
+        let is_behind = self.log.with_session(|session| {
+            let stream = session.streams.get(&self.key);
+            let last = stream.and_then(|stream| stream.marks.back());
+            last.is_some_and(|last| last.at > at)
+        });
+        if !is_behind {
+            return Ok(());
+        }
+        let key = self.key.number;
+        self.log.append(&Record::Rewound { key, at })
+    }
+
+    /// Logs the length of the metadata, in bytes.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn set_metadata_bytes(&self, bytes: u64) -> Result<(), StoreError> {
+        let key = self.key.number;
+        self.log.append(&Record::Metadata { key, bytes })
+    }
+
+    /// Logs that the stream is closed behind packet `at` - 1, or byte `at` - 1 of the metadata.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn close(&self, at: u64) -> Result<(), StoreError> {
+        let key = self.key;
+        self.log.append(&Record::Closed { key, at })
+    }
+}
+
+#[cfg(test)]
+mod tests;

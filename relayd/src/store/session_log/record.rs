@@ -1,0 +1,600 @@
+//! The records of a session log, and the session that they describe.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+
+use bytes::BufMut;
+use relay_proto::Minor;
+use relay_proto::chunk::CreateTraceChunk;
+use relay_proto::resume::OpenStream;
+use relay_proto::session::CreateSession;
+use thiserror::Error;
+use wire::{
+    DecodeError, Field, NameError, SeqNum, SessionId, StreamId, Text, TracePath, wire_struct,
+};
+
+use crate::limits::{MAX_PENDING_PACKETS, MAX_STREAMS};
+
+/// The protocol version in whose form commands are logged. Part of the format: it must not follow newer versions.
+const FORM: Minor = Minor(15);
+
+/// Longest directory of a session, in bytes with its NUL.
+const PATH_LIMIT: u32 = 4096;
+
+/// A stream's number as its producer has chosen it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamKey {
+    /// Whether it is a metadata stream: those have numbers of their own.
+    pub is_metadata: bool,
+    /// The number.
+    pub number: u64,
+}
+
+/// A session as its log describes it.
+#[derive(Debug, Clone)]
+pub struct LoggedSession {
+    /// Number of the session at the relay.
+    pub id: SessionId,
+    /// Address of the producer.
+    pub producer: IpAddr,
+    /// Time for which the session is kept without a connection, in seconds.
+    pub timeout: u32,
+    /// Directory of the session, relative to the relay's output.
+    pub directory: TracePath,
+    /// The command that opened the session.
+    pub created: CreateSession,
+    /// The chunk of the session. None: it has not been created.
+    pub chunk: Option<CreateTraceChunk>,
+    /// Whether the chunk has been closed, so that no stream will be added.
+    pub is_chunk_closed: bool,
+    /// The streams that the session has had.
+    pub streams: BTreeMap<StreamKey, LoggedStream>,
+}
+
+/// A stream as the log of its session describes it.
+#[derive(Debug, Clone)]
+pub struct LoggedStream {
+    /// Number of the stream at the relay.
+    pub id: StreamId,
+    /// The command that added it.
+    pub opened: OpenStream,
+    /// Which packets lie where: at least the last mark, and all from the first packet without an entry on.
+    pub marks: VecDeque<Mark>,
+    /// The first packet of a tracefile that was about to replace an older one of the same name. None: a [mark](Self::marks)
+    /// says that it did.
+    pub replacing: Option<Mark>,
+    /// Length of the complete pieces of a metadata stream, in bytes.
+    pub metadata_bytes: u64,
+    /// The stream is closed: number of the packet behind its last one, or the length of the metadata in bytes.
+    pub closed_at: Option<u64>,
+}
+
+/// A place in the tracefiles of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct FilePosition {
+    /// Number of the tracefile among all that the stream has had.
+    pub file: u64,
+    /// Number of packets before it in the tracefile.
+    pub packets: u64,
+}
+
+/// The packet at a position, if not the one after its predecessor: the first of a tracefile, or one after lost packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Position of the packet.
+    pub at: FilePosition,
+    /// Its sequence number.
+    pub seq: SeqNum,
+}
+
+/// A change of a session.
+#[derive(Debug, Clone)]
+pub enum Record {
+    /// The chunk was created.
+    Chunk(CreateTraceChunk),
+    /// The chunk was closed.
+    ChunkClosed,
+    /// A stream was added.
+    Stream(StreamId, OpenStream),
+    /// The packets of a data stream continue otherwise than by one.
+    Mark {
+        /// The stream.
+        key: u64,
+        /// The packet, and its position.
+        mark: Mark,
+        /// Position of the first packet that has no entry: marks before it are not needed any more.
+        indexed: FilePosition,
+    },
+    /// A tracefile of a data stream is about to replace an older one of the same name, which is gone from then on.
+    Replacing {
+        /// The stream.
+        key: u64,
+        /// The first packet of the new tracefile, and its position.
+        mark: Mark,
+    },
+    /// Everything from a position on was removed from the tracefiles of a data stream.
+    Rewound {
+        /// The stream.
+        key: u64,
+        /// The position.
+        at: FilePosition,
+    },
+    /// A piece of metadata is complete.
+    Metadata {
+        /// The stream.
+        key: u64,
+        /// Length of all pieces, in bytes.
+        bytes: u64,
+    },
+    /// A stream was closed.
+    Closed {
+        /// The stream.
+        key: StreamKey,
+        /// Number of the packet behind the last one, or length of the metadata in bytes.
+        at: u64,
+    },
+}
+
+/// Why a log cannot be understood.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// The log has no record, or does not begin with that of the session.
+    #[error("it does not describe a session")]
+    NoSession,
+    /// A record has an unknown type.
+    #[error("unknown record type {0}")]
+    UnknownType(u8),
+    /// A record is malformed.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The directory of the session is not valid.
+    #[error("invalid directory: {0}")]
+    Directory(NameError),
+    /// The session has no id of its producer, by which it could be resumed.
+    #[error("the session has no id")]
+    NoId,
+    /// A record is about a stream that was not added.
+    #[error("a record of an unknown stream")]
+    UnknownStream,
+    /// A stream or chunk was added twice.
+    #[error("a stream or chunk was added twice")]
+    Twice,
+    /// The session has too many streams, or a stream too many marks.
+    #[error("too many streams or lost packets")]
+    TooMany,
+}
+
+/// Marks of a stream that may be needed: fewer than its packets without an entry, twice because those are counted again
+/// at each mark only.
+const MAX_MARKS: usize = 2 * MAX_PENDING_PACKETS;
+
+/// First byte of each record.
+mod record_type {
+    pub(super) const SESSION: u8 = 1;
+    pub(super) const CHUNK: u8 = 2;
+    pub(super) const CHUNK_CLOSED: u8 = 3;
+    pub(super) const STREAM: u8 = 4;
+    pub(super) const MARK: u8 = 5;
+    pub(super) const REWOUND: u8 = 6;
+    pub(super) const METADATA: u8 = 7;
+    pub(super) const CLOSED: u8 = 8;
+    pub(super) const REPLACING: u8 = 9;
+}
+
+wire_struct! {
+    SessionHead [32 bytes] {
+        id: SessionId,
+        producer_high: u64,
+        producer_low: u64,
+        timeout: u32,
+        directory_len: u32,
+    }
+
+    MarkFields [48 bytes] {
+        key: u64,
+        file: u64,
+        packets: u64,
+        seq: SeqNum,
+        indexed_file: u64,
+        indexed_packets: u64,
+    }
+
+    ReplacingFields [32 bytes] {
+        key: u64,
+        file: u64,
+        packets: u64,
+        seq: SeqNum,
+    }
+
+    RewoundFields [24 bytes] {
+        key: u64,
+        file: u64,
+        packets: u64,
+    }
+
+    MetadataFields [16 bytes] {
+        key: u64,
+        bytes: u64,
+    }
+
+    ClosedFields [17 bytes] {
+        is_metadata: u8,
+        key: u64,
+        at: u64,
+    }
+}
+
+impl Record {
+    /// Appends the body of the record.
+    pub(super) fn encode(&self, to: &mut impl BufMut) {
+        match self {
+            Self::Chunk(chunk) => {
+                to.put_u8(record_type::CHUNK);
+                chunk.encode(to);
+            }
+            Self::ChunkClosed => to.put_u8(record_type::CHUNK_CLOSED),
+            Self::Stream(id, opened) => {
+                to.put_u8(record_type::STREAM);
+                id.write(to);
+                opened.encode(FORM, to);
+            }
+            Self::Mark { key, mark, indexed } => {
+                to.put_u8(record_type::MARK);
+                MarkFields {
+                    key: *key,
+                    file: mark.at.file,
+                    packets: mark.at.packets,
+                    seq: mark.seq,
+                    indexed_file: indexed.file,
+                    indexed_packets: indexed.packets,
+                }
+                .write(to);
+            }
+            Self::Replacing { key, mark } => {
+                to.put_u8(record_type::REPLACING);
+                ReplacingFields {
+                    key: *key,
+                    file: mark.at.file,
+                    packets: mark.at.packets,
+                    seq: mark.seq,
+                }
+                .write(to);
+            }
+            Self::Rewound { key, at } => {
+                to.put_u8(record_type::REWOUND);
+                RewoundFields {
+                    key: *key,
+                    file: at.file,
+                    packets: at.packets,
+                }
+                .write(to);
+            }
+            Self::Metadata { key, bytes } => {
+                to.put_u8(record_type::METADATA);
+                MetadataFields {
+                    key: *key,
+                    bytes: *bytes,
+                }
+                .write(to);
+            }
+            Self::Closed { key, at } => {
+                to.put_u8(record_type::CLOSED);
+                ClosedFields {
+                    is_metadata: u8::from(key.is_metadata),
+                    key: key.number,
+                    at: *at,
+                }
+                .write(to);
+            }
+        }
+    }
+
+    /// Decodes the body of a record that is not the first of its log.
+    fn decode(body: &[u8]) -> Result<Self, RecordError> {
+        let mut from = body;
+        let kind = u8::read(&mut from)?;
+        Ok(match kind {
+            record_type::CHUNK => Self::Chunk(CreateTraceChunk::decode(from)?),
+            record_type::CHUNK_CLOSED => Self::ChunkClosed,
+            record_type::STREAM => {
+                let id = StreamId::read(&mut from)?;
+                Self::Stream(id, OpenStream::decode(FORM, from)?)
+            }
+            record_type::MARK => {
+                let fields = MarkFields::read(&mut from)?;
+                Self::Mark {
+                    key: fields.key,
+                    mark: Mark {
+                        at: FilePosition {
+                            file: fields.file,
+                            packets: fields.packets,
+                        },
+                        seq: fields.seq,
+                    },
+                    indexed: FilePosition {
+                        file: fields.indexed_file,
+                        packets: fields.indexed_packets,
+                    },
+                }
+            }
+            record_type::REPLACING => {
+                let fields = ReplacingFields::read(&mut from)?;
+                Self::Replacing {
+                    key: fields.key,
+                    mark: Mark {
+                        at: FilePosition {
+                            file: fields.file,
+                            packets: fields.packets,
+                        },
+                        seq: fields.seq,
+                    },
+                }
+            }
+            record_type::REWOUND => {
+                let fields = RewoundFields::read(&mut from)?;
+                Self::Rewound {
+                    key: fields.key,
+                    at: FilePosition {
+                        file: fields.file,
+                        packets: fields.packets,
+                    },
+                }
+            }
+            record_type::METADATA => {
+                let fields = MetadataFields::read(&mut from)?;
+                Self::Metadata {
+                    key: fields.key,
+                    bytes: fields.bytes,
+                }
+            }
+            record_type::CLOSED => {
+                let fields = ClosedFields::read(&mut from)?;
+                Self::Closed {
+                    key: StreamKey {
+                        is_metadata: fields.is_metadata != 0,
+                        number: fields.key,
+                    },
+                    at: fields.at,
+                }
+            }
+            other => return Err(RecordError::UnknownType(other)),
+        })
+    }
+}
+
+impl LoggedSession {
+    /// Whether the chunk and all streams are closed.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_chunk_closed && self.streams.values().all(|own| own.closed_at.is_some())
+    }
+
+    /// The session that records describe, given their bodies.
+    ///
+    /// # Errors
+    /// If they describe none.
+    pub(super) fn decode<'a>(
+        mut bodies: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Self, RecordError> {
+        let first = bodies.next().ok_or(RecordError::NoSession)?;
+        let mut session = Self::decode_head(first)?;
+        for body in bodies {
+            session.apply(&Record::decode(body)?)?;
+        }
+        Ok(session)
+    }
+
+    fn decode_head(body: &[u8]) -> Result<Self, RecordError> {
+        let mut from = body;
+        if u8::read(&mut from)? != record_type::SESSION {
+            return Err(RecordError::NoSession);
+        }
+        let head = SessionHead::read(&mut from)?;
+        let address = u128::from(head.producer_high) << 64 | u128::from(head.producer_low);
+        let limit = 1..=PATH_LIMIT;
+        let directory = Text::read_terminated(&mut from, head.directory_len, "directory", limit)?;
+        let created = CreateSession::decode(FORM, from)?;
+        if created
+            .recording
+            .as_ref()
+            .is_none_or(|own| own.daemon.is_nil())
+        {
+            return Err(RecordError::NoId);
+        }
+        Ok(Self {
+            id: head.id,
+            producer: Ipv6Addr::from(address).to_canonical(),
+            timeout: head.timeout,
+            directory: TracePath::parse(&directory).map_err(RecordError::Directory)?,
+            created,
+            chunk: None,
+            is_chunk_closed: false,
+            streams: BTreeMap::new(),
+        })
+    }
+
+    fn encode_head(&self, to: &mut impl BufMut) {
+        let address = match self.producer {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        let address = address.to_bits();
+        let directory = self.directory.to_text();
+        to.put_u8(record_type::SESSION);
+        SessionHead {
+            id: self.id,
+            producer_high: u64::try_from(address >> 64).unwrap_or_default(),
+            producer_low: u64::try_from(address & u128::from(u64::MAX)).unwrap_or_default(),
+            timeout: self.timeout,
+            directory_len: directory.terminated_len(),
+        }
+        .write(to);
+        directory.write_terminated(to);
+        self.created.encode(FORM, to);
+    }
+
+    /// The bodies of the fewest records that describe the session.
+    pub(super) fn bodies(&self) -> Vec<Vec<u8>> {
+        let mut head = Vec::new();
+        self.encode_head(&mut head);
+        let mut records: Vec<_> = self.chunk.iter().cloned().map(Record::Chunk).collect();
+        if self.is_chunk_closed {
+            records.push(Record::ChunkClosed);
+        }
+        for (key, stream) in &self.streams {
+            records.push(Record::Stream(stream.id, stream.opened.clone()));
+            let first = stream.marks.front().filter(|_| !key.is_metadata);
+            let indexed = first.map(|mark| mark.at).unwrap_or_default();
+            let marks = stream.marks.iter().filter(|_| !key.is_metadata);
+            records.extend(marks.map(|mark| Record::Mark {
+                key: key.number,
+                mark: *mark,
+                indexed,
+            }));
+            records.extend(stream.replacing.map(|mark| Record::Replacing {
+                key: key.number,
+                mark,
+            }));
+            if key.is_metadata {
+                records.push(Record::Metadata {
+                    key: key.number,
+                    bytes: stream.metadata_bytes,
+                });
+            }
+            if let Some(at) = stream.closed_at {
+                records.push(Record::Closed { key: *key, at });
+            }
+        }
+        let bodies = records.iter().map(|record| {
+            let mut body = Vec::new();
+            record.encode(&mut body);
+            body
+        });
+        std::iter::once(head).chain(bodies).collect()
+    }
+
+    /// Applies a change.
+    ///
+    /// # Errors
+    /// If it does not fit the changes before. Nothing has changed then.
+    pub(super) fn apply(&mut self, record: &Record) -> Result<(), RecordError> {
+        match record {
+            Record::Chunk(chunk) => {
+                if self.chunk.is_some() {
+                    return Err(RecordError::Twice);
+                }
+                self.chunk = Some(chunk.clone());
+            }
+            Record::ChunkClosed => self.is_chunk_closed = true,
+            Record::Stream(id, opened) => self.add_stream(*id, opened)?,
+            Record::Mark { key, mark, indexed } => {
+                self.data_stream(*key)?.add_mark(*mark, *indexed)?;
+            }
+            Record::Replacing { key, mark } => {
+                self.data_stream(*key)?.replacing = Some(*mark);
+            }
+            Record::Rewound { key, at } => {
+                let marks = &mut self.data_stream(*key)?.marks;
+                marks.retain(|mark| mark.at <= *at);
+            }
+            Record::Metadata { key, bytes } => {
+                let key = StreamKey {
+                    is_metadata: true,
+                    number: *key,
+                };
+                self.stream_mut(key)?.metadata_bytes = *bytes;
+            }
+            Record::Closed { key, at } => self.stream_mut(*key)?.closed_at = Some(*at),
+        }
+        Ok(())
+    }
+
+    fn add_stream(&mut self, id: StreamId, opened: &OpenStream) -> Result<(), RecordError> {
+        if self.streams.len() >= MAX_STREAMS {
+            return Err(RecordError::TooMany);
+        }
+        let key = StreamKey::of(opened);
+        if self.streams.contains_key(&key) {
+            return Err(RecordError::Twice);
+        }
+        let begin = Mark {
+            at: FilePosition::default(),
+            seq: opened.first,
+        };
+        let stream = LoggedStream {
+            id,
+            opened: opened.clone(),
+            marks: VecDeque::from([begin]),
+            replacing: None,
+            metadata_bytes: 0,
+            closed_at: None,
+        };
+        self.streams.insert(key, stream);
+        Ok(())
+    }
+
+    fn data_stream(&mut self, number: u64) -> Result<&mut LoggedStream, RecordError> {
+        let is_metadata = false;
+        self.stream_mut(StreamKey {
+            is_metadata,
+            number,
+        })
+    }
+
+    fn stream_mut(&mut self, key: StreamKey) -> Result<&mut LoggedStream, RecordError> {
+        let stream = self.streams.get_mut(&key);
+        stream.ok_or(RecordError::UnknownStream)
+    }
+}
+
+impl StreamKey {
+    /// The key of a stream that is opened.
+    #[must_use]
+    pub fn of(opened: &OpenStream) -> Self {
+        Self {
+            is_metadata: opened.stream.is_metadata(),
+            number: opened.key,
+        }
+    }
+}
+
+impl LoggedStream {
+    fn add_mark(&mut self, mark: Mark, indexed: FilePosition) -> Result<(), RecordError> {
+        // One at the same position is outdated: more packets were lost there. Later ones were rewound.
+        let kept = self.marks.partition_point(|known| known.at < mark.at);
+        if kept > MAX_MARKS {
+            return Err(RecordError::TooMany);
+        }
+        self.marks.truncate(kept);
+        self.marks.push_back(mark);
+        self.replacing
+            .take_if(|replacing| replacing.at.file <= mark.at.file);
+        // The last mark before the first packet without an entry says which number that packet has.
+        let needed = self.marks.partition_point(|mark| mark.at <= indexed);
+        self.marks.drain(..needed.saturating_sub(1));
+        Ok(())
+    }
+
+    /// Number of the packet at a position, up to which all packets have an entry.
+    #[must_use]
+    pub fn seq_at(&self, at: FilePosition) -> SeqNum {
+        if let Some(replacing) = self.replacing.filter(|mark| mark.at == at) {
+            return replacing.seq;
+        }
+        let before = self.marks.partition_point(|mark| mark.at <= at);
+        let mark = before.checked_sub(1).and_then(|last| self.marks.get(last));
+        match mark {
+            Some(mark) if mark.at.file == at.file => {
+                SeqNum(mark.seq.0.saturating_add(at.packets - mark.at.packets))
+            }
+            // The tracefile has fewer packets than it had: the disk has lost some. They were counted before.
+            _ => self.marks.front().map_or(self.opened.first, |mark| {
+                let missing = mark.at.packets.saturating_sub(at.packets);
+                SeqNum(mark.seq.0.saturating_sub(missing))
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
