@@ -15,11 +15,12 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::frontend::replay::{self, ContinueReceiver, Progress, ReplaySummary};
 use crate::frontend::tldrs;
 use crate::limits::{DEFAULT_STOP_TIMEOUT, PROGRESS_INTERVAL};
 use crate::queue::{QueueCapacity, SessionEnd, SessionOpener, session_channel};
+use crate::spool::{self, RunningSpool, SpoolSettings};
 use crate::status::{self, StatusRegistry};
 use crate::uplink;
 
@@ -34,29 +35,47 @@ pub struct Agent {
     opener: SessionOpener,
     registry: StatusRegistry,
     uplink: JoinHandle<()>,
+    spool: Option<RunningSpool>,
 }
 
 impl Agent {
-    /// Starts the uplink of a configuration. Packets that no relay has acknowledged by the stop timeout after
-    /// `stop` is cancelled are lost.
+    /// Starts the uplink of a configuration, and its spool. Packets that no relay has acknowledged by the stop
+    /// timeout after `stop` is cancelled stay in the spool; without a spool they are lost.
     ///
     /// # Errors
-    /// If no relay is named, or its URL is malformed.
-    pub fn for_config(config: &Config, stop: &CancellationToken) -> Result<Self, ConfigError> {
+    /// If no relay is named, its URL is malformed, or the spool cannot be used.
+    pub fn for_config(config: &Config, stop: &CancellationToken) -> anyhow::Result<Self> {
         let stop_timeout = Duration::from_secs(config.agent.stop_within_s.into());
         let uplink = config.uplink()?;
-        Ok(Self::start(uplink, config.queue, stop, stop_timeout))
+        let spool = config.spool.as_ref();
+        Self::start(uplink, config.queue, spool, stop, stop_timeout)
     }
 
     fn start(
         settings: uplink::UplinkSettings,
         queue_capacity: QueueCapacity,
+        spool: Option<&SpoolSettings>,
         stop: &CancellationToken,
         stop_timeout: Duration,
-    ) -> Self {
+    ) -> anyhow::Result<Self> {
         let (opener, sessions) = session_channel(queue_capacity);
         let registry = StatusRegistry::default();
         let give_up = CancellationToken::new();
+        let (spool, sessions) = match spool {
+            None => (None, sessions),
+            Some(settings) => {
+                let counters = registry.add_spool();
+                let started = spool::start(
+                    sessions,
+                    settings,
+                    queue_capacity,
+                    counters,
+                    give_up.clone(),
+                );
+                let (spool, sessions) = started?;
+                (Some(spool), sessions)
+            }
+        };
         let uplink = uplink::run(sessions, settings, registry.clone(), give_up.clone());
         let stop = stop.clone();
         // Two tokens: `stop` ends the frontends, while the uplink still sends the packets that they have queued.
@@ -65,11 +84,12 @@ impl Agent {
             tokio::time::sleep(stop_timeout).await;
             give_up.cancel();
         });
-        Self {
+        Ok(Self {
             opener,
             registry,
             uplink: tokio::spawn(uplink),
-        }
+            spool,
+        })
     }
 
     /// Makes a forwarder for the traces of a `tldrs` daemon: the sending end for the daemon, and the
@@ -87,11 +107,15 @@ impl Agent {
     /// Waits until all sessions have ended. Frontends must have dropped their openers before.
     ///
     /// # Errors
-    /// If the uplink has panicked.
+    /// If the uplink or the spool has panicked.
     pub async fn finish(self) -> anyhow::Result<()> {
         // The last opener: the uplink ends when it is dropped and all sessions have ended.
         drop(self.opener);
-        Ok(self.uplink.await?)
+        self.uplink.await?;
+        if let Some(spool) = self.spool {
+            spool.finish().await?;
+        }
+        Ok(())
     }
 }
 
@@ -103,8 +127,8 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     config.check()?;
     let agent = Agent::for_config(&config, &stop)?;
     let mut frontends = start_frontends(&config, &agent, &stop)?;
-    if frontends.is_empty() {
-        let usage = "nothing to serve: use --tldrs, or add [tldrs] to the configuration";
+    if frontends.is_empty() && config.spool.is_none() {
+        let usage = "nothing to serve: use --tldrs or --spool, or add [tldrs] or [spool] to the configuration";
         return Err(UsageError(usage.to_owned()).into());
     }
     let socket = &config.agent.status_socket;
@@ -159,11 +183,18 @@ fn start_frontends(
 pub async fn replay(
     settings: replay::ReplaySettings,
     uplink: uplink::UplinkSettings,
+    spool: Option<SpoolSettings>,
     is_held: bool,
     stop: CancellationToken,
 ) -> anyhow::Result<bool> {
     let capacity = QueueCapacity::default();
-    let agent = Agent::start(uplink, capacity, &stop, DEFAULT_STOP_TIMEOUT);
+    let agent = Agent::start(
+        uplink,
+        capacity,
+        spool.as_ref(),
+        &stop,
+        DEFAULT_STOP_TIMEOUT,
+    )?;
     let progress = Arc::new(Progress::default());
     let stop_drawing = stop.child_token();
     let bar = tokio::spawn(draw_progress(Arc::clone(&progress), stop_drawing.clone()));
@@ -183,7 +214,7 @@ pub async fn replay(
     eprintln!("{}", summary_line(&summary, begun.elapsed()));
     let is_whole = !summary.is_partial && summary.broken.is_empty();
     match summary.outcome.end {
-        SessionEnd::Failed(why) => anyhow::bail!("{why}"),
+        SessionEnd::Failed(why) | SessionEnd::Spooled(why) => anyhow::bail!("{why}"),
         SessionEnd::Abandoned => anyhow::bail!("the uplink has stopped"),
         SessionEnd::Complete => Ok(is_whole && summary.outcome.lost == 0),
     }

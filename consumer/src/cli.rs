@@ -7,9 +7,10 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use daemon::logging;
 use tracing::level_filters::LevelFilter;
 
-use crate::config::{Config, ConfigError, RelayConfig, host_name};
+use crate::config::{Config, ConfigError, RelayConfig, check_spool, host_name};
 use crate::frontend::replay::{self, Rate};
 use crate::limits::DEFAULT_REPLAY_RECONNECT_TIMEOUT;
+use crate::spool::{Durability, OnFull, SpoolSettings};
 use crate::uplink;
 
 const EXAMPLES: &str = "\
@@ -24,6 +25,8 @@ A relay is relayd, or lttng-relayd 2.11 or later. Its URL is
 net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH], or net6:// with [ADDRESS] for IPv6; the default ports
 are 5342 and 5343. Instead of -U, -C and -D together name the two ports, as tcp://HOST[:PORT] or
 tcp6://. With PATH, the relay writes the traces to that path below the host's directory.
+nets://, or tls:// for one port, encrypts the connections; --tls-ca is needed, and --tls-cert and
+--tls-key if the relay requires a certificate. `relayd certs` creates such files.
 
 The environment variable RUST_LOG selects log messages by module and overrides -v.
 
@@ -71,6 +74,60 @@ pub struct RelayUrls {
     /// Send packets to the data port tcp://HOST[:PORT] of the relay; needs -C
     #[arg(short = 'D', long, value_name = "URL", requires = "ctrl_url")]
     data_url: Option<String>,
+    /// Trust relays whose certificate is of a CA in FILE, in PEM; for nets:// and tls://
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// Show the relay the certificate in FILE, in PEM; it needs the role `produce`
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Over QUIC, abandon a packet that the relay does not have MS milliseconds after it was cut; it is lost
+    /// [default: send until it arrives]
+    #[arg(long = "quic-deadline", value_name = "MS", value_parser = clap::value_parser!(u32).range(1..))]
+    quic_deadline_ms: Option<u32>,
+}
+
+/// The options of the spool.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SpoolOptions {
+    /// Keep packets in DIR until the relay has acknowledged them, also over the end of this process
+    #[arg(long, value_name = "DIR")]
+    spool: Option<PathBuf>,
+    /// Size of the spool in bytes, with an optional suffix K, M or G [default: 1G]
+    #[arg(long, value_name = "SIZE", value_parser = daemon::size::parse)]
+    spool_size: Option<u64>,
+    /// When the spool is full: block the programs that are traced, or drop the oldest packets, as drop-oldest
+    /// [default: block]
+    #[arg(long, value_name = "POLICY")]
+    on_full: Option<OnFull>,
+    /// When packets in the spool are safe against a power failure: process (when the system has written them),
+    /// interval (after a second) or packet (before they are accepted) [default: process]
+    #[arg(long, value_name = "LEVEL")]
+    spool_durability: Option<Durability>,
+}
+
+impl SpoolOptions {
+    /// Overrides settings by these options.
+    fn apply(self, settings: Option<SpoolSettings>) -> Result<Option<SpoolSettings>, ConfigError> {
+        let is_given = self.spool.is_some()
+            || self.spool_size.is_some()
+            || self.on_full.is_some()
+            || self.spool_durability.is_some();
+        if !is_given {
+            return Ok(settings);
+        }
+        let mut settings = settings.unwrap_or_default();
+        if let Some(directory) = self.spool {
+            settings.directory = directory;
+        }
+        settings.bytes = self.spool_size.unwrap_or(settings.bytes);
+        settings.on_full = self.on_full.unwrap_or(settings.on_full);
+        settings.durability = self.spool_durability.unwrap_or(settings.durability);
+        check_spool(&settings)?;
+        Ok(Some(settings))
+    }
 }
 
 /// The options of `consumer serve`.
@@ -78,6 +135,8 @@ pub struct RelayUrls {
 pub struct ServeArguments {
     #[command(flatten)]
     relay: RelayUrls,
+    #[command(flatten)]
+    spool: SpoolOptions,
     /// Read settings from FILE; options override them
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -109,6 +168,8 @@ pub struct ReplayArguments {
     directories: Vec<PathBuf>,
     #[command(flatten)]
     relay: RelayUrls,
+    #[command(flatten)]
+    spool: SpoolOptions,
     /// Replay speed: realtime, max, or N% of real time
     #[arg(long, default_value = "max")]
     rate: Rate,
@@ -169,6 +230,10 @@ impl RelayUrls {
             url: self.set_url.clone(),
             control_url: self.ctrl_url.clone(),
             data_url: self.data_url.clone(),
+            tls_ca: self.tls_ca.clone(),
+            tls_cert: self.tls_cert.clone(),
+            tls_key: self.tls_key.clone(),
+            quic_deadline_ms: self.quic_deadline_ms,
         }
     }
 }
@@ -183,10 +248,7 @@ impl ServeArguments {
             Some(path) => Config::read(path)?,
             None => Config::default(),
         };
-        let relay = self.relay.relay();
-        if relay.is_given() {
-            config.relay = relay;
-        }
+        config.relay = self.relay.relay().or(config.relay);
         if let Some(socket) = self.tldrs {
             let tldrs = config.tldrs.get_or_insert_default();
             if !socket.as_os_str().is_empty() {
@@ -205,12 +267,21 @@ impl ServeArguments {
         if let Some(socket) = self.socket {
             config.agent.status_socket = socket;
         }
+        config.spool = self.spool.apply(config.spool)?;
         config.check()?;
         Ok(config)
     }
 }
 
 impl ReplayArguments {
+    /// Returns the settings of the spool, if there is one.
+    ///
+    /// # Errors
+    /// If it has no directory, or is too small.
+    pub fn spool(&self) -> Result<Option<SpoolSettings>, ConfigError> {
+        self.spool.clone().apply(None)
+    }
+
     /// Returns the settings of the replay, and of the uplink that it goes through.
     ///
     /// # Errors
@@ -269,6 +340,7 @@ mod tests {
         let Command::Replay(replay) = parse(&arguments).unwrap().command else {
             panic!("another command");
         };
+        assert_eq!(replay.spool().unwrap(), None);
         let (settings, uplink) = replay.settings().unwrap();
         assert_eq!(settings.rate, Rate::Times(0.5));
         assert_eq!(uplink.target.to_string(), "tcp://a:5342 and tcp://b:5343");
@@ -276,5 +348,50 @@ mod tests {
         assert!(parse(&["replay", "-U", "net://a"]).is_err());
         assert!(parse(&["replay", "dir", "-U", "net://a", "--rate=fast"]).is_err());
         assert!(parse(&["replay", "dir", "-U", "net://a", "--live=0"]).is_err());
+    }
+
+    #[test]
+    fn spool_options_override_the_configuration_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "[relay]\nurl='net://one'\n[spool]\ndirectory='/s'\nbytes=2000000\n";
+        std::fs::write(&file, text).unwrap();
+        let path = file.path().to_str().unwrap();
+        let spool = |options: &[&str]| {
+            let arguments = [&["serve", "-U", "net://h"], options].concat();
+            let Command::Serve(serve) = parse(&arguments).unwrap().command else {
+                panic!("another command");
+            };
+            serve.config().map(|config| config.spool)
+        };
+        let options = [
+            "--config",
+            path,
+            "--on-full=drop-oldest",
+            "--spool-size=16M",
+        ];
+        let settings = spool(&options).unwrap().unwrap();
+        let expected = SpoolSettings {
+            directory: "/s".into(),
+            bytes: 16 << 20,
+            on_full: OnFull::DropOldest,
+            durability: Durability::Process,
+        };
+        assert_eq!(settings, expected);
+        assert_eq!(spool(&[]).unwrap(), None);
+        assert!(matches!(
+            spool(&["--spool-size=16M"]),
+            Err(ConfigError::NoSpoolDirectory)
+        ));
+        assert!(matches!(
+            spool(&["--spool=/s", "--spool-size=1K"]),
+            Err(ConfigError::Range { .. })
+        ));
+        for wrong in [
+            "--on-full=drop",
+            "--spool-size=1T",
+            "--spool-durability=never",
+        ] {
+            assert!(parse(&["serve", "-U", "net://h", "--spool=/s", wrong]).is_err());
+        }
     }
 }

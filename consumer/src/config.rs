@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use transport::client_files::{ClientFiles, MissingFile};
+use transport::error::TransportError;
 
 use crate::frontend::tldrs;
-use crate::limits::{DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES};
+use crate::limits::{DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES, MIN_SPOOL_BYTES};
 use crate::queue::QueueCapacity;
-use crate::uplink::target::{RelayTarget, TargetError};
+use crate::spool::SpoolSettings;
+use crate::uplink::target::{Link, RelayTarget, TargetError};
 use crate::{status, uplink};
 
 /// All settings of `consumer serve`. A setting that the file does not have has its default value.
@@ -26,24 +29,40 @@ pub struct Config {
     pub queue: QueueCapacity,
     /// Settings of the agent's process.
     pub agent: AgentConfig,
+    /// Settings of the spool. If absent, packets that the relay has not acknowledged are in memory only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spool: Option<SpoolSettings>,
     /// Options of the `tldrs` daemon that the agent runs. If absent, it runs none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tldrs: Option<tldrs_daemon::DaemonOptions>,
 }
 
-/// The relay's address: either `url`, or both `control_url` and `data_url`.
+/// The relay's address: either `url`, or both `control_url` and `data_url`; and certificates for ports with TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RelayConfig {
-    /// Both ports in one: `net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]`.
+    /// Both ports in one: `net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]`, with TLS `nets://`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The port for commands: `tcp://HOST[:PORT]`.
+    /// The port for commands: `tcp://HOST[:PORT]`, with TLS `tls://`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_url: Option<String>,
-    /// The port for packets: `tcp://HOST[:PORT]`.
+    /// The port for packets: `tcp://HOST[:PORT]`, with TLS `tls://`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_url: Option<String>,
+    /// File of the CAs that relays' certificates are of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_ca: Option<PathBuf>,
+    /// File of the agent's certificate, if relays require one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_cert: Option<PathBuf>,
+    /// File of the private key of `tls_cert`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
+    /// Of a QUIC connection: how long a packet may take from when it is cut until the relay has it, in milliseconds. If
+    /// absent, it may take any time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quic_deadline_ms: Option<u32>,
 }
 
 /// Properties of sessions, where a frontend does not set its own.
@@ -98,9 +117,26 @@ pub enum ConfigError {
     /// The relay has one of its two URLs only, or all three.
     #[error("incomplete relay: use either url (-U), or both control-url (-C) and data-url (-D)")]
     IncompleteRelay,
+    /// The spool has no directory.
+    #[error("no directory is named for the spool: use --spool DIR, or set directory in [spool]")]
+    NoSpoolDirectory,
     /// A URL of the relay is malformed.
     #[error(transparent)]
     Relay(#[from] TargetError),
+    /// A port is encrypted, and the certificates for it are incomplete.
+    #[error(transparent)]
+    MissingFile(#[from] MissingFile),
+    /// A certificate cannot be used.
+    #[error(transparent)]
+    Certificates(#[from] Box<TransportError>),
+    /// Certificates are given, and no port is encrypted.
+    #[error(
+        "--tls-ca, --tls-cert and --tls-key need an encrypted relay: nets://HOST, tls://HOST[:PORT], or quic://HOST"
+    )]
+    UnusedCertificates,
+    /// A deadline is given, and packets are not sent over QUIC.
+    #[error("--quic-deadline needs a relay over QUIC: quic://HOST")]
+    UnusedDeadline,
     /// A value is out of its range.
     #[error("{key} must be from {min} to {max}")]
     Range {
@@ -175,6 +211,9 @@ impl Config {
         let queue_bytes = MIN_PACKET_BYTES..=u64::from(u32::MAX / 8);
         let packet_bytes = MIN_PACKET_BYTES..=MAX_PACKET_BYTES;
         let timer = 1..=u64::from(u32::MAX);
+        if let Some(spool) = &self.spool {
+            check_spool(spool)?;
+        }
         for (key, value, range) in [
             ("session.packet-bytes", session.packet_bytes, &packet_bytes),
             ("session.live-timer-us", session.live_timer_us, &timer),
@@ -209,12 +248,49 @@ impl Config {
     }
 }
 
+/// Checks that a spool has a directory and a size.
+///
+/// # Errors
+/// The first fault.
+pub fn check_spool(spool: &SpoolSettings) -> Result<(), ConfigError> {
+    if spool.directory.as_os_str().is_empty() {
+        return Err(ConfigError::NoSpoolDirectory);
+    }
+    if spool.bytes < MIN_SPOOL_BYTES {
+        let (min, max) = (MIN_SPOOL_BYTES, u64::MAX);
+        let key = "spool.bytes";
+        return Err(ConfigError::Range { key, min, max });
+    }
+    Ok(())
+}
+
 impl RelayConfig {
     /// Parses the relay's address.
     ///
     /// # Errors
-    /// If there is none, it is incomplete, or a URL is malformed.
+    /// If there is none, it is incomplete, a URL is malformed, or certificates for it cannot be used.
     pub fn target(&self) -> Result<RelayTarget, ConfigError> {
+        let mut target = self.addresses()?;
+        let files = [&self.tls_ca, &self.tls_cert, &self.tls_key];
+        if target.has_tls() {
+            let [ca, certificate, key] = files.map(Clone::clone);
+            let files = ClientFiles::from_options(ca, certificate, key)?;
+            // They are read again for each connection; a user is to know at once if they cannot be.
+            files.config(&[]).map_err(Box::new)?;
+            target.tls = Some(files);
+        } else if files.iter().any(|file| file.is_some()) {
+            return Err(ConfigError::UnusedCertificates);
+        }
+        if target.link != Link::Quic && self.quic_deadline_ms.is_some() {
+            return Err(ConfigError::UnusedDeadline);
+        }
+        target.deadline = self
+            .quic_deadline_ms
+            .map(|deadline| Duration::from_millis(deadline.into()));
+        Ok(target)
+    }
+
+    fn addresses(&self) -> Result<RelayTarget, ConfigError> {
         match (&self.url, &self.control_url, &self.data_url) {
             (Some(url), None, None) => Ok(url.parse()?),
             (None, Some(control), Some(data)) => Ok(RelayTarget::from_port_urls(control, data)?),
@@ -226,7 +302,24 @@ impl RelayConfig {
     /// Whether any of the URLs is set.
     #[must_use]
     pub fn is_given(&self) -> bool {
-        *self != Self::default()
+        [&self.url, &self.control_url, &self.data_url]
+            .iter()
+            .any(|url| url.is_some())
+    }
+
+    /// This configuration, and what `other` has where this has nothing. All URLs are taken from one of the two.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        let urls = if self.is_given() { &self } else { &other };
+        Self {
+            url: urls.url.clone(),
+            control_url: urls.control_url.clone(),
+            data_url: urls.data_url.clone(),
+            tls_ca: self.tls_ca.or(other.tls_ca),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            quic_deadline_ms: self.quic_deadline_ms.or(other.quic_deadline_ms),
+        }
     }
 }
 
@@ -279,6 +372,13 @@ mod tests {
         assert!(matches!(target(half), Err(ConfigError::IncompleteRelay)));
         let both = "[relay]\ncontrol-url = 'tcp://a'\ndata-url = 'tcp://b'\n";
         target(both).unwrap();
+        let no_spool = format!("{both}[spool]\non-full = 'drop-oldest'\n");
+        assert!(matches!(
+            target(&no_spool),
+            Err(ConfigError::NoSpoolDirectory)
+        ));
+        let small = format!("{both}[spool]\ndirectory = '/s'\nbytes = 1000\n");
+        assert!(matches!(target(&small), Err(ConfigError::Range { .. })));
         let small = format!("{both}[session]\npacket-bytes = 1\n");
         assert!(matches!(target(&small), Err(ConfigError::Range { .. })));
     }

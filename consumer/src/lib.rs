@@ -3,8 +3,8 @@
 //!
 //! The path of an event, in the order in which to read the modules: a [`frontend`] receives the event from
 //! its program; [`packetize`] writes it to a packet of a session, unless the frontend has packets already;
-//! the [`queue`] holds the packets, bounded, until a relay has acknowledged them; the [`uplink`] sends
-//! them. The [`agent`] runs all of these, and [`status`] reports their counters.
+//! the [`queue`] holds the packets, bounded, until a relay has acknowledged them, with a [`spool`] also on
+//! disk; the [`uplink`] sends them. The [`agent`] runs all of these, and [`status`] reports their counters.
 
 pub mod agent;
 pub mod cli;
@@ -13,5 +13,6 @@ pub mod frontend;
 pub mod limits;
 pub mod packetize;
 pub mod queue;
+pub mod spool;
 pub mod status;
 pub mod uplink;

@@ -64,12 +64,30 @@ pub const MAX_METADATA_PIECE_BYTES: usize = 1 << 20;
 
 /// While packets remain to be sent, the relay is asked whether it has all packets of a stream after this number
 /// of packets ...
-pub const CONFIRM_AFTER_PACKETS: u64 = 32;
+pub const CONFIRM_AFTER_PACKETS: usize = 32;
 /// ... or this number of bytes of the stream. When nothing remains to be sent, it is asked at once.
 pub const CONFIRM_AFTER_BYTES: u64 = 4 << 20;
 
 /// Time after which the relay is asked again if it did not have all packets.
 pub const CONFIRM_RETRY_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Time after which the relay is asked again if it had written all packets, but not made them durable.
+pub const DURABLE_RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long a relay is asked to keep a session without a connection, if this process holds its packets in memory: when the
+/// process dies, nobody continues the session, and viewers should see its end.
+pub const RESUME_TIMEOUT_IN_MEMORY: Duration = Duration::from_secs(60);
+
+/// Packets of a stream that are sent over QUIC from the oldest one that has not arrived. Relays give a missing packet up when
+/// 64 later ones have arrived (`relayd --reorder-packets`).
+pub const MAX_TRANSIT_PACKETS: usize = 32;
+
+/// Bytes of those packets, of all streams of a session together. Relays give a missing packet up when 32 MiB of later ones
+/// have arrived (`relayd --reorder-bytes`).
+pub const MAX_TRANSIT_BYTES: usize = 16 << 20;
+
+/// How long the end of a QUIC connection may take to reach the relay.
+pub const QUIC_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 // A relay that does not reply.
 
@@ -113,6 +131,52 @@ pub const DEFAULT_REPLAY_RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time between two redraws of a progress bar.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+// The spool.
+
+/// Size of a spool in bytes, unless configured otherwise.
+pub const DEFAULT_SPOOL_BYTES: u64 = 1 << 30;
+
+/// Smallest spool, in bytes: some segments of the smallest size.
+pub const MIN_SPOOL_BYTES: u64 = 1 << 20;
+
+/// Largest segment, in bytes. Disk space is freed in segments, and a damaged one is lost as a whole.
+pub const MAX_SEGMENT_BYTES: u64 = 16 << 20;
+
+/// A segment is at most this part of the spool, so that there are some to be freed or dropped.
+pub const SEGMENTS_OF_A_SPOOL: u64 = 16;
+
+/// A spooled session has at most this part of the spool in memory as well. Packets there cannot be dropped.
+pub const MEMORY_PART_OF_A_SPOOL: u64 = 4;
+
+/// A segment of which everything is acknowledged is removed from this size on, in bytes. Each removal costs some
+/// calls of the system, and a session that is acknowledged at once would remove one for each packet.
+pub const MIN_FREED_SEGMENT_BYTES: u64 = 256 << 10;
+
+/// Open files of the spool. Those of idle sessions are closed.
+pub const MAX_OPEN_SPOOL_FILES: usize = 128;
+
+/// Bytes that are written to the spool, or read from it, for one session before it is another's turn.
+pub const SPOOL_TURN_BYTES: usize = 1 << 20;
+
+/// Steps that are given to the spool together.
+pub const MAX_SPOOL_BATCH_STEPS: usize = 1024;
+
+/// Time between two attempts to write to or read from a disk that is full or has failed.
+pub const SPOOL_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Failed attempts to read after which a segment is taken for damaged.
+pub const MAX_SPOOL_READ_ATTEMPTS: u32 = 10;
+
+/// Time between two records of what has been acknowledged. An acknowledgement in the last interval before a crash
+/// is not known after it; such packets may be sent to a relay without the resume extension twice.
+pub const ACKNOWLEDGED_RECORD_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Time between two syncs at the durability `interval`.
+pub const SPOOL_SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Recovered sessions that are sent at the same time. Each takes connections and memory.
+pub const MAX_RECOVERED_SESSIONS: usize = 64;
 
 // The status socket.
 

@@ -38,8 +38,9 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
         Command::Replay(replay) => {
             raise_fd_limit();
             let is_held = replay.hold;
+            let spool = replay.spool()?;
             let (settings, uplink) = replay.settings()?;
-            until_stopped(|stop| agent::replay(settings, uplink, is_held, stop))
+            until_stopped(|stop| agent::replay(settings, uplink, spool, is_held, stop))
         }
         Command::Status(asked) => {
             let socket = asked.socket.unwrap_or_else(status::default_socket);

@@ -55,7 +55,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the daemon until SIGTERM or SIGINT, or until a client sends DIE
-    Serve(ServeArguments),
+    Serve(Box<ServeArguments>),
     /// Print the paths of the traces
     List(ListArguments),
     /// Remove your own traces and print their paths; traces that are being written are left alone

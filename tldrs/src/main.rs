@@ -22,7 +22,7 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     logging::start(arguments.log_level(), LogFormat::Text)?;
     match arguments.command {
-        Command::Serve(options) => serve::run(options),
+        Command::Serve(options) => serve::run(*options),
         Command::List(options) => stored::list(&options),
         Command::Clear(options) => stored::clear(&options),
         Command::Dir(options) => stored::print_directory(&options),

@@ -7,17 +7,21 @@
 //! queue is full, [`SessionSender::send`] waits: a slow or disconnected relay blocks the producer, and does
 //! not make the queue grow.
 //!
-//! If this process dies, the packets in the queue are lost.
+//! If this process dies, the packets in the queue are lost, unless the spool (`crate::spool`) has them: it stands
+//! between two such queues, that of the frontend and that of the uplink.
 
+mod acknowledgements;
 mod channel;
 mod session_opener;
 mod step;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use acknowledgements::Acknowledgements;
+pub(crate) use channel::{Capacity, Permits, SpoolChannel, SpoolSender, spool_channel};
 pub use channel::{
     QueueCapacity, QueuedStep, SessionClosed, SessionEnd, SessionOutcome, SessionReceiver,
     SessionSender,
 };
 pub use session_opener::{OpenedSession, SessionOpener, session_channel};
-pub use step::{SessionDescription, Step, StreamKey, TraceKey};
+pub use step::{SessionDescription, SessionIdentity, Step, StreamKey, TraceKey};

@@ -1,11 +1,14 @@
 //! The opening of sessions: a channel of opened sessions from the frontends to the uplink.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Semaphore, mpsc};
+use uuid::Uuid;
 
 use super::channel::{QueueCapacity, SessionClosed, SessionReceiver, SessionSender, step_channel};
-use super::step::SessionDescription;
+use super::step::{SessionDescription, SessionIdentity};
 
 /// Opens sessions, which the uplink sends to a relay.
 #[derive(Debug, Clone)]
@@ -13,6 +16,9 @@ pub struct SessionOpener {
     opened: mpsc::UnboundedSender<OpenedSession>,
     capacity: QueueCapacity,
     shared: Arc<Semaphore>,
+    /// Id of this process, random.
+    producer: [u8; 16],
+    next_id: Arc<AtomicU64>,
 }
 
 /// A session that a frontend has opened, as the uplink receives it.
@@ -20,6 +26,8 @@ pub struct SessionOpener {
 pub struct OpenedSession {
     /// The properties of the session.
     pub description: SessionDescription,
+    /// What identifies the session at the relay.
+    pub identity: SessionIdentity,
     /// The receiving end of the session's queue.
     pub steps: SessionReceiver,
 }
@@ -35,6 +43,8 @@ pub fn session_channel(
         opened,
         capacity,
         shared,
+        producer: Uuid::new_v4().into_bytes(),
+        next_id: Arc::default(),
     };
     (opener, sessions)
 }
@@ -49,7 +59,18 @@ impl SessionOpener {
         description: SessionDescription,
     ) -> Result<SessionSender, SessionClosed> {
         let (sender, steps) = step_channel(self.capacity, Arc::clone(&self.shared));
-        let session = OpenedSession { description, steps };
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let identity = SessionIdentity {
+            producer: self.producer,
+            id: self.next_id.fetch_add(1, Ordering::Relaxed),
+            created: since.map_or(0, |since| since.as_secs()),
+            is_recovered: false,
+        };
+        let session = OpenedSession {
+            description,
+            identity,
+            steps,
+        };
         self.opened.send(session).map_err(|_| SessionClosed)?;
         Ok(sender)
     }

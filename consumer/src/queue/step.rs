@@ -27,6 +27,20 @@ pub struct SessionDescription {
     pub tracefile_count: u64,
 }
 
+/// What identifies a session at its relay, whatever connections and processes carry it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SessionIdentity {
+    /// Id (UUID) of the process that has opened the session: random for each start.
+    pub producer: [u8; 16],
+    /// Number of the session in that process, from 0.
+    pub id: u64,
+    /// When the session was opened, in seconds since the epoch. Not unique.
+    pub created: u64,
+    /// Whether the session was read from the spool: an earlier process has opened it, and a relay may have a part
+    /// of it.
+    pub is_recovered: bool,
+}
+
 /// A trace of a session: streams that share metadata. Counted from 0 as they are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TraceKey(pub u32);
@@ -83,6 +97,16 @@ pub enum Step {
         /// The watermark, in cycles of the trace's clock.
         until: Timestamp,
     },
+    /// Packets of a stream will not come: the spool had to drop them, or has lost them. The next packet of the
+    /// stream, if any, has the number `before` or a higher one. Only the spool makes this step.
+    Gap {
+        /// The stream.
+        stream: StreamKey,
+        /// Packets with lower numbers that have not been received will not come.
+        before: u64,
+        /// Number of packets that are lost by this gap.
+        packets: u64,
+    },
     /// The stream ends.
     CloseStream {
         /// The stream.
@@ -92,15 +116,15 @@ pub enum Step {
 
 impl Step {
     /// Bytes that each step counts besides its content: its entry in the queue.
-    const ENTRY_BYTES: usize = 128;
+    pub(crate) const ENTRY_BYTES: usize = 128;
 
     /// Returns the bytes that the step counts against the capacity of the queue.
-    pub(super) fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         let content = match self {
             Self::AddTrace { path } => path.len(),
             Self::AddStream { channel, .. } => channel.len(),
             Self::Metadata { bytes, .. } | Self::Packet { bytes, .. } => bytes.len(),
-            Self::Beacon { .. } | Self::CloseStream { .. } => 0,
+            Self::Beacon { .. } | Self::Gap { .. } | Self::CloseStream { .. } => 0,
         };
         content.saturating_add(Self::ENTRY_BYTES)
     }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use relay_proto::session::TraceFormat;
 use tokio::task::{unconstrained, yield_now};
+use wire::PacketIndex;
 
 use super::*;
 
@@ -119,4 +120,34 @@ async fn session_that_is_given_up_wakes_blocked_senders_with_an_error() {
         ..SessionOutcome::default()
     });
     assert_eq!(waiting.await.unwrap(), (Err(SessionClosed), end));
+}
+
+#[tokio::test]
+async fn packets_of_each_stream_are_numbered_from_zero() {
+    let (opener, mut sessions) = session_channel(QueueCapacity::default());
+    let sender = open(&opener);
+    for stream in [0, 1, 0, 0, 1] {
+        let step = Step::Packet {
+            stream: StreamKey(stream),
+            bytes: Bytes::from_static(b"packet"),
+            index: PacketIndex::default(),
+        };
+        sender.send(step).await.unwrap();
+    }
+    let mut steps = sessions.recv().await.unwrap().steps;
+    let mut numbers = Vec::new();
+    while let Some(queued) = steps.try_next_step() {
+        numbers.push(queued.seq);
+    }
+    assert_eq!(numbers, [0, 0, 1, 2, 1]);
+}
+
+#[tokio::test]
+async fn sessions_of_one_process_have_one_producer_and_different_ids() {
+    let (opener, mut sessions) = session_channel(QueueCapacity::default());
+    let _senders = [open(&opener), open(&opener.clone())];
+    let one = sessions.recv().await.unwrap().identity;
+    let other = sessions.recv().await.unwrap().identity;
+    assert_eq!((one.producer, one.id), (other.producer, 0));
+    assert_eq!((other.id, other.is_recovered), (1, false));
 }

@@ -1,10 +1,12 @@
 //! The counters and connection state of each session, updated by the task that sends it to a relay.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+
+use super::counter::Counter;
+use super::spool::SpoolCounters;
 
 /// The counters of all open sessions of a process, and the totals of those that have ended.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +16,7 @@ pub struct StatusRegistry(Arc<Mutex<Sessions>>);
 struct Sessions {
     open: Vec<Arc<SessionCounters>>,
     ended: EndedSessions,
+    spool: Option<Arc<SpoolCounters>>,
 }
 
 /// Totals of the sessions that have ended.
@@ -47,13 +50,11 @@ pub struct SessionCounters {
     pub acknowledged_bytes: Counter,
     /// Packets that were given up.
     pub lost: Counter,
+    /// Those of them that were not delivered before their deadline (`--quic-deadline`).
+    pub abandoned: Counter,
     /// Number of reconnects to a relay.
     pub reconnects: Counter,
 }
-
-/// A counter or gauge that one task updates and others read.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
 
 /// State of a session's connection to its relay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,24 +73,6 @@ pub enum ConnectionState {
         /// The last failure.
         why: String,
     },
-}
-
-impl Counter {
-    /// Returns the present value.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Adds to the value.
-    pub fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
-    }
-
-    /// Subtracts from the value.
-    pub fn subtract(&self, fewer: u64) {
-        self.0.fetch_sub(fewer, Ordering::Relaxed);
-    }
 }
 
 impl SessionCounters {
@@ -132,6 +115,20 @@ impl StatusRegistry {
         ended.sessions += 1;
         ended.acknowledged += counters.acknowledged.get();
         ended.lost += counters.lost.get();
+    }
+
+    /// Adds the counters of the process's spool.
+    #[must_use]
+    pub fn add_spool(&self) -> Arc<SpoolCounters> {
+        let counters = Arc::<SpoolCounters>::default();
+        self.0.lock().spool = Some(Arc::clone(&counters));
+        counters
+    }
+
+    /// Returns the counters of the spool; none if the process has no spool.
+    #[must_use]
+    pub fn spool(&self) -> Option<Arc<SpoolCounters>> {
+        self.0.lock().spool.clone()
     }
 
     /// Returns the counters of the open sessions, and the totals of the others.

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::counters::{ConnectionState, EndedSessions, SessionCounters, StatusRegistry};
+use super::spool::SpoolReport;
 
 /// The status of an agent and all its sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +18,9 @@ pub struct StatusReport {
     pub sessions: Vec<SessionReport>,
     /// Totals of the sessions that have ended.
     pub ended: EndedSessions,
+    /// The spool, if the agent has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spool: Option<SpoolReport>,
 }
 
 /// The status of one session.
@@ -33,6 +37,8 @@ pub struct SessionReport {
     pub acknowledged: u64,
     pub acknowledged_bytes: u64,
     pub lost: u64,
+    #[serde(default)]
+    pub abandoned: u64,
     pub reconnects: u64,
 }
 
@@ -49,6 +55,7 @@ impl StatusReport {
                 .map(|counters| SessionReport::of(counters))
                 .collect(),
             ended,
+            spool: registry.spool().as_ref().map(SpoolReport::of),
         }
     }
 }
@@ -65,6 +72,7 @@ impl SessionReport {
             acknowledged: counters.acknowledged.get(),
             acknowledged_bytes: counters.acknowledged_bytes.get(),
             lost: counters.lost.get(),
+            abandoned: counters.abandoned.get(),
             reconnects: counters.reconnects.get(),
         }
     }
@@ -128,7 +136,11 @@ impl fmt::Display for StatusReport {
             f,
             "process {}, version {}; {sessions} sessions ended, {acknowledged} packets acknowledged, {lost} lost",
             self.process, self.version
-        )
+        )?;
+        match &self.spool {
+            Some(spool) => writeln!(f, "{spool}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use rustix::net::sockopt;
@@ -9,6 +10,13 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::debug;
+use transport::client_files::{ClientFiles, MissingFile};
+use transport::config::{ALPN_CONTROL, ALPN_DATA};
+use transport::error::TransportError;
+use transport::fault::is_tls;
+use transport::rustls::ClientConfig;
+use transport::socket::Socket;
+use transport::tls_stream;
 
 use super::error::UplinkError;
 use super::send_queue::SendQueue;
@@ -23,24 +31,27 @@ const READ_BYTES: usize = 4096;
 /// The two connections to a relay.
 #[derive(Debug)]
 pub(super) struct ConnectionPair {
-    control: TcpStream,
-    data: TcpStream,
+    control: Socket,
+    data: Socket,
     /// Bytes of replies that have not been parsed yet.
     replies: BytesMut,
+    /// Whether a reply has been parsed.
+    is_answered: bool,
 }
 
 impl ConnectionPair {
     /// Connects to both ports.
     pub(super) async fn connect(target: &RelayTarget) -> Result<Self, UplinkError> {
         Ok(Self {
-            control: connect(&target.control).await?,
-            data: connect(&target.data).await?,
+            control: connect(&target.control, target.tls.as_ref(), ALPN_CONTROL).await?,
+            data: connect(&target.data, target.tls.as_ref(), ALPN_DATA).await?,
             replies: BytesMut::new(),
+            is_answered: false,
         })
     }
 
     /// Writes as much of `out` as the sockets take now. Returns whether they took anything.
-    pub(super) fn write(&self, out: &mut SendQueue) -> Result<bool, UplinkError> {
+    pub(super) fn write(&mut self, out: &mut SendQueue) -> Result<bool, UplinkError> {
         let mut some = false;
         // Packets first: the relay can use an index only when its packet has arrived.
         while !out.data.is_empty() {
@@ -66,6 +77,12 @@ impl ConnectionPair {
                 Err(error) => return Err(error.into()),
             }
         }
+        for socket in [&mut self.data, &mut self.control] {
+            match socket.try_flush() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                flushed => flushed?,
+            }
+        }
         Ok(some)
     }
 
@@ -79,15 +96,19 @@ impl ConnectionPair {
                     let connection = "control";
                     return Err(UplinkError::ConnectionClosed { connection });
                 }
+                Ok(_) if !self.is_answered && is_tls(&self.replies) => {
+                    return Err(UplinkError::EncryptedPort);
+                }
                 Ok(_) => some = true,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if is_nothing(&error) => break,
                 Err(error) => return Err(error.into()),
             }
         }
         if some {
             // Relays of LTTng leave Nagle's algorithm on: they send a reply only after the TCP acknowledgement of
             // the previous one. The kernel delays it, unless quick acknowledgement is set again after each read.
-            let _ = sockopt::set_tcp_quickack(&self.control, true);
+            let socket = self.control.tcp();
+            let _ = socket.map(|socket| sockopt::set_tcp_quickack(socket, true));
         }
         Ok(some)
     }
@@ -101,11 +122,12 @@ impl ConnectionPair {
         let parsed = parse(&mut input)?;
         let used = self.replies.len() - input.len();
         self.replies.advance(used);
+        self.is_answered |= used > 0;
         Ok(parsed)
     }
 
     /// Waits until there are replies to read, or the sockets can take more of `out`.
-    pub(super) async fn wait_ready(&self, out: &SendQueue) -> Result<(), UplinkError> {
+    pub(super) async fn wait_ready(&mut self, out: &SendQueue) -> Result<(), UplinkError> {
         let interest = |is_empty: bool| {
             if is_empty {
                 Interest::READABLE
@@ -125,17 +147,27 @@ impl ConnectionPair {
     }
 
     /// Checks whether the relay has closed the data connection; it never sends anything there.
-    fn check_data_connection(&self) -> Result<(), UplinkError> {
+    fn check_data_connection(&mut self) -> Result<(), UplinkError> {
         match self.data.try_read(&mut [0; READ_BYTES]) {
             Ok(0) => Err(UplinkError::ConnectionClosed { connection: "data" }),
             Ok(_) => Ok(()),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) if is_nothing(&error) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-async fn connect(to: &RelayEndpoint) -> Result<TcpStream, UplinkError> {
+/// Whether there is nothing to read now.
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// Connects to a port; to one with TLS by this application protocol.
+async fn connect(
+    to: &RelayEndpoint,
+    files: Option<&ClientFiles>,
+    protocol: &'static [u8],
+) -> Result<Socket, UplinkError> {
     let failed = |source| UplinkError::Connect {
         to: to.clone(),
         source,
@@ -152,11 +184,38 @@ async fn connect(to: &RelayEndpoint) -> Result<TcpStream, UplinkError> {
     if let Err(error) = enable_keep_alive(&socket) {
         debug!(%to, %error, "no keep-alive");
     }
-    Ok(socket)
+    if !to.is_tls {
+        return Ok(Socket::Plain(socket));
+    }
+    let config = read_certificates(files.cloned(), protocol).await?;
+    let handshake = tls_stream::connect(socket, config, &to.host);
+    let encrypted = tokio::time::timeout(within, handshake).await;
+    let encrypted = encrypted.map_err(timeout)?.map_err(failed)?;
+    Ok(Socket::Tls(Box::new(encrypted)))
+}
+
+/// Reads the certificates on a thread that may block.
+pub(super) async fn read_certificates(
+    files: Option<ClientFiles>,
+    protocol: &'static [u8],
+) -> Result<Arc<ClientConfig>, UplinkError> {
+    let read = || {
+        // The configuration is checked at the start.
+        let files = files.ok_or_else(|| TransportError::Config(MissingFile::Ca.to_string()))?;
+        files.config(&[protocol])
+    };
+    let config = tokio::task::spawn_blocking(read).await;
+    let config = config.map_err(io::Error::other)?;
+    config.map_err(|error| UplinkError::Certificates(Box::new(error)))
 }
 
 /// Tries the host's addresses of the family, one after another.
 async fn connect_any(to: &RelayEndpoint) -> io::Result<TcpStream> {
+    TcpStream::connect(&*resolve(to).await?).await
+}
+
+/// Looks up the host's addresses of the family; at least one.
+pub(super) async fn resolve(to: &RelayEndpoint) -> io::Result<Vec<SocketAddr>> {
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((to.host.as_str(), to.port))
         .await?
         .filter(|address| address.is_ipv6() == (to.family == AddressFamily::V6))
@@ -169,7 +228,7 @@ async fn connect_any(to: &RelayEndpoint) -> io::Result<TcpStream> {
         let message = format!("the host has no {family} address");
         return Err(io::Error::new(ErrorKind::AddrNotAvailable, message));
     }
-    TcpStream::connect(&*addresses).await
+    Ok(addresses)
 }
 
 fn enable_keep_alive(socket: &TcpStream) -> rustix::io::Result<()> {

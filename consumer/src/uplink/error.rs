@@ -1,11 +1,14 @@
 //! Failures of a connection to a relay, and their consequences.
 
+use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 
 use relay_proto::producer::ProducerError;
 use relay_proto::{CommandCode, Reply};
 use thiserror::Error;
+use transport::error::TransportError;
+use transport::fault::TlsFault;
 
 use super::target::RelayEndpoint;
 
@@ -19,6 +22,10 @@ pub(super) enum UplinkError {
     },
     #[error("cannot connect to {to}: no answer within {} s", within.as_secs())]
     ConnectTimeout { to: RelayEndpoint, within: Duration },
+    #[error("cannot encrypt the connection: {}", with_sources(.0))]
+    Certificates(Box<TransportError>),
+    #[error("the port is encrypted: the URL of the relay must begin with nets:// or tls://")]
+    EncryptedPort,
     #[error("connection lost: {0}")]
     Lost(#[from] io::Error),
     #[error("the relay has closed the {connection} connection")]
@@ -40,6 +47,8 @@ pub(super) enum UplinkError {
     Name { what: &'static str, name: String },
     #[error("more than {max} bytes of metadata")]
     TooMuchMetadata { max: usize },
+    #[error("the relay has closed stream {channel:?} before its last packet")]
+    ClosedEarly { channel: String },
     #[error("a step names {what} that has not been added")]
     Unknown { what: String },
 }
@@ -59,6 +68,8 @@ impl UplinkError {
         match self {
             Self::Connect { .. }
             | Self::ConnectTimeout { .. }
+            | Self::Certificates(_)
+            | Self::EncryptedPort
             | Self::Lost(_)
             | Self::ConnectionClosed { .. }
             | Self::ReplyTimeout { .. }
@@ -74,7 +85,20 @@ impl UplinkError {
             | Self::TooOld { .. }
             | Self::Name { .. }
             | Self::TooMuchMetadata { .. }
+            | Self::ClosedEarly { .. }
             | Self::Unknown { .. } => Consequence::GiveUp,
+        }
+    }
+
+    /// Whether the connection failed by certificates or by TLS against plain text, and every other one would until
+    /// files or options change.
+    pub(super) fn is_refused_by_tls(&self) -> bool {
+        match self {
+            Self::Certificates(_) | Self::EncryptedPort => true,
+            Self::Lost(error) | Self::Connect { source: error, .. } => {
+                TlsFault::of(error).is_some_and(TlsFault::is_permanent)
+            }
+            _ => false,
         }
     }
 
@@ -82,11 +106,21 @@ impl UplinkError {
         let why = match reply {
             Reply::Ended(code) | Reply::ChunkClosed { code, .. } => code.to_string(),
             Reply::StreamAdded(added) => added.code.to_string(),
+            Reply::StreamOpened(opened) => opened.code.to_string(),
+            Reply::Position(position) => position.code.to_string(),
             Reply::SessionCreated { code, .. } => code.to_string(),
             Reply::Configuration(configuration) => configuration.code.to_string(),
             Reply::PendingUnknown => "unknown stream".to_owned(),
             other => format!("{other:?}"),
         };
         Self::Refused { command, why }
+    }
+}
+
+/// An error of certificates and its cause in one line.
+fn with_sources(error: &TransportError) -> String {
+    match error.source() {
+        None => error.to_string(),
+        Some(cause) => format!("{error}: {cause}"),
     }
 }

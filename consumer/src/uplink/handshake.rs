@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use relay_proto::chunk::CreateTraceChunk;
 use relay_proto::command::GetConfiguration;
 use relay_proto::producer::Producer;
+use relay_proto::resume::{MakeResumable, ResumeSession};
 use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
-use relay_proto::{Command, CommandCode, Reply, Version};
+use relay_proto::{Command, CommandCode, Reply, ReturnCode, Version};
 use tokio::time::timeout;
 use tracing::warn;
 use wire::{Bytes, EpochSeconds, Micros, SessionId, Text};
 
-use super::connection_pair::ConnectionPair;
+use super::connection::Connection;
 use super::error::UplinkError;
 use super::send_queue::SendQueue;
 use super::upload::{CHUNK, RelaySession, TracefileLimits};
@@ -33,13 +34,32 @@ pub(super) struct HandshakeParameters<'a> {
     pub(super) created: EpochSeconds,
     /// Whether a relay has opened the session before: then a refusal is not about its name.
     pub(super) has_been_opened: bool,
+    /// Whether a relay may have the session, because an earlier connection asked for it.
+    pub(super) may_exist: bool,
+    /// Whether all packets of the session are confirmed, so that a relay which does not have the session has closed it.
+    pub(super) is_all_confirmed: bool,
+    /// How long the relay is to keep the session without a connection.
+    pub(super) resume_timeout: Duration,
 }
 
-/// Opens a session on a relay. Also returns the path of its trace below the output of the relay.
+/// How a relay has the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opened {
+    /// A new session, although the relay was asked to continue one if `may_exist` is set and it knows how.
+    New {
+        /// Whether the relay could have continued a session.
+        has_resume: bool,
+    },
+    /// The session of an earlier connection.
+    Resumed,
+}
+
+/// Opens or resumes a session on a relay. Also returns the path of its trace below the output of the relay. None if
+/// nothing is left to be done for the session.
 pub(super) async fn open_relay_session(
-    pair: &mut ConnectionPair,
+    pair: &mut Connection,
     parameters: HandshakeParameters<'_>,
-) -> Result<(RelaySession, Text), UplinkError> {
+) -> Result<Option<(RelaySession, Text, Opened)>, UplinkError> {
     let HandshakeParameters {
         description,
         created,
@@ -66,7 +86,26 @@ pub(super) async fn open_relay_session(
             "the relay is older than 2.15 and does not know CTF 2; the trace is sent unchanged"
         );
     }
-    let (session, path) = create_session(pair, &mut machine, parameters).await?;
+    let has_resume = machine.has_resume();
+    let resumed = if has_resume && parameters.may_exist {
+        resume_session(pair, &mut machine, parameters).await?
+    } else {
+        None
+    };
+    let (session, path, how) = match resumed {
+        Some((session, path)) => (session, path, Opened::Resumed),
+        None if parameters.is_all_confirmed => return Ok(None),
+        None => {
+            let (session, path) = create_session(pair, &mut machine, parameters).await?;
+            (session, path, Opened::New { has_resume })
+        }
+    };
+    if how == (Opened::New { has_resume: true }) {
+        let timeout = u32::try_from(parameters.resume_timeout.as_secs()).unwrap_or(u32::MAX);
+        let keep = Command::MakeResumable(MakeResumable { timeout });
+        send_and_wait(pair, &mut machine, &keep).await?;
+    }
+    // No effect in a session that has the chunk already.
     let chunk = CreateTraceChunk {
         chunk: CHUNK,
         created,
@@ -76,15 +115,36 @@ pub(super) async fn open_relay_session(
     let opened = RelaySession {
         machine,
         session,
+        is_resumable: has_resume,
         tracefiles: tracefile_limits(description),
         created,
         at: Instant::now(),
     };
-    Ok((opened, path))
+    Ok(Some((opened, path, how)))
+}
+
+/// Returns the session of an earlier connection. None if the relay does not have it.
+async fn resume_session(
+    pair: &mut Connection,
+    machine: &mut Producer,
+    parameters: HandshakeParameters<'_>,
+) -> Result<Option<(SessionId, Text)>, UplinkError> {
+    let resume = Command::ResumeSession(ResumeSession {
+        daemon: parameters.daemon,
+        id: parameters.id,
+    });
+    match send_and_receive(pair, machine, &resume).await? {
+        Reply::SessionCreated {
+            session,
+            code: ReturnCode::OK,
+            path,
+        } => Ok(Some((session, path.unwrap_or_default()))),
+        _ => Ok(None),
+    }
 }
 
 async fn create_session(
-    pair: &mut ConnectionPair,
+    pair: &mut Connection,
     machine: &mut Producer,
     parameters: HandshakeParameters<'_>,
 ) -> Result<(SessionId, Text), UplinkError> {
@@ -119,7 +179,21 @@ async fn create_session(
 
 /// Sends a command and waits for its reply, which must report success.
 async fn send_and_wait(
-    pair: &mut ConnectionPair,
+    pair: &mut Connection,
+    machine: &mut Producer,
+    command: &Command,
+) -> Result<Reply, UplinkError> {
+    let reply = send_and_receive(pair, machine, command).await?;
+    if reply.is_ok() {
+        Ok(reply)
+    } else {
+        Err(UplinkError::refused(command.code(), &reply))
+    }
+}
+
+/// Sends a command and waits for its reply, whatever it says.
+async fn send_and_receive(
+    pair: &mut Connection,
     machine: &mut Producer,
     command: &Command,
 ) -> Result<Reply, UplinkError> {
@@ -133,17 +207,12 @@ async fn send_and_wait(
             if let Some((_, reply)) = pair.parse_replies(|input| machine.receive(input))? {
                 return Ok::<_, UplinkError>(reply);
             }
-            pair.wait_ready(&out).await?;
+            pair.wait_ready(&mut out).await?;
         }
     };
     let within = REPLY_TIMEOUT;
     let silent = |_| UplinkError::ReplyTimeout { command, within };
-    let reply = timeout(within, replied).await.map_err(silent)??;
-    if reply.is_ok() {
-        Ok(reply)
-    } else {
-        Err(UplinkError::refused(command, &reply))
-    }
+    timeout(within, replied).await.map_err(silent)?
 }
 
 /// Converts the live timer. The result is never 0, which would mean that the session is not live.

@@ -1,36 +1,39 @@
 //! Sends sessions to a relay: one task for each session, which speaks `relay-proto`, and reconnects with
 //! backoff when the connection is lost.
 //!
-//! A relay closes the session when its connection is lost. After a reconnect the task opens another session
-//! of the same name, with a later creation time, and sends its state again: traces, streams and
-//! metadata, then the packets that the relay had not confirmed. No packet is lost by that, but a packet may be
-//! in both sessions, if it had arrived and its confirmation had not.
+//! A relay with the resume extension keeps the session when its connection is lost. After a reconnect the task resumes
+//! it: each stream continues with the packet that the relay expects next (`doc/protocol-extensions.md`).
+//!
+//! Other relays close the session. The task then opens another one of the same name, with a later creation time, and
+//! sends its state again: traces, streams and metadata, then the packets that the relay had not confirmed. No packet
+//! is lost by that, but a packet may be in both sessions, if it had arrived and its confirmation had not.
 //!
 //! Read in this order: `session` (the task), `handshake`, `upload` (the commands and replies of one
 //! connection, a state machine without I/O), `session_state` (what a reconnect resumes), `send_queue` and
-//! `connection_pair` (bytes).
+//! `connection` (bytes), with `connection_pair` (TCP), and `quic_connection` with `transit` (QUIC).
 
 mod backoff;
+mod connection;
 mod connection_pair;
 mod creation_times;
 mod error;
 mod handshake;
+mod quic_connection;
 mod send_queue;
 mod session;
 mod session_state;
 pub mod target;
 #[cfg(test)]
 mod tests;
+mod transit;
 mod upload;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use relay_proto::session::DaemonId;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use uuid::Uuid;
 
 use self::creation_times::CreationTimes;
 use self::session::{SessionTask, UplinkContext};
@@ -60,16 +63,13 @@ pub async fn run(
     let context = Arc::new(UplinkContext {
         target: settings.target,
         reconnect_timeout: settings.reconnect_timeout,
-        daemon: DaemonId(Uuid::new_v4().into_bytes()),
         creation_times: CreationTimes::default(),
         registry,
     });
     let tasks = TaskTracker::new();
-    let mut opened = 0;
     while let Some(session) = sessions.recv().await {
-        let session = SessionTask::new(session, opened, Arc::clone(&context), give_up.clone());
+        let session = SessionTask::new(session, Arc::clone(&context), give_up.clone());
         tasks.spawn(session.run());
-        opened += 1;
     }
     tasks.close();
     tasks.wait().await;

@@ -3,10 +3,13 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
 use relay_proto::DataHeader;
-use wire::Field;
+use wire::{Field, SeqNum};
+
+use crate::queue::StreamKey;
 
 /// The bytes that are to be written to a relay.
 #[derive(Debug, Default)]
@@ -20,20 +23,47 @@ pub(super) struct SendQueue {
 /// Data headers and packets, in the order in which they are written.
 #[derive(Debug, Default)]
 pub(super) struct PacketQueue {
-    /// Headers and packets in turn; the first may have been written in part.
-    pieces: VecDeque<Bytes>,
+    /// The first may have been written in part.
+    packets: VecDeque<QueuedPacket>,
     /// Spare memory for headers.
     headers: BytesMut,
-    /// Bytes in `pieces`.
+    /// Bytes of headers and packets that are to be written.
     bytes: usize,
 }
 
+/// A packet that is to be written.
+#[derive(Debug, Clone)]
+pub(super) struct QueuedPacket {
+    pub(super) header: DataHeader,
+    /// The encoded header, or what is left of it.
+    pub(super) head: Bytes,
+    /// The packet, or what is left of it.
+    pub(super) bytes: Bytes,
+    pub(super) origin: PacketOrigin,
+}
+
+/// Where a packet comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PacketOrigin {
+    pub(super) stream: StreamKey,
+    /// The packet's number in its stream, from 0.
+    pub(super) seq: u64,
+    /// The relay's number of the packet (`net_seq_num`).
+    pub(super) relay_seq: SeqNum,
+    /// When the packet was queued for the relay.
+    pub(super) cut_at: Instant,
+}
+
 impl PacketQueue {
-    pub(super) fn push(&mut self, header: &DataHeader, packet: &Bytes) {
+    pub(super) fn push(&mut self, header: &DataHeader, packet: &Bytes, origin: PacketOrigin) {
         header.write(&mut self.headers);
         self.bytes += DataHeader::SIZE + packet.len();
-        self.pieces.push_back(self.headers.split().freeze());
-        self.pieces.push_back(packet.clone());
+        self.packets.push_back(QueuedPacket {
+            header: *header,
+            head: self.headers.split().freeze(),
+            bytes: packet.clone(),
+            origin,
+        });
     }
 
     /// Returns the number of bytes that are to be written.
@@ -48,7 +78,12 @@ impl PacketQueue {
     /// Fills `slices` from the front of the queue, for one vectored write. Returns how many are filled.
     pub(super) fn fill_slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut filled = 0;
-        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+        let pieces = self
+            .packets
+            .iter()
+            .flat_map(|packet| [&packet.head, &packet.bytes]);
+        let pieces = pieces.filter(|piece| !piece.is_empty());
+        for (slice, piece) in slices.iter_mut().zip(pieces) {
             *slice = IoSlice::new(piece);
             filled += 1;
         }
@@ -58,20 +93,35 @@ impl PacketQueue {
     /// Removes the bytes that have been written from the front.
     pub(super) fn advance(&mut self, mut written: usize) {
         self.bytes -= written;
-        while let Some(piece) = self.pieces.front_mut() {
-            if piece.len() > written {
-                piece.advance(written);
+        while let Some(packet) = self.packets.front_mut() {
+            for piece in [&mut packet.head, &mut packet.bytes] {
+                let here = written.min(piece.len());
+                piece.advance(here);
+                written -= here;
+            }
+            if !packet.bytes.is_empty() {
                 return;
             }
-            written -= piece.len();
-            self.pieces.pop_front();
+            self.packets.pop_front();
         }
+    }
+
+    /// The first packet. Absent if the queue is empty.
+    pub(super) fn front(&self) -> Option<&QueuedPacket> {
+        self.packets.front()
+    }
+
+    /// Takes the first packet, of which nothing has been written.
+    pub(super) fn pop_front(&mut self) -> Option<QueuedPacket> {
+        let packet = self.packets.pop_front()?;
+        self.bytes -= packet.head.len() + packet.bytes.len();
+        Some(packet)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use wire::{SeqNum, StreamId};
+    use wire::StreamId;
 
     use super::*;
 
@@ -88,14 +138,20 @@ mod tests {
                 padding_size: 3,
             };
             let packet = Bytes::from(vec![9; size as usize]);
-            pieces.push(&header, &packet);
+            let origin = PacketOrigin {
+                stream: StreamKey(0),
+                seq: number,
+                relay_seq: SeqNum(number),
+                cut_at: Instant::now(),
+            };
+            pieces.push(&header, &packet, origin);
             header.write(&mut want);
             want.extend_from_slice(&packet);
         }
         for step in [1, 31, 33, 7] {
             let mut left = want.clone();
             let mut pieces = PacketQueue {
-                pieces: pieces.pieces.clone(),
+                packets: pieces.packets.clone(),
                 headers: BytesMut::new(),
                 bytes: pieces.bytes,
             };

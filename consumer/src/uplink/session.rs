@@ -11,19 +11,20 @@ use tracing::{info, warn};
 use wire::Text;
 
 use super::backoff::Backoff;
-use super::connection_pair::ConnectionPair;
+use super::connection::Connection;
 use super::creation_times::CreationTimes;
 use super::error::{Consequence, UplinkError};
-use super::handshake::{HandshakeParameters, open_relay_session};
+use super::handshake::{HandshakeParameters, Opened, open_relay_session};
 use super::session_state::SessionState;
 use super::target::RelayTarget;
 use super::upload::SessionUpload;
 use crate::limits::{
-    MAX_HOST_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES, REPLY_TIMEOUT, STABLE_CONNECTION_TIME,
+    MAX_HOST_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES, REPLY_TIMEOUT, RESUME_TIMEOUT_IN_MEMORY,
+    STABLE_CONNECTION_TIME,
 };
 use crate::queue::{
-    OpenedSession, QueuedStep, SessionDescription, SessionEnd, SessionOutcome, SessionReceiver,
-    Step,
+    OpenedSession, QueuedStep, SessionDescription, SessionEnd, SessionIdentity, SessionOutcome,
+    SessionReceiver, Step,
 };
 use crate::status::{ConnectionState, SessionCounters, StatusRegistry};
 
@@ -35,9 +36,6 @@ const MAX_STEPS_PER_TURN: usize = 1024;
 pub(super) struct UplinkContext {
     pub(super) target: RelayTarget,
     pub(super) reconnect_timeout: Option<Duration>,
-    /// A random id of this run of this process, by which the relay tells sessions of different producers
-    /// apart.
-    pub(super) daemon: DaemonId,
     pub(super) creation_times: CreationTimes,
     pub(super) registry: StatusRegistry,
 }
@@ -45,8 +43,7 @@ pub(super) struct UplinkContext {
 /// The task of one session.
 pub(super) struct SessionTask {
     description: SessionDescription,
-    /// The session's number in this process, from 0.
-    id: u64,
+    identity: SessionIdentity,
     context: Arc<UplinkContext>,
     counters: Arc<SessionCounters>,
     steps: SessionReceiver,
@@ -55,8 +52,12 @@ pub(super) struct SessionTask {
     /// Whether the queue has ended: no step follows those in the backlog.
     is_last: bool,
     state: SessionState,
-    /// Number of sessions that relays have opened for this task: one for each connection.
+    /// Number of sessions that relays have opened for this task. A connection that resumes one opens none.
     opened: u64,
+    /// Whether a relay may have a session of this task that can be resumed.
+    may_exist: bool,
+    /// Number of connections on which the session was opened or resumed.
+    connections: u64,
     /// Whether a relay has confirmed all packets, and only the closing is left.
     is_all_confirmed: bool,
     give_up: CancellationToken,
@@ -73,24 +74,29 @@ enum StopReason {
 impl SessionTask {
     pub(super) fn new(
         session: OpenedSession,
-        id: u64,
         context: Arc<UplinkContext>,
         give_up: CancellationToken,
     ) -> Self {
-        let OpenedSession { description, steps } = session;
+        let OpenedSession {
+            description,
+            identity,
+            steps,
+        } = session;
         let counters = context
             .registry
             .add_session(&description.name, &description.host);
         Self {
             state: SessionState::new(Arc::clone(&counters)),
             description,
-            id,
+            identity,
             context,
             counters,
             steps,
             backlog: VecDeque::new(),
             is_last: false,
             opened: 0,
+            may_exist: identity.is_recovered,
+            connections: 0,
             is_all_confirmed: false,
             give_up,
         }
@@ -99,6 +105,7 @@ impl SessionTask {
     pub(super) async fn run(mut self) {
         let end = match self.run_with_reconnects().await {
             Ok(()) => SessionEnd::Complete,
+            Err(StopReason::GivenUp(why)) if self.steps.is_spooled() => SessionEnd::Spooled(why),
             Err(StopReason::GivenUp(why)) => SessionEnd::Failed(why),
             Err(StopReason::Failed(error)) => SessionEnd::Failed(error.to_string()),
         };
@@ -106,7 +113,10 @@ impl SessionTask {
         while self.take_step() {}
         let unsent = self.backlog.iter().filter(|queued| is_packet(queued));
         let left = self.state.unconfirmed() + unsent.count() as u64;
-        self.counters.lost.add(left);
+        let is_kept = matches!(end, SessionEnd::Spooled(_));
+        if !is_kept {
+            self.counters.lost.add(left);
+        }
         let outcome = SessionOutcome {
             acknowledged: self.counters.acknowledged.get(),
             lost: self.counters.lost.get(),
@@ -126,6 +136,11 @@ impl SessionTask {
 
     async fn run_with_reconnects(&mut self) -> Result<(), StopReason> {
         self.check_names().map_err(StopReason::Failed)?;
+        if self.identity.is_recovered {
+            let give_up = self.give_up.clone();
+            let received = give_up.run_until_cancelled(self.receive_recovered()).await;
+            received.ok_or_else(|| stop_reason(None))?;
+        }
         let mut backoff = Backoff::default();
         let mut last_good = Instant::now();
         loop {
@@ -137,14 +152,18 @@ impl SessionTask {
                 Some(Err(error)) => error,
                 None => return Err(stop_reason(None)),
             };
-            if error.consequence() == Consequence::GiveUp {
+            // A user who waits for the session has to change options; an agent may get new certificates.
+            let is_awaited = self.context.reconnect_timeout.is_some() && self.opened == 0;
+            if error.consequence() == Consequence::GiveUp || is_awaited && error.is_refused_by_tls()
+            {
                 return Err(StopReason::Failed(error));
             }
             let connected = matches!(
                 self.counters.connection_state(),
                 ConnectionState::Connected { .. }
             );
-            if self.is_all_confirmed {
+            // A session that can be resumed would stay open on the relay.
+            if self.is_all_confirmed && !self.may_exist {
                 warn!(session = %self.description.name, "connection lost while the session was being closed: {error}; the relay has all packets");
                 return Ok(());
             }
@@ -168,6 +187,18 @@ impl SessionTask {
         }
     }
 
+    /// Receives the first steps of a session that an earlier process has begun, up to the first packet. If there is
+    /// none, a relay has everything, and may have closed the session.
+    async fn receive_recovered(&mut self) {
+        let is_about_packets =
+            |queued: &QueuedStep| matches!(queued.step, Step::Packet { .. } | Step::Gap { .. });
+        while !self.is_last && !self.backlog.back().is_some_and(is_about_packets) {
+            let step = self.steps.next_step().await;
+            self.add_to_backlog(step);
+        }
+        self.is_all_confirmed = self.is_last;
+    }
+
     fn report_waiting(&self, error: &UplinkError, pause: Duration) {
         self.counters
             .set_connection_state(ConnectionState::Waiting {
@@ -182,47 +213,75 @@ impl SessionTask {
         );
     }
 
-    fn report_connected(&self, path: &Text) {
+    fn report_connected(&self, path: &Text, how: Opened) {
         let (session, relay) = (&self.description.name, &self.context.target);
-        if self.opened == 0 {
+        let unconfirmed = self.state.unconfirmed();
+        if self.connections == 0 && how != Opened::Resumed {
             info!(%session, %relay, %path, "connected");
             return;
         }
         self.counters.reconnects.add(1);
-        // A warning, like the loss before it: a log at the default level shows both.
-        warn!(
-            %session, %relay, %path,
-            "reconnected, to a session in another directory; {} packets are sent again",
-            self.state.unconfirmed()
-        );
+        // Warnings, like the loss before them: a log at the default level shows both.
+        match how {
+            Opened::Resumed => warn!(
+                %session, %relay, %path,
+                "reconnected; the session continues in the same files"
+            ),
+            Opened::New { has_resume: true } => warn!(
+                %session, %relay, %path,
+                "reconnected; the relay does not have the session any more: a new one is opened in another directory, and {unconfirmed} packets are sent again"
+            ),
+            Opened::New { has_resume: false } => warn!(
+                %session, %relay, %path,
+                "reconnected; the relay cannot resume sessions: a new one is opened in another directory, and {unconfirmed} packets are sent again"
+            ),
+        }
     }
 
     /// Runs one connection from its handshake to its end, and resends what no relay has confirmed.
     async fn run_connection(&mut self) -> Result<(), UplinkError> {
         let target = &self.context.target;
-        let mut pair = ConnectionPair::connect(target).await?;
+        let mut pair = Connection::connect(target).await?;
         let base_path = self.base_path();
         let parameters = HandshakeParameters {
             description: &self.description,
             base_path: &base_path,
-            daemon: self.context.daemon,
-            id: self.id,
+            daemon: DaemonId(self.identity.producer),
+            id: self.identity.id,
             has_been_opened: self.opened > 0,
+            may_exist: self.may_exist,
+            is_all_confirmed: self.is_all_confirmed,
+            resume_timeout: if self.steps.is_spooled() {
+                Duration::MAX
+            } else {
+                RESUME_TIMEOUT_IN_MEMORY
+            },
             created: self.context.creation_times.next_creation_time(
                 &self.description.host,
                 &self.description.name,
                 epoch_seconds(),
             ),
         };
-        let (opened, path) = open_relay_session(&mut pair, parameters).await?;
-        self.report_connected(&path);
-        self.opened += 1;
+        // If the connection is lost during the handshake, the relay may have opened the session.
+        self.may_exist = true;
+        let Some((opened, path, how)) = open_relay_session(&mut pair, parameters).await? else {
+            info!(session = %self.description.name, "complete: the relay has closed the session");
+            return Ok(());
+        };
+        if !opened.is_resumable && pair.remove_deadline() {
+            warn!(session = %self.description.name, "the relay cannot be told that packets will not come: all are sent, however late they are");
+        }
+        self.report_connected(&path, how);
+        self.connections += 1;
+        self.opened += u64::from(how != Opened::Resumed);
+        self.may_exist = opened.is_resumable;
         self.counters
             .set_connection_state(ConnectionState::Connected {
                 path: path.to_string(),
             });
         let mut upload = SessionUpload::begin(opened, &mut self.state)?;
         self.run_upload(&mut pair, &mut upload).await?;
+        pair.close().await;
         info!(
             session = %self.description.name,
             packets = self.counters.acknowledged.get(),
@@ -234,7 +293,7 @@ impl SessionTask {
 
     async fn run_upload(
         &mut self,
-        pair: &mut ConnectionPair,
+        pair: &mut Connection,
         upload: &mut SessionUpload,
     ) -> Result<(), UplinkError> {
         let mut last_reply = Instant::now();
@@ -247,11 +306,12 @@ impl SessionTask {
                 }
             }
             upload.advance(&mut self.state, &mut self.backlog, self.is_last, now)?;
-            self.is_all_confirmed = upload.closing_progress.has_begun();
+            self.is_all_confirmed |= upload.closing_progress.has_begun();
             if upload.closing_progress.is_done() {
                 return Ok(());
             }
             let has_written = pair.write(&mut upload.out)?;
+            upload.abandon_packets(&pair.take_abandoned(), &mut self.state)?;
             let has_read = pair.read()?;
             // The timeout of a reply counts from the reply before it, or from the first command in flight.
             if has_read || !was_awaiting {
@@ -273,10 +333,12 @@ impl SessionTask {
                 return Err(UplinkError::ReplyTimeout { command, within });
             }
             let reply_deadline = upload.is_awaiting().then_some(reply_deadline);
-            let wake = upload.wake().into_iter().chain(reply_deadline).min();
+            let late = pair.next_late(&upload.out);
+            let wake = upload.wake().into_iter().chain(reply_deadline).chain(late);
+            let wake = wake.min();
             tokio::select! {
                 step = self.steps.next_step(), if !self.is_last => self.add_to_backlog(step),
-                ready = pair.wait_ready(&upload.out) => ready?,
+                ready = pair.wait_ready(&mut upload.out) => ready?,
                 () = until(wake) => {}
             }
         }
@@ -315,7 +377,7 @@ impl SessionTask {
         } else {
             given
         };
-        match self.opened {
+        match self.opened + u64::from(self.identity.is_recovered) {
             0 => chosen.clone(),
             _ if chosen.is_empty() => String::new(),
             before => format!("{chosen}-{}", before + 1),

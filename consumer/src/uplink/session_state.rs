@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use wire::{Bits, ClassId, FileName, NameError, PacketIndex, StreamId, Text, Timestamp, TracePath};
+use wire::{
+    Bits, ClassId, FileName, NameError, PacketIndex, SeqNum, StreamId, Text, Timestamp, TracePath,
+};
 
 use super::error::UplinkError;
 use crate::limits::{
@@ -46,6 +48,31 @@ pub(super) struct TraceRelayState {
     pub(super) stream_id: Option<StreamId>,
     /// Number of pieces of the metadata that have been sent, and of bytes of the next piece.
     pub(super) sent: (usize, usize),
+    /// Bytes of the metadata, from its beginning, that the relay had before this connection and that are to be skipped.
+    /// They may not have been added yet, if an earlier process has sent them.
+    pub(super) skip: u64,
+}
+
+impl TraceState {
+    /// Skips the metadata that the relay has, as far as it has been added.
+    pub(super) fn skip_metadata(&mut self) {
+        let TraceRelayState { sent, skip, .. } = &mut self.relay_state;
+        while *skip > 0
+            && let Some(piece) = self.metadata.get(sent.0)
+        {
+            let left = piece.len().saturating_sub(sent.1);
+            match usize::try_from(*skip) {
+                Ok(skipped) if skipped < left => {
+                    sent.1 += skipped;
+                    *skip = 0;
+                }
+                _ => {
+                    *sent = (sent.0 + 1, 0);
+                    *skip -= left as u64;
+                }
+            }
+        }
+    }
 }
 
 /// An open stream of the session.
@@ -54,9 +81,15 @@ pub(super) struct StreamState {
     pub(super) trace: TraceKey,
     pub(super) channel: Text,
     pub(super) class: ClassId,
-    /// Packets that are not confirmed, in order. The first [`in_flight`](Self::in_flight) of them have been
-    /// sent over the present connection.
+    /// Packets that are not confirmed, in order. The relay has, or has been sent, the first
+    /// [`StreamRelayState::in_flight`] of them.
     pub(super) unconfirmed: VecDeque<UnconfirmedPacket>,
+    /// Lowest number of the next packet that is added, counted from the first of the stream.
+    pub(super) next: u64,
+    /// A relay has acknowledged the packets before this one as durable, or they are lost.
+    pub(super) acknowledged: u64,
+    /// The tracer's number (`packet_seq_num`) after that of the last packet that was sent.
+    pub(super) next_packet_seq: u64,
     /// The time of the last beacon, if no packet has followed.
     pub(super) idle_until: Option<Timestamp>,
     /// The step that closes the stream when all its packets are confirmed.
@@ -64,17 +97,24 @@ pub(super) struct StreamState {
     pub(super) relay_state: StreamRelayState,
 }
 
-/// The part of a stream that has been sent over the present connection.
+/// What the relay knows of a stream over the present connection. Packets are counted from the first of the stream.
 #[derive(Debug, Default)]
 pub(super) struct StreamRelayState {
     pub(super) is_added: bool,
     /// The relay's id of the stream, once it has replied.
     pub(super) stream_id: Option<StreamId>,
-    /// Number of packets that were sent.
+    /// Number of packets in `unconfirmed` that the relay has, or that were sent to it.
+    pub(super) in_flight: usize,
+    /// Number of the packet after the last one that was sent, or that the relay had before.
     pub(super) sent: u64,
-    /// Number of packets that were confirmed.
-    pub(super) confirmed: u64,
-    /// The number of packets, from the first of this connection, that the relay is being asked about.
+    /// All packets before this one have been written by the relay, but are not durable yet.
+    pub(super) written: u64,
+    /// The relay's number (`net_seq_num`) of the next packet. In a session that can be resumed it is the packet's own;
+    /// otherwise it counts from the first packet that the session on the relay gets.
+    pub(super) next_seq: u64,
+    /// The relay has closed the stream, after the packets before this one.
+    pub(super) closed_at: Option<u64>,
+    /// The relay is being asked about the packets before this one.
     pub(super) asked: Option<u64>,
     /// Bytes that were sent since the relay was last asked.
     pub(super) unasked_bytes: u64,
@@ -82,8 +122,13 @@ pub(super) struct StreamRelayState {
     /// for a packet or its index.
     pub(super) beacon_due: bool,
     pub(super) close_sent: bool,
-    /// The tracer's number (`packet_seq_num`) after that of the last packet that was sent.
-    pub(super) next_packet_seq: u64,
+}
+
+impl StreamRelayState {
+    /// The relay's number of the last packet that it has, or that was sent to it.
+    pub(super) fn last_seq(&self) -> Option<SeqNum> {
+        self.next_seq.checked_sub(1).map(SeqNum)
+    }
 }
 
 /// A packet that is retained until a relay has confirmed it.
@@ -91,6 +136,10 @@ pub(super) struct StreamRelayState {
 pub(super) struct UnconfirmedPacket {
     /// The packet's number among all packets of the session, from 0.
     pub(super) order: u64,
+    /// The packet's number in its stream, from 0.
+    pub(super) seq: u64,
+    /// The packet is not sent any more, because it would come too late. The relay counts it lost.
+    pub(super) is_abandoned: bool,
     pub(super) queued: QueuedStep,
 }
 
@@ -105,13 +154,31 @@ impl UnconfirmedPacket {
 }
 
 impl StreamState {
-    /// Number of packets that are in flight.
-    pub(super) fn in_flight(&self) -> usize {
-        usize::try_from(self.relay_state.sent - self.relay_state.confirmed).unwrap_or(usize::MAX)
-    }
-
     pub(super) fn is_all_confirmed(&self) -> bool {
         self.unconfirmed.is_empty()
+    }
+
+    /// Whether the relay has written all packets, durable or not.
+    pub(super) fn is_all_written(&self) -> bool {
+        self.is_all_before(self.relay_state.written)
+    }
+
+    fn is_all_before(&self, next: u64) -> bool {
+        self.unconfirmed.back().is_none_or(|last| last.seq < next)
+    }
+
+    /// Number of the first packet that a relay which does not know the stream would get.
+    pub(super) fn first(&self) -> u64 {
+        self.unconfirmed.front().map_or(self.next, |kept| kept.seq)
+    }
+
+    /// Records that the relay has all packets before `next`, and expects that one.
+    pub(super) fn resume_at(&mut self, next: u64) {
+        let relay_state = &mut self.relay_state;
+        relay_state.in_flight = self.unconfirmed.partition_point(|kept| kept.seq < next);
+        relay_state.sent = next;
+        relay_state.written = next;
+        relay_state.next_seq = next;
     }
 }
 
@@ -162,6 +229,7 @@ impl SessionState {
         trace: TraceKey,
         channel: &str,
         class: ClassId,
+        first: u64,
     ) -> Result<StreamKey, UplinkError> {
         let text = Text::from(channel);
         let is_whole = text.as_bytes().len() == channel.len();
@@ -179,6 +247,9 @@ impl SessionState {
             channel: text,
             class,
             unconfirmed: VecDeque::new(),
+            next: first,
+            acknowledged: first,
+            next_packet_seq: 0,
             idle_until: None,
             closing: None,
             relay_state: StreamRelayState::default(),
@@ -217,8 +288,12 @@ impl SessionState {
         let Some(of) = self.streams.get_mut(&stream) else {
             return Some(queued);
         };
-        let order = self.packets;
-        let kept = UnconfirmedPacket { order, queued };
+        let kept = UnconfirmedPacket {
+            order: self.packets,
+            seq: queued.seq,
+            is_abandoned: false,
+            queued,
+        };
         if !kept
             .packet()
             .is_some_and(|(bytes, index)| has_valid_index(bytes, index))
@@ -226,6 +301,7 @@ impl SessionState {
             return Some(kept.queued);
         }
         self.packets += 1;
+        of.next = kept.seq + 1;
         of.idle_until = None;
         of.relay_state.beacon_due = false;
         of.unconfirmed.push_back(kept);

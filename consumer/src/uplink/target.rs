@@ -2,22 +2,42 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use thiserror::Error;
+use transport::client_files::ClientFiles;
 
 /// The default ports of a relay: control and data.
 const CONTROL_PORT: u16 = 5342;
 const DATA_PORT: u16 = 5343;
 
+/// The default QUIC port of a relay.
+const QUIC_PORT: u16 = 5346;
+
 /// The address of a relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayTarget {
+    /// How the relay is reached.
+    pub link: Link,
     /// The port for commands.
     pub control: RelayEndpoint,
     /// The port for packets.
     pub data: RelayEndpoint,
     /// Path of the trace below the host's directory on the relay; empty if the URL has none.
     pub base_path: String,
+    /// The certificates for ports with TLS. Present if one of them is encrypted.
+    pub tls: Option<ClientFiles>,
+    /// Over QUIC: how long a packet may take from when it is cut until the relay has it. If absent, it may take any time.
+    pub deadline: Option<Duration>,
+}
+
+/// How a relay is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// Two TCP connections: `net://`, or `tcp://` twice, or with TLS `nets://` or `tls://`.
+    Tcp,
+    /// One QUIC connection: `quic://`.
+    Quic,
 }
 
 /// One port of a relay.
@@ -29,14 +49,16 @@ pub struct RelayEndpoint {
     pub host: String,
     /// TCP port.
     pub port: u16,
+    /// Whether the connection is encrypted: `nets://`, `tls://`.
+    pub is_tls: bool,
 }
 
 /// A family of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressFamily {
-    /// IPv4: `net://`, `net4://`, `tcp://`, `tcp4://`.
+    /// IPv4: `net://`, `net4://`, `tcp://`, `tcp4://`, and with TLS `nets://`, `tls://`.
     V4,
-    /// IPv6: `net6://`, `tcp6://`.
+    /// IPv6: `net6://`, `tcp6://`, and with TLS `nets6://`, `tls6://`.
     V6,
 }
 
@@ -54,16 +76,20 @@ pub struct TargetError {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum UrlFault {
     /// The URL has no `://`.
-    #[error("a relay is net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]")]
+    #[error("a relay is net[s]://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]")]
     NoScheme,
     /// The scheme is unknown.
-    #[error("unknown scheme {0}://; use net://, net6://, tcp:// or tcp6://")]
+    #[error(
+        "unknown scheme {0}://; use net://, net6://, tcp:// or tcp6://, or with TLS nets://, nets6://, tls:// or tls6://, or quic://"
+    )]
     Scheme(String),
     /// The URL names one port where both are needed.
-    #[error("tcp:// is one port: give --ctrl-url and --data-url")]
+    #[error("tcp:// or tls:// is one port: give --ctrl-url and --data-url")]
     OnePort,
     /// The URL names both ports where one is needed.
-    #[error("net:// is both ports; one is tcp://HOST[:PORT]")]
+    #[error(
+        "net://, nets:// or quic:// is both ports; one is tcp://HOST[:PORT] or tls://HOST[:PORT]"
+    )]
     BothPorts,
     /// The host is empty.
     #[error("the host is missing")]
@@ -100,10 +126,21 @@ impl RelayTarget {
             _ => return Err(error(data, UrlFault::TwoPaths)),
         };
         Ok(Self {
+            link: Link::Tcp,
             control: endpoint,
             data: data_endpoint,
             base_path,
+            tls: None,
+            deadline: None,
         })
+    }
+}
+
+impl RelayTarget {
+    /// Whether one of the ports is encrypted.
+    #[must_use]
+    pub fn has_tls(&self) -> bool {
+        self.control.is_tls || self.data.is_tls
     }
 }
 
@@ -112,24 +149,41 @@ impl FromStr for RelayTarget {
 
     fn from_str(url: &str) -> Result<Self, TargetError> {
         let parts = UrlParts::parse(url).map_err(|fault| error(url, fault))?;
+        let [control, data] = parts.ports;
+        if parts.link == Link::Quic {
+            let endpoint = parts.endpoint(control, QUIC_PORT);
+            return Ok(Self {
+                link: Link::Quic,
+                control: endpoint.clone(),
+                data: endpoint,
+                base_path: parts.path,
+                tls: None,
+                deadline: None,
+            });
+        }
         if !parts.net {
             return Err(error(url, UrlFault::OnePort));
         }
-        let [control, data] = parts.ports;
         Ok(Self {
+            link: Link::Tcp,
             control: parts.endpoint(control, CONTROL_PORT),
             data: parts.endpoint(data, DATA_PORT),
             base_path: parts.path,
+            tls: None,
+            deadline: None,
         })
     }
 }
 
 impl fmt::Display for RelayTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of_one_host =
-            self.control.host == self.data.host && self.control.family == self.data.family;
-        if of_one_host {
-            self.control.write(f, "net")?;
+        let (control, data) = (&self.control, &self.data);
+        let of_one_host = (&control.host, control.family, control.is_tls)
+            == (&data.host, data.family, data.is_tls);
+        if self.link == Link::Quic {
+            control.write(f, "quic")?;
+        } else if of_one_host {
+            control.write(f, if control.is_tls { "nets" } else { "net" })?;
             write!(f, ":{}", self.data.port)?;
         } else {
             write!(f, "{} and {}", self.control, self.data)?;
@@ -153,7 +207,7 @@ impl RelayEndpoint {
 
 impl fmt::Display for RelayEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f, "tcp")
+        self.write(f, if self.is_tls { "tls" } else { "tcp" })
     }
 }
 
@@ -166,7 +220,7 @@ fn error(url: &str, fault: UrlFault) -> TargetError {
 
 fn parse_port_url(url: &str, usual: u16) -> Result<(RelayEndpoint, String), TargetError> {
     let parts = UrlParts::parse(url).map_err(|fault| error(url, fault))?;
-    if parts.net {
+    if parts.net || parts.link == Link::Quic {
         return Err(error(url, UrlFault::BothPorts));
     }
     let [port, _] = parts.ports;
@@ -177,6 +231,8 @@ fn parse_port_url(url: &str, usual: u16) -> Result<(RelayEndpoint, String), Targ
 struct UrlParts<'a> {
     /// Whether the URL names both ports (`net://`).
     net: bool,
+    is_tls: bool,
+    link: Link,
     family: AddressFamily,
     host: &'a str,
     ports: [Option<u16>; 2],
@@ -186,14 +242,27 @@ struct UrlParts<'a> {
 impl<'a> UrlParts<'a> {
     fn parse(url: &'a str) -> Result<Self, UrlFault> {
         let (scheme, rest) = url.split_once("://").ok_or(UrlFault::NoScheme)?;
-        let (net, family) = match scheme {
-            "net" | "net4" => (true, AddressFamily::V4),
-            "net6" => (true, AddressFamily::V6),
-            "tcp" | "tcp4" => (false, AddressFamily::V4),
-            "tcp6" => (false, AddressFamily::V6),
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (v4, v6) = (AddressFamily::V4, AddressFamily::V6);
+        let (net, is_tls, family) = match scheme {
+            "net" | "net4" => (true, false, v4),
+            "net6" => (true, false, v6),
+            "nets" | "nets4" => (true, true, v4),
+            "nets6" => (true, true, v6),
+            "tcp" | "tcp4" => (false, false, v4),
+            "tcp6" => (false, false, v6),
+            "tls" | "tls4" => (false, true, v4),
+            "tls6" => (false, true, v6),
+            "quic" if authority.starts_with('[') => (false, true, v6),
+            "quic" | "quic4" => (false, true, v4),
+            "quic6" => (false, true, v6),
             other => return Err(UrlFault::Scheme(other.to_owned())),
         };
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let link = if scheme.starts_with("quic") {
+            Link::Quic
+        } else {
+            Link::Tcp
+        };
         let (host, ports) = match authority.strip_prefix('[') {
             Some(bracketed) => {
                 let (host, rest) = bracketed.split_once(']').ok_or(UrlFault::Brackets)?;
@@ -220,6 +289,8 @@ impl<'a> UrlParts<'a> {
         };
         Ok(Self {
             net,
+            is_tls,
+            link,
             family,
             host,
             ports: [port(first)?, port(second)?],
@@ -232,6 +303,7 @@ impl<'a> UrlParts<'a> {
             family: self.family,
             host: self.host.to_owned(),
             port: port.unwrap_or(usual),
+            is_tls: self.is_tls,
         }
     }
 }
@@ -278,6 +350,13 @@ mod tests {
             ("net6://[::1]", "net6://[::1]:5342:5343"),
             ("net6://[fe80::1]:1:2/x", "net6://[fe80::1]:1:2/x"),
             ("net6://relay:1", "net6://[relay]:1:5343"),
+            ("quic://relay", "quic://relay:5346"),
+            ("quic://relay:1/a", "quic://relay:1/a"),
+            ("quic://[::1]:7", "quic6://[::1]:7"),
+            ("quic6://relay", "quic6://[relay]:5346"),
+            ("nets://relay:1/x", "nets://relay:1:5343/x"),
+            ("nets4://relay", "nets://relay:5342:5343"),
+            ("nets6://[::1]", "nets6://[::1]:5342:5343"),
         ] {
             assert_eq!(shown(url), want, "{url}");
         }
@@ -289,12 +368,16 @@ mod tests {
         assert_eq!(target.control.to_string(), "tcp://one:5342");
         assert_eq!(target.data.to_string(), "tcp6://[::2]:9");
         assert_eq!(target.base_path, "x");
+        let mixed = RelayTarget::from_port_urls("tls://one", "tcp://one").unwrap();
+        assert_eq!(mixed.to_string(), "tls://one:5342 and tcp://one:5343");
+        assert!(mixed.has_tls() && !target.has_tls());
         let fault = |control, data| {
             RelayTarget::from_port_urls(control, data)
                 .unwrap_err()
                 .fault
         };
         assert_eq!(fault("net://one", "tcp://one"), UrlFault::BothPorts);
+        assert_eq!(fault("quic://one", "tcp://one"), UrlFault::BothPorts);
         assert_eq!(fault("tcp://one/a", "tcp://one/b"), UrlFault::TwoPaths);
     }
 
@@ -314,6 +397,7 @@ mod tests {
             ("net://relay:x", UrlFault::Port("x".into())),
             ("net://relay:0", UrlFault::Port("0".into())),
             ("net://relay:1:65536", UrlFault::Port("65536".into())),
+            ("quic://relay:1:2", UrlFault::Port("1:2".into())),
             ("net://relay:1:2:3", UrlFault::Port("2:3".into())),
             ("net://relay/a/../b", UrlFault::Path),
         ] {

@@ -151,6 +151,13 @@ impl ForwardedSession {
                     "packets are lost: the session has failed"
                 );
             }
+            SessionEnd::Spooled(_) => {
+                info!(
+                    trace = name,
+                    acknowledged = outcome.acknowledged,
+                    "forwarded in part: the rest stays in the spool, for the next start"
+                );
+            }
             SessionEnd::Abandoned => {
                 warn!(trace = name, "session given up: the uplink has stopped")
             }

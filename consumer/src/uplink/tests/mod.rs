@@ -2,6 +2,7 @@
 
 mod reconnect;
 mod relay;
+mod resume;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

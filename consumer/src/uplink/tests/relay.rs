@@ -1,6 +1,6 @@
 //! A scripted relay on the state machine of `relay-proto`, which records what it received.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
@@ -9,6 +9,7 @@ use relay_proto::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, Trace
 use relay_proto::index::SendIndex;
 use relay_proto::metadata::{ResetMetadata, SendMetadata};
 use relay_proto::relay::{Refusal, Relay, SessionCreated};
+use relay_proto::resume::{MakeResumable, OpenStream, ResumeSession, SkipPackets};
 use relay_proto::server::{Connection, Progress};
 use relay_proto::session::CreateSession;
 use relay_proto::stream::{AddStream, CloseStream, DataPending};
@@ -31,6 +32,14 @@ pub(super) struct Script {
     pub(super) always_pending: bool,
     /// The relay never replies.
     pub(super) is_mute: bool,
+    /// The relay offers the resume extension.
+    pub(super) has_resume: bool,
+    /// The relay has forgotten the session of the connection before.
+    pub(super) has_forgotten: bool,
+    /// The relay closes both connections when the chunk is to be closed.
+    pub(super) hang_up_at_end: bool,
+    /// Number of the last packets of each stream that are never durable.
+    pub(super) never_durable: u64,
 }
 
 /// The commands and packets that the relay has received on one pair of connections.
@@ -46,6 +55,11 @@ pub(super) struct ReceivedSession {
     pub(super) packets: BTreeMap<(StreamId, u64), (Vec<u8>, u32)>,
     pub(super) indexes: BTreeMap<(StreamId, u64), SendIndex>,
     describing: StreamId,
+    skipped: BTreeMap<StreamId, BTreeSet<u64>>,
+    /// The producer's keys of the streams in `added`.
+    keys: Vec<u64>,
+    /// What was received on the pair of connections before.
+    before: Option<Arc<Mutex<Self>>>,
 }
 
 pub(super) type Connections = Arc<Mutex<Vec<Arc<Mutex<ReceivedSession>>>>>;
@@ -69,8 +83,10 @@ impl Scripted {
             while let Some(script) = scripts.pop_front() {
                 let (control, _) = control.accept().await.unwrap();
                 let (data, _) = data.accept().await.unwrap();
+                let before = received.lock().unwrap().last().cloned();
                 let state = ReceivedSession {
                     script,
+                    before,
                     ..ReceivedSession::default()
                 };
                 let state = Arc::new(Mutex::new(state));
@@ -154,7 +170,10 @@ impl RelayConnection {
         let left = input.len();
         self.packets.advance(self.packets.len() - left);
         let (script, indexes) = (received.script, received.indexes.len());
-        if script.hang_up_after.is_some_and(|max| indexes >= max) {
+        let is_closing = received.log.iter().any(|line| line == "close chunk");
+        if script.hang_up_after.is_some_and(|max| indexes >= max)
+            || (script.hang_up_at_end && is_closing)
+        {
             NextAction::Close
         } else if script.is_mute || (1..script.silent_until).contains(&indexes) {
             NextAction::ReadMore
@@ -174,6 +193,19 @@ impl ReceivedSession {
         self.added[usize::try_from(stream.0).unwrap() - 1]
             .channel
             .to_string()
+    }
+
+    /// Returns the number of packets of a stream, from its first, that are complete with their indexes.
+    fn next(&self, stream: StreamId) -> u64 {
+        let has = |seq| {
+            let key = (stream, seq);
+            let is_skipped = self
+                .skipped
+                .get(&stream)
+                .is_some_and(|of| of.contains(&seq));
+            is_skipped || (self.packets.contains_key(&key) && self.indexes.contains_key(&key))
+        };
+        (0..).find(|seq| !has(*seq)).unwrap()
     }
 
     /// Returns the packets of the stream with this file name.
@@ -266,11 +298,8 @@ impl Relay for ReceivedSession {
     }
 
     fn data_pending(&mut self, ask: DataPending) -> Option<bool> {
-        let has = |seq| {
-            let key = (ask.stream, seq);
-            self.packets.contains_key(&key) && self.indexes.contains_key(&key)
-        };
-        let has_all = ask.last.is_none_or(|SeqNum(last)| (0..=last).all(has));
+        let next = self.next(ask.stream);
+        let has_all = ask.last.is_none_or(|SeqNum(last)| last < next);
         Some(self.script.always_pending || !has_all)
     }
 
@@ -299,5 +328,70 @@ impl Relay for ReceivedSession {
 
     fn chunk_exists(&mut self, _: TraceChunkExists) -> bool {
         panic!("never asked")
+    }
+
+    fn has_resume(&self) -> bool {
+        self.script.has_resume
+    }
+
+    fn make_resumable(&mut self, _: MakeResumable) -> Result<(), Refusal> {
+        self.record("make resumable");
+        Ok(())
+    }
+
+    fn resume_session(&mut self, _: Minor, _: ResumeSession) -> Result<SessionCreated, Refusal> {
+        self.record("resume session");
+        let before = self.before.clone().filter(|_| !self.script.has_forgotten);
+        let Some(before) = before else {
+            return Err(Refusal::new(ReturnCode::UNKNOWN, "scripted"));
+        };
+        let before = before.lock().unwrap();
+        (self.added, self.keys) = (before.added.clone(), before.keys.clone());
+        self.metadata = before.metadata.clone();
+        let is_whole = |(stream, seq): &(StreamId, u64)| *seq < before.next(*stream);
+        self.packets = before.packets.clone();
+        self.packets.retain(|key, _| is_whole(key));
+        self.indexes = before.indexes.clone();
+        self.indexes.retain(|key, _| is_whole(key));
+        self.session = before.session.clone();
+        self.skipped = before.skipped.clone();
+        Ok(SessionCreated {
+            session: SessionId(1),
+            path: Text::from("host/session"),
+        })
+    }
+
+    fn open_stream(&mut self, open: OpenStream) -> Result<(Option<StreamId>, u64), Refusal> {
+        let mut known = self.added.iter().zip(&self.keys);
+        let is_it = |(stream, key): (&AddStream, &u64)| *stream == open.stream && *key == open.key;
+        let index = known.position(is_it).unwrap_or_else(|| {
+            self.added.push(open.stream.clone());
+            self.keys.push(open.key);
+            self.added.len() - 1
+        });
+        let stream = StreamId(index as u64 + 1);
+        let next = if open.stream.is_metadata() {
+            self.metadata.get(&stream).map_or(0, Vec::len) as u64
+        } else {
+            self.next(stream)
+        };
+        self.record(format!("open {} at {next}", open.stream.channel));
+        Ok((Some(stream), next))
+    }
+
+    fn position(&mut self, stream: StreamId) -> Option<(u64, u64)> {
+        let next = self.next(stream);
+        Some((next, next.saturating_sub(self.script.never_durable)))
+    }
+
+    fn skip_packets(&mut self, skip: SkipPackets) -> Result<(), Refusal> {
+        let channel = self.channel(skip.stream);
+        let first = skip.first.0;
+        self.record(format!("skip {channel} {first}..{}", first + skip.count));
+        self.skipped
+            .entry(skip.stream)
+            .or_default()
+            .extend(first..first + skip.count);
+        Ok(())
     }
 }

@@ -115,6 +115,15 @@ impl SessionUpload {
     }
 
     fn leave_chunk(&mut self, state: &SessionState, now: Instant) -> Result<(), UplinkError> {
+        let close = Command::CloseTraceChunk(CloseTraceChunk {
+            chunk: CHUNK,
+            closed: self.wall_clock(now),
+            command: Flagged(None),
+        });
+        if self.opened.is_resumable {
+            // Such a session has one chunk, which its streams do not leave before they are closed.
+            return self.send_command(&close, AwaitedReply::ChunkClosed);
+        }
         let leave = |positions| {
             let target = None;
             Command::RotateStreams(RotateStreams { target, positions })
@@ -135,12 +144,7 @@ impl SessionUpload {
             let position = RotationPosition { stream, at };
             self.send_command(&leave(vec![position]), AwaitedReply::Done)?;
         }
-        let close = CloseTraceChunk {
-            chunk: CHUNK,
-            closed: self.wall_clock(now),
-            command: Flagged(None),
-        };
-        self.send_command(&Command::CloseTraceChunk(close), AwaitedReply::ChunkClosed)
+        self.send_command(&close, AwaitedReply::ChunkClosed)
     }
 
     fn close_streams(&mut self, state: &SessionState) -> Result<(), UplinkError> {

@@ -1,16 +1,18 @@
-//! Asks whether packets have arrived (`DATA_PENDING`), and sends the commands that must wait for the answer:
+//! Asks which packets the relay has (`GET_POSITION`, or `DATA_PENDING`), and sends the commands that must wait for the answer:
 //! beacons and closes of streams.
 
 use std::time::Instant;
 
 use relay_proto::Command;
 use relay_proto::index::SendIndex;
+use relay_proto::resume::GetPosition;
 use relay_proto::stream::{CloseStream, DataPending};
 use wire::{Bits, InstanceId, PacketIndex, PacketSeqNum, SeqNum, StreamId, Timestamp};
 
 use super::{AwaitedReply, SessionUpload};
 use crate::limits::{
-    CONFIRM_AFTER_BYTES, CONFIRM_AFTER_PACKETS, CONFIRM_RETRY_INTERVAL, MAX_COMMANDS_IN_FLIGHT,
+    CONFIRM_AFTER_BYTES, CONFIRM_AFTER_PACKETS, CONFIRM_RETRY_INTERVAL, DURABLE_RETRY_INTERVAL,
+    MAX_COMMANDS_IN_FLIGHT,
 };
 use crate::queue::StreamKey;
 use crate::uplink::error::UplinkError;
@@ -38,7 +40,7 @@ impl SessionUpload {
                 continue;
             };
             let relay_state = &mut stream.relay_state;
-            let is_enough = relay_state.sent - relay_state.confirmed >= CONFIRM_AFTER_PACKETS
+            let is_enough = relay_state.in_flight >= CONFIRM_AFTER_PACKETS
                 || relay_state.unasked_bytes >= CONFIRM_AFTER_BYTES;
             if has_written || is_enough || self.due_streams.contains(&key) {
                 relay_state.asked = Some(relay_state.sent);
@@ -49,33 +51,62 @@ impl SessionUpload {
         for key in asked {
             self.streams_to_ask.remove(&key);
             let relay_state = state.streams.get(&key).map(|stream| &stream.relay_state);
-            let Some((relay, before)) =
-                relay_state.and_then(|relay_state| relay_state.stream_id.zip(relay_state.asked))
+            let Some((relay_state, (relay, before))) =
+                relay_state.and_then(|of| Some((of, of.stream_id.zip(of.asked)?)))
             else {
                 continue;
             };
-            let last = before.checked_sub(1).map(SeqNum);
-            let ask = DataPending {
-                stream: relay,
-                last,
+            let ask = if self.opened.is_resumable {
+                Command::GetPosition(GetPosition { stream: relay })
+            } else {
+                Command::DataPending(DataPending {
+                    stream: relay,
+                    last: relay_state.last_seq(),
+                })
             };
             let stream = key;
-            self.send_command(
-                &Command::DataPending(ask),
-                AwaitedReply::Confirmed { stream, before },
-            )?;
+            self.send_command(&ask, AwaitedReply::Confirmed { stream, before })?;
         }
         Ok(())
     }
 
-    /// Releases the packets that the relay has confirmed, or schedules another question.
-    pub(super) fn handle_confirmation(
+    /// Handles the relay's answer that it has written the packets before the first number, and that those before the
+    /// second are durable. Asks again if that is not all that was asked for.
+    pub(super) fn handle_position(
         &mut self,
         key: StreamKey,
-        before: u64,
-        is_pending: bool,
+        (written, durable): (u64, u64),
         state: &mut SessionState,
         now: Instant,
+    ) {
+        self.confirm_before(key, durable, state);
+        let Some(stream) = state.streams.get_mut(&key) else {
+            return;
+        };
+        let relay_state = &mut stream.relay_state;
+        relay_state.written = relay_state.written.max(written);
+        let asked = relay_state.asked.take().unwrap_or(0);
+        if durable < asked {
+            self.streams_to_ask_again.insert(key);
+            // What is written becomes durable when the relay syncs its files, in a second or so.
+            let interval = if written < asked {
+                CONFIRM_RETRY_INTERVAL
+            } else {
+                DURABLE_RETRY_INTERVAL
+            };
+            let at = now + interval;
+            self.ask_again = Some(self.ask_again.map_or(at, |earlier| earlier.min(at)));
+        } else if relay_state.in_flight > 0 {
+            self.streams_to_ask.insert(key);
+        }
+    }
+
+    /// Releases the packets of a stream before this one, which are durable at the relay.
+    pub(super) fn confirm_before(
+        &mut self,
+        key: StreamKey,
+        durable: u64,
+        state: &mut SessionState,
     ) {
         let SessionState {
             streams, counters, ..
@@ -83,24 +114,19 @@ impl SessionUpload {
         let Some(stream) = streams.get_mut(&key) else {
             return;
         };
-        stream.relay_state.asked = None;
-        if is_pending {
-            self.streams_to_ask_again.insert(key);
-            self.ask_again.get_or_insert(now + CONFIRM_RETRY_INTERVAL);
-            return;
-        }
-        while stream.relay_state.confirmed < before
-            && let Some(kept) = stream.unconfirmed.pop_front()
-        {
-            stream.relay_state.confirmed += 1;
+        while let Some(kept) = stream.unconfirmed.pop_front_if(|kept| kept.seq < durable) {
+            stream.acknowledged = kept.seq + 1;
+            let in_flight = &mut stream.relay_state.in_flight;
+            *in_flight = in_flight.saturating_sub(1);
             let bytes = kept.packet().map_or(0, |(bytes, _)| bytes.len() as u64);
-            counters.acknowledged.add(1);
-            counters.acknowledged_bytes.add(bytes);
+            // An abandoned packet has been counted as lost.
+            if !kept.is_abandoned {
+                counters.acknowledged.add(1);
+                counters.acknowledged_bytes.add(bytes);
+            }
             counters.queued_packets.subtract(1);
             counters.queued_bytes.subtract(bytes);
-        }
-        if stream.relay_state.sent > stream.relay_state.confirmed {
-            self.streams_to_ask.insert(key);
+            kept.queued.acknowledge();
         }
     }
 
@@ -109,7 +135,7 @@ impl SessionUpload {
         &mut self,
         state: &mut SessionState,
     ) -> Result<(), UplinkError> {
-        if self.due_streams.is_empty() || !self.resend_queue.is_empty() || self.adding > 0 {
+        if self.due_streams.is_empty() || !self.has_resent() || self.adding > 0 {
             return Ok(());
         }
         for key in std::mem::take(&mut self.due_streams) {
@@ -123,18 +149,21 @@ impl SessionUpload {
             ) else {
                 continue;
             };
-            if !stream.is_all_confirmed() || self.awaited.len() >= MAX_COMMANDS_IN_FLIGHT {
+            if !stream.is_all_written() || self.awaited.len() >= MAX_COMMANDS_IN_FLIGHT {
                 self.due_streams.insert(key);
                 continue;
             }
-            let last = stream.relay_state.sent.checked_sub(1).map(SeqNum);
+            let last = stream.relay_state.last_seq();
             if std::mem::take(&mut stream.relay_state.beacon_due)
                 && let Some(until) = stream.idle_until
             {
                 let beacon = beacon(relay, last, stream, until);
                 self.send_command(&Command::SendIndex(beacon), AwaitedReply::Done)?;
             }
-            if is_closing {
+            if is_closing && !stream.is_all_confirmed() {
+                // A relay forgets a closed stream, and could not be asked whether its packets are durable.
+                self.due_streams.insert(key);
+            } else if is_closing {
                 stream.relay_state.close_sent = true;
                 let close = CloseStream {
                     stream: relay,

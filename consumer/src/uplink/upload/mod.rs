@@ -2,20 +2,23 @@
 //! into commands and packets, and handles the replies. It knows no socket; time comes as an argument.
 //!
 //! Commands are pipelined; replies arrive in the order of the commands. The reply to an index confirms the
-//! index, not its packet. So the relay is asked from time to time (`DATA_PENDING`), and a packet is retained
-//! until the relay has confirmed both.
+//! index, not its packet. So the relay is asked from time to time (`GET_POSITION`, or `DATA_PENDING` of a relay without
+//! the resume extension), and a packet is retained until the relay has confirmed both as durable.
 //!
-//! `send` sends streams, metadata and packets; `confirm` asks about packets; `closing` ends the session.
+//! `streams` adds streams, or continues those that the relay has; `send` sends metadata and packets; `confirm` asks
+//! about packets; `closing` ends the session.
 
 mod closing;
 mod confirm;
 mod send;
+mod streams;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
 use relay_proto::producer::{Producer, ProducerError};
 use relay_proto::reply::StreamAdded;
+use relay_proto::resume::{StreamOpened, StreamPosition};
 use relay_proto::{Command, CommandCode, Reply};
 use tracing::warn;
 use wire::{ChunkId, EpochSeconds, SeqNum, SessionId, StreamId, Text};
@@ -45,6 +48,8 @@ pub(super) struct RelaySession {
     pub(super) machine: Producer,
     /// The relay's id of the session.
     pub(super) session: SessionId,
+    /// Whether the relay keeps the session when the connection is lost.
+    pub(super) is_resumable: bool,
     pub(super) tracefiles: TracefileLimits,
     /// The creation time that was sent to the relay.
     pub(super) created: EpochSeconds,
@@ -69,9 +74,9 @@ pub(super) struct SessionUpload {
     traces_with_unsent_metadata: BTreeSet<TraceKey>,
     /// The steps of that metadata, which count against the capacity of the queue until they are dropped.
     permits: Vec<QueuedStep>,
-    /// Packets of an earlier connection that are to be sent again: their streams, in the order of the
-    /// packets.
-    resend_queue: VecDeque<StreamKey>,
+    /// Packets that were added before this connection and are to be sent: their streams, in the order of the packets.
+    /// Absent until the relay has ids for the streams and has said which packets it has.
+    resend_queue: Option<VecDeque<StreamKey>>,
     /// Streams with packets that the relay has not been asked about.
     streams_to_ask: BTreeSet<StreamKey>,
     /// Streams that the relay has to be asked about again, at `ask_again`.
@@ -87,7 +92,7 @@ pub(super) struct SessionUpload {
 /// The subject of the reply to a command in flight.
 #[derive(Debug)]
 pub(super) enum AwaitedReply {
-    /// The relay has an id for the stream.
+    /// The relay has an id for the stream, and says where it continues if it can be resumed.
     StreamAdded(StreamKey),
     /// The relay has an id for the metadata stream of the trace.
     MetadataAdded(TraceKey),
@@ -96,7 +101,7 @@ pub(super) enum AwaitedReply {
     /// Whether packets of a stream have arrived.
     Confirmed {
         stream: StreamKey,
-        /// The number of packets that were asked about, from the first of this connection.
+        /// The packets before this one were asked about.
         before: u64,
     },
     /// The relay has closed the stream.
@@ -124,7 +129,7 @@ impl SessionUpload {
             unannounced: BTreeSet::new(),
             traces_with_unsent_metadata: BTreeSet::new(),
             permits: Vec::new(),
-            resend_queue: VecDeque::new(),
+            resend_queue: None,
             streams_to_ask: BTreeSet::new(),
             streams_to_ask_again: BTreeSet::new(),
             ask_again: None,
@@ -145,24 +150,50 @@ impl SessionUpload {
             }
         }
         let streams: Vec<StreamKey> = state.streams.keys().copied().collect();
-        let mut packets = Vec::new();
         for key in streams {
             self.add_stream(key, state)?;
             let Some(stream) = state.streams.get(&key) else {
                 continue;
             };
-            packets.extend(stream.unconfirmed.iter().map(|kept| (kept.order, key)));
             if stream.relay_state.beacon_due || stream.closing.is_some() {
                 self.due_streams.insert(key);
             }
         }
-        // By `order`: packets are sent again in the order in which they were added, over all streams.
-        packets.sort_unstable();
-        self.resend_queue = packets.into_iter().map(|(_, key)| key).collect();
         if self.is_unannounced {
             self.announce_streams(state)?;
         }
         Ok(())
+    }
+
+    /// Sends the packets that were added before this connection, as far as the limits allow. Returns whether all of
+    /// them are in flight.
+    fn resend_packets(&mut self, state: &mut SessionState) -> Result<bool, UplinkError> {
+        if !self.send_missing_metadata(state)? {
+            return Ok(false);
+        }
+        let resend_queue = self.resend_queue.get_or_insert_with(|| {
+            // By `order`: packets are sent again in the order in which they were added, over all streams.
+            let mut packets = Vec::new();
+            for (key, stream) in &state.streams {
+                let unsent = stream.unconfirmed.iter().skip(stream.relay_state.in_flight);
+                packets.extend(unsent.map(|kept| (kept.order, *key)));
+            }
+            packets.sort_unstable();
+            packets.into_iter().map(|(_, key)| key).collect()
+        });
+        if resend_queue.is_empty() {
+            return Ok(true);
+        }
+        while self.has_room()
+            && let Some(key) = self.resend_queue.as_mut().and_then(VecDeque::pop_front)
+        {
+            self.send_packet(key, state)?;
+        }
+        Ok(self.has_resent())
+    }
+
+    fn has_resent(&self) -> bool {
+        self.resend_queue.as_ref().is_some_and(VecDeque::is_empty)
     }
 
     /// Handles steps of the backlog as far as the limits of commands and bytes in flight allow, and asks for
@@ -177,21 +208,15 @@ impl SessionUpload {
         if self.closing_progress.has_begun() {
             return self.advance_closing(state, now);
         }
-        while let Some(&key) = self.resend_queue.front() {
-            if !self.send_missing_metadata(state)? || !self.has_room() {
-                break;
-            }
-            self.resend_queue.pop_front();
-            self.send_packet(key, state)?;
-        }
-        while self.resend_queue.is_empty()
+        let has_resent = self.has_resent() || self.resend_packets(state)?;
+        while has_resent
             && let Some(next) = backlog.front()
             && self.is_ready_for(&next.step, state)?
             && let Some(next) = backlog.pop_front()
         {
             self.handle_step(next, state)?;
         }
-        let is_idle = backlog.is_empty() && self.resend_queue.is_empty();
+        let is_idle = backlog.is_empty() && has_resent;
         if is_idle && is_last {
             // Streams without any further step must exist on the relay as well.
             self.send_missing_metadata(state)?;
@@ -254,7 +279,10 @@ impl SessionUpload {
                     self.is_unannounced = true;
                 }
             }
-            Step::Packet { .. } | Step::Beacon { .. } | Step::CloseStream { .. } => {}
+            Step::Packet { .. }
+            | Step::Beacon { .. }
+            | Step::Gap { .. }
+            | Step::CloseStream { .. } => {}
         }
         self.send_missing_metadata(state)
     }
@@ -295,7 +323,7 @@ impl SessionUpload {
                 channel,
                 class,
             } => {
-                let key = state.add_stream(*trace, channel, *class)?;
+                let key = state.add_stream(*trace, channel, *class, queued.seq)?;
                 self.add_stream(key, state)?;
             }
             Step::Metadata { bytes, .. } if bytes.is_empty() => {}
@@ -320,11 +348,25 @@ impl SessionUpload {
                     self.due_streams.insert(*stream);
                 }
             }
+            Step::Gap {
+                stream,
+                before,
+                packets,
+            } => {
+                state.counters.lost.add(*packets);
+                if let Some(of) = state.streams.get_mut(stream) {
+                    of.next = of.next.max(*before);
+                }
+            }
             Step::CloseStream { stream } => {
                 let stream = *stream;
                 if let Some(of) = state.streams.get_mut(&stream) {
                     of.closing = Some(queued);
+                    let is_closed = of.relay_state.closed_at.is_some();
                     self.due_streams.insert(stream);
+                    if is_closed {
+                        self.finish_closed_stream(stream, state)?;
+                    }
                 }
             }
         }
@@ -378,14 +420,33 @@ impl SessionUpload {
                     of.relay_state.stream_id = Some(stream.ok_or_else(refused)?);
                 }
             }
+            (AwaitedReply::StreamAdded(key), Reply::StreamOpened(opened)) => {
+                self.adding -= 1;
+                self.continue_stream(key, opened, state)?;
+            }
             (AwaitedReply::MetadataAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
                 self.adding -= 1;
                 if let Some(of) = state.traces.get_mut(&key) {
                     of.relay_state.stream_id = Some(stream.ok_or_else(refused)?);
                 }
             }
+            (AwaitedReply::MetadataAdded(key), Reply::StreamOpened(opened)) => {
+                self.adding -= 1;
+                let StreamOpened { stream, next, .. } = *opened;
+                if let Some(of) = state.traces.get_mut(&key) {
+                    of.relay_state.stream_id = Some(stream.ok_or_else(refused)?);
+                    of.relay_state.skip = next;
+                }
+            }
             (AwaitedReply::Confirmed { stream, before }, Reply::Pending(is_pending)) => {
-                self.handle_confirmation(stream, before, *is_pending, state, now);
+                let durable = if *is_pending { 0 } else { before };
+                self.handle_position(stream, (durable, durable), state, now);
+            }
+            (AwaitedReply::Confirmed { stream, .. }, Reply::Position(position)) => {
+                let StreamPosition {
+                    written, durable, ..
+                } = *position;
+                self.handle_position(stream, (written, durable), state, now);
             }
             (AwaitedReply::Closed(key), Reply::Ended(_)) => {
                 state.streams.remove(&key);
@@ -407,8 +468,8 @@ impl SessionUpload {
     pub(super) fn open_streams(state: &SessionState) -> BTreeMap<StreamId, (Option<SeqNum>, u64)> {
         let numbered = |stream: &StreamState| {
             let relay_state = &stream.relay_state;
-            let last = relay_state.sent.checked_sub(1).map(SeqNum);
-            Some((relay_state.stream_id?, (last, relay_state.next_packet_seq)))
+            let last = relay_state.last_seq();
+            Some((relay_state.stream_id?, (last, stream.next_packet_seq)))
         };
         state.streams.values().filter_map(numbered).collect()
     }

@@ -1,71 +1,20 @@
-//! Sends streams, metadata and packets.
+//! Sends metadata and packets.
 
 use relay_proto::index::SendIndex;
 use relay_proto::metadata::SendMetadata;
-use relay_proto::stream::{AddStream, METADATA_CHANNEL, QuiescentControl};
+use relay_proto::resume::SkipPackets;
+use relay_proto::stream::QuiescentControl;
 use relay_proto::{Command, DataHeader};
-use wire::{PacketSeqNum, SeqNum, Text};
+use wire::{PacketSeqNum, SeqNum, StreamId};
 
-use super::{AwaitedReply, CHUNK, SessionUpload};
+use super::{AwaitedReply, SessionUpload};
 use crate::limits::{MAX_BUFFERED_COMMAND_BYTES, MAX_METADATA_PIECE_BYTES};
 use crate::queue::{StreamKey, TraceKey};
 use crate::uplink::error::UplinkError;
+use crate::uplink::send_queue::PacketOrigin;
 use crate::uplink::session_state::{SessionState, StreamState};
 
 impl SessionUpload {
-    pub(super) fn add_stream(
-        &mut self,
-        key: StreamKey,
-        state: &mut SessionState,
-    ) -> Result<(), UplinkError> {
-        let Some(stream) = state.streams.get_mut(&key) else {
-            return Ok(());
-        };
-        let Some(trace) = state.traces.get(&stream.trace) else {
-            return Ok(());
-        };
-        stream.relay_state.is_added = true;
-        let add = AddStream {
-            channel: stream.channel.clone(),
-            path: trace.path.clone(),
-            tracefile_size: self.opened.tracefiles.size,
-            tracefile_count: self.opened.tracefiles.count,
-            chunk: Some(CHUNK),
-        };
-        self.adding += 1;
-        self.is_unannounced = true;
-        if !trace.relay_state.is_added {
-            self.unannounced.insert(stream.trace);
-        }
-        self.send_command(&Command::AddStream(add), AwaitedReply::StreamAdded(key))
-    }
-
-    /// Adds the metadata streams that are missing, and announces all new streams to viewers.
-    pub(super) fn announce_streams(&mut self, state: &mut SessionState) -> Result<(), UplinkError> {
-        self.is_unannounced = false;
-        for key in std::mem::take(&mut self.unannounced) {
-            let Some(trace) = state.traces.get_mut(&key) else {
-                continue;
-            };
-            if std::mem::replace(&mut trace.relay_state.is_added, true) {
-                continue;
-            }
-            if !trace.metadata.is_empty() {
-                self.traces_with_unsent_metadata.insert(key);
-            }
-            let add = AddStream {
-                channel: Text::from(METADATA_CHANNEL),
-                path: trace.path.clone(),
-                tracefile_size: wire::Bytes(0),
-                tracefile_count: 0,
-                chunk: Some(CHUNK),
-            };
-            self.adding += 1;
-            self.send_command(&Command::AddStream(add), AwaitedReply::MetadataAdded(key))?;
-        }
-        self.send_command(&Command::StreamsSent, AwaitedReply::Done)
-    }
-
     /// Sends the metadata of a trace that the relay has not been sent yet, as far as the buffer has room.
     /// Returns whether all of it has been sent.
     pub(super) fn send_metadata(
@@ -79,6 +28,7 @@ impl SessionUpload {
         let Some(stream) = trace.relay_state.stream_id else {
             return Ok(false);
         };
+        trace.skip_metadata();
         while let Some(bytes) = trace.metadata.get(trace.relay_state.sent.0) {
             let (_, from) = trace.relay_state.sent;
             let to = bytes.len().min(from + MAX_METADATA_PIECE_BYTES);
@@ -113,19 +63,41 @@ impl SessionUpload {
         let Some(stream) = state.streams.get_mut(&key) else {
             return Ok(());
         };
-        let at = stream.in_flight();
+        if stream.relay_state.closed_at.is_some() {
+            return self.finish_closed_stream(key, state);
+        }
         let StreamState {
             unconfirmed,
             relay_state,
+            next_packet_seq,
             ..
         } = stream;
-        let (Some(kept), Some(relay)) = (unconfirmed.get(at), relay_state.stream_id) else {
+        let (Some(kept), Some(relay)) = (
+            unconfirmed.get(relay_state.in_flight),
+            relay_state.stream_id,
+        ) else {
             return Ok(());
         };
         let Some((bytes, index)) = kept.packet() else {
             return Ok(());
         };
-        let seq = SeqNum(relay_state.sent);
+        if self.opened.is_resumable && kept.seq < relay_state.sent {
+            // An earlier process has sent it: the relay has said so when the stream was opened.
+            relay_state.in_flight += 1;
+            self.streams_to_ask.insert(key);
+            return Ok(());
+        }
+        if kept.is_abandoned {
+            let seq = kept.seq;
+            return self.pass_abandoned_packet(key, seq, relay, state);
+        }
+        let seq = SeqNum(if self.opened.is_resumable {
+            kept.seq
+        } else {
+            relay_state.next_seq
+        });
+        let first_missing = SeqNum(relay_state.sent);
+        let missing = kept.seq.saturating_sub(relay_state.sent);
         let size = index.packet_size.to_bytes().unwrap_or_default().0;
         let padding = size.saturating_sub(bytes.len() as u64);
         let header = DataHeader {
@@ -135,11 +107,19 @@ impl SessionUpload {
             data_size: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
             padding_size: u32::try_from(padding).unwrap_or(u32::MAX),
         };
-        self.out.data.push(&header, bytes);
-        relay_state.sent += 1;
+        let origin = PacketOrigin {
+            stream: key,
+            seq: kept.seq,
+            relay_seq: seq,
+            cut_at: kept.queued.cut_at,
+        };
+        self.out.data.push(&header, bytes, origin);
+        relay_state.in_flight += 1;
+        relay_state.sent = kept.seq + 1;
+        relay_state.next_seq = seq.0 + 1;
         relay_state.unasked_bytes += bytes.len() as u64;
         if let Some(PacketSeqNum(number)) = index.packet_seq {
-            relay_state.next_packet_seq = number.saturating_add(1);
+            *next_packet_seq = number.saturating_add(1);
         }
         if relay_state.asked.is_none() && !self.streams_to_ask_again.contains(&key) {
             self.streams_to_ask.insert(key);
@@ -150,6 +130,74 @@ impl SessionUpload {
             packet: *index,
         };
         state.counters.sent.add(1);
+        if self.opened.is_resumable && missing > 0 {
+            self.skip_packets(relay, first_missing, missing)?;
+        }
         self.send_command(&Command::SendIndex(index), AwaitedReply::Done)
+    }
+    /// Passes over a packet that an earlier connection has abandoned.
+    fn pass_abandoned_packet(
+        &mut self,
+        key: StreamKey,
+        seq: u64,
+        relay: StreamId,
+        state: &mut SessionState,
+    ) -> Result<(), UplinkError> {
+        let Some(stream) = state.streams.get_mut(&key) else {
+            return Ok(());
+        };
+        // With the packets before it that the spool has dropped.
+        let first = stream.relay_state.sent.min(seq);
+        stream.relay_state.in_flight += 1;
+        stream.relay_state.sent = seq + 1;
+        if !self.opened.is_resumable {
+            // The relay counts from the first packet that it gets.
+            return Ok(());
+        }
+        stream.relay_state.next_seq = seq + 1;
+        self.streams_to_ask.insert(key);
+        self.skip_packets(relay, SeqNum(first), seq + 1 - first)
+    }
+
+    /// Gives up packets that were not delivered in time: the relay is told that they will not come.
+    pub(in crate::uplink) fn abandon_packets(
+        &mut self,
+        late: &[PacketOrigin],
+        state: &mut SessionState,
+    ) -> Result<(), UplinkError> {
+        for origin in late {
+            let Some(stream) = state.streams.get_mut(&origin.stream) else {
+                continue;
+            };
+            let at = stream
+                .unconfirmed
+                .binary_search_by_key(&origin.seq, |kept| kept.seq);
+            let kept = at.ok().and_then(|at| stream.unconfirmed.get_mut(at));
+            let Some(kept) = kept.filter(|kept| !kept.is_abandoned) else {
+                continue;
+            };
+            kept.is_abandoned = true;
+            state.counters.lost.add(1);
+            state.counters.abandoned.add(1);
+            let Some(relay) = stream.relay_state.stream_id else {
+                continue;
+            };
+            self.skip_packets(relay, origin.relay_seq, 1)?;
+        }
+        Ok(())
+    }
+
+    fn skip_packets(
+        &mut self,
+        stream: StreamId,
+        first: SeqNum,
+        count: u64,
+    ) -> Result<(), UplinkError> {
+        let skip = SkipPackets {
+            stream,
+            first,
+            count,
+        };
+        self.send_command(&Command::SkipPackets(skip), AwaitedReply::Done)
     }
 }
