@@ -20,6 +20,14 @@ const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 fn main() -> anyhow::Result<()> {
     let relayd = relayd::cli::Arguments::command();
     write_pages(relayd.clone(), "8")?;
+    write_pages(
+        relayd::cli::CertsArguments::command().name("relayd-certs"),
+        "8",
+    )?;
+    write_pages(
+        test_live::cli::ProxyArguments::command().name("test-live-proxy"),
+        "1",
+    )?;
     write_completions(relayd.clone(), "relayd")?;
     write_completions(relayd, REFERENCE)?;
     for program in [

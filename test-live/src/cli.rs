@@ -2,12 +2,15 @@
 //! same.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{ArgAction, Parser, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, CommandFactory, Parser, ValueEnum};
 use jiff::tz::TimeZone;
+use transport::client_files::{ClientFiles, MissingFile};
 
 use crate::attach::target::Target;
 use crate::bound::TypedTime;
@@ -53,9 +56,16 @@ pub struct Arguments {
     /// otherwise end.
     #[arg(long, value_enum, value_name = "ACTION", help_heading = "Live")]
     pub session_not_found: Option<NotFound>,
+    /// Exit when the connection to a relay has been lost for SECONDS; 0: do not reconnect; default: reconnect until
+    /// the relay is back.
+    #[arg(long, value_name = "SECONDS", help_heading = "Live")]
+    pub reconnect_timeout: Option<u64>,
     /// Exit when a relay cannot be reached or the connection is lost, instead of reconnecting.
-    #[arg(long, help_heading = "Live")]
+    #[arg(long, conflicts_with = "reconnect_timeout", help_heading = "Live")]
     pub no_retry: bool,
+    /// The certificates for encrypted relays.
+    #[command(flatten)]
+    pub tls: TlsArguments,
     /// Poll the relay, even if it offers to push notifications of new packets.
     #[arg(long, help_heading = "Live")]
     pub poll: bool,
@@ -182,9 +192,61 @@ pub struct Arguments {
     version: Option<bool>,
 }
 
+/// The files of certificates for `nets://` and `quic://` targets.
+#[derive(Debug, Clone, Default, Args)]
+pub struct TlsArguments {
+    /// Trust relays whose certificate is of a CA in FILE, in PEM; for nets:// and quic://.
+    #[arg(long, value_name = "FILE", help_heading = "Live")]
+    pub tls_ca: Option<PathBuf>,
+    /// Show the relay the certificate in FILE, in PEM; it needs the role `view`.
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Live")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert, in PEM.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_cert",
+        help_heading = "Live"
+    )]
+    pub tls_key: Option<PathBuf>,
+}
+
+/// Forward connections of viewers without encryption to an encrypted relay.
+///
+/// test-live proxy listens on a plain port of this host, and forwards each connection to the encrypted port of a relay,
+/// until SIGINT or SIGTERM. A host that is called proxy is the target net://proxy.
+#[derive(Debug, Parser)]
+#[command(
+    name = "test-live proxy",
+    bin_name = "test-live proxy",
+    after_help = PROXY_EXAMPLES,
+    max_term_width = 100
+)]
+pub struct ProxyArguments {
+    /// The live port of the relay: `nets://HOST[:PORT]`.
+    #[arg(value_name = "TARGET")]
+    pub target: Target,
+    /// Listen on ADDRESS:PORT; with port 0 on a free port, which is printed.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5344")]
+    pub listen: SocketAddr,
+    /// Listen on an address that other hosts reach. What they send and see is not encrypted, and the relay takes
+    /// them for this viewer.
+    #[arg(long)]
+    pub allow_remote: bool,
+    /// The certificates for the relay.
+    #[command(flatten)]
+    pub tls: TlsArguments,
+}
+
+const PROXY_EXAMPLES: &str = "\
+Example:
+  test-live proxy nets://COLLECTOR --tls-ca ca.pem --tls-cert viewer.pem --tls-key viewer.key &
+  babeltrace2 --input-format=lttng-live net://127.0.0.1/host/TRACED/my-session";
+
 // Not a doc comment of the field, where rustdoc takes brackets for links.
 const TARGETS: &str = "The source of events: HOST[:PORT] for all live sessions of a relay, \
-net://HOST[:PORT]/host/TRACED/SESSION for one session, or a directory with traces";
+net://HOST[:PORT]/host/TRACED/SESSION for one session, or a directory with traces. nets:// or quic:// in place of \
+net:// is an encrypted connection";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -196,6 +258,12 @@ Examples:
 
   Show the session my-session of the host TRACED:
     test-live net://COLLECTOR/host/TRACED/my-session
+
+  Show the sessions of a relay with TLS:
+    test-live --tls-ca ca.pem --tls-cert viewer.pem --tls-key viewer.key nets://COLLECTOR
+
+  Let babeltrace2 read from it; see test-live proxy --help:
+    test-live proxy --tls-ca ca.pem nets://COLLECTOR
 
   Show a recording as text:
     test-live ~/lttng-traces/my-session-20260101-101500
@@ -356,6 +424,33 @@ impl FromStr for FieldsList {
     }
 }
 
+impl ProxyArguments {
+    /// The arguments of a command line, of which the first word is the command. Exits if they are invalid, or help was
+    /// requested.
+    #[must_use]
+    pub fn from_words<W>(words: impl IntoIterator<Item = W>) -> Self
+    where
+        W: Into<OsString> + Clone,
+    {
+        Self::parse_from(words)
+    }
+}
+
+impl TlsArguments {
+    /// The files of certificates.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub fn files(&self) -> Result<ClientFiles, MissingFile> {
+        let Self {
+            tls_ca,
+            tls_cert,
+            tls_key,
+        } = self.clone();
+        ClientFiles::from_options(tls_ca, tls_cert, tls_key)
+    }
+}
+
 impl Arguments {
     /// The arguments of a command line, of which the first word is the program. Exits if they are invalid, or
     /// help or the version was requested.
@@ -364,7 +459,26 @@ impl Arguments {
     where
         W: Into<OsString> + Clone,
     {
-        Self::parse_from(words)
+        let mut arguments = Self::parse_from(words);
+        if let Err(error) = arguments.set_certificates() {
+            let mut command = Self::command();
+            command
+                .error(ErrorKind::MissingRequiredArgument, error)
+                .exit();
+        }
+        arguments
+    }
+
+    /// Gives encrypted targets their certificates.
+    fn set_certificates(&mut self) -> Result<(), MissingFile> {
+        for target in &mut self.targets {
+            if let Target::Relay(relay) = target
+                && relay.is_tls
+            {
+                relay.tls = Some(self.tls.files()?);
+            }
+        }
+        Ok(())
     }
 
     /// The options of text output, on a terminal or not.
@@ -426,13 +540,25 @@ impl Arguments {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_definition_of_the_command_line_is_valid() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn encrypted_targets_need_a_ca() {
+        let with = |words: &[&str]| {
+            let words = [&["test-live"], words].concat();
+            Arguments::try_parse_from(words).unwrap().set_certificates()
+        };
+        assert_eq!(with(&["nets://h"]), Err(MissingFile::Ca));
+        assert_eq!(with(&["nets://h", "--tls-ca", "ca.pem"]), Ok(()));
+        assert_eq!(with(&["net://h"]), Ok(()));
+        let half = ["test-live", "nets://h", "--tls-cert", "c"];
+        assert!(Arguments::try_parse_from(half).is_err());
+        ProxyArguments::command().debug_assert();
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod cli;
 pub mod filter;
 pub mod mux;
 mod progress;
+pub mod proxy;
 pub mod run;
 pub mod select;
 pub mod sink;

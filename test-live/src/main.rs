@@ -5,13 +5,21 @@ use std::process::ExitCode;
 
 use daemon::logging;
 use daemon::signals::StopSignals;
-use test_live::cli::Arguments;
+use test_live::cli::{Arguments, ProxyArguments};
+use test_live::proxy;
 use test_live::run::{Outcome, Stop, UsageError, run};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 fn main() -> ExitCode {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "proxy")
+    {
+        let arguments = ProxyArguments::from_words(std::env::args_os().skip(1));
+        return exit_code(proxy::run(&arguments).map(|()| Outcome::Whole));
+    }
     let arguments = Arguments::from_words(std::env::args_os());
     init_logging(arguments.verbose);
     let stop = Stop::default();
@@ -19,7 +27,11 @@ fn main() -> ExitCode {
         eprintln!("test-live: error: cannot handle signals: {error}; not started");
         return ExitCode::FAILURE;
     }
-    match run(&arguments, &stop) {
+    exit_code(run(&arguments, &stop))
+}
+
+fn exit_code(ended: anyhow::Result<Outcome>) -> ExitCode {
+    match ended {
         Ok(Outcome::Whole) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::FAILURE,
         Err(error) => {

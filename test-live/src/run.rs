@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use thiserror::Error;
@@ -31,6 +32,9 @@ use crate::sink::{Sink, SinkError};
 
 /// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
 const EVENT_CAPACITY: usize = 256;
+
+/// Time for which the events of other targets wait for those of a relay that has gone away.
+const HOLD_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// An error of the command line that only the run finds: it exits with status 2.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -238,12 +242,14 @@ fn handle_event(
         } => mux.add_stream(stream, trace, name, backlog),
         SourceEvent::Packet { stream, packet } => mux.push_packet(stream, packet, select),
         SourceEvent::Watermark { stream, until } => mux.advance_watermark(stream, until),
+        SourceEvent::StreamHold { stream, is_holding } => mux.set_holding(stream, is_holding),
         SourceEvent::StreamEnd { stream } => mux.end_stream(stream),
         SourceEvent::TraceEnd { trace } => mux.end_trace(trace),
         SourceEvent::Notice(notice) if quiet => tracing::info!("{notice}"),
         SourceEvent::Notice(notice) => {
             let _ = writeln!(io::stderr(), "test-live: {notice}");
         }
+        SourceEvent::Missing(what) => select.report_missing(&what),
         SourceEvent::Failed(what) => select.report_failure(&what),
         SourceEvent::Done => {}
     }
@@ -252,17 +258,21 @@ fn handle_event(
 
 fn outcome(arguments: &Arguments, tally: Tally) -> Outcome {
     let lost = !tally.lost.is_empty();
-    if !arguments.quiet && (lost || tally.failures > 0 || arguments.verbose > 0) {
+    let is_incomplete = tally.incomplete > 0;
+    if !arguments.quiet && (lost || is_incomplete || tally.failures > 0 || arguments.verbose > 0) {
         let mut summary = format!("{} events shown", tally.events);
         if lost {
             summary.push_str(&format!("; lost: {}", tally.lost));
+        }
+        if is_incomplete {
+            summary.push_str(&format!("; {} incomplete", tally.incomplete));
         }
         if tally.failures > 0 {
             summary.push_str(&format!("; {} failures", tally.failures));
         }
         let _ = writeln!(io::stderr(), "test-live: {summary}");
     }
-    if tally.failures > 0 || arguments.strict && lost {
+    if tally.failures > 0 || arguments.strict && (lost || is_incomplete) {
         Outcome::Partial
     } else {
         Outcome::Whole
@@ -350,6 +360,12 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOpt
         missing,
         follow,
         retry: follow && !arguments.no_retry,
+        reconnect_timeout: match arguments.reconnect_timeout {
+            _ if arguments.no_retry => Some(Duration::ZERO),
+            seconds => seconds.map(Duration::from_secs),
+        },
+        // A single relay has nothing to delay but its own events, whose order would be wrong.
+        hold_timeout: (arguments.targets.len() > 1).then_some(HOLD_TIMEOUT),
         push: !arguments.poll,
         ..relay::RelayOptions::default()
     }

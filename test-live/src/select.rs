@@ -36,6 +36,8 @@ pub struct Tally {
     pub events: u64,
     /// Events and packets that were lost before they could be shown.
     pub lost: LossSum,
+    /// Sessions, traces and streams of which something is missing since the connection to their relay was lost.
+    pub incomplete: u64,
     /// Streams and traces that could not be read to their end, packets that were passed over.
     pub failures: u64,
 }
@@ -100,6 +102,12 @@ impl Select {
         if let Some(span) = spans.reduce(both) {
             self.spans.insert(key, span);
         }
+    }
+
+    /// Reports that something could not be continued after a relay was connected again.
+    pub fn report_missing(&mut self, what: &str) {
+        self.tally.incomplete += 1;
+        let _ = writeln!(io::stderr(), "test-live: warning: {what}");
     }
 
     /// Whether `limit` has been reached before the first event.

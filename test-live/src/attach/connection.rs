@@ -3,12 +3,19 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
+use transport::config::ALPN_LIVE;
+use transport::fault::is_tls;
+use transport::quic;
+use transport::quic_stream::QuicStream;
+use transport::rustls::ClientConfig;
+use transport::socket::Socket;
+use transport::tls_stream;
 use viewer_proto::client::{Client, Head, Part};
 use viewer_proto::index::NextIndex;
 use viewer_proto::metadata::MetadataStatus;
@@ -21,7 +28,8 @@ use wire::{SessionId, StreamId, ViewerId};
 use super::error::AttachError;
 use super::target::{Family, RelayTarget};
 
-/// Timeout of a relay that sends nothing while a reply is pending. Old ones serve all viewers in turn.
+/// Timeout of a relay that sends nothing while a reply is pending, unless another is set. Old ones serve all viewers
+/// in turn.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time without traffic after which the kernel probes whether the relay still exists.
@@ -33,7 +41,7 @@ const READ_SIZE: usize = 128 << 10;
 /// A connection to a relay.
 #[derive(Debug)]
 pub(super) struct Connection {
-    socket: TcpStream,
+    socket: Socket,
     relay: SocketAddr,
     client: Client,
     minor: Minor,
@@ -41,6 +49,7 @@ pub(super) struct Connection {
     /// Encoded commands that have not been written to the socket.
     unsent: BytesMut,
     received: BytesMut,
+    reply_timeout: Duration,
 }
 
 /// A whole reply to a command.
@@ -51,15 +60,8 @@ struct Reply {
     streams: Vec<StreamRecord>,
 }
 
-/// Connects to whichever address of the relay answers.
-async fn connect_to_any_address(
-    target: &RelayTarget,
-) -> Result<(TcpStream, SocketAddr), AttachError> {
-    let relay = || format!("{}:{}", target.host, target.port);
-    let failed = |source| AttachError::Connect {
-        relay: relay(),
-        source,
-    };
+/// Looks up the addresses of the relay of the target's family; at least one.
+async fn resolve(target: &RelayTarget) -> Result<Vec<SocketAddr>, AttachError> {
     let addresses = lookup_host((target.host.as_str(), target.port))
         .await
         .map_err(|source| AttachError::Resolve {
@@ -71,20 +73,93 @@ async fn connect_to_any_address(
         Family::V4 => (4, SocketAddr::is_ipv4),
         Family::V6 => (6, SocketAddr::is_ipv6),
     };
-    let mut last = None;
-    for address in addresses.filter(fits) {
+    let addresses: Vec<SocketAddr> = addresses.filter(fits).collect();
+    if addresses.is_empty() {
+        let host = target.host.clone();
+        return Err(AttachError::NoAddress { host, family });
+    }
+    Ok(addresses)
+}
+
+fn connect_error(target: &RelayTarget, source: io::Error) -> AttachError {
+    AttachError::Connect {
+        relay: format!("{}:{}", target.host, target.port),
+        source,
+    }
+}
+
+/// Connects to whichever address of the relay answers.
+async fn connect_to_any_address(
+    target: &RelayTarget,
+) -> Result<(TcpStream, SocketAddr), AttachError> {
+    let mut last = io::ErrorKind::AddrNotAvailable.into();
+    for address in resolve(target).await? {
         match TcpStream::connect(address).await {
             Ok(socket) => return Ok((socket, address)),
-            Err(error) => last = Some(error),
+            Err(error) => last = error,
         }
     }
-    Err(match last {
-        Some(source) => failed(source),
-        None => AttachError::NoAddress {
-            host: target.host.clone(),
-            family,
-        },
-    })
+    Err(connect_error(target, last))
+}
+
+/// Connects to the relay, with TLS if the target asks for it. Also returns the relay's address.
+pub(crate) async fn connect_socket(
+    target: &RelayTarget,
+) -> Result<(Socket, SocketAddr), AttachError> {
+    if target.is_quic {
+        return connect_quic(target).await;
+    }
+    let (socket, relay) = connect_to_any_address(target).await?;
+    // Commands are small, and the next one waits for the reply: Nagle would delay each.
+    socket.set_nodelay(true).map_err(AttachError::Lost)?;
+    // Without keep-alive, a relay that vanishes is noticed later.
+    let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
+    let _ = rustix::net::sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE);
+    Ok((encrypt(socket, target).await?, relay))
+}
+
+/// Connects over QUIC, and opens a stream for one connection of the live protocol.
+async fn connect_quic(target: &RelayTarget) -> Result<(Socket, SocketAddr), AttachError> {
+    let tls = read_certificates(target).await?;
+    let client = quic::client_config(tls, quic::transport_config());
+    let client = client.map_err(|error| AttachError::Certificates(Box::new(error)))?;
+    let mut last = io::ErrorKind::AddrNotAvailable.into();
+    for address in resolve(target).await? {
+        match open_stream(address, &target.host, client.clone()).await {
+            Ok(stream) => return Ok((Socket::Quic(Box::new(stream)), address)),
+            Err(error) => last = error,
+        }
+    }
+    Err(connect_error(target, last))
+}
+
+async fn open_stream(
+    address: SocketAddr,
+    host: &str,
+    client: quic::ClientConfig,
+) -> io::Result<QuicStream> {
+    let (_, connection) = quic::connect(address, host, client).await?;
+    let ends = connection.open_bi().await?;
+    Ok(QuicStream::new(connection, ends))
+}
+
+/// Makes the TLS handshake if the target asks for it.
+async fn encrypt(socket: TcpStream, target: &RelayTarget) -> Result<Socket, AttachError> {
+    if !target.is_tls {
+        return Ok(Socket::Plain(socket));
+    }
+    let config = read_certificates(target).await?;
+    let encrypted = tls_stream::connect(socket, config, &target.host).await;
+    let encrypted = encrypted.map_err(|source| connect_error(target, source))?;
+    Ok(Socket::Tls(Box::new(encrypted)))
+}
+
+/// Reads the certificates on a thread that may block.
+async fn read_certificates(target: &RelayTarget) -> Result<Arc<ClientConfig>, AttachError> {
+    let files = target.tls.clone().ok_or(AttachError::NoCertificates)?;
+    let config = tokio::task::spawn_blocking(move || files.config(&[ALPN_LIVE])).await;
+    let config = config.map_err(|error| AttachError::Lost(io::Error::other(error)))?;
+    config.map_err(|error| AttachError::Certificates(Box::new(error)))
 }
 
 impl Connection {
@@ -103,12 +178,7 @@ impl Connection {
     }
 
     async fn connect(target: &RelayTarget) -> Result<Self, AttachError> {
-        let (socket, relay) = connect_to_any_address(target).await?;
-        // Commands are small, and the next one waits for the reply: Nagle would delay each.
-        socket.set_nodelay(true).map_err(AttachError::Lost)?;
-        // Without keep-alive, a relay that vanishes is noticed later.
-        let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
-        let _ = rustix::net::sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE);
+        let (socket, relay) = connect_socket(target).await?;
         let client = Client::new(Minor::OURS);
         let hello = client.connect_command();
         let mut connection = Self {
@@ -119,6 +189,7 @@ impl Connection {
             viewer: None,
             unsent: BytesMut::new(),
             received: BytesMut::new(),
+            reply_timeout: REPLY_TIMEOUT,
         };
         let greeted = connection
             .request(&hello)
@@ -133,6 +204,11 @@ impl Connection {
         connection.minor = minor;
         connection.viewer = viewer;
         Ok(connection)
+    }
+
+    /// Changes how long the relay may send nothing while a reply is pending.
+    pub(super) fn set_reply_timeout(&mut self, reply_timeout: Duration) {
+        self.reply_timeout = reply_timeout;
     }
 
     /// The address of the relay, and the number that the relay has given to this connection.
@@ -303,8 +379,8 @@ impl Connection {
     /// to `take` is lost. The queued commands must be short: nothing is read until all of them are sent, and
     /// a relay that cannot send its replies may stop reading.
     async fn read_replies(&mut self, mut take: impl FnMut(Part<'_>)) -> Result<(), AttachError> {
-        while self.unsent.has_remaining() {
-            with_reply_timeout(self.socket.write_buf(&mut self.unsent)).await?;
+        while self.unsent.has_remaining() || self.socket.has_unsent() {
+            with_timeout(self.reply_timeout, self.socket.write_buf(&mut self.unsent)).await?;
         }
         loop {
             let mut input = &self.received[..];
@@ -320,22 +396,31 @@ impl Connection {
                 return Ok(());
             }
             self.received.reserve(READ_SIZE);
-            if with_reply_timeout(self.socket.read_buf(&mut self.received)).await? == 0 {
+            if with_timeout(self.reply_timeout, self.socket.read_buf(&mut self.received)).await?
+                == 0
+            {
                 return Err(AttachError::HungUp);
+            }
+            if self.viewer.is_none() && is_tls(&self.received) {
+                return Err(AttachError::EncryptedPort);
             }
         }
     }
 }
 
-async fn with_reply_timeout(
-    moved: impl Future<Output = io::Result<usize>>,
-) -> Result<usize, AttachError> {
-    match timeout(REPLY_TIMEOUT, moved).await {
+async fn with_timeout<T>(
+    reply_timeout: Duration,
+    moved: impl Future<Output = io::Result<T>>,
+) -> Result<T, AttachError> {
+    match timeout(reply_timeout, moved).await {
         Ok(moved) => moved.map_err(|error| match error.kind() {
             // A peer that closes with unread input resets the connection instead of ending it.
-            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => AttachError::HungUp,
+            // A relay that has died ends a connection without the end of TLS.
+            io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof => AttachError::HungUp,
             _ => AttachError::Lost(error),
         }),
-        Err(_) => Err(AttachError::Silent(REPLY_TIMEOUT)),
+        Err(_) => Err(AttachError::Silent(reply_timeout)),
     }
 }

@@ -4,6 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use thiserror::Error;
+use transport::error::TransportError;
+use transport::fault::TlsFault;
 use viewer_proto::client::ClientError;
 use wire::{StreamId, TraceId};
 
@@ -34,6 +36,15 @@ pub enum AttachError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The target is encrypted, and no certificates are given.
+    #[error("nets:// needs --tls-ca FILE, with the CA of the relay's certificate")]
+    NoCertificates,
+    /// A certificate cannot be used.
+    #[error("cannot encrypt the connection")]
+    Certificates(#[source] Box<TransportError>),
+    /// The relay's port is encrypted, and the target is not.
+    #[error("the relay's port is encrypted: the target must begin with nets://")]
+    EncryptedPort,
     /// The relay hung up on `CONNECT`, which is how relays refuse a version.
     #[error(
         "the relay closed the connection at once: it may speak another version, or be no relay"
@@ -94,6 +105,9 @@ pub enum AttachError {
     /// The relay has no such session, and the options demand one.
     #[error("the relay has no live session {0}")]
     NoSession(String),
+    /// Something that was followed is no longer to be had: what is missing has been reported.
+    #[error("not everything could be read after the connection was lost")]
+    Incomplete,
     /// The receiver of the events has been dropped.
     #[error("the receiver of the events has been dropped")]
     ReceiverGone,
@@ -103,6 +117,11 @@ impl AttachError {
     /// Whether a later attempt may succeed: the relay was not there.
     #[must_use]
     pub fn may_pass(&self) -> bool {
+        if let Self::Lost(source) | Self::Connect { source, .. } = self
+            && TlsFault::of(source).is_some_and(TlsFault::is_permanent)
+        {
+            return false;
+        }
         matches!(
             self,
             Self::Resolve { .. }

@@ -6,21 +6,23 @@
 //!
 //! Read in this order; each module uses only those before it: `target` (what users name), `error`,
 //! `source_handle`, `spill`, `budget`, `packet` and `backlog` (the memory that packets take), `connection`, `push` and `list` (commands to
-//! a relay and their replies), `relay_options`, `resume_state`, `relay_session` and `relay` (a relay as a
+//! a relay and their replies), `relay_options`, `read_position`, `shown_trace`, `resume_state`, `relay_session` and `relay` (a relay as a
 //! source), `follow` (a directory as a source).
 
 pub mod backlog;
 mod budget;
-mod connection;
+pub(crate) mod connection;
 mod error;
 pub mod follow;
 pub mod list;
 mod packet;
 mod push;
+mod read_position;
 pub mod relay;
 mod relay_options;
 mod relay_session;
 mod resume_state;
+mod shown_trace;
 mod source_handle;
 mod spill;
 pub mod target;
@@ -104,6 +106,14 @@ pub enum SourceEvent {
         /// The watermark, in cycles of the stream's clock.
         until: u64,
     },
+    /// Whether the events of other streams wait for this one. They do from its beginning, and no longer when its
+    /// relay has been gone for long.
+    StreamHold {
+        /// The stream.
+        stream: StreamKey,
+        /// Whether the others wait for it.
+        is_holding: bool,
+    },
     /// No packet will arrive on the stream.
     StreamEnd {
         /// The stream that has ended.
@@ -117,6 +127,8 @@ pub enum SourceEvent {
     /// Something that users should know and that is no failure: a session has appeared or ended, a
     /// relay has gone away and is tried again.
     Notice(String),
+    /// Something that was followed cannot be read to its end; the source continues.
+    Missing(String),
     /// The source has failed and ends; what it announced has ended with it.
     Failed(String),
     /// The source has ended without an error.

@@ -1,26 +1,19 @@
 //! A relay as a source: follows its sessions on a thread of its own, and connects again when the
-//! connection is lost, if asked to.
+//! connection is lost, if asked to. What was followed is neither ended nor announced again meanwhile.
 
 use std::io;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
-use viewer_proto::session::Seek;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::error::AttachError;
 pub use super::relay_options::{Missing, RelayOptions};
 use super::relay_session::RelaySession;
 use super::resume_state::ResumeState;
 use super::target::RelayTarget;
-use super::{SourceEvent, SourceHandle};
+use super::{SourceEvent, SourceHandle, StreamKey};
 use crate::with_sources;
-
-/// Backoff before the first reconnect. Each further one is twice as long.
-const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Longest backoff before a reconnect.
-const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Timeout of detaching from all sessions when the viewer ends: a busy relay is not waited for.
 const DETACH_TIMEOUT: Duration = Duration::from_millis(500);
@@ -43,14 +36,15 @@ pub fn spawn(
         .build()?;
     let (stop, stopped) = watch::channel(false);
     let mut follower = RelayFollower {
+        backoff: options.min_backoff,
         target,
         options,
         events,
         is_held_back,
         resume: ResumeState::default(),
         session: None,
-        backoff: MIN_RETRY_INTERVAL,
-        is_disconnected: false,
+        lost_at: None,
+        has_connected: false,
     };
     let request_end = move || {
         stop.send_replace(true);
@@ -71,8 +65,10 @@ struct RelayFollower {
     session: Option<RelaySession>,
     /// The time before the next attempt to connect.
     backoff: Duration,
-    /// Whether the connection was lost, which has been reported.
-    is_disconnected: bool,
+    /// When the connection was lost, or could not be made first. Absent while the relay answers.
+    lost_at: Option<Instant>,
+    /// Whether there has been a connection.
+    has_connected: bool,
 }
 
 impl RelayFollower {
@@ -93,23 +89,13 @@ impl RelayFollower {
             let error = match self.follow_connection().await {
                 Ok(()) => break SourceEvent::Done,
                 Err(AttachError::ReceiverGone) => return,
-                Err(error) if self.options.retry && error.may_pass() => error,
-                Err(error) => {
-                    // No earlier event can arrive: what has been fetched may be shown.
-                    if let Some(mut session) = self.session.take()
-                        && session.end_streams_and_traces().await.is_err()
-                    {
-                        return;
-                    }
-                    let reason = with_sources(&error);
-                    break SourceEvent::Failed(format!("{}: {reason}", self.target));
-                }
+                Err(error) => error,
             };
-            if self.handle_disconnect(&error).await.is_err() {
-                return;
+            match self.handle_disconnect(&error).await {
+                Ok(None) => {}
+                Ok(Some(last)) => break last,
+                Err(_) => return,
             }
-            sleep(self.backoff).await;
-            self.backoff = (self.backoff * 2).min(MAX_RETRY_INTERVAL);
         };
         let _ = self.events.send(last).await;
     }
@@ -119,30 +105,102 @@ impl RelayFollower {
         let events = self.events.clone();
         let connected =
             RelaySession::connect(&self.target, &self.options, events, &self.is_held_back).await?;
+        self.has_connected = true;
         let session = self.session.insert(connected);
-        // The relay has answered the handshake: the next loss is a new one.
-        self.backoff = MIN_RETRY_INTERVAL;
-        if std::mem::take(&mut self.is_disconnected) {
-            let notice = format!("{}: connection restored", self.target);
-            session.send_event(SourceEvent::Notice(notice)).await?;
-        }
         session.run(std::mem::take(&mut self.resume)).await
     }
 
-    /// Ends what the lost connection had announced, and reports the loss once.
-    async fn handle_disconnect(&mut self, error: &AttachError) -> Result<(), AttachError> {
+    /// Reports the loss of the connection once, and waits until the next attempt. Returns the last event of
+    /// the source instead if there is none.
+    async fn handle_disconnect(
+        &mut self,
+        error: &AttachError,
+    ) -> Result<Option<SourceEvent>, AttachError> {
         if let Some(mut session) = self.session.take() {
-            session.end_streams_and_traces().await?;
             self.resume = session.take_resume_state();
-            // A later session is read from its beginning; `resume` skips what was handed over.
-            self.options.seek = Seek::Beginning;
-            self.options.missing = Missing::Wait;
+            if !self.resume.is_disconnected {
+                // The relay has answered meanwhile: this is another loss.
+                self.lost_at = None;
+            }
+            if session.has_read() {
+                self.backoff = self.options.min_backoff;
+            }
         }
-        if !std::mem::replace(&mut self.is_disconnected, true) {
+        let lost_at = *self.lost_at.get_or_insert_with(Instant::now);
+        let is_left = self.resume.has_orphans() || self.options.follow;
+        if error.may_pass() && self.resume.has_followed && !is_left {
+            // Everything had ended, and the relay was not needed any more.
+            return Ok(Some(SourceEvent::Done));
+        }
+        let deadline = self.deadline(lost_at);
+        let now = Instant::now();
+        if !error.may_pass() || deadline.is_some_and(|deadline| deadline <= now) {
+            // No earlier event can arrive: what has been fetched may be shown.
+            for event in self.resume.end_all() {
+                self.send_event(event).await?;
+            }
+            let mut text = format!("{}: {}", self.target, with_sources(error));
+            if self.resume.is_disconnected && error.may_pass() {
+                text.push_str(&format!(
+                    "; not reconnected for {} s",
+                    (now - lost_at).as_secs()
+                ));
+            }
+            return Ok(Some(SourceEvent::Failed(text)));
+        }
+        if !std::mem::replace(&mut self.resume.is_disconnected, true) {
             let notice = format!("{}: {}; reconnecting", self.target, with_sources(error));
-            let said = self.events.send(SourceEvent::Notice(notice)).await;
-            return said.map_err(|_| AttachError::ReceiverGone);
+            self.send_event(SourceEvent::Notice(notice)).await?;
+        }
+        if let Some(hold_timeout) = self.options.hold_timeout
+            && now >= lost_at + hold_timeout
+        {
+            self.release_streams(hold_timeout).await?;
+        }
+        let left = deadline.map_or(Duration::MAX, |deadline| deadline - now);
+        sleep(self.backoff.min(left)).await;
+        self.backoff = (self.backoff * 2).min(self.options.max_backoff);
+        Ok(None)
+    }
+
+    /// When no further attempt is made to connect. Absent: never.
+    fn deadline(&self, lost_at: Instant) -> Option<Instant> {
+        if !self.has_connected {
+            return (!self.options.retry).then_some(lost_at);
+        }
+        self.options
+            .reconnect_timeout
+            .and_then(|timeout| lost_at.checked_add(timeout))
+    }
+
+    /// Lets the events of other relays go on without waiting for those of this one, and says so once.
+    async fn release_streams(&mut self, hold_timeout: Duration) -> Result<(), AttachError> {
+        let streams = self.resume.followed_streams();
+        let held: Vec<StreamKey> = streams
+            .filter_map(|stream| {
+                let is_released = std::mem::replace(&mut stream.is_released, true);
+                (!is_released).then_some(stream.key)
+            })
+            .collect();
+        if held.is_empty() {
+            return Ok(());
+        }
+        let notice = format!(
+            "{}: not reconnected for {} s; other events do not wait for it any longer",
+            self.target,
+            hold_timeout.as_secs()
+        );
+        self.send_event(SourceEvent::Notice(notice)).await?;
+        for stream in held {
+            let is_holding = false;
+            self.send_event(SourceEvent::StreamHold { stream, is_holding })
+                .await?;
         }
         Ok(())
+    }
+
+    async fn send_event(&self, event: SourceEvent) -> Result<(), AttachError> {
+        let sent = self.events.send(event).await;
+        sent.map_err(|_| AttachError::ReceiverGone)
     }
 }

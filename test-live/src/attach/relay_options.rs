@@ -15,10 +15,24 @@ pub struct RelayOptions {
     pub missing: Missing,
     /// Whether to wait for other sessions when all have ended.
     pub follow: bool,
-    /// Whether to connect again and again when the relay is not there or goes away.
+    /// Whether to connect again and again when the relay is not there at first.
     pub retry: bool,
+    /// How long to reconnect when the connection is lost; zero: not at all. Absent: for ever.
+    pub reconnect_timeout: Option<Duration>,
+    /// Backoff before the first reconnect. Each further one is twice as long.
+    pub min_backoff: Duration,
+    /// Longest backoff before a reconnect.
+    pub max_backoff: Duration,
+    /// Time after a reconnect in which the relay may announce again what was followed. A relay that has been
+    /// restarted restores its sessions first.
+    pub grace_period: Duration,
+    /// Time after the loss of a connection from which the events of other sources do not wait any longer for those
+    /// of this relay. Absent: they wait until it is back.
+    pub hold_timeout: Option<Duration>,
     /// Timeout of name resolution, connecting and the handshake together.
     pub connect_timeout: Duration,
+    /// Timeout of a relay that sends nothing while a reply is pending. Old ones serve all viewers in turn.
+    pub reply_timeout: Duration,
     /// Whether to let the relay notify of new packets, if it can, instead of polling it.
     pub push: bool,
     /// The memory that packets may take.
@@ -44,7 +58,13 @@ impl Default for RelayOptions {
             missing: Missing::End,
             follow: false,
             retry: false,
+            reconnect_timeout: Some(Duration::ZERO),
+            min_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(10),
+            grace_period: Duration::from_secs(5),
+            hold_timeout: None,
             connect_timeout: Duration::from_secs(10),
+            reply_timeout: Duration::from_secs(60),
             push: true,
             memory: MemoryBudget::default(),
         }

@@ -1,299 +1,387 @@
-//! The state from which a relay is followed again after a reconnect: how far each stream has been
-//! read, so that nothing is shown twice.
+//! The state from which a relay is followed again after a reconnect: which sessions were attached, and
+//! what of each trace and stream has been handed over.
 //!
-//! A restarted relay assigns the same numbers again: a trace is the same only if its
-//! metadata begins as it did, which has the trace's own UUID in it.
+//! A relay may assign other numbers on a new connection, or the same ones to something else. A session is found again by
+//! its host and name, a stream by its path and channel, and a trace by its path and its metadata: the relay
+//! must still have what was handed over of it, which has the trace's own UUID in it.
 //!
 //! Traces and streams that are being followed are always remembered. A relay may announce one again on a
 //! new connection although it has ended: of those the last ones are remembered. An older one that is
 //! announced again is shown again.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
-use viewer_proto::index::NextIndex;
-use wire::{SessionId, StreamId, TraceId};
+use tokio::sync::Notify;
+use viewer_proto::session::Seek;
+use wire::{SessionId, TraceId};
 
-/// Length in bytes of the metadata prefix by which traces are distinguished: the UUID is in the first few hundred.
-const METADATA_PREFIX_BYTES: usize = 4096;
+use super::SourceEvent;
+use super::shown_trace::{MAX_ENDED_STREAMS, MetadataMatch, Phase, ShownStream, ShownTrace};
 
 /// Largest number of traces that have ended and are remembered.
 const MAX_ENDED_TRACES: usize = 256;
 
-/// Largest number of streams that have ended and are remembered.
-const MAX_ENDED_STREAMS: usize = 4096;
-
-/// The read position of every stream and the identity of every trace, kept from one connection to the next.
-#[derive(Debug)]
+/// What was attached and handed over, kept from one connection to the next.
+#[derive(Debug, Default)]
 pub(super) struct ResumeState {
-    /// The first bytes of each trace's metadata.
-    traces: EvictingMap<(SessionId, TraceId), Vec<u8>>,
-    streams: EvictingMap<StreamId, ReadPosition>,
+    /// Whether the sessions have been listed on any connection.
+    pub(super) has_listed: bool,
+    /// Whether any session has been attached.
+    pub(super) has_followed: bool,
+    /// Whether the connection was lost, which has been reported, and none is restored.
+    pub(super) is_disconnected: bool,
+    /// Whether anything that was followed has not been found again.
+    pub(super) is_incomplete: bool,
+    /// Notified whenever a packet is removed from the backlog of a stream.
+    pub(super) packet_removed: Arc<Notify>,
+    /// Sessions that were attached when the connection was lost, and have not been found again.
+    pub(super) sessions: Vec<RetainedSession>,
+    /// Traces that are not attached now, by their names.
+    traces: HashMap<String, VecDeque<RetainedTrace>>,
+    /// The names of those that have ended, in the order in which they ended, and the number of their streams.
+    ended: VecDeque<(String, usize)>,
+    /// The sum of these numbers.
+    ended_streams: usize,
 }
 
-/// A map whose keys are evicted, oldest first, once more than `max_ended` of them are not followed any more.
+/// A session that was attached when the connection was lost.
 #[derive(Debug)]
-struct EvictingMap<K, V> {
-    values: HashMap<K, RetainedValue<V>>,
-    /// The keys that are not followed any more, in the order in which they ended.
-    ended: BTreeMap<u64, K>,
-    max_ended: usize,
-    /// Number of the next that ends.
-    next: u64,
+pub(super) struct RetainedSession {
+    /// The session's name for users: `HOST/SESSION`.
+    pub(super) name: String,
+    /// Where it was attached first.
+    pub(super) seek: Seek,
+    /// Whether it had ended; packets of it may have been left to read.
+    pub(super) is_over: bool,
 }
 
 #[derive(Debug)]
-struct RetainedValue<V> {
-    value: V,
-    /// The number of the value among those that have ended. Absent while it is followed.
-    ended: Option<u64>,
+struct RetainedTrace {
+    /// The numbers of session and trace on the last connection.
+    id: (SessionId, TraceId),
+    trace: ShownTrace,
 }
 
-/// Up to where a stream has been handed over, in cycles: begin and end of its last packet. A watermark
-/// is a packet that has no length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct ReadPosition {
-    end: u64,
-    begin: u64,
-}
-
-impl Default for ResumeState {
-    fn default() -> Self {
-        Self {
-            traces: EvictingMap::new(MAX_ENDED_TRACES),
-            streams: EvictingMap::new(MAX_ENDED_STREAMS),
-        }
-    }
+/// The trace that one on a new connection is.
+#[derive(Debug)]
+pub(super) enum TraceIdentity {
+    /// It has not been followed before.
+    New,
+    Known(ShownTrace),
+    /// More of its metadata is needed to tell.
+    Undecided,
 }
 
 impl ResumeState {
-    /// The first metadata of a trace has arrived. Returns whether the trace is one that was read before.
-    pub(super) fn identify_trace(&mut self, trace: (SessionId, TraceId), metadata: &[u8]) -> bool {
-        let prefix = metadata.get(..METADATA_PREFIX_BYTES).unwrap_or(metadata);
-        let known = self.traces.get(trace);
-        let is_known =
-            known.is_some_and(|known| known.starts_with(prefix) || prefix.starts_with(known));
-        if !is_known {
-            self.traces.insert(trace, prefix.to_vec());
-        }
-        self.traces.follow(trace);
-        is_known
-    }
-
-    /// A stream is being followed.
-    pub(super) fn follow_stream(&mut self, stream: StreamId) {
-        self.streams.follow(stream);
-    }
-
-    /// Records that a stream has ended on this connection.
-    pub(super) fn stream_ended(&mut self, stream: StreamId) {
-        self.streams.end(stream);
-    }
-
-    /// Records that a trace has ended on this connection.
-    pub(super) fn trace_ended(&mut self, trace: (SessionId, TraceId)) {
-        self.traces.end(trace);
-    }
-
-    /// Records that nothing is followed until there is another connection.
-    pub(super) fn connection_lost(&mut self) {
-        self.traces.end_all();
-        self.streams.end_all();
-    }
-
-    /// A stream has the number of one that was read before, but is another.
-    pub(super) fn forget_stream(&mut self, stream: StreamId) {
-        self.streams.remove(stream);
-    }
-
-    /// Whether this packet has been handed over.
-    pub(super) fn was_handed_over(&self, stream: StreamId, index: &NextIndex) -> bool {
-        let position = self.streams.get(stream);
-        position.is_some_and(|position| ReadPosition::of(index) <= *position)
-    }
-
-    /// A packet has been handed over.
-    pub(super) fn record_packet(&mut self, stream: StreamId, index: &NextIndex) {
-        self.advance(stream, ReadPosition::of(index));
-    }
-
-    /// A watermark has been handed over.
-    pub(super) fn record_watermark(&mut self, stream: StreamId, until: u64) {
-        self.advance(
-            stream,
-            ReadPosition {
-                end: until,
-                begin: 0,
-            },
-        );
-    }
-
-    fn advance(&mut self, stream: StreamId, to: ReadPosition) {
-        let position = self.streams.get(stream).copied();
-        let to = position.map_or(to, |position| position.max(to));
-        self.streams.insert(stream, to);
-    }
-}
-
-impl<K: Copy + Eq + Hash, V> EvictingMap<K, V> {
-    fn new(max_ended: usize) -> Self {
-        Self {
-            values: HashMap::new(),
-            ended: BTreeMap::new(),
-            max_ended,
-            next: 0,
-        }
-    }
-
-    fn get(&self, key: K) -> Option<&V> {
-        Some(&self.values.get(&key)?.value)
-    }
-
-    /// Sets the value of what is being followed.
-    fn insert(&mut self, key: K, value: V) {
-        self.remove(key);
-        self.values
-            .insert(key, RetainedValue { value, ended: None });
-    }
-
-    fn remove(&mut self, key: K) {
-        let removed = self.values.remove(&key);
-        if let Some(ended) = removed.and_then(|value| value.ended) {
-            self.ended.remove(&ended);
-        }
-    }
-
-    /// Marks a key as followed, perhaps again: it is not evicted.
-    fn follow(&mut self, key: K) {
-        if let Some(value) = self.values.get_mut(&key)
-            && let Some(ended) = value.ended.take()
-        {
-            self.ended.remove(&ended);
-        }
-    }
-
-    /// Marks a key as not followed any more: it may be evicted.
-    fn end(&mut self, key: K) {
-        let Some(value) = self.values.get_mut(&key) else {
-            return;
+    /// Where to begin in a session that is attached now: not where the options say, if all of it is new or if
+    /// there is something to continue.
+    pub(super) fn seek(&self, session: &str, first: Seek) -> Seek {
+        let retained = self.sessions.iter().find(|known| known.name == session);
+        let seek = match retained {
+            Some(known) => known.seek,
+            None if self.has_listed => Seek::Beginning,
+            None => first,
         };
-        if value.ended.is_some() {
+        let mut traces = self.traces.values().flatten().map(|known| &known.trace);
+        let has_position = |trace: &ShownTrace| trace.session == session && trace.has_times();
+        if traces.any(has_position) {
+            return Seek::Beginning;
+        }
+        seek
+    }
+
+    /// Keeps a session that is attached while the connection is lost.
+    pub(super) fn retain_session(&mut self, session: RetainedSession) {
+        self.sessions.push(session);
+    }
+
+    /// A session of this name has been attached again. Returns where it was attached first, if it was.
+    pub(super) fn take_session(&mut self, name: &str) -> Option<RetainedSession> {
+        let found = self.sessions.iter().position(|known| known.name == name)?;
+        Some(self.sessions.swap_remove(found))
+    }
+
+    /// Keeps a trace with its streams, whether it is followed or has ended.
+    pub(super) fn retain_trace(&mut self, id: (SessionId, TraceId), mut trace: ShownTrace) {
+        if trace.phase == Phase::Unannounced {
             return;
         }
-        value.ended = Some(self.next);
-        self.ended.insert(self.next, key);
-        self.next += 1;
-        while self.ended.len() > self.max_ended
-            && let Some((_, oldest)) = self.ended.pop_first()
+        if trace.phase == Phase::Ended {
+            trace.truncate_metadata();
+            let streams = trace.retained_streams();
+            self.ended_streams += streams;
+            self.ended.push_back((trace.name.clone(), streams));
+        }
+        let same = self.traces.entry(trace.name.clone()).or_default();
+        same.push_back(RetainedTrace { id, trace });
+        self.evict_ended_traces();
+    }
+
+    fn evict_ended_traces(&mut self) {
+        while self.ended.len() > MAX_ENDED_TRACES
+            || self.ended_streams > MAX_ENDED_STREAMS && self.ended.len() > 1
         {
-            self.values.remove(&oldest);
+            let Some((name, streams)) = self.ended.pop_front() else {
+                return;
+            };
+            self.ended_streams -= streams;
+            let is_ended = |known: &RetainedTrace| known.trace.phase == Phase::Ended;
+            if let Some(same) = self.traces.get_mut(&name)
+                && let Some(oldest) = same.iter().position(is_ended)
+            {
+                same.remove(oldest);
+                if same.is_empty() {
+                    self.traces.remove(&name);
+                }
+            }
         }
     }
 
-    /// Marks all keys as not followed any more. All of them may be followed again: none of them is evicted.
-    fn end_all(&mut self) {
-        let followed = self.values.iter().filter(|(_, of)| of.ended.is_none());
-        let followed: Vec<K> = followed.map(|(key, _)| *key).collect();
-        self.max_ended = self.max_ended.max(followed.len());
-        for key in followed {
-            self.end(key);
-        }
+    /// Whether a trace of this name is retained.
+    pub(super) fn has_trace(&self, name: &str) -> bool {
+        self.traces.contains_key(name)
     }
-}
 
-impl ReadPosition {
-    fn of(index: &NextIndex) -> Self {
-        Self {
-            end: index.packet.end.0,
-            begin: index.packet.begin.0,
+    /// Whether any session or trace was followed when the connection was lost, and has not been found again.
+    pub(super) fn has_orphans(&self) -> bool {
+        let mut traces = self.traces.values().flatten();
+        !self.sessions.is_empty() || traces.any(|known| known.trace.phase == Phase::Followed)
+    }
+
+    /// Finds the retained trace that has this name and begins with this metadata, and removes it.
+    /// `is_final` says that no more metadata will come.
+    pub(super) fn take_trace(
+        &mut self,
+        name: &str,
+        id: (SessionId, TraceId),
+        metadata: &[u8],
+        is_final: bool,
+    ) -> TraceIdentity {
+        let Some(same) = self.traces.get_mut(name) else {
+            return TraceIdentity::New;
+        };
+        let matches: Vec<MetadataMatch> = same
+            .iter()
+            .map(|known| known.trace.compare_metadata(metadata))
+            .collect();
+        // More of its metadata may be that of another with the same beginning.
+        let is_undecided = !is_final && matches.contains(&MetadataMatch::Prefix);
+        let fits = |found: MetadataMatch| {
+            found == MetadataMatch::Whole || is_final && found == MetadataMatch::Prefix
+        };
+        let candidates = same.iter().zip(matches).enumerate();
+        let best = candidates
+            .filter(|(_, (_, found))| fits(*found))
+            .max_by_key(|(place, (known, _))| {
+                let has_metadata = known.trace.has_metadata();
+                let is_followed = known.trace.phase == Phase::Followed;
+                (
+                    has_metadata,
+                    is_followed,
+                    known.id == id,
+                    std::cmp::Reverse(*place),
+                )
+            });
+        let Some((place, (best, _))) = best else {
+            return if is_undecided {
+                TraceIdentity::Undecided
+            } else {
+                TraceIdentity::New
+            };
+        };
+        if is_undecided && !best.trace.has_metadata() {
+            return TraceIdentity::Undecided;
         }
+        let Some(known) = same.remove(place) else {
+            return TraceIdentity::New;
+        };
+        if same.is_empty() {
+            self.traces.remove(name);
+        }
+        if known.trace.phase == Phase::Ended
+            && let Some(place) = self.ended.iter().position(|(ended, _)| ended == name)
+            && let Some((_, streams)) = self.ended.remove(place)
+        {
+            self.ended_streams -= streams;
+        }
+        TraceIdentity::Known(known.trace)
+    }
+
+    /// Removes the traces of some sessions, by their names, that were followed when the connection was lost and
+    /// have not been found again.
+    pub(super) fn take_followed_traces(
+        &mut self,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Vec<((SessionId, TraceId), ShownTrace)> {
+        let mut followed = Vec::new();
+        for same in self.traces.values_mut() {
+            let is_taken = |known: &RetainedTrace| {
+                known.trace.phase == Phase::Followed && is_wanted(&known.trace.session)
+            };
+            let (taken, kept): (Vec<_>, _) = std::mem::take(same).into_iter().partition(is_taken);
+            *same = kept.into();
+            followed.extend(taken.into_iter().map(|known| (known.id, known.trace)));
+        }
+        self.traces.retain(|_, same| !same.is_empty());
+        // As they were announced.
+        followed.sort_by_key(|(_, trace)| trace.key);
+        followed
+    }
+
+    /// Ends everything that was followed when the connection was lost: it is not followed again. Returns the events that
+    /// say so.
+    pub(super) fn end_all(&mut self) -> Vec<SourceEvent> {
+        self.sessions.clear();
+        let mut events = Vec::new();
+        for (id, mut trace) in self.take_followed_traces(|_| true) {
+            events.extend(trace.end());
+            self.retain_trace(id, trace);
+        }
+        events
+    }
+
+    /// The streams that were followed when the connection was lost.
+    pub(super) fn followed_streams(&mut self) -> impl Iterator<Item = &mut ShownStream> {
+        let traces = self.traces.values_mut().flatten();
+        traces.flat_map(|known| known.trace.followed_streams())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use viewer_proto::index::{IndexStatus, NextIndex};
+
     use super::*;
-    use viewer_proto::index::IndexStatus;
-    use wire::Timestamp;
+    use crate::attach::Backlog;
 
-    fn packet(begin: u64, end: u64) -> NextIndex {
-        let mut index = NextIndex::without_packet(IndexStatus::Ready, 0);
-        index.packet.begin = Timestamp(begin);
-        index.packet.end = Timestamp(end);
-        index
+    const ID: (SessionId, TraceId) = (SessionId(1), TraceId(1));
+
+    /// A trace with this metadata and a stream.
+    fn trace(name: &str, metadata: &[u8], phase: Phase) -> ShownTrace {
+        let mut trace = ShownTrace::new("vm/s".to_owned(), name.to_owned(), Seek::Beginning);
+        trace.phase = phase;
+        trace.record_metadata(metadata);
+        let mut stream = ShownStream::new("a/c".to_owned(), Backlog::default());
+        stream.phase = phase;
+        let index = NextIndex::without_packet(IndexStatus::Ready, 0);
+        stream.position.record_packet(&index);
+        trace.retain_stream(stream);
+        trace
+    }
+
+    fn take(resume: &mut ResumeState, metadata: &[u8], is_final: bool) -> TraceIdentity {
+        resume.take_trace("vm/s/a", ID, metadata, is_final)
     }
 
     #[test]
-    fn packets_up_to_the_read_position_count_as_handed_over() {
-        let mut resume = ResumeState::default();
-        let stream = StreamId(1);
-        assert!(!resume.was_handed_over(stream, &packet(0, 10)));
-        resume.record_packet(stream, &packet(0, 10));
-        resume.record_packet(stream, &packet(10, 20));
-        resume.record_watermark(stream, 30);
-        assert!(resume.was_handed_over(stream, &packet(0, 10)));
-        assert!(resume.was_handed_over(stream, &packet(10, 20)));
-        assert!(!resume.was_handed_over(stream, &packet(30, 30)));
-        resume.forget_stream(stream);
-        assert!(!resume.was_handed_over(stream, &packet(0, 10)));
+    fn a_trace_is_known_when_its_metadata_is_what_was_handed_over_or_more() {
+        let retained = || {
+            let mut resume = ResumeState::default();
+            resume.retain_trace(ID, trace("vm/s/a", b"uuid 1, and", Phase::Followed));
+            resume
+        };
+        for (metadata, is_final, want) in [
+            (&b""[..], false, "undecided"),
+            (b"uuid 1", false, "undecided"),
+            (b"uuid 1", true, "known"),
+            (b"uuid 1, and", false, "known"),
+            (b"uuid 1, and more", false, "known"),
+            (b"uuid 2", false, "new"),
+            (b"uuid 1, but", true, "new"),
+        ] {
+            let identity = match take(&mut retained(), metadata, is_final) {
+                TraceIdentity::New => "new",
+                TraceIdentity::Undecided => "undecided",
+                TraceIdentity::Known(mut trace) => {
+                    let rest = trace.continue_metadata(metadata.to_vec());
+                    assert_eq!(rest, metadata.get(11..).unwrap_or_default());
+                    "known"
+                }
+            };
+            assert_eq!(identity, want, "{metadata:?}");
+        }
+        let other = retained().take_trace("vm/s/b", ID, b"uuid 1, and", false);
+        assert!(matches!(other, TraceIdentity::New));
     }
 
     #[test]
-    fn the_oldest_ended_streams_and_traces_are_evicted_from_the_resume_state() {
+    fn of_traces_of_one_name_the_one_with_the_same_metadata_is_known() {
         let mut resume = ResumeState::default();
-        let trace = |number| (SessionId(number), TraceId(0));
-        resume.record_packet(StreamId(0), &packet(0, 10));
-        resume.identify_trace(trace(0), b"uuid 0");
-        for number in 1..=10_000 {
-            resume.record_packet(StreamId(number), &packet(0, 10));
-            resume.identify_trace(trace(number), format!("uuid {number}").as_bytes());
-            resume.stream_ended(StreamId(number));
-            resume.trace_ended(trace(number));
+        for metadata in [&b"uuid 1"[..], b"uuid 2", b""] {
+            resume.retain_trace(ID, trace("vm/s/a", metadata, Phase::Followed));
         }
-        assert_eq!(resume.streams.values.len(), MAX_ENDED_STREAMS + 1);
-        assert_eq!(resume.traces.values.len(), MAX_ENDED_TRACES + 1);
-        for (number, is_known) in [(0, true), (1, false), (10_000, true)] {
-            assert_eq!(
-                resume.was_handed_over(StreamId(number), &packet(0, 10)),
-                is_known
-            );
-            let metadata = format!("uuid {number}");
-            assert_eq!(
-                resume.identify_trace(trace(number), metadata.as_bytes()),
-                is_known
-            );
-        }
+        assert!(matches!(
+            take(&mut resume, b"uuid", false),
+            TraceIdentity::Undecided
+        ));
+        let TraceIdentity::Known(known) = take(&mut resume, b"uuid 2 and", false) else {
+            panic!("it is known");
+        };
+        assert_eq!(known.metadata(), b"uuid 2");
+        // One without metadata may be any.
+        let TraceIdentity::Known(known) = take(&mut resume, b"uuid 3", false) else {
+            panic!("it is known");
+        };
+        assert_eq!(known.metadata(), b"");
+        assert!(matches!(
+            take(&mut resume, b"uuid 3", false),
+            TraceIdentity::New
+        ));
+        assert!(resume.has_orphans());
+        let events = resume.end_all();
+        assert_eq!(events.len(), 2);
+        assert!(!resume.has_orphans());
     }
 
     #[test]
-    fn streams_followed_when_the_connection_was_lost_are_not_evicted() {
+    fn the_oldest_ended_traces_are_evicted_and_followed_ones_are_not() {
         let mut resume = ResumeState::default();
-        let streams = 2 * MAX_ENDED_STREAMS as u64;
-        for number in 0..streams {
-            resume.record_packet(StreamId(number), &packet(0, 10));
+        resume.retain_trace(ID, trace("vm/s/followed", b"uuid 0", Phase::Followed));
+        for number in 0..10_000 {
+            let name = format!("vm/s/{number}");
+            resume.retain_trace(ID, trace(&name, b"uuid", Phase::Ended));
         }
-        resume.connection_lost();
-        resume.connection_lost();
-        resume.follow_stream(StreamId(0));
-        for number in streams..3 * streams {
-            resume.record_packet(StreamId(number), &packet(0, 10));
-            resume.stream_ended(StreamId(number));
+        assert_eq!(resume.traces.len(), MAX_ENDED_TRACES + 1);
+        assert_eq!(
+            (resume.ended.len(), resume.ended_streams),
+            (MAX_ENDED_TRACES, MAX_ENDED_TRACES)
+        );
+        for (name, is_known) in [("followed", true), ("0", false), ("9999", true)] {
+            assert_eq!(resume.has_trace(&format!("vm/s/{name}")), is_known);
         }
-        assert!(resume.was_handed_over(StreamId(0), &packet(0, 10)));
-        assert!(!resume.was_handed_over(StreamId(1), &packet(0, 10)));
-        assert_eq!(resume.streams.values.len(), 2 * MAX_ENDED_STREAMS + 1);
-        resume.connection_lost();
-        assert!(resume.was_handed_over(StreamId(0), &packet(0, 10)));
+        let known = resume.take_trace("vm/s/9999", ID, b"uuid", false);
+        assert!(matches!(known, TraceIdentity::Known(_)));
+        assert_eq!(resume.ended_streams, MAX_ENDED_TRACES - 1);
+        let mut large = trace("vm/s/large", b"uuid", Phase::Ended);
+        for number in 0..2 * MAX_ENDED_STREAMS {
+            let mut stream = ShownStream::new(number.to_string(), Backlog::default());
+            stream.phase = Phase::Ended;
+            large.retain_stream(stream);
+        }
+        assert_eq!(large.retained_streams(), MAX_ENDED_STREAMS);
+        assert!(large.take_stream("0").is_none() && large.take_stream("8191").is_some());
+        resume.retain_trace(ID, large);
+        assert!(resume.ended_streams <= MAX_ENDED_STREAMS);
     }
 
     #[test]
-    fn a_trace_with_other_metadata_is_not_resumed() {
+    fn a_session_that_is_continued_is_read_from_the_beginning_if_anything_of_it_was_handed_over() {
         let mut resume = ResumeState::default();
-        let trace = (SessionId(1), TraceId(1));
-        assert!(!resume.identify_trace(trace, b"uuid 1, and"));
-        assert!(resume.identify_trace(trace, b"uuid 1"));
-        assert!(resume.identify_trace(trace, b"uuid 1, and more"));
-        assert!(!resume.identify_trace(trace, b"uuid 2"));
-        assert!(resume.identify_trace(trace, b"uuid 2"));
+        assert_eq!(resume.seek("vm/s", Seek::Last), Seek::Last);
+        resume.has_listed = true;
+        assert_eq!(resume.seek("vm/s", Seek::Last), Seek::Beginning);
+        resume.retain_session(RetainedSession {
+            name: "vm/s".to_owned(),
+            seek: Seek::Last,
+            is_over: false,
+        });
+        assert_eq!(resume.seek("vm/s", Seek::Last), Seek::Last);
+        let mut shown = trace("vm/s/a", b"uuid", Phase::Followed);
+        shown.record_time(7);
+        resume.retain_trace(ID, shown);
+        assert_eq!(resume.seek("vm/s", Seek::Last), Seek::Beginning);
+        assert_eq!(resume.seek("vm/other", Seek::Last), Seek::Beginning);
+        assert!(resume.take_session("vm/s").is_some() && resume.take_session("vm/s").is_none());
     }
 }

@@ -5,9 +5,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use thiserror::Error;
+use transport::client_files::ClientFiles;
 
 /// The port on which relays listen for viewers.
 pub const DEFAULT_PORT: u16 = 5344;
+
+/// The port on which relays listen for QUIC.
+const DEFAULT_QUIC_PORT: u16 = 5346;
 
 /// A source of events that users can name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +33,12 @@ pub struct RelayTarget {
     pub host: String,
     /// The port for viewers.
     pub port: u16,
+    /// Whether the connection is encrypted: `nets://`, `quic://`.
+    pub is_tls: bool,
+    /// Whether the connection is QUIC: `quic://`.
+    pub is_quic: bool,
+    /// The certificates for an encrypted connection, which the options name.
+    pub tls: Option<ClientFiles>,
     /// The session to follow. Absent: all sessions of the relay.
     pub session: Option<SessionName>,
 }
@@ -45,11 +55,11 @@ pub struct SessionName {
 /// A family of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// `net://`: IPv4 or IPv6.
+    /// `net://`, `nets://`, `quic://`: IPv4 or IPv6.
     Any,
-    /// `net4://`: IPv4 only.
+    /// `net4://`, `nets4://`, `quic4://`: IPv4 only.
     V4,
-    /// `net6://`: IPv6 only.
+    /// `net6://`, `nets6://`, `quic6://`: IPv6 only.
     V6,
 }
 
@@ -70,7 +80,9 @@ pub enum Fault {
     #[error("expected a relay or a directory")]
     Empty,
     /// The URL has this unknown scheme.
-    #[error("unknown scheme {0}://; expected net://HOST[:PORT][/host/TRACED-HOST/SESSION]")]
+    #[error(
+        "unknown scheme {0}://; expected net[s]:// or quic://HOST[:PORT][/host/TRACED-HOST/SESSION]"
+    )]
     Scheme(String),
     /// The relay has no host.
     #[error("the host of the relay is missing")]
@@ -153,9 +165,9 @@ fn parse(text: &str) -> Result<Target, Fault> {
     }
     if let Some((scheme, rest)) = text.split_once("://") {
         let family = match scheme {
-            "net" => Family::Any,
-            "net4" => Family::V4,
-            "net6" => Family::V6,
+            "net" | "nets" | "quic" => Family::Any,
+            "net4" | "nets4" | "quic4" => Family::V4,
+            "net6" | "nets6" | "quic6" => Family::V6,
             other => return Err(Fault::Scheme(other.to_owned())),
         };
         return relay(scheme, family, rest).map(Target::Relay);
@@ -186,7 +198,9 @@ fn relay(scheme: &str, family: Family, text: &str) -> Result<RelayTarget, Fault>
     if let Some(odd) = host.chars().find(|c| c.is_whitespace() || c.is_control()) {
         return Err(Fault::Character(odd));
     }
+    let is_quic = scheme.starts_with("quic");
     let port = match port {
+        None if is_quic => DEFAULT_QUIC_PORT,
         None => DEFAULT_PORT,
         // Which `parse` would take with a sign.
         Some(digits) if !digits.starts_with('+') => {
@@ -199,6 +213,9 @@ fn relay(scheme: &str, family: Family, text: &str) -> Result<RelayTarget, Fault>
         family,
         host: host.to_owned(),
         port,
+        is_tls: is_quic || scheme.starts_with("nets"),
+        is_quic,
+        tls: None,
         session: session(path)?,
     })
 }
@@ -344,7 +361,14 @@ mod tests {
 
     #[test]
     fn a_target_is_displayed_as_it_was_typed() {
-        for text in ["net4://h", "net://h:5344/host/a/b", "net6://[::1]:1", "."] {
+        assert!(relay_of("nets://h").is_tls && !relay_of("net://h").is_tls);
+        for text in [
+            "net4://h",
+            "nets6://[::1]/host/a/b",
+            "net://h:5344/host/a/b",
+            "net6://[::1]:1",
+            ".",
+        ] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
         assert_eq!(relay_of("h:1").to_string(), "net://h:1");

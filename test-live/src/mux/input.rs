@@ -27,6 +27,8 @@ pub(super) struct Input {
     /// The part of the packet that is in memory, if the packet is stored in a file.
     window: Window,
     in_packet: bool,
+    /// Whether the events of other streams wait for it.
+    pub(super) is_holding: bool,
     /// Known with the first packet.
     timescale: Option<Timescale>,
     /// Losses that have been found and not shown.
@@ -84,6 +86,7 @@ impl Input {
             packet: Packet::none(budget),
             window: Window::default(),
             in_packet: false,
+            is_holding: true,
             timescale: None,
             losses: Vec::new(),
             watermark: i64::MIN,

@@ -280,6 +280,15 @@ impl Mux {
         }
     }
 
+    /// Sets whether the events of other streams wait for those of this one, as they do at first. If they did not
+    /// wait, its next events are shown late.
+    pub fn set_holding(&mut self, key: StreamKey, is_holding: bool) {
+        let slot = self.stream_slots.get(&key);
+        if let Some(input) = slot.and_then(|slot| self.streams.get_mut(*slot)) {
+            input.is_holding = is_holding;
+        }
+    }
+
     /// Ends a stream: nothing further will arrive on it.
     pub fn end_stream(&mut self, key: StreamKey) {
         let Some(slot) = self.stream_slots.remove(&key) else {
@@ -521,7 +530,10 @@ impl Mux {
     }
 
     fn update_watermark(&mut self) {
-        let watermark = self.waiting.iter().map(|slot| self.watermark_of(*slot));
+        let streams = &self.streams;
+        let is_holding = |slot: &&usize| streams.get(**slot).is_none_or(|input| input.is_holding);
+        let holding = self.waiting.iter().filter(is_holding);
+        let watermark = holding.map(|slot| self.watermark_of(*slot));
         self.watermark = watermark.min().unwrap_or(END_OF_TIME);
     }
 

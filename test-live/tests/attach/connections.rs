@@ -5,57 +5,10 @@ use std::time::{Duration, Instant};
 use test_live::attach::SourceEvent;
 use test_live::attach::relay::{RelayOptions, spawn};
 use tokio::sync::{mpsc, watch};
-use viewer_proto::{Command, CommandCode};
+use viewer_proto::Command;
 
-use crate::fake::{ready, trace_records};
-use crate::watch::{assert_said, one_stream, options, target, wait_until, watch};
-
-#[test]
-fn after_a_reconnect_every_packet_is_delivered_exactly_once() {
-    let fake = one_stream();
-    fake.put(2, (0..3).map(|number| ready(number, 0)));
-    let retrying = RelayOptions {
-        retry: true,
-        ..options()
-    };
-    let mut watch = watch(&fake, "/host/vm/s", retrying);
-    watch.receive_until("packet a/c 2");
-    {
-        // As a relay does on a new connection: everything from its beginning.
-        let records = trace_records(1, "a");
-        fake.world().sessions[0].batches.push_back(vec![]);
-        fake.answer_instead(CommandCode::GetNextIndex, &[]);
-        wait_until(|| fake.world().instead[&4].is_empty());
-        fake.world().sessions[0].batches = vec![records].into();
-    }
-    fake.put_metadata(1, &["m1"]);
-    fake.put(2, (0..5).map(|number| ready(number, 0)));
-    watch.receive_until("packet a/c 4");
-    fake.end();
-    let said = watch.receive_rest();
-    assert_said(
-        &said,
-        &[
-            "trace vm/s/a",
-            "stream a/c",
-            "metadata vm/s/a: m1",
-            "packet a/c 0",
-            "packet a/c 1",
-            "packet a/c 2",
-            "end a/c",
-            "end vm/s/a",
-            "trace vm/s/a",
-            "stream a/c",
-            "metadata vm/s/a: m1",
-            "packet a/c 3",
-            "packet a/c 4",
-            "end a/c",
-            "end vm/s/a",
-            "done",
-        ],
-    );
-    assert_eq!(fake.world().connections, 2);
-}
+use crate::fake::ready;
+use crate::watch::{one_stream, options, target, wait_until, watch};
 
 #[test]
 fn stopping_a_relay_source_detaches_with_or_without_a_receiver() {

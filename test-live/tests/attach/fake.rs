@@ -45,6 +45,12 @@ pub(crate) struct World {
     pub(crate) attentions: Vec<BeaconInterest>,
     /// The number of command connections so far.
     pub(crate) connections: u32,
+    /// The number of times that it was restarted. Older connections are closed at their next command.
+    pub(crate) restarts: u32,
+    /// Replies of which only so many bytes are sent before the connection is closed, by command code.
+    pub(crate) cuts: HashMap<u32, VecDeque<usize>>,
+    /// Whether connections are closed as soon as they are accepted.
+    pub(crate) refuses: bool,
 }
 
 /// The notifications that a push connection sends.
@@ -179,6 +185,9 @@ impl Fake {
             pushes: Pushes::No,
             attentions: Vec::new(),
             connections: 0,
+            restarts: 0,
+            cuts: HashMap::new(),
+            refuses: false,
         }));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -186,6 +195,9 @@ impl Fake {
         std::thread::spawn(move || {
             for socket in listener.incoming() {
                 let world = Arc::clone(&shared);
+                if world.lock().unwrap().refuses {
+                    continue;
+                }
                 std::thread::spawn(move || serve(socket.unwrap(), &world));
             }
         });
@@ -197,27 +209,16 @@ impl Fake {
     }
 
     pub(crate) fn put_metadata(&self, stream: u64, replies: &[&str]) {
-        let replies = replies.iter().map(|reply| reply.as_bytes().to_vec());
-        let mut world = self.world();
-        let metadata = world.metadata.entry(stream).or_default();
-        metadata.replies.extend(replies);
+        self.world().put_metadata(stream, replies);
     }
 
     pub(crate) fn put(&self, stream: u64, indexes: impl IntoIterator<Item = NextIndex>) {
-        let mut world = self.world();
-        let stream = world.streams.entry(stream).or_default();
-        stream.indexes.extend(indexes);
+        self.world().put(stream, indexes);
     }
 
     /// Ends all streams and sessions, once what they have has been read.
     pub(crate) fn end(&self) {
-        let mut world = self.world();
-        world.streams.values_mut().for_each(|s| s.is_over = true);
-        world.metadata.values_mut().for_each(|m| m.is_over = true);
-        for session in &mut world.sessions {
-            session.is_over = true;
-            session.is_listed = false;
-        }
+        self.world().end();
     }
 
     /// Answers the next command of this code with `reply`; if that is empty, the connection is closed.
@@ -225,6 +226,23 @@ impl Fake {
         let mut world = self.world();
         let instead = world.instead.entry(command.code()).or_default();
         instead.push_back(reply.to_vec());
+    }
+
+    /// Closes the connection after `bytes` of the next reply to this command.
+    pub(crate) fn cut_reply(&self, command: CommandCode, bytes: usize) {
+        let mut world = self.world();
+        let cuts = world.cuts.entry(command.code()).or_default();
+        cuts.push_back(bytes);
+    }
+
+    /// Restarts the relay with other sessions: all connections are closed, and what it had is forgotten.
+    pub(crate) fn restart(&self, sessions: Vec<Session>, fill: impl FnOnce(&mut World)) {
+        let mut world = self.world();
+        world.restarts += 1;
+        world.sessions = sessions;
+        world.metadata.clear();
+        world.streams.clear();
+        fill(&mut world);
     }
 
     /// A sender of notifications that the relay pushes, until it is dropped.
@@ -244,6 +262,7 @@ impl Fake {
 }
 
 fn serve(mut socket: TcpStream, world: &Arc<Mutex<World>>) {
+    let restarts = world.lock().unwrap().restarts;
     loop {
         let mut header = [0; 16];
         if socket.read_exact(&mut header).is_err() {
@@ -256,6 +275,9 @@ fn serve(mut socket: TcpStream, world: &Arc<Mutex<World>>) {
         let command = Command::decode(code, &body).unwrap();
         let shared = world;
         let mut world = shared.lock().unwrap();
+        if world.restarts != restarts {
+            return;
+        }
         if let Command::Connect(connect) = &command {
             if connect.kind != 1 {
                 let pushes = std::mem::replace(&mut world.pushes, Pushes::No);
@@ -271,8 +293,11 @@ fn serve(mut socket: TcpStream, world: &Arc<Mutex<World>>) {
             Some(reply) => reply,
             None => world.answer(&command),
         };
+        let cuts = world.cuts.get_mut(&code.code());
+        let cut = cuts.and_then(VecDeque::pop_front);
         drop(world);
-        if socket.write_all(&reply).is_err() {
+        let sent = reply.get(..cut.unwrap_or(reply.len())).unwrap_or(&reply);
+        if socket.write_all(sent).is_err() || cut.is_some() {
             return;
         }
     }
@@ -303,6 +328,27 @@ fn push(mut socket: TcpStream, pushes: Pushes, world: Arc<Mutex<World>>) {
 }
 
 impl World {
+    pub(crate) fn put_metadata(&mut self, stream: u64, replies: &[&str]) {
+        let replies = replies.iter().map(|reply| reply.as_bytes().to_vec());
+        let metadata = self.metadata.entry(stream).or_default();
+        metadata.replies.extend(replies);
+    }
+
+    pub(crate) fn put(&mut self, stream: u64, indexes: impl IntoIterator<Item = NextIndex>) {
+        let stream = self.streams.entry(stream).or_default();
+        stream.indexes.extend(indexes);
+    }
+
+    /// Ends all streams and sessions, once what they have has been read.
+    pub(crate) fn end(&mut self) {
+        self.streams.values_mut().for_each(|s| s.is_over = true);
+        self.metadata.values_mut().for_each(|m| m.is_over = true);
+        for session in &mut self.sessions {
+            session.is_over = true;
+            session.is_listed = false;
+        }
+    }
+
     fn answer(&mut self, command: &Command) -> Vec<u8> {
         let mut to = Vec::new();
         match command {
@@ -318,7 +364,8 @@ impl World {
             Command::AttachSession(attach) => {
                 let session = self.session(attach.session);
                 let status = session.attach;
-                let streams = session.batches.pop_front().unwrap_or_default();
+                let batch = (status == AttachStatus::Ok).then(|| session.batches.pop_front());
+                let streams = batch.flatten().unwrap_or_default();
                 let count = u32::try_from(streams.len()).unwrap();
                 Attached { status, count }.write(&mut to);
                 streams.iter().for_each(|stream| stream.write(&mut to));

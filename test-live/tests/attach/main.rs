@@ -13,6 +13,7 @@ mod mux;
 mod packets;
 mod program;
 mod push;
+mod reconnect;
 mod sessions;
 mod trace;
 mod watch;

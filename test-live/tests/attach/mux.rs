@@ -176,3 +176,24 @@ fn the_mux_releases_the_memory_of_a_packet_when_it_is_decoded() {
     assert_eq!(bench.run(), Progress::Waiting);
     assert_eq!(bench.memory.reserved(), 0);
 }
+
+#[test]
+fn events_wait_for_a_stream_unless_it_is_not_holding() {
+    let mut bench = Bench::new();
+    let trace = bench.add_trace(&metadata(0));
+    let streams = [bench.add_stream(trace), bench.add_stream(trace)];
+    bench.push(&streams[0], two(0));
+    assert_eq!(bench.run(), Progress::Waiting);
+    assert_eq!(bench.shown.times, [0; 0]);
+    bench.mux.set_holding(streams[1].0, false);
+    assert_eq!(bench.run(), Progress::Waiting);
+    assert_eq!(bench.shown.times, [0, 0, 2, 2, 4, 4]);
+    // It holds again: what it has is late, and what comes after that waits.
+    bench.mux.set_holding(streams[1].0, true);
+    bench.push(&streams[0], two(0));
+    bench.run();
+    assert_eq!(bench.shown.times.len(), 6);
+    bench.push(&streams[1], two(1));
+    bench.run();
+    assert!(bench.shown.times.len() > 6);
+}

@@ -41,6 +41,15 @@ pub(crate) fn options() -> RelayOptions {
     }
 }
 
+/// Options to reconnect for ever, at once.
+pub(crate) fn reconnecting() -> RelayOptions {
+    RelayOptions {
+        reconnect_timeout: None,
+        min_backoff: Duration::from_millis(1),
+        ..options()
+    }
+}
+
 pub(crate) fn watch(fake: &Fake, path: &str, options: RelayOptions) -> Watch {
     let (sender, events) = mpsc::channel(4);
     let (held_back, is_held_back) = watch::channel(true);
@@ -79,6 +88,15 @@ impl Watch {
         let deadline = Instant::now() + TEST_TIMEOUT;
         while !self.said.iter().any(|said| said.starts_with(last)) {
             assert!(self.receive(deadline), "no {last} in {:#?}", self.said);
+        }
+    }
+
+    /// Receives events until something is so.
+    pub(crate) fn receive_until_so(&mut self, is_so: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        while !is_so(self) {
+            self.receive(Instant::now() + Duration::from_millis(1));
+            assert!(Instant::now() < deadline, "{:#?}", self.said);
         }
     }
 
@@ -140,9 +158,13 @@ impl Watch {
             SourceEvent::Watermark { stream, until } => {
                 format!("quiet {} {until}", stream_of(self, stream).0)
             }
+            SourceEvent::StreamHold { stream, is_holding } => {
+                format!("hold {} {is_holding}", stream_of(self, stream).0)
+            }
             SourceEvent::StreamEnd { stream } => format!("end {}", stream_of(self, stream).0),
             SourceEvent::TraceEnd { trace } => format!("end {}", trace_of(self, trace)),
             SourceEvent::Notice(text) => format!("notice {text}"),
+            SourceEvent::Missing(text) => format!("missing {text}"),
             SourceEvent::Failed(text) => format!("failed {text}"),
             SourceEvent::Done => "done".to_owned(),
         }

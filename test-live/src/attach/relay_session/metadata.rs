@@ -5,6 +5,7 @@ use viewer_proto::metadata::MetadataStatus;
 use super::{RelaySession, SessionTraceId};
 use crate::attach::SourceEvent;
 use crate::attach::error::AttachError;
+use crate::attach::shown_trace::Phase;
 
 /// Number of replies without a byte after which a trace's metadata is requested again only with
 /// everything else, and no longer at once.
@@ -49,13 +50,14 @@ impl RelaySession {
                 }
                 MetadataStatus::Ok => {
                     is_progress = true;
+                    self.has_read = true;
                     self.send_metadata(id, bytes).await?;
                 }
                 MetadataStatus::NoNew => {
                     // Some relays reply this forever for metadata that was never written.
                     let session = self.sessions.get(&id.0);
                     let is_over = session.is_none_or(|session| session.is_over);
-                    trace.is_complete |= is_over && !trace.has_metadata;
+                    trace.is_complete |= is_over && !trace.has_metadata();
                     return Ok(is_progress);
                 }
                 MetadataStatus::Failed => {
@@ -74,18 +76,24 @@ impl RelaySession {
         let Some(trace) = self.traces.get_mut(&id) else {
             return Ok(());
         };
-        if !std::mem::replace(&mut trace.has_metadata, true) {
-            trace.is_known = self.resume.identify_trace(id, &bytes);
-            let streams = self.streams.iter_mut();
-            for (stream, own) in streams.filter(|(_, stream)| stream.trace == id) {
+        if let Some(unidentified) = &mut trace.unidentified {
+            unidentified.extend_from_slice(&bytes);
+            return self.identify_trace(id, false).await;
+        }
+        let is_first = !trace.has_metadata();
+        trace.shown.record_metadata(&bytes);
+        let (trace, phase) = (trace.shown.key, trace.shown.phase);
+        if is_first {
+            let streams = self.streams.values_mut();
+            for own in streams.filter(|stream| stream.trace == id) {
                 // A packet may have waited for this.
                 own.may_have_packets = true;
-                if !trace.is_known {
-                    self.resume.forget_stream(*stream);
-                }
             }
         }
-        let trace = trace.key;
+        // Of a trace that has ended, all of it is handed over if there is anything new.
+        if phase != Phase::Followed {
+            return Ok(());
+        }
         self.send_event(SourceEvent::Metadata { trace, bytes })
             .await
     }

@@ -6,26 +6,27 @@
 
 mod metadata;
 mod packets;
+mod resume;
 mod sessions;
 mod wait;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use viewer_proto::push::Notification;
+use viewer_proto::session::Seek;
 use wire::{SessionId, StreamId, TraceId};
 
-use super::backlog::Backlog;
 use super::connection::Connection;
 use super::error::AttachError;
 use super::push;
 use super::relay_options::RelayOptions;
 use super::resume_state::ResumeState;
+use super::shown_trace::{ShownStream, ShownTrace};
 use super::target::RelayTarget;
-use super::{SourceEvent, StreamKey, TraceKey};
+use super::{Backlog, SourceEvent};
 use packets::IndexReply;
 use wait::PollTimer;
 
@@ -48,11 +49,9 @@ pub(super) struct RelaySession {
     /// Notifications from the push connection. Absent if the relay does not push.
     push: Option<mpsc::Receiver<Notification>>,
     poll_timer: PollTimer,
-    /// Notified whenever a packet is removed from the backlog of a stream.
-    packet_removed: Arc<Notify>,
     /// When to request the list of sessions next.
     list_due: Instant,
-    /// Whether that has been asked before.
+    /// Whether they have been listed on this connection.
     has_listed: bool,
     /// Whether sessions can be attached to.
     is_created: bool,
@@ -63,11 +62,14 @@ pub(super) struct RelaySession {
     streams: BTreeMap<StreamId, AttachedStream>,
     /// The relay has pushed that a trace has metadata.
     is_metadata_pushed: bool,
-    /// Any session has been attached to.
-    has_followed: bool,
+    /// Whether anything has been read on this connection.
+    has_read: bool,
+    /// When what was followed on an earlier connection ends, unless the relay has announced it again. Absent if
+    /// everything has been found or ended.
+    orphans_due: Option<Instant>,
     /// Whether nothing further is to be followed.
     is_finished: bool,
-    /// How far each stream has been read, on this connection and those before it.
+    /// What was followed on the connections before this one.
     resume: ResumeState,
 }
 
@@ -77,6 +79,8 @@ type SessionTraceId = (SessionId, TraceId);
 struct AttachedSession {
     /// The session's name for users.
     name: String,
+    /// Where it was attached first, on this connection or an earlier one.
+    seek: Seek,
     live_timer: Option<Duration>,
     /// No stream will be added.
     is_over: bool,
@@ -85,16 +89,16 @@ struct AttachedSession {
 }
 
 struct AttachedTrace {
-    key: TraceKey,
+    /// What of it has been handed over, on this connection and those before it.
+    shown: ShownTrace,
+    /// Its metadata, as long as that does not tell whether the trace is one that was followed before. Nothing of
+    /// the trace is announced or read until then. Absent afterwards.
+    unidentified: Option<Vec<u8>>,
     metadata: Option<StreamId>,
-    /// Any of its metadata has been passed on.
-    has_metadata: bool,
     /// No metadata will be added.
     is_complete: bool,
     /// Whether to ask for metadata.
     may_have_metadata: bool,
-    /// Whether it was read on an earlier connection.
-    is_known: bool,
     /// Any stream of packets has been announced.
     has_had_streams: bool,
     /// The number of its streams with packets that have not ended.
@@ -102,22 +106,22 @@ struct AttachedTrace {
 }
 
 struct AttachedStream {
-    key: StreamKey,
-    /// The stream's name for users.
-    name: String,
+    /// What of it has been handed over, on this connection and those before it.
+    shown: ShownStream,
     trace: SessionTraceId,
-    backlog: Backlog,
     /// Whether to ask for the next packet.
     may_have_packets: bool,
     /// Packets that the relay has said are there and that have not been asked for.
     unread: u64,
     /// Replies to `GET_NEXT_INDEX` that have not been handled, oldest first.
     replies: VecDeque<IndexReply>,
-    /// The watermark that has been passed on, in cycles.
-    watermark: Option<u64>,
-    /// Whether the relay has broken the protocol on the stream: nothing more of it is passed on, and only its
-    /// end is awaited.
-    is_broken: bool,
+}
+
+impl AttachedTrace {
+    /// Whether any of its metadata has been handed over, on any connection.
+    fn has_metadata(&self) -> bool {
+        self.shown.has_metadata()
+    }
 }
 
 impl RelaySession {
@@ -128,7 +132,8 @@ impl RelaySession {
         events: mpsc::Sender<SourceEvent>,
         is_held_back: &watch::Receiver<bool>,
     ) -> Result<Self, AttachError> {
-        let connection = Connection::open(target, options.connect_timeout).await?;
+        let mut connection = Connection::open(target, options.connect_timeout).await?;
+        connection.set_reply_timeout(options.reply_timeout);
         let push = match connection.identity() {
             // No viewer has the number 0: the relay has given none.
             (relay, Some(viewer)) if options.push && viewer.0 != 0 => {
@@ -143,7 +148,6 @@ impl RelaySession {
             connection,
             push,
             poll_timer: PollTimer::new(Instant::now()),
-            packet_removed: Arc::default(),
             list_due: Instant::now(),
             has_listed: false,
             is_created: false,
@@ -152,7 +156,8 @@ impl RelaySession {
             traces: BTreeMap::new(),
             streams: BTreeMap::new(),
             is_metadata_pushed: false,
-            has_followed: false,
+            has_read: false,
+            orphans_due: None,
             is_finished: false,
             resume: ResumeState::default(),
         })
@@ -162,13 +167,18 @@ impl RelaySession {
     /// `resume` says, is not handed over again.
     pub(super) async fn run(&mut self, resume: ResumeState) -> Result<(), AttachError> {
         self.resume = resume;
+        if self.resume.has_orphans() {
+            self.orphans_due = Some(Instant::now() + self.options.grace_period);
+        }
         loop {
             let is_polling = self.mark_all_if_poll_due();
             if Instant::now() >= self.list_due {
                 self.request_sessions().await?;
+                self.end_orphans_if_due().await?;
             }
             let mut is_progress = self.request_streams().await?;
             is_progress |= self.request_metadata().await?;
+            self.identify_traces_without_metadata().await?;
             for stream in self.ready_streams() {
                 is_progress |= self.read_stream(stream).await?;
             }
@@ -183,11 +193,9 @@ impl RelaySession {
         }
     }
 
-    /// Takes the state from which the next connection resumes.
-    pub(super) fn take_resume_state(&mut self) -> ResumeState {
-        let mut resume = std::mem::take(&mut self.resume);
-        resume.connection_lost();
-        resume
+    /// Whether anything has been read on this connection.
+    pub(super) fn has_read(&self) -> bool {
+        self.has_read
     }
 
     /// Detaches from all sessions.
@@ -195,19 +203,6 @@ impl RelaySession {
         self.connection.drain_replies().await?;
         while let Some((session, _)) = self.sessions.pop_first() {
             self.connection.detach(session).await?;
-        }
-        Ok(())
-    }
-
-    /// Ends every stream and trace that was announced.
-    pub(super) async fn end_streams_and_traces(&mut self) -> Result<(), AttachError> {
-        while let Some((_, stream)) = self.streams.pop_first() {
-            self.send_event(SourceEvent::StreamEnd { stream: stream.key })
-                .await?;
-        }
-        while let Some((_, trace)) = self.traces.pop_first() {
-            self.send_event(SourceEvent::TraceEnd { trace: trace.key })
-                .await?;
         }
         Ok(())
     }
@@ -227,14 +222,20 @@ impl RelaySession {
     /// any and its next one gets no memory. Where none waits, the reader may need the next to
     /// continue with the other streams: it is fetched whether or not there is memory for it.
     fn is_full(&self, stream: &AttachedStream) -> bool {
-        if stream.backlog.is_empty() {
+        if stream.shown.backlog.is_empty() {
             return false;
         }
         let next = stream.replies.front().map_or(0, IndexReply::missing_bytes);
-        is_backlog_full(&stream.backlog, 0, 0) || !self.options.memory.has_room(next)
+        is_backlog_full(&stream.shown.backlog, 0, 0) || !self.options.memory.has_room(next)
     }
 
+    /// The streams that may have packets for which there is room. None while it is not known of a trace whether
+    /// it is one that was followed before: what it still has may be earlier.
     fn ready_streams(&self) -> Vec<StreamId> {
+        let mut traces = self.traces.values();
+        if traces.any(|trace| trace.unidentified.is_some()) {
+            return Vec::new();
+        }
         let is_ready = |(id, stream): (&StreamId, &AttachedStream)| {
             (stream.may_have_packets && !self.is_full(stream)).then_some(*id)
         };

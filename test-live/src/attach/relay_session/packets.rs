@@ -12,6 +12,8 @@ use wire::{Bytes, StreamId};
 use super::{AttachedStream, RelaySession, is_backlog_full};
 use crate::attach::error::AttachError;
 use crate::attach::packet::{IncomingPacket, MAX_PACKET_BYTES};
+use crate::attach::read_position::EntryPlace;
+use crate::attach::shown_trace::Phase;
 use crate::attach::{Packet, Reservation, SourceEvent};
 
 /// Largest number of bytes of small packets that are requested at once.
@@ -52,7 +54,6 @@ impl RelaySession {
     /// there was progress.
     pub(super) async fn read_stream(&mut self, id: StreamId) -> Result<bool, AttachError> {
         let mut is_progress = false;
-        self.resume.follow_stream(id);
         let stream = self.streams.get(&id);
         if stream.is_some_and(|stream| stream.replies.is_empty()) {
             is_progress |= self.request_indexes(id).await?;
@@ -81,7 +82,12 @@ impl RelaySession {
         };
         let unread = usize::try_from(stream.unread).unwrap_or(usize::MAX);
         // The reply to the last request says whether there are more than the relay has announced.
-        let times = unread.saturating_add(1).min(MAX_PIPELINED_REQUESTS);
+        let times = if stream.shown.position.is_searching() {
+            // What was handed over on an earlier connection is passed at once.
+            MAX_PIPELINED_REQUESTS
+        } else {
+            unread.saturating_add(1).min(MAX_PIPELINED_REQUESTS)
+        };
         stream.unread = stream.unread.saturating_sub(times as u64);
         let indexes = self.connection.next_indexes(id, times).await?;
         // The relay sets a flag in every reply until the viewer has acted on it.
@@ -127,7 +133,6 @@ impl RelaySession {
                 false => Ok(ReplyOutcome::NoProgress),
             },
             IndexStatus::HungUp => {
-                self.resume.stream_ended(id);
                 self.end_stream(id).await?;
                 Ok(ReplyOutcome::Progress)
             }
@@ -135,7 +140,7 @@ impl RelaySession {
                 stream: id,
                 status: format!("{:?}", index.status),
             }),
-            IndexStatus::Ready if stream.is_broken => Ok(ReplyOutcome::Progress),
+            IndexStatus::Ready if stream.shown.is_broken => Ok(ReplyOutcome::Progress),
             IndexStatus::Ready => match packet_size(index) {
                 Ok(size) => self.take_packet(id, reply, size).await,
                 Err(fault) => {
@@ -159,7 +164,7 @@ impl RelaySession {
         let Some(trace) = self.traces.get(&stream.trace) else {
             return Ok(ReplyOutcome::NoProgress);
         };
-        if !trace.has_metadata {
+        if !trace.has_metadata() {
             let session = self.sessions.get(&stream.trace.0);
             let is_over = session.is_none_or(|session| session.is_over);
             if trace.is_complete || (is_over && trace.metadata.is_none()) {
@@ -168,8 +173,17 @@ impl RelaySession {
             }
             return Ok(ReplyOutcome::Pending(reply));
         }
-        if trace.is_known && self.resume.was_handed_over(id, &reply.index) {
-            return Ok(ReplyOutcome::Progress);
+        match stream.shown.position.place(&reply.index) {
+            EntryPlace::New => {}
+            EntryPlace::HandedOver => return Ok(ReplyOutcome::Progress),
+            EntryPlace::NewAfterGap => {
+                let text = format!(
+                    "{}: stream {}: the relay does not have the packet that was shown last any more; \
+                     packets after it may be lost",
+                    self.target, stream.shown.name
+                );
+                self.send_event(SourceEvent::Missing(text)).await?;
+            }
         }
         match self.fetch_packet(id, &mut reply, size).await? {
             FetchOutcome::Whole(packet) => {
@@ -177,8 +191,11 @@ impl RelaySession {
                 Ok(ReplyOutcome::Progress)
             }
             FetchOutcome::Lost(error) => {
-                let name = self.streams.get(&id).map(|stream| stream.name.as_str());
-                let mut text = format!("lost a packet of {}", name.unwrap_or_default());
+                let Some(stream) = self.streams.get_mut(&id) else {
+                    return Ok(ReplyOutcome::NoProgress);
+                };
+                stream.shown.position.record_packet(&reply.index);
+                let mut text = format!("lost a packet of {}", stream.shown.name);
                 if let Some(error) = error {
                     text.push_str(&format!(": cannot store it in a temporary file: {error}"));
                 }
@@ -211,22 +228,28 @@ impl RelaySession {
     /// The requests to send at once, and the memory for their packets.
     fn prefetch_requests(&self, id: StreamId) -> (Vec<GetPacket>, Vec<Reservation>) {
         let (mut asks, mut reservations) = (Vec::new(), Vec::new());
-        let Some(stream) = self.streams.get(&id).filter(|stream| !stream.is_broken) else {
+        let Some(stream) = self
+            .streams
+            .get(&id)
+            .filter(|stream| !stream.shown.is_broken)
+        else {
             return (asks, reservations);
         };
         let trace = self.traces.get(&stream.trace);
-        let Some(trace) = trace.filter(|trace| trace.has_metadata) else {
+        if trace.is_none_or(|trace| !trace.has_metadata()) {
             return (asks, reservations);
-        };
+        }
         let mut bytes = 0;
+        // A copy: the replies are handled later.
+        let mut position = stream.shown.position.clone();
         for IndexReply { index, packet } in &stream.replies {
-            let is_handed_over = trace.is_known && self.resume.was_handed_over(id, index);
-            if index.status != IndexStatus::Ready || is_handed_over || packet.is_some() {
+            let is_ready = index.status == IndexStatus::Ready;
+            if !is_ready || position.place(index) == EntryPlace::HandedOver || packet.is_some() {
                 continue;
             }
             let size = packet_size(index).unwrap_or(u64::MAX);
             let size_in_memory = usize::try_from(size).unwrap_or(usize::MAX);
-            let is_full = is_backlog_full(&stream.backlog, asks.len(), bytes);
+            let is_full = is_backlog_full(&stream.shown.backlog, asks.len(), bytes);
             bytes = bytes.saturating_add(size_in_memory);
             let Ok(len) = u32::try_from(size) else { break };
             if is_full || bytes > MAX_PREFETCH_BYTES {
@@ -309,13 +332,20 @@ impl RelaySession {
         index: &NextIndex,
         packet: Packet,
     ) -> Result<(), AttachError> {
-        let Some(stream) = self.streams.get(&id) else {
+        self.has_read = true;
+        // Of a stream that had ended there is more nevertheless.
+        self.announce_stream_to_reader(id).await?;
+        let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(());
         };
-        self.resume.record_packet(id, index);
+        if let Some(trace) = self.traces.get_mut(&stream.trace) {
+            trace.shown.record_time(index.packet.begin.0);
+        }
+        let shown = &mut stream.shown;
+        shown.position.record_packet(index);
         let bytes = usize::try_from(packet.len()).unwrap_or(usize::MAX);
-        stream.backlog.add_packet(bytes);
-        let stream = stream.key;
+        shown.backlog.add_packet(bytes);
+        let stream = shown.key;
         self.send_event(SourceEvent::Packet { stream, packet })
             .await
     }
@@ -329,12 +359,17 @@ impl RelaySession {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(false);
         };
-        if stream.is_broken || stream.watermark.is_some_and(|known| known >= until) {
+        let shown = &mut stream.shown;
+        let is_followed = shown.phase == Phase::Followed && !shown.is_broken;
+        if !is_followed || shown.watermark.is_some_and(|known| known >= until) {
             return Ok(false);
         }
-        stream.watermark = Some(until);
-        self.resume.record_watermark(id, until);
-        let stream = stream.key;
+        shown.watermark = Some(until);
+        shown.position.record_watermark(until);
+        if let Some(trace) = self.traces.get_mut(&stream.trace) {
+            trace.shown.record_time(until);
+        }
+        let stream = shown.key;
         self.send_event(SourceEvent::Watermark { stream, until })
             .await?;
         Ok(true)
@@ -364,33 +399,42 @@ impl RelaySession {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(());
         };
-        stream.is_broken = true;
-        let key = stream.key;
+        stream.shown.is_broken = true;
+        let key = stream.shown.key;
+        let is_followed = stream.shown.phase == Phase::Followed;
+        stream.shown.phase = Phase::Ended;
         let text = format!(
             "protocol error: stream {}: {fault}; the stream is left out",
-            stream.name
+            stream.shown.name
         );
         self.send_notice(text).await?;
+        if !is_followed {
+            return Ok(());
+        }
         self.send_event(SourceEvent::StreamEnd { stream: key })
             .await
     }
 
     async fn end_stream(&mut self, id: StreamId) -> Result<(), AttachError> {
-        let Some(stream) = self.streams.remove(&id) else {
+        let Some(mut stream) = self.streams.remove(&id) else {
             return Ok(());
         };
+        let is_followed = stream.shown.phase == Phase::Followed;
+        let key = stream.shown.key;
+        stream.shown.phase = Phase::Ended;
+        if let Some(session) = self.sessions.get_mut(&stream.trace.0) {
+            session.may_have_streams = true;
+        }
         if let Some(trace) = self.traces.get_mut(&stream.trace) {
+            trace.shown.retain_stream(stream.shown);
             trace.streams -= 1;
             // The next reply says whether the metadata is complete.
             trace.may_have_metadata |= trace.streams == 0;
         }
-        if let Some(session) = self.sessions.get_mut(&stream.trace.0) {
-            session.may_have_streams = true;
-        }
-        if stream.is_broken {
+        if !is_followed {
             return Ok(());
         }
-        self.send_event(SourceEvent::StreamEnd { stream: stream.key })
+        self.send_event(SourceEvent::StreamEnd { stream: key })
             .await
     }
 }

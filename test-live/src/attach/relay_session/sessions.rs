@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use viewer_proto::session::{AttachStatus, ListedSession, Seek};
+use viewer_proto::session::{AttachStatus, ListedSession};
 use viewer_proto::stream::{NewStreamsStatus, StreamRecord};
 use wire::SessionId;
 
 use super::{AttachedSession, AttachedStream, AttachedTrace, RelaySession, SessionTraceId};
 use crate::attach::error::AttachError;
 use crate::attach::relay_options::Missing;
-use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
+use crate::attach::shown_trace::{Phase, ShownStream, ShownTrace};
+use crate::attach::{Backlog, SourceEvent};
 
 /// Time between two requests for new sessions, and for new streams whether or not the relay says that there
 /// are any: some say it only while others have packets.
@@ -25,6 +26,9 @@ impl RelaySession {
     /// Attaches to the sessions that the target names and that are not attached.
     pub(super) async fn request_sessions(&mut self) -> Result<(), AttachError> {
         let listed = self.connection.sessions().await?;
+        if std::mem::take(&mut self.resume.is_disconnected) {
+            self.send_notice("connection restored").await?;
+        }
         // A session number is never reused, so that one no longer listed can be forgotten.
         let ids: HashSet<SessionId> = listed.iter().map(|session| session.session).collect();
         self.skipped_sessions.retain(|id| ids.contains(id));
@@ -43,27 +47,37 @@ impl RelaySession {
         for session in self.sessions.values_mut() {
             session.may_have_streams = true;
         }
-        let period = if self.sessions.is_empty() {
+        let is_idle = self.sessions.is_empty() || !self.resume.sessions.is_empty();
+        let period = if is_idle {
             IDLE_LIST_INTERVAL
         } else {
             LIST_INTERVAL
         };
         self.list_due = Instant::now() + period;
         self.has_listed = true;
+        self.resume.has_listed = true;
         Ok(())
     }
 
     /// Waits, fails or ends, because there is no session.
     async fn handle_no_session(&mut self) -> Result<(), AttachError> {
-        let is_awaited = self.options.missing == Missing::Wait && !self.has_followed;
+        if self.orphans_due.is_some() && self.has_orphans() {
+            // A relay that has been restarted restores its sessions first.
+            return Ok(());
+        }
+        let has_followed = self.resume.has_followed;
+        let is_awaited = self.options.missing == Missing::Wait && !has_followed;
         if self.options.follow || is_awaited {
-            if !self.has_listed {
+            if !self.resume.has_listed {
                 self.send_notice("waiting for a live session").await?;
             }
             return Ok(());
         }
-        if !self.has_followed && self.options.missing == Missing::Fail {
+        if !has_followed && self.options.missing == Missing::Fail {
             return Err(AttachError::NoSession(self.target.to_string()));
+        }
+        if self.resume.is_incomplete {
+            return Err(AttachError::Incomplete);
         }
         self.is_finished = true;
         Ok(())
@@ -82,12 +96,7 @@ impl RelaySession {
             self.connection.create().await?;
             self.is_created = true;
         }
-        // A session that was not there at first has begun since: all of it is new.
-        let seek = if self.has_listed {
-            Seek::Beginning
-        } else {
-            self.options.seek
-        };
+        let seek = self.resume.seek(&name, self.options.seek);
         let (status, streams) = self.connection.attach(id, seek).await?;
         match status {
             AttachStatus::Ok => {}
@@ -98,10 +107,16 @@ impl RelaySession {
                 return Ok(());
             }
             // Old relays allow one viewer.
-            AttachStatus::Already if self.options.missing == Missing::Wait => {
+            AttachStatus::Already
+                if self.options.missing == Missing::Wait || self.resume.has_followed =>
+            {
                 let text = format_args!("session {name} is taken by another viewer; waiting");
                 if !self.has_listed {
                     self.send_notice(text).await?;
+                }
+                // The other may be the lost connection, which the relay has not noticed yet.
+                if let Some(due) = &mut self.orphans_due {
+                    *due = Instant::now() + self.options.grace_period;
                 }
                 return Ok(());
             }
@@ -113,16 +128,23 @@ impl RelaySession {
                 });
             }
         }
-        self.send_notice(format_args!("following session {name}"))
+        let retained = self.resume.take_session(&name);
+        let word = if retained.is_some() {
+            "continuing"
+        } else {
+            "following"
+        };
+        self.send_notice(format_args!("{word} session {name}"))
             .await?;
         let session = AttachedSession {
             name,
+            seek: retained.map_or(seek, |retained| retained.seek),
             live_timer,
             is_over: false,
             may_have_streams: streams.is_empty(),
         };
         self.sessions.insert(id, session);
-        self.has_followed = true;
+        self.resume.has_followed = true;
         self.poll_timer.set_live_timers(self.sessions.values());
         self.announce_streams(id, streams).await
     }
@@ -176,8 +198,7 @@ impl RelaySession {
     ) -> Result<(), AttachError> {
         let id: SessionTraceId = (session, record.trace);
         if !self.traces.contains_key(&id) {
-            let trace = self.announce_trace(session, record).await?;
-            self.traces.insert(id, trace);
+            self.add_trace(id, record).await?;
         }
         let Some(trace) = self.traces.get_mut(&id) else {
             return Ok(());
@@ -192,65 +213,75 @@ impl RelaySession {
         }
         trace.streams += 1;
         trace.has_had_streams = true;
+        let is_identified = trace.unidentified.is_none();
+        let name = join_names(record.path.0.to_string(), &record.channel.0.to_string());
+        let packet_removed = Arc::clone(&self.resume.packet_removed);
         let stream = AttachedStream {
-            key: StreamKey::fresh(),
-            name: join_names(record.path.0.to_string(), &record.channel.0.to_string()),
+            shown: ShownStream::new(name, Backlog::with_notify(packet_removed)),
             trace: id,
-            backlog: Backlog::with_notify(Arc::clone(&self.packet_removed)),
             may_have_packets: true,
             unread: 0,
             replies: VecDeque::new(),
-            watermark: None,
-            is_broken: false,
-        };
-        let event = SourceEvent::Stream {
-            stream: stream.key,
-            trace: trace.key,
-            name: stream.name.clone(),
-            backlog: stream.backlog.clone(),
         };
         self.streams.insert(record.stream, stream);
-        self.send_event(event).await
+        if is_identified {
+            self.resume_stream(record.stream).await?;
+        }
+        Ok(())
     }
 
-    async fn announce_trace(
-        &self,
-        session: SessionId,
+    async fn add_trace(
+        &mut self,
+        id: SessionTraceId,
         record: &StreamRecord,
-    ) -> Result<AttachedTrace, AttachError> {
-        let session = self.sessions.get(&session);
-        let name = session.map(|session| session.name.clone());
+    ) -> Result<(), AttachError> {
+        let Some(session) = self.sessions.get(&id.0) else {
+            return Ok(());
+        };
+        let name = join_names(session.name.clone(), &record.path.0.to_string());
+        let may_be_known = self.resume.has_trace(&name);
         let trace = AttachedTrace {
-            key: TraceKey::fresh(),
+            shown: ShownTrace::new(session.name.clone(), name, session.seek),
+            unidentified: may_be_known.then(Vec::new),
             metadata: None,
-            has_metadata: false,
             is_complete: false,
             may_have_metadata: false,
-            is_known: false,
             has_had_streams: false,
             streams: 0,
         };
-        let name = join_names(name.unwrap_or_default(), &record.path.0.to_string());
-        let event = SourceEvent::Trace {
-            trace: trace.key,
-            name,
-        };
-        self.send_event(event).await?;
-        Ok(trace)
+        self.traces.insert(id, trace);
+        if may_be_known {
+            return self.identify_trace(id, false).await;
+        }
+        self.announce_trace(id).await
     }
 
     /// Ends the traces and sessions that have no streams left and get none.
     pub(super) async fn end_finished_traces_and_sessions(&mut self) -> Result<(), AttachError> {
         let sessions = &self.sessions;
+        let session_is_over =
+            |id: SessionId| sessions.get(&id).is_none_or(|session| session.is_over);
+        let of_ended_sessions = self.traces.keys().filter(|id| session_is_over(id.0));
+        for id in of_ended_sessions.copied().collect::<Vec<_>>() {
+            self.end_orphan_streams(id).await?;
+        }
+        let sessions = &self.sessions;
         let is_over = |id: &SessionTraceId, trace: &mut AttachedTrace| {
             let session_is_over = sessions.get(&id.0).is_none_or(|session| session.is_over);
-            trace.streams == 0 && (session_is_over || trace.is_complete && trace.has_had_streams)
+            let has_no_streams = trace.streams == 0 && !trace.shown.has_followed_streams();
+            let is_complete = trace.is_complete && trace.has_had_streams;
+            trace.unidentified.is_none() && has_no_streams && (session_is_over || is_complete)
         };
         let over: Vec<_> = self.traces.extract_if(.., is_over).collect();
-        for (id, trace) in over {
-            self.resume.trace_ended(id);
-            let trace = trace.key;
-            self.send_event(SourceEvent::TraceEnd { trace }).await?;
+        for (id, mut trace) in over {
+            let is_followed = trace.shown.phase == Phase::Followed;
+            let key = trace.shown.key;
+            trace.shown.phase = Phase::Ended;
+            self.resume.retain_trace(id, trace.shown);
+            if is_followed {
+                self.send_event(SourceEvent::TraceEnd { trace: key })
+                    .await?;
+            }
         }
         let has_traces = |id: SessionId| self.traces.keys().any(|trace| trace.0 == id);
         let is_over =

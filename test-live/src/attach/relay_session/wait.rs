@@ -95,7 +95,8 @@ impl RelaySession {
         }
         for trace in self.traces.values_mut() {
             // Of others, flags tell.
-            trace.may_have_metadata |= !trace.has_metadata || trace.streams == 0;
+            let is_missing = !trace.has_metadata() || trace.unidentified.is_some();
+            trace.may_have_metadata |= is_missing || trace.streams == 0;
         }
         for (id, session) in &mut self.sessions {
             let mut own = self.traces.iter().filter(|(trace, _)| trace.0 == *id);
@@ -127,7 +128,7 @@ impl RelaySession {
             let push = self.push.as_mut();
             let pushed = tokio::select! {
                 pushed = next_notification(push) => pushed,
-                () = self.packet_removed.notified(), if is_full => return Ok(()),
+                () = self.resume.packet_removed.notified(), if is_full => return Ok(()),
                 () = self.events.closed() => return Err(AttachError::ReceiverGone),
                 () = sleep_until(due) => return Ok(()),
             };
@@ -157,9 +158,11 @@ impl RelaySession {
             }
             Notification::StreamOver(stream) => self.mark_stream(stream),
             // Not past streams that have not been announced, nor past a packet that is still being
-            // fetched: it is asked after that.
+            // fetched: it is asked after that. Not of a trace that may have to be continued.
             Notification::Quiet(quiet)
-                if self.awaits_streams() || self.has_pending_replies(quiet.stream) =>
+                if self.awaits_streams()
+                    || self.has_pending_replies(quiet.stream)
+                    || self.is_unidentified(quiet.stream) =>
             {
                 self.mark_stream(quiet.stream);
             }
@@ -193,6 +196,12 @@ impl RelaySession {
     fn has_pending_replies(&self, stream: wire::StreamId) -> bool {
         let stream = self.streams.get(&stream);
         stream.is_some_and(|stream| !stream.replies.is_empty())
+    }
+
+    fn is_unidentified(&self, stream: wire::StreamId) -> bool {
+        let trace = self.streams.get(&stream).map(|stream| stream.trace);
+        let trace = trace.and_then(|trace| self.traces.get(&trace));
+        trace.is_some_and(|trace| trace.unidentified.is_some())
     }
 
     fn awaits_streams(&self) -> bool {

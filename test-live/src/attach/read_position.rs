@@ -1,0 +1,185 @@
+//! The read position in one stream: which packet was handed over last, and which index entries of a
+//! new connection are behind it.
+//!
+//! A new connection begins at the first packet that the relay still has. The entries up to the last packet
+//! handed over are passed without fetching their packets. That packet is recognized by its index entry, of which all fields
+//! are equal. If the relay does not have it any more (a ring of tracefiles overwrites the oldest), what
+//! follows is told by time: packets of a stream are in order of time.
+
+use viewer_proto::index::NextIndex;
+use wire::{Bytes, PacketIndexV1_0};
+
+/// Up to where a stream has been handed over.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ReadPosition {
+    /// Offset and index of the last packet that was handed over. Absent if there was none.
+    last: Option<(Bytes, PacketIndexV1_0)>,
+    /// End and begin, in cycles, before which packets are not wanted while none was handed over.
+    wanted_from: (u64, u64),
+    /// Whether entries of a new connection have not reached the position yet.
+    is_searching: bool,
+}
+
+/// Where an index entry is, compared with the read position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EntryPlace {
+    /// The packet was handed over on an earlier connection, or is older than what is wanted.
+    HandedOver,
+    /// The packet has not been handed over.
+    New,
+    /// The packet has not been handed over, and the relay no longer has the one handed over last: others
+    /// between the two may be missing.
+    NewAfterGap,
+}
+
+impl ReadPosition {
+    /// Records that a packet has been handed over, or was given up.
+    pub(super) fn record_packet(&mut self, index: &NextIndex) {
+        self.last = Some((index.offset, index.packet));
+        self.is_searching = false;
+    }
+
+    /// Records that a watermark, in cycles, has been handed over. Packets that end before it were there before
+    /// the stream was followed.
+    pub(super) fn record_watermark(&mut self, until: u64) {
+        self.wanted_from = self.wanted_from.max((until, until));
+    }
+
+    /// The next entries are those from the beginning of the stream, on a new connection. Packets that end before
+    /// `wanted_from`, in cycles, are not wanted if no other was handed over.
+    pub(super) fn search(&mut self, wanted_from: Option<u64>) {
+        let wanted_from = (wanted_from.unwrap_or(0), 0);
+        self.wanted_from = self.wanted_from.max(wanted_from);
+        self.is_searching = self.last.is_some() || self.wanted_from > (0, 0);
+    }
+
+    /// Whether entries are passed until the position is reached.
+    pub(super) fn is_searching(&self) -> bool {
+        self.is_searching
+    }
+
+    /// Compares the next entry of the stream with the position. The entries of a connection must be passed in
+    /// their order, each once.
+    pub(super) fn place(&mut self, index: &NextIndex) -> EntryPlace {
+        if !self.is_searching {
+            return EntryPlace::New;
+        }
+        let at = time(&index.packet);
+        let Some((offset, last)) = self.last else {
+            if at < self.wanted_from {
+                return EntryPlace::HandedOver;
+            }
+            self.is_searching = false;
+            return EntryPlace::New;
+        };
+        if index.packet == last && (index.offset == offset || has_length(&last)) {
+            // Two packets of a stream never cover the same time, unless it has none: that the offset is
+            // another means that the relay counts from another place.
+            self.is_searching = false;
+            return EntryPlace::HandedOver;
+        }
+        // Without times, only the offset tells the order.
+        let is_behind =
+            at > time(&last) || at == time(&last) && !has_length(&last) && index.offset > offset;
+        if is_behind {
+            self.is_searching = false;
+            return EntryPlace::NewAfterGap;
+        }
+        EntryPlace::HandedOver
+    }
+}
+
+/// The time by which the packets of a stream are in order: end and begin, in cycles.
+fn time(packet: &PacketIndexV1_0) -> (u64, u64) {
+    (packet.end.0, packet.begin.0)
+}
+
+fn has_length(packet: &PacketIndexV1_0) -> bool {
+    packet.begin < packet.end
+}
+
+#[cfg(test)]
+mod tests {
+    use viewer_proto::index::IndexStatus;
+    use wire::{Bits, Timestamp};
+
+    use super::EntryPlace::{HandedOver, New, NewAfterGap};
+    use super::*;
+
+    fn packet(offset: u64, begin: u64, end: u64) -> NextIndex {
+        let mut index = NextIndex::without_packet(IndexStatus::Ready, 0);
+        index.offset = Bytes(offset);
+        index.packet.packet_size = Bits(128);
+        index.packet.begin = Timestamp(begin);
+        index.packet.end = Timestamp(end);
+        index
+    }
+
+    /// The places of such packets after a reconnect, if `last` was handed over last.
+    fn places(last: NextIndex, packets: &[NextIndex]) -> Vec<EntryPlace> {
+        let mut position = ReadPosition::default();
+        position.record_packet(&last);
+        position.search(None);
+        packets.iter().map(|index| position.place(index)).collect()
+    }
+
+    #[test]
+    fn entries_up_to_the_last_packet_handed_over_are_passed() {
+        let all: Vec<_> = (0..4)
+            .map(|n| packet(16 * n, 10 * n, 10 * n + 10))
+            .collect();
+        assert_eq!(places(all[1], &all), [HandedOver, HandedOver, New, New]);
+        let mut flagged = all[1];
+        flagged.flags = 3;
+        assert_eq!(places(flagged, &all[1..3]), [HandedOver, New]);
+    }
+
+    #[test]
+    fn an_overwritten_entry_is_a_gap_before_the_first_later_packet() {
+        let last = packet(16, 10, 20);
+        let later = [packet(0, 30, 40), packet(16, 40, 50)];
+        assert_eq!(places(last, &later), [NewAfterGap, New]);
+        let overlapping = [packet(0, 5, 15), packet(32, 15, 25), packet(48, 25, 35)];
+        assert_eq!(places(last, &overlapping), [HandedOver, NewAfterGap, New]);
+    }
+
+    #[test]
+    fn packets_of_equal_times_are_told_apart_by_their_offset() {
+        let all: Vec<_> = (0..4).map(|n| packet(16 * n, 0, 0)).collect();
+        assert_eq!(
+            places(all[2], &all),
+            [HandedOver, HandedOver, HandedOver, New]
+        );
+        assert_eq!(places(all[1], &all[2..]), [NewAfterGap, New]);
+        let zero_length = [packet(0, 5, 10), packet(16, 10, 10), packet(32, 10, 10)];
+        assert_eq!(
+            places(zero_length[1], &zero_length),
+            [HandedOver, HandedOver, New]
+        );
+    }
+
+    #[test]
+    fn a_packet_is_recognized_if_the_relay_counts_offsets_from_another_place() {
+        let moved = [packet(0, 10, 20), packet(16, 20, 30)];
+        assert_eq!(places(packet(4096, 10, 20), &moved), [HandedOver, New]);
+    }
+
+    #[test]
+    fn packets_from_before_the_stream_was_followed_are_not_wanted() {
+        let all: Vec<_> = (0..4)
+            .map(|n| packet(16 * n, 10 * n, 10 * n + 10))
+            .collect();
+        let mut position = ReadPosition::default();
+        position.search(Some(20));
+        let places: Vec<_> = all.iter().map(|index| position.place(index)).collect();
+        assert_eq!(places, [HandedOver, New, New, New]);
+        let mut position = ReadPosition::default();
+        position.record_watermark(20);
+        position.search(None);
+        let places: Vec<_> = all.iter().map(|index| position.place(index)).collect();
+        assert_eq!(places, [HandedOver, HandedOver, New, New]);
+        let mut position = ReadPosition::default();
+        position.search(None);
+        assert_eq!(position.place(&all[0]), New);
+    }
+}
