@@ -13,6 +13,9 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("babeltrace2", "babeltrace2"),
     ("cc", "gcc"),
     ("prlimit", "util-linux"),
+    ("nsenter", "util-linux"),
+    ("ip", "iproute2"),
+    ("tc", "iproute2"),
     ("perl", "perl-base"),
     ("strace", "strace"),
 ];

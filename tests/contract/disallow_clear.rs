@@ -5,7 +5,7 @@ use std::fs;
 
 use relay_proto::chunk::CloseCommand;
 use relay_proto::command::GetConfiguration;
-use relay_proto::reply::{CLEAR_ALLOWED, Configuration, ReturnCode};
+use relay_proto::reply::{CLEAR_ALLOWED, Configuration, RESUME, ReturnCode};
 use relay_proto::{Command, Minor, Reply};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
@@ -44,12 +44,18 @@ fn disallow_clear_from_every_source_is_announced_to_producers_as_by_the_referenc
             .args(arguments)
             .env("LTTNG_RELAYD_DISALLOW_CLEAR", variable);
         let relay = Relay::start_from_command(&lab, command);
+        // The extension is the only other flag; the reference has none.
         assert_eq!(
             configuration_flags(&relay),
-            want,
+            want | RESUME,
             "{arguments:?} {variable:?}"
         );
     }
+    let lab = Lab::new();
+    let mut command = lab.command(binaries::relayd());
+    command.arg("--resume-timeout=0");
+    let relay = Relay::start_from_command(&lab, command);
+    assert_eq!(configuration_flags(&relay), CLEAR_ALLOWED);
     // The reference runs as another user, which needs a directory of its own.
     let lab = Lab::new();
     assert_eq!(

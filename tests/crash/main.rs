@@ -1,7 +1,9 @@
 //! Relays and producers that are killed, stopped or disconnected: what was acknowledged is on disk, and what
 //! was not damages no trace.
 
+mod damage;
 mod repair;
+mod spool;
 
 use std::io::Write;
 use std::net::Shutdown;

@@ -17,30 +17,40 @@ use tests::wait_until;
 use wire::{PacketIndex, StreamId, Timestamp};
 
 const UUID: Uuid = Uuid(*b"0123456789abcdef");
-const EVENTS: u64 = 20;
+pub(crate) const EVENTS: u64 = 20;
 
 /// A trace of one event class, which makes packets of [`EVENTS`] events each.
-struct SyntheticTrace {
-    metadata: Vec<u8>,
+pub(crate) struct SyntheticTrace {
+    pub(crate) metadata: Vec<u8>,
+    /// A further piece of metadata, which no packet needs.
+    pub(crate) more_metadata: Vec<u8>,
     class: DeclaredStreamClass,
     event: DeclaredEventClass,
 }
 
 impl SyntheticTrace {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut text = MetadataText::new(&TraceDeclaration::new(UUID, "crash-test"));
         let class = text.stream(0).unwrap();
         let event = text.event(&class, &EventDeclaration::new(1, "event"));
+        let metadata = metadata_packets(UUID, text.take_new());
+        let more = text.event(&class, &EventDeclaration::new(2, "unused"));
+        assert!(more.is_ok());
         Self {
             event: event.unwrap(),
             class,
-            metadata: metadata_packets(UUID, text.as_str()),
+            metadata,
+            more_metadata: metadata_packets(UUID, text.take_new()),
         }
     }
 
     fn packets(&self, count: u64) -> Vec<(Vec<u8>, PacketIndex)> {
+        self.packets_of(0, count)
+    }
+
+    pub(crate) fn packets_of(&self, cpu: u32, count: u64) -> Vec<(Vec<u8>, PacketIndex)> {
         let size = PacketSize::new(4096, 65_536);
-        let mut writer = StreamWriter::new(&self.class, 0, 0, size);
+        let mut writer = StreamWriter::new(&self.class, u64::from(cpu), cpu, size);
         let packet = |number: u64| {
             let begin = 1000 * number;
             writer.open(Timestamp(begin)).unwrap();
@@ -61,7 +71,7 @@ impl SyntheticTrace {
 }
 
 /// Sends a packet with its index and waits until both are processed.
-fn send(
+pub(crate) fn send(
     producer: &mut Producer,
     to: StreamId,
     number: u64,

@@ -238,7 +238,12 @@ impl Follower {
             SourceEvent::Watermark { stream, until } => self.mux.advance_watermark(stream, until),
             SourceEvent::StreamEnd { stream } => self.mux.end_stream(stream),
             SourceEvent::TraceEnd { .. } => {}
-            SourceEvent::Notice(what) | SourceEvent::Failed(what) => self.seen.trouble.push(what),
+            SourceEvent::StreamHold { stream, is_holding } => {
+                self.mux.set_holding(stream, is_holding);
+            }
+            SourceEvent::Notice(what) | SourceEvent::Missing(what) | SourceEvent::Failed(what) => {
+                self.seen.trouble.push(what);
+            }
             SourceEvent::Done => self.has_ended = true,
         }
     }

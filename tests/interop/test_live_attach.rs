@@ -83,8 +83,8 @@ impl SourceLog {
                     format!("end {}", name(stream, &self.streams).0)
                 }
                 SourceEvent::TraceEnd { .. } => "end of a trace".to_owned(),
-                SourceEvent::Notice(_) => return,
-                SourceEvent::Failed(text) => panic!("{text}"),
+                SourceEvent::Notice(_) | SourceEvent::StreamHold { .. } => return,
+                SourceEvent::Missing(text) | SourceEvent::Failed(text) => panic!("{text}"),
                 SourceEvent::Done => "done".to_owned(),
             },
         );

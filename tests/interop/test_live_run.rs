@@ -262,11 +262,12 @@ fn a_missing_session_fails_ends_or_is_waited_for_as_configured() {
 }
 
 #[test]
-fn a_killed_relay_is_reported_as_an_error() {
+fn a_killed_relay_is_reported_as_an_error_without_reconnects() {
     let lab = Lab::new();
     let trace = lttng_trace();
     let mut relay = Relay::start(&lab);
-    let (_replay, viewer) = replay_to_viewer(&lab, &relay, &trace.directory, &[]);
+    let options = ["--reconnect-timeout=0"];
+    let (_replay, viewer) = replay_to_viewer(&lab, &relay, &trace.directory, &options);
     relay.process().signal(Signal::KILL);
     let ended = viewer.wait();
     assert_eq!(ended.status.code(), Some(1));

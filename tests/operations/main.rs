@@ -3,6 +3,7 @@
 
 mod descriptors;
 mod disk_full;
+mod durability;
 mod interrupted_calls;
 mod log;
 mod status_endpoint;

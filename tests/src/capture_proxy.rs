@@ -287,6 +287,10 @@ impl Capture {
                     if socket.received == want.len() && got.starts_with(VERSION) {
                         got[..8].copy_from_slice(&want[..8]);
                     }
+                    if is_any_of(last_sent, &[CommandCode::GetConfiguration]) {
+                        // Relays of LTTng, which may have been recorded, do not offer the resume extension.
+                        got[4] = (got[4] & 0x7f) | (want[4] & 0x80);
+                    }
                     if !is_done_early(last_sent, want, &got) {
                         assert_eq!(&got, want, "reply to {last_sent:x?}");
                     }

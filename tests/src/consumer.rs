@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
+
 use crate::binaries;
 use crate::lab::Lab;
 use crate::process::Process;
@@ -54,6 +56,11 @@ impl HeldReplay {
         self.stdin.write_all(b"\n").unwrap();
         self.process
             .wait_for_stderr_text("waiting for Enter before the end of the session");
+    }
+
+    /// Kills the replay by SIGKILL.
+    pub fn kill(self) {
+        self.process.signal(Signal::KILL);
     }
 
     /// Continues, which closes the session.

@@ -27,7 +27,17 @@ impl Lab {
     /// If the directory cannot be created.
     #[must_use]
     pub fn new() -> Self {
-        let directory = tempfile::Builder::new().prefix("lab-").tempdir().unwrap();
+        Self::new_in(&std::env::temp_dir())
+    }
+
+    /// Creates an empty directory in `parent`, for what depends on the file system.
+    ///
+    /// # Panics
+    /// If the directory cannot be created.
+    #[must_use]
+    pub fn new_in(parent: &Path) -> Self {
+        let builder = &mut tempfile::Builder::new();
+        let directory = builder.prefix("lab-").tempdir_in(parent).unwrap();
         let is_root = rustix::process::getuid().is_root();
         let lab = Self { directory, is_root };
         lab.give_away(lab.path());

@@ -3,32 +3,39 @@
 //!
 //! Every test has a [`Lab`], the temporary directory of everything that the test starts. Ports are whichever
 //! are free. Programs of this project ([`relay`], [`test_live`], [`consumer`], [`tldrs`]) are built by
-//! [`binaries`]; [`disk`] mounts a small file system for them, [`file_lease`] makes a file hang. Real peers
-//! are [`lttng`], [`traced_app`] and [`babeltrace`]. Synthetic peers on the protocol crates are [`producer`],
-//! [`replay`] (a trace directory sent by a producer), [`viewer`], [`push`] and [`probe_session`];
-//! [`capture_proxy`] records what real ones send. [`status_endpoint`] reads a relay's metrics, [`tree`] what
+//! [`binaries`]; [`disk`] mounts a small file system for them, [`network`] puts them on two hosts,
+//! [`file_lease`] makes a file hang, [`certificates`] are those of encrypted links. Real peers are [`lttng`],
+//! [`traced_app`] and [`babeltrace`]. Synthetic peers on the protocol crates are [`producer`], [`resumable`]
+//! (a producer that resumes its session), [`replay`] (a trace directory sent by a producer), [`viewer`],
+//! [`push`] and [`probe_session`]; [`capture_proxy`] records what real ones send, [`cut_proxy`] cuts their
+//! connections, and [`udp_link`] is a bad network. [`status_endpoint`] reads a relay's metrics, [`tree`] what
 //! it wrote, and [`traces`] makes traces to read.
 
 pub mod babeltrace;
 pub mod binaries;
 pub mod capture_proxy;
+pub mod certificates;
 pub mod consumer;
+pub mod cut_proxy;
 pub mod disk;
 pub mod file_lease;
 pub mod lab;
 pub mod lttng;
+pub mod network;
 pub mod probe_session;
 pub mod process;
 pub mod producer;
 pub mod push;
 pub mod relay;
 pub mod replay;
+pub mod resumable;
 pub mod status_endpoint;
 pub mod test_live;
 pub mod tldrs;
 pub mod traced_app;
 pub mod traces;
 pub mod tree;
+pub mod udp_link;
 pub mod viewer;
 
 pub use lab::Lab;

@@ -82,11 +82,29 @@ impl Relay {
         Self::start_command(lab, command, ANY_PORT)
     }
 
-    fn start_command(lab: &Lab, mut command: Command, addresses: [SocketAddr; 3]) -> Self {
+    /// Starts `relayd` on ports that the system chooses, with these schemes in the URLs of control, data and live port.
+    #[must_use]
+    pub fn start_with_schemes(lab: &Lab, schemes: [&str; 3], arguments: &[String]) -> Self {
+        let mut command = lab.command(binaries::relayd());
+        command.args(arguments);
+        Self::start_with_urls(lab, command, ANY_PORT, schemes)
+    }
+
+    fn start_command(lab: &Lab, command: Command, addresses: [SocketAddr; 3]) -> Self {
+        Self::start_with_urls(lab, command, addresses, ["tcp"; 3])
+    }
+
+    fn start_with_urls(
+        lab: &Lab,
+        mut command: Command,
+        addresses: [SocketAddr; 3],
+        schemes: [&str; 3],
+    ) -> Self {
         let output = lab.directory("output");
         command.arg("-v").arg("-o").arg(&output);
-        for (port, address) in ["control", "data", "live"].iter().zip(addresses) {
-            command.arg(format!("--{port}-port=tcp://{address}"));
+        let ports = ["control", "data", "live"].iter().zip(addresses);
+        for ((port, address), scheme) in ports.zip(schemes) {
+            command.arg(format!("--{port}-port={scheme}://{address}"));
         }
         let mut process = Process::start(&mut command);
         let [control, data, live] =

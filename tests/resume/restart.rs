@@ -1,0 +1,91 @@
+//! The relay is killed or stopped, and the next one continues its sessions.
+
+use std::path::Path;
+
+use tests::babeltrace::{Babeltrace, numbers};
+use tests::lab::Lab;
+use tests::producer::live_session;
+use tests::relay::Relay;
+use tests::resumable::{Recording, ResumableProducer, printable};
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, first_file};
+use tests::wait_until;
+
+use super::{assert_same, recording, session_directory, session_tree};
+
+/// Bytes that a producer sends between two deaths of the relay, at most.
+const MAX_BYTES: usize = 3000;
+
+/// Sends a recording to relays that are killed after a random number of bytes, one after the other. Returns the last one.
+fn send_to_killed_relays(lab: &Lab, recording: Recording, max_bytes: usize) -> (Relay, usize) {
+    let mut relay = Relay::start(lab);
+    let addresses = relay.addresses();
+    let mut producer = ResumableProducer::new(recording);
+    while producer
+        .try_send(addresses, fastrand::usize(1..max_bytes))
+        .is_err()
+    {
+        relay.kill();
+        relay = Relay::start_at(lab, addresses);
+        assert!(!relay.has_logged(&["ERROR"]), "{:#?}", relay.log());
+    }
+    (relay, producer.resumed)
+}
+
+/// Checks that babeltrace2 prints the events of a directory in order, and complains about nothing.
+fn assert_prints_all(directory: &Path, events: usize) {
+    let printed = Babeltrace::Two.read(directory);
+    assert!(printed.stderr.is_empty(), "{:#?}", printed.stderr);
+    let printed = printed.expect_success();
+    assert_eq!(numbers(&printed), (0..events).collect::<Vec<_>>());
+}
+
+#[test]
+fn session_whose_relay_is_killed_again_and_again_has_the_files_of_one_that_is_not() {
+    let lab = Lab::new();
+    let whole = Relay::start(&lab);
+    ResumableProducer::new(recording("whole")).send(whole.addresses());
+    let want = session_tree(&whole.output, "whole");
+    drop(whole);
+    for round in 0..5 {
+        let name = format!("killed-{round}");
+        let (relay, resumed) = send_to_killed_relays(&lab, recording(&name), MAX_BYTES);
+        assert_same(&session_tree(&relay.output, &name), &want, &name);
+        assert!(resumed > 0);
+        assert!(!relay.output.join(".relayd").exists());
+    }
+}
+
+#[test]
+fn trace_whose_relay_was_killed_prints_every_event_once_and_in_order() {
+    for limits in [(0, 0), (10_000, 0)] {
+        let lab = Lab::new();
+        let recording = printable(live_session("printed"), 3, 20, limits);
+        let (relay, _) = send_to_killed_relays(&lab, recording, 60_000);
+        assert_prints_all(&session_directory(&relay.output, "printed"), 60);
+    }
+}
+
+#[test]
+fn stopped_relay_leaves_a_readable_trace_that_the_next_one_continues() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let (addresses, output) = (relay.addresses(), relay.output.clone());
+    let mut producer = ResumableProducer::new(printable(live_session("stopped"), 1, 10, (0, 0)));
+    producer.leaves_open = true;
+    // In the middle of a packet.
+    assert!(producer.try_send(addresses, 30_000).is_err());
+    wait_until("the relay has some packets", || {
+        first_file(&output, "chan_0.idx").len() > INDEX_HEADER + 3 * INDEX_ENTRY
+    });
+    let _ = relay.stop().expect_success();
+    let printed = Babeltrace::Two.read(&session_directory(&output, "stopped"));
+    assert!(printed.stderr.is_empty(), "{:#?}", printed.stderr);
+    let printed = numbers(&printed.expect_success());
+    assert_eq!(printed, (0..printed.len()).collect::<Vec<_>>());
+    assert!((1..10).contains(&printed.len()), "{printed:?}");
+    let relay = Relay::start_at(&lab, addresses);
+    producer.send(addresses);
+    assert_eq!(producer.resumed, 1);
+    assert_prints_all(&session_directory(&relay.output, "stopped"), 10);
+    assert!(!output.join(".relayd").exists());
+}

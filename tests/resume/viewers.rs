@@ -1,0 +1,87 @@
+//! Viewers of a session whose relay was killed: they see it from its beginning, or from where they were, to its end.
+
+use std::net::SocketAddr;
+
+use tests::babeltrace::{Babeltrace, numbers};
+use tests::lab::Lab;
+use tests::process::Process;
+use tests::producer::live_session;
+use tests::relay::Relay;
+use tests::resumable::{ResumableProducer, printable};
+use tests::viewer::hostname;
+use tests::{test_live, wait_until};
+
+const STREAMS: u32 = 3;
+const PACKETS: u64 = 30;
+const EVENTS: usize = STREAMS as usize * PACKETS as usize;
+/// Bytes that a producer sends between two deaths of the relay.
+const BYTES: usize = 80_000;
+
+/// Starts `test-live` on the session, from its beginning.
+fn show(lab: &Lab, live: SocketAddr) -> Process {
+    let url = test_live::url(live, &hostname(), "watched");
+    let wait = "--session-not-found=continue";
+    test_live::start(lab, &["--seek=beginning", "--no-delta", wait, &url])
+}
+
+/// A producer whose session the viewers can find.
+fn producer() -> ResumableProducer {
+    let mut session = live_session("watched");
+    session.host = hostname().as_str().into();
+    let mut producer = ResumableProducer::new(printable(session, STREAMS, PACKETS, (0, 0)));
+    producer.leaves_open = true;
+    producer
+}
+
+fn assert_shows_all(viewer: Process) {
+    let shown = viewer.wait().expect_success();
+    assert_eq!(numbers(&shown), (0..EVENTS).collect::<Vec<_>>());
+}
+
+#[test]
+fn viewers_of_a_restored_session_see_it_from_its_beginning_to_its_end() {
+    let lab = Lab::new();
+    let mut relay = Relay::start(&lab);
+    let addresses = relay.addresses();
+    let mut producer = producer();
+    assert!(producer.try_send(addresses, BYTES).is_err());
+    relay.kill();
+    let relay = Relay::start_at(&lab, addresses);
+    // Nobody has resumed the session yet.
+    let early = show(&lab, relay.live);
+    let babeltrace = Babeltrace::Two.follow(&relay, "watched");
+    test_live::wait_until_attached(&relay, "watched", 2);
+    assert!(producer.try_send(addresses, BYTES).is_err());
+    let late = show(&lab, relay.live);
+    test_live::wait_until_attached(&relay, "watched", 3);
+    producer.send(addresses);
+    assert!(producer.resumed >= 2, "{}", producer.resumed);
+    assert_shows_all(early);
+    assert_shows_all(late);
+    // babeltrace2 begins with the last packet of each stream, as it always does.
+    let shown = numbers(&babeltrace.wait().expect_success());
+    assert!((1..EVENTS / 2).contains(&shown[0]), "{shown:?}");
+    assert_eq!(shown, (shown[0]..EVENTS).collect::<Vec<_>>());
+}
+
+#[test]
+fn viewer_whose_relay_is_killed_again_and_again_sees_each_event_once() {
+    let lab = Lab::new();
+    let mut relay = Relay::start(&lab);
+    let addresses = relay.addresses();
+    let viewer = show(&lab, relay.live);
+    let mut producer = producer();
+    let mut kills = 0;
+    while producer.try_send(addresses, BYTES).is_err() {
+        let shown = viewer.stdout().len();
+        // So that the relay is killed in the middle of the session.
+        wait_until("the viewer shows more", || viewer.stdout().len() > shown);
+        relay.kill();
+        kills += 1;
+        relay = Relay::start_at(&lab, addresses);
+        // A session that ends before the viewer is back is not there any more.
+        test_live::wait_until_attached(&relay, "watched", 1);
+    }
+    assert!(kills > 2, "{kills}");
+    assert_shows_all(viewer);
+}
