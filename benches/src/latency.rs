@@ -105,7 +105,7 @@ fn measure(watcher: Watcher, timer: u32) -> (Vec<Duration>, [f64; 2]) {
 
     let processes = [relay.process().id(), viewer.id()].map(|id| (id, cpu(id)));
     thread::sleep(IDLE);
-    let share = |(id, before)| (cpu(id) - before).div_duration_f64(IDLE) * 100.0;
+    let share = |(id, before): (u32, Duration)| (cpu(id) - before).div_duration_f64(IDLE) * 100.0;
     let idle_cpu = processes.map(share);
 
     let mut taken = Vec::new();

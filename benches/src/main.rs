@@ -1,6 +1,8 @@
 //! Benchmarks against the reference programs, one module each. Build with `--release`, as `cargo xtask bench` does.
 
+mod durability;
 mod latency;
+mod links;
 mod process;
 mod relay;
 mod replay;
@@ -11,9 +13,11 @@ mod viewer;
 const BENCHES: &[(&str, fn())] = &[
     ("latency", latency::run),
     ("relay", relay::run),
+    ("links", links::run),
     ("tldrs", tldrs::run),
     ("replay", replay::run),
     ("viewer", viewer::run),
+    ("durability", durability::run),
 ];
 
 fn main() {

@@ -13,7 +13,15 @@ pub(crate) struct Options {
 }
 
 /// The modules of `benches/`.
-const BENCHES: [&str; 5] = ["latency", "relay", "tldrs", "replay", "viewer"];
+const BENCHES: [&str; 7] = [
+    "latency",
+    "relay",
+    "links",
+    "tldrs",
+    "replay",
+    "viewer",
+    "durability",
+];
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     packages::install_missing()?;

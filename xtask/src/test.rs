@@ -9,14 +9,17 @@ use crate::{packages, stage};
 /// How much is run.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Also run what takes long: 20,000 cases of every property, every whole-program test ten times, and half
-    /// an hour at full load
+    /// Also run what takes long: 20,000 cases of every property, every whole-program test ten times, every
+    /// fault test twelve times, which kills more than 500 programs, and half an hour at full load
     #[arg(long)]
     long: bool,
 }
 
 /// Runs of the whole-program tests with `--long`.
 const LONG_ROUNDS: usize = 10;
+
+/// Runs of every fault test with `--long`. One run of all kills more than 40 programs.
+const LONG_FAULT_ROUNDS: &str = "12";
 
 /// Seconds at full load with `--long`.
 const LONG_SOAK: &str = "1800";
@@ -68,6 +71,16 @@ fn run_long() -> anyhow::Result<()> {
         let stage = format!("long: whole programs, round {round} of {LONG_ROUNDS}");
         stage::cargo(&stage, "test --package=tests", &[])?;
     }
+    stage::cargo(
+        "long: faults",
+        "test --package=tests --test=faults -- --nocapture",
+        &[("FAULT_ROUNDS", LONG_FAULT_ROUNDS), ("FAULT_LONG", "1")],
+    )?;
+    stage::cargo(
+        "long: sessions resumed after every byte",
+        "test --package=tests --test=resume",
+        &[("RESUME_EVERY_BYTE", "1")],
+    )?;
     stage::cargo(
         "long: full load",
         "test --package=tests --test=soak -- --nocapture",

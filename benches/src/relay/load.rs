@@ -17,7 +17,7 @@ use crate::process::cpu;
 
 /// How a producer waits for replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(crate) enum Manner {
     /// Waits for the reply to each index, as LTTng's producers do.
     OneInFlight,
     /// Waits only while the maximum number of indexes is in flight.
@@ -31,29 +31,29 @@ const BATCH_BYTES: usize = 256 << 10;
 
 /// The load of one measurement.
 #[derive(Debug)]
-pub(super) struct Load {
-    pub(super) what: &'static str,
+pub(crate) struct Load {
+    pub(crate) what: &'static str,
     /// Targets for throughput and processor time, relative to the reference.
-    pub(super) aims: [&'static str; 2],
-    pub(super) producers: usize,
+    pub(crate) aims: [&'static str; 2],
+    pub(crate) producers: usize,
     /// Number of streams of each producer.
-    pub(super) streams: usize,
+    pub(crate) streams: usize,
     /// Size of each packet, in bytes.
-    pub(super) packet: usize,
+    pub(crate) packet: usize,
     /// Bytes of all packets together.
-    pub(super) bytes: usize,
-    pub(super) manner: Manner,
+    pub(crate) bytes: usize,
+    pub(crate) manner: Manner,
 }
 
 /// Result of a measurement.
 #[derive(Debug)]
-pub(super) struct Done {
-    pub(super) taken: Duration,
-    pub(super) relay_cpu: Duration,
+pub(crate) struct Done {
+    pub(crate) taken: Duration,
+    pub(crate) relay_cpu: Duration,
 }
 
 impl Load {
-    pub(super) fn run(&self, relay: &mut Relay) -> Done {
+    pub(crate) fn run(&self, relay: &mut Relay) -> Done {
         let senders: Vec<_> = (0..self.producers)
             .map(|number| Sender::open(relay, &format!("load-{number}"), self))
             .collect();
@@ -85,7 +85,7 @@ impl Load {
 }
 
 /// One producer.
-pub(super) struct Sender {
+pub(crate) struct Sender {
     producer: Producer,
     streams: Vec<StreamId>,
     /// Packets sent so far, of each stream.
@@ -97,7 +97,7 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn open(relay: &Relay, name: &str, load: &Load) -> Self {
+    pub(crate) fn open(relay: &Relay, name: &str, load: &Load) -> Self {
         let mut producer = Producer::open(relay, live_session(name));
         let channels: Vec<_> = (0..load.streams)
             .map(|at| format!("channel_{at}"))
@@ -118,7 +118,7 @@ impl Sender {
         }
     }
 
-    pub(super) fn send_all(&mut self) {
+    pub(crate) fn send_all(&mut self) {
         match self.manner {
             Manner::OneInFlight => {
                 for _ in 0..self.packets {
@@ -130,7 +130,7 @@ impl Sender {
     }
 
     /// Sends a packet of each stream, and waits for each reply before the next.
-    pub(super) fn send_round(&mut self) {
+    pub(crate) fn send_round(&mut self) {
         for at in 0..self.streams.len() {
             self.send_one(at);
         }
@@ -211,7 +211,7 @@ impl Sender {
         .write(to);
     }
 
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         for stream in std::mem::take(&mut self.streams) {
             self.producer.close_stream(stream, self.sent.checked_sub(1));
         }

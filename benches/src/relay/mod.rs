@@ -5,7 +5,7 @@
 
 mod crowd;
 mod latency;
-mod load;
+pub(crate) mod load;
 mod viewers;
 
 use std::path::Path;
@@ -205,7 +205,7 @@ impl Turns {
     }
 }
 
-fn median(values: &mut [f64]) -> f64 {
+pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
