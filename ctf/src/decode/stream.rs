@@ -82,6 +82,32 @@ impl StreamDecoder {
     ) -> Result<PacketHead, DecodeError> {
         self.current = None;
         self.head = None;
+        let checkpoint = self.state.checkpoint();
+        let head = match self.read_head(trace, bytes, size) {
+            Ok(head) => head,
+            Err(error) => {
+                // The caller may try again with more bytes. A narrow `timestamp_begin` that was read already would then
+                // count from itself, as if the clock had wrapped around.
+                self.state.restore(&checkpoint);
+                return Err(error);
+            }
+        };
+        self.losses.advance_to(&head);
+        self.packets += 1;
+        self.packet_bytes = size;
+        self.position = head.events_at;
+        self.content_end = head.content_bits;
+        self.shift = 0;
+        self.head = Some(head);
+        Ok(head)
+    }
+
+    fn read_head(
+        &mut self,
+        trace: &Trace,
+        bytes: &[u8],
+        size: u64,
+    ) -> Result<PacketHead, DecodeError> {
         let (head, _) = PacketHead::decode(trace, bytes, size, &mut self.state)?;
         let here = bits(bytes);
         if head.events_at > here {
@@ -92,13 +118,6 @@ impl StreamDecoder {
             };
             return Err(DecodeError::Field { at: 0, what });
         }
-        self.losses.advance_to(&head);
-        self.packets += 1;
-        self.packet_bytes = size;
-        self.position = head.events_at;
-        self.content_end = head.content_bits;
-        self.shift = 0;
-        self.head = Some(head);
         Ok(head)
     }
 

@@ -86,6 +86,22 @@ fn an_array_length_declared_after_its_packet_has_begun_is_decoded() {
 }
 
 #[test]
+fn a_narrow_packet_begin_is_the_same_when_the_head_is_read_again_with_more_bytes() {
+    let clock = "clock { name = c; freq = 1000000000; };
+        typealias integer { size = 16; align = 8; map = clock.c.value; } := t16;";
+    let context = "stream { packet.context := struct { t16 timestamp_begin; u8 rest[20]; }; };";
+    let metadata = metadata(&format!("{clock}{context}"));
+    let packet = [9; 22];
+    let mut decoder = StreamDecoder::new();
+    for given in [0, 2, 3, 21] {
+        let cut = decoder.begin_part(metadata.trace(), &packet[..given], 22);
+        assert!(cut.unwrap_err().is_cut(), "{given}");
+    }
+    let head = decoder.begin_packet(metadata.trace(), &packet).unwrap();
+    assert_eq!(head.begin, Some(0x0909));
+}
+
+#[test]
 fn many_environment_entries_are_read_in_linear_time() {
     // Sixteen seconds once.
     let entries: String = (0..64_000)
