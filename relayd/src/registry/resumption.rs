@@ -125,7 +125,6 @@ impl Registry {
         }
         let was_detached = session.is_detached();
         let generation = session.attach(connections, address)?;
-        session.rewind_streams();
         session.viewers().doubt(now);
         self.resumable.counts.count(ResumeEvent::Resumed);
         info!(%session, %address, was_detached, "session resumed");
@@ -178,7 +177,6 @@ impl Registry {
     /// Completes the restoration of a session of a relay before this one: it has no connection.
     pub fn restore(&self, session: &Arc<Session>, now: Instant) {
         let timeout = session.resumable().map(|resumable| resumable.timeout);
-        session.rewind_streams();
         let generation = session.generation();
         session.detach(generation, now + timeout.unwrap_or_default());
         session.viewers().expect_restored(now);
@@ -193,7 +191,6 @@ impl Registry {
         if !session.detach(generation, now + timeout) {
             return false;
         }
-        session.rewind_streams();
         self.forget_all_closed(session);
         self.resumable.counts.count(ResumeEvent::Detached);
         let seconds = timeout.as_secs();

@@ -78,8 +78,8 @@ impl Session {
         })
     }
 
-    /// Gives the session to another control connection, and ends those that it had. Returns the number of the connection.
-    /// None: the session has ended.
+    /// Gives the session to another control connection, ends those that it had, and rewinds the streams. Returns the number
+    /// of the connection. None: the session has ended.
     pub(in crate::registry) fn attach(
         &self,
         connections: CancellationToken,
@@ -99,21 +99,26 @@ impl Session {
         let generation = owner.generation;
         drop(owner);
         self.forget_data_address();
+        self.rewind_streams();
         Some(generation)
     }
 
-    /// Takes the session from a control connection that has ended, and ends its data connections. Returns whether it
-    /// belonged to that connection, and is resumable.
+    /// Takes the session from a control connection that has ended, ends its data connections, and rewinds the streams.
+    /// Returns whether the session belonged to that connection, and is resumable.
     pub(in crate::registry) fn detach(&self, generation: u64, until: Instant) -> bool {
         if self.resumable.get().is_none() {
             return false;
         }
+        // The next connection waits: what it sends must not be rewound.
+        let _directory = self.directory.lock();
         let mut owner = self.owner.lock();
         if owner.generation != generation || owner.attachment == Attachment::Ended {
             return false;
         }
         owner.connections.cancel();
         owner.attachment = Attachment::Detached { until };
+        drop(owner);
+        self.rewind_streams();
         true
     }
 
@@ -148,8 +153,9 @@ impl Session {
         is_closed && self.streams.lock().streams().all(SessionStream::is_closed)
     }
 
-    /// Removes what the relay has of packets and metadata that will be sent again, because a connection was lost.
-    pub(in crate::registry) fn rewind_streams(&self) {
+    /// Removes what the relay has of packets and metadata that will be sent again, because a connection was lost. The
+    /// caller has locked the directory.
+    fn rewind_streams(&self) {
         for stream in self.streams() {
             if stream.is_closed() {
                 continue;
