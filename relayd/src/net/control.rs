@@ -56,7 +56,11 @@ pub(super) async fn serve_socket(
         }
     };
     let (socket, timeouts) = (&mut socket, context.timeouts);
-    let served = serve_commands(socket, peer, &mut producer, set_worker, timeouts, &stop).await;
+    let stops = Stops {
+        connection: &stop,
+        relay: &context.stop,
+    };
+    let served = serve_commands(socket, peer, &mut producer, set_worker, timeouts, stops).await;
     if let Some(session) = producer.session() {
         affinity.remove(session, worker_id);
     }
@@ -66,6 +70,22 @@ pub(super) async fn serve_socket(
         Err(error) => warn!(%peer, session, %error, "control connection closed"),
     }
     producer.end(served.is_err(), std::time::Instant::now());
+}
+
+/// The tokens whose cancellation ends a control connection.
+#[derive(Clone, Copy)]
+struct Stops<'a> {
+    /// That of the connection: cancelled with that of the relay, and when the session loses its connections.
+    connection: &'a CancellationToken,
+    relay: &'a CancellationToken,
+}
+
+impl Stops<'_> {
+    /// Whether the session has lost its connections, because of an error or to another producer. A relay that stops waits
+    /// until a connection is idle; here the producer must notice, even if it never stops sending.
+    fn is_session_lost(self) -> bool {
+        self.connection.is_cancelled() && !self.relay.is_cancelled()
+    }
 }
 
 /// The state of one control connection, without its socket.
@@ -84,8 +104,9 @@ async fn serve_commands(
     producer: &mut Producer,
     set_worker: impl Fn(SessionId),
     timeouts: Timeouts,
-    stop: &CancellationToken,
+    stops: Stops<'_>,
 ) -> Result<(), ConnectionError> {
+    let stop = stops.connection;
     let mut commands = Commands {
         peer,
         connection: Connection::default(),
@@ -138,6 +159,9 @@ async fn serve_commands(
             }
         };
         send(socket, &mut commands.replies, timeouts.write).await?;
+        if stops.is_session_lost() {
+            return Ok(());
+        }
         if !needs_more {
             continue;
         }
