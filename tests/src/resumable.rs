@@ -3,6 +3,8 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ctf::model::Uuid;
 use ctf::write::{
@@ -22,6 +24,7 @@ use relay_proto::stream::{AddStream, CloseStream};
 use relay_proto::{Command, Reply, Version};
 use wire::{Bytes, ChunkId, Flagged, PacketIndex, SeqNum, StreamId, Timestamp};
 
+use crate::TEST_TIMEOUT;
 use crate::producer::{CREATED, OK, TRACE_PATH, connect, packet_of, send_index, stream};
 
 /// What a producer sends in one session.
@@ -58,6 +61,9 @@ pub struct ResumableProducer {
     pub connections: usize,
     /// Number of times that the relay had the session when the producer connected.
     pub resumed: usize,
+    /// Bytes sent so far, on all connections. Of the questions for one position only the last is counted: their number
+    /// depends on the speed of the relay.
+    pub sent: usize,
     /// Whether connections that break stay open, as those of a host that has lost its power.
     pub leaves_open: bool,
     left_open: Vec<Connections>,
@@ -177,6 +183,7 @@ impl ResumableProducer {
             is_durable: false,
             connections: 0,
             resumed: 0,
+            sent: 0,
             leaves_open: false,
             left_open: Vec::new(),
         }
@@ -203,6 +210,7 @@ impl ResumableProducer {
             left: bytes,
         };
         let sent = self.send_on(&mut connections);
+        self.sent += bytes - connections.left;
         if self.leaves_open && sent.is_err() {
             self.left_open.push(connections);
         }
@@ -408,7 +416,9 @@ impl Connections {
     }
 
     fn wait_for_position(&mut self, stream: StreamId, end: u64) -> io::Result<()> {
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
+            let left = self.left;
             match self.request(Command::GetPosition(GetPosition { stream }))? {
                 Reply::Position(StreamPosition {
                     code: ReturnCode::OK,
@@ -419,6 +429,12 @@ impl Connections {
                     if durable == end {
                         return Ok(());
                     }
+                    assert!(
+                        Instant::now() < deadline,
+                        "timed out: {stream:?} of {end} packets or bytes is at {written}, {durable} durable"
+                    );
+                    self.left = left;
+                    thread::sleep(Duration::from_millis(1));
                 }
                 refused => return Err(io::Error::other(format!("GET_POSITION: {refused:?}"))),
             }
