@@ -58,9 +58,9 @@ fn viewers_of_a_restored_session_see_it_from_its_beginning_to_its_end() {
     assert!(producer.resumed >= 2, "{}", producer.resumed);
     assert_shows_all(early);
     assert_shows_all(late);
-    // babeltrace2 begins with the last packet of each stream, as it always does.
+    // babeltrace2 begins with the last packet of each stream that the relay has, as it always does.
     let shown = numbers(&babeltrace.wait().expect_success());
-    assert!((1..EVENTS / 2).contains(&shown[0]), "{shown:?}");
+    assert!(shown[0] < EVENTS / 2, "{shown:?}");
     assert_eq!(shown, (shown[0]..EVENTS).collect::<Vec<_>>());
 }
 

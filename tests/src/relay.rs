@@ -44,12 +44,13 @@ impl Relay {
         (lab, relay)
     }
 
-    /// Starts `relayd` with more arguments.
+    /// Starts `relayd` with more arguments. When it has exited, another can be [started](Self::start_at) at its addresses:
+    /// no connection is given one of these ports meanwhile.
     #[must_use]
     pub fn start_with(lab: &Lab, arguments: &[&str]) -> Self {
         let mut command = lab.command(binaries::relayd());
         command.args(arguments);
-        Self::start_command(lab, command, ANY_PORT)
+        Self::start_command(lab, command, free_addresses())
     }
 
     /// Starts `relayd` on given control, data and live addresses, as those of a relay that has exited.
@@ -65,7 +66,7 @@ impl Relay {
         command
             .arg(format!("--nofile={descriptors}:{descriptors}"))
             .arg(binaries::relayd());
-        Self::start_command(lab, command, ANY_PORT)
+        Self::start_command(lab, command, free_addresses())
     }
 
     /// Starts `relayd` with an environment variable.
@@ -73,13 +74,13 @@ impl Relay {
     pub fn start_with_env(lab: &Lab, name: &str, value: impl AsRef<OsStr>) -> Self {
         let mut command = lab.command(binaries::relayd());
         command.env(name, value);
-        Self::start_command(lab, command, ANY_PORT)
+        Self::start_command(lab, command, free_addresses())
     }
 
     /// Starts `relayd` by a command, which may change its environment or wrap the program.
     #[must_use]
     pub fn start_from_command(lab: &Lab, command: Command) -> Self {
-        Self::start_command(lab, command, ANY_PORT)
+        Self::start_command(lab, command, free_addresses())
     }
 
     /// Starts `relayd` on ports that the system chooses, with these schemes in the URLs of control, data and live port.

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tests::babeltrace::Babeltrace;
 use tests::certificates::Certificates;
 use tests::process::Process;
-use tests::relay::Relay;
+use tests::relay::{Relay, free_addresses};
 use tests::status_endpoint::StatusEndpoint;
 use tests::viewer::hostname;
 use tests::{Lab, binaries, test_live, wait_for};
@@ -38,7 +38,9 @@ impl QuicRelay {
     /// Starts a relay that asks for clients' certificates.
     fn start(lab: &Lab) -> Self {
         let certificates = Certificates::create(lab, "certificates");
-        Self::start_at(lab, certificates, SocketAddr::from(([127, 0, 0, 1], 0)))
+        // Not a port that the system chooses: while the relay is restarted, a client could be given it.
+        let [quic, ..] = free_addresses();
+        Self::start_at(lab, certificates, quic)
     }
 
     /// Kills the relay, and starts the next one at the same UDP port.
