@@ -1,9 +1,9 @@
 //! The files and directories below a directory, and the sizes of CTF index files.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::{fs, io};
 
 /// The size of the header of an index file (`struct ctf_packet_index_file_hdr`), in bytes.
 pub const INDEX_HEADER: usize = 16;
@@ -20,33 +20,43 @@ pub struct Node {
     pub contents: Option<Vec<u8>>,
 }
 
-/// Everything below a directory, by relative path.
+/// Everything below a directory, by relative path, without what is removed while it is read.
 ///
 /// # Panics
-/// If a file cannot be read.
+/// If a file cannot be read, or there is no such directory.
 #[must_use]
 pub fn tree(directory: &Path) -> BTreeMap<String, Node> {
     let mut nodes = BTreeMap::new();
-    collect(directory, directory, &mut nodes);
+    collect(directory, directory, &mut nodes).unwrap();
     nodes
 }
 
-fn collect(top: &Path, directory: &Path, nodes: &mut BTreeMap<String, Node>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        let metadata = fs::symlink_metadata(&path).unwrap();
+fn collect(top: &Path, directory: &Path, nodes: &mut BTreeMap<String, Node>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
         let name = path.strip_prefix(top).unwrap().display().to_string();
-        let mode = metadata.permissions().mode() & 0o777;
-        let contents = if metadata.is_dir() {
-            collect(top, &path, nodes);
-            None
-        } else if metadata.is_file() {
-            Some(fs::read(&path).unwrap())
-        } else {
-            None
-        };
-        nodes.insert(name, Node { mode, contents });
+        match read_node(top, &path, nodes) {
+            Ok(node) => drop(nodes.insert(name, node)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => panic!("{}: {error}", path.display()),
+        }
     }
+    Ok(())
+}
+
+/// A file or directory; collects what is below a directory.
+fn read_node(top: &Path, path: &Path, nodes: &mut BTreeMap<String, Node>) -> io::Result<Node> {
+    let metadata = fs::symlink_metadata(path)?;
+    let contents = if metadata.is_dir() {
+        collect(top, path, nodes)?;
+        None
+    } else if metadata.is_file() {
+        Some(fs::read(path)?)
+    } else {
+        None
+    };
+    let mode = metadata.permissions().mode() & 0o777;
+    Ok(Node { mode, contents })
 }
 
 /// The contents of the files whose relative path ends with `ending`, by that path.
