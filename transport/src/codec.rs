@@ -54,6 +54,37 @@ struct Scratch {
     encrypted: Vec<u8>,
 }
 
+/// Encrypted bytes that the socket has not taken yet.
+#[derive(Debug, Default)]
+struct Unsent {
+    bytes: Vec<u8>,
+    /// Number of bytes in front that have been sent.
+    sent: usize,
+}
+
+impl Unsent {
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.sent..).unwrap_or_default()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes.len() <= self.sent
+    }
+
+    /// Gives the buffer to the thread, if nothing is left in it: an idle connection keeps none.
+    fn recycle(&mut self) {
+        if !self.is_empty() {
+            return;
+        }
+        let buffer = std::mem::take(self).bytes;
+        SCRATCH.with_borrow_mut(|scratch| {
+            if scratch.encrypted.capacity() < buffer.capacity() {
+                scratch.encrypted = buffer;
+            }
+        });
+    }
+}
+
 /// One end of a TLS connection, without its socket.
 #[derive(Debug)]
 pub struct TlsCodec {
@@ -62,8 +93,7 @@ pub struct TlsCodec {
     pending: Vec<u8>,
     /// Decrypted bytes that did not fit into the reader's buffer; less than a record.
     surplus: Vec<u8>,
-    /// Encrypted bytes that the socket has not taken yet.
-    unsent: Vec<u8>,
+    unsent: Unsent,
     /// The peer has said that it sends no more.
     is_closed_by_peer: bool,
     /// A failure that is reported when the bytes before it have been read.
@@ -123,7 +153,7 @@ impl TlsCodec {
             end,
             pending: Vec::new(),
             surplus: Vec::new(),
-            unsent: Vec::new(),
+            unsent: Unsent::default(),
             is_closed_by_peer: false,
             failed: None,
         }
@@ -237,19 +267,19 @@ impl TlsCodec {
             if kept > MAX_PENDING_BYTES {
                 return Err(TlsFault::from(Error::General("handshake too long".to_owned())).into());
             }
-            if scratch.received.len() < kept + want {
-                scratch.received.resize(kept + want, 0);
+            let received = &mut scratch.received;
+            if received.len() < kept + want {
+                received.resize(kept + want, 0);
             }
-            let (before, free) = scratch.received.split_at_mut(kept);
+            let (before, free) = received.split_at_mut(kept);
             before.copy_from_slice(&self.pending);
             let free = free.get_mut(..want).unwrap_or_default();
-            let received = receive(free)?;
-            if received == 0 {
+            let count = receive(free)?;
+            if count == 0 {
                 let message = "the connection has ended without the end of TLS";
                 return Err(io::Error::new(ErrorKind::UnexpectedEof, message));
             }
-            let input = scratch.received.get_mut(..kept + received);
-            let input = input.unwrap_or_default();
+            let input = received.get_mut(..kept + count).unwrap_or_default();
             let mut reader = Reader {
                 into,
                 filled: 0,
@@ -266,7 +296,7 @@ impl TlsCodec {
             self.pending
                 .extend_from_slice(input.get(used..).unwrap_or_default());
             self.failed = result.err();
-            Ok((filled, received < want))
+            Ok((filled, count < want))
         })
     }
 
@@ -289,32 +319,34 @@ impl TlsCodec {
         }
         SCRATCH.with_borrow_mut(|scratch| {
             let room = count + count.div_ceil(1 << 14) * RECORD_OVERHEAD;
-            if scratch.encrypted.len() < room {
-                scratch.encrypted.resize(room, 0);
+            let buffer = &mut scratch.encrypted;
+            if buffer.len() < room {
+                buffer.resize(room, 0);
             }
             let mut written = 0;
             let task = Task::Encrypt {
                 plaintext,
-                into: &mut scratch.encrypted,
+                into: &mut *buffer,
                 written: &mut written,
             };
             self.advance_pending(task)?;
-            let mut encrypted = scratch.encrypted.get(..written).unwrap_or_default();
-            // Something that rustls had queued goes first.
-            let failed = self.flush(&mut send).err();
-            while failed.is_none() && !encrypted.is_empty() {
-                match send(encrypted) {
-                    Ok(sent) => encrypted = encrypted.get(sent..).unwrap_or_default(),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(error) => return Err(error),
-                }
+            if self.unsent.is_empty() {
+                buffer.truncate(written);
+                self.unsent = Unsent {
+                    bytes: std::mem::take(buffer),
+                    sent: 0,
+                };
+            } else {
+                // Something that rustls had queued goes first.
+                let encrypted = buffer.get(..written).unwrap_or_default();
+                self.unsent.bytes.extend_from_slice(encrypted);
             }
-            self.unsent.extend_from_slice(encrypted);
-            match failed {
-                Some(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
-                _ => Ok(count),
-            }
-        })
+            Ok::<_, io::Error>(())
+        })?;
+        match self.flush(&mut send) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+            _ => Ok(count),
+        }
     }
 
     /// Passes encrypted bytes that are left over to `send`, until none are left.
@@ -322,25 +354,14 @@ impl TlsCodec {
     /// # Errors
     /// That of `send`, among them `WouldBlock`.
     pub fn flush(&mut self, send: &mut impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
-        let mut sent = 0;
-        let mut flushed = Ok(());
-        while let Some(rest) = self.unsent.get(sent..).filter(|rest| !rest.is_empty()) {
-            match send(rest) {
-                Ok(0) => flushed = Err(ErrorKind::WriteZero.into()),
-                Ok(taken) => {
-                    sent += taken;
-                    continue;
-                }
-                Err(error) => flushed = Err(error),
+        while !self.unsent.is_empty() {
+            match send(self.unsent.rest())? {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                sent => self.unsent.sent += sent,
             }
-            break;
         }
-        self.unsent.drain(..sent);
-        if self.unsent.is_empty() {
-            // Most of the time there is nothing: an idle connection keeps no buffer.
-            self.unsent = Vec::new();
-        }
-        flushed
+        self.unsent.recycle();
+        Ok(())
     }
 
     /// Whether encrypted bytes are to be sent.
@@ -410,7 +431,7 @@ impl Reader<'_> {
 
 /// What processing records changes besides the connection itself.
 struct Machine<'a> {
-    unsent: &'a mut Vec<u8>,
+    unsent: &'a mut Unsent,
     is_closed_by_peer: &'a mut bool,
 }
 
@@ -479,7 +500,7 @@ impl Machine<'_> {
                     }
                 },
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append(self.unsent, |room| data.encode(room)).map(|()| false)
+                    append(&mut self.unsent.bytes, |room| data.encode(room)).map(|()| false)
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
                     // It is in `unsent`, which leaves before anything else.
@@ -517,9 +538,10 @@ impl Machine<'_> {
     fn queue_alert<C: Unbuffered>(&mut self, connection: &mut C, input: &mut [u8]) {
         while let Ok(ConnectionState::EncodeTlsData(mut message)) = connection.process(input).state
         {
-            let begin = self.unsent.len();
-            let queued = append(self.unsent, |room| message.encode(room));
-            let content_type = self.unsent.get(begin);
+            let unsent = &mut self.unsent.bytes;
+            let begin = unsent.len();
+            let queued = append(unsent, |room| message.encode(room));
+            let content_type = unsent.get(begin);
             if queued.is_err() || !content_type.is_some_and(|kind| PLAIN_TYPES.contains(kind)) {
                 return;
             }
@@ -541,7 +563,7 @@ impl Machine<'_> {
                 let mut room = [0; 2 * RECORD_OVERHEAD];
                 let written = traffic.queue_close_notify(&mut room).map_err(encoding)?;
                 let message = room.get(..written).unwrap_or_default();
-                self.unsent.extend_from_slice(message);
+                self.unsent.bytes.extend_from_slice(message);
                 Ok(())
             }
         }
