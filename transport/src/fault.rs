@@ -108,9 +108,30 @@ fn of_alert(alert: AlertDescription, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     f.write_str(words)
 }
 
-/// Whether these are the first bytes of a TLS connection: a client's (handshake) or a server's that takes the peer for
-/// one that does not speak TLS (alert). No message of the protocols of LTTng begins like that.
+/// Whether a client's first bytes begin the handshake of TLS. No command of the protocols of LTTng begins like that.
 #[must_use]
-pub fn is_tls(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x15 | 0x16, 0x03, ..])
+pub fn is_handshake(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x16, 0x03, ..])
+}
+
+/// Whether all that a server has sent is an alert of TLS that is not encrypted: how it answers a client that does not speak
+/// TLS. The reply of a relay to a viewer begins with a random number, so that the whole alert is compared, not its first
+/// bytes.
+#[must_use]
+pub fn is_alert(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15, 0x03, 0..=4, 0, 2, 1 | 2, _])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_alert;
+
+    #[test]
+    fn a_viewer_id_that_begins_like_an_alert_is_none() {
+        assert!(is_alert(&[0x15, 3, 3, 0, 2, 2, 50]));
+        let mut reply = [0; 20];
+        reply[..7].copy_from_slice(&[0x15, 3, 3, 0, 2, 2, 50]);
+        assert!(!is_alert(&reply));
+        assert!(!is_alert(&[0x15, 3]));
+    }
 }

@@ -391,7 +391,7 @@ fn bytes_that_are_not_tls_are_refused_with_an_alert() {
             Ok(bytes.len())
         });
         flushed.unwrap();
-        assert!(transport::fault::is_tls(&alert));
+        assert!(transport::fault::is_alert(&alert));
     }
 }
 

@@ -13,7 +13,7 @@ use tracing::debug;
 use transport::client_files::{ClientFiles, MissingFile};
 use transport::config::{ALPN_CONTROL, ALPN_DATA};
 use transport::error::TransportError;
-use transport::fault::is_tls;
+use transport::fault::is_alert;
 use transport::rustls::ClientConfig;
 use transport::socket::Socket;
 use transport::tls_stream;
@@ -96,7 +96,7 @@ impl ConnectionPair {
                     let connection = "control";
                     return Err(UplinkError::ConnectionClosed { connection });
                 }
-                Ok(_) if !self.is_answered && is_tls(&self.replies) => {
+                Ok(_) if !self.is_answered && is_alert(&self.replies) => {
                     return Err(UplinkError::EncryptedPort);
                 }
                 Ok(_) => some = true,

@@ -10,7 +10,7 @@ use relay_proto::server::{Connection, Progress};
 use rustix::net::sockopt::set_tcp_quickack;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
-use transport::fault::is_tls;
+use transport::fault::is_handshake;
 use transport::socket::Socket;
 use wire::{Field, SessionId};
 
@@ -117,7 +117,7 @@ async fn serve_commands(
     };
     let mut has_worker = false;
     loop {
-        if !commands.connection.is_greeted() && is_tls(commands.received.bytes()) {
+        if !commands.connection.is_greeted() && is_handshake(commands.received.bytes()) {
             return Err(ConnectionError::EncryptedPeer);
         }
         let mut handled = match commands.handle_received(producer) {

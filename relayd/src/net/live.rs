@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
-use transport::fault::is_tls;
+use transport::fault::is_handshake;
 use transport::socket::Socket;
 use viewer_proto::server::{Connection, Progress};
 use wire::ViewerId;
@@ -65,7 +65,7 @@ async fn serve_commands(
     // Viewers are not waited for when the relay stops.
     let never = CancellationToken::new();
     loop {
-        if !connection.is_greeted() && is_tls(received.bytes()) {
+        if !connection.is_greeted() && is_handshake(received.bytes()) {
             return Err(ConnectionError::EncryptedPeer);
         }
         let mut input = received.bytes();

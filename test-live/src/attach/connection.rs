@@ -10,7 +10,7 @@ use bytes::{Buf, BytesMut};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use transport::config::ALPN_LIVE;
-use transport::fault::is_tls;
+use transport::fault::is_alert;
 use transport::quic;
 use transport::quic_stream::QuicStream;
 use transport::rustls::ClientConfig;
@@ -401,7 +401,7 @@ impl Connection {
             {
                 return Err(AttachError::HungUp);
             }
-            if self.viewer.is_none() && is_tls(&self.received) {
+            if self.viewer.is_none() && is_alert(&self.received) {
                 return Err(AttachError::EncryptedPort);
             }
         }
