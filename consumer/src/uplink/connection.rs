@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use bytes::Buf;
+
 use super::connection_pair::ConnectionPair;
 use super::error::UplinkError;
 use super::quic_connection::QuicConnection;
@@ -47,10 +49,15 @@ impl Connection {
         &mut self,
         parse: impl FnOnce(&mut &[u8]) -> Result<T, E>,
     ) -> Result<T, E> {
-        match self {
-            Self::Pair(pair) => pair.parse_replies(parse),
-            Self::Quic(quic) => quic.parse_replies(parse),
-        }
+        let replies = match self {
+            Self::Pair(pair) => pair.replies(),
+            Self::Quic(quic) => quic.replies(),
+        };
+        let mut input = &replies[..];
+        let parsed = parse(&mut input)?;
+        let used = replies.len() - input.len();
+        replies.advance(used);
+        Ok(parsed)
     }
 
     /// Waits until there are replies to read, or the connection can take, or has taken, more of `out`.

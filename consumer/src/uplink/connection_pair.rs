@@ -99,7 +99,10 @@ impl ConnectionPair {
                 Ok(_) if !self.is_answered && is_alert(&self.replies) => {
                     return Err(UplinkError::EncryptedPort);
                 }
-                Ok(_) => some = true,
+                Ok(_) => {
+                    self.is_answered = true;
+                    some = true;
+                }
                 Err(error) if is_nothing(&error) => break,
                 Err(error) => return Err(error.into()),
             }
@@ -113,17 +116,9 @@ impl ConnectionPair {
         Ok(some)
     }
 
-    /// Parses the replies that have been read. `parse` advances its argument over the bytes that it uses.
-    pub(super) fn parse_replies<T, E>(
-        &mut self,
-        parse: impl FnOnce(&mut &[u8]) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let mut input = &self.replies[..];
-        let parsed = parse(&mut input)?;
-        let used = self.replies.len() - input.len();
-        self.replies.advance(used);
-        self.is_answered |= used > 0;
-        Ok(parsed)
+    /// The replies that have been read and not parsed.
+    pub(super) fn replies(&mut self) -> &mut BytesMut {
+        &mut self.replies
     }
 
     /// Waits until there are replies to read, or the sockets can take more of `out`.

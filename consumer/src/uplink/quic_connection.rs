@@ -113,16 +113,9 @@ impl QuicConnection {
         }
     }
 
-    /// Parses the replies that have been read. `parse` advances its argument over the bytes that it uses.
-    pub(super) fn parse_replies<T, E>(
-        &mut self,
-        parse: impl FnOnce(&mut &[u8]) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let mut input = &self.replies[..];
-        let parsed = parse(&mut input)?;
-        let used = self.replies.len() - input.len();
-        self.replies.advance(used);
-        Ok(parsed)
+    /// The replies that have been read and not parsed.
+    pub(super) fn replies(&mut self) -> &mut BytesMut {
+        &mut self.replies
     }
 
     /// Waits until there are replies to read, or until something of `out` was sent, has arrived or was abandoned.
