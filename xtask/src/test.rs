@@ -15,6 +15,9 @@ pub(crate) struct Options {
     long: bool,
 }
 
+/// Tests that run at the same time. More than two processors can run: most tests wait for programs most of the time.
+const TEST_THREADS: &str = "4";
+
 /// Runs of the whole-program tests with `--long`.
 const LONG_ROUNDS: usize = 10;
 
@@ -48,7 +51,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     stage::cargo(
         "4 of 4: all tests (cargo test; whole programs and the real peers included)",
         "test --workspace --no-fail-fast",
-        &[],
+        &[("RUST_TEST_THREADS", TEST_THREADS)],
     )?;
     if options.long {
         run_long()?;
