@@ -262,10 +262,14 @@ impl DataConnection {
     }
 
     /// Ends the connection because of an error, and aborts its session. Returns false if there was no session to
-    /// abort: no packet had arrived, or the session was over because its producer died in the middle of a packet.
+    /// abort: no packet had arrived, the session was over because its producer died in the middle of a packet, or the
+    /// session has, or had, other connections after this one.
     pub fn abort_session(mut self) -> bool {
         let session = self.session.as_ref();
-        if let Some(session) = session.filter(|session| session.is_resumable()) {
+        let is_kept = |session: &&Arc<Session>| {
+            session.is_resumable() || !session.is_owned_by(self.generation)
+        };
+        if let Some(session) = session.filter(is_kept) {
             // The producer learns from the loss of its connections that it has to send the packet again.
             session.cancel_connections(self.generation);
             self.close(Session::remove_data_connection);
