@@ -1,5 +1,7 @@
 //! The command line of `consumer`, and the settings that follow from it. No other module names clap.
 
+mod rings;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,13 +14,16 @@ use crate::frontend::replay::{self, Rate};
 use crate::limits::DEFAULT_REPLAY_RECONNECT_TIMEOUT;
 use crate::spool::{Durability, OnFull, SpoolSettings};
 use crate::uplink;
+pub use rings::{RingsArguments, RingsCommand};
 
 const EXAMPLES: &str = "\
 Examples:
   consumer serve -U net://COLLECTOR --tldrs      Stream events of local tldrs clients to the relay
+  consumer serve -U net://COLLECTOR --ring       Stream events of programs with shared-memory rings
   consumer replay -U net://COLLECTOR TRACE_DIR   Send recorded traces at full speed
   consumer replay -U net://COLLECTOR --live 1000000 --rate realtime TRACE_DIR
                                                  Send them at their original pace, for live viewers
+  consumer rings --print                         Show events of shared-memory rings as they are written
   consumer status                                Show the sessions of a running agent
 
 A relay is relayd, or lttng-relayd 2.11 or later. Its URL is
@@ -55,6 +60,8 @@ pub enum Command {
     Replay(ReplayArguments),
     /// Show the sessions of a running agent
     Status(StatusArguments),
+    /// Show, record and control the shared-memory rings of this host; needs no relay and no agent
+    Rings(RingsArguments),
     /// Check a configuration file, and print all settings
     CheckConfig {
         /// Configuration file of the agent
@@ -148,6 +155,10 @@ pub struct ServeArguments {
     /// ~/.local/share/tldrs]
     #[arg(long, value_name = "DIR", requires = "tldrs")]
     tldrs_dir: Option<PathBuf>,
+    /// Send the events that programs write to shared-memory rings, found in the directory DIR [default DIR:
+    /// $TRACE_RING_DIR, $XDG_RUNTIME_DIR/ring or /run/ring]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    ring: Option<PathBuf>,
     /// Send packets that are not full every USEC microseconds [default: 100000]
     #[arg(long, value_name = "USEC")]
     live: Option<u32>,
@@ -256,6 +267,12 @@ impl ServeArguments {
             }
             if self.tldrs_dir.is_some() {
                 tldrs.directory = self.tldrs_dir;
+            }
+        }
+        if let Some(directory) = self.ring {
+            let ring = config.ring.get_or_insert_default();
+            if !directory.as_os_str().is_empty() {
+                ring.directory = Some(directory);
             }
         }
         if let Some(live) = self.live {

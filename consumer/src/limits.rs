@@ -222,6 +222,9 @@ pub const RING_WATERMARK_DELAY: Duration = Duration::from_millis(20);
 /// How long the session of a dead process stays open, so that viewers find it.
 pub const RING_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
+/// How long processes that are still found are read when the agent stops. Programs may start without end.
+pub const RING_STOP_SCAN_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How long the agent waits for another process that frees rings, as `consumer rings --print` does for a moment.
 pub const RING_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 

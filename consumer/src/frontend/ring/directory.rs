@@ -136,6 +136,14 @@ impl RunDirectory {
         }
     }
 
+    /// Gives the lock back.
+    ///
+    /// # Errors
+    /// If the file system has no locks.
+    pub fn unlock(&self) -> io::Result<()> {
+        Ok(fs::flock(&self.directory, FlockOperation::Unlock)?)
+    }
+
     /// The process directories, and whether there are more entries than are read at a time.
     ///
     /// # Errors
@@ -148,7 +156,13 @@ impl RunDirectory {
                 return Ok((names, false));
             };
             let entry = entry?;
-            names.extend(entry.file_name().to_str().ok().and_then(DirectoryName::parse));
+            names.extend(
+                entry
+                    .file_name()
+                    .to_str()
+                    .ok()
+                    .and_then(DirectoryName::parse),
+            );
         }
         Ok((names, true))
     }
@@ -250,8 +264,7 @@ impl ProcessDirectory {
             Access::Read => OFlags::RDONLY,
             Access::ReadWrite => OFlags::RDWR,
         };
-        let flags =
-            access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = open_beneath(&self.directory, name, flags)?;
         let stat = fs::fstat(&file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {

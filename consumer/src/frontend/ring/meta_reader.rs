@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use thiserror::Error;
 use trace_ring::format::{
-    EventClass, FormatError, META_HEADER_SIZE, MAX_META_RECORD_SIZE, META_RECORD_HEADER_SIZE,
+    EventClass, FormatError, MAX_META_RECORD_SIZE, META_HEADER_SIZE, META_RECORD_HEADER_SIZE,
     MetaHeader, MetaRecords,
 };
 
@@ -128,7 +128,7 @@ fn read_header(file: &File) -> Result<MetaHeader, MetaFault> {
 }
 
 /// Reads up to the end of the buffer or of the file.
-pub(super) fn read_at_most(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+pub(crate) fn read_at_most(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut got = 0;
     while let Some(rest) = buffer.get_mut(got..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset.saturating_add(got as u64)) {

@@ -34,7 +34,7 @@ use tracing::{debug, info, warn};
 
 use crate::limits::{
     BUSY_RING_POLL_INTERVAL, MAX_RING_PROCESSES, MAX_RING_PROCESSES_OF_USER, RING_LOCK_TIMEOUT,
-    RING_SCAN_INTERVAL,
+    RING_SCAN_INTERVAL, RING_STOP_SCAN_TIMEOUT,
 };
 use crate::packetize::{Activity, HostClock};
 use crate::queue::SessionOpener;
@@ -65,12 +65,15 @@ pub struct RingSettings {
     pub is_spooled: bool,
     /// Events per second of a process above which less important severities are left out.
     pub max_events_per_second: Option<u64>,
+    /// Ids of the processes that are read; all if there are none.
+    pub pids: Vec<u32>,
 }
 
 /// What all sessions share.
 #[derive(Debug)]
 struct Context {
     settings: RingSettings,
+    coverage: Coverage,
     role: Role,
     run: RunDirectory,
     opener: SessionOpener,
@@ -128,6 +131,7 @@ pub async fn run(
     info!(directory = %path.display(), "rings");
     let context = Context {
         settings,
+        coverage,
         role,
         run,
         opener,
@@ -136,7 +140,6 @@ pub async fn run(
     };
     let mut discovery = Discovery {
         context: Arc::new(context),
-        coverage,
         known: HashMap::new(),
         rates: HashMap::new(),
         sessions: JoinSet::new(),
@@ -152,7 +155,8 @@ pub async fn run(
         }
     }
     // Processes that have started meanwhile, and those for which there was no room.
-    while discovery.scan() || !discovery.sessions.is_empty() {
+    let until = Instant::now() + RING_STOP_SCAN_TIMEOUT;
+    while (Instant::now() < until && discovery.scan()) || !discovery.sessions.is_empty() {
         if let Some(ended) = discovery.sessions.join_next().await {
             discovery.handle_end(ended)?;
         }
@@ -177,6 +181,10 @@ async fn lock(run: &RunDirectory) -> io::Result<bool> {
 /// Watches the run directory; without a watch, only the scans find new processes.
 fn watch(run: &RunDirectory) -> Option<AsyncFd<std::os::fd::OwnedFd>> {
     let watch = run.watch().map(DirectoryWatch::into_descriptor);
+    #[expect(
+        deprecated,
+        reason = "the replacement is unsafe, because a type may close its descriptor early; an OwnedFd does not"
+    )]
     match watch.and_then(AsyncFd::new) {
         Ok(watch) => Some(watch),
         Err(error) => {
@@ -214,7 +222,6 @@ enum KnownProcess {
 /// Finds the process directories and runs their sessions.
 struct Discovery {
     context: Arc<Context>,
-    coverage: Coverage,
     known: HashMap<DirectoryName, KnownProcess>,
     rates: HashMap<u32, UserRate>,
     sessions: JoinSet<(DirectoryName, SessionResult)>,
@@ -246,6 +253,10 @@ impl Discovery {
 
     /// Starts the session of a process, unless it is known or there is no room.
     fn start(&mut self, name: &DirectoryName) -> bool {
+        let pids = &self.context.settings.pids;
+        if !pids.is_empty() && !pids.contains(&name.pid()) {
+            return false;
+        }
         let known = self.known.get(name).copied();
         if !matches!(known, None | Some(KnownProcess::Waiting)) {
             return false;

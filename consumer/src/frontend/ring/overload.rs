@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tracing::warn;
 use trace_ring::Severity;
+use tracing::warn;
 
 /// Time over which events are counted.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -12,7 +12,7 @@ const CALM_PERIOD: Duration = Duration::from_secs(10);
 
 /// The severities that are let through. One is shed per [`WINDOW`] of overload; WARN and ERROR always pass.
 #[derive(Debug)]
-pub struct Overload {
+pub(super) struct Overload {
     max_per_second: u64,
     max_severity: Severity,
     window: Option<Instant>,
@@ -23,7 +23,7 @@ pub struct Overload {
 impl Overload {
     /// Lets everything through until there are more events per second than `max_per_second`.
     #[must_use]
-    pub fn new(max_per_second: u64) -> Self {
+    pub(super) fn new(max_per_second: u64) -> Self {
         Self {
             max_per_second,
             max_severity: Severity::Trace,
@@ -34,7 +34,7 @@ impl Overload {
     }
 
     /// Whether an event of this severity, which was read at `now`, is let through.
-    pub fn admits(&mut self, severity: Severity, now: Instant) -> bool {
+    pub(super) fn admits(&mut self, severity: Severity, now: Instant) -> bool {
         let window = *self.window.get_or_insert(now);
         if now.saturating_duration_since(window) >= WINDOW {
             self.window = Some(now);

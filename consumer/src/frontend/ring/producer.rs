@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 
 use thiserror::Error;
-use tracing::{debug, warn};
 use trace_ring::format::{META_FILE, ring_file_name};
+use tracing::{debug, warn};
 
 use super::directory::{Access, DirectoryName, ProcessDirectory, RefusedFile, RunDirectory};
 use super::meta_reader::{MetaFault, MetaReader};
-use super::ring_reader::{Role, RingFault, RingReader};
+use super::ring_reader::{RingFault, RingReader, Role};
 use crate::limits::MAX_RINGS_OF_PROCESS;
 
 /// A process directory is not used.
@@ -84,6 +84,12 @@ impl Producer {
         &mut self.rings
     }
 
+    /// A ring.
+    #[must_use]
+    pub fn ring(&self, number: u32) -> Option<&ProducerRing> {
+        self.rings.get(&number)
+    }
+
     /// The name of the process: of its program, or as the kernel has it.
     #[must_use]
     pub fn name(&self) -> String {
@@ -120,7 +126,9 @@ impl Producer {
         }
         match self.directory.ring_numbers() {
             Ok(numbers) => self.open_rings(numbers),
-            Err(error) => debug!(process = self.directory.name().as_str(), %error, "rings not listed"),
+            Err(error) => {
+                debug!(process = self.directory.name().as_str(), %error, "rings not listed")
+            }
         }
         for (number, ring) in &mut self.rings {
             if let ProducerRing::Open(reader) = ring
@@ -134,8 +142,9 @@ impl Producer {
 
     fn open_rings(&mut self, numbers: Vec<u32>) {
         // A producer removes rings that were released: their numbers do not come back.
-        self.rings
-            .retain(|number, ring| matches!(ring, ProducerRing::Open(_)) || numbers.contains(number));
+        self.rings.retain(|number, ring| {
+            matches!(ring, ProducerRing::Open(_)) || numbers.contains(number)
+        });
         let open = |ring: &&ProducerRing| matches!(ring, ProducerRing::Open(_));
         let mut used = self.rings.values().filter(open).count();
         for number in &numbers {
@@ -145,7 +154,11 @@ impl Producer {
             if used >= MAX_RINGS_OF_PROCESS {
                 if !self.listed.contains(number) {
                     let process = self.directory.name().as_str();
-                    warn!(process, ring = number, "ring not read: the process has too many");
+                    warn!(
+                        process,
+                        ring = number,
+                        "ring not read: the process has too many"
+                    );
                 }
                 continue;
             }
@@ -172,7 +185,12 @@ impl Producer {
             RefusedFile::System(error) => RingFault::Read(error),
             refused => RingFault::Read(io::Error::other(refused)),
         })?;
-        RingReader::open(file, u64::try_from(stat.st_size).unwrap_or(0), number, self.role)
+        RingReader::open(
+            file,
+            u64::try_from(stat.st_size).unwrap_or(0),
+            number,
+            self.role,
+        )
     }
 
     /// Closes a ring that cannot be read any further.
@@ -184,6 +202,20 @@ impl Producer {
     /// Closes a ring from which everything is taken.
     pub fn close_ring(&mut self, number: u32) {
         self.rings.insert(number, ProducerRing::Closed);
+    }
+
+    /// Lets the process write over what an observer has read of a ring.
+    ///
+    /// # Errors
+    /// If the ring cannot be written to.
+    pub fn free_space(&self, number: u32) -> Result<(), RefusedFile> {
+        let (file, _) = self
+            .directory
+            .open_file(&ring_file_name(number), Access::ReadWrite)?;
+        if let Some(ProducerRing::Open(reader)) = self.rings.get(&number) {
+            reader.free_space(&file)?;
+        }
+        Ok(())
     }
 
     /// Ends the updates: what the process writes later is not read.
@@ -204,10 +236,15 @@ impl Producer {
 
 fn report_broken(directory: &ProcessDirectory, number: u32, fault: &RingFault) {
     let process = directory.name().as_str();
-    warn!(process, ring = number, "ring not read any further: {fault}; its other events are lost");
+    warn!(
+        process,
+        ring = number,
+        "ring not read any further: {fault}; its other events are lost"
+    );
 }
 
 /// The bytes before the first NUL.
-pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
+#[must_use]
+pub fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{Ordering, fence};
 use thiserror::Error;
 use trace_ring::format::{
     END_MARK, FormatError, MIN_RECORD_SIZE, Mode, RING_CONSUMED_OFFSET, RING_HEADER_SIZE,
-    RING_TABLE_ENTRY_SIZE, RING_TABLE_OFFSET, RingControl, RingHeader, SubBufferEntry,
+    RING_TABLE_ENTRY_SIZE, RING_TABLE_OFFSET, Records, RingControl, RingHeader, SubBufferEntry,
 };
 
 use super::meta_reader::read_at_most;
@@ -90,8 +90,16 @@ pub struct Chunk {
     is_cut: bool,
 }
 
+impl Chunk {
+    /// The records of the chunk, whose bytes are in `buffer`.
+    #[must_use]
+    pub fn records<'a>(&self, buffer: &'a [u8]) -> Records<'a> {
+        Records::new(buffer, self.begin)
+    }
+}
+
 /// How the walk over the records of a chunk has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChunkEnd {
     /// Position behind the last whole record.
     pub position: u64,
@@ -112,9 +120,12 @@ pub struct RingReader {
     counted_at: u64,
     commit: u64,
     reserve: u64,
+    consumed: u64,
     lost: u64,
     is_ended: bool,
     is_frozen: bool,
+    /// Position up to which the producer may write over what was read.
+    released: u64,
     /// Bytes of the next chunk: more than usual while a record is longer.
     chunk_bytes: usize,
     damaged: u64,
@@ -140,9 +151,11 @@ impl RingReader {
             counted_at: 0,
             commit: 0,
             reserve: 0,
+            consumed: 0,
             lost: 0,
             is_ended: false,
             is_frozen: false,
+            released: 0,
             chunk_bytes: RING_TURN_BYTES,
             damaged: 0,
         };
@@ -179,6 +192,7 @@ impl RingReader {
             }
         }
         self.counted_at = self.point.position;
+        self.released = self.point.position;
         Ok(())
     }
 
@@ -198,6 +212,24 @@ impl RingReader {
     #[must_use]
     pub fn unread(&self) -> u64 {
         self.commit.saturating_sub(self.point.position)
+    }
+
+    /// Committed bytes that the producer may not overwrite yet, as of the last update.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.commit.saturating_sub(self.released)
+    }
+
+    /// Committed bytes that no drainer has taken, as of the last update; the producer chooses the number.
+    #[must_use]
+    pub fn fill(&self) -> u64 {
+        self.commit.saturating_sub(self.consumed)
+    }
+
+    /// Bytes that were ever committed, as of the last update.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.commit
     }
 
     /// Number of events that the ring's threads have given up, as of the last update.
@@ -245,6 +277,7 @@ impl RingReader {
         }
         self.commit = control.commit;
         self.reserve = control.reserve;
+        self.consumed = control.consumed;
         self.lost = control.lost.total().max(self.lost);
         self.is_ended = control.is_ended;
         if !self.may_be_overwritten() && self.unread() > self.header.data_size() {
@@ -334,8 +367,9 @@ impl RingReader {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn release(&self, point: &RingPoint, is_released: bool) -> io::Result<()> {
+    pub fn release(&mut self, point: &RingPoint, is_released: bool) -> io::Result<()> {
         let consumed = point.position.min(self.commit);
+        self.released = consumed;
         let events = point.events.unwrap_or(0);
         let mut words = Vec::with_capacity(DRAINER_WORDS);
         words.extend_from_slice(&consumed.to_le_bytes());
@@ -345,18 +379,16 @@ impl RingReader {
         self.file.write_all_at(&words, RING_CONSUMED_OFFSET as u64)
     }
 
-    /// Lets the producer write to what is read, and leaves its losses to the drainer: for an observer, if there is no
-    /// drainer.
+    /// Lets the producer write over what is read, and leaves the losses to a later drainer: for an observer, while there
+    /// is no drainer. `file` is the ring, opened for writing.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn free_space(&self) -> io::Result<()> {
+    pub fn free_space(&self, file: &File) -> io::Result<()> {
         let consumed = self.point.position.min(self.commit);
         let events = self.point.events.unwrap_or(0);
-        self.file
-            .write_all_at(&events.to_le_bytes(), EVENTS_OFFSET as u64)?;
-        self.file
-            .write_all_at(&consumed.to_le_bytes(), RING_CONSUMED_OFFSET as u64)
+        file.write_all_at(&events.to_le_bytes(), EVENTS_OFFSET as u64)?;
+        file.write_all_at(&consumed.to_le_bytes(), RING_CONSUMED_OFFSET as u64)
     }
 
     /// Whether the writer does not wait for this reader.
@@ -370,10 +402,11 @@ impl RingReader {
         if self.header.mode == Mode::Overwrite {
             return self.reserve.saturating_sub(data_size);
         }
-        // In discard mode the writer announces nothing: it is in the sub-buffer of `commit`, or already in the next.
+        // In discard mode the writer announces nothing: it is in the sub-buffer of `commit`, or already in the next, but
+        // it changes nothing that no drainer has taken.
         let size = u64::from(self.header.sub_buffer_size);
         let may_reach = self.sub_buffer_end(self.commit).saturating_add(size);
-        may_reach.saturating_sub(data_size)
+        may_reach.saturating_sub(data_size).min(self.consumed)
     }
 
     /// Goes to the oldest sub-buffer that is whole, if the writer does not wait.
@@ -392,6 +425,7 @@ impl RingReader {
             return Ok(false);
         };
         self.reserve = control.reserve;
+        self.consumed = control.consumed;
         if self.header.mode == Mode::Discard {
             self.commit = control.commit.max(self.commit);
         }

@@ -10,21 +10,24 @@ use std::sync::Arc;
 use ctf::write::{DeclaredStreamClass, EventRecord, PacketSize};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+use trace_ring::format::Mode;
 use tracing::{debug, info, warn};
 use wire::Timestamp;
 
 use super::classes::{CtfClasses, read_fields};
 use super::producer::{Producer, ProducerRing};
-use super::ring_reader::{ChunkEnd, Role, RingPoint};
+use super::ring_reader::{ChunkEnd, RingPoint, Role};
 use super::trace::{CHANNEL, PATH, STREAM_CLASS, TraceIdentity};
 use super::user_rate::UserRate;
-use super::{Context, Overload};
+use super::{Context, Coverage, Overload};
 use crate::limits::{
     BUSY_RING_POLL_INTERVAL, IDLE_BEACON_INTERVAL, MAX_EVENT_PACKET_BYTES, MAX_RING_TIME_LEAD,
     RING_GRACE_PERIOD, RING_POLL_INTERVAL, RING_WATERMARK_DELAY,
 };
 use crate::packetize::{HostClock, PacketizeError, Packetizer};
-use crate::queue::{Delivery, DeliveryReceipt, SessionClosed, SessionEnd, SessionOutcome, StreamKey};
+use crate::queue::{
+    Delivery, DeliveryReceipt, SessionClosed, SessionEnd, SessionOutcome, StreamKey,
+};
 
 /// Chunks that are read from a ring before it is another's turn.
 const CHUNKS_PER_TURN: usize = 4;
@@ -172,18 +175,10 @@ impl RingSession {
                 }
                 return Ok(is_dead);
             }
-            let pause = match turn {
-                Turn { has_more: true, .. } if is_stopping || is_dead => {
-                    tokio::task::yield_now().await;
-                    continue;
-                }
-                Turn { has_more: true, .. } | Turn { is_busy: true, .. } => BUSY_RING_POLL_INTERVAL,
-                _ => RING_POLL_INTERVAL,
-            };
-            if is_stopping {
-                sleep(pause).await;
+            if turn.has_more || turn.is_busy {
+                sleep(BUSY_RING_POLL_INTERVAL).await;
             } else {
-                stop.run_until_cancelled(sleep(pause)).await;
+                stop.run_until_cancelled(sleep(RING_POLL_INTERVAL)).await;
             }
         }
     }
@@ -212,9 +207,14 @@ impl RingSession {
         let mut turn = Turn::default();
         let numbers: Vec<u32> = self.producer.rings().keys().copied().collect();
         for number in numbers {
-            let Some(ProducerRing::Open(reader)) = self.producer.rings().get(&number) else {
+            let Some(ProducerRing::Open(reader)) = self.producer.ring(number) else {
                 continue;
             };
+            if self.context.coverage == Coverage::Snapshot
+                && reader.header().mode != Mode::Overwrite
+            {
+                continue;
+            }
             turn.is_busy |= reader.unread() > reader.header().data_size() / 8;
             turn.has_more |= self.read_ring(number).await?;
         }
@@ -303,7 +303,7 @@ impl RingSession {
             let _ = self.producer.meta().update();
         }
         let stream = self.stream(number).await?;
-        let thread = match self.producer.rings().get(&number) {
+        let thread = match self.producer.ring(number) {
             Some(ProducerRing::Open(reader)) if reader.header().tid != 0 => reader.header().tid,
             _ => record.tid,
         };
@@ -322,7 +322,10 @@ impl RingSession {
             return Ok(false);
         };
         let metadata = output.packets.metadata();
-        let Some(declared) = output.classes.declare(class, metadata, &output.stream_class) else {
+        let Some(declared) = output
+            .classes
+            .declare(class, metadata, &output.stream_class)
+        else {
             return Ok(false);
         };
         let declared = declared.clone();
@@ -370,7 +373,10 @@ impl RingSession {
                 let channel = format!("{CHANNEL}_{}", output.added);
                 output.added += 1;
                 let class = &output.stream_class;
-                output.packets.add_stream(class, &channel, output.size).await?
+                output
+                    .packets
+                    .add_stream(class, &channel, output.size)
+                    .await?
             }
         };
         output.streams.insert(number, stream);
@@ -444,7 +450,11 @@ impl RingSession {
             let is_new = self.handed_over.get(number) != Some(&point);
             if is_new || (is_last && !self.ending.contains(number)) {
                 let ring = *number;
-                releasable.push(Releasable { ring, point, is_last });
+                releasable.push(Releasable {
+                    ring,
+                    point,
+                    is_last,
+                });
                 self.handed_over.insert(ring, point);
             }
             if is_last
@@ -487,13 +497,15 @@ impl RingSession {
     /// Whether a ring is more than half full.
     fn needs_space(&self, releasable: &[Releasable]) -> bool {
         !self.context.settings.is_spooled
-            && releasable.iter().any(|one| match self.producer.ring(one.ring) {
-                Some(ProducerRing::Open(reader)) => {
-                    let used = reader.used();
-                    used > reader.header().data_size() / 2
-                }
-                _ => false,
-            })
+            && releasable
+                .iter()
+                .any(|one| match self.producer.ring(one.ring) {
+                    Some(ProducerRing::Open(reader)) => {
+                        let used = reader.used();
+                        used > reader.header().data_size() / 2
+                    }
+                    _ => false,
+                })
     }
 
     fn release(&mut self, releasable: &[Releasable]) {
@@ -518,10 +530,18 @@ impl RingSession {
         match &outcome.end {
             _ if is_delivered => debug!(process, packets = outcome.acknowledged, "delivered"),
             SessionEnd::Failed(why) | SessionEnd::Spooled(why) => {
-                warn!(process, lost = outcome.lost, why, "session given up; events stay in the rings");
+                warn!(
+                    process,
+                    lost = outcome.lost,
+                    why,
+                    "session given up; events stay in the rings"
+                );
             }
             SessionEnd::Complete | SessionEnd::Abandoned => {
-                warn!(process, "session given up: the uplink has stopped; events stay in the rings");
+                warn!(
+                    process,
+                    "session given up: the uplink has stopped; events stay in the rings"
+                );
             }
         }
     }
@@ -535,6 +555,10 @@ impl TraceIdentity {
         }
         let now = HostClock::now().0;
         let lead = u64::try_from(MAX_RING_TIME_LEAD.as_nanos()).unwrap_or(0);
-        Timestamp(if time > now.saturating_add(lead) { now } else { time })
+        Timestamp(if time > now.saturating_add(lead) {
+            now
+        } else {
+            time
+        })
     }
 }

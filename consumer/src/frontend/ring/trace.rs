@@ -58,7 +58,10 @@ impl TraceIdentity {
         declaration.environment = vec![
             ("hostname".to_owned(), text(&context.settings.host)),
             ("procname".to_owned(), text(&name)),
-            ("vpid".to_owned(), EnvironmentValue::Integer(header.pid.into())),
+            (
+                "vpid".to_owned(),
+                EnvironmentValue::Integer(header.pid.into()),
+            ),
             ("program".to_owned(), text(&program)),
         ];
         Self {

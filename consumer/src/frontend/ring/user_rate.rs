@@ -9,7 +9,7 @@ use crate::limits::MAX_RING_USER_BYTES_PER_SECOND;
 
 /// The bucket of one user. Clones share it. A full bucket holds the bytes of a second.
 #[derive(Debug, Clone)]
-pub struct UserRate(Arc<Mutex<Bucket>>);
+pub(super) struct UserRate(Arc<Mutex<Bucket>>);
 
 #[derive(Debug)]
 struct Bucket {
@@ -20,7 +20,7 @@ struct Bucket {
 impl UserRate {
     /// A full bucket.
     #[must_use]
-    pub fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self(Arc::new(Mutex::new(Bucket {
             bytes: MAX_RING_USER_BYTES_PER_SECOND,
             filled_at: now,
@@ -29,7 +29,7 @@ impl UserRate {
 
     /// Whether anything may be read now.
     #[must_use]
-    pub fn has_bytes(&self, now: Instant) -> bool {
+    pub(super) fn has_bytes(&self, now: Instant) -> bool {
         let mut bucket = self.0.lock();
         let since = now.saturating_duration_since(bucket.filled_at);
         let micros = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
@@ -45,7 +45,7 @@ impl UserRate {
     }
 
     /// Counts bytes that were read. The last read may take more than there was.
-    pub fn take(&self, bytes: usize) {
+    pub(super) fn take(&self, bytes: usize) {
         let mut bucket = self.0.lock();
         bucket.bytes = bucket.bytes.saturating_sub(bytes as u64);
     }
