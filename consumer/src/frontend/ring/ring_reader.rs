@@ -436,7 +436,7 @@ impl RingReader {
     /// have been.
     fn count_missing(&mut self, begin: u64, entry: SubBufferEntry) -> u64 {
         let size = u64::from(self.header.sub_buffer_size);
-        if begin % size != 0 || entry.sequence != begin / size + 1 {
+        if !begin.is_multiple_of(size) || entry.sequence != begin / size + 1 {
             return 0;
         }
         let skipped = begin.saturating_sub(self.counted_at) / MIN_RECORD_SIZE as u64;
