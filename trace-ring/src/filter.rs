@@ -113,3 +113,55 @@ fn parse_directive(text: &str) -> Result<Directive, FilterError> {
         max_severity: Some(Severity::Trace),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn enabled(text: &str, target: &str, severity: Severity) -> bool {
+        Filter::parse(text).unwrap().is_enabled(target, severity)
+    }
+
+    #[test]
+    fn a_severity_alone_holds_for_every_target() {
+        assert!(enabled("warn", "app", Severity::Warn));
+        assert!(!enabled("WARN", "app", Severity::Info));
+        assert!(!enabled("off", "app", Severity::Error));
+        assert!(enabled("", "app", Severity::Info) && !enabled("", "app", Severity::Debug));
+    }
+
+    #[test]
+    fn the_longest_matching_target_decides() {
+        let text = "info, app=off, app::db=debug";
+        assert!(enabled(text, "app::db::pool", Severity::Debug));
+        assert!(!enabled(text, "app::web", Severity::Error));
+        assert!(enabled(text, "application", Severity::Info));
+        assert!(!enabled(text, "application", Severity::Debug));
+    }
+
+    #[test]
+    fn the_last_of_equal_directives_decides() {
+        assert!(enabled("app=off,app=trace", "app", Severity::Trace));
+        assert!(!enabled("trace,off", "app", Severity::Error));
+    }
+
+    #[test]
+    fn a_target_alone_lets_everything_of_it_pass_and_nothing_else() {
+        assert!(enabled("app", "app::db", Severity::Trace));
+        assert!(!enabled("app", "lib", Severity::Error));
+    }
+
+    #[test]
+    fn what_is_no_directive_is_refused_by_name() {
+        for text in [
+            "app=loud",
+            "=info",
+            "a b",
+            "app=info=debug",
+            "app[span]=info",
+        ] {
+            let error = Filter::parse(text).unwrap_err();
+            assert_eq!(error.directive, text);
+        }
+    }
+}

@@ -26,6 +26,8 @@ mod field;
 mod meta;
 mod record;
 mod ring;
+#[cfg(test)]
+mod tests;
 
 pub use control::*;
 pub use field::*;
@@ -168,33 +170,5 @@ fn set(bytes: &mut [u8], offset: usize, value: &[u8]) {
         .and_then(|tail| tail.get_mut(..value.len()))
     {
         target.copy_from_slice(value);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_complete_directory_names_are_accepted() {
-        assert_eq!(parse_directory_name("12-345-00ab12ff"), Some((12, 345)));
-        for name in [
-            ".12-345-00ab12ff",
-            "12-345",
-            "12-345-xyz",
-            "12-345-00ab12ff-1",
-            "-1-345-00ab12ff",
-            "meta",
-        ] {
-            assert_eq!(parse_directory_name(name), None, "{name}");
-        }
-    }
-
-    #[test]
-    fn only_ring_file_names_have_a_ring_number() {
-        assert_eq!(parse_ring_file_name(&ring_file_name(17)), Some(17));
-        for name in ["r", ".r1", "r01", "r+1", "meta", "r4294967296"] {
-            assert_eq!(parse_ring_file_name(name), None, "{name}");
-        }
     }
 }

@@ -16,28 +16,39 @@
 //! (the directory, threads and fork), [`CallSite`].
 
 mod call_site;
+mod classes;
 mod event_writer;
 pub mod filter;
 pub mod format;
+mod memory;
+mod process;
+mod process_directory;
+mod protocol;
+mod rings;
+mod settings;
 mod severity;
+mod thread;
 mod value;
 
 pub use call_site::{CallSite, FieldTypes};
 pub use event_writer::EventWriter;
 pub use severity::Severity;
 pub use value::Value;
+#[doc(hidden)]
+pub use value::{ValueList, write_values};
 
 /// Makes the process directory now rather than at the first event, so that the filter can be changed from outside
 /// before anything is written. Returns whether events are recorded. Calling it is optional, and more than once is
 /// harmless.
 pub fn init() -> bool {
-    false
+    thread::Busy::enter().is_some_and(|busy| process::current(&busy).is_some())
 }
 
-/// Events that were lost in this process because no ring could be made for them.
+/// Events that were lost in this process and that no ring counts: no ring could be made, their class did not fit into
+/// `meta`, or a signal handler began them while its thread was making its ring.
 #[must_use]
 pub fn lost_without_ring() -> u64 {
-    0
+    process::lost_without_ring()
 }
 
 /// Writes an event: `event!(Info, "request done", status = 200_u32, path = "/x")`.
@@ -57,7 +68,7 @@ macro_rules! event {
             &[$(::std::stringify!($field)),*],
         );
         if SITE.is_enabled() {
-            $crate::write_event!(SITE, $($value),*);
+            $crate::write_values(&SITE, $crate::value_list!($($value),*));
         }
     }};
     ($severity:ident, $name:expr $(, $field:ident = $value:expr)* $(,)?) => {
@@ -65,4 +76,12 @@ macro_rules! event {
             target: ::std::module_path!(), $severity, $name $(, $field = $value)*
         )
     };
+}
+
+/// The values of an event as a [`ValueList`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! value_list {
+    () => { () };
+    ($first:expr $(, $rest:expr)*) => { (&$first, $crate::value_list!($($rest),*)) };
 }

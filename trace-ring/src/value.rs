@@ -1,7 +1,7 @@
 //! Rust values as event fields.
 
-use crate::EventWriter;
-use crate::format::{FieldType, MAX_STRING_SIZE};
+use crate::format::{FieldType, MAX_FIELDS, MAX_STRING_SIZE};
+use crate::{CallSite, EventWriter, FieldTypes};
 
 /// A value that can be a field of an event.
 pub trait Value {
@@ -132,4 +132,74 @@ impl<V: Value + ?Sized> Value for &V {
 fn put_sequence(event: &mut EventWriter, bytes: &[u8]) {
     event.put_raw(&u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_le_bytes());
     event.put_raw(bytes);
+}
+
+/// The values of one event, as the macro [`event!`](crate::event) makes them: `(&a, (&b, ()))`.
+#[doc(hidden)]
+pub trait ValueList {
+    /// Number of values.
+    const COUNT: usize;
+    /// The types, the first [`Self::COUNT`] of them.
+    const ALL_TYPES: [FieldType; MAX_FIELDS];
+    /// The types of the event class.
+    const TYPES: &'static FieldTypes;
+
+    /// Bytes that the values take.
+    fn size(&self) -> usize;
+
+    /// Puts the values into an event.
+    fn put(&self, event: &mut EventWriter);
+}
+
+impl ValueList for () {
+    const COUNT: usize = 0;
+    const ALL_TYPES: [FieldType; MAX_FIELDS] = [FieldType::U8; MAX_FIELDS];
+    const TYPES: &'static FieldTypes = &FieldTypes::new(&[]);
+
+    #[inline]
+    fn size(&self) -> usize {
+        0
+    }
+
+    #[inline]
+    fn put(&self, _: &mut EventWriter) {}
+}
+
+impl<V: Value + ?Sized, Rest: ValueList> ValueList for (&V, Rest) {
+    const COUNT: usize = 1 + Rest::COUNT;
+    const ALL_TYPES: [FieldType; MAX_FIELDS] = prepend(V::TYPE, Rest::ALL_TYPES);
+    const TYPES: &'static FieldTypes =
+        &FieldTypes::new(const { &Self::ALL_TYPES }.split_at(Self::COUNT).0);
+
+    #[inline]
+    fn size(&self) -> usize {
+        self.0.size() + self.1.size()
+    }
+
+    #[inline]
+    fn put(&self, event: &mut EventWriter) {
+        self.0.put(event);
+        self.1.put(event);
+    }
+}
+
+/// `types` moved up by one place, behind `first`.
+const fn prepend(first: FieldType, mut types: [FieldType; MAX_FIELDS]) -> [FieldType; MAX_FIELDS] {
+    let mut moved = first;
+    let mut rest: &mut [FieldType] = &mut types;
+    while let [place, tail @ ..] = rest {
+        (moved, *place) = (*place, moved);
+        rest = tail;
+    }
+    types
+}
+
+/// Writes the event of a call site that is enabled.
+#[doc(hidden)]
+#[inline]
+pub fn write_values<L: ValueList>(site: &'static CallSite, values: L) {
+    if let Some(mut event) = site.begin(L::TYPES, values.size()) {
+        values.put(&mut event);
+        event.commit();
+    }
 }
