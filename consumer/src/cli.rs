@@ -149,16 +149,16 @@ pub struct ServeArguments {
     config: Option<PathBuf>,
     /// Run a tldrs daemon in the agent, which listens on SOCKET, and forward its traces [default
     /// SOCKET: $XDG_RUNTIME_DIR/tldrs.socket and /tmp/tldrs.socket]
-    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    tldrs: Option<PathBuf>,
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true)]
+    tldrs: Option<Option<PathBuf>>,
     /// Store the traces of the tldrs daemon in DIR [default: $XDG_DATA_HOME/tldrs, or
     /// ~/.local/share/tldrs]
     #[arg(long, value_name = "DIR", requires = "tldrs")]
     tldrs_dir: Option<PathBuf>,
     /// Send the events that programs write to shared-memory rings, found in the directory DIR [default DIR:
     /// $TRACE_RING_DIR, $XDG_RUNTIME_DIR/ring or /run/ring]
-    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    ring: Option<PathBuf>,
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    ring: Option<Option<PathBuf>>,
     /// Send packets that are not full every USEC microseconds [default: 100000]
     #[arg(long, value_name = "USEC")]
     live: Option<u32>,
@@ -262,7 +262,7 @@ impl ServeArguments {
         config.relay = self.relay.relay().or(config.relay);
         if let Some(socket) = self.tldrs {
             let tldrs = config.tldrs.get_or_insert_default();
-            if !socket.as_os_str().is_empty() {
+            if let Some(socket) = socket {
                 tldrs.sockets = vec![socket];
             }
             if self.tldrs_dir.is_some() {
@@ -271,8 +271,8 @@ impl ServeArguments {
         }
         if let Some(directory) = self.ring {
             let ring = config.ring.get_or_insert_default();
-            if !directory.as_os_str().is_empty() {
-                ring.directory = Some(directory);
+            if directory.is_some() {
+                ring.directory = directory;
             }
         }
         if let Some(live) = self.live {
@@ -348,6 +348,24 @@ mod tests {
         assert_eq!(config.relay.url.as_deref(), Some("net://two"));
         assert_eq!(config.session.live_timer_us, 5);
         assert_eq!(config.session.host, "h");
+    }
+
+    #[test]
+    fn frontends_need_no_path() {
+        for option in ["--tldrs", "--ring", "--tldrs=/s", "--ring=/d"] {
+            let arguments = ["serve", "-U", "net://h", option];
+            let Command::Serve(serve) = parse(&arguments).unwrap().command else {
+                panic!("another command");
+            };
+            let config = serve.config().unwrap();
+            let is_path = option.contains('=');
+            let sockets = config.tldrs.map(|tldrs| tldrs.sockets.len());
+            let directory = config.ring.map(|ring| ring.directory.is_some());
+            match sockets {
+                Some(sockets) => assert_eq!((sockets, directory), (usize::from(is_path), None)),
+                None => assert_eq!(directory, Some(is_path)),
+            }
+        }
     }
 
     #[test]
