@@ -14,7 +14,11 @@ use trace_ring::event;
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().expect("PROGRESS");
-    let mut number = || arguments.next().map(|text| text.parse::<u64>().expect("a number"));
+    let mut number = || {
+        arguments
+            .next()
+            .map(|text| text.parse::<u64>().expect("a number"))
+    };
     let threads = number().expect("THREADS");
     let events = number().expect("EVENTS");
     let pause = Duration::from_micros(number().unwrap_or(0));
@@ -26,7 +30,13 @@ fn main() {
             scope.spawn(move || {
                 let mut written = 0_u64;
                 while events == 0 || written < events {
-                    event!(Info, "tick", message = "a tick", thread = thread, number = written);
+                    event!(
+                        Info,
+                        "tick",
+                        message = "a tick",
+                        thread = thread,
+                        number = written
+                    );
                     written += 1;
                     let done = progress.write_all_at(&written.to_le_bytes(), thread * 8);
                     done.expect("progress is written");

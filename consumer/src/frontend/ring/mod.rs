@@ -313,3 +313,6 @@ impl Discovery {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

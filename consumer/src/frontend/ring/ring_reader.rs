@@ -168,7 +168,9 @@ impl RingReader {
         let control = RingControl::decode(&bytes)?;
         let oldest = control.commit.saturating_sub(self.header.data_size());
         let consumed = control.consumed;
-        let is_plausible = (oldest..=control.commit).contains(&consumed);
+        // A flight recorder may have gone on by more than its size since a drainer has read it.
+        let is_recorder = self.header.mode == Mode::Overwrite;
+        let is_plausible = consumed <= control.commit && (is_recorder || consumed >= oldest);
         self.commit = oldest;
         match self.role {
             Role::Drainer if is_plausible => {
@@ -180,7 +182,7 @@ impl RingReader {
                 };
                 self.commit = consumed;
             }
-            // A word that cannot be true, or a flight recorder that nobody has read: what is left of it.
+            // A word that cannot be true: what is left of the ring.
             Role::Drainer => {
                 self.point.position = self.sub_buffer_from(oldest);
                 self.point.events = (consumed == 0).then_some(0);
@@ -396,8 +398,14 @@ impl RingReader {
         self.header.mode == Mode::Overwrite || self.role == Role::Observer
     }
 
-    /// The position before which the writer may be changing bytes.
+    /// The position before which the writer may be changing bytes. At most the ring's size before `commit`, whatever the
+    /// words are: that bounds what is read.
     fn oldest_whole(&self) -> u64 {
+        let last_turn = self.commit.saturating_sub(self.header.data_size());
+        self.may_be_changed_before().max(last_turn)
+    }
+
+    fn may_be_changed_before(&self) -> u64 {
         let data_size = self.header.data_size();
         if self.header.mode == Mode::Overwrite {
             return self.reserve.saturating_sub(data_size);
