@@ -29,7 +29,7 @@ struct Pool {
     normal_count: usize,
     debug_count: usize,
     /// Rings of ended threads that the drainer may not have released yet.
-    ended: Vec<Box<ThreadRing>>,
+    ended: Vec<ThreadRing>,
 }
 
 /// The ring of all threads beyond the limit. One thread at a time takes it.
@@ -96,7 +96,7 @@ impl Process {
     }
 
     /// Keeps the ring of an ended thread until it is drained.
-    pub(crate) fn end_ring(&self, ring: Box<ThreadRing>) {
+    pub(crate) fn end_ring(&self, ring: ThreadRing) {
         ring.writer.memory().set_state(RING_STATE_ENDED);
         lock(&self.rings.pool).ended.push(ring);
     }

@@ -110,8 +110,8 @@ impl Slot {
 
     /// Leaves what a forked child has from its parent. Dropping it would unmap memory that is no longer its own.
     fn forget(&self) {
-        std::mem::forget(self.take());
-        std::mem::forget(self.counters.replace(ManuallyDrop::new(None)));
+        self.ring.set(ManuallyDrop::new(None));
+        self.counters.set(ManuallyDrop::new(None));
         self.source.set(Source::Undecided);
     }
 }
@@ -242,7 +242,7 @@ impl Drop for EndOfThread {
                     drop(ManuallyDrop::into_inner(
                         slot.counters.replace(ManuallyDrop::new(None)),
                     ));
-                    process.end_ring(ring);
+                    process.end_ring(*ring);
                 } else {
                     std::mem::forget(ring);
                 }

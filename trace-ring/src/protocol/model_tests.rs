@@ -150,7 +150,7 @@ fn timestamps(bytes: &[u8], position: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Checks a model with at most three preemptions, which finds every known kind of ordering defect in seconds.
+/// Checks a model with at most three preemptions: enough to find each ordering or claim that is left out of the protocol.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
