@@ -1,6 +1,11 @@
 //! Model check: every interleaving (up to a number of preemptions) and every allowed memory order of a writer and a
 //! reader on a ring of two sub-buffers with room for one record each.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "sizes and positions of this model are small"
+)]
+
 use std::sync::atomic::Ordering;
 
 use loom::sync::Arc;
