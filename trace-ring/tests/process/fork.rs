@@ -107,6 +107,7 @@ fn a_forked_child_writes_to_a_directory_of_its_own_and_never_to_its_parents() {
 #[test]
 fn a_forked_child_does_not_keep_its_dead_parents_directory_alive() {
     let mut producer = Producer::start("fork-and-end", &[]);
+    producer.wait_for("child");
     producer.wait_for_end_but_keep_stdin();
     let directory = producer.own_directory();
     assert!(
@@ -120,8 +121,8 @@ fn a_forked_child_does_not_keep_its_dead_parents_directory_alive() {
 fn a_program_that_calls_exec_leaves_its_events_to_the_drainer() {
     let mut producer = Producer::start("exec", &[]);
     // `cat` answers: the exec has happened.
-    producer.go_on();
-    producer.wait_for_line("");
+    producer.write_line("hello");
+    producer.wait_for_line("hello");
     let directory = producer.own_directory();
     assert!(!is_alive(&directory));
     assert_eq!(read_process(&directory).event_count(), 1);

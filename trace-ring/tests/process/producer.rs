@@ -72,7 +72,11 @@ impl Producer {
 
     /// Lets the scenario go on.
     pub(crate) fn go_on(&mut self) {
-        self.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.write_line("");
+    }
+
+    pub(crate) fn write_line(&mut self, line: &str) {
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
     /// Closes standard input and waits for a good end; returns what was written to stderr.

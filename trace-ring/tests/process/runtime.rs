@@ -12,7 +12,7 @@ use crate::reader::{Event, read_classes, read_events};
 
 #[test]
 fn every_kind_of_value_is_read_back() {
-    let mut producer = Producer::start("kinds", &[]);
+    let mut producer = Producer::start("kinds", &[("TRACE_RING_SIZE", "4M")]);
     producer.finish();
     let process = producer.read();
     let [kinds, empty, long] = &process.rings[0].events[..] else {
@@ -288,25 +288,30 @@ fn drain(directory: &Path, position: &mut u64, events: &mut Vec<Event>) {
 
 #[test]
 fn a_drainer_beside_a_running_program_sees_each_event_once_or_counted_as_lost() {
-    const COUNT: u64 = 300_000;
-    let count = COUNT.to_string();
-    let mut producer = Producer::start("emit", &[("COUNT", &count), ("TRACE_RING_SIZE", "64K")]);
-    while crate::reader::list_directories(&producer.run_directory()).is_empty()
-        || !fs::exists(producer.own_directory().join("r0")).unwrap()
-    {
-        std::thread::yield_now();
-    }
+    const STEPS: u64 = 30;
+    const COUNT: u64 = 10_000;
+    let variables = [
+        ("STEPS", "30"),
+        ("COUNT", "10000"),
+        ("TRACE_RING_SIZE", "64K"),
+    ];
+    let mut producer = Producer::start("emit-in-steps", &variables);
+    producer.wait_for("step");
     let directory = producer.own_directory();
     let (mut position, mut events) = (0, Vec::new());
-    let mut turns = 0;
-    let control = || RingControl::decode(&fs::read(directory.join("r0")).unwrap()).unwrap();
-    while events.len() as u64 + control().lost.total() < COUNT {
+    let mut seen = 0;
+    for _ in 1..STEPS {
         drain(&directory, &mut position, &mut events);
-        turns += 1;
+        assert!(events.len() > seen, "there is room again after each turn");
+        seen = events.len();
+        producer.go_on();
+        // While the program writes.
+        drain(&directory, &mut position, &mut events);
+        producer.wait_for("step");
     }
     producer.finish();
     drain(&directory, &mut position, &mut events);
-    assert!(turns > 1);
-    assert_eq!(events.len() as u64 + control().lost.total(), COUNT);
+    let control = RingControl::decode(&fs::read(directory.join("r0")).unwrap()).unwrap();
+    assert_eq!(events.len() as u64 + control.lost.total(), STEPS * COUNT);
     assert!(events.is_sorted_by(|first, second| first.number("n") < second.number("n")));
 }

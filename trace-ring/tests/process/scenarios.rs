@@ -19,6 +19,7 @@ fn run() {
     match std::env::var("SCENARIO").unwrap_or_default().as_str() {
         "emit-until-killed" => emit_until_killed(),
         "emit" => emit(number("COUNT")),
+        "emit-in-steps" => emit_in_steps(number("STEPS"), number("COUNT")),
         "kinds" => every_kind_of_value(),
         "debug-noise" => debug_noise(),
         "sequential-threads" => sequential_threads(),
@@ -84,6 +85,14 @@ fn emit(count: u64) {
     }
     say("written");
     wait();
+}
+
+fn emit_in_steps(steps: u64, count: u64) {
+    for step in 0..steps {
+        (step * count..(step + 1) * count).for_each(|n| tick(0, n));
+        say("step");
+        wait();
+    }
 }
 
 fn every_kind_of_value() {
@@ -239,12 +248,12 @@ fn fork_while_threads_emit() {
 /// The child lives on until standard input is closed.
 fn fork_and_end() {
     tick(0, 0);
-    let pid = fork(|| {
+    fork(|| {
+        say("child");
         let mut rest = Vec::new();
         std::io::stdin().read_to_end(&mut rest).unwrap();
         exit_now();
     });
-    say(&format!("child {pid}"));
     exit_now();
 }
 
