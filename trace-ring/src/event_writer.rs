@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 
 use crate::Value;
 use crate::format::SeverityClass;
-use crate::memory::RingMapping;
-use crate::process::{Process, now};
+use crate::memory::{RingMapping, now};
+use crate::process::Process;
 use crate::protocol::RingWriter;
 use crate::thread::{return_ring, thread_id};
 

@@ -13,7 +13,7 @@ use crate::format::{
     CONTROL_GENERATION_OFFSET, Control, EventClass, META_CLOCK_OFFSET_OFFSET,
     META_COMMITTED_OFFSET, META_LOST_OFFSET, MetaHeader,
 };
-use crate::memory::{ForkWords, Published, map_fork_words};
+use crate::memory::{ForkWords, Published, map_fork_words, now};
 use crate::process_directory::ProcessDirectory;
 use crate::rings::Rings;
 use crate::settings::Settings;
@@ -267,25 +267,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// CLOCK_MONOTONIC in nanoseconds.
-#[inline]
-pub(crate) fn now() -> u64 {
-    nanoseconds(ClockId::Monotonic)
-}
-
-#[inline]
-fn nanoseconds(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
-    time.tv_sec
-        .cast_unsigned()
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(time.tv_nsec.cast_unsigned())
-}
-
 fn clock_offset() -> i64 {
-    nanoseconds(ClockId::Realtime)
-        .wrapping_sub(now())
-        .cast_signed()
+    let time = clock_gettime(ClockId::Realtime);
+    let seconds = time.tv_sec.wrapping_mul(1_000_000_000);
+    seconds
+        .wrapping_add(time.tv_nsec)
+        .wrapping_sub_unsigned(now())
 }
 
 fn start_ticks() -> Option<u64> {

@@ -6,7 +6,8 @@ use rustix::thread::gettid;
 
 use crate::event_writer::ThreadRing;
 use crate::format::{RING_STATE_ENDED, RING_STATE_LIVE, SeverityClass};
-use crate::process::{Process, lock, now, pad_name, report};
+use crate::memory::now;
+use crate::process::{Process, lock, pad_name, report};
 use crate::protocol::RingWriter;
 
 /// Largest number of threads with a ring of their own, per severity class. With rings of 1 MiB a process takes at most
