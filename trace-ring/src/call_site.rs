@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::event_writer::ThreadRing;
+use crate::busy::Busy;
 use crate::format::{EventClass, FieldType, SeverityClass};
-use crate::process::{count_lost_without_ring, current, filter_generation};
-use crate::thread::{Busy, return_ring, take_ring};
+use crate::producer::{count_lost_without_ring, filter_generation, set_up};
+use crate::thread::{return_ring, take_ring};
+use crate::thread_ring::ThreadRing;
 use crate::{EventWriter, Severity};
 
 /// Types of the fields of an event. A constant beside its call site, so that a write compares one number.
@@ -97,8 +98,8 @@ impl CallSite {
                 last_answer & 1 == 1
             };
         };
-        let (is_enabled, generation) = match current(&busy) {
-            Some(process) => process.is_enabled(self.target, self.severity),
+        let (is_enabled, generation) = match set_up(&busy) {
+            Some(producer) => producer.process.is_enabled(self.target, self.severity),
             None => (false, filter_generation().unwrap_or_default()),
         };
         self.answer.store(

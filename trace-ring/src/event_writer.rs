@@ -4,26 +4,12 @@ use std::marker::PhantomData;
 
 use crate::Value;
 use crate::format::SeverityClass;
-use crate::memory::{RingMapping, now};
-use crate::process::Process;
-use crate::protocol::RingWriter;
+use crate::memory::now;
 use crate::thread::{return_ring, thread_id};
+use crate::thread_ring::ThreadRing;
 
 /// Nanoseconds between samples of the realtime clock.
 const CLOCK_SAMPLE_INTERVAL: u64 = 10_000_000_000;
-
-/// A ring with what its thread needs to know beside it.
-#[derive(Debug)]
-pub(crate) struct ThreadRing {
-    pub(crate) process: &'static Process,
-    /// Generation of the process: a forked child must not touch the ring.
-    pub(crate) generation: u32,
-    pub(crate) class: SeverityClass,
-    pub(crate) number: u32,
-    /// Time of the next sample of the realtime clock, CLOCK_MONOTONIC in nanoseconds.
-    pub(crate) next_clock_sample: u64,
-    pub(crate) writer: RingWriter<RingMapping>,
-}
 
 /// An event that has been begun. Dropped without [`commit`](Self::commit) it leaves no trace and counts as nothing.
 ///
