@@ -122,7 +122,7 @@ impl CallSite {
             SeverityClass::Debug
         };
         let ring = take_ring(class)?;
-        // Acquire: the class is in `meta`, for whoever sees the event.
+        // Acquire: a reader that sees the event sees its class in `meta`.
         let word = self.class.load(Ordering::Acquire);
         let id = if word >> 16 == class_key(types, ring.generation) {
             word & u64::from(u16::MAX)

@@ -1,7 +1,7 @@
 //! Writes events to shared memory: a program that is killed loses none that it has finished writing.
 //!
-//! Each thread has a ring in a file under a run directory. The program needs no daemon: whoever reads the files later,
-//! while the program runs or after its death, finds every committed event. Environment:
+//! Each thread has a ring in a file under a run directory. The program needs no daemon: a reader of the files finds
+//! every committed event, while the program runs or after its death. Environment:
 //!
 //! | variable | meaning | default |
 //! |---|---|---|

@@ -155,3 +155,77 @@ fn create_file(path: &Path, size: u64) -> io::Result<File> {
 fn allocate(file: &File, size: u64) -> io::Result<()> {
     Ok(fallocate(file, FallocateFlags::empty(), 0, size)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Mode, SeverityClass};
+
+    fn ring_header() -> RingHeader {
+        RingHeader {
+            number: 0,
+            sub_buffer_size: 4096,
+            sub_buffer_count: 2,
+            mode: Mode::Discard,
+            severity_class: SeverityClass::Normal,
+            tid: 1,
+            thread_name: [0; 16],
+            created: 0,
+        }
+    }
+
+    fn directory(parent: &Path) -> io::Result<(ProcessDirectory, Mapping)> {
+        let header = MetaHeader {
+            pid: 1,
+            uid: 0,
+            start_ticks: 2,
+            uuid: [0; 16],
+            boot_id: [0; 16],
+            process_name: [0; 16],
+            program: Vec::new(),
+            committed: 0,
+            clock_offset: 0,
+            lost_no_ring: 0,
+        };
+        let control = Control {
+            generation: 1,
+            directives: "info".into(),
+        };
+        ProcessDirectory::create(parent, "1-2-00000000", &header, &control)
+    }
+
+    #[test]
+    fn a_file_or_link_that_is_there_already_is_never_written_to() {
+        let parent = tempfile::tempdir().unwrap();
+        let (directory, _) = directory(parent.path()).unwrap();
+        let target = parent.path().join("target");
+        fs::write(&target, "precious").unwrap();
+        std::os::unix::fs::symlink(&target, directory.path.join(".r0")).unwrap();
+        let error = directory.create_ring(&ring_header()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&target).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_directory_that_is_there_already_is_never_used() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::create_dir(parent.path().join(".1-2-00000000")).unwrap();
+        let error = directory(parent.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn a_run_directory_that_is_a_file_is_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(directory(file.path()).is_err());
+    }
+
+    #[test]
+    fn rings_of_a_directory_that_a_drainer_has_removed_cannot_be_made_but_do_no_harm() {
+        let parent = tempfile::tempdir().unwrap();
+        let (directory, _) = directory(parent.path()).unwrap();
+        fs::remove_dir_all(&directory.path).unwrap();
+        assert!(directory.create_ring(&ring_header()).is_err());
+        directory.remove_ring(0);
+    }
+}

@@ -5,7 +5,7 @@ use std::fs;
 use crate::producer::{Producer, is_alive};
 use crate::reader::{list_directories, read_process};
 
-pub(crate) use calls::{exit_now, fork, handle_signal, raise_signal, wait_for};
+pub(crate) use calls::{close_files_from, exit_now, fork, handle_signal, raise_signal, wait_for};
 
 #[allow(
     unsafe_code,
@@ -19,6 +19,7 @@ mod calls {
         #[link_name = "fork"]
         fn libc_fork() -> c_int;
         fn _exit(status: c_int) -> !;
+        fn close(file: c_int) -> c_int;
         fn raise(signal: c_int) -> c_int;
         fn signal(signal: c_int, handler: extern "C" fn(c_int)) -> usize;
     }
@@ -51,6 +52,14 @@ mod calls {
             exit_now();
         }
         u32::try_from(pid).unwrap()
+    }
+
+    /// Closes every descriptor from `first` on, as daemons do.
+    pub(crate) fn close_files_from(first: c_int) {
+        for file in first..1024 {
+            // SAFETY: nothing in the scenario uses a descriptor that is closed here.
+            unsafe { close(file) };
+        }
     }
 
     pub(crate) fn exit_now() -> ! {
@@ -127,4 +136,13 @@ fn a_program_that_calls_exec_leaves_its_events_to_the_drainer() {
     assert!(!is_alive(&directory));
     assert_eq!(read_process(&directory).event_count(), 1);
     assert!(fs::exists(directory.join("r0")).unwrap());
+}
+
+#[test]
+fn a_program_that_closes_all_its_files_is_still_alive_and_traces() {
+    let mut producer = Producer::start("close-all", &[]);
+    producer.wait_for("closed");
+    assert!(is_alive(&producer.own_directory()));
+    let process = producer.read();
+    assert_eq!((process.event_count(), process.lost()), (3, 0));
 }

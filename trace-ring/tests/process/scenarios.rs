@@ -23,6 +23,8 @@ fn run() {
         "kinds" => every_kind_of_value(),
         "debug-noise" => debug_noise(),
         "sequential-threads" => sequential_threads(),
+        "late" => events_of_destructors(),
+        "close-all" => close_all_files(),
         "threads" => threads_at_once(number("THREADS")),
         "classes" => register_classes(number("COUNT")),
         "generic" => generic_call_site(),
@@ -139,6 +141,40 @@ fn sequential_threads() {
         say("ended");
         wait();
     }
+}
+
+/// Writes an event when its thread has ended its ring.
+struct Late;
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        tick(1, 1);
+    }
+}
+
+fn events_of_destructors() {
+    thread_local! {
+        static LATE: Late = const { Late };
+    }
+    for _ in 0..3 {
+        std::thread::spawn(|| {
+            // Registered before the ring's own: destroyed after it.
+            LATE.with(|_| ());
+            tick(0, 0);
+        })
+        .join()
+        .unwrap();
+    }
+}
+
+/// What a daemon does when it starts.
+fn close_all_files() {
+    tick(0, 0);
+    crate::fork::close_files_from(3);
+    tick(0, 1);
+    std::thread::spawn(|| tick(1, 0)).join().unwrap();
+    say("closed");
+    wait();
 }
 
 fn threads_at_once(count: u64) {

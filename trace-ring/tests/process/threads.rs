@@ -85,3 +85,12 @@ fn a_ring_of_an_ended_thread_stays_until_the_drainer_has_released_it() {
         .collect();
     assert_eq!(numbers, [1, 2], "the number of a ring is not used again");
 }
+
+#[test]
+fn events_of_a_threads_last_destructors_go_to_the_shared_ring() {
+    let mut producer = Producer::start("late", &[]);
+    producer.finish();
+    let process = producer.read();
+    assert_eq!((process.event_count(), process.lost()), (6, 0));
+    assert_eq!(process.rings_of(SeverityClass::All)[0].events.len(), 3);
+}
