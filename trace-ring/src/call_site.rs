@@ -114,7 +114,8 @@ impl CallSite {
     /// event there is no allocation, lock or system call (threads that share a ring take a lock).
     ///
     /// `None` when the event is lost (it has been counted) or tracing is off.
-    #[inline]
+    // `begin` and what it calls are inlined always: a writer that is returned through memory costs 7 ns more.
+    #[inline(always)]
     pub fn begin(&'static self, types: &FieldTypes, size: usize) -> Option<EventWriter> {
         let class = if self.severity <= Severity::Info {
             SeverityClass::Normal

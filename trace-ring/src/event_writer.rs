@@ -33,7 +33,7 @@ pub struct EventWriter {
 
 impl EventWriter {
     /// Begins an event in `ring`, which is returned to its thread if the event is lost.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(mut ring: Box<ThreadRing>, class: u32, size: usize) -> Option<Self> {
         let Some(start) = ring.writer.begin(size) else {
             return_ring(ring);

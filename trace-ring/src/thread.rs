@@ -115,7 +115,7 @@ impl Slot {
 }
 
 /// Takes the ring for an event of this class. `None` when the event is lost, which has been counted.
-#[inline]
+#[inline(always)]
 pub(crate) fn take_ring(class: SeverityClass) -> Option<Box<ThreadRing>> {
     STATE.with(|state| {
         let slot = state.slot(class);
