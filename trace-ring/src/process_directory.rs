@@ -1,11 +1,12 @@
 //! The directory of one process: made under a hidden name, renamed when it is complete.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
 
 use crate::format::{
     CONTROL_FILE, CONTROL_SIZE, Control, META_FILE, META_HEADER_SIZE, MetaHeader, RingHeader,
@@ -153,7 +154,17 @@ fn create_file(path: &Path, size: u64) -> io::Result<File> {
 
 /// Allocates storage before the file is mapped: a full file system is an error here, not SIGBUS at some event.
 fn allocate(file: &File, size: u64) -> io::Result<()> {
-    Ok(fallocate(file, FallocateFlags::empty(), 0, size)?)
+    match fallocate(file, FallocateFlags::empty(), 0, size) {
+        // Some network file systems allocate only what is written.
+        Err(Errno::OPNOTSUPP) => {
+            let present = file.metadata()?.len();
+            let mut end = file;
+            end.seek(SeekFrom::End(0))?;
+            let zeros = io::repeat(0).take(size.saturating_sub(present));
+            io::copy(&mut { zeros }, &mut end).map(|_| ())
+        }
+        result => Ok(result?),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! The line on stderr.
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
@@ -8,8 +7,10 @@ static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
 /// Writes one line to stderr, the first time in a process only.
 pub(crate) fn report(message: &str) {
     if !HAS_REPORTED.swap(true, Ordering::Relaxed) {
-        // A program without stderr runs on, too.
-        let _ = writeln!(std::io::stderr(), "trace-ring: {message}");
+        let line = format!("trace-ring: {message}\n");
+        // Without the lock of `std::io::stderr`, which another thread of a forked child's parent may have held. A program
+        // without stderr runs on, too.
+        let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
     }
 }
 
