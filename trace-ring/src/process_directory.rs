@@ -9,8 +9,8 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 
 use crate::format::{
-    CONTROL_FILE, CONTROL_SIZE, Control, META_FILE, META_HEADER_SIZE, MetaHeader, RingHeader,
-    ring_file_name,
+    CONTROL_FILE, CONTROL_SIZE, Control, META_FILE, META_HEADER_SIZE, MetaHeader, RING_STATE_LIVE,
+    RingHeader, ring_file_name,
 };
 use crate::memory::{Mapping, RingMapping, keep_lock};
 
@@ -80,6 +80,7 @@ impl ProcessDirectory {
         let hidden = self.path.join(format!(".{name}"));
         let result = create_file(&hidden, header.file_size()).and_then(|file| {
             let mapping = RingMapping::new(&file, header)?;
+            mapping.set_state(RING_STATE_LIVE);
             fs::rename(&hidden, self.path.join(&name))?;
             Ok(mapping)
         });

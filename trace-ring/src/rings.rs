@@ -4,7 +4,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use rustix::thread::gettid;
 
-use crate::format::{RING_STATE_ENDED, RING_STATE_LIVE, SeverityClass};
+use crate::format::{RING_STATE_ENDED, SeverityClass};
 use crate::memory::now;
 use crate::process::{Process, lock, pad_name};
 use crate::protocol::RingWriter;
@@ -132,7 +132,6 @@ fn create_ring(
         .create_ring(&header)
         .map_err(|error| report(&format!("cannot make a ring: {error}; events are lost")))
         .ok()?;
-    memory.set_state(RING_STATE_LIVE);
     pool.next_number += 1;
     Some(Box::new(ThreadRing {
         process,
