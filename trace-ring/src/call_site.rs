@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::event_writer::ThreadRing;
+use crate::busy::Busy;
 use crate::format::{EventClass, FieldType, SeverityClass};
-use crate::process::{count_lost_without_ring, current, filter_generation};
-use crate::thread::{Busy, return_ring, take_ring};
+use crate::producer::{count_lost_without_ring, filter_generation, set_up};
+use crate::thread::{return_ring, take_ring};
+use crate::thread_ring::ThreadRing;
 use crate::{EventWriter, Severity};
 
 /// Types of the fields of an event. A constant beside its call site, so that a write compares one number.
@@ -97,8 +98,8 @@ impl CallSite {
                 last_answer & 1 == 1
             };
         };
-        let (is_enabled, generation) = match current(&busy) {
-            Some(process) => process.is_enabled(self.target, self.severity),
+        let (is_enabled, generation) = match set_up(&busy) {
+            Some(producer) => producer.process.is_enabled(self.target, self.severity),
             None => (false, filter_generation().unwrap_or_default()),
         };
         self.answer.store(
@@ -113,7 +114,8 @@ impl CallSite {
     /// event there is no allocation, lock or system call (threads that share a ring take a lock).
     ///
     /// `None` when the event is lost (it has been counted) or tracing is off.
-    #[inline]
+    // `begin` and what it calls are inlined always: a writer that is returned through memory costs 7 ns more.
+    #[inline(always)]
     pub fn begin(&'static self, types: &FieldTypes, size: usize) -> Option<EventWriter> {
         let class = if self.severity <= Severity::Info {
             SeverityClass::Normal
@@ -121,7 +123,7 @@ impl CallSite {
             SeverityClass::Debug
         };
         let ring = take_ring(class)?;
-        // Acquire: the class is in `meta`, for whoever sees the event.
+        // Acquire: a reader that sees the event sees its class in `meta`.
         let word = self.class.load(Ordering::Acquire);
         let id = if word >> 16 == class_key(types, ring.generation) {
             word & u64::from(u16::MAX)

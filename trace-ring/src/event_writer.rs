@@ -4,26 +4,12 @@ use std::marker::PhantomData;
 
 use crate::Value;
 use crate::format::SeverityClass;
-use crate::memory::RingMapping;
-use crate::process::{Process, now};
-use crate::protocol::RingWriter;
+use crate::memory::now;
 use crate::thread::{return_ring, thread_id};
+use crate::thread_ring::ThreadRing;
 
 /// Nanoseconds between samples of the realtime clock.
 const CLOCK_SAMPLE_INTERVAL: u64 = 10_000_000_000;
-
-/// A ring with what its thread needs to know beside it.
-#[derive(Debug)]
-pub(crate) struct ThreadRing {
-    pub(crate) process: &'static Process,
-    /// Generation of the process: a forked child must not touch the ring.
-    pub(crate) generation: u32,
-    pub(crate) class: SeverityClass,
-    pub(crate) number: u32,
-    /// Time of the next sample of the realtime clock, CLOCK_MONOTONIC in nanoseconds.
-    pub(crate) next_clock_sample: u64,
-    pub(crate) writer: RingWriter<RingMapping>,
-}
 
 /// An event that has been begun. Dropped without [`commit`](Self::commit) it leaves no trace and counts as nothing.
 ///
@@ -47,7 +33,7 @@ pub struct EventWriter {
 
 impl EventWriter {
     /// Begins an event in `ring`, which is returned to its thread if the event is lost.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(mut ring: Box<ThreadRing>, class: u32, size: usize) -> Option<Self> {
         let Some(start) = ring.writer.begin(size) else {
             return_ring(ring);

@@ -1,7 +1,7 @@
 //! Writes events to shared memory: a program that is killed loses none that it has finished writing.
 //!
-//! Each thread has a ring in a file under a run directory. The program needs no daemon: whoever reads the files later,
-//! while the program runs or after its death, finds every committed event. Environment:
+//! Each thread has a ring in a file under a run directory. The program needs no daemon: a reader of the files finds
+//! every committed event, while the program runs or after its death. Environment:
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
@@ -13,8 +13,10 @@
 //! When no ring can be made, the program runs on without tracing, after one line on stderr.
 //!
 //! Read in this order: [`format`](mod@format) (what is in the files), `protocol` (how a ring is written), `process`
-//! (the directory, threads and fork), [`CallSite`].
+//! (directory, classes, filter), `rings` and `thread` (which ring an event goes to), `producer` (set-up and fork),
+//! [`CallSite`].
 
+mod busy;
 mod call_site;
 mod classes;
 mod event_writer;
@@ -23,11 +25,14 @@ pub mod format;
 mod memory;
 mod process;
 mod process_directory;
+mod producer;
 mod protocol;
+mod report;
 mod rings;
 mod settings;
 mod severity;
 mod thread;
+mod thread_ring;
 mod value;
 
 pub use call_site::{CallSite, FieldTypes};
@@ -41,14 +46,14 @@ pub use value::{ValueList, write_values};
 /// before anything is written. Returns whether events are recorded. Calling it is optional, and more than once is
 /// harmless.
 pub fn init() -> bool {
-    thread::Busy::enter().is_some_and(|busy| process::current(&busy).is_some())
+    busy::Busy::enter().is_some_and(|busy| producer::set_up(&busy).is_some())
 }
 
 /// Events that were lost in this process and that no ring counts: no ring could be made, their class did not fit into
 /// `meta`, or a signal handler began them while its thread was making its ring.
 #[must_use]
 pub fn lost_without_ring() -> u64 {
-    process::lost_without_ring()
+    producer::lost_without_ring()
 }
 
 /// Writes an event: `event!(Info, "request done", status = 200_u32, path = "/x")`.

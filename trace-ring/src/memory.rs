@@ -8,7 +8,7 @@
     reason = "shared mappings are raw memory; every block says why it is sound"
 )]
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_long};
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -397,7 +397,34 @@ static LOCK_FD: AtomicI32 = AtomicI32::new(-1);
 /// Device and inode of the locked file: the program may have closed the descriptor, and the number may be another file.
 static LOCK_FILE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
+/// The C library's `struct timespec`.
+#[repr(C)]
+struct TimeSpec {
+    seconds: c_long,
+    nanoseconds: c_long,
+}
+
+const CLOCK_MONOTONIC: c_int = 1;
+
+/// CLOCK_MONOTONIC in nanoseconds. The C library's call costs 4 ns less than that of `rustix`, which is a tenth of an
+/// event.
+#[inline]
+pub(crate) fn now() -> u64 {
+    let mut time = TimeSpec {
+        seconds: 0,
+        nanoseconds: 0,
+    };
+    // SAFETY: the pointer is to a value of the type that the call fills. It cannot fail for this clock.
+    unsafe { clock_gettime(CLOCK_MONOTONIC, &raw mut time) };
+    // Neither is negative on this clock.
+    let to_u64 = |part: c_long| u64::try_from(part).unwrap_or_default();
+    to_u64(time.seconds)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(to_u64(time.nanoseconds))
+}
+
 unsafe extern "C" {
+    fn clock_gettime(clock: c_int, time: *mut TimeSpec) -> c_int;
     fn pthread_atfork(
         prepare: Option<extern "C" fn()>,
         parent: Option<extern "C" fn()>,

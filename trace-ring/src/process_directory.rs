@@ -1,15 +1,16 @@
 //! The directory of one process: made under a hidden name, renamed when it is complete.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
 
 use crate::format::{
-    CONTROL_FILE, CONTROL_SIZE, Control, META_FILE, META_HEADER_SIZE, MetaHeader, RingHeader,
-    ring_file_name,
+    CONTROL_FILE, CONTROL_SIZE, Control, META_FILE, META_HEADER_SIZE, MetaHeader, RING_STATE_LIVE,
+    RingHeader, ring_file_name,
 };
 use crate::memory::{Mapping, RingMapping, keep_lock};
 
@@ -79,6 +80,7 @@ impl ProcessDirectory {
         let hidden = self.path.join(format!(".{name}"));
         let result = create_file(&hidden, header.file_size()).and_then(|file| {
             let mapping = RingMapping::new(&file, header)?;
+            mapping.set_state(RING_STATE_LIVE);
             fs::rename(&hidden, self.path.join(&name))?;
             Ok(mapping)
         });
@@ -153,5 +155,89 @@ fn create_file(path: &Path, size: u64) -> io::Result<File> {
 
 /// Allocates storage before the file is mapped: a full file system is an error here, not SIGBUS at some event.
 fn allocate(file: &File, size: u64) -> io::Result<()> {
-    Ok(fallocate(file, FallocateFlags::empty(), 0, size)?)
+    match fallocate(file, FallocateFlags::empty(), 0, size) {
+        // Some network file systems allocate only what is written.
+        Err(Errno::OPNOTSUPP) => {
+            let present = file.metadata()?.len();
+            let mut end = file;
+            end.seek(SeekFrom::End(0))?;
+            let zeros = io::repeat(0).take(size.saturating_sub(present));
+            io::copy(&mut { zeros }, &mut end).map(|_| ())
+        }
+        result => Ok(result?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Mode, SeverityClass};
+
+    fn ring_header() -> RingHeader {
+        RingHeader {
+            number: 0,
+            sub_buffer_size: 4096,
+            sub_buffer_count: 2,
+            mode: Mode::Discard,
+            severity_class: SeverityClass::Normal,
+            tid: 1,
+            thread_name: [0; 16],
+            created: 0,
+        }
+    }
+
+    fn directory(parent: &Path) -> io::Result<(ProcessDirectory, Mapping)> {
+        let header = MetaHeader {
+            pid: 1,
+            uid: 0,
+            start_ticks: 2,
+            uuid: [0; 16],
+            boot_id: [0; 16],
+            process_name: [0; 16],
+            program: Vec::new(),
+            committed: 0,
+            clock_offset: 0,
+            lost_no_ring: 0,
+        };
+        let control = Control {
+            generation: 1,
+            directives: "info".into(),
+        };
+        ProcessDirectory::create(parent, "1-2-00000000", &header, &control)
+    }
+
+    #[test]
+    fn a_file_or_link_that_is_there_already_is_never_written_to() {
+        let parent = tempfile::tempdir().unwrap();
+        let (directory, _) = directory(parent.path()).unwrap();
+        let target = parent.path().join("target");
+        fs::write(&target, "precious").unwrap();
+        std::os::unix::fs::symlink(&target, directory.path.join(".r0")).unwrap();
+        let error = directory.create_ring(&ring_header()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&target).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_directory_that_is_there_already_is_never_used() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::create_dir(parent.path().join(".1-2-00000000")).unwrap();
+        let error = directory(parent.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn a_run_directory_that_is_a_file_is_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(directory(file.path()).is_err());
+    }
+
+    #[test]
+    fn rings_of_a_directory_that_a_drainer_has_removed_cannot_be_made_but_do_no_harm() {
+        let parent = tempfile::tempdir().unwrap();
+        let (directory, _) = directory(parent.path()).unwrap();
+        fs::remove_dir_all(&directory.path).unwrap();
+        assert!(directory.create_ring(&ring_header()).is_err());
+        directory.remove_ring(0);
+    }
 }

@@ -4,10 +4,12 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use rustix::thread::gettid;
 
-use crate::event_writer::ThreadRing;
-use crate::format::{RING_STATE_ENDED, RING_STATE_LIVE, SeverityClass};
-use crate::process::{Process, lock, now, pad_name, report};
+use crate::format::{RING_STATE_ENDED, SeverityClass};
+use crate::memory::now;
+use crate::process::{Process, lock, pad_name};
 use crate::protocol::RingWriter;
+use crate::report::report;
+use crate::thread_ring::ThreadRing;
 
 /// Largest number of threads with a ring of their own, per severity class. With rings of 1 MiB a process takes at most
 /// 129 MiB.
@@ -29,7 +31,7 @@ struct Pool {
     normal_count: usize,
     debug_count: usize,
     /// Rings of ended threads that the drainer may not have released yet.
-    ended: Vec<Box<ThreadRing>>,
+    ended: Vec<ThreadRing>,
 }
 
 /// The ring of all threads beyond the limit. One thread at a time takes it.
@@ -43,32 +45,33 @@ enum SharedRing {
     Failed,
 }
 
-impl Process {
+impl Rings {
     /// A ring for the calling thread. `None` when there are too many, or when none can be made: the thread then uses
     /// the shared ring.
     pub(crate) fn create_thread_ring(
-        &'static self,
+        &self,
+        process: &'static Process,
         class: SeverityClass,
     ) -> Option<Box<ThreadRing>> {
-        let mut pool = lock(&self.rings.pool);
-        self.remove_released(&mut pool);
+        let mut pool = lock(&self.pool);
+        remove_released(process, &mut pool);
         if *pool.count(class) >= MAX_RINGS_PER_CLASS {
             return None;
         }
-        let ring = self.create_ring(&mut pool, class)?;
+        let ring = create_ring(process, &mut pool, class)?;
         *pool.count(class) += 1;
         Some(ring)
     }
 
     /// Takes the shared ring, which is made at its first use. Waits while another thread has it. `None` when it cannot
     /// be made.
-    pub(crate) fn take_shared_ring(&'static self) -> Option<Box<ThreadRing>> {
-        let mut shared = lock(&self.rings.shared);
+    pub(crate) fn take_shared_ring(&self, process: &'static Process) -> Option<Box<ThreadRing>> {
+        let mut shared = lock(&self.shared);
         loop {
             match std::mem::replace(&mut *shared, SharedRing::Taken) {
                 SharedRing::Free(ring) => return Some(ring),
                 SharedRing::Unused => {
-                    let ring = self.create_ring(&mut lock(&self.rings.pool), SeverityClass::All);
+                    let ring = create_ring(process, &mut lock(&self.pool), SeverityClass::All);
                     if ring.is_none() {
                         *shared = SharedRing::Failed;
                     }
@@ -80,7 +83,6 @@ impl Process {
                 }
                 SharedRing::Taken => {
                     shared = self
-                        .rings
                         .returned
                         .wait(shared)
                         .unwrap_or_else(PoisonError::into_inner);
@@ -91,55 +93,54 @@ impl Process {
 
     /// Gives the shared ring to the next thread.
     pub(crate) fn return_shared_ring(&self, ring: Box<ThreadRing>) {
-        *lock(&self.rings.shared) = SharedRing::Free(ring);
-        self.rings.returned.notify_one();
+        *lock(&self.shared) = SharedRing::Free(ring);
+        self.returned.notify_one();
     }
 
     /// Keeps the ring of an ended thread until it is drained.
-    pub(crate) fn end_ring(&self, ring: Box<ThreadRing>) {
+    pub(crate) fn end_ring(&self, ring: ThreadRing) {
         ring.writer.memory().set_state(RING_STATE_ENDED);
-        lock(&self.rings.pool).ended.push(ring);
+        lock(&self.pool).ended.push(ring);
     }
+}
 
-    fn remove_released(&self, pool: &mut Pool) {
-        let released = pool
-            .ended
-            .extract_if(.., |ring| ring.writer.memory().is_released());
-        for ring in released.collect::<Vec<_>>() {
-            self.directory.remove_ring(ring.number);
-            let count = pool.count(ring.class);
-            *count = count.saturating_sub(1);
-        }
+fn remove_released(process: &Process, pool: &mut Pool) {
+    let released = pool
+        .ended
+        .extract_if(.., |ring| ring.writer.memory().is_released());
+    for ring in released.collect::<Vec<_>>() {
+        process.directory.remove_ring(ring.number);
+        let count = pool.count(ring.class);
+        *count = count.saturating_sub(1);
     }
+}
 
-    fn create_ring(
-        &'static self,
-        pool: &mut Pool,
-        class: SeverityClass,
-    ) -> Option<Box<ThreadRing>> {
-        let mut header = self.settings.ring_header(pool.next_number, class);
-        let tid = gettid().as_raw_nonzero().get().unsigned_abs();
-        if class != SeverityClass::All {
-            header.tid = tid;
-            header.thread_name = pad_name(rustix::thread::name().unwrap_or_default().to_bytes());
-        }
-        header.created = now();
-        let memory = self
-            .directory
-            .create_ring(&header)
-            .map_err(|error| report(&format!("cannot make a ring: {error}; events are lost")))
-            .ok()?;
-        memory.set_state(RING_STATE_LIVE);
-        pool.next_number += 1;
-        Some(Box::new(ThreadRing {
-            process: self,
-            generation: self.generation,
-            class,
-            number: header.number,
-            next_clock_sample: 0,
-            writer: RingWriter::new(memory, &header),
-        }))
+fn create_ring(
+    process: &'static Process,
+    pool: &mut Pool,
+    class: SeverityClass,
+) -> Option<Box<ThreadRing>> {
+    let mut header = process.settings.ring_header(pool.next_number, class);
+    let tid = gettid().as_raw_nonzero().get().unsigned_abs();
+    if class != SeverityClass::All {
+        header.tid = tid;
+        header.thread_name = pad_name(rustix::thread::name().unwrap_or_default().to_bytes());
     }
+    header.created = now();
+    let memory = process
+        .directory
+        .create_ring(&header)
+        .map_err(|error| report(&format!("cannot make a ring: {error}; events are lost")))
+        .ok()?;
+    pool.next_number += 1;
+    Some(Box::new(ThreadRing {
+        process,
+        generation: process.generation,
+        class,
+        number: header.number,
+        next_clock_sample: 0,
+        writer: RingWriter::new(memory, &header),
+    }))
 }
 
 impl Pool {

@@ -10,10 +10,11 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use rustix::thread::gettid;
 
-use crate::event_writer::ThreadRing;
+use crate::busy::Busy;
 use crate::format::SeverityClass;
 use crate::memory::RingCounters;
-use crate::process::{count_lost_without_ring, current, generation};
+use crate::producer::{Producer, count_lost_without_ring, current, generation, set_up};
+use crate::thread_ring::ThreadRing;
 
 thread_local! {
     static STATE: ThreadState = const { ThreadState::new() };
@@ -25,8 +26,6 @@ struct ThreadState {
     debug: Slot,
     /// The thread has taken the shared ring.
     has_shared_ring: Cell<bool>,
-    /// The thread is in a slow path, which allocates and takes locks: a signal handler must not enter another.
-    is_busy: Cell<bool>,
     /// Thread id as of `tid_generation`.
     tid: Cell<u32>,
     tid_generation: Cell<u32>,
@@ -61,7 +60,6 @@ impl ThreadState {
             normal: Slot::new(),
             debug: Slot::new(),
             has_shared_ring: Cell::new(false),
-            is_busy: Cell::new(false),
             tid: Cell::new(0),
             tid_generation: Cell::new(0),
         }
@@ -110,32 +108,14 @@ impl Slot {
 
     /// Leaves what a forked child has from its parent. Dropping it would unmap memory that is no longer its own.
     fn forget(&self) {
-        std::mem::forget(self.take());
-        std::mem::forget(self.counters.replace(ManuallyDrop::new(None)));
+        self.ring.set(ManuallyDrop::new(None));
+        self.counters.set(ManuallyDrop::new(None));
         self.source.set(Source::Undecided);
     }
 }
 
-/// The thread is in a slow path until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Busy(());
-
-impl Busy {
-    /// `None` when the thread is in one already: the caller is a signal handler.
-    pub(crate) fn enter() -> Option<Self> {
-        // Lazily: dropping a `Busy` ends the slow path.
-        STATE.with(|state| (!state.is_busy.replace(true)).then(|| Self(())))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        STATE.with(|state| state.is_busy.set(false));
-    }
-}
-
 /// Takes the ring for an event of this class. `None` when the event is lost, which has been counted.
-#[inline]
+#[inline(always)]
 pub(crate) fn take_ring(class: SeverityClass) -> Option<Box<ThreadRing>> {
     STATE.with(|state| {
         let slot = state.slot(class);
@@ -155,8 +135,10 @@ pub(crate) fn return_ring(ring: Box<ThreadRing>) {
     STATE.with(|state| {
         compiler_fence(Ordering::SeqCst);
         if ring.class == SeverityClass::All {
-            let process = ring.process;
-            process.return_shared_ring(ring);
+            match current().filter(|_| ring.generation == generation()) {
+                Some(producer) => producer.rings.return_shared_ring(ring),
+                None => std::mem::forget(ring),
+            }
             state.has_shared_ring.set(false);
         } else {
             state.slot(ring.class).put_back(ring);
@@ -188,10 +170,11 @@ fn take_ring_slowly(
         count_lost_without_ring();
         return None;
     };
-    let Some(process) = current(&busy) else {
+    let Some(producer) = set_up(&busy) else {
         count_lost_without_ring();
         return None;
     };
+    let Producer { process, rings } = producer;
     if slot.generation.replace(process.generation) != process.generation {
         slot.forget();
         state.has_shared_ring.set(false);
@@ -199,7 +182,10 @@ fn take_ring_slowly(
     if slot.source.get() == Source::Undecided {
         // A thread whose destructors run already cannot mark another ring as ended.
         let can_end = END.try_with(|_| ()).is_ok();
-        if let Some(ring) = can_end.then(|| process.create_thread_ring(class)).flatten() {
+        if let Some(ring) = can_end
+            .then(|| rings.create_thread_ring(process, class))
+            .flatten()
+        {
             slot.source.set(Source::Own);
             slot.counters
                 .set(ManuallyDrop::new(Some(ring.writer.memory().counters())));
@@ -216,7 +202,7 @@ fn take_ring_slowly(
         return None;
     }
     if slot.source.get() == Source::Shared
-        && let Some(ring) = process.take_shared_ring()
+        && let Some(ring) = rings.take_shared_ring(process)
     {
         state.has_shared_ring.set(true);
         return Some(ring);
@@ -236,13 +222,12 @@ impl Drop for EndOfThread {
         STATE.with(|state| {
             for slot in [&state.normal, &state.debug] {
                 let Some(ring) = slot.take() else { continue };
-                if ring.generation == generation() {
-                    let process = ring.process;
+                if let Some(producer) = current().filter(|_| ring.generation == generation()) {
                     slot.source.set(Source::Shared);
                     drop(ManuallyDrop::into_inner(
                         slot.counters.replace(ManuallyDrop::new(None)),
                     ));
-                    process.end_ring(ring);
+                    producer.rings.end_ring(*ring);
                 } else {
                     std::mem::forget(ring);
                 }

@@ -1,5 +1,8 @@
 //! Every structure reads back what was written, and refuses what was not.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 use crate::Severity;
 
@@ -421,5 +424,35 @@ fn only_ring_file_names_have_a_ring_number() {
     assert_eq!(parse_ring_file_name(&ring_file_name(17)), Some(17));
     for name in ["r", ".r1", "r01", "r+1", "meta", "r4294967296"] {
         assert_eq!(parse_ring_file_name(name), None, "{name}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn readers_stay_within_arbitrary_bytes(bytes in vec(any::<u8>(), 0..5000), position in any::<u64>()) {
+        let _ = RingHeader::decode(&bytes);
+        let _ = RingControl::decode(&bytes);
+        let _ = SubBufferEntry::decode(&bytes);
+        let _ = MetaHeader::decode(&bytes);
+        let _ = EventClass::decode(&bytes);
+        let _ = Control::decode(&bytes);
+        prop_assert!(Records::new(&bytes, position).count() <= bytes.len() / MIN_RECORD_SIZE + 1);
+        prop_assert!(MetaRecords::new(&bytes).count() <= bytes.len() / META_RECORD_HEADER_SIZE);
+        for kind in FieldType::ALL {
+            prop_assert!(read_field(kind, &bytes).is_ok_and(|(_, length)| length <= bytes.len())
+                || read_field(kind, &bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn an_event_class_that_is_accepted_is_written_as_it_was_read(index in 0..80_usize, byte: u8) {
+        let mut content = event_class().encode().split_off(META_RECORD_HEADER_SIZE);
+        content[index] = byte;
+        if let Ok(class) = EventClass::decode(&content)
+            && class.name.is_ascii() && class.target.is_ascii() && class.file.is_ascii()
+            && class.fields.iter().all(|(name, _)| name.is_ascii())
+        {
+            prop_assert_eq!(class.encode().split_off(META_RECORD_HEADER_SIZE), content);
+        }
     }
 }

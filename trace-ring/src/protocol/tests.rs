@@ -1,5 +1,10 @@
 //! The writer on ordinary memory, read back between the steps.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "sizes and positions of these tests are small"
+)]
+
 use std::cell::Cell;
 use std::rc::Rc;
 
