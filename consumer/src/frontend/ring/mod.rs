@@ -30,7 +30,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::limits::{
     BUSY_RING_POLL_INTERVAL, MAX_RING_PROCESSES, MAX_RING_PROCESSES_OF_USER, RING_LOCK_TIMEOUT,
@@ -151,14 +151,14 @@ pub async fn run(
             () = stop.cancelled() => {}
             () = wait_for_entry(watch.as_ref()) => {}
             () = sleep(RING_SCAN_INTERVAL) => {}
-            Some(ended) = discovery.sessions.join_next() => discovery.handle_end(ended)?,
+            Some(ended) = discovery.sessions.join_next() => discovery.handle_end(ended),
         }
     }
     // Processes that have started meanwhile, and those for which there was no room.
     let until = Instant::now() + RING_STOP_SCAN_TIMEOUT;
     while (Instant::now() < until && discovery.scan()) || !discovery.sessions.is_empty() {
         if let Some(ended) = discovery.sessions.join_next().await {
-            discovery.handle_end(ended)?;
+            discovery.handle_end(ended);
         }
     }
     Ok(())
@@ -304,13 +304,13 @@ impl Discovery {
     fn handle_end(
         &mut self,
         ended: Result<(DirectoryName, SessionResult), tokio::task::JoinError>,
-    ) -> anyhow::Result<()> {
-        let (name, result) = ended?;
-        match result {
-            SessionResult::Removed => drop(self.known.remove(&name)),
-            SessionResult::Kept => drop(self.known.insert(name, KnownProcess::Done)),
+    ) {
+        match ended {
+            Ok((name, SessionResult::Removed)) => drop(self.known.remove(&name)),
+            Ok((name, SessionResult::Kept)) => drop(self.known.insert(name, KnownProcess::Done)),
+            // The others go on.
+            Err(error) => error!(%error, "reading of a process ended"),
         }
-        Ok(())
     }
 }
 

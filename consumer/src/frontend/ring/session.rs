@@ -230,14 +230,14 @@ impl RingSession {
 
     /// Reads a part of one ring, and its losses. Returns whether there is more.
     async fn read_ring(&mut self, number: u32) -> Result<bool, SessionClosed> {
-        let mut lost = 0;
+        let mut lost = 0_u64;
         let mut has_more = true;
         for _ in 0..CHUNKS_PER_TURN {
             if !self.rate.has_bytes(std::time::Instant::now()) {
                 break;
             }
             match self.read_chunk(number).await? {
-                Some(missing) => lost += missing,
+                Some(missing) => lost = lost.saturating_add(missing),
                 None => {
                     has_more = false;
                     break;
@@ -248,7 +248,8 @@ impl RingSession {
         let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) else {
             return Ok(false);
         };
-        lost += reader.take_lost();
+        // The counters are the process's: any number is possible.
+        lost = lost.saturating_add(reader.take_lost());
         if lost > 0 {
             self.report_lost(number, lost).await?;
         }

@@ -67,7 +67,7 @@ pub(super) fn read(reader: &mut RingReader) -> Result<(Vec<u64>, u64), RingFault
         end.position = records.position();
         reader.finish_chunk(&chunk, &buffer, end);
     }
-    Ok((numbers, missing + reader.take_lost()))
+    Ok((numbers, reader.take_lost().saturating_add(missing)))
 }
 
 #[test]
