@@ -11,62 +11,108 @@ use tests::viewer::{Viewer, hostname};
 
 use crate::system::{Agent, Shown, Writer, Writing, session_directory};
 
-/// Kills a writer while viewers watch it: they show the same events as the trace on disk, to the last one.
-fn check_killed_program_is_shown_live(lab: &Lab, relay: &Relay) {
-    let agent = Agent::start(lab, relay, &[]);
-    let writing = Writing {
-        threads: 2,
-        pause: Duration::from_millis(1),
-        ..Writing::default()
-    };
-    let writer = Writer::start(lab, "live", writing);
-    let (pid, session) = (writer.pid(), writer.session());
-    Viewer::connect(relay.live).wait_for_session(&session);
-    let url = test_live::url(relay.live, &hostname(), &session);
-    let ours = test_live::start(lab, &["--no-delta", "--seek", "beginning", &url]);
-    let theirs = Process::start(&mut Babeltrace::Two.follow_command(relay, &session));
-    test_live::wait_until_attached(relay, &session, 2);
-    let attached_at = writer.progress().into_iter().max().unwrap();
-    writer.wait_for_events(attached_at + 50);
-    let written = writer.kill();
-    let (ours, theirs) = (ours.wait().expect_success(), theirs.wait().expect_success());
-    agent.stop(lab);
-    let recorded = Shown::read(&session_directory(&relay.output, pid));
-    recorded.assert_without_loss(&written);
-    let mut live = Shown::default();
-    ours.iter().for_each(|line| live.add(line));
-    assert_eq!(live.threads, recorded.threads);
-    // babeltrace2 begins where it has attached.
+/// A writer whose session viewers watch.
+struct Watched<'a> {
+    lab: &'a Lab,
+    relay: &'a Relay,
+    agent: Agent,
+    writer: Writer,
+}
+
+impl<'a> Watched<'a> {
+    fn start(lab: &'a Lab, relay: &'a Relay) -> Self {
+        let agent = Agent::start(lab, relay, &[]);
+        let writing = Writing {
+            threads: 2,
+            pause: Duration::from_millis(1),
+            ..Writing::default()
+        };
+        let writer = Writer::start(lab, "live", writing);
+        Viewer::connect(relay.live).wait_for_session(&writer.session());
+        Self {
+            lab,
+            relay,
+            agent,
+            writer,
+        }
+    }
+
+    fn url(&self) -> String {
+        test_live::url(self.relay.live, &hostname(), &self.writer.session())
+    }
+
+    fn follow_with_babeltrace(&self) -> Process {
+        let session = self.writer.session();
+        Process::start(&mut Babeltrace::Two.follow_command(self.relay, &session))
+    }
+
+    /// Waits until the viewers are attached. Returns the number of the first event that all of them will see.
+    fn wait_for_viewers(&self, viewers: u32) -> u64 {
+        test_live::wait_until_attached(self.relay, &self.writer.session(), viewers);
+        let attached_at = self.writer.progress().into_iter().max().unwrap();
+        // Viewers may begin with the next packet only.
+        self.writer.wait_for_events(attached_at + 1000);
+        attached_at + 1000
+    }
+
+    /// Kills the writer, waits until the viewers have ended, and returns what they have shown and what is recorded.
+    fn kill(self, viewers: Vec<Process>) -> (Vec<Vec<String>>, Shown) {
+        let pid = self.writer.pid();
+        let written = self.writer.kill();
+        let shown: Vec<_> = viewers
+            .into_iter()
+            .map(|viewer| viewer.wait().expect_success())
+            .collect();
+        self.agent.stop(self.lab);
+        let recorded = Shown::read(&session_directory(&self.relay.output, pid));
+        recorded.assert_without_loss(&written);
+        for line in shown.iter().flatten() {
+            assert!(
+                line.contains("ring-writer") && line.contains("vtid = "),
+                "{line}"
+            );
+            assert!(line.contains(&format!("vpid = {pid}")), "{line}");
+        }
+        (shown, recorded)
+    }
+}
+
+/// Checks that what babeltrace2 has shown since it has attached is the rest of what is recorded.
+fn assert_is_rest(lines: &[String], recorded: &Shown, begin: u64) {
     let mut tail = Shown::default();
-    theirs.iter().for_each(|line| tail.add(line));
+    lines.iter().for_each(|line| tail.add(line));
+    assert_eq!(tail.threads.len(), 2);
     for (thread, numbers) in &tail.threads {
         assert!(recorded.threads[thread].ends_with(numbers), "{thread}");
-        assert!(
-            numbers.contains(&(attached_at + 40)),
-            "{thread}: {numbers:?}"
-        );
-    }
-    assert_eq!(tail.threads.len(), 2);
-    for context in ["procname = ", "vpid = ", "vtid = "] {
-        let is_shown = |line: &String| {
-            line.contains(context) || (context == "procname = " && line.contains("ring-writer"))
-        };
-        assert!(ours.iter().all(is_shown), "{:?}", ours.first());
-        assert!(theirs.iter().all(is_shown), "{:?}", theirs.first());
+        assert!(numbers.contains(&begin), "{thread}: {numbers:?}");
     }
 }
 
 #[test]
 fn last_events_of_a_killed_program_are_shown_live_by_our_relay() {
     let (lab, relay) = Relay::start_in_new_lab();
-    check_killed_program_is_shown_live(&lab, &relay);
+    let watched = Watched::start(&lab, &relay);
+    let url = watched.url();
+    let ours = test_live::start(&lab, &["--no-delta", "--seek", "beginning", &url]);
+    let theirs = watched.follow_with_babeltrace();
+    let begin = watched.wait_for_viewers(2);
+    let (shown, recorded) = watched.kill(vec![ours, theirs]);
+    let mut live = Shown::default();
+    shown[0].iter().for_each(|line| live.add(line));
+    assert_eq!(live.threads, recorded.threads);
+    assert_is_rest(&shown[1], &recorded, begin);
 }
 
 #[test]
 fn last_events_of_a_killed_program_are_shown_live_by_lttng_relayd() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
-    check_killed_program_is_shown_live(&lab, &relay);
+    // This relay has one viewer for each session.
+    let watched = Watched::start(&lab, &relay);
+    let theirs = watched.follow_with_babeltrace();
+    let begin = watched.wait_for_viewers(1);
+    let (shown, recorded) = watched.kill(vec![theirs]);
+    assert_is_rest(&shown[0], &recorded, begin);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use ctf::model::{EnvironmentValue, Uuid};
 use ctf::write::{TraceClock, TraceDeclaration};
+use jiff::Timestamp;
 use relay_proto::session::TraceFormat;
 
 use super::directory::DirectoryName;
@@ -26,6 +27,9 @@ pub(super) struct TraceIdentity {
     pub(super) pid: i32,
     /// Name of the session: that of the program, and the process id.
     pub(super) session: String,
+    /// Path of the session on the relay. Another consumer may have opened one of the same name in this second, and
+    /// relays tell them apart by the second only.
+    base_path: String,
     pub(super) declaration: TraceDeclaration,
     /// Whether the times are of the running system's clock.
     pub(super) is_of_this_boot: bool,
@@ -64,10 +68,14 @@ impl TraceIdentity {
             ),
             ("program".to_owned(), text(&program)),
         ];
+        let session = format!("{}-{}", file_name(&name), header.pid);
+        let created = Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
+        let [a, b, ..] = uuid.0;
         Self {
             directory,
+            base_path: format!("{session}-{created}-{a:02x}{b:02x}"),
             pid: i32::try_from(header.pid).unwrap_or(0),
-            session: format!("{}-{}", file_name(&name), header.pid),
+            session,
             declaration,
             is_of_this_boot,
         }
@@ -79,7 +87,7 @@ impl TraceIdentity {
         SessionDescription {
             name: self.session.clone(),
             host: settings.host.clone(),
-            base_path: String::new(),
+            base_path: self.base_path.clone(),
             live_timer: Some(settings.live_timer).filter(|_| settings.is_live),
             trace_format: TraceFormat::Ctf1,
             tracefile_size,
