@@ -193,11 +193,15 @@ fn filter_of_a_running_program_is_changed() {
     }
     // Off: no event is written after the change, although the program goes on.
     run(&lab, &["--enable", "ring_writer=off", "--pid", &pid]);
-    writer.wait_for_events(writer.progress()[0] + 50);
-    let used = |table: Vec<String>| table.into_iter().next_back();
-    let first = Process::start(&mut rings_command(&lab, &["--print"]));
-    wait_until("the events before are shown", || !first.stdout().is_empty());
-    let shown = used(first.stdout());
-    writer.wait_for_events(writer.progress()[0] + 50);
-    assert_eq!(used(first.stdout()), shown);
+    let off_at = writer.progress()[0];
+    writer.wait_for_events(off_at + 50);
+    let written = writer.kill();
+    let output = lab.path().join("recorded");
+    let arguments = ["-v", "--record", output.to_str().unwrap()];
+    let mut record = Process::start(&mut rings_command(&lab, &arguments));
+    record.wait_for_stderr_text("consumer::frontend::ring: rings");
+    record.signal(Signal::INT);
+    record.wait().expect_success();
+    let shown = Shown::read(&session_directory(&output, written.pid));
+    assert!(shown.threads[&0].last() <= Some(&off_at));
 }
