@@ -4,7 +4,6 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
-    clippy::panic,
     reason = "a test stops at what it did not expect; its files are small"
 )]
 

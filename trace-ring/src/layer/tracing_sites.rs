@@ -10,9 +10,7 @@ use tracing::{Level, Metadata};
 
 use super::append_list::AppendList;
 use super::field_buffer::{EventKind, FieldBuffer};
-use crate::busy::Busy;
 use crate::format::FieldType;
-use crate::producer::set_up;
 use crate::{CallSite, FieldTypes, Severity};
 
 /// Lists of call sites; a power of two.
@@ -42,13 +40,9 @@ impl TracingSite {
     /// The call site with this metadata.
     #[inline]
     pub(super) fn of(metadata: &'static Metadata<'static>) -> &'static Self {
-        Self::find(metadata).unwrap_or_else(|| Self::add(metadata))
-    }
-
-    #[inline]
-    fn find(metadata: &Metadata<'_>) -> Option<&'static Self> {
-        let address = ptr::from_ref(metadata).addr();
-        bucket(address).find(|site| ptr::from_ref(site.metadata).addr() == address)
+        bucket(metadata)
+            .find(|site| ptr::eq(site.metadata, metadata))
+            .unwrap_or_else(|| Self::add(metadata))
     }
 
     #[cold]
@@ -58,8 +52,7 @@ impl TracingSite {
             gate: call_site(metadata, metadata.name(), &[]),
             shapes: AppendList::new(),
         };
-        let address = ptr::from_ref(metadata).addr();
-        bucket(address).append(site, |site| ptr::from_ref(site.metadata).addr() == address)
+        bucket(metadata).append(site, |site| ptr::eq(site.metadata, metadata))
     }
 
     /// Whether the filter lets the call site's events pass.
@@ -114,28 +107,9 @@ impl TracingSite {
     }
 }
 
-/// Whether the filter lets events of this metadata pass.
 #[inline]
-pub(super) fn is_enabled(metadata: &Metadata<'_>) -> bool {
-    match TracingSite::find(metadata) {
-        Some(site) => site.is_enabled(),
-        None => ask_filter(metadata),
-    }
-}
-
-/// Asks the filter about metadata that was made for one event, as bridges from other libraries do.
-#[cold]
-fn ask_filter(metadata: &Metadata<'_>) -> bool {
-    Busy::enter()
-        .and_then(|busy| set_up(&busy))
-        .is_some_and(|producer| {
-            let severity = severity(*metadata.level());
-            producer.process.is_enabled(metadata.target(), severity).0
-        })
-}
-
-#[inline]
-fn bucket(address: usize) -> &'static AppendList<TracingSite> {
+fn bucket(metadata: &'static Metadata<'static>) -> &'static AppendList<TracingSite> {
+    let address = ptr::from_ref(metadata).addr();
     // Metadata is larger than 64 bytes: the low bits say little.
     let index = (address >> 4 ^ address >> 12) % BUCKETS;
     let [first, ..] = &SITES;
