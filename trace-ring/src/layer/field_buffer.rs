@@ -11,6 +11,9 @@ use tracing::field::{Field, Visit};
 
 use crate::format::{FieldType, MAX_FIELDS, MAX_STRING_SIZE};
 
+/// Largest number of fields of a call site; three more may be [our own](EventKind::own_fields).
+const MAX_SITE_FIELDS: usize = MAX_FIELDS - 3;
+
 /// A buffer that has grown beyond this number of bytes is not kept for the next event.
 const MAX_KEPT_CAPACITY: usize = 256 << 10;
 
@@ -59,10 +62,13 @@ impl EventKind {
 }
 
 /// The encoded fields of one event, and their shape.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct FieldBuffer {
-    /// The kind of the event; then, for each field of the call site that has a value, its index and type.
-    shape: Vec<u8>,
+    /// Index and type of each field of the call site that has a value.
+    fields: [(u8, FieldType); MAX_SITE_FIELDS],
+    field_count: usize,
+    /// Hash of the kind of the event and of `fields`.
+    shape: u64,
     /// The values as they are in the ring.
     bytes: Vec<u8>,
 }
@@ -75,14 +81,11 @@ impl FieldBuffer {
     /// Lends the thread's buffer, emptied. An event inside of another one (from a `Debug` implementation), or one
     /// written while the thread ends, gets a new buffer.
     pub(super) fn with<R>(kind: EventKind, use_buffer: impl FnOnce(&mut Self) -> R) -> R {
-        let mut buffer = BUFFER
-            .try_with(Cell::take)
-            .ok()
-            .flatten()
-            .unwrap_or_default();
-        buffer.shape.clear();
+        let kept = BUFFER.try_with(Cell::take).ok().flatten();
+        let mut buffer = kept.unwrap_or_else(Self::new);
         buffer.bytes.clear();
-        buffer.shape.push(kind as u8);
+        buffer.field_count = 0;
+        buffer.shape = kind as u64;
         let result = use_buffer(&mut buffer);
         if buffer.bytes.capacity() <= MAX_KEPT_CAPACITY {
             let _ = BUFFER.try_with(|kept| kept.set(Some(buffer)));
@@ -90,9 +93,25 @@ impl FieldBuffer {
         result
     }
 
-    /// What an event class depends on, beside the call site.
-    pub(super) fn shape(&self) -> &[u8] {
-        &self.shape
+    #[cold]
+    fn new() -> Box<Self> {
+        Box::new(Self {
+            fields: [(0, FieldType::U8); MAX_SITE_FIELDS],
+            field_count: 0,
+            shape: 0,
+            bytes: Vec::with_capacity(512),
+        })
+    }
+
+    /// Number that stands for the kind of the event and for the fields that have values. Different ones of a call site
+    /// have the same number with a probability of 2^-64.
+    pub(super) fn shape(&self) -> u64 {
+        self.shape
+    }
+
+    /// Index and type of each field of the call site that has a value.
+    pub(super) fn fields(&self) -> &[(u8, FieldType)] {
+        self.fields.get(..self.field_count).unwrap_or_default()
     }
 
     /// The encoded fields.
@@ -113,15 +132,16 @@ impl FieldBuffer {
     /// Notes the type of a value that is about to be put. False when there are too many: the field is left out.
     #[inline]
     fn begin_field(&mut self, field: &Field, kind: FieldType) -> bool {
-        // Three of the fields may be our own.
-        let has_room = self.shape.len() < 2 * (MAX_FIELDS - 3);
-        match u8::try_from(field.index()) {
-            Ok(index) if has_room => {
-                self.shape.extend_from_slice(&[index, kind.code()]);
-                true
-            }
-            _ => false,
-        }
+        let place = self.fields.get_mut(self.field_count);
+        let (Some(place), Ok(index)) = (place, u8::try_from(field.index())) else {
+            return false;
+        };
+        *place = (index, kind);
+        self.field_count += 1;
+        let number = u64::from(index) << 4 | u64::from(kind.code());
+        // A multiplicative hash as of FxHash.
+        self.shape = (self.shape.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
+        true
     }
 
     #[inline]

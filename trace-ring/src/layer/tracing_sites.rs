@@ -10,7 +10,6 @@ use tracing::{Level, Metadata};
 
 use super::append_list::AppendList;
 use super::field_buffer::{EventKind, FieldBuffer};
-use crate::format::FieldType;
 use crate::{CallSite, FieldTypes, Severity};
 
 /// Lists of call sites; a power of two.
@@ -31,7 +30,7 @@ pub(super) struct TracingSite {
 #[derive(Debug)]
 struct Shape {
     /// As in [`FieldBuffer::shape`].
-    key: Box<[u8]>,
+    key: u64,
     call_site: CallSite,
     types: FieldTypes,
 }
@@ -66,8 +65,8 @@ impl TracingSite {
     pub(super) fn write(&'static self, kind: EventKind, buffer: &FieldBuffer) {
         let shape = self
             .shapes
-            .find(|shape| *shape.key == *buffer.shape())
-            .unwrap_or_else(|| self.add_shape(kind, buffer.shape()));
+            .find(|shape| shape.key == buffer.shape())
+            .unwrap_or_else(|| self.add_shape(kind, buffer));
         if let Some(mut event) = shape.call_site.begin(&shape.types, buffer.bytes().len()) {
             event.put_raw(buffer.bytes());
             event.commit();
@@ -75,7 +74,7 @@ impl TracingSite {
     }
 
     #[cold]
-    fn add_shape(&self, kind: EventKind, key: &[u8]) -> &'static Shape {
+    fn add_shape(&self, kind: EventKind, buffer: &FieldBuffer) -> &'static Shape {
         let mut names: Vec<&'static str> = Vec::new();
         let mut types = Vec::new();
         for (name, field_type) in kind.own_fields() {
@@ -88,22 +87,22 @@ impl TracingSite {
             .iter()
             .map(|field| field.name())
             .collect();
-        for field in key.get(1..).unwrap_or_default().chunks_exact(2) {
-            let [index, code] = field else { continue };
+        for (index, field_type) in buffer.fields() {
             let name = all_names
                 .get(usize::from(*index))
                 .copied()
                 .unwrap_or_default();
             names.push(unique_name(name, &names));
-            types.push(FieldType::from_code(*code).unwrap_or(FieldType::U8));
+            types.push(*field_type);
         }
         let name = kind.name().unwrap_or(self.metadata.name());
         let shape = Shape {
-            key: key.into(),
+            key: buffer.shape(),
             call_site: call_site(self.metadata, name, names.leak()),
             types: FieldTypes::new(types.leak()),
         };
-        self.shapes.append(shape, |shape| *shape.key == *key)
+        self.shapes
+            .append(shape, |shape| shape.key == buffer.shape())
     }
 }
 
