@@ -17,11 +17,14 @@
 //! [`CallSite`].
 
 mod busy;
+mod c_api;
 mod call_site;
 mod classes;
 mod event_writer;
 pub mod filter;
 pub mod format;
+#[cfg(feature = "tracing")]
+mod layer;
 mod memory;
 mod process;
 mod process_directory;
@@ -37,6 +40,8 @@ mod value;
 
 pub use call_site::{CallSite, FieldTypes};
 pub use event_writer::EventWriter;
+#[cfg(feature = "tracing")]
+pub use layer::layer;
 pub use severity::Severity;
 pub use value::Value;
 #[doc(hidden)]
