@@ -166,16 +166,18 @@ pub(crate) unsafe extern "C" fn ring_event_begin(
 ) -> bool {
     // SAFETY: as the caller guarantees.
     let site = unsafe { site_of(site) };
-    let begun = if site.call_site.is_enabled() {
+    let place = event.cast::<Option<CEvent>>();
+    if site.call_site.is_enabled() {
         let _errno = KeepErrno::new();
-        site.begin(content_size)
-    } else {
-        None
-    };
-    let has_begun = begun.is_some();
-    // SAFETY: valid, large enough and aligned, as asserted above; what was there needs no drop.
-    unsafe { ptr::write(event.cast::<Option<CEvent>>(), begun) };
-    has_begun
+        if let Some(begun) = site.begin(content_size) {
+            // SAFETY: valid, large enough and aligned, as asserted above; what was there needs no drop.
+            unsafe { ptr::write(place, Some(begun)) };
+            return true;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { ptr::write(place, None) };
+    false
 }
 
 /// # Safety
