@@ -120,15 +120,14 @@ impl CEvent {
         }
     }
 
-    /// Commits an event that is complete; another one is lost, and counted.
-    #[inline(always)]
-    fn end(self) {
+    /// Commits an event that is complete; another one is lost, and counted. The caller drops the event next.
+    #[inline]
+    fn end(&mut self) {
         if self.is_wrong || !self.rest.is_empty() {
-            drop(self.writer);
             report_wrong_fields();
-            return;
+        } else {
+            self.writer.commit_in_place();
         }
-        self.writer.commit();
     }
 }
 

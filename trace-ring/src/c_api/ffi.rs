@@ -280,9 +280,10 @@ pub(crate) unsafe extern "C" fn ring_put_bytes(
 /// As for `event_of`.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ring_event_end(event: *mut RingEvent) {
-    // SAFETY: as for `event_of`; the structure holds `None` afterwards.
-    let event = unsafe { (*event.cast::<Option<CEvent>>()).take() };
-    if let Some(event) = event {
+    // SAFETY: as in `event_of`. The structure holds `None` afterwards.
+    let place = unsafe { &mut *event.cast::<Option<CEvent>>() };
+    if let Some(event) = place {
         event.end();
+        *place = None;
     }
 }
