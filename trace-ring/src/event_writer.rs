@@ -80,6 +80,13 @@ impl EventWriter {
     /// `begin` was told is counted as lost instead.
     #[inline]
     pub fn commit(mut self) {
+        self.commit_in_place();
+    }
+
+    /// As [`commit`](Self::commit), for a caller that drops the event next. Moving an event that has just been written
+    /// costs 6 ns: the processor waits for the stores of its fields.
+    #[inline]
+    pub(crate) fn commit_in_place(&mut self) {
         let Some(ring) = &mut self.ring else { return };
         if self.is_too_big {
             ring.writer.count_big();

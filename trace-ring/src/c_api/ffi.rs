@@ -70,7 +70,7 @@ unsafe fn to_text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: a C string, as the caller promises.
+    // SAFETY: a C string, as the caller guarantees.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }
@@ -81,7 +81,7 @@ unsafe fn to_text(text: *const c_char) -> String {
 /// `site` points to a `struct ring_site` that lives as long as the library is loaded; only this function writes to it.
 #[inline]
 unsafe fn site_of(site: *const RingSite) -> &'static CSite {
-    // SAFETY: valid, as the caller promises; C programs leave the pointer inside alone, so that it is null or from
+    // SAFETY: valid, as the caller guarantees; C programs leave the pointer inside alone, so that it is null or from
     // `make_site`, which leaks.
     match unsafe { (*site).site.load(Ordering::Acquire).as_ref() } {
         Some(site) => site,
@@ -150,7 +150,7 @@ pub(crate) extern "C" fn ring_lost_without_ring() -> u64 {
 /// As for `site_of`.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ring_is_enabled(site: *const RingSite) -> bool {
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     unsafe { site_of(site) }.call_site.is_enabled()
 }
 
@@ -164,18 +164,20 @@ pub(crate) unsafe extern "C" fn ring_event_begin(
     site: *const RingSite,
     content_size: usize,
 ) -> bool {
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     let site = unsafe { site_of(site) };
-    let begun = if site.call_site.is_enabled() {
+    let place = event.cast::<Option<CEvent>>();
+    if site.call_site.is_enabled() {
         let _errno = KeepErrno::new();
-        site.begin(content_size)
-    } else {
-        None
-    };
-    let has_begun = begun.is_some();
-    // SAFETY: valid, large enough and aligned, as asserted above; what was there needs no drop.
-    unsafe { ptr::write(event.cast::<Option<CEvent>>(), begun) };
-    has_begun
+        if let Some(begun) = site.begin(content_size) {
+            // SAFETY: valid, large enough and aligned, as asserted above; what was there needs no drop.
+            unsafe { ptr::write(place, Some(begun)) };
+            return true;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { ptr::write(place, None) };
+    false
 }
 
 /// # Safety
@@ -192,7 +194,7 @@ unsafe fn bytes_of<'a>(data: *const c_void, size: usize) -> &'a [u8] {
     if data.is_null() || size == 0 {
         return &[];
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     unsafe { std::slice::from_raw_parts(data.cast(), size) }
 }
 
@@ -204,7 +206,7 @@ macro_rules! put_functions {
         /// As for `event_of`.
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $function(event: *mut RingEvent, value: $rust) {
-            // SAFETY: as the caller promises.
+            // SAFETY: as the caller guarantees.
             if let Some(event) = unsafe { event_of(event) } {
                 event.put(&value);
             }
@@ -227,10 +229,10 @@ pub(crate) unsafe extern "C" fn ring_put_string(event: *mut RingEvent, text: *co
     let text = if text.is_null() {
         &[]
     } else {
-        // SAFETY: a C string, as the caller promises.
+        // SAFETY: a C string, as the caller guarantees.
         unsafe { CStr::from_ptr(text) }.to_bytes()
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     if let Some(event) = unsafe { event_of(event) } {
         event.put_text(text);
     }
@@ -246,7 +248,7 @@ pub(crate) unsafe extern "C" fn ring_put_text(
     text: *const c_char,
     size: usize,
 ) {
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     unsafe {
         if let Some(event) = event_of(event) {
             event.put_text(bytes_of(text.cast(), size));
@@ -264,7 +266,7 @@ pub(crate) unsafe extern "C" fn ring_put_bytes(
     data: *const c_void,
     size: usize,
 ) {
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     unsafe {
         if let Some(event) = event_of(event) {
             event.put(bytes_of(data, size));
@@ -278,9 +280,10 @@ pub(crate) unsafe extern "C" fn ring_put_bytes(
 /// As for `event_of`.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ring_event_end(event: *mut RingEvent) {
-    // SAFETY: as for `event_of`; the structure holds `None` afterwards.
-    let event = unsafe { (*event.cast::<Option<CEvent>>()).take() };
-    if let Some(event) = event {
+    // SAFETY: as in `event_of`. The structure holds `None` afterwards.
+    let place = unsafe { &mut *event.cast::<Option<CEvent>>() };
+    if let Some(event) = place {
         event.end();
+        *place = None;
     }
 }
