@@ -74,13 +74,15 @@ fn viewers_over_tls_show_a_live_session_with_and_without_push() {
     let options = certificates.of_client(Some("producer"));
     let command = replay_command(&lab, &relay, ("live", &directory), &options);
     let mut held = HeldReplay::open(command);
+    let (_proxy, address) = start_proxy(&lab, &relay, &certificates.of_client(Some("viewer")));
+    // A viewer that does not retry needs the session when it starts.
+    Viewer::connect(address).wait_for_listed("live", |_| true);
     let url = format!("nets://{}/host/{HOST}/live", relay.live);
     let mut viewers = [&["--no-retry"][..], &["--poll"]].map(|how| {
         let mut command = test_live::command(&lab, &["--clock-cycles", "--no-delta"]);
         command.args(certificates.of_client(Some("viewer")));
         Process::start(command.args(how).arg(&url))
     });
-    let (_proxy, address) = start_proxy(&lab, &relay, &certificates.of_client(Some("viewer")));
     Viewer::connect(address).wait_for_listed("live", |listed| listed.viewers == 2);
     held.send_packets();
     for viewer in &mut viewers {
