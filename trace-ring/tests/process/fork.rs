@@ -1,0 +1,148 @@
+//! Fork and exec; and the calls that need `unsafe`.
+
+use std::fs;
+
+use crate::producer::{Producer, is_alive};
+use crate::reader::{list_directories, read_process};
+
+pub(crate) use calls::{close_files_from, exit_now, fork, handle_signal, raise_signal, wait_for};
+
+#[allow(
+    unsafe_code,
+    reason = "fork and signal handlers have no safe interface"
+)]
+mod calls {
+    use std::ffi::c_int;
+    use std::sync::OnceLock;
+
+    unsafe extern "C" {
+        #[link_name = "fork"]
+        fn libc_fork() -> c_int;
+        fn _exit(status: c_int) -> !;
+        fn close(file: c_int) -> c_int;
+        fn raise(signal: c_int) -> c_int;
+        fn signal(signal: c_int, handler: extern "C" fn(c_int)) -> usize;
+    }
+
+    const SIGUSR1: c_int = 10;
+    static HANDLER: OnceLock<fn()> = OnceLock::new();
+
+    extern "C" fn on_signal(_: c_int) {
+        HANDLER.get().unwrap()();
+    }
+
+    pub(crate) fn handle_signal(handler: fn()) {
+        HANDLER.set(handler).unwrap();
+        // SAFETY: the handler is a function of the right type that lives for ever.
+        unsafe { signal(SIGUSR1, on_signal) };
+    }
+
+    /// Runs the handler on this thread before it returns.
+    pub(crate) fn raise_signal() {
+        // SAFETY: no preconditions.
+        assert_eq!(unsafe { raise(SIGUSR1) }, 0);
+    }
+
+    /// Forks; the child runs `child` and never returns. Returns the child's pid.
+    pub(crate) fn fork(child: impl FnOnce()) -> u32 {
+        // SAFETY: the child runs on a copy of this thread only. It allocates, which glibc allows after a fork.
+        let pid = unsafe { libc_fork() };
+        if pid == 0 {
+            child();
+            exit_now();
+        }
+        u32::try_from(pid).unwrap()
+    }
+
+    /// Closes every descriptor from `first` on, as daemons do.
+    pub(crate) fn close_files_from(first: c_int) {
+        for file in first..1024 {
+            // SAFETY: nothing in the scenario uses a descriptor that is closed here.
+            unsafe { close(file) };
+        }
+    }
+
+    pub(crate) fn exit_now() -> ! {
+        // SAFETY: no preconditions.
+        unsafe { _exit(0) }
+    }
+
+    pub(crate) fn wait_for(pid: u32) -> bool {
+        let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap());
+        let options = rustix::process::WaitOptions::empty();
+        let (_, status) = rustix::process::waitpid(pid, options).unwrap().unwrap();
+        status.exit_status() == Some(0)
+    }
+}
+
+#[test]
+fn a_forked_child_writes_to_a_directory_of_its_own_and_never_to_its_parents() {
+    let mut producer = Producer::start("fork", &[]);
+    producer.finish();
+    let directories = list_directories(&producer.run_directory());
+    assert_eq!(directories.len(), 9);
+    for directory in directories {
+        let process = read_process(&directory);
+        let pid = process.meta.pid;
+        assert!(
+            directory
+                .file_name()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .starts_with(&format!("{pid}-"))
+        );
+        let mut counts = Vec::new();
+        for ring in &process.rings {
+            let thread = ring.events[0].field("thread");
+            assert!(
+                ring.events
+                    .iter()
+                    .all(|event| event.field("thread") == thread)
+            );
+            let numbers = ring.events.iter().map(|event| event.number("n"));
+            assert!(numbers.eq(0..ring.events.len() as u64));
+            counts.push(ring.events.len() as u64 + ring.control.lost.total());
+        }
+        counts.sort_unstable();
+        if pid == producer.pid() {
+            assert_eq!(counts, [2, 20_000, 20_000, 20_000, 20_000]);
+        } else {
+            assert_eq!(counts, [5, 10]);
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_does_not_keep_its_dead_parents_directory_alive() {
+    let mut producer = Producer::start("fork-and-end", &[]);
+    producer.wait_for("child");
+    producer.wait_for_end_but_keep_stdin();
+    let directory = producer.own_directory();
+    assert!(
+        !is_alive(&directory),
+        "the child holds the lock of its parent"
+    );
+    assert_eq!(read_process(&directory).event_count(), 1);
+}
+
+#[test]
+fn a_program_that_calls_exec_leaves_its_events_to_the_drainer() {
+    let mut producer = Producer::start("exec", &[]);
+    // `cat` answers: the exec has happened.
+    producer.write_line("hello");
+    producer.wait_for_line("hello");
+    let directory = producer.own_directory();
+    assert!(!is_alive(&directory));
+    assert_eq!(read_process(&directory).event_count(), 1);
+    assert!(fs::exists(directory.join("r0")).unwrap());
+}
+
+#[test]
+fn a_program_that_closes_all_its_files_is_still_alive_and_traces() {
+    let mut producer = Producer::start("close-all", &[]);
+    producer.wait_for("closed");
+    assert!(is_alive(&producer.own_directory()));
+    let process = producer.read();
+    assert_eq!((process.event_count(), process.lost()), (3, 0));
+}
