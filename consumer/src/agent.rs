@@ -17,7 +17,7 @@ use tracing::{error, info};
 
 use crate::config::Config;
 use crate::frontend::replay::{self, ContinueReceiver, Progress, ReplaySummary};
-use crate::frontend::tldrs;
+use crate::frontend::{ring, tldrs};
 use crate::limits::{DEFAULT_STOP_TIMEOUT, PROGRESS_INTERVAL};
 use crate::queue::{QueueCapacity, SessionEnd, SessionOpener, session_channel};
 use crate::spool::{self, RunningSpool, SpoolSettings};
@@ -128,7 +128,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let agent = Agent::for_config(&config, &stop)?;
     let mut frontends = start_frontends(&config, &agent, &stop)?;
     if frontends.is_empty() && config.spool.is_none() {
-        let usage = "nothing to serve: use --tldrs or --spool, or add [tldrs] or [spool] to the configuration";
+        let usage = "nothing to serve: use --ring, --tldrs or --spool, or add [ring], [tldrs] or [spool] to the configuration";
         return Err(UsageError(usage.to_owned()).into());
     }
     let socket = &config.agent.status_socket;
@@ -171,6 +171,10 @@ fn start_frontends(
             tokio::join!(daemon.run(stop), forwarded);
             Ok(())
         });
+    }
+    if let Some(settings) = config.rings() {
+        let (opener, stop) = (agent.opener.clone(), stop.clone());
+        frontends.spawn(ring::run(settings, ring::Coverage::Drain, opener, stop));
     }
     Ok(frontends)
 }

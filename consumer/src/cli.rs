@@ -1,5 +1,7 @@
 //! The command line of `consumer`, and the settings that follow from it. No other module names clap.
 
+mod rings;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,13 +14,16 @@ use crate::frontend::replay::{self, Rate};
 use crate::limits::DEFAULT_REPLAY_RECONNECT_TIMEOUT;
 use crate::spool::{Durability, OnFull, SpoolSettings};
 use crate::uplink;
+pub use rings::{RingsArguments, RingsCommand};
 
 const EXAMPLES: &str = "\
 Examples:
   consumer serve -U net://COLLECTOR --tldrs      Stream events of local tldrs clients to the relay
+  consumer serve -U net://COLLECTOR --ring       Stream events of programs with shared-memory rings
   consumer replay -U net://COLLECTOR TRACE_DIR   Send recorded traces at full speed
   consumer replay -U net://COLLECTOR --live 1000000 --rate realtime TRACE_DIR
                                                  Send them at their original pace, for live viewers
+  consumer rings --print                         Show events of shared-memory rings as they are written
   consumer status                                Show the sessions of a running agent
 
 A relay is relayd, or lttng-relayd 2.11 or later. Its URL is
@@ -55,6 +60,8 @@ pub enum Command {
     Replay(ReplayArguments),
     /// Show the sessions of a running agent
     Status(StatusArguments),
+    /// Show, record and control the shared-memory rings of this host; needs no relay and no agent
+    Rings(RingsArguments),
     /// Check a configuration file, and print all settings
     CheckConfig {
         /// Configuration file of the agent
@@ -142,12 +149,16 @@ pub struct ServeArguments {
     config: Option<PathBuf>,
     /// Run a tldrs daemon in the agent, which listens on SOCKET, and forward its traces [default
     /// SOCKET: $XDG_RUNTIME_DIR/tldrs.socket and /tmp/tldrs.socket]
-    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    tldrs: Option<PathBuf>,
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true)]
+    tldrs: Option<Option<PathBuf>>,
     /// Store the traces of the tldrs daemon in DIR [default: $XDG_DATA_HOME/tldrs, or
     /// ~/.local/share/tldrs]
     #[arg(long, value_name = "DIR", requires = "tldrs")]
     tldrs_dir: Option<PathBuf>,
+    /// Send the events that programs write to shared-memory rings, found in the directory DIR [default DIR:
+    /// $TRACE_RING_DIR, $XDG_RUNTIME_DIR/ring or /run/ring]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    ring: Option<Option<PathBuf>>,
     /// Send packets that are not full every USEC microseconds [default: 100000]
     #[arg(long, value_name = "USEC")]
     live: Option<u32>,
@@ -251,11 +262,17 @@ impl ServeArguments {
         config.relay = self.relay.relay().or(config.relay);
         if let Some(socket) = self.tldrs {
             let tldrs = config.tldrs.get_or_insert_default();
-            if !socket.as_os_str().is_empty() {
+            if let Some(socket) = socket {
                 tldrs.sockets = vec![socket];
             }
             if self.tldrs_dir.is_some() {
                 tldrs.directory = self.tldrs_dir;
+            }
+        }
+        if let Some(directory) = self.ring {
+            let ring = config.ring.get_or_insert_default();
+            if directory.is_some() {
+                ring.directory = directory;
             }
         }
         if let Some(live) = self.live {
@@ -331,6 +348,24 @@ mod tests {
         assert_eq!(config.relay.url.as_deref(), Some("net://two"));
         assert_eq!(config.session.live_timer_us, 5);
         assert_eq!(config.session.host, "h");
+    }
+
+    #[test]
+    fn frontends_need_no_path() {
+        for option in ["--tldrs", "--ring", "--tldrs=/s", "--ring=/d"] {
+            let arguments = ["serve", "-U", "net://h", option];
+            let Command::Serve(serve) = parse(&arguments).unwrap().command else {
+                panic!("another command");
+            };
+            let config = serve.config().unwrap();
+            let is_path = option.contains('=');
+            let sockets = config.tldrs.map(|tldrs| tldrs.sockets.len());
+            let directory = config.ring.map(|ring| ring.directory.is_some());
+            match sockets {
+                Some(sockets) => assert_eq!((sockets, directory), (usize::from(is_path), None)),
+                None => assert_eq!(directory, Some(is_path)),
+            }
+        }
     }
 
     #[test]

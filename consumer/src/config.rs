@@ -10,7 +10,7 @@ use thiserror::Error;
 use transport::client_files::{ClientFiles, MissingFile};
 use transport::error::TransportError;
 
-use crate::frontend::tldrs;
+use crate::frontend::{ring, tldrs};
 use crate::limits::{DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES, MIN_SPOOL_BYTES};
 use crate::queue::QueueCapacity;
 use crate::spool::SpoolSettings;
@@ -35,6 +35,18 @@ pub struct Config {
     /// Options of the `tldrs` daemon that the agent runs. If absent, it runs none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tldrs: Option<tldrs_daemon::DaemonOptions>,
+    /// Shared-memory rings of traced programs. If absent, none are read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ring: Option<RingConfig>,
+}
+
+/// The shared-memory rings that are read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RingConfig {
+    /// The run directory of the traced programs. If absent, that of programs with the agent's environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
 }
 
 /// The relay's address: either `url`, or both `control_url` and `data_url`; and certificates for ports with TLS.
@@ -170,6 +182,32 @@ impl SessionConfig {
             live_timer: Duration::from_micros(self.live_timer_us.into()),
             packet_bytes: usize::try_from(self.packet_bytes).unwrap_or(usize::MAX),
             tracefiles: (self.tracefile_bytes, self.tracefile_count),
+        }
+    }
+}
+
+impl Config {
+    /// Returns the settings for reading rings, if they are read.
+    #[must_use]
+    pub fn rings(&self) -> Option<ring::RingSettings> {
+        self.ring.as_ref().map(|rings| self.ring_settings(rings))
+    }
+
+    /// Returns the settings for reading these rings.
+    #[must_use]
+    pub fn ring_settings(&self, rings: &RingConfig) -> ring::RingSettings {
+        let session = &self.session;
+        let directory = rings.directory.clone();
+        ring::RingSettings {
+            directory: directory.unwrap_or_else(ring::default_directory),
+            host: session.host.clone(),
+            live_timer: Duration::from_micros(session.live_timer_us.into()),
+            is_live: true,
+            packet_bytes: usize::try_from(session.packet_bytes).unwrap_or(usize::MAX),
+            tracefiles: (session.tracefile_bytes, session.tracefile_count),
+            is_spooled: self.spool.is_some(),
+            max_events_per_second: None,
+            pids: Vec::new(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! its program; [`packetize`] writes it to a packet of a session, unless the frontend has packets already;
 //! the [`queue`] holds the packets, bounded, until a relay has acknowledged them, with a [`spool`] also on
 //! disk; the [`uplink`] sends them. The [`agent`] runs all of these, and [`status`] reports their counters.
+//! [`rings`] shows and records events of shared-memory rings without an agent.
 
 pub mod agent;
 pub mod cli;
@@ -13,6 +14,7 @@ pub mod frontend;
 pub mod limits;
 pub mod packetize;
 pub mod queue;
+pub mod rings;
 pub mod spool;
 pub mod status;
 pub mod uplink;

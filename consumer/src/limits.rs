@@ -178,6 +178,56 @@ pub const SPOOL_SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// Recovered sessions that are sent at the same time. Each takes connections and memory.
 pub const MAX_RECOVERED_SESSIONS: usize = 64;
 
+// Shared-memory rings.
+
+/// Time between two reads of the rings of a process. A ring of the default size holds a quarter of a second of 100,000
+/// events per second.
+pub const RING_POLL_INTERVAL: Duration = Duration::from_millis(25);
+
+/// The same while a ring fills fast: an eighth of it or more was unread.
+pub const BUSY_RING_POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Time between two scans of the run directory, besides those when the system reports a new entry.
+pub const RING_SCAN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Entries of the run directory that are read in one scan. Every user may make entries there.
+pub const MAX_RING_DIRECTORY_ENTRIES: usize = 65_536;
+
+/// Processes whose rings are read at the same time. Each takes a session, with two connections. Further ones are read
+/// when others have ended.
+pub const MAX_RING_PROCESSES: usize = 1024;
+
+/// Of those, processes of the same user, unless there is only one user.
+pub const MAX_RING_PROCESSES_OF_USER: usize = 512;
+
+/// Rings of a process: two for each of 64 threads and for those that share a ring, with some reserve.
+pub const MAX_RINGS_OF_PROCESS: usize = 192;
+
+/// Bytes that are read from a ring before it is another's turn, at least one sub-buffer.
+pub const RING_TURN_BYTES: usize = 256 << 10;
+
+/// Bytes per second that are read from the rings of one user, on average; the programs count what they discard
+/// meanwhile. At forty bytes an event, these are three million events.
+pub const MAX_RING_USER_BYTES_PER_SECOND: u64 = 128 << 20;
+
+/// Metadata of a process that is read, in bytes. With the longest declarations, these are some thousand classes.
+pub const MAX_RING_META_BYTES: u64 = 16 << 20;
+
+/// How far in the future the time of an event may be: later times are cut to the present.
+pub const MAX_RING_TIME_LEAD: Duration = Duration::from_secs(1);
+
+/// Beacons and ends of packets are this much behind the present: an event gets its time before it can be read.
+pub const RING_WATERMARK_DELAY: Duration = Duration::from_millis(20);
+
+/// How long the session of a dead process stays open, so that viewers find it.
+pub const RING_GRACE_PERIOD: Duration = Duration::from_secs(1);
+
+/// How long processes that are still found are read when the agent stops. Programs may start without end.
+pub const RING_STOP_SCAN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the agent waits for another process that frees rings, as `consumer rings --print` does for a moment.
+pub const RING_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+
 // The status socket.
 
 /// How long a client of the status socket may take to receive the answer.

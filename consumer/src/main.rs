@@ -5,8 +5,12 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use consumer::agent::{self, UsageError};
-use consumer::cli::{Arguments, Command};
+use consumer::cli::{Arguments, Command, RingsCommand};
 use consumer::config::{Config, ConfigError};
+use consumer::rings::filter::enable;
+use consumer::rings::list::RingTable;
+use consumer::rings::print::print;
+use consumer::rings::record;
 use consumer::status;
 use daemon::fd_limit::raise_fd_limit;
 use daemon::logging::{self, LogFormat};
@@ -33,6 +37,9 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
     match arguments.command {
         Command::Serve(serve) => {
             let config = serve.config()?;
+            if config.ring.is_some() {
+                raise_fd_limit();
+            }
             until_stopped(|stop| async { agent::serve(config, stop).await.map(|()| true) })
         }
         Command::Replay(replay) => {
@@ -52,10 +59,43 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
             }
             Ok(true)
         }
+        Command::Rings(arguments) => run_rings(arguments.command()),
         Command::CheckConfig { file } => {
             let config = Config::read(&file)?;
             config.check()?;
             print!("{}", config.to_toml()?);
+            Ok(true)
+        }
+    }
+}
+
+/// Runs a command of `consumer rings`.
+fn run_rings(command: RingsCommand) -> anyhow::Result<bool> {
+    raise_fd_limit();
+    match command {
+        RingsCommand::List { directory, pids } => {
+            print!("{}", RingTable::read(&directory, &pids)?);
+            Ok(true)
+        }
+        RingsCommand::Print(settings) => {
+            until_stopped(|stop| async { print(settings, stop).await.map(|()| true) })
+        }
+        RingsCommand::Record(settings) => {
+            until_stopped(|stop| async { record::record(settings, stop).await.map(|()| true) })
+        }
+        RingsCommand::Snapshot(settings) => until_stopped(|_| async {
+            let processes = record::snapshot(settings).await?;
+            eprintln!("flight recorders of {processes} processes recorded");
+            Ok(true)
+        }),
+        RingsCommand::Enable {
+            directory,
+            pids,
+            directives,
+        } => {
+            for (pid, filter) in enable(&directory, &pids, &directives)? {
+                println!("{pid} {filter}");
+            }
             Ok(true)
         }
     }

@@ -40,6 +40,15 @@ pub fn tldrs() -> &'static Path {
     PROGRAM.get_or_init(|| build("tldrs"))
 }
 
+/// The traced program of the tests of shared-memory rings, `ring-writer`.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn ring_writer() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build("ring-writer"))
+}
+
 /// The example `count_lines`, which traces several short-lived processes to a `tldrs` socket.
 ///
 /// # Panics

@@ -2,4 +2,5 @@
 //! [`SessionOpener`](crate::queue::SessionOpener) and knows no relay.
 
 pub mod replay;
+pub mod ring;
 pub mod tldrs;

@@ -21,7 +21,9 @@ use ctf::write::{
 use thiserror::Error;
 use wire::Timestamp;
 
-use crate::queue::{SessionClosed, SessionOutcome, SessionSender, Step, StreamKey, TraceKey};
+use crate::queue::{
+    DeliveryReceipt, SessionClosed, SessionOutcome, SessionSender, Step, StreamKey, TraceKey,
+};
 
 pub use activity::Activity;
 pub use clock::HostClock;
@@ -143,6 +145,31 @@ impl Packetizer {
     pub fn discard(&mut self, stream: StreamKey, events: u64) {
         let place = self.index_of(stream);
         self.stream(place).discard(events);
+    }
+
+    /// Cuts an empty packet if the stream has none yet: readers know the number of discarded events only from the
+    /// difference between two packets.
+    ///
+    /// # Errors
+    /// If the session has been given up.
+    ///
+    /// # Panics
+    /// If the stream is not one of this packetizer's.
+    pub async fn cut_first_packet(
+        &mut self,
+        stream: StreamKey,
+        now: Timestamp,
+    ) -> Result<(), SessionClosed> {
+        let place = self.index_of(stream);
+        if self.stream(place).has_packets() {
+            return Ok(());
+        }
+        self.cut_packet(place, now).await
+    }
+
+    /// Sets the receipt for the packets that are cut from now on.
+    pub fn set_receipt(&mut self, receipt: Option<DeliveryReceipt>) {
+        self.queue.set_receipt(receipt);
     }
 
     /// Cuts all packets with events in them. Sends beacons for the other streams if any session has cut a

@@ -14,6 +14,7 @@ pub(super) struct PacketStream {
     earliest: Timestamp,
     /// Whether events were lost since the last packet was closed.
     has_loss: bool,
+    has_packets: bool,
 }
 
 impl PacketStream {
@@ -22,12 +23,18 @@ impl PacketStream {
             writer: StreamWriter::new(class, number.into(), number, size),
             earliest: Timestamp(0),
             has_loss: false,
+            has_packets: false,
         }
     }
 
     /// Whether there are events or losses that no packet has reported.
     pub(super) fn has_changes(&self) -> bool {
         self.writer.has_events() || self.has_loss
+    }
+
+    /// Whether a packet of the stream has been closed.
+    pub(super) fn has_packets(&self) -> bool {
+        self.has_packets
     }
 
     /// Appends an event to the open packet, or opens one. Returns false if the packet is full.
@@ -60,6 +67,7 @@ impl PacketStream {
         let closed = self.writer.close_content(end).ok()?;
         self.earliest = end;
         self.has_loss = false;
+        self.has_packets = true;
         Some(closed)
     }
 

@@ -9,6 +9,7 @@ use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::acknowledgements::Acknowledgements;
+use super::delivery::{DeliveryReceipt, PacketReceipt};
 use super::step::{Step, StreamKey};
 use crate::limits::DEFAULT_QUEUE_BYTES;
 
@@ -38,6 +39,7 @@ pub struct SessionSender {
     steps: mpsc::UnboundedSender<QueuedStep>,
     limits: [ByteLimit; 2],
     outcome: oneshot::Receiver<SessionOutcome>,
+    receipt: Option<DeliveryReceipt>,
 }
 
 /// The uplink's end of a session's queue.
@@ -69,14 +71,18 @@ pub struct QueuedStep {
     /// When the frontend has made the step, or with a spool, when the step was read from it.
     pub cut_at: Instant,
     acknowledgements: Option<Arc<Acknowledgements>>,
+    receipt: Option<PacketReceipt>,
     _permits: [OwnedSemaphorePermit; 2],
 }
 
 impl QueuedStep {
     /// Releases a step whose packet a relay has acknowledged as durable: the spool may free it and all packets
-    /// before it in the stream. Dropping the step instead keeps it in the spool. Without a spool, and for steps
+    /// before it in the stream, or the frontend, if it has [asked](SessionSender::set_receipt) for it. Dropping the step instead keeps it in the spool. Without a spool, and for steps
     /// that are no packets, there is no difference.
-    pub fn acknowledge(self) {
+    pub fn acknowledge(mut self) {
+        if let Some(receipt) = &mut self.receipt {
+            receipt.set_delivered();
+        }
         if let Some(acknowledgements) = &self.acknowledgements
             && let Step::Packet { stream, .. } = self.step
         {
@@ -205,6 +211,7 @@ impl SpoolSender {
             seq,
             cut_at: Instant::now(),
             acknowledgements: Some(Arc::clone(&self.acknowledgements)),
+            receipt: None,
             _permits: permits.permits,
         };
         self.steps.send(queued).map_err(|_| SessionClosed)
@@ -269,6 +276,7 @@ pub(super) fn step_channel(
         steps,
         limits,
         outcome,
+        receipt: None,
     };
     let receiver = SessionReceiver {
         steps: taken,
@@ -286,6 +294,9 @@ impl SessionSender {
     pub async fn send(&self, step: Step) -> Result<(), SessionClosed> {
         let cut_at = Instant::now();
         let weight = step.weight();
+        let is_packet = matches!(step, Step::Packet { .. });
+        let receipt = self.receipt.as_ref().filter(|_| is_packet);
+        let receipt = receipt.map(DeliveryReceipt::of_packet);
         let [own, shared] = &self.limits;
         // The session's own limit first: a session whose own queue is full must not hold permits of the
         // shared limit.
@@ -301,9 +312,15 @@ impl SessionSender {
             seq: 0,
             cut_at,
             acknowledgements: None,
+            receipt,
             _permits,
         };
         self.steps.send(queued).map_err(|_| SessionClosed)
+    }
+
+    /// Sets the receipt for the packets that are sent from now on, instead of the one before.
+    pub fn set_receipt(&mut self, receipt: Option<DeliveryReceipt>) {
+        self.receipt = receipt;
     }
 
     /// Ends the session, and waits until the relay has acknowledged everything or the session is given up.

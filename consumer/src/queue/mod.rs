@@ -12,6 +12,7 @@
 
 mod acknowledgements;
 mod channel;
+mod delivery;
 mod session_opener;
 mod step;
 #[cfg(test)]
@@ -23,5 +24,6 @@ pub use channel::{
     QueueCapacity, QueuedStep, SessionClosed, SessionEnd, SessionOutcome, SessionReceiver,
     SessionSender,
 };
+pub use delivery::{Delivery, DeliveryReceipt};
 pub use session_opener::{OpenedSession, SessionOpener, session_channel};
 pub use step::{SessionDescription, SessionIdentity, Step, StreamKey, TraceKey};

@@ -153,7 +153,14 @@ type Acquiring = Pin<Box<dyn Future<Output = Result<Permits, SessionClosed>> + S
 struct Writing {
     accepted: oneshot::Receiver<bool>,
     packets: u64,
-    _permits: Vec<QueuedStep>,
+    queued: Vec<QueuedStep>,
+}
+
+impl Writing {
+    /// Tells the frontend that the spool has its packets.
+    fn release(self) {
+        self.queued.into_iter().for_each(QueuedStep::acknowledge);
+    }
 }
 
 impl SessionTask {
@@ -189,7 +196,9 @@ impl SessionTask {
                 }
                 is_accepted = poll_writing(&mut writing) => {
                     let written = writing.take();
-                    if !is_accepted {
+                    if is_accepted {
+                        written.into_iter().for_each(Writing::release);
+                    } else {
                         let outcome = outcome.get_or_insert_default();
                         outcome.lost += written.map_or(0, |written| written.packets);
                         warn!(session = %self.name, "session ended early: the spool takes no more, and the uplink has stopped");
@@ -233,7 +242,7 @@ impl SessionTask {
         Writing {
             accepted,
             packets,
-            _permits: permits,
+            queued: permits,
         }
     }
 

@@ -1,0 +1,346 @@
+//! The run directory of the rings: which process directories it has, and opening and removing their files.
+//!
+//! Everything below the run directory belongs to the traced programs, which may be hostile. No symbolic link is
+//! followed and no mount point is crossed; a FIFO, a device or a file of another user is not opened for use.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, inotify,
+};
+use rustix::io::Errno;
+use rustix::process::getuid;
+use thiserror::Error;
+use trace_ring::format::{parse_directory_name, parse_ring_file_name};
+
+use crate::limits::{MAX_RING_DIRECTORY_ENTRIES, MAX_RINGS_OF_PROCESS};
+
+/// Mode of a run directory that root makes: every user may add a directory, and only its owner may remove it.
+const SHARED_MODE: u32 = 0o1733;
+/// Mode of a run directory that any other user makes.
+const PRIVATE_MODE: u32 = 0o700;
+
+/// Entries of a process directory that are read at a time, besides those of its rings.
+const OTHER_ENTRIES: usize = 64;
+
+/// The name of a process directory: `<pid>-<start ticks>-<random>`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DirectoryName(String);
+
+impl DirectoryName {
+    /// Parses a name; `None` for everything else that may be in the directory.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        parse_directory_name(name).map(|_| Self(name.to_owned()))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The process id in the name, which the process has chosen.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        parse_directory_name(&self.0).map_or(0, |(pid, _)| pid)
+    }
+}
+
+/// A file or directory of a process is not used.
+#[derive(Debug, Error)]
+pub enum RefusedFile {
+    /// The system does not open or describe it.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// It is not what its name says: a symbolic link, FIFO, device or directory instead of a file.
+    #[error("not a {0}")]
+    Type(&'static str),
+    /// It belongs to a user whose events are not taken, or to another user than its directory.
+    #[error("owned by the user {owner}, not by {expected}")]
+    Owner {
+        /// The user id of its owner.
+        owner: u32,
+        /// The user id of the directory's owner, or of this process.
+        expected: u32,
+    },
+}
+
+impl From<Errno> for RefusedFile {
+    fn from(error: Errno) -> Self {
+        Self::System(error.into())
+    }
+}
+
+/// The run directory.
+#[derive(Debug)]
+pub struct RunDirectory {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+impl RunDirectory {
+    /// Opens the directory, and makes it if it is missing.
+    ///
+    /// # Errors
+    /// If it cannot be made or read.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let is_root = getuid().is_root();
+        let mode = if is_root { SHARED_MODE } else { PRIVATE_MODE };
+        if !path.exists() {
+            if let Some(parent) = path.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            match DirBuilder::new().mode(PRIVATE_MODE).create(path) {
+                // The mode of mkdir is subject to the umask.
+                Ok(()) => fs::chmod(path, Mode::from_raw_mode(mode))?,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Self::open(path)
+    }
+
+    /// Opens the directory.
+    ///
+    /// # Errors
+    /// If it does not exist or cannot be read.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self {
+            path: path.to_owned(),
+            directory: fs::open(path, flags, Mode::empty())?,
+        })
+    }
+
+    /// The path of the directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the lock of the process that frees the rings, as long as this value lives. Returns false if another
+    /// process has it.
+    ///
+    /// # Errors
+    /// If the file system has no locks.
+    pub fn try_lock(&self) -> io::Result<bool> {
+        match fs::flock(&self.directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives the lock back.
+    ///
+    /// # Errors
+    /// If the file system has no locks.
+    pub fn unlock(&self) -> io::Result<()> {
+        Ok(fs::flock(&self.directory, FlockOperation::Unlock)?)
+    }
+
+    /// The process directories, and whether there are more entries than are read at a time.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn names(&self) -> io::Result<(Vec<DirectoryName>, bool)> {
+        let mut names = Vec::new();
+        let mut entries = Dir::read_from(&self.directory)?;
+        for _ in 0..MAX_RING_DIRECTORY_ENTRIES {
+            let Some(entry) = entries.read() else {
+                return Ok((names, false));
+            };
+            let entry = entry?;
+            names.extend(
+                entry
+                    .file_name()
+                    .to_str()
+                    .ok()
+                    .and_then(DirectoryName::parse),
+            );
+        }
+        Ok((names, true))
+    }
+
+    /// Opens the directory of a process.
+    ///
+    /// # Errors
+    /// If it is not a directory, or its owner is not one whose events this process takes: any user for root, itself
+    /// for others.
+    pub fn open_process(&self, name: &DirectoryName) -> Result<ProcessDirectory, RefusedFile> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = open_beneath(&self.directory, name.as_str(), flags)?;
+        let stat = fs::fstat(&directory)?;
+        let own = getuid();
+        if !own.is_root() && stat.st_uid != own.as_raw() {
+            return Err(RefusedFile::Owner {
+                owner: stat.st_uid,
+                expected: own.as_raw(),
+            });
+        }
+        Ok(ProcessDirectory {
+            name: name.clone(),
+            directory,
+            uid: stat.st_uid,
+        })
+    }
+
+    /// Removes the directory of a process, which must be empty.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn remove_process(&self, name: &DirectoryName) -> io::Result<()> {
+        fs::unlinkat(&self.directory, name.as_str(), AtFlags::REMOVEDIR)?;
+        Ok(())
+    }
+
+    /// Watches the directory for new process directories.
+    ///
+    /// # Errors
+    /// If the user has no watch left.
+    pub fn watch(&self) -> io::Result<DirectoryWatch> {
+        let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
+        let watch = inotify::init(flags)?;
+        let events = inotify::WatchFlags::MOVED_TO | inotify::WatchFlags::CREATE;
+        inotify::add_watch(&watch, &self.path, events)?;
+        Ok(DirectoryWatch(watch))
+    }
+}
+
+/// Reports that the run directory has new entries.
+#[derive(Debug)]
+pub struct DirectoryWatch(OwnedFd);
+
+impl DirectoryWatch {
+    /// The descriptor, which is readable when there are new entries.
+    #[must_use]
+    pub fn into_descriptor(self) -> OwnedFd {
+        self.0
+    }
+}
+
+/// The directory of one process.
+#[derive(Debug)]
+pub struct ProcessDirectory {
+    name: DirectoryName,
+    directory: OwnedFd,
+    uid: u32,
+}
+
+/// How a file of a process is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// To read only.
+    Read,
+    /// To read, and to write the few fields that belong to the reader.
+    ReadWrite,
+}
+
+impl ProcessDirectory {
+    /// The name of the directory.
+    #[must_use]
+    pub fn name(&self) -> &DirectoryName {
+        &self.name
+    }
+
+    /// The user id of its owner.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Opens a file of the process.
+    ///
+    /// # Errors
+    /// If it is not a regular file, or not of the directory's owner.
+    pub fn open_file(&self, name: &str, access: Access) -> Result<(File, Stat), RefusedFile> {
+        // Non-blocking: opening a FIFO, or a file with a lease, must not wait for its owner.
+        let access = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::ReadWrite => OFlags::RDWR,
+        };
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = open_beneath(&self.directory, name, flags)?;
+        let stat = fs::fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(RefusedFile::Type("regular file"));
+        }
+        if stat.st_uid != self.uid {
+            return Err(RefusedFile::Owner {
+                owner: stat.st_uid,
+                expected: self.uid,
+            });
+        }
+        Ok((file.into(), stat))
+    }
+
+    /// The numbers of the ring files, in ascending order; at most those among the first entries.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn ring_numbers(&self) -> io::Result<Vec<u32>> {
+        let mut entries = Dir::read_from(&self.directory)?;
+        let mut numbers = Vec::new();
+        for _ in 0..MAX_RINGS_OF_PROCESS + OTHER_ENTRIES {
+            let Some(entry) = entries.read() else { break };
+            let entry = entry?;
+            let name = entry.file_name().to_str();
+            numbers.extend(name.ok().and_then(parse_ring_file_name));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Removes all files but one, whatever their names: also those that the process was still making. Directories stay.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, or a file cannot be removed.
+    pub fn remove_all_files(&self, except: &str) -> io::Result<()> {
+        let mut entries = Dir::read_from(&self.directory)?;
+        for _ in 0..MAX_RING_DIRECTORY_ENTRIES {
+            let Some(entry) = entries.read() else { break };
+            let entry = entry?;
+            let name = entry.file_name();
+            if entry.file_type() == FileType::Directory || name.to_bytes() == except.as_bytes() {
+                continue;
+            }
+            match fs::unlinkat(&self.directory, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a file of the process. It is no error if there is none.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn remove_file(&self, name: &str) -> io::Result<()> {
+        match fs::unlinkat(&self.directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Opens an entry of a directory, which is neither a symbolic link nor a mount point.
+fn open_beneath(directory: impl AsFd, name: &str, flags: OFlags) -> Result<OwnedFd, RefusedFile> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let opened = match fs::openat2(&directory, name, flags, Mode::empty(), resolve) {
+        // Sandboxes of older systems do not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => fs::openat(&directory, name, flags, Mode::empty()),
+        opened => opened,
+    };
+    match opened {
+        Ok(opened) => Ok(opened),
+        Err(Errno::LOOP) => Err(RefusedFile::Type("file, but a symbolic link")),
+        Err(Errno::NOTDIR) => Err(RefusedFile::Type("directory")),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,142 @@
+//! Reads `meta`: who the process is, and the classes of its events, as the file grows.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use thiserror::Error;
+use trace_ring::format::{
+    EventClass, FormatError, MAX_META_RECORD_SIZE, META_HEADER_SIZE, META_RECORD_HEADER_SIZE,
+    MetaHeader, MetaRecords,
+};
+
+use crate::limits::MAX_RING_META_BYTES;
+
+/// Bytes of records that are read at a time: some of usual size, and at least one of any.
+const CHUNK_BYTES: u64 = (META_RECORD_HEADER_SIZE + MAX_META_RECORD_SIZE) as u64 * 2;
+
+/// `meta` cannot be used.
+#[derive(Debug, Error)]
+pub enum MetaFault {
+    /// The system does not read the file.
+    #[error("cannot read meta: {0}")]
+    Read(#[from] io::Error),
+    /// The header is malformed.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
+/// The reader of one process's `meta`.
+#[derive(Debug)]
+pub struct MetaReader {
+    file: File,
+    header: MetaHeader,
+    classes: HashMap<u32, EventClass>,
+    /// Bytes of records that have been read.
+    read: u64,
+    /// Records that were refused.
+    refused: u64,
+}
+
+impl MetaReader {
+    /// Reads the header and the first records.
+    ///
+    /// # Errors
+    /// If the header cannot be read or is malformed.
+    pub fn open(file: File) -> Result<Self, MetaFault> {
+        let header = read_header(&file)?;
+        let mut reader = Self {
+            file,
+            header,
+            classes: HashMap::new(),
+            read: 0,
+            refused: 0,
+        };
+        reader.read_classes()?;
+        Ok(reader)
+    }
+
+    /// The open file, on which the process holds a lock for as long as it lives.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The header as it was first read, with the lost events and the clock offset of the last update.
+    #[must_use]
+    pub fn header(&self) -> &MetaHeader {
+        &self.header
+    }
+
+    /// A class of events.
+    #[must_use]
+    pub fn class(&self, id: u32) -> Option<&EventClass> {
+        self.classes.get(&id)
+    }
+
+    /// The number of records that were refused.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Reads what the process has added.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or its header has become malformed.
+    pub fn update(&mut self) -> Result<(), MetaFault> {
+        let header = read_header(&self.file)?;
+        self.header.committed = header.committed.max(self.header.committed);
+        self.header.lost_no_ring = header.lost_no_ring.max(self.header.lost_no_ring);
+        self.header.clock_offset = header.clock_offset;
+        self.read_classes()
+    }
+
+    /// Reads records up to the committed length, or to the first one that cannot be true. The number of records is
+    /// bounded by the length, and each is bounded by the format.
+    fn read_classes(&mut self) -> Result<(), MetaFault> {
+        let committed = self.header.committed.min(MAX_RING_META_BYTES);
+        let mut buffer = Vec::new();
+        while self.read < committed {
+            let length = (committed - self.read).min(CHUNK_BYTES);
+            buffer.resize(usize::try_from(length).unwrap_or(0), 0);
+            let got = read_at_most(&self.file, &mut buffer, META_HEADER_SIZE as u64 + self.read)?;
+            let mut records = MetaRecords::new(buffer.get(..got).unwrap_or_default());
+            for record in &mut records {
+                match record {
+                    // The first declaration counts: events may have been written with it.
+                    Ok(class) => drop(self.classes.entry(class.id).or_insert(class)),
+                    Err(_) => self.refused += 1,
+                }
+            }
+            let passed = records.consumed() as u64;
+            if passed == 0 {
+                break;
+            }
+            self.read += passed;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the header. The writer changes three of its words while it is read; each is used as it is.
+fn read_header(file: &File) -> Result<MetaHeader, MetaFault> {
+    let mut bytes = [0; META_HEADER_SIZE];
+    let got = read_at_most(file, &mut bytes, 0)?;
+    Ok(MetaHeader::decode(bytes.get(..got).unwrap_or_default())?)
+}
+
+/// Reads up to the end of the buffer or of the file.
+pub(crate) fn read_at_most(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut got = 0;
+    while let Some(rest) = buffer.get_mut(got..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset.saturating_add(got as u64)) {
+            Ok(0) => break,
+            Ok(bytes) => got += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}

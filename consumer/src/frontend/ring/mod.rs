@@ -1,0 +1,318 @@
+//! Drains the shared-memory rings of traced programs (`trace-ring`): one session for each process.
+//!
+//! Read in this order: [`directory`] (the run directory, and opening files in it), [`meta_reader`] and
+//! [`ring_reader`] (the files of a process, which may be hostile), [`producer`] (a process), `session` (drains a
+//! process to its session). This module discovers processes, and limits how many are read.
+//!
+//! A process is written to by nobody but its reader, and only to say how far it has read. Each process has a session
+//! and a task of its own: whatever is in its files, no other process is affected.
+
+pub mod classes;
+pub mod directory;
+pub mod meta_reader;
+mod overload;
+pub mod producer;
+pub mod ring_reader;
+mod session;
+mod trace;
+mod user_rate;
+
+use std::collections::HashMap;
+use std::env;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ctf::write::TraceClock;
+use tokio::io::unix::AsyncFd;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use crate::limits::{
+    BUSY_RING_POLL_INTERVAL, MAX_RING_PROCESSES, MAX_RING_PROCESSES_OF_USER, RING_LOCK_TIMEOUT,
+    RING_SCAN_INTERVAL, RING_STOP_SCAN_TIMEOUT,
+};
+use crate::packetize::{Activity, HostClock};
+use crate::queue::SessionOpener;
+use directory::{DirectoryName, DirectoryWatch, RunDirectory};
+use overload::Overload;
+use producer::Producer;
+use ring_reader::Role;
+use session::{RingSession, SessionResult};
+use user_rate::UserRate;
+
+/// How rings are read, and the properties of their sessions.
+#[derive(Debug, Clone)]
+pub struct RingSettings {
+    /// The run directory.
+    pub directory: PathBuf,
+    /// Name of the traced host.
+    pub host: String,
+    /// Interval at which pending events are sent as a packet, and beacons for idle streams.
+    pub live_timer: Duration,
+    /// Whether viewers can attach to the sessions.
+    pub is_live: bool,
+    /// Usual size of a packet, in bytes; a single long event may exceed it.
+    pub packet_bytes: usize,
+    /// Tracefiles of a stream on the relay: maximum size in bytes, and number; 0: no limit.
+    pub tracefiles: (u64, u64),
+    /// Whether packets are delivered as soon as a spool has them: then a ring is full rather than its events in
+    /// memory only.
+    pub is_spooled: bool,
+    /// Events per second of a process above which less important severities are left out.
+    pub max_events_per_second: Option<u64>,
+    /// Ids of the processes that are read; all if there are none.
+    pub pids: Vec<u32>,
+}
+
+/// What all sessions share.
+#[derive(Debug)]
+struct Context {
+    settings: RingSettings,
+    coverage: Coverage,
+    role: Role,
+    run: RunDirectory,
+    opener: SessionOpener,
+    clock: TraceClock,
+    activity: Activity,
+}
+
+/// Which processes are read, and until when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coverage {
+    /// All, and those that start later, until the frontend is stopped. Their rings are drained.
+    Drain,
+    /// The same, beside a drainer.
+    Observe,
+    /// The present content of the flight recorders, once.
+    Snapshot,
+}
+
+/// The run directory, unless an option names another: that of the programs with the same environment.
+#[must_use]
+pub fn default_directory() -> PathBuf {
+    let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
+    match (variable("TRACE_RING_DIR"), variable("XDG_RUNTIME_DIR")) {
+        (Some(directory), _) => directory.into(),
+        (None, Some(directory)) => Path::new(&directory).join("ring"),
+        (None, None) => "/run/ring".into(),
+    }
+}
+
+/// Reads the rings of all processes until `stop` is cancelled, then what is left in them, and waits until all is
+/// delivered.
+///
+/// # Errors
+/// If the run directory cannot be used, or another process drains it.
+pub async fn run(
+    settings: RingSettings,
+    coverage: Coverage,
+    opener: SessionOpener,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let path = settings.directory.clone();
+    let opened = match coverage {
+        Coverage::Drain => RunDirectory::create(&path),
+        Coverage::Observe | Coverage::Snapshot => RunDirectory::open(&path),
+    };
+    let run = opened.with_context(|| format!("cannot use the run directory {}", path.display()))?;
+    let role = match coverage {
+        Coverage::Drain => Role::Drainer,
+        Coverage::Observe | Coverage::Snapshot => Role::Observer,
+    };
+    if role == Role::Drainer && !lock(&run).await? {
+        anyhow::bail!("cannot drain {}: another consumer does", path.display());
+    }
+    let watch = watch(&run);
+    info!(directory = %path.display(), "rings");
+    let context = Context {
+        settings,
+        coverage,
+        role,
+        run,
+        opener,
+        clock: HostClock::measure().trace_clock(),
+        activity: Activity::default(),
+    };
+    let mut discovery = Discovery {
+        context: Arc::new(context),
+        known: HashMap::new(),
+        rates: HashMap::new(),
+        sessions: JoinSet::new(),
+        stop: stop.clone(),
+    };
+    while !stop.is_cancelled() {
+        discovery.scan();
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = wait_for_entry(watch.as_ref()) => {}
+            () = sleep(RING_SCAN_INTERVAL) => {}
+            Some(ended) = discovery.sessions.join_next() => discovery.handle_end(ended),
+        }
+    }
+    // Processes that have started meanwhile, and those for which there was no room.
+    let until = Instant::now() + RING_STOP_SCAN_TIMEOUT;
+    while (Instant::now() < until && discovery.scan()) || !discovery.sessions.is_empty() {
+        if let Some(ended) = discovery.sessions.join_next().await {
+            discovery.handle_end(ended);
+        }
+    }
+    Ok(())
+}
+
+/// Takes the lock of the drainer, which another process may hold for a moment.
+async fn lock(run: &RunDirectory) -> io::Result<bool> {
+    let until = Instant::now() + RING_LOCK_TIMEOUT;
+    loop {
+        if run.try_lock()? {
+            return Ok(true);
+        }
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        sleep(BUSY_RING_POLL_INTERVAL).await;
+    }
+}
+
+/// Watches the run directory; without a watch, only the scans find new processes.
+fn watch(run: &RunDirectory) -> Option<AsyncFd<std::os::fd::OwnedFd>> {
+    let watch = run.watch().map(DirectoryWatch::into_descriptor);
+    #[expect(
+        deprecated,
+        reason = "the replacement is unsafe, because a type may close its descriptor early; an OwnedFd does not"
+    )]
+    match watch.and_then(AsyncFd::new) {
+        Ok(watch) => Some(watch),
+        Err(error) => {
+            warn!(%error, "run directory not watched; new processes are found once per second");
+            None
+        }
+    }
+}
+
+/// Waits until the run directory has a new entry.
+async fn wait_for_entry(watch: Option<&AsyncFd<std::os::fd::OwnedFd>>) {
+    let Some(watch) = watch else {
+        return std::future::pending().await;
+    };
+    let Ok(mut ready) = watch.readable().await else {
+        return std::future::pending().await;
+    };
+    // What the events say is not needed: the directory is read as a whole.
+    let mut events = [0; 4096];
+    while rustix::io::read(watch.get_ref(), &mut events).is_ok_and(|bytes| bytes > 0) {}
+    ready.clear_ready();
+}
+
+/// A process directory that has been found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KnownProcess {
+    /// It is read; with the user id of its owner.
+    Read(u32),
+    /// There was no room for it yet.
+    Waiting,
+    /// It is not read any more, or cannot be.
+    Done,
+}
+
+/// Finds the process directories and runs their sessions.
+struct Discovery {
+    context: Arc<Context>,
+    known: HashMap<DirectoryName, KnownProcess>,
+    rates: HashMap<u32, UserRate>,
+    sessions: JoinSet<(DirectoryName, SessionResult)>,
+    stop: CancellationToken,
+}
+
+impl Discovery {
+    /// Starts the sessions of new processes. Returns whether it has started any.
+    fn scan(&mut self) -> bool {
+        let (names, is_cut) = match self.context.run.names() {
+            Ok(names) => names,
+            Err(error) => {
+                warn!(%error, "run directory not read");
+                return false;
+            }
+        };
+        if is_cut {
+            warn!("run directory has too many entries; not all are read");
+        }
+        let listed: std::collections::HashSet<_> = names.iter().collect();
+        self.known
+            .retain(|name, known| matches!(known, KnownProcess::Read(_)) || listed.contains(name));
+        let mut has_started = false;
+        for name in &names {
+            has_started |= self.start(name);
+        }
+        has_started
+    }
+
+    /// Starts the session of a process, unless it is known or there is no room.
+    fn start(&mut self, name: &DirectoryName) -> bool {
+        let pids = &self.context.settings.pids;
+        if !pids.is_empty() && !pids.contains(&name.pid()) {
+            return false;
+        }
+        let known = self.known.get(name).copied();
+        if !matches!(known, None | Some(KnownProcess::Waiting)) {
+            return false;
+        }
+        let opened = if self.sessions.len() < MAX_RING_PROCESSES {
+            Producer::open(&self.context.run, name, self.context.role).map(Some)
+        } else {
+            Ok(None)
+        };
+        let producer = match opened {
+            Ok(Some(producer)) if self.has_room_for(producer.directory().uid()) => producer,
+            Ok(_) => {
+                if known.is_none() {
+                    let process = name.as_str();
+                    warn!(process, "not read yet: too many traced processes");
+                    self.known.insert(name.clone(), KnownProcess::Waiting);
+                }
+                return false;
+            }
+            Err(fault) => {
+                warn!(process = name.as_str(), "not read: {fault}");
+                self.known.insert(name.clone(), KnownProcess::Done);
+                return false;
+            }
+        };
+        let uid = producer.directory().uid();
+        self.known.insert(name.clone(), KnownProcess::Read(uid));
+        let rate = self.rates.entry(uid);
+        let rate = rate.or_insert_with(|| UserRate::new(std::time::Instant::now()));
+        let session = RingSession::new(Arc::clone(&self.context), producer, rate.clone());
+        debug!(process = name.as_str(), uid, "found");
+        let (name, stop) = (name.clone(), self.stop.clone());
+        self.sessions
+            .spawn(async move { (name, session.run(stop).await) });
+        true
+    }
+
+    /// Whether one more process of this user may be read.
+    fn has_room_for(&self, uid: u32) -> bool {
+        let of_user = |known: &&KnownProcess| **known == KnownProcess::Read(uid);
+        let is_only_user = rustix::process::getuid().as_raw() == uid && uid != 0;
+        is_only_user || self.known.values().filter(of_user).count() < MAX_RING_PROCESSES_OF_USER
+    }
+
+    fn handle_end(
+        &mut self,
+        ended: Result<(DirectoryName, SessionResult), tokio::task::JoinError>,
+    ) {
+        match ended {
+            Ok((name, SessionResult::Removed)) => drop(self.known.remove(&name)),
+            Ok((name, SessionResult::Kept)) => drop(self.known.insert(name, KnownProcess::Done)),
+            // The others go on.
+            Err(error) => error!(%error, "reading of a process ended"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! One traced process: its directory, its `meta`, its rings, and whether it lives.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use thiserror::Error;
+use trace_ring::format::{META_FILE, ring_file_name};
+use tracing::{debug, warn};
+
+use super::directory::{Access, DirectoryName, ProcessDirectory, RefusedFile, RunDirectory};
+use super::meta_reader::{MetaFault, MetaReader};
+use super::ring_reader::{RingFault, RingReader, Role};
+use crate::limits::MAX_RINGS_OF_PROCESS;
+
+/// A process directory is not used.
+#[derive(Debug, Error)]
+pub enum ProducerFault {
+    /// A file or the directory is not what it must be.
+    #[error(transparent)]
+    File(#[from] RefusedFile),
+    /// `meta` cannot be used.
+    #[error(transparent)]
+    Meta(#[from] MetaFault),
+}
+
+/// A ring of a process.
+#[derive(Debug)]
+pub enum ProducerRing {
+    /// It is read.
+    Open(RingReader),
+    /// It is not read any more: it is broken, or its thread has ended and everything is taken.
+    Closed,
+}
+
+/// A traced process, dead or alive.
+#[derive(Debug)]
+pub struct Producer {
+    directory: ProcessDirectory,
+    meta: MetaReader,
+    role: Role,
+    rings: BTreeMap<u32, ProducerRing>,
+    /// The numbers of the ring files when they were last listed.
+    listed: Vec<u32>,
+    is_dead: bool,
+    is_frozen: bool,
+}
+
+impl Producer {
+    /// Opens the directory of a process, and its `meta`.
+    ///
+    /// # Errors
+    /// If either is not what it must be.
+    pub fn open(
+        run: &RunDirectory,
+        name: &DirectoryName,
+        role: Role,
+    ) -> Result<Self, ProducerFault> {
+        let directory = run.open_process(name)?;
+        let (meta, _) = directory.open_file(META_FILE, Access::Read)?;
+        Ok(Self {
+            directory,
+            meta: MetaReader::open(meta)?,
+            role,
+            rings: BTreeMap::new(),
+            listed: Vec::new(),
+            is_dead: false,
+            is_frozen: false,
+        })
+    }
+
+    /// The process's directory.
+    #[must_use]
+    pub fn directory(&self) -> &ProcessDirectory {
+        &self.directory
+    }
+
+    /// The reader of `meta`.
+    pub fn meta(&mut self) -> &mut MetaReader {
+        &mut self.meta
+    }
+
+    /// The rings by their numbers.
+    pub fn rings(&mut self) -> &mut BTreeMap<u32, ProducerRing> {
+        &mut self.rings
+    }
+
+    /// A ring.
+    #[must_use]
+    pub fn ring(&self, number: u32) -> Option<&ProducerRing> {
+        self.rings.get(&number)
+    }
+
+    /// The name of the process: of its program, or as the kernel has it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let header = self.meta.header();
+        let program = header.program.rsplit(|byte| *byte == b'/').next();
+        let program = program.filter(|name| !name.is_empty());
+        let name = program.unwrap_or_else(|| until_nul(&header.process_name));
+        String::from_utf8_lossy(name).into_owned()
+    }
+
+    /// Whether the process has died. It does not come back to life.
+    ///
+    /// # Errors
+    /// If the file system has no locks.
+    pub fn check_death(&mut self) -> io::Result<bool> {
+        if !self.is_dead {
+            let meta = self.meta.file();
+            self.is_dead = match self.role {
+                Role::Drainer => file_lock::try_lock_exclusive(meta)?,
+                // Shared, and given back at once: it must not keep a drainer from the exclusive one.
+                Role::Observer => file_lock::try_lock_shared(meta)?,
+            };
+            if self.is_dead && self.role == Role::Observer {
+                file_lock::unlock(meta)?;
+            }
+        }
+        Ok(self.is_dead)
+    }
+
+    /// Opens the rings that are new, and reads the control words of all.
+    pub fn update(&mut self) {
+        if self.is_frozen {
+            return;
+        }
+        match self.directory.ring_numbers() {
+            Ok(numbers) => self.open_rings(numbers),
+            Err(error) => {
+                debug!(process = self.directory.name().as_str(), %error, "rings not listed")
+            }
+        }
+        for (number, ring) in &mut self.rings {
+            if let ProducerRing::Open(reader) = ring
+                && let Err(fault) = reader.update()
+            {
+                report_broken(&self.directory, *number, &fault);
+                *ring = ProducerRing::Closed;
+            }
+        }
+    }
+
+    fn open_rings(&mut self, numbers: Vec<u32>) {
+        // A producer removes rings that were released: their numbers do not come back.
+        self.rings.retain(|number, ring| {
+            matches!(ring, ProducerRing::Open(_)) || numbers.contains(number)
+        });
+        let open = |ring: &&ProducerRing| matches!(ring, ProducerRing::Open(_));
+        let mut used = self.rings.values().filter(open).count();
+        for number in &numbers {
+            if self.rings.contains_key(number) {
+                continue;
+            }
+            if used >= MAX_RINGS_OF_PROCESS {
+                if !self.listed.contains(number) {
+                    let process = self.directory.name().as_str();
+                    warn!(
+                        process,
+                        ring = number,
+                        "ring not read: the process has too many"
+                    );
+                }
+                continue;
+            }
+            used += 1;
+            let ring = match self.open_ring(*number) {
+                Ok(ring) => ProducerRing::Open(ring),
+                Err(fault) => {
+                    report_broken(&self.directory, *number, &fault);
+                    ProducerRing::Closed
+                }
+            };
+            self.rings.insert(*number, ring);
+        }
+        self.listed = numbers;
+    }
+
+    fn open_ring(&self, number: u32) -> Result<RingReader, RingFault> {
+        let access = match self.role {
+            Role::Drainer => Access::ReadWrite,
+            Role::Observer => Access::Read,
+        };
+        let opened = self.directory.open_file(&ring_file_name(number), access);
+        let (file, stat) = opened.map_err(|refused| match refused {
+            RefusedFile::System(error) => RingFault::Read(error),
+            refused => RingFault::Read(io::Error::other(refused)),
+        })?;
+        RingReader::open(
+            file,
+            u64::try_from(stat.st_size).unwrap_or(0),
+            number,
+            self.role,
+        )
+    }
+
+    /// Closes a ring that cannot be read any further.
+    pub fn close_broken(&mut self, number: u32, fault: &RingFault) {
+        report_broken(&self.directory, number, fault);
+        self.rings.insert(number, ProducerRing::Closed);
+    }
+
+    /// Closes a ring from which everything is taken.
+    pub fn close_ring(&mut self, number: u32) {
+        self.rings.insert(number, ProducerRing::Closed);
+    }
+
+    /// Lets the process write over what an observer has read of a ring.
+    ///
+    /// # Errors
+    /// If the ring cannot be written to.
+    pub fn free_space(&self, number: u32) -> Result<(), RefusedFile> {
+        let (file, _) = self
+            .directory
+            .open_file(&ring_file_name(number), Access::ReadWrite)?;
+        if let Some(ProducerRing::Open(reader)) = self.rings.get(&number) {
+            reader.free_space(&file)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the updates: what the process writes later is not read.
+    pub fn freeze(&mut self) {
+        self.is_frozen = true;
+    }
+
+    /// Removes what the process has left. `meta` is the last file: without it nobody would own the others.
+    ///
+    /// # Errors
+    /// If a file cannot be removed, or the process has made directories.
+    pub fn remove(&self, run: &RunDirectory) -> io::Result<()> {
+        self.directory.remove_all_files(META_FILE)?;
+        self.directory.remove_file(META_FILE)?;
+        run.remove_process(self.directory.name())
+    }
+}
+
+fn report_broken(directory: &ProcessDirectory, number: u32, fault: &RingFault) {
+    let process = directory.name().as_str();
+    warn!(
+        process,
+        ring = number,
+        "ring not read any further: {fault}; its other events are lost"
+    );
+}
+
+/// The bytes before the first NUL.
+#[must_use]
+pub fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+}

@@ -1,0 +1,134 @@
+//! `consumer rings --enable`: changes which events running programs write.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use trace_ring::filter::Filter;
+use trace_ring::format::{
+    CONTROL_BODY_OFFSET, CONTROL_FILE, CONTROL_GENERATION_OFFSET, CONTROL_SIZE, Control,
+};
+
+use super::{is_selected, open_directory, open_producer};
+use crate::frontend::ring::directory::Access;
+use crate::frontend::ring::meta_reader::read_at_most;
+use crate::frontend::ring::producer::Producer;
+
+/// How long another process may hold the lock of a control file.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time between two attempts to take it.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Adds directives to the filters of the selected processes that live; of all processes if none is selected. A
+/// directive replaces one of the same target. Returns the ids of the processes and their new filters.
+///
+/// # Errors
+/// If the directives are malformed, there is no such process, or a filter cannot be changed.
+pub fn enable(
+    directory: &Path,
+    pids: &[u32],
+    directives: &str,
+) -> anyhow::Result<Vec<(u32, String)>> {
+    Filter::parse(directives)?;
+    let mut changed = Vec::new();
+    if let Some(run) = open_directory(directory)? {
+        for name in run.names()?.0 {
+            if !is_selected(&name, pids) {
+                continue;
+            }
+            let Some(mut producer) = open_producer(&run, &name) else {
+                continue;
+            };
+            if producer.check_death()? {
+                continue;
+            }
+            let filter = change(&producer, directives)
+                .with_context(|| format!("filter of process {} not changed", name.pid()))?;
+            changed.push((name.pid(), filter));
+        }
+    }
+    anyhow::ensure!(
+        !changed.is_empty(),
+        "no such process writes to rings in {}",
+        directory.display()
+    );
+    Ok(changed)
+}
+
+fn change(producer: &Producer, directives: &str) -> anyhow::Result<String> {
+    let opened = producer
+        .directory()
+        .open_file(CONTROL_FILE, Access::ReadWrite);
+    let (file, _) = opened?;
+    lock(&file)?;
+    let mut bytes = [0; CONTROL_SIZE];
+    let got = read_at_most(&file, &mut bytes, 0)?;
+    let control = Control::decode(bytes.get(..got).unwrap_or_default())?;
+    let merged = merge(&control.directives, directives);
+    let body = Control::encode_body(&merged).context("the filter is too long")?;
+    file.write_all_at(&body, CONTROL_BODY_OFFSET as u64)?;
+    // Behind the text: the program reads it when the generation has changed. Never 0.
+    let generation = control.generation.wrapping_add(1).max(1);
+    file.write_all_at(&generation.to_le_bytes(), CONTROL_GENERATION_OFFSET as u64)?;
+    Ok(merged)
+}
+
+fn lock(file: &File) -> io::Result<()> {
+    let until = Instant::now() + LOCK_TIMEOUT;
+    while !file_lock::try_lock_exclusive(file)? {
+        if Instant::now() >= until {
+            return Err(io::Error::other("another process changes the filter"));
+        }
+        thread::sleep(LOCK_RETRY_INTERVAL);
+    }
+    Ok(())
+}
+
+/// The directives `old`, without those whose target is also in `new`, and `new` behind them.
+fn merge(old: &str, new: &str) -> String {
+    let split = |text: &str| -> Vec<String> {
+        let parts = text.split(',').map(str::trim);
+        parts
+            .filter(|part| !part.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
+    let (old, new) = (split(old), split(new));
+    let replaced: Vec<&str> = new.iter().map(|part| target(part)).collect();
+    let kept = old.iter().filter(|part| !replaced.contains(&target(part)));
+    let merged: Vec<&str> = kept.chain(&new).map(String::as_str).collect();
+    merged.join(",")
+}
+
+/// The target of a directive; empty if it is for all targets.
+fn target(directive: &str) -> &str {
+    match directive.split_once('=') {
+        Some((target, _)) => target.trim(),
+        None if is_level(directive) => "",
+        None => directive,
+    }
+}
+
+fn is_level(text: &str) -> bool {
+    text.eq_ignore_ascii_case("off") || text.parse::<trace_ring::Severity>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_directive_replaces_the_one_of_the_same_target() {
+        assert_eq!(merge("info", "app::db=debug"), "info,app::db=debug");
+        assert_eq!(
+            merge("info, app::db=debug", "app::db=off"),
+            "info,app::db=off"
+        );
+        assert_eq!(merge("info,app", "warn"), "app,warn");
+        assert_eq!(merge("", "app=trace,off"), "app=trace,off");
+    }
+}

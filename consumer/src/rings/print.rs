@@ -1,0 +1,311 @@
+//! `consumer rings --print`: shows events as they are written, until it is stopped.
+//!
+//! An agent that drains the rings is not disturbed: the reader is an observer. Without an agent, the producers wait for
+//! nobody, and would discard events when their rings are full; then the reader frees what it has shown, but only in
+//! rings that are more than half full, so that an agent that starts later finds as much as possible.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use jiff::tz::TimeZone;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use trace_ring::Severity;
+use trace_ring::format::{Mode, Record};
+use tracing::{debug, warn};
+
+use super::line::{LineContext, LineStyle};
+use super::{is_selected, open_directory, open_producer};
+use crate::frontend::ring::classes::read_fields;
+use crate::frontend::ring::directory::{DirectoryName, RunDirectory};
+use crate::frontend::ring::producer::{Producer, ProducerRing};
+use crate::frontend::ring::ring_reader::ChunkEnd;
+use crate::limits::{MAX_RING_PROCESSES, RING_POLL_INTERVAL, RING_SCAN_INTERVAL};
+use crate::packetize::HostClock;
+
+/// Chunks of a ring that are shown in one turn, in the order of time with those of other rings.
+const CHUNKS_PER_TURN: usize = 4;
+
+/// What is shown, and how.
+#[derive(Debug, Clone)]
+pub struct PrintSettings {
+    /// The run directory.
+    pub directory: PathBuf,
+    /// The processes; all if there are none.
+    pub pids: Vec<u32>,
+    /// The least important severity that is shown.
+    pub max_severity: Severity,
+    /// Whether to use colours.
+    pub has_colors: bool,
+}
+
+/// Shows events on standard output until `stop` is cancelled, or nobody reads them.
+///
+/// # Errors
+/// If the run directory or standard output fails.
+pub async fn print(settings: PrintSettings, stop: CancellationToken) -> anyhow::Result<()> {
+    let mut printer = Printer {
+        style: LineStyle {
+            has_colors: settings.has_colors,
+            zone: TimeZone::system(),
+        },
+        settings,
+        run: None,
+        processes: HashMap::new(),
+        scanned: None,
+        lines: Vec::new(),
+    };
+    loop {
+        let is_stopping = stop.is_cancelled();
+        printer.scan()?;
+        printer.read();
+        match printer.write_lines() {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            written => written?,
+        }
+        if is_stopping {
+            return Ok(());
+        }
+        stop.run_until_cancelled(sleep(RING_POLL_INTERVAL)).await;
+    }
+}
+
+struct Printer {
+    settings: PrintSettings,
+    style: LineStyle,
+    run: Option<RunDirectory>,
+    /// `None`: it cannot be read, or is dead and shown.
+    processes: HashMap<DirectoryName, Option<ShownProcess>>,
+    scanned: Option<std::time::Instant>,
+    /// Lines of the turn, with their times.
+    lines: Vec<(i128, String)>,
+}
+
+/// A process that is shown.
+struct ShownProcess {
+    producer: Producer,
+    name: String,
+    /// Nanoseconds from the epoch to the zero of its clock.
+    clock_offset: i128,
+    /// Number of spans that each thread is in.
+    depths: HashMap<u32, usize>,
+}
+
+impl Printer {
+    /// Finds new processes, and forgets those whose directory is gone.
+    fn scan(&mut self) -> io::Result<()> {
+        let is_recent = |at: std::time::Instant| at.elapsed() < RING_SCAN_INTERVAL / 20;
+        if self.scanned.is_some_and(is_recent) {
+            return Ok(());
+        }
+        self.scanned = Some(std::time::Instant::now());
+        if self.run.is_none() {
+            self.run = open_directory(&self.settings.directory)?;
+        }
+        let Some(run) = &self.run else { return Ok(()) };
+        let (names, _) = run.names()?;
+        for name in &names {
+            if self.processes.contains_key(name)
+                || !is_selected(name, &self.settings.pids)
+                || self.processes.len() >= MAX_RING_PROCESSES
+            {
+                continue;
+            }
+            let process = open_producer(run, name).map(ShownProcess::new);
+            self.processes.insert(name.clone(), process);
+        }
+        // The files of a process that a drainer has removed are still open: what was not shown yet is in them.
+        self.processes
+            .retain(|name, process| process.is_some() || names.contains(name));
+        Ok(())
+    }
+
+    fn read(&mut self) {
+        let is_drained = self.run.as_ref().is_some_and(|run| !is_free(run));
+        for process in self.processes.values_mut() {
+            let Some(shown) = process else { continue };
+            let is_dead = shown.producer.check_death().unwrap_or(false);
+            let has_more = shown.read(&self.settings, &self.style, &mut self.lines);
+            if is_dead && !has_more {
+                *process = None;
+            } else if !is_drained && !is_dead {
+                shown.free_space();
+            }
+        }
+    }
+
+    /// Writes the lines in the order of their times.
+    fn write_lines(&mut self) -> io::Result<()> {
+        self.lines.sort_by_key(|(time, _)| *time);
+        let mut out = io::stdout().lock();
+        for (_, line) in self.lines.drain(..) {
+            writeln!(out, "{line}")?;
+        }
+        out.flush()
+    }
+}
+
+/// Whether no drainer uses the run directory.
+fn is_free(run: &RunDirectory) -> bool {
+    match run.try_lock() {
+        Ok(is_free) => {
+            if is_free && let Err(error) = run.unlock() {
+                warn!(%error, "run directory stays locked");
+            }
+            is_free
+        }
+        Err(error) => {
+            debug!(%error, "lock of the run directory not checked");
+            false
+        }
+    }
+}
+
+impl ShownProcess {
+    fn new(mut producer: Producer) -> Self {
+        let name = producer.name();
+        let clock_offset = producer.meta().header().clock_offset.into();
+        Self {
+            producer,
+            name,
+            clock_offset,
+            depths: HashMap::new(),
+        }
+    }
+
+    /// Reads a part of each ring. Returns whether there is more.
+    fn read(
+        &mut self,
+        settings: &PrintSettings,
+        style: &LineStyle,
+        lines: &mut Vec<(i128, String)>,
+    ) -> bool {
+        self.producer.update();
+        // A class is in `meta` before its first event is committed.
+        let _ = self.producer.meta().update();
+        let numbers: Vec<u32> = self.producer.rings().keys().copied().collect();
+        let mut has_more = false;
+        for number in numbers {
+            let mut buffer = Vec::new();
+            let mut missing = 0;
+            for turn in 0..CHUNKS_PER_TURN {
+                let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number)
+                else {
+                    break;
+                };
+                let chunk = match reader.read_chunk(&mut buffer) {
+                    Ok(Some(chunk)) => chunk,
+                    Ok(None) => break,
+                    Err(fault) => {
+                        self.producer.close_broken(number, &fault);
+                        break;
+                    }
+                };
+                missing += chunk.overwritten;
+                let tid = reader.header().tid;
+                let mut end = ChunkEnd::default();
+                let mut records = chunk.records(&buffer);
+                for record in &mut records {
+                    let Ok(record) = record else {
+                        end.is_damaged = true;
+                        break;
+                    };
+                    end.events += 1;
+                    let tid = if tid == 0 { record.tid } else { tid };
+                    match self.line(&record, tid, settings, style) {
+                        Some(Some(line)) => lines.push(line),
+                        Some(None) => {}
+                        None => missing += 1,
+                    }
+                }
+                end.position = records.position();
+                if let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) {
+                    reader.finish_chunk(&chunk, &buffer, end);
+                }
+                has_more |= turn + 1 == CHUNKS_PER_TURN;
+            }
+            self.add_lost(number, missing, style, lines);
+        }
+        has_more
+    }
+
+    /// The line of an event, with its time; `Some(None)` if it is not selected, `None` if it cannot be shown.
+    fn line(
+        &mut self,
+        record: &Record<'_>,
+        tid: u32,
+        settings: &PrintSettings,
+        style: &LineStyle,
+    ) -> Option<Option<(i128, String)>> {
+        let pid = self.producer.meta().header().pid;
+        let class = self.producer.meta().class(record.class)?;
+        let fields = read_fields(class, record.fields())?;
+        let depth = self.depths.entry(tid).or_default();
+        if class.name == SPAN_EXIT {
+            *depth = depth.saturating_sub(1);
+        }
+        let context = LineContext {
+            time: i128::from(record.timestamp) + self.clock_offset,
+            program: &self.name,
+            pid,
+            tid,
+            depth: *depth,
+        };
+        if class.name == SPAN_ENTER {
+            *depth = depth.saturating_add(1);
+        }
+        if class.severity > settings.max_severity {
+            return Some(None);
+        }
+        Some(Some((context.time, style.event(&context, class, &fields))))
+    }
+
+    fn add_lost(
+        &mut self,
+        number: u32,
+        missing: u64,
+        style: &LineStyle,
+        lines: &mut Vec<(i128, String)>,
+    ) {
+        let pid = self.producer.meta().header().pid;
+        let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) else {
+            return;
+        };
+        let lost = missing.saturating_add(reader.take_lost());
+        if lost == 0 {
+            return;
+        }
+        let now = i128::from(HostClock::now().0) + self.clock_offset;
+        let context = LineContext {
+            time: now,
+            program: &self.name,
+            pid,
+            tid: reader.header().tid,
+            depth: 0,
+        };
+        lines.push((now, style.lost(&context, lost)));
+    }
+
+    /// Frees what is shown, in rings in which new events would be discarded soon.
+    fn free_space(&mut self) {
+        let mut full = Vec::new();
+        for (number, ring) in self.producer.rings() {
+            if let ProducerRing::Open(reader) = ring
+                && reader.header().mode == Mode::Discard
+                && reader.fill() > reader.header().data_size() / 2
+            {
+                full.push(*number);
+            }
+        }
+        for number in full {
+            if let Err(error) = self.producer.free_space(number) {
+                debug!(ring = number, %error, "ring not freed");
+            }
+        }
+    }
+}
+
+/// Names of the events at the beginning and at the end of the time that a thread is in a span.
+const SPAN_ENTER: &str = "span:enter";
+const SPAN_EXIT: &str = "span:exit";

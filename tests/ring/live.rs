@@ -1,0 +1,184 @@
+//! The whole path, live: a program that is killed, the consumer, a relay, and viewers that are attached meanwhile.
+
+use std::time::Duration;
+
+use tests::babeltrace::Babeltrace;
+use tests::lab::Lab;
+use tests::process::Process;
+use tests::relay::Relay;
+use tests::test_live;
+use tests::viewer::{Viewer, hostname};
+
+use crate::system::{Agent, Shown, Writer, Writing, session_directory};
+
+/// A writer whose session viewers watch.
+struct Watched<'a> {
+    lab: &'a Lab,
+    relay: &'a Relay,
+    agent: Agent,
+    writer: Writer,
+}
+
+impl<'a> Watched<'a> {
+    fn start(lab: &'a Lab, relay: &'a Relay) -> Self {
+        let agent = Agent::start(lab, relay, &[]);
+        let writing = Writing {
+            threads: 2,
+            pause: Duration::from_millis(1),
+            ..Writing::default()
+        };
+        let writer = Writer::start(lab, "live", writing);
+        Viewer::connect(relay.live).wait_for_session(&writer.session());
+        Self {
+            lab,
+            relay,
+            agent,
+            writer,
+        }
+    }
+
+    fn url(&self) -> String {
+        test_live::url(self.relay.live, &hostname(), &self.writer.session())
+    }
+
+    fn follow_with_babeltrace(&self) -> Process {
+        let session = self.writer.session();
+        Process::start(&mut Babeltrace::Two.follow_command(self.relay, &session))
+    }
+
+    /// Waits until the viewers are attached. Returns the number of the first event that all of them will see.
+    fn wait_for_viewers(&self, viewers: u32) -> u64 {
+        test_live::wait_until_attached(self.relay, &self.writer.session(), viewers);
+        let attached_at = self.writer.progress().into_iter().max().unwrap();
+        // Viewers may begin with the next packet only.
+        self.writer.wait_for_events(attached_at + 1000);
+        attached_at + 1000
+    }
+
+    /// Kills the writer, waits until the viewers have ended, and returns what they have shown and what is recorded.
+    fn kill(self, viewers: Vec<Process>) -> (Vec<Vec<String>>, Shown) {
+        let pid = self.writer.pid();
+        let written = self.writer.kill();
+        let shown: Vec<_> = viewers
+            .into_iter()
+            .map(|viewer| viewer.wait().expect_success())
+            .collect();
+        self.agent.stop(self.lab);
+        let recorded = Shown::read(&session_directory(&self.relay.output, pid));
+        recorded.assert_without_loss(&written);
+        for line in shown.iter().flatten() {
+            assert!(
+                line.contains("ring-writer") && line.contains("vtid = "),
+                "{line}"
+            );
+            assert!(line.contains(&format!("vpid = {pid}")), "{line}");
+        }
+        (shown, recorded)
+    }
+}
+
+/// Checks that what babeltrace2 has shown since it has attached is the rest of what is recorded.
+fn assert_is_rest(lines: &[String], recorded: &Shown, begin: u64) {
+    let mut tail = Shown::default();
+    lines.iter().for_each(|line| tail.add(line));
+    assert_eq!(tail.threads.len(), 2);
+    for (thread, numbers) in &tail.threads {
+        assert!(recorded.threads[thread].ends_with(numbers), "{thread}");
+        assert!(numbers.contains(&begin), "{thread}: {numbers:?}");
+    }
+}
+
+#[test]
+fn last_events_of_a_killed_program_are_shown_live_by_our_relay() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let watched = Watched::start(&lab, &relay);
+    let url = watched.url();
+    let ours = test_live::start(&lab, &["--no-delta", "--seek", "beginning", &url]);
+    let theirs = watched.follow_with_babeltrace();
+    let begin = watched.wait_for_viewers(2);
+    let (shown, recorded) = watched.kill(vec![ours, theirs]);
+    let mut live = Shown::default();
+    shown[0].iter().for_each(|line| live.add(line));
+    assert_eq!(live.threads, recorded.threads);
+    assert_is_rest(&shown[1], &recorded, begin);
+}
+
+#[test]
+fn last_events_of_a_killed_program_are_shown_live_by_lttng_relayd() {
+    let lab = Lab::new();
+    let relay = Relay::start_reference(&lab);
+    // This relay has one viewer for each session.
+    let watched = Watched::start(&lab, &relay);
+    let theirs = watched.follow_with_babeltrace();
+    let begin = watched.wait_for_viewers(1);
+    let (shown, recorded) = watched.kill(vec![theirs]);
+    assert_is_rest(&shown[0], &recorded, begin);
+}
+
+#[test]
+fn program_that_has_died_before_the_consumer_starts_is_sent() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let writing = Writing {
+        threads: 3,
+        events: 100,
+        ..Writing::default()
+    };
+    let written = Writer::start(&lab, "dead", writing).end();
+    let agent = Agent::start(&lab, &relay, &[]);
+    agent.stop(&lab);
+    let directory = session_directory(&relay.output, written.pid);
+    Shown::read(&directory).assert_without_loss(&written);
+}
+
+#[test]
+fn program_that_lives_when_the_consumer_stops_is_continued_by_the_next_one() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let writing = Writing {
+        pause: Duration::from_micros(200),
+        ..Writing::default()
+    };
+    let writer = Writer::start(&lab, "continued", writing);
+    let first = Agent::start(&lab, &relay, &[]);
+    Viewer::connect(relay.live).wait_for_session(&writer.session());
+    writer.wait_for_events(100);
+    first.stop_with_live_programs();
+    writer.wait_for_events(writer.progress()[0] + 100);
+    let second = Agent::start(&lab, &relay, &[]);
+    let written = writer.kill();
+    second.stop(&lab);
+    let mut shown = Shown::default();
+    let directories = crate::system::session_directories(&relay.output, written.pid);
+    assert_eq!(directories.len(), 2);
+    for directory in directories {
+        let part = Shown::read(&directory);
+        shown.discarded += part.discarded;
+        for (thread, numbers) in part.threads {
+            shown.threads.entry(thread).or_default().extend(numbers);
+        }
+    }
+    shown.assert_without_loss(&written);
+}
+
+#[test]
+fn events_that_a_ring_had_no_room_for_are_reported_as_discarded() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    for (mode, threads) in [("discard", 1), ("overwrite", 2)] {
+        let writing = Writing {
+            threads,
+            events: 20_000,
+            environment: &[("TRACE_RING", mode), ("TRACE_RING_SIZE", "64K")],
+            ..Writing::default()
+        };
+        // No consumer runs: most events do not fit.
+        let written = Writer::start(&lab, mode, writing).end();
+        Agent::start(&lab, &relay, &[]).stop(&lab);
+        let shown = Shown::read(&session_directory(&relay.output, written.pid));
+        shown.assert_complete(&written);
+        assert!(shown.discarded > 0);
+        let last = shown.threads[&0].last().copied();
+        match mode {
+            "discard" => assert!(last < Some(19_999)),
+            _ => assert_eq!(last, Some(19_999)),
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The programs of these tests, and what is in the traces of the writer.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tests::babeltrace::Babeltrace;
+use tests::lab::Lab;
+use tests::process::Process;
+use tests::relay::Relay;
+use tests::{binaries, wait_until};
+
+/// The run directory of a test.
+pub(crate) fn rings(lab: &Lab) -> PathBuf {
+    lab.directory("rings")
+}
+
+/// `consumer serve --ring`.
+pub(crate) struct Agent {
+    process: Process,
+}
+
+impl Agent {
+    pub(crate) fn start(lab: &Lab, relay: &Relay, options: &[&str]) -> Self {
+        let mut command = lab.command(binaries::consumer());
+        command
+            .args(["serve", "-v", "--live=20000"])
+            .arg(format!("--ctrl-url=tcp://{}", relay.control))
+            .arg(format!("--data-url=tcp://{}", relay.data))
+            .arg(format!("--ring={}", rings(lab).display()))
+            .arg(format!("--socket={}", lab.path().join("status").display()))
+            .args(options);
+        let mut process = Process::start(&mut command);
+        process.wait_for_stderr_text("consumer::frontend::ring: rings");
+        Self { process }
+    }
+
+    /// Stops it by SIGTERM, after which everything is delivered and nothing of dead programs is left.
+    pub(crate) fn stop(self, lab: &Lab) {
+        self.process.signal(Signal::TERM);
+        let ended = self.process.wait();
+        assert!(ended.status.success(), "{:#?}", ended.stderr);
+        assert_eq!(directories(lab), [""; 0]);
+    }
+
+    /// Stops it by SIGTERM while programs are still written to.
+    pub(crate) fn stop_with_live_programs(self) {
+        self.process.signal(Signal::TERM);
+        self.process.wait().expect_success();
+    }
+
+    pub(crate) fn kill(self) {
+        self.process.signal(Signal::KILL);
+        let _ = self.process.wait();
+    }
+}
+
+/// The names of the process directories.
+pub(crate) fn directories(lab: &Lab) -> Vec<String> {
+    let entries = fs::read_dir(rings(lab)).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+/// A command in the environment of the test, in which programs find its rings.
+pub(crate) fn command(lab: &Lab, program: &Path) -> Command {
+    let mut command = lab.command(program);
+    command.env("TRACE_RING_DIR", rings(lab));
+    for variable in ["TRACE_RING", "TRACE_RING_SIZE", "TRACE_RING_FILTER"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// `consumer rings` with these arguments.
+pub(crate) fn rings_command(lab: &Lab, arguments: &[&str]) -> Command {
+    let mut command = command(lab, binaries::consumer());
+    command.arg("rings").args(arguments);
+    command
+}
+
+/// The traced program `ring-writer`.
+pub(crate) struct Writer {
+    pub(crate) process: Process,
+    threads: usize,
+    progress: PathBuf,
+}
+
+/// What a writer does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writing<'a> {
+    pub(crate) threads: usize,
+    /// Events of each thread; 0: without end.
+    pub(crate) events: u64,
+    /// Pause after each event.
+    pub(crate) pause: Duration,
+    /// Variables of the environment.
+    pub(crate) environment: &'a [(&'a str, &'a str)],
+}
+
+impl Default for Writing<'_> {
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            events: 0,
+            pause: Duration::ZERO,
+            environment: &[],
+        }
+    }
+}
+
+impl Writer {
+    pub(crate) fn start(lab: &Lab, name: &str, writing: Writing<'_>) -> Self {
+        let progress = lab.path().join(format!("progress-{name}"));
+        let Writing {
+            threads,
+            events,
+            pause,
+            environment,
+        } = writing;
+        let mut command = command(lab, binaries::ring_writer());
+        command
+            .arg(&progress)
+            .args([threads.to_string(), events.to_string()])
+            .arg(pause.as_micros().to_string())
+            .envs(environment.iter().copied());
+        Self {
+            process: Process::start(&mut command),
+            threads,
+            progress,
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Name of its session.
+    pub(crate) fn session(&self) -> String {
+        format!("ring-writer-{}", self.pid())
+    }
+
+    /// The number of events that each thread has finished.
+    pub(crate) fn progress(&self) -> Vec<u64> {
+        let bytes = fs::read(&self.progress).unwrap_or_default();
+        let words = bytes.chunks_exact(8);
+        let mut written: Vec<_> = words
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+            .collect();
+        written.resize(self.threads, 0);
+        written
+    }
+
+    pub(crate) fn wait_for_events(&self, count: u64) {
+        wait_until("events are written", || {
+            self.progress().iter().all(|written| *written >= count)
+        });
+    }
+
+    /// Kills it. Returns the number of events that each thread has finished.
+    pub(crate) fn kill(self) -> Written {
+        self.process.signal(Signal::KILL);
+        self.end()
+    }
+
+    /// Waits until it exits by itself.
+    pub(crate) fn end(mut self) -> Written {
+        wait_until("the writer ends", || !self.process.is_running());
+        Written {
+            pid: self.pid(),
+            threads: self.progress(),
+        }
+    }
+}
+
+/// What a writer has written.
+#[derive(Debug, Clone)]
+pub(crate) struct Written {
+    pub(crate) pid: u32,
+    /// Events that each thread has finished; it may have committed one more.
+    pub(crate) threads: Vec<u64>,
+}
+
+/// What a trace directory shows of one writer.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    /// The numbers of the events of each thread, in order.
+    pub(crate) threads: BTreeMap<u64, Vec<u64>>,
+    pub(crate) discarded: u64,
+}
+
+impl Shown {
+    /// Reads a directory with babeltrace2, which must report nothing but discarded events.
+    pub(crate) fn read(directory: &Path) -> Self {
+        let read = Babeltrace::Two.read(directory);
+        let mut shown = Self::default();
+        for line in read.stderr.iter().filter(|line| !line.is_empty()) {
+            let count = line.split_once("Tracer discarded ");
+            let count = count.and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
+            shown.discarded += count.unwrap_or_else(|| panic!("{line}"));
+        }
+        for line in read.expect_success() {
+            shown.add(&line);
+        }
+        shown
+    }
+
+    /// Adds a line of a viewer.
+    pub(crate) fn add(&mut self, line: &str) {
+        let field = |name: &str| -> u64 {
+            let (_, rest) = line.split_once(name).unwrap_or_else(|| panic!("{line}"));
+            let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
+            digits.unwrap().parse().unwrap()
+        };
+        let (thread, number) = (field("thread = "), field("number = "));
+        self.threads.entry(thread).or_default().push(number);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.threads
+            .values()
+            .map(|numbers| numbers.len() as u64)
+            .sum()
+    }
+
+    /// Checks that every event is shown at most once and in order, and that what is shown and what is discarded are all
+    /// that was written: for each thread, what it has finished, and at most one more.
+    pub(crate) fn assert_complete(&self, written: &Written) {
+        for (thread, numbers) in &self.threads {
+            let in_order = numbers.windows(2).all(|pair| pair[0] < pair[1]);
+            assert!(in_order, "{written:?}: thread {thread} is out of order");
+        }
+        let finished: u64 = written.threads.iter().sum();
+        let all = self.count() + self.discarded;
+        let possible = finished..=finished + written.threads.len() as u64;
+        assert!(
+            possible.contains(&all),
+            "{written:?}: {} shown, {} discarded",
+            self.count(),
+            self.discarded
+        );
+    }
+
+    /// Checks that every event is shown: nothing was discarded.
+    pub(crate) fn assert_without_loss(&self, written: &Written) {
+        self.assert_complete(written);
+        assert_eq!(self.discarded, 0);
+        for numbers in self.threads.values() {
+            assert!(
+                (0..)
+                    .zip(numbers)
+                    .all(|(expected, number)| expected == *number)
+            );
+        }
+    }
+}
+
+/// The directories of the sessions of a process, below the output of a relay or a recording.
+pub(crate) fn session_directories(output: &Path, pid: u32) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    collect_sessions(output, &format!("ring-writer-{pid}-"), &mut found);
+    found.sort();
+    found
+}
+
+fn collect_sessions(directory: &Path, prefix: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        if !entry.file_type().unwrap().is_dir() {
+            continue;
+        }
+        if entry.file_name().to_str().unwrap().starts_with(prefix) {
+            found.push(entry.path());
+        } else {
+            collect_sessions(&entry.path(), prefix, found);
+        }
+    }
+}
+
+/// The only session of a process.
+pub(crate) fn session_directory(output: &Path, pid: u32) -> PathBuf {
+    let found = session_directories(output, pid);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.into_iter().next().unwrap()
+}
