@@ -22,6 +22,8 @@ mod classes;
 mod event_writer;
 pub mod filter;
 pub mod format;
+#[cfg(feature = "tracing")]
+mod layer;
 mod memory;
 mod process;
 mod process_directory;
@@ -37,6 +39,8 @@ mod value;
 
 pub use call_site::{CallSite, FieldTypes};
 pub use event_writer::EventWriter;
+#[cfg(feature = "tracing")]
+pub use layer::layer;
 pub use severity::Severity;
 pub use value::Value;
 #[doc(hidden)]

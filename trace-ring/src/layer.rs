@@ -1,0 +1,140 @@
+//! The layer for `tracing_subscriber`.
+//!
+//! Each event of the program becomes an event of the same fields; the message is the field `message`. A span becomes
+//! `span:new`, `span:enter`, `span:exit`, `span:record` and `span:close`, each with the id of the span in the field
+//! `span` and its name in `name`; `span:new` has the id of the parent in `parent` (0 = none). Ids are unique among the
+//! spans that are open. Fields of a span have their names, with an underscore when the name is one of these three.
+//!
+//! Integers are i64 or u64, as `tracing` gives them; what has only `Debug` or `Display` becomes a string.
+
+mod append_list;
+mod field_buffer;
+mod tracing_sites;
+
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Context, Filter};
+use tracing_subscriber::registry::LookupSpan;
+
+use self::field_buffer::{EventKind, FieldBuffer};
+use self::tracing_sites::TracingSite;
+use crate::busy::Busy;
+use crate::producer::set_up;
+
+/// A layer that writes events and spans to the rings of this process:
+/// `tracing_subscriber::registry().with(trace_ring::layer()).init()`.
+///
+/// Cannot fail: a program that can make no ring runs on without, after one line on stderr. `TRACE_RING_FILTER`, or the
+/// filter set from outside while the program runs, decides what the layer writes, and nothing else: other layers see
+/// what they would see without this one. A span that was made while the filter did not let it pass is not written when
+/// the filter changes later.
+pub fn layer<S>() -> impl Layer<S> + Send + Sync
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    crate::init();
+    RingLayer.with_filter(RingFilter)
+}
+
+/// Writes what it is given.
+#[derive(Debug)]
+struct RingLayer;
+
+impl<S> Layer<S> for RingLayer
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        FieldBuffer::with(EventKind::Event, |buffer| {
+            event.record(buffer);
+            TracingSite::of(event.metadata()).write(EventKind::Event, buffer);
+        });
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let metadata = attributes.metadata();
+        let parent = context.span(id).and_then(|span| span.parent());
+        FieldBuffer::with(EventKind::SpanNew, |buffer| {
+            buffer.put_own_number(id.into_u64());
+            buffer.put_own_text(metadata.name());
+            buffer.put_own_number(parent.map_or(0, |parent| parent.id().into_u64()));
+            attributes.record(buffer);
+            TracingSite::of(metadata).write(EventKind::SpanNew, buffer);
+        });
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        write_span(EventKind::SpanRecord, id, &context, |buffer| {
+            values.record(buffer)
+        });
+    }
+
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        write_span(EventKind::SpanEnter, id, &context, |_| {});
+    }
+
+    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
+        write_span(EventKind::SpanExit, id, &context, |_| {});
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        write_span(EventKind::SpanClose, &id, &context, |_| {});
+    }
+}
+
+/// Writes an event of a span that was made earlier, when the filter still lets it pass.
+fn write_span<S>(
+    kind: EventKind,
+    id: &Id,
+    context: &Context<'_, S>,
+    record: impl FnOnce(&mut FieldBuffer),
+) where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    let Some(metadata) = context.span(id).map(|span| span.metadata()) else {
+        return;
+    };
+    let site = TracingSite::of(metadata);
+    if !site.is_enabled() {
+        return;
+    }
+    FieldBuffer::with(kind, |buffer| {
+        buffer.put_own_number(id.into_u64());
+        buffer.put_own_text(metadata.name());
+        record(buffer);
+        site.write(kind, buffer);
+    });
+}
+
+/// Asks the filter of this process, for this layer only.
+#[derive(Debug)]
+struct RingFilter;
+
+impl<S> Filter<S> for RingFilter {
+    #[inline]
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        tracing_sites::is_enabled(metadata)
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        TracingSite::of(metadata);
+        if is_tracing_off() {
+            Interest::never()
+        } else {
+            // The filter may be changed at any time, and nothing would tell `tracing`.
+            Interest::sometimes()
+        }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        is_tracing_off().then_some(LevelFilter::OFF)
+    }
+}
+
+/// Whether this process does not trace, whatever the filter will be.
+fn is_tracing_off() -> bool {
+    Busy::enter().is_some_and(|busy| set_up(&busy).is_none())
+}

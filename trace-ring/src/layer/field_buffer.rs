@@ -1,0 +1,218 @@
+//! The fields of one event, collected before the event begins.
+//!
+//! `tracing` gives values one by one and without their types in advance, and a `Debug` implementation may take long,
+//! panic or write events itself. So values are encoded into a buffer of the thread first, and copied into the ring at
+//! once.
+
+use std::cell::Cell;
+use std::fmt::{self, Write};
+
+use tracing::field::{Field, Visit};
+
+use crate::format::{FieldType, MAX_FIELDS, MAX_STRING_SIZE};
+
+/// A buffer that has grown beyond this number of bytes is not kept for the next event.
+const MAX_KEPT_CAPACITY: usize = 256 << 10;
+
+/// What an event says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum EventKind {
+    /// An event of the program.
+    Event,
+    /// A span was made.
+    SpanNew,
+    /// A thread has entered a span.
+    SpanEnter,
+    /// A thread has left a span.
+    SpanExit,
+    /// Values of a span became known.
+    SpanRecord,
+    /// A span was closed.
+    SpanClose,
+}
+
+impl EventKind {
+    /// Name of the event class, `None` when the call site has one.
+    pub(super) const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Event => None,
+            Self::SpanNew => Some("span:new"),
+            Self::SpanEnter => Some("span:enter"),
+            Self::SpanExit => Some("span:exit"),
+            Self::SpanRecord => Some("span:record"),
+            Self::SpanClose => Some("span:close"),
+        }
+    }
+
+    /// Fields before those of the call site.
+    pub(super) const fn own_fields(self) -> &'static [(&'static str, FieldType)] {
+        const SPAN: (&str, FieldType) = ("span", FieldType::U64);
+        const NAME: (&str, FieldType) = ("name", FieldType::Str);
+        const PARENT: (&str, FieldType) = ("parent", FieldType::U64);
+        match self {
+            Self::Event => &[],
+            Self::SpanNew => &[SPAN, NAME, PARENT],
+            Self::SpanEnter | Self::SpanExit | Self::SpanRecord | Self::SpanClose => &[SPAN, NAME],
+        }
+    }
+}
+
+/// The encoded fields of one event, and their shape.
+#[derive(Debug, Default)]
+pub(super) struct FieldBuffer {
+    /// The kind of the event; then, for each field of the call site that has a value, its index and type.
+    shape: Vec<u8>,
+    /// The values as they are in the ring.
+    bytes: Vec<u8>,
+}
+
+thread_local! {
+    static BUFFER: Cell<Option<Box<FieldBuffer>>> = const { Cell::new(None) };
+}
+
+impl FieldBuffer {
+    /// Lends the thread's buffer, emptied. An event inside of another one (from a `Debug` implementation), or one
+    /// written while the thread ends, gets a new buffer.
+    pub(super) fn with<R>(kind: EventKind, use_buffer: impl FnOnce(&mut Self) -> R) -> R {
+        let mut buffer = BUFFER
+            .try_with(Cell::take)
+            .ok()
+            .flatten()
+            .unwrap_or_default();
+        buffer.shape.clear();
+        buffer.bytes.clear();
+        buffer.shape.push(kind as u8);
+        let result = use_buffer(&mut buffer);
+        if buffer.bytes.capacity() <= MAX_KEPT_CAPACITY {
+            let _ = BUFFER.try_with(|kept| kept.set(Some(buffer)));
+        }
+        result
+    }
+
+    /// What an event class depends on, beside the call site.
+    pub(super) fn shape(&self) -> &[u8] {
+        &self.shape
+    }
+
+    /// The encoded fields.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Puts one of the [own fields](EventKind::own_fields).
+    pub(super) fn put_own_number(&mut self, value: u64) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// Puts one of the [own fields](EventKind::own_fields).
+    pub(super) fn put_own_text(&mut self, text: &str) {
+        self.put_text(|target| target.write_str(text));
+    }
+
+    /// Notes the type of a value that is about to be put. False when there are too many: the field is left out.
+    #[inline]
+    fn begin_field(&mut self, field: &Field, kind: FieldType) -> bool {
+        // Three of the fields may be our own.
+        let has_room = self.shape.len() < 2 * (MAX_FIELDS - 3);
+        match u8::try_from(field.index()) {
+            Ok(index) if has_room => {
+                self.shape.extend_from_slice(&[index, kind.code()]);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn put_fixed<const N: usize>(&mut self, field: &Field, kind: FieldType, value: [u8; N]) {
+        if self.begin_field(field, kind) {
+            self.bytes.extend_from_slice(&value);
+        }
+    }
+
+    /// Puts what `write` writes, cut to the size of a string.
+    fn put_text(&mut self, write: impl FnOnce(&mut TextWriter<'_>) -> fmt::Result) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0, 0]);
+        let mut writer = TextWriter {
+            bytes: &mut self.bytes,
+            room: MAX_STRING_SIZE,
+            is_cut: false,
+        };
+        // An implementation of `Debug` that fails has written as much as it could.
+        let _ = write(&mut writer);
+        let length = MAX_STRING_SIZE - writer.room;
+        self.set_length(start, length);
+    }
+
+    fn set_length(&mut self, start: usize, length: usize) {
+        let length = u16::try_from(length).unwrap_or_default().to_le_bytes();
+        if let Some(place) = self.bytes.get_mut(start..start + length.len()) {
+            place.copy_from_slice(&length);
+        }
+    }
+}
+
+/// Appends text of a bounded size.
+struct TextWriter<'a> {
+    bytes: &'a mut Vec<u8>,
+    room: usize,
+    /// Something was left out: nothing can follow.
+    is_cut: bool,
+}
+
+impl Write for TextWriter<'_> {
+    /// Leaves out what does not fit, without an error: some implementations of `Debug` panic on errors.
+    #[inline]
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if !self.is_cut {
+            let kept = text.floor_char_boundary(self.room);
+            self.is_cut = kept < text.len();
+            self.bytes
+                .extend_from_slice(text.as_bytes().get(..kept).unwrap_or_default());
+            self.room -= kept;
+        }
+        Ok(())
+    }
+}
+
+impl Visit for FieldBuffer {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put_fixed(field, FieldType::F64, value.to_le_bytes());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put_fixed(field, FieldType::I64, value.to_le_bytes());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put_fixed(field, FieldType::U64, value.to_le_bytes());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put_fixed(field, FieldType::Bool, [u8::from(value)]);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if self.begin_field(field, FieldType::Str) {
+            self.put_text(|target| target.write_str(value));
+        }
+    }
+
+    fn record_bytes(&mut self, field: &Field, value: &[u8]) {
+        if self.begin_field(field, FieldType::Bytes) {
+            let value = value.get(..MAX_STRING_SIZE).unwrap_or(value);
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(&[0, 0]);
+            self.bytes.extend_from_slice(value);
+            self.set_length(start, value.len());
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if self.begin_field(field, FieldType::Str) {
+            self.put_text(|target| write!(target, "{value:?}"));
+        }
+    }
+}
