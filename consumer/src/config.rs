@@ -201,6 +201,10 @@ impl Config {
         ring::RingSettings {
             directory: directory.unwrap_or_else(ring::default_directory),
             host: session.host.clone(),
+            base_path: self
+                .relay
+                .target()
+                .map_or_else(|_| String::new(), |relay| relay.base_path),
             live_timer: Duration::from_micros(session.live_timer_us.into()),
             is_live: true,
             packet_bytes: usize::try_from(session.packet_bytes).unwrap_or(usize::MAX),

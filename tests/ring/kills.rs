@@ -122,7 +122,7 @@ fn kill_consumers(options: &[&str]) -> (Written, Vec<Vec<u64>>) {
     for directory in session_directories(&output, written.pid) {
         // A consumer that is killed while it opens a session leaves one without content.
         let metadata = std::fs::metadata(directory.join("ring/metadata"));
-        if metadata.is_ok_and(|metadata| metadata.len() == 0) {
+        if metadata.map_or(0, |metadata| metadata.len()) == 0 {
             continue;
         }
         let shown = Shown::read(&directory);

@@ -18,6 +18,9 @@ pub(crate) struct Options {
 /// Runs of the whole-program tests with `--long`.
 const LONG_ROUNDS: usize = 10;
 
+/// Traced programs that are killed with `--long`.
+const LONG_RING_KILLS: &str = "500";
+
 /// Runs of every fault test with `--long`. One run of all kills more than 40 programs.
 const LONG_FAULT_ROUNDS: &str = "12";
 
@@ -75,6 +78,11 @@ fn run_long() -> anyhow::Result<()> {
         "long: faults",
         "test --package=tests --test=faults -- --nocapture",
         &[("FAULT_ROUNDS", LONG_FAULT_ROUNDS), ("FAULT_LONG", "1")],
+    )?;
+    stage::cargo(
+        "long: shared-memory rings",
+        "test --package=tests --test=ring -- kills --nocapture",
+        &[("RING_KILLS", LONG_RING_KILLS)],
     )?;
     stage::cargo(
         "long: sessions resumed after every byte",

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
     self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, inotify,
@@ -15,7 +16,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::getuid;
 use thiserror::Error;
-use trace_ring::format::{parse_directory_name, parse_ring_file_name};
+use trace_ring::format::{META_FILE, parse_directory_name, parse_ring_file_name};
 
 use crate::limits::{MAX_RING_DIRECTORY_ENTRIES, MAX_RINGS_OF_PROCESS};
 
@@ -23,6 +24,9 @@ use crate::limits::{MAX_RING_DIRECTORY_ENTRIES, MAX_RINGS_OF_PROCESS};
 const SHARED_MODE: u32 = 0o1733;
 /// Mode of a run directory that any other user makes.
 const PRIVATE_MODE: u32 = 0o700;
+
+/// Age from which a directory that is not complete counts as abandoned.
+const UNFINISHED_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Entries of a process directory that are read at a time, besides those of its rings.
 const OTHER_ENTRIES: usize = 64;
@@ -134,6 +138,59 @@ impl RunDirectory {
             Err(Errno::WOULDBLOCK) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Removes directories that processes were making when they died: those with a leading dot that are old, and whose
+    /// `meta` is missing or not locked. Returns how many.
+    ///
+    /// # Errors
+    /// If the run directory cannot be read.
+    pub fn remove_unfinished(&self, now: SystemTime) -> io::Result<usize> {
+        let mut removed = 0;
+        let mut entries = Dir::read_from(&self.directory)?;
+        for _ in 0..MAX_RING_DIRECTORY_ENTRIES {
+            let Some(entry) = entries.read() else { break };
+            let entry = entry?;
+            let Some(name) = entry.file_name().to_str().ok() else {
+                continue;
+            };
+            let Some(unfinished) = name.strip_prefix('.').and_then(DirectoryName::parse) else {
+                continue;
+            };
+            // Its files are removed by the name with the dot.
+            let name = DirectoryName(format!(".{}", unfinished.as_str()));
+            if self
+                .remove_if_abandoned(&name, now)
+                .is_ok_and(|is_removed| is_removed)
+            {
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    fn remove_if_abandoned(
+        &self,
+        name: &DirectoryName,
+        now: SystemTime,
+    ) -> Result<bool, RefusedFile> {
+        let process = self.open_process(name)?;
+        let stat = fs::fstat(&process.directory)?;
+        let changed = u64::try_from(stat.st_mtime).unwrap_or(0);
+        let changed = UNIX_EPOCH + Duration::from_secs(changed);
+        if now.duration_since(changed).unwrap_or_default() < UNFINISHED_TIMEOUT {
+            return Ok(false);
+        }
+        let meta = process.open_file(META_FILE, Access::Read);
+        if let Ok((meta, _)) = &meta
+            && !file_lock::try_lock_exclusive(meta)?
+        {
+            return Ok(false);
+        }
+        process.remove_all_files(META_FILE)?;
+        process.remove_file(META_FILE)?;
+        self.remove_process(name)?;
+        Ok(true)
     }
 
     /// Gives the lock back.

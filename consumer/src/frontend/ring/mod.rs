@@ -22,7 +22,7 @@ use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use ctf::write::TraceClock;
@@ -52,6 +52,8 @@ pub struct RingSettings {
     pub directory: PathBuf,
     /// Name of the traced host.
     pub host: String,
+    /// Path below which the relay writes the sessions; empty: below the host's directory.
+    pub base_path: String,
     /// Interval at which pending events are sent as a packet, and beacons for idle streams.
     pub live_timer: Duration,
     /// Whether viewers can attach to the sessions.
@@ -126,6 +128,10 @@ pub async fn run(
     };
     if role == Role::Drainer && !lock(&run).await? {
         anyhow::bail!("cannot drain {}: another consumer does", path.display());
+    }
+    if role == Role::Drainer {
+        let removed = run.remove_unfinished(SystemTime::now())?;
+        debug!(removed, "directories of processes that died at their start");
     }
     let watch = watch(&run);
     info!(directory = %path.display(), "rings");

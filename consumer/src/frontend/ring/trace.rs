@@ -87,7 +87,10 @@ impl TraceIdentity {
         SessionDescription {
             name: self.session.clone(),
             host: settings.host.clone(),
-            base_path: self.base_path.clone(),
+            base_path: match settings.base_path.as_str() {
+                "" => self.base_path.clone(),
+                path => format!("{path}/{}", self.base_path),
+            },
             live_timer: Some(settings.live_timer).filter(|_| settings.is_live),
             trace_format: TraceFormat::Ctf1,
             tracefile_size,

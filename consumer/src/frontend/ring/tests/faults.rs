@@ -151,3 +151,23 @@ fn ring_with_a_small_memory_need_is_read_like_any_other() {
     assert_eq!(read(&mut one.reader(Role::Drainer)).unwrap().0, [0]);
     assert!(one.path().exists());
 }
+
+#[test]
+fn directory_of_a_process_that_died_while_it_made_it_is_removed_later() {
+    let run = tempfile::tempdir().unwrap();
+    let [dead, live] = [1, 2].map(|pid| WrittenProcess::new(run.path(), pid));
+    let hide = |process: &WrittenProcess| {
+        let hidden = run.path().join(format!(".{}", process.name.as_str()));
+        fs::rename(&process.path, &hidden).unwrap();
+        hidden
+    };
+    let (hidden, living) = (hide(&dead), hide(&live));
+    dead.die();
+    let directory = RunDirectory::open(run.path()).unwrap();
+    let now = std::time::SystemTime::now();
+    assert_eq!(directory.remove_unfinished(now).unwrap(), 0);
+    let later = now + std::time::Duration::from_secs(100);
+    assert_eq!(directory.remove_unfinished(later).unwrap(), 1);
+    assert!(!hidden.exists() && living.exists());
+    drop(live);
+}

@@ -159,7 +159,7 @@ fn commit_that_goes_back_or_too_far_breaks_the_ring() {
 fn process_with_too_many_rings_has_the_first_ones_read() {
     let run = tempfile::tempdir().unwrap();
     let process = WrittenProcess::new(run.path(), 1);
-    let limit = crate::limits::MAX_RINGS_OF_PROCESS as u32;
+    let limit = u32::try_from(crate::limits::MAX_RINGS_OF_PROCESS).unwrap();
     for number in 0..limit + 3 {
         process.ring(number, Mode::Discard);
     }

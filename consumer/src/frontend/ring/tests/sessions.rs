@@ -32,6 +32,7 @@ impl Frontend {
         let settings = RingSettings {
             directory: directory.path().to_owned(),
             host: "host".into(),
+            base_path: String::new(),
             live_timer: Duration::from_millis(5),
             is_live: true,
             packet_bytes: 4096,

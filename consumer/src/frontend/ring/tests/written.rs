@@ -113,8 +113,8 @@ impl WrittenRing {
     fn new(process: &Path, number: u32, mode: Mode) -> Self {
         let header = RingHeader {
             number,
-            sub_buffer_size: SUB_BUFFER as u32,
-            sub_buffer_count: SUB_BUFFERS as u32,
+            sub_buffer_size: u32::try_from(SUB_BUFFER).unwrap(),
+            sub_buffer_count: u32::try_from(SUB_BUFFERS).unwrap(),
             mode,
             severity_class: SeverityClass::Normal,
             tid: 100_000 + number,
@@ -165,7 +165,7 @@ impl WrittenRing {
             self.file.write_all_at(&entry.encode(), offset).unwrap();
         }
         let header = RecordHeader {
-            size: size as u32,
+            size: u32::try_from(size).unwrap(),
             position: self.commit,
             class,
             tid: 0,
