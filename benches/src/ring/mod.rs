@@ -218,9 +218,7 @@ fn print(rows: &[Row], values: &mut [Values]) {
         "# processor time of the writing thread in ns per event, {} batches in {ROUNDS} turns",
         ROUNDS * BATCHES
     );
-    println!(
-        "# LTTng x: that of LTTng-UST in the same mode over this; events/s: of all threads"
-    );
+    println!("# LTTng x: that of LTTng-UST in the same mode over this; events/s: of all threads");
     println!(
         "{:<16}  {:<24}  {:<9}  {:>7}  {:>7} {:>17} {:>8} {:>12} {:>6}  aim",
         "event", "system", "mode", "threads", "p50", "range", "LTTng x", "events/s", "lost"
@@ -346,7 +344,10 @@ impl Bench<'_> {
             .env("TRACE_RING_DIR", self.rings.directory("rings"))
             .env("TRACE_RING", mode.name())
             .env("TRACE_RING_SIZE", mode.ring_bytes().to_string())
-            .env("TRACE_RING_FILTER", if is_disabled { "off" } else { "info" });
+            .env(
+                "TRACE_RING_FILTER",
+                if is_disabled { "off" } else { "info" },
+            );
         command
     }
 
