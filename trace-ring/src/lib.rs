@@ -17,6 +17,7 @@
 //! [`CallSite`].
 
 mod busy;
+mod c_api;
 mod call_site;
 mod classes;
 mod event_writer;
