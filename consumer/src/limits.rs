@@ -190,6 +190,9 @@ pub const BUSY_RING_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Time between two scans of the run directory, besides those when the system reports a new entry.
 pub const RING_SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Time between two searches for directories that processes have left which died before they were complete.
+pub const RING_CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Entries of the run directory that are read in one scan. Every user may make entries there.
 pub const MAX_RING_DIRECTORY_ENTRIES: usize = 65_536;
 

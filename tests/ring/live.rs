@@ -50,9 +50,9 @@ impl<'a> Watched<'a> {
     fn wait_for_viewers(&self, viewers: u32) -> u64 {
         test_live::wait_until_attached(self.relay, &self.writer.session(), viewers);
         let attached_at = self.writer.progress().into_iter().max().unwrap();
-        // Viewers may begin with the next packet only.
+        // Viewers may begin with a later packet. The number of an event is that of the events before it.
         self.writer.wait_for_events(attached_at + 1000);
-        attached_at + 1000
+        attached_at + 999
     }
 
     /// Kills the writer, waits until the viewers have ended, and returns what they have shown and what is recorded.

@@ -58,11 +58,12 @@ impl Agent {
     }
 }
 
-/// The names of the process directories.
+/// The names of the process directories; without those that a program was making when it was killed.
 pub(crate) fn directories(lab: &Lab) -> Vec<String> {
     let entries = fs::read_dir(rings(lab)).unwrap();
     entries
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.starts_with('.'))
         .collect()
 }
 

@@ -33,8 +33,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::limits::{
-    BUSY_RING_POLL_INTERVAL, MAX_RING_PROCESSES, MAX_RING_PROCESSES_OF_USER, RING_LOCK_TIMEOUT,
-    RING_SCAN_INTERVAL, RING_STOP_SCAN_TIMEOUT,
+    BUSY_RING_POLL_INTERVAL, MAX_RING_PROCESSES, MAX_RING_PROCESSES_OF_USER, RING_CLEANUP_INTERVAL,
+    RING_LOCK_TIMEOUT, RING_SCAN_INTERVAL, RING_STOP_SCAN_TIMEOUT,
 };
 use crate::packetize::{Activity, HostClock};
 use crate::queue::SessionOpener;
@@ -129,10 +129,6 @@ pub async fn run(
     if role == Role::Drainer && !lock(&run).await? {
         anyhow::bail!("cannot drain {}: another consumer does", path.display());
     }
-    if role == Role::Drainer {
-        let removed = run.remove_unfinished(SystemTime::now())?;
-        debug!(removed, "directories of processes that died at their start");
-    }
     let watch = watch(&run);
     info!(directory = %path.display(), "rings");
     let context = Context {
@@ -149,9 +145,11 @@ pub async fn run(
         known: HashMap::new(),
         rates: HashMap::new(),
         sessions: JoinSet::new(),
+        cleaned: None,
         stop: stop.clone(),
     };
     while !stop.is_cancelled() {
+        discovery.clean_up();
         discovery.scan();
         tokio::select! {
             () = stop.cancelled() => {}
@@ -231,10 +229,25 @@ struct Discovery {
     known: HashMap<DirectoryName, KnownProcess>,
     rates: HashMap<u32, UserRate>,
     sessions: JoinSet<(DirectoryName, SessionResult)>,
+    cleaned: Option<Instant>,
     stop: CancellationToken,
 }
 
 impl Discovery {
+    /// Removes, once in a while, what processes have left that died before their directory was complete.
+    fn clean_up(&mut self) {
+        let is_recent = |at: Instant| at.elapsed() < RING_CLEANUP_INTERVAL;
+        if self.context.role == Role::Observer || self.cleaned.is_some_and(is_recent) {
+            return;
+        }
+        self.cleaned = Some(Instant::now());
+        match self.context.run.remove_unfinished(SystemTime::now()) {
+            Ok(0) => {}
+            Ok(removed) => info!(removed, "directories of processes that died at their start"),
+            Err(error) => warn!(%error, "run directory not cleaned up"),
+        }
+    }
+
     /// Starts the sessions of new processes. Returns whether it has started any.
     fn scan(&mut self) -> bool {
         let (names, is_cut) = match self.context.run.names() {
