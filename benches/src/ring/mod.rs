@@ -248,16 +248,19 @@ fn print(rows: &[Row], values: &mut [Values]) {
             aim(row, cost, ratio)
         );
     }
+    let processors = std::thread::available_parallelism().unwrap();
     for (at, row) in rows.iter().enumerate() {
         let single = Row { threads: 1, ..*row };
         if row.threads > 1
             && let Some(single) = rows.iter().position(|other| *other == single)
         {
             println!(
-                "{}: {} threads write {:.2} times the events per second of one",
+                "{}: {} threads write {:.2} times the events per second of one on {processors} processors, \
+                 an event takes {:.2} times the processor time",
                 row.system.name(),
                 row.threads,
-                medians[at].1 / medians[single].1
+                medians[at].1 / medians[single].1,
+                medians[at].0 / medians[single].0,
             );
         }
     }
@@ -273,10 +276,7 @@ fn aim(row: &Row, cost: f64, ratio: Option<f64>) -> String {
     if let Some(aim) = row.aim {
         aims.push(format!("< {aim} ns: {}", word(cost < aim)));
     }
-    // A disabled event of either is a load and a branch.
-    if row.event != "disabled"
-        && let Some(ratio) = ratio
-    {
+    if let Some(ratio) = ratio {
         aims.push(format!("LTTng beaten: {}", word(ratio > 1.0)));
     }
     aims.join(", ")
