@@ -55,7 +55,10 @@ pub(super) fn run() -> anyhow::Result<()> {
     let shown = shown.finish()?;
     agent.signal(Signal::TERM);
     agent.wait().expect_success();
-    relay.stop();
+    ensure!(
+        relay.stop().status.success(),
+        "relayd did not exit with success"
+    );
 
     let finished = finished_events(&progress);
     println!("\nThe program was killed when it had finished {finished} events.");
