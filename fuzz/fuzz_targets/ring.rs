@@ -129,7 +129,11 @@ fn ring(header: &RingHeader, events: u64) -> Vec<u8> {
             tid: 0,
             timestamp: written,
         };
-        let words: Vec<u8> = record.encode().into_iter().flat_map(u64::to_le_bytes).collect();
+        let words: Vec<u8> = record
+            .encode()
+            .into_iter()
+            .flat_map(u64::to_le_bytes)
+            .collect();
         put(header.offset_of(commit), &words);
         commit += RECORD;
         written += 1;

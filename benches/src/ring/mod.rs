@@ -277,7 +277,7 @@ fn aim(row: &Row, cost: f64, ratio: Option<f64>) -> String {
         aims.push(format!("< {aim} ns: {}", word(cost < aim)));
     }
     if let Some(ratio) = ratio {
-        aims.push(format!("LTTng beaten: {}", word(ratio > 1.0)));
+        aims.push(format!("< LTTng: {}", word(ratio > 1.0)));
     }
     aims.join(", ")
 }
