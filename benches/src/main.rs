@@ -6,6 +6,7 @@ mod links;
 mod process;
 mod relay;
 mod replay;
+mod ring;
 mod tldrs;
 mod viewer;
 
@@ -18,6 +19,7 @@ const BENCHES: &[(&str, fn())] = &[
     ("replay", replay::run),
     ("viewer", viewer::run),
     ("durability", durability::run),
+    ("ring", ring::run),
 ];
 
 fn main() {
@@ -25,6 +27,9 @@ fn main() {
     let name = arguments.first().map_or("", String::as_str);
     if name == tldrs::reference::NAME {
         return tldrs::reference::run(&arguments);
+    }
+    if name == ring::load::NAME {
+        return ring::load::run(&arguments);
     }
     match BENCHES.iter().find(|(known, _)| *known == name) {
         Some((_, run)) => run(),

@@ -18,3 +18,19 @@ pub mod must_viewer;
 
 /// The byte that ends a chunk of text, and separates metadata from packets. UTF-8 never has it.
 pub const CUT: u8 = 0xFF;
+
+/// What is written over a file: an offset in two bytes, a length in one, and the bytes, repeatedly.
+pub struct Overwrites<'a>(pub &'a [u8]);
+
+impl<'a> Iterator for Overwrites<'a> {
+    type Item = (u64, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let [low, high, length, rest @ ..] = self.0 else {
+            return None;
+        };
+        let (bytes, rest) = rest.split_at(rest.len().min(usize::from(*length)));
+        self.0 = rest;
+        Some((u16::from_le_bytes([*low, *high]).into(), bytes))
+    }
+}

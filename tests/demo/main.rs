@@ -2,9 +2,10 @@
 //! shown while they happen, and the trace stays on disk.
 //!
 //! `demo tldrs` traces programs that write to the tldrs socket of the consumer; `demo lttng EVENTS` traces a
-//! program with LTTng.
+//! program with LTTng; `demo ring` kills a program that writes to shared-memory rings.
 
 mod lttng;
+mod ring;
 mod tldrs;
 
 use std::io::Write;
@@ -18,8 +19,9 @@ fn main() -> anyhow::Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
         ["tldrs"] => tldrs::run(),
+        ["ring"] => ring::run(),
         ["lttng", events] => lttng::run(events.parse().context("EVENTS is not a number")?),
-        _ => bail!("usage: demo tldrs | demo lttng EVENTS"),
+        _ => bail!("usage: demo tldrs | demo ring | demo lttng EVENTS"),
     }
 }
 

@@ -21,7 +21,7 @@ fn kills() -> usize {
 }
 
 /// Random numbers, whose seed is printed if the test fails.
-fn random() -> Rng {
+pub(crate) fn random() -> Rng {
     let seed = std::env::var("FAULT_SEED").map(|seed| seed.parse().unwrap());
     let seed = seed.unwrap_or_else(|_| fastrand::u64(..));
     eprintln!("FAULT_SEED={seed}");

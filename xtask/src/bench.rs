@@ -13,7 +13,7 @@ pub(crate) struct Options {
 }
 
 /// The modules of `benches/`.
-const BENCHES: [&str; 7] = [
+const BENCHES: [&str; 8] = [
     "latency",
     "relay",
     "links",
@@ -21,6 +21,7 @@ const BENCHES: [&str; 7] = [
     "replay",
     "viewer",
     "durability",
+    "ring",
 ];
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {

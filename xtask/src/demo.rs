@@ -11,6 +11,9 @@ pub(crate) struct Options {
     /// Trace a program with LTTng, instead of one that writes to the tldrs socket of the consumer
     #[arg(long)]
     lttng: bool,
+    /// Kill a program that writes to shared-memory rings, and show its last events
+    #[arg(long, conflicts_with = "lttng")]
+    ring: bool,
     /// Number of events that the program traced by LTTng emits
     #[arg(long, default_value_t = 60, requires = "lttng")]
     events: usize,
@@ -22,6 +25,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.lttng {
         packages::install_missing()?;
         arguments.extend(["lttng".to_owned(), options.events.to_string()]);
+    } else if options.ring {
+        targets.extend(["--bin=consumer", "--bin=ring-writer"]);
+        arguments.push("ring".to_owned());
     } else {
         targets.extend(["--bin=consumer", "--example=count_lines"]);
         arguments.push("tldrs".to_owned());

@@ -24,6 +24,9 @@ const LONG_ROUNDS: usize = 10;
 /// Traced programs that are killed with `--long`.
 const LONG_RING_KILLS: &str = "500";
 
+/// Seconds for which a program scribbles over its rings with `--long`.
+const LONG_RING_SCRIBBLE: &str = "600";
+
 /// Runs of every fault test with `--long`. One run of all kills more than 40 programs.
 const LONG_FAULT_ROUNDS: &str = "12";
 
@@ -84,8 +87,11 @@ fn run_long() -> anyhow::Result<()> {
     )?;
     stage::cargo(
         "long: shared-memory rings",
-        "test --package=tests --test=ring -- kills --nocapture",
-        &[("RING_KILLS", LONG_RING_KILLS)],
+        "test --package=tests --test=ring -- kills scribble --nocapture",
+        &[
+            ("RING_KILLS", LONG_RING_KILLS),
+            ("RING_SCRIBBLE_SECONDS", LONG_RING_SCRIBBLE),
+        ],
     )?;
     stage::cargo(
         "long: sessions resumed after every byte",
