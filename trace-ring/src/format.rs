@@ -18,8 +18,8 @@
 //! - The lost counters are only ever added to. A reader that has seen `state` = ended and then reads the counters has
 //!   the final values, because the writer stores `state` last, with release order.
 //!
-//! A reader uses `pread`. One `pread` does not promise that an eight-byte word is copied whole: a reader reads the
-//! control words twice and takes them when both copies agree.
+//! A reader uses `pread`. One `pread` may copy a part of an eight-byte word: a reader reads the control words twice and
+//! takes them when both copies agree.
 
 mod control;
 mod field;

@@ -244,7 +244,7 @@ impl Lost {
     }
 }
 
-/// The words of a ring file that change while it lives. Nothing is promised about them: the reader checks each.
+/// The words of a ring file that change while it lives. They may have any value: the reader checks each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RingControl {
     /// See [`RING_RESERVE_OFFSET`].
