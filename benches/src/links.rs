@@ -1,19 +1,24 @@
-//! Cost of encryption: `consumer replay` into `relayd` over plain TCP and over TLS, in turns, and the processor time per
-//! byte of both programs together.
+//! Cost of encryption: `consumer` and `relayd` over plain TCP and over TLS, in turns, and the processor time of both
+//! programs together. Once the consumer replays packets that exist already, and once it makes them from events.
 
-use std::process::{Command, Stdio};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tests::certificates::Certificates;
-use tests::consumer::replay_command;
 use tests::lab::Lab;
 use tests::relay::Relay;
 
 use crate::process::{children_cpu, cpu};
+use crate::tldrs::load::{self, Writes};
 use crate::viewer::{size, trace};
 
 /// Minimum size of the trace, in bytes.
 const TRACE_BYTES: u64 = 500_000_000;
+/// Clients of an agent, and the events that each sends.
+const CLIENTS: usize = 4;
+const CLIENT_EVENTS: usize = 500_000;
 /// Number of pairs of runs. The median of their ratios is printed.
 const TURNS: usize = 7;
 
@@ -30,6 +35,15 @@ impl Cost {
     }
 }
 
+/// What the consumer does.
+#[derive(Clone, Copy)]
+enum Work<'a> {
+    /// Sends the packets of a trace.
+    Replay(&'a Path),
+    /// Makes packets from the events of clients.
+    Serve,
+}
+
 pub(crate) fn run() {
     let lab = Lab::new();
     let certificates = Certificates::create(&lab, "certs");
@@ -37,44 +51,47 @@ pub(crate) fn run() {
     eprintln!("writing a trace of {} MB", TRACE_BYTES / 1_000_000);
     trace::write(&directory, TRACE_BYTES).unwrap();
     let gigabytes = size(&directory) as f64 / 1e9;
+    println!("{TURNS} pairs; seconds of processor time");
+    println!(
+        "{:<40}{:<7}{:>10}{:>10}{:>10}",
+        "", "", "consumer", "relayd", "both"
+    );
+    let replay = "replay, packets of 256 KiB, for a GB";
+    compare(replay, Work::Replay(&directory), &certificates, gigabytes);
+    let millions = (CLIENTS * CLIENT_EVENTS) as f64 / 1e6;
+    let serve = format!("serve, {CLIENTS} clients, for a million events");
+    compare(&serve, Work::Serve, &certificates, millions);
+}
+
+/// Prints the cost of some work over both links, divided by its `amount`.
+fn compare(name: &str, work: Work<'_>, certificates: &Certificates, amount: f64) {
     let plain = || {
         let lab = Lab::new();
         let relay = Relay::start(&lab);
-        let replay = replay_command(&lab, &relay, "bench", &directory);
-        measure(relay, replay)
+        measure(work, &lab, relay, "net", &[])
     };
     let encrypted = || {
         let lab = Lab::new();
         let relay = Relay::start_with_schemes(&lab, ["tls"; 3], &certificates.of_server(true));
-        let mut replay = lab.command(tests::binaries::consumer());
-        let url = format!(
-            "nets://127.0.0.1:{}:{}",
-            relay.control.port(),
-            relay.data.port()
-        );
-        replay.args(["replay", "--session", "bench", "-U", &url]);
-        replay.args(certificates.of_client(Some("producer")));
-        replay.arg(&directory);
-        measure(relay, replay)
+        let options = certificates.of_client(Some("producer"));
+        measure(work, &lab, relay, "nets", &options)
     };
     // The first run of each fills the page cache.
     let _ = (plain(), encrypted());
     let mut pairs: Vec<_> = (0..TURNS).map(|_| (plain(), encrypted())).collect();
     pairs.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
-    println!("{gigabytes:.2} GB in packets of 256 KiB, {TURNS} pairs; CPU seconds per GB");
-    println!("{:<8}{:>10}{:>10}{:>10}", "", "consumer", "relayd", "both");
     let (plain, encrypted) = pairs[pairs.len() / 2];
-    for (name, cost) in [("plain", plain), ("TLS", encrypted)] {
+    for (link, cost) in [("plain", plain), ("TLS", encrypted)] {
         println!(
-            "{name:<8}{:>10.2}{:>10.2}{:>10.2}",
-            cost.consumer.as_secs_f64() / gigabytes,
-            cost.relay.as_secs_f64() / gigabytes,
-            cost.seconds() / gigabytes,
+            "{name:<40}{link:<7}{:>10.2}{:>10.2}{:>10.2}",
+            cost.consumer.as_secs_f64() / amount,
+            cost.relay.as_secs_f64() / amount,
+            cost.seconds() / amount,
         );
     }
     let percent = |pair: Option<&(Cost, Cost)>| (pair.map_or(1.0, ratio) - 1.0) * 100.0;
     println!(
-        "TLS over plain: {:+.0} % CPU per byte (median of the pairs; {:+.0} % to {:+.0} %)",
+        "{name:<40}TLS over plain: {:+.0} % (median of the pairs; {:+.0} % to {:+.0} %)",
         percent(pairs.get(pairs.len() / 2)),
         percent(pairs.first()),
         percent(pairs.last()),
@@ -85,13 +102,52 @@ fn ratio((plain, encrypted): &(Cost, Cost)) -> f64 {
     encrypted.seconds() / plain.seconds()
 }
 
-/// Runs the replay to its end.
-fn measure(mut relay: Relay, mut replay: Command) -> Cost {
+/// Does the work once. The consumer ends when the relay has everything.
+fn measure(
+    work: Work<'_>,
+    lab: &Lab,
+    mut relay: Relay,
+    scheme: &str,
+    certificates: &[String],
+) -> Cost {
+    let ports = [relay.control, relay.data].map(|address| address.port());
+    let url = format!("{scheme}://127.0.0.1:{}:{}", ports[0], ports[1]);
+    let mut consumer = lab.command(tests::binaries::consumer());
     let before = children_cpu();
-    let status = replay.stderr(Stdio::null()).status().unwrap();
-    assert!(status.success(), "{status}");
+    match work {
+        Work::Replay(trace) => {
+            consumer.args(["replay", "--session", "bench", "-U", &url]);
+            end(start(consumer.args(certificates).arg(trace)));
+        }
+        Work::Serve => {
+            let socket = lab.path().join("socket");
+            consumer.args(["serve", "-U", &url]).args(certificates);
+            consumer.arg(format!("--tldrs={}", socket.display()));
+            let consumer = start(&mut consumer);
+            tests::wait_until("the consumer listens", || {
+                UnixStream::connect(&socket).is_ok()
+            });
+            load::run(&socket, Writes::Chunks, CLIENTS, CLIENT_EVENTS);
+            let pid = rustix::process::Pid::from_child(&consumer);
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+            end(consumer);
+        }
+    }
     Cost {
         consumer: children_cpu() - before,
         relay: cpu(relay.process().id()),
     }
+}
+
+fn start(command: &mut Command) -> Child {
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn end(mut consumer: Child) {
+    let status = consumer.wait().unwrap();
+    assert!(status.success(), "{status}");
 }

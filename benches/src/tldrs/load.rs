@@ -16,13 +16,13 @@ const EVENTS: usize = 4096;
 
 /// How clients write.
 #[derive(Clone, Copy)]
-pub(super) enum Writes {
+pub(crate) enum Writes {
     Chunks,
     OneByOne,
 }
 
 /// Runs `clients` clients that send `events` events each to one trace.
-pub(super) fn run(socket: &Path, writes: Writes, clients: usize, events: usize) {
+pub(crate) fn run(socket: &Path, writes: Writes, clients: usize, events: usize) {
     let text = text();
     std::thread::scope(|scope| {
         for _ in 0..clients {

@@ -4,7 +4,7 @@
 //! `TLDRS_REFERENCE` has its path.
 
 mod forward;
-mod load;
+pub(crate) mod load;
 pub(crate) mod reference;
 
 use std::fs;
