@@ -31,16 +31,20 @@ fn library_directory() -> &'static Path {
         // TARGET/PROFILE/deps/PROGRAM
         let program = std::env::current_exe().unwrap();
         let profile = program.parent().unwrap().parent().unwrap();
+        // A directory of its own: cargo gives libraries for C one name, whatever features they are built with.
+        let target = profile.parent().unwrap().join("c-abi");
         let mut build = Command::new(env!("CARGO"));
         build
-            .args(["build", "--package=trace-ring", "--lib", "--target-dir"])
-            .arg(profile.parent().unwrap())
+            .args(["rustc", "--package=trace-ring", "--lib"])
+            .args(["--crate-type=staticlib,cdylib", "--target-dir"])
+            .arg(&target)
             .current_dir(env!("CARGO_MANIFEST_DIR"));
-        if profile.ends_with("release") {
+        let profile = profile.file_name().unwrap();
+        if profile == "release" {
             build.arg("--release");
         }
         check(&build.output().unwrap());
-        profile.to_owned()
+        target.join(profile)
     })
 }
 
