@@ -6,33 +6,25 @@
 //! [`RingReader::finish_chunk`]. In overwrite mode the writer may change the bytes during the copy: `reserve` is read
 //! again afterwards, and what lies behind it is dropped, as in a seqlock.
 
+mod chunk;
+mod control;
+mod overwritten;
+
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::sync::atomic::{Ordering, fence};
 
 use thiserror::Error;
 use trace_ring::format::{
-    END_MARK, FormatError, MIN_RECORD_SIZE, Mode, RING_CONSUMED_OFFSET, RING_HEADER_SIZE,
-    RING_TABLE_ENTRY_SIZE, RING_TABLE_OFFSET, Records, RingControl, RingHeader, SubBufferEntry,
+    END_MARK, FormatError, MIN_RECORD_SIZE, Mode, RING_HEADER_SIZE, RingControl, RingHeader,
 };
 
 use super::meta_reader::read_at_most;
 use crate::limits::RING_TURN_BYTES;
+pub use chunk::{Chunk, ChunkEnd};
+use control::{EVENTS_OFFSET, REPORTED_LOST_OFFSET, word};
 
 /// Attempts to read the control words until two copies agree, and to copy a piece that is not being overwritten.
 const READ_ATTEMPTS: usize = 4;
-
-/// Two copies of a growing word that differ by more than this are torn: the ring is smaller.
-const MAX_WORD_STEP: u64 = 1 << 31;
-
-/// Offset of the number of lost events that the drainer has reported, a u64 beside `consumed`. Written by the drainer
-/// only.
-const REPORTED_LOST_OFFSET: usize = RING_CONSUMED_OFFSET + 16;
-/// Offset of the number of events before `consumed`, a u64. Written by the drainer only.
-const EVENTS_OFFSET: usize = RING_CONSUMED_OFFSET + 24;
-/// Bytes of the words that the drainer writes, all at once.
-const DRAINER_WORDS: usize = 32;
 
 /// A ring cannot be read, or not any further.
 #[derive(Debug, Error)]
@@ -75,38 +67,6 @@ pub struct RingPoint {
     pub events: Option<u64>,
     /// Number of lost events, by the ring's counters, that are reported.
     pub lost: u64,
-}
-
-/// A piece of one sub-buffer, copied to the caller's buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chunk {
-    /// Position of its first byte.
-    pub begin: u64,
-    /// Events before it that were overwritten, or were skipped because bytes were damaged.
-    pub overwritten: u64,
-    /// Position of the end of its sub-buffer.
-    sub_buffer_end: u64,
-    /// Whether committed bytes of the sub-buffer follow.
-    is_cut: bool,
-}
-
-impl Chunk {
-    /// The records of the chunk, whose bytes are in `buffer`.
-    #[must_use]
-    pub fn records<'a>(&self, buffer: &'a [u8]) -> Records<'a> {
-        Records::new(buffer, self.begin)
-    }
-}
-
-/// How the walk over the records of a chunk has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ChunkEnd {
-    /// Position behind the last whole record.
-    pub position: u64,
-    /// Number of records.
-    pub events: u64,
-    /// Whether the bytes at the position are no record.
-    pub is_damaged: bool,
 }
 
 /// The reader of one ring.
@@ -363,158 +323,4 @@ impl RingReader {
             self.point.position = chunk.sub_buffer_end;
         }
     }
-
-    /// Tells the producer that everything before `point` is taken. `is_released`: the ring will not be read again,
-    /// and the producer may remove it.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn release(&mut self, point: &RingPoint, is_released: bool) -> io::Result<()> {
-        let consumed = point.position.min(self.commit);
-        self.released = consumed;
-        let events = point.events.unwrap_or(0);
-        let mut words = Vec::with_capacity(DRAINER_WORDS);
-        words.extend_from_slice(&consumed.to_le_bytes());
-        words.extend_from_slice(&u64::from(is_released).to_le_bytes());
-        words.extend_from_slice(&point.lost.to_le_bytes());
-        words.extend_from_slice(&events.to_le_bytes());
-        self.file.write_all_at(&words, RING_CONSUMED_OFFSET as u64)
-    }
-
-    /// Lets the producer write over what is read, and leaves the losses to a later drainer: for an observer, while there
-    /// is no drainer. `file` is the ring, opened for writing.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn free_space(&self, file: &File) -> io::Result<()> {
-        let consumed = self.point.position.min(self.commit);
-        let events = self.point.events.unwrap_or(0);
-        file.write_all_at(&events.to_le_bytes(), EVENTS_OFFSET as u64)?;
-        file.write_all_at(&consumed.to_le_bytes(), RING_CONSUMED_OFFSET as u64)
-    }
-
-    /// Whether the writer does not wait for this reader.
-    fn may_be_overwritten(&self) -> bool {
-        self.header.mode == Mode::Overwrite || self.role == Role::Observer
-    }
-
-    /// The position before which the writer may be changing bytes. At most the ring's size before `commit`, whatever the
-    /// words are: that bounds what is read.
-    fn oldest_whole(&self) -> u64 {
-        let last_turn = self.commit.saturating_sub(self.header.data_size());
-        self.may_be_changed_before().max(last_turn)
-    }
-
-    fn may_be_changed_before(&self) -> u64 {
-        let data_size = self.header.data_size();
-        if self.header.mode == Mode::Overwrite {
-            return self.reserve.saturating_sub(data_size);
-        }
-        // In discard mode the writer announces nothing: it is in the sub-buffer of `commit`, or already in the next, but
-        // it changes nothing that no drainer has taken.
-        let size = u64::from(self.header.sub_buffer_size);
-        let may_reach = self.sub_buffer_end(self.commit).saturating_add(size);
-        may_reach.saturating_sub(data_size).min(self.consumed)
-    }
-
-    /// Goes to the oldest sub-buffer that is whole, if the writer does not wait.
-    fn skip_overwritten(&mut self) {
-        let oldest = self.oldest_whole();
-        if self.may_be_overwritten() && self.point.position < oldest {
-            self.point.position = self.sub_buffer_from(oldest);
-            self.chunk_bytes = RING_TURN_BYTES;
-        }
-    }
-
-    /// Whether the bytes from `begin` on have not been overwritten while they were copied.
-    fn is_still_whole(&mut self, begin: u64) -> Result<bool, RingFault> {
-        fence(Ordering::Acquire);
-        let Some(control) = self.read_control()? else {
-            return Ok(false);
-        };
-        self.reserve = control.reserve;
-        self.consumed = control.consumed;
-        if self.header.mode == Mode::Discard {
-            self.commit = control.commit.max(self.commit);
-        }
-        Ok(begin >= self.oldest_whole())
-    }
-
-    /// Events that are missing before a sub-buffer, by its entry in the table. Limited by the bytes in which they may
-    /// have been.
-    fn count_missing(&mut self, begin: u64, entry: SubBufferEntry) -> u64 {
-        let size = u64::from(self.header.sub_buffer_size);
-        if !begin.is_multiple_of(size) || entry.sequence != begin / size + 1 {
-            return 0;
-        }
-        let skipped = begin.saturating_sub(self.counted_at) / MIN_RECORD_SIZE as u64;
-        let missing = match self.point.events {
-            Some(events) => entry.events_before.saturating_sub(events).min(skipped),
-            None => 0,
-        };
-        self.point.events = Some(entry.events_before);
-        self.counted_at = begin;
-        missing
-    }
-
-    fn read_entry(&self, position: u64) -> Result<SubBufferEntry, RingFault> {
-        let mut bytes = [0; RING_TABLE_ENTRY_SIZE];
-        let offset = self.header.entry_offset_of(position);
-        let got = read_at_most(&self.file, &mut bytes, offset)?;
-        Ok(SubBufferEntry::decode(
-            bytes.get(..got).unwrap_or_default(),
-        )?)
-    }
-
-    /// Reads the control words until two copies agree, or at least grow. `None` if they never do.
-    fn read_control(&self) -> Result<Option<RingControl>, RingFault> {
-        let mut before = RingControl::decode(&self.read_control_bytes()?)?;
-        for _ in 0..READ_ATTEMPTS {
-            // What `before` covers is in memory before what follows is read.
-            fence(Ordering::Acquire);
-            let after = RingControl::decode(&self.read_control_bytes()?)?;
-            let is_growing = |before: u64, after: u64| {
-                after
-                    .checked_sub(before)
-                    .is_some_and(|step| step < MAX_WORD_STEP)
-            };
-            if is_growing(before.commit, after.commit) && is_growing(before.reserve, after.reserve)
-            {
-                // The lost counters of the second copy are final if the first one says that the thread has ended.
-                return Ok(Some(RingControl {
-                    commit: before.commit,
-                    is_ended: before.is_ended,
-                    ..after
-                }));
-            }
-            before = after;
-        }
-        Ok(None)
-    }
-
-    fn read_control_bytes(&self) -> Result<[u8; RING_TABLE_OFFSET], RingFault> {
-        let mut bytes = [0; RING_TABLE_OFFSET];
-        if read_at_most(&self.file, &mut bytes, 0)? < bytes.len() {
-            return Err(RingFault::Mismatch);
-        }
-        Ok(bytes)
-    }
-
-    /// The first position at or after `position` at which a sub-buffer begins.
-    fn sub_buffer_from(&self, position: u64) -> u64 {
-        let size = u64::from(self.header.sub_buffer_size);
-        position
-            .checked_next_multiple_of(size)
-            .unwrap_or(position - position % size)
-    }
-
-    fn sub_buffer_end(&self, position: u64) -> u64 {
-        let size = u64::from(self.header.sub_buffer_size);
-        (position - position % size).saturating_add(size)
-    }
-}
-
-fn word(bytes: &[u8], offset: usize) -> u64 {
-    let word = bytes.get(offset..).and_then(|tail| tail.first_chunk());
-    word.copied().map_or(0, u64::from_le_bytes)
 }

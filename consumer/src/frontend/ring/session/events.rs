@@ -1,0 +1,151 @@
+//! Reads the records of a ring in pieces, and appends them to the session as events; what cannot be shown counts as
+//! missing.
+
+use ctf::write::EventRecord;
+use wire::Timestamp;
+
+use super::super::classes::read_fields;
+use super::super::producer::ProducerRing;
+use super::super::ring_reader::ChunkEnd;
+use super::super::trace::TraceIdentity;
+use super::RingSession;
+use crate::limits::MAX_RING_TIME_LEAD;
+use crate::packetize::{HostClock, PacketizeError};
+use crate::queue::SessionClosed;
+
+/// Chunks that are read from a ring before it is another's turn.
+const CHUNKS_PER_TURN: usize = 4;
+
+impl RingSession {
+    /// Reads a part of one ring, and its losses. Returns whether there is more.
+    pub(super) async fn read_ring(&mut self, number: u32) -> Result<bool, SessionClosed> {
+        let mut lost = 0_u64;
+        let mut has_more = true;
+        for _ in 0..CHUNKS_PER_TURN {
+            if !self.rate.has_bytes(std::time::Instant::now()) {
+                break;
+            }
+            match self.read_chunk(number).await? {
+                Some(missing) => lost = lost.saturating_add(missing),
+                None => {
+                    has_more = false;
+                    break;
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) else {
+            return Ok(false);
+        };
+        // The counters are the process's: any number is possible.
+        lost = lost.saturating_add(reader.take_lost());
+        if lost > 0 {
+            self.report_lost(number, lost).await?;
+        }
+        Ok(has_more)
+    }
+
+    /// Reads one chunk, and appends its events. Returns the number of events that are missing, or `None` if there is
+    /// nothing to read.
+    async fn read_chunk(&mut self, number: u32) -> Result<Option<u64>, SessionClosed> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) else {
+            return Ok(None);
+        };
+        let chunk = match reader.read_chunk(&mut buffer) {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return Ok(None),
+            Err(fault) => {
+                self.producer.close_broken(number, &fault);
+                return Ok(None);
+            }
+        };
+        self.rate.take(buffer.len());
+        let mut missing = chunk.overwritten;
+        let mut records = chunk.records(&buffer);
+        let mut end = ChunkEnd::default();
+        for record in &mut records {
+            let Ok(record) = record else {
+                end.is_damaged = true;
+                break;
+            };
+            end.events += 1;
+            if !self.append(number, &record).await? {
+                missing += 1;
+            }
+        }
+        end.position = records.position();
+        if let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) {
+            reader.finish_chunk(&chunk, &buffer, end);
+        }
+        self.buffer = buffer;
+        Ok(Some(missing))
+    }
+
+    /// Appends an event. Returns false if it cannot be shown.
+    async fn append(
+        &mut self,
+        number: u32,
+        record: &trace_ring::format::Record<'_>,
+    ) -> Result<bool, SessionClosed> {
+        if self.producer.meta().class(record.class).is_none() {
+            // Declared after `meta` was read in this turn, or never.
+            let _ = self.producer.meta().update();
+        }
+        let stream = self.stream(number).await?;
+        let thread = match self.producer.ring(number) {
+            Some(ProducerRing::Open(reader)) if reader.header().tid != 0 => reader.header().tid,
+            _ => record.tid,
+        };
+        let Some(class) = self.producer.meta().class(record.class) else {
+            return Ok(false);
+        };
+        let Some(fields) = read_fields(class, record.fields()) else {
+            return Ok(false);
+        };
+        if let Some(overload) = &mut self.overload
+            && !overload.admits(class.severity, std::time::Instant::now())
+        {
+            return Ok(false);
+        }
+        let Some(output) = &mut self.output else {
+            return Ok(false);
+        };
+        let metadata = output.packets.metadata();
+        let Some(declared) = output
+            .classes
+            .declare(class, metadata, &output.stream_class)
+        else {
+            return Ok(false);
+        };
+        let declared = declared.clone();
+        let values: Vec<_> = fields.iter().map(|field| field.value()).collect();
+        let event = EventRecord {
+            time: self.identity.checked_time(record.timestamp),
+            process: self.identity.pid,
+            thread: i32::try_from(thread).unwrap_or(0),
+            values: &values,
+        };
+        match output.packets.append(stream, &declared, event).await {
+            Ok(()) => Ok(true),
+            Err(PacketizeError::Event(_)) => Ok(false),
+            Err(PacketizeError::SessionClosed(gone)) => Err(gone),
+        }
+    }
+}
+
+impl TraceIdentity {
+    /// The time of an event, cut to the present if it is too far in the future.
+    fn checked_time(&self, time: u64) -> Timestamp {
+        if !self.is_of_this_boot {
+            return Timestamp(time);
+        }
+        let now = HostClock::now().0;
+        let lead = u64::try_from(MAX_RING_TIME_LEAD.as_nanos()).unwrap_or(0);
+        Timestamp(if time > now.saturating_add(lead) {
+            now
+        } else {
+            time
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! The session's output: opened with the first event, one stream for each ring, and the losses between packets.
+
+use std::collections::HashMap;
+
+use ctf::write::{DeclaredStreamClass, PacketSize};
+use tokio::time::Instant;
+use tracing::info;
+use wire::Timestamp;
+
+use super::super::classes::CtfClasses;
+use super::super::trace::{CHANNEL, PATH, STREAM_CLASS};
+use super::RingSession;
+use crate::limits::{MAX_EVENT_PACKET_BYTES, RING_WATERMARK_DELAY};
+use crate::packetize::{HostClock, Packetizer};
+use crate::queue::{SessionClosed, StreamKey};
+
+/// The packets of a session that is open.
+pub(super) struct Output {
+    pub(super) packets: Packetizer,
+    pub(super) stream_class: DeclaredStreamClass,
+    pub(super) classes: CtfClasses,
+    /// The streams of the rings that are open.
+    pub(super) streams: HashMap<u32, StreamKey>,
+    /// Streams of rings whose thread has ended, for those of later threads.
+    pub(super) unused: Vec<StreamKey>,
+    pub(super) added: u32,
+    pub(super) size: PacketSize,
+    pub(super) last_idle_flush: Instant,
+}
+
+impl RingSession {
+    /// Counts lost events in the packets behind those that were read until now.
+    pub(super) async fn report_lost(
+        &mut self,
+        number: u32,
+        lost: u64,
+    ) -> Result<(), SessionClosed> {
+        let stream = self.stream(number).await?;
+        let now = self.now();
+        if let Some(output) = &mut self.output {
+            // Readers see the losses between two packets: the events before them are in the first.
+            output.packets.flush(now, false).await?;
+            output.packets.cut_first_packet(stream, now).await?;
+            output.packets.discard(stream, lost);
+        }
+        Ok(())
+    }
+
+    /// The stream of a ring. The session is opened with its first stream.
+    pub(super) async fn stream(&mut self, number: u32) -> Result<StreamKey, SessionClosed> {
+        if self.output.is_none() {
+            self.output = Some(self.open_session().await?);
+        }
+        let Some(output) = &mut self.output else {
+            return Err(SessionClosed);
+        };
+        if let Some(stream) = output.streams.get(&number) {
+            return Ok(*stream);
+        }
+        let stream = match output.unused.pop() {
+            Some(stream) => stream,
+            None => {
+                let channel = format!("{CHANNEL}_{}", output.added);
+                output.added += 1;
+                let class = &output.stream_class;
+                output
+                    .packets
+                    .add_stream(class, &channel, output.size)
+                    .await?
+            }
+        };
+        output.streams.insert(number, stream);
+        Ok(stream)
+    }
+
+    async fn open_session(&mut self) -> Result<Output, SessionClosed> {
+        let description = self.identity.session(&self.context.settings);
+        info!(
+            process = self.identity.directory.as_str(),
+            session = description.name,
+            "traced process"
+        );
+        let queue = self.context.opener.open_session(description)?;
+        let activity = self.context.activity.clone();
+        let declaration = &self.identity.declaration;
+        let mut packets = Packetizer::new(declaration, PATH, queue, activity).await?;
+        packets.set_receipt(Some(self.receipt.clone()));
+        let stream_class = packets.declare_stream_class(STREAM_CLASS);
+        Ok(Output {
+            packets,
+            stream_class: stream_class.expect("the first class of streams"),
+            classes: CtfClasses::default(),
+            streams: HashMap::new(),
+            unused: Vec::new(),
+            added: 0,
+            size: PacketSize::new(self.context.settings.packet_bytes, MAX_EVENT_PACKET_BYTES),
+            last_idle_flush: Instant::now(),
+        })
+    }
+
+    /// The time of beacons and ends of packets.
+    pub(super) fn now(&self) -> Timestamp {
+        let delay = u64::try_from(RING_WATERMARK_DELAY.as_nanos()).unwrap_or(0);
+        Timestamp(HostClock::now().0.saturating_sub(delay))
+    }
+}
