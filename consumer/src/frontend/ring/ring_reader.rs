@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{Ordering, fence};
 
 use thiserror::Error;
-use trace_ring::format::{
+use trace_ring_core::format::{
     END_MARK, FormatError, MIN_RECORD_SIZE, Mode, RING_CONSUMED_OFFSET, RING_HEADER_SIZE,
     RING_TABLE_ENTRY_SIZE, RING_TABLE_OFFSET, Records, RingControl, RingHeader, SubBufferEntry,
 };

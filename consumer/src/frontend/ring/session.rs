@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ctf::write::{DeclaredStreamClass, EventRecord, PacketSize};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use trace_ring::format::Mode;
+use trace_ring_core::format::Mode;
 use tracing::{debug, info, warn};
 use wire::Timestamp;
 
@@ -297,7 +297,7 @@ impl RingSession {
     async fn append(
         &mut self,
         number: u32,
-        record: &trace_ring::format::Record<'_>,
+        record: &trace_ring_core::format::Record<'_>,
     ) -> Result<bool, SessionClosed> {
         if self.producer.meta().class(record.class).is_none() {
             // Declared after `meta` was read in this turn, or never.
