@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use consumer::frontend::ring::ring_reader::{ChunkEnd, RingFault, RingReader, Role};
 use fuzz::Overwrites;
 use libfuzzer_sys::fuzz_target;
-use trace_ring::format::{
+use trace_ring_core::format::{
     END_MARK, MIN_RECORD_SIZE, Mode, RING_COMMIT_OFFSET, RING_RESERVE_OFFSET, RING_STATE_LIVE,
     RING_STATE_OFFSET, RecordHeader, RingHeader, SeverityClass, SubBufferEntry,
 };

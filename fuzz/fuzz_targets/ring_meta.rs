@@ -9,8 +9,8 @@ use consumer::frontend::ring::classes::read_fields;
 use consumer::frontend::ring::meta_reader::MetaReader;
 use fuzz::Overwrites;
 use libfuzzer_sys::fuzz_target;
-use trace_ring::Severity;
-use trace_ring::format::{EventClass, FieldType, META_COMMITTED_OFFSET, MetaHeader};
+use trace_ring_core::Severity;
+use trace_ring_core::format::{EventClass, FieldType, META_COMMITTED_OFFSET, MetaHeader};
 
 static FILE: LazyLock<File> = LazyLock::new(|| tempfile::tempfile().expect("a file"));
 static META: LazyLock<Vec<u8>> = LazyLock::new(meta);

@@ -1,6 +1,5 @@
 /*
- * Events of a C program. Build the library by
- * `cargo rustc -p trace-ring --lib --crate-type=staticlib,cdylib`, then:
+ * Events of a C program. Build the library by `cargo build -p trace-ring`, then:
  *
  *     cc -Itrace-ring/include trace-ring/examples/app.c -Ltarget/debug -ltrace_ring -o app
  *     LD_LIBRARY_PATH=target/debug ./app [--kill]

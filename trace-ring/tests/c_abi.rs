@@ -8,7 +8,7 @@
     reason = "a test stops at what it did not expect; its files are small"
 )]
 
-#[path = "process/reader.rs"]
+#[path = "../../trace-ring-core/tests/process/reader.rs"]
 #[allow(dead_code, reason = "shared with the tests of processes")]
 mod reader;
 
@@ -17,8 +17,8 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use tempfile::TempDir;
-use trace_ring::Severity;
-use trace_ring::format::{FieldType, Lost};
+use trace_ring_core::Severity;
+use trace_ring_core::format::{FieldType, Lost};
 
 use crate::reader::{Event, Process, list_directories, read_process};
 
@@ -31,12 +31,11 @@ fn library_directory() -> &'static Path {
         // TARGET/PROFILE/deps/PROGRAM
         let program = std::env::current_exe().unwrap();
         let profile = program.parent().unwrap().parent().unwrap();
-        // A directory of its own: cargo gives libraries for C one name, whatever features they are built with.
+        // A directory of its own: this build must not overwrite the library of the build that these tests are part of.
         let target = profile.parent().unwrap().join("c-abi");
         let mut build = Command::new(env!("CARGO"));
         build
-            .args(["rustc", "--package=trace-ring", "--lib"])
-            .args(["--crate-type=staticlib,cdylib", "--target-dir"])
+            .args(["build", "--package=trace-ring", "--target-dir"])
             .arg(&target)
             .current_dir(env!("CARGO_MANIFEST_DIR"));
         let profile = profile.file_name().unwrap();

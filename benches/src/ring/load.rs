@@ -52,10 +52,10 @@ pub(crate) fn run(arguments: &[String]) {
     let text = black_box(text.as_str());
     match (system.as_str(), event.as_str()) {
         ("direct", "text") => load.run(|number| {
-            trace_ring::event!(Info, "text", first = number, second = -number, text = text);
+            trace_ring_core::event!(Info, "text", first = number, second = -number, text = text);
         }),
         ("direct", _) => load.run(|number| {
-            trace_ring::event!(Info, "ints", first = number, second = -number);
+            trace_ring_core::event!(Info, "ints", first = number, second = -number);
         }),
         (_, "text") => load.run(|number| {
             tracing::info!(first = number, second = -number, text);
@@ -79,7 +79,7 @@ fn subscribe(system: &str, is_disabled: bool) -> Option<tracing_chrome::FlushGua
     let registry = tracing_subscriber::registry();
     match system {
         // Its own filter disables it: TRACE_RING_FILTER.
-        "layer" => registry.with(trace_ring::layer()).init(),
+        "layer" => registry.with(trace_ring_core::layer()).init(),
         "fmt" => {
             let fmt = tracing_subscriber::fmt::layer().with_writer(std::io::sink);
             registry.with(level).with(fmt).init();

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::Args;
-use trace_ring::Severity;
+use trace_ring_core::Severity;
 
 use crate::config::{Config, RingConfig};
 use crate::frontend::ring::{RingSettings, default_directory};

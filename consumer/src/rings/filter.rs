@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use trace_ring::filter::Filter;
-use trace_ring::format::{
+use trace_ring_core::filter::Filter;
+use trace_ring_core::format::{
     CONTROL_BODY_OFFSET, CONTROL_FILE, CONTROL_GENERATION_OFFSET, CONTROL_SIZE, Control,
 };
 
@@ -114,7 +114,7 @@ fn target(directive: &str) -> &str {
 }
 
 fn is_level(text: &str) -> bool {
-    text.eq_ignore_ascii_case("off") || text.parse::<trace_ring::Severity>().is_ok()
+    text.eq_ignore_ascii_case("off") || text.parse::<trace_ring_core::Severity>().is_ok()
 }
 
 #[cfg(test)]

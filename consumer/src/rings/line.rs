@@ -5,8 +5,8 @@ use std::fmt::Write;
 use ctf::write::Value;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use trace_ring::Severity;
-use trace_ring::format::EventClass;
+use trace_ring_core::Severity;
+use trace_ring_core::format::EventClass;
 
 use crate::frontend::ring::classes::FieldContent;
 
@@ -152,7 +152,7 @@ pub(super) fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use trace_ring::format::FieldType;
+    use trace_ring_core::format::FieldType;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use trace_ring::format::{Mode, SeverityClass};
+use trace_ring_core::format::{Mode, SeverityClass};
 
 use super::line::printable;
 use super::{is_selected, open_directory, open_producer};

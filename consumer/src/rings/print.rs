@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use jiff::tz::TimeZone;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use trace_ring::Severity;
-use trace_ring::format::{Mode, Record};
+use trace_ring_core::Severity;
+use trace_ring_core::format::{Mode, Record};
 use tracing::{debug, warn};
 
 use super::line::{LineContext, LineStyle};

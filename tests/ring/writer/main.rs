@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::Duration;
 
-use trace_ring::event;
+use trace_ring_core::event;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);

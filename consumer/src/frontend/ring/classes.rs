@@ -7,8 +7,8 @@ use ctf::write::{
     DeclareError, DeclaredEventClass, DeclaredStreamClass, EventDeclaration, FieldType,
     MetadataText, Value, Width,
 };
-use trace_ring::Severity;
-use trace_ring::format::{self, EventClass, FieldValue, read_field};
+use trace_ring_core::Severity;
+use trace_ring_core::format::{self, EventClass, FieldValue, read_field};
 
 /// The classes of one process, by their ids in its `meta`.
 #[derive(Debug, Default)]

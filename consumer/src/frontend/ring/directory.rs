@@ -16,7 +16,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::getuid;
 use thiserror::Error;
-use trace_ring::format::{META_FILE, parse_directory_name, parse_ring_file_name};
+use trace_ring_core::format::{META_FILE, parse_directory_name, parse_ring_file_name};
 
 use crate::limits::{MAX_RING_DIRECTORY_ENTRIES, MAX_RINGS_OF_PROCESS};
 

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use thiserror::Error;
-use trace_ring::format::{
+use trace_ring_core::format::{
     EventClass, FormatError, MAX_META_RECORD_SIZE, META_HEADER_SIZE, META_RECORD_HEADER_SIZE,
     MetaHeader, MetaRecords,
 };

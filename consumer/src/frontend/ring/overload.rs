@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use trace_ring::Severity;
+use trace_ring_core::Severity;
 use tracing::warn;
 
 /// Time over which events are counted.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use thiserror::Error;
-use trace_ring::format::{META_FILE, ring_file_name};
+use trace_ring_core::format::{META_FILE, ring_file_name};
 use tracing::{debug, warn};
 
 use super::directory::{Access, DirectoryName, ProcessDirectory, RefusedFile, RunDirectory};

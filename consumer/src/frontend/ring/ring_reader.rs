@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io;
 
 use thiserror::Error;
-use trace_ring::format::{
+use trace_ring_core::format::{
     END_MARK, FormatError, MIN_RECORD_SIZE, Mode, RING_HEADER_SIZE, RingControl, RingHeader,
 };
 

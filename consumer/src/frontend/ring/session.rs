@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use trace_ring::format::Mode;
+use trace_ring_core::format::Mode;
 use tracing::{debug, warn};
 
 use super::producer::{Producer, ProducerRing};

@@ -1,6 +1,6 @@
 //! A piece of a ring in the reader's memory, and how far the walk over its records has come.
 
-use trace_ring::format::Records;
+use trace_ring_core::format::Records;
 
 /// A piece of one sub-buffer, copied to the caller's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

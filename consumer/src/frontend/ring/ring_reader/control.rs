@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{Ordering, fence};
 
-use trace_ring::format::{
+use trace_ring_core::format::{
     RING_CONSUMED_OFFSET, RING_TABLE_ENTRY_SIZE, RING_TABLE_OFFSET, RingControl, SubBufferEntry,
 };
 

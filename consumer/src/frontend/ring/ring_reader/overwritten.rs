@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use trace_ring::format::{MIN_RECORD_SIZE, Mode, SubBufferEntry};
+use trace_ring_core::format::{MIN_RECORD_SIZE, Mode, SubBufferEntry};
 
 use super::{RingFault, RingReader, Role};
 use crate::limits::RING_TURN_BYTES;

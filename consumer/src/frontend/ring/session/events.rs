@@ -86,7 +86,7 @@ impl RingSession {
     async fn append(
         &mut self,
         number: u32,
-        record: &trace_ring::format::Record<'_>,
+        record: &trace_ring_core::format::Record<'_>,
     ) -> Result<bool, SessionClosed> {
         if self.producer.meta().class(record.class).is_none() {
             // Declared after `meta` was read in this turn, or never.

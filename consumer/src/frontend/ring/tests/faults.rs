@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use trace_ring::format::{Mode, RING_COMMIT_OFFSET, ring_file_name};
+use trace_ring_core::format::{Mode, RING_COMMIT_OFFSET, ring_file_name};
 
 use super::reader::{OneRing, read};
 use super::written::*;

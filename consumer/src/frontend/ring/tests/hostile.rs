@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 
 use proptest::prelude::*;
-use trace_ring::format::{
+use trace_ring_core::format::{
     META_HEADER_SIZE, Mode, RING_COMMIT_OFFSET, RING_CONSUMED_OFFSET, RING_RESERVE_OFFSET,
 };
 

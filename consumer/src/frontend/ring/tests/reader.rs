@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trace_ring::format::{Mode, RING_CONSUMED_OFFSET};
+use trace_ring_core::format::{Mode, RING_CONSUMED_OFFSET};
 
 use super::written::*;
 use crate::frontend::ring::producer::{Producer, ProducerRing};
@@ -105,12 +105,13 @@ fn drainer_that_starts_later_continues_where_the_last_one_was() {
 fn losses_that_were_reported_are_not_reported_again_by_the_next_drainer() {
     let mut one = OneRing::new(Mode::Discard);
     one.ring.write();
-    one.ring.set(trace_ring::format::RING_LOST_OFFSET, 5);
+    one.ring.set(trace_ring_core::format::RING_LOST_OFFSET, 5);
     let mut first = one.reader(Role::Drainer);
     assert_eq!(read(&mut first).unwrap().1, 5);
     first.release(&first.point(), false).unwrap();
     drop(first);
-    one.ring.set(trace_ring::format::RING_LOST_OFFSET + 8, 2);
+    one.ring
+        .set(trace_ring_core::format::RING_LOST_OFFSET + 8, 2);
     let (numbers, lost) = read(&mut one.reader(Role::Drainer)).unwrap();
     assert_eq!((numbers, lost), (vec![], 2));
 }
@@ -143,7 +144,7 @@ fn observer_reads_what_is_in_the_ring_and_changes_nothing() {
 #[test]
 fn record_that_is_longer_than_a_chunk_is_read() {
     use std::fs::OpenOptions;
-    use trace_ring::format::*;
+    use trace_ring_core::format::*;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("r3");
     let header = RingHeader {

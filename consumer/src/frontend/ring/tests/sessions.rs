@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use trace_ring::format::{
+use trace_ring_core::format::{
     Mode, RING_CONSUMED_OFFSET, RING_LOST_OFFSET, RING_RELEASED_OFFSET, RING_STATE_ENDED,
     RING_STATE_OFFSET,
 };
@@ -254,7 +254,7 @@ async fn hostile_process_does_not_keep_others_from_being_read() {
         let mut ring = hostile.ring(number, Mode::Discard);
         ring.write_many(10);
         ring.put(0, &[0xff; 4000]);
-        ring.set(trace_ring::format::RING_COMMIT_OFFSET, u64::MAX - 7);
+        ring.set(trace_ring_core::format::RING_COMMIT_OFFSET, u64::MAX - 7);
     }
     std::fs::write(hostile.path.join("meta"), [0xff; 100]).unwrap();
     std::fs::create_dir(frontend.path().join("99-17-00000000")).unwrap();

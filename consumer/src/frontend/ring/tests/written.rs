@@ -4,8 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use trace_ring::Severity;
-use trace_ring::format::*;
+use trace_ring_core::Severity;
+use trace_ring_core::format::*;
 
 use crate::frontend::ring::directory::{DirectoryName, RunDirectory};
 use crate::packetize::HostClock;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-use trace_ring::format::*;
+use trace_ring_core::format::*;
 
 use crate::producer::Producer;
 use crate::reader::{list_directories, read_process};

@@ -1,9 +1,11 @@
-//! A program that uses `tracing` and writes to the rings: `cargo run -p trace-ring --example app -- --help`.
+//! A program that uses `tracing` and writes to the rings: `cargo run -p trace-ring-core --example app -- --help`.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
+// A program of another workspace depends on `trace-ring`, which has the same names.
+use trace_ring_core as trace_ring;
 use tracing::field::Empty;
 use tracing::{debug, error, info, info_span, trace, warn};
 use tracing_subscriber::layer::SubscriberExt;

@@ -18,8 +18,8 @@ mod scenarios;
 
 use std::collections::HashMap;
 
-use trace_ring::Severity;
-use trace_ring::format::{Control, EventClass, FieldType, SeverityClass};
+use trace_ring_core::Severity;
+use trace_ring_core::format::{Control, EventClass, FieldType, SeverityClass};
 
 use crate::producer::Producer;
 use crate::reader::{Event, Process};

@@ -21,7 +21,7 @@ use self::field_buffer::{EventKind, FieldBuffer};
 use self::tracing_sites::TracingSite;
 
 /// A layer that writes events and spans to the rings of this process:
-/// `tracing_subscriber::registry().with(trace_ring::layer()).init()`.
+/// `tracing_subscriber::registry().with(trace_ring_core::layer()).init()`.
 ///
 /// Cannot fail: a program that can make no ring runs on without, after one line on stderr. `TRACE_RING_FILTER`, or the
 /// filter set from outside while the program runs, decides what the layer writes, and nothing else: other layers see

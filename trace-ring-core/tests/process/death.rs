@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use trace_ring::format::{Mode, SeverityClass};
+use trace_ring_core::format::{Mode, SeverityClass};
 
 use crate::producer::{Producer, is_alive};
 

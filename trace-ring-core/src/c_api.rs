@@ -1,5 +1,5 @@
-//! The library for C: call sites and events as the functions in `c_api/ffi.rs` use them. `include/trace_ring.h` says
-//! what a program may rely on.
+//! The library for C: call sites and events as the functions in `c_api/ffi.rs` use them. `trace-ring/include/trace_ring.h`
+//! says what a program may rely on.
 
 mod ffi;
 

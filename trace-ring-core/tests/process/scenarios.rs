@@ -7,8 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Barrier;
 
-use trace_ring::format::FieldType;
-use trace_ring::{CallSite, EventWriter, FieldTypes, Severity, Value, event};
+use trace_ring_core::format::FieldType;
+use trace_ring_core::{CallSite, EventWriter, FieldTypes, Severity, Value, event};
 
 use crate::fork::{exit_now, fork, handle_signal, raise_signal};
 

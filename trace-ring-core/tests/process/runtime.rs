@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use trace_ring::Severity;
-use trace_ring::format::*;
+use trace_ring_core::Severity;
+use trace_ring_core::format::*;
 
 use crate::producer::Producer;
 use crate::reader::{Event, read_classes, read_events};

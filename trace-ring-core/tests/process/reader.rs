@@ -1,10 +1,10 @@
-//! A plain reader of process directories, made of the functions of `trace_ring::format`.
+//! A plain reader of process directories, made of the functions of `trace_ring_core::format`.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use trace_ring::format::*;
+use trace_ring_core::format::*;
 
 /// What a process directory holds.
 pub(crate) struct Process {

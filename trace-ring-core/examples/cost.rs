@@ -1,4 +1,4 @@
-//! What an event costs the thread that writes it: `cargo run --release -p trace-ring --example cost`.
+//! What an event costs the thread that writes it: `cargo run --release -p trace-ring-core --example cost`.
 //!
 //! Prints the median of several rounds, in CPU time.
 
@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use trace_ring::event;
+use trace_ring_core::event;
 use tracing::{debug, info, info_span};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -45,7 +45,7 @@ fn main() {
         return;
     }
     tracing_subscriber::registry()
-        .with(trace_ring::layer())
+        .with(trace_ring_core::layer())
         .init();
     let text = "twenty-three characters";
     measure("event!, two integers", |n| {

@@ -18,7 +18,7 @@ fn run() {
         return beside_another_layer();
     }
     tracing_subscriber::registry()
-        .with(trace_ring::layer())
+        .with(trace_ring_core::layer())
         .init();
     match scenario.as_str() {
         "values" => every_kind_of_value(),
@@ -103,7 +103,7 @@ impl<S: Subscriber> Layer<S> for Levels {
 fn beside_another_layer() {
     let levels = Levels::default();
     tracing_subscriber::registry()
-        .with(trace_ring::layer())
+        .with(trace_ring_core::layer())
         .with(levels.clone())
         .init();
     every_level();
