@@ -25,6 +25,9 @@ const SHARED_MODE: u32 = 0o1733;
 /// Mode of a run directory that any other user makes.
 const PRIVATE_MODE: u32 = 0o700;
 
+/// Bits of the mode of a process directory that `trace-ring` never sets: its group and others may write.
+const OTHERS_MAY_WRITE: u32 = 0o022;
+
 /// Age from which a directory that is not complete counts as abandoned.
 const UNFINISHED_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -64,6 +67,9 @@ pub enum RefusedFile {
     /// It is not what its name says: a symbolic link, FIFO, device or directory instead of a file.
     #[error("not a {0}")]
     Type(&'static str),
+    /// Other users than the owner may change what is in the directory.
+    #[error("other users may write to it (mode {0:04o})")]
+    Mode(u32),
     /// It belongs to a user whose events are not taken, or to another user than its directory.
     #[error("owned by the user {owner}, not by {expected}")]
     Owner {
@@ -227,8 +233,8 @@ impl RunDirectory {
     /// Opens the directory of a process.
     ///
     /// # Errors
-    /// If it is not a directory, or its owner is not one whose events this process takes: any user for root, itself
-    /// for others.
+    /// If it is not a directory, other users may write to it, or its owner is not one whose events this process takes:
+    /// any user for root, itself for others.
     pub fn open_process(&self, name: &DirectoryName) -> Result<ProcessDirectory, RefusedFile> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = open_beneath(&self.directory, name.as_str(), flags)?;
@@ -239,6 +245,9 @@ impl RunDirectory {
                 owner: stat.st_uid,
                 expected: own.as_raw(),
             });
+        }
+        if stat.st_mode & OTHERS_MAY_WRITE != 0 {
+            return Err(RefusedFile::Mode(stat.st_mode & 0o7777));
         }
         Ok(ProcessDirectory {
             name: name.clone(),

@@ -1,7 +1,7 @@
 //! Process directories that a test writes as `trace-ring` does.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
 use trace_ring_core::Severity;
@@ -32,7 +32,7 @@ impl WrittenProcess {
     pub(super) fn new(run: &Path, pid: u32) -> Self {
         let name = format!("{pid}-17-00000000");
         let path = run.join(&name);
-        fs::create_dir_all(&path).unwrap();
+        fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
         let header = MetaHeader {
             pid,
             uid: rustix::process::getuid().as_raw(),
