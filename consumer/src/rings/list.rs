@@ -61,8 +61,12 @@ impl RingTable {
             };
             self.add_row(&of_process, number.to_string(), cells, &program);
         }
-        if rings == 0 {
-            let none = [""; COLUMNS - 5].map(|_| "-".to_owned());
+        let lost = producer.meta().header().lost_no_ring;
+        if rings == 0 || lost > 0 {
+            let mut none = ["-"; COLUMNS - 5].map(str::to_owned);
+            if let Some(cell) = none.last_mut().filter(|_| lost > 0) {
+                *cell = lost.to_string();
+            }
             self.add_row(&of_process, "-".to_owned(), none, &program);
         }
     }

@@ -227,6 +227,8 @@ impl ShownProcess {
             }
             self.add_lost(number, missing, style, lines);
         }
+        let lost = self.producer.meta().take_lost();
+        self.add_lost_line(0, lost, style, lines);
         has_more
     }
 
@@ -268,11 +270,22 @@ impl ShownProcess {
         style: &LineStyle,
         lines: &mut Vec<(i128, String)>,
     ) {
-        let pid = self.producer.meta().header().pid;
         let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) else {
             return;
         };
         let lost = missing.saturating_add(reader.take_lost());
+        let tid = reader.header().tid;
+        self.add_lost_line(tid, lost, style, lines);
+    }
+
+    /// Adds a line for lost events, if there are any. `tid` is 0 if they are not of one thread.
+    fn add_lost_line(
+        &mut self,
+        tid: u32,
+        lost: u64,
+        style: &LineStyle,
+        lines: &mut Vec<(i128, String)>,
+    ) {
         if lost == 0 {
             return;
         }
@@ -280,8 +293,8 @@ impl ShownProcess {
         let context = LineContext {
             time: now,
             program: &self.name,
-            pid,
-            tid: reader.header().tid,
+            pid: self.producer.meta().header().pid,
+            tid,
             depth: 0,
         };
         lines.push((now, style.lost(&context, lost)));

@@ -7,14 +7,18 @@ use std::os::unix::fs::FileExt;
 
 use thiserror::Error;
 use trace_ring_core::format::{
-    EventClass, FormatError, MAX_META_RECORD_SIZE, META_HEADER_SIZE, META_RECORD_HEADER_SIZE,
-    MetaHeader, MetaRecords,
+    EventClass, FormatError, MAX_META_RECORD_SIZE, META_HEADER_SIZE, META_LOST_OFFSET,
+    META_RECORD_HEADER_SIZE, MetaHeader, MetaRecords,
 };
 
 use crate::limits::MAX_RING_META_BYTES;
 
 /// Bytes of records that are read at a time: some of usual size, and at least one of any.
 const CHUNK_BYTES: u64 = (META_RECORD_HEADER_SIZE + MAX_META_RECORD_SIZE) as u64 * 2;
+
+/// Offset of the part of `lost_no_ring` that the drainer has reported, a u64. Written by the drainer only, for the next
+/// one.
+pub(super) const META_REPORTED_LOST_OFFSET: usize = META_LOST_OFFSET + 64;
 
 /// `meta` cannot be used.
 #[derive(Debug, Error)]
@@ -37,6 +41,8 @@ pub struct MetaReader {
     read: u64,
     /// Records that were refused.
     refused: u64,
+    /// The part of `lost_no_ring` that is reported.
+    reported_lost: u64,
 }
 
 impl MetaReader {
@@ -46,12 +52,15 @@ impl MetaReader {
     /// If the header cannot be read or is malformed.
     pub fn open(file: File) -> Result<Self, MetaFault> {
         let header = read_header(&file)?;
+        let mut reported_lost = [0; 8];
+        read_at_most(&file, &mut reported_lost, META_REPORTED_LOST_OFFSET as u64)?;
         let mut reader = Self {
             file,
             header,
             classes: HashMap::new(),
             read: 0,
             refused: 0,
+            reported_lost: u64::from_le_bytes(reported_lost),
         };
         reader.read_classes()?;
         Ok(reader)
@@ -79,6 +88,31 @@ impl MetaReader {
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// The lost events of no ring that no drainer has reported, as of the last update; they count as reported from now
+    /// on.
+    pub fn take_lost(&mut self) -> u64 {
+        let lost = self.header.lost_no_ring;
+        let new = lost.saturating_sub(self.reported_lost);
+        self.reported_lost = self.reported_lost.max(lost);
+        new
+    }
+
+    /// Number of lost events of no ring that are reported.
+    #[must_use]
+    pub fn reported_lost(&self) -> u64 {
+        self.reported_lost
+    }
+
+    /// Tells the next drainer how many lost events of no ring are reported. The file is open for writing.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn release_lost(&self, reported: u64) -> io::Result<()> {
+        let word = reported.to_le_bytes();
+        self.file
+            .write_all_at(&word, META_REPORTED_LOST_OFFSET as u64)
     }
 
     /// Reads what the process has added.

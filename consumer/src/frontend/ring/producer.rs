@@ -56,7 +56,7 @@ impl Producer {
         role: Role,
     ) -> Result<Self, ProducerFault> {
         let directory = run.open_process(name)?;
-        let (meta, _) = directory.open_file(META_FILE, Access::Read)?;
+        let (meta, _) = directory.open_file(META_FILE, role.access())?;
         Ok(Self {
             directory,
             meta: MetaReader::open(meta)?,
@@ -176,11 +176,8 @@ impl Producer {
     }
 
     fn open_ring(&self, number: u32) -> Result<RingReader, RingFault> {
-        let access = match self.role {
-            Role::Drainer => Access::ReadWrite,
-            Role::Observer => Access::Read,
-        };
-        let opened = self.directory.open_file(&ring_file_name(number), access);
+        let name = ring_file_name(number);
+        let opened = self.directory.open_file(&name, self.role.access());
         let (file, stat) = opened.map_err(|refused| match refused {
             RefusedFile::System(error) => RingFault::Read(error),
             refused => RingFault::Read(io::Error::other(refused)),
@@ -231,6 +228,16 @@ impl Producer {
         self.directory.remove_all_files(META_FILE)?;
         self.directory.remove_file(META_FILE)?;
         run.remove_process(self.directory.name())
+    }
+}
+
+impl Role {
+    /// How files are opened: a drainer writes its own words.
+    fn access(self) -> Access {
+        match self {
+            Self::Drainer => Access::ReadWrite,
+            Self::Observer => Access::Read,
+        }
     }
 }
 

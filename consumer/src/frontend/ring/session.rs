@@ -25,7 +25,7 @@ use super::{Context, Coverage, Overload};
 use crate::limits::{BUSY_RING_POLL_INTERVAL, RING_GRACE_PERIOD, RING_POLL_INTERVAL};
 use crate::packetize::HostClock;
 use crate::queue::{DeliveryReceipt, SessionClosed, SessionEnd, SessionOutcome};
-use delivery::Releasable;
+use delivery::Undelivered;
 use output::Output;
 
 /// The reason why the reading of a process has ended.
@@ -47,14 +47,14 @@ pub(super) struct RingSession {
     output: Option<Output>,
     /// The receipt of the packets that were cut since the last flush.
     receipt: DeliveryReceipt,
-    /// What may be released in the rings when a receipt says so, in the order of the flushes.
-    undelivered: VecDeque<(DeliveryReceipt, Vec<Releasable>)>,
+    /// What may be released when a receipt says so, in the order of the flushes.
+    undelivered: VecDeque<Undelivered>,
     /// For each ring, what was released, or waits for that.
     handed_over: HashMap<u32, RingPoint>,
     /// Rings from which nothing more will come, and that are to be released.
     ending: HashSet<u32>,
-    /// Losses of the process that no ring counts.
-    lost_without_ring: u64,
+    /// The same of the losses that no ring counts.
+    handed_over_lost: u64,
     last_flush: Instant,
     buffer: Vec<u8>,
 }
@@ -72,6 +72,7 @@ impl RingSession {
     pub(super) fn new(context: Arc<Context>, producer: Producer, rate: UserRate) -> Self {
         let mut producer = producer;
         let identity = TraceIdentity::of(&mut producer, &context);
+        let handed_over_lost = producer.meta().reported_lost();
         Self {
             overload: context.settings.max_events_per_second.map(Overload::new),
             context,
@@ -83,7 +84,7 @@ impl RingSession {
             undelivered: VecDeque::new(),
             handed_over: HashMap::new(),
             ending: HashSet::new(),
-            lost_without_ring: 0,
+            handed_over_lost,
             last_flush: Instant::now(),
             buffer: Vec::new(),
         }
@@ -191,12 +192,10 @@ impl RingSession {
             turn.is_busy |= reader.unread() > reader.header().data_size() / 8;
             turn.has_more |= self.read_ring(number).await?;
         }
-        let lost = self.producer.meta().header().lost_no_ring;
-        let new = lost.saturating_sub(self.lost_without_ring);
-        if new > 0 {
-            self.lost_without_ring = lost;
+        let lost = self.producer.meta().take_lost();
+        if lost > 0 {
             let first = self.producer.rings().keys().next().copied();
-            self.report_lost(first.unwrap_or(0), new).await?;
+            self.report_lost(first.unwrap_or(0), lost).await?;
         }
         Ok(turn)
     }

@@ -9,13 +9,23 @@ use super::RingSession;
 use crate::limits::IDLE_BEACON_INTERVAL;
 use crate::queue::{Delivery, DeliveryReceipt, SessionClosed};
 
+/// What may be released when packets are delivered.
+#[derive(Debug)]
+pub(super) struct Undelivered {
+    /// The receipt of the packets.
+    receipt: DeliveryReceipt,
+    rings: Vec<Releasable>,
+    /// Number of lost events of no ring that are reported with these packets and earlier ones.
+    lost_without_ring: u64,
+}
+
 /// A point of a ring that may be released.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Releasable {
-    pub(super) ring: u32,
-    pub(super) point: RingPoint,
+struct Releasable {
+    ring: u32,
+    point: RingPoint,
     /// Whether nothing will follow.
-    pub(super) is_last: bool,
+    is_last: bool,
 }
 
 impl RingSession {
@@ -45,7 +55,7 @@ impl RingSession {
             }
             output.packets.flush(now, even_if_idle).await?;
         }
-        let mut releasable = Vec::new();
+        let mut rings = Vec::new();
         for (number, ring) in self.producer.rings() {
             let ProducerRing::Open(reader) = ring else {
                 continue;
@@ -55,7 +65,7 @@ impl RingSession {
             let is_new = self.handed_over.get(number) != Some(&point);
             if is_new || (is_last && !self.ending.contains(number)) {
                 let ring = *number;
-                releasable.push(Releasable {
+                rings.push(Releasable {
                     ring,
                     point,
                     is_last,
@@ -70,13 +80,19 @@ impl RingSession {
                 output.unused.push(stream);
             }
         }
-        if !releasable.is_empty() {
+        let lost_without_ring = self.producer.meta().reported_lost();
+        if !rings.is_empty() || lost_without_ring != self.handed_over_lost {
+            self.handed_over_lost = lost_without_ring;
             let next = DeliveryReceipt::default();
             if let Some(output) = &mut self.output {
                 output.packets.set_receipt(Some(next.clone()));
             }
             let receipt = std::mem::replace(&mut self.receipt, next);
-            self.undelivered.push_back((receipt, releasable));
+            self.undelivered.push_back(Undelivered {
+                receipt,
+                rings,
+                lost_without_ring,
+            });
         }
         Ok(())
     }
@@ -84,17 +100,22 @@ impl RingSession {
     /// Releases what is delivered. With `may_force`, also what is only in memory, if a ring would become full
     /// otherwise and there is no spool.
     pub(super) fn release_delivered(&mut self, may_force: bool) {
-        while let Some((receipt, releasable)) = self.undelivered.front() {
-            match receipt.delivery() {
+        while let Some(first) = self.undelivered.front() {
+            match first.receipt.delivery() {
                 Delivery::Delivered => {}
-                Delivery::Pending if may_force && self.needs_space(releasable) => {}
+                Delivery::Pending if may_force && self.needs_space(&first.rings) => {}
                 Delivery::Pending | Delivery::Lost => return,
             }
-            let Some((_, releasable)) = self.undelivered.pop_front() else {
+            let Some(first) = self.undelivered.pop_front() else {
                 return;
             };
             if self.context.role == Role::Drainer {
-                self.release(&releasable);
+                self.release(&first.rings);
+                let released = self.producer.meta().release_lost(first.lost_without_ring);
+                if let Err(error) = released {
+                    let process = self.identity.directory.as_str();
+                    debug!(process, %error, "losses of no ring not released");
+                }
             }
         }
     }

@@ -214,6 +214,57 @@ async fn losses_after_the_last_event_are_reported() {
 }
 
 #[tokio::test]
+async fn losses_without_a_ring_are_not_reported_again_by_the_next_drainer() {
+    let mut frontend = Frontend::new();
+    let process = WrittenProcess::new(frontend.path(), 87);
+    process.set_lost_without_ring(4);
+    let completing = tokio::spawn(complete(frontend.next_session().await));
+    let directory = frontend.stop().await;
+    assert_eq!(completing.await.unwrap().discarded, 4);
+    process.set_lost_without_ring(6);
+    process.die();
+    let mut frontend = Frontend::start(directory, Coverage::Drain);
+    assert_eq!(complete(frontend.next_session().await).await.discarded, 2);
+    frontend.stop().await;
+}
+
+#[tokio::test]
+async fn losses_without_a_ring_that_were_not_delivered_are_reported_by_the_next_drainer() {
+    let mut frontend = Frontend::new();
+    let process = WrittenProcess::new(frontend.path(), 88);
+    process.set_lost_without_ring(4);
+    let session = frontend.next_session().await;
+    session.steps.report_outcome(SessionOutcome {
+        end: SessionEnd::Failed("no relay".into()),
+        ..SessionOutcome::default()
+    });
+    let directory = frontend.stop().await;
+    process.die();
+    let mut frontend = Frontend::start(directory, Coverage::Drain);
+    assert_eq!(complete(frontend.next_session().await).await.discarded, 4);
+    frontend.stop().await;
+}
+
+#[tokio::test]
+async fn ring_that_cannot_be_read_is_not_removed_while_its_process_lives() {
+    let mut frontend = Frontend::new();
+    let process = WrittenProcess::new(frontend.path(), 89);
+    let broken = process.ring(1, Mode::Discard);
+    broken.file.set_len(0).unwrap();
+    process.ring(0, Mode::Discard).write();
+    let completing = tokio::spawn(complete(frontend.next_session().await));
+    let broken = process.path.join("r1");
+    let directory = frontend.stop().await;
+    assert!(broken.exists());
+    assert_eq!(completing.await.unwrap().discarded, 0);
+    // When the process is dead, nobody needs the file.
+    process.die();
+    let frontend = Frontend::start(directory, Coverage::Drain);
+    wait_until(|| !broken.exists()).await;
+    frontend.stop().await;
+}
+
+#[tokio::test]
 async fn ring_of_an_ended_thread_is_released() {
     let mut frontend = Frontend::new();
     let process = WrittenProcess::new(frontend.path(), 83);
