@@ -13,18 +13,21 @@ use trace_ring_core::format::{self, EventClass, FieldValue, read_field};
 /// The classes of one process, by their ids in its `meta`.
 #[derive(Debug, Default)]
 pub struct CtfClasses {
-    declared: HashMap<u32, Option<DeclaredEventClass>>,
+    declared: HashMap<u32, Result<DeclaredEventClass, DeclareError>>,
 }
 
 impl CtfClasses {
-    /// Returns the CTF class, which is declared now if it has not been before; `None` if it cannot be declared.
+    /// Returns the CTF class, which is declared now if it has not been before.
+    ///
+    /// # Errors
+    /// If it cannot be declared: the trace has too many event classes. The same at each call.
     pub fn declare(
         &mut self,
         class: &EventClass,
         metadata: &mut MetadataText,
         stream: &DeclaredStreamClass,
-    ) -> Option<&DeclaredEventClass> {
-        let declare = || declare_class(class, metadata, stream).ok();
+    ) -> Result<&DeclaredEventClass, &DeclareError> {
+        let declare = || declare_class(class, metadata, stream);
         self.declared
             .entry(class.id)
             .or_insert_with(declare)

@@ -1,5 +1,6 @@
 //! Shedding under overload: above a limit of events per second, the least important severities are left out first.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use trace_ring_core::Severity;
@@ -18,6 +19,30 @@ pub(super) struct Overload {
     window: Option<Instant>,
     events: u64,
     calm_since: Option<Instant>,
+    /// The last change of `max_severity`, until it is taken.
+    step: Option<SheddingStep>,
+}
+
+/// A change of what is let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SheddingStep {
+    /// The least important severity that passes.
+    pub(super) max_severity: Severity,
+    /// The limit, which is the reason: events per second.
+    pub(super) max_per_second: u64,
+}
+
+impl fmt::Display for SheddingStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            max_severity,
+            max_per_second,
+        } = self;
+        write!(
+            f,
+            "events limited to {max_per_second} per second: only {max_severity} and above pass"
+        )
+    }
 }
 
 impl Overload {
@@ -30,6 +55,7 @@ impl Overload {
             window: None,
             events: 0,
             calm_since: None,
+            step: None,
         }
     }
 
@@ -60,9 +86,18 @@ impl Overload {
     fn set_max_severity(&mut self, max_severity: Severity) {
         if self.max_severity != max_severity {
             self.max_severity = max_severity;
-            let limit = self.max_per_second;
-            warn!("events limited to {limit} per second: only {max_severity} and above pass");
+            let step = SheddingStep {
+                max_severity,
+                max_per_second: self.max_per_second,
+            };
+            warn!("{step}");
+            self.step = Some(step);
         }
+    }
+
+    /// The change of what is let through since the last call.
+    pub(super) fn take_step(&mut self) -> Option<SheddingStep> {
+        self.step.take()
     }
 }
 

@@ -2,6 +2,7 @@
 //! missing.
 
 use ctf::write::EventRecord;
+use tracing::warn;
 use wire::Timestamp;
 
 use super::super::classes::read_fields;
@@ -103,28 +104,42 @@ impl RingSession {
         let Some(fields) = read_fields(class, record.fields()) else {
             return Ok(false);
         };
-        if let Some(overload) = &mut self.overload
-            && !overload.admits(class.severity, std::time::Instant::now())
-        {
-            return Ok(false);
-        }
         let Some(output) = &mut self.output else {
             return Ok(false);
         };
-        let metadata = output.packets.metadata();
-        let Some(declared) = output
-            .classes
-            .declare(class, metadata, &output.stream_class)
-        else {
-            return Ok(false);
-        };
-        let declared = declared.clone();
         let values: Vec<_> = fields.iter().map(|field| field.value()).collect();
         let event = EventRecord {
             time: self.identity.checked_time(record.timestamp),
             process: self.identity.pid,
             thread: i32::try_from(thread).unwrap_or(0),
             values: &values,
+        };
+        if let Some(overload) = &mut self.overload {
+            let is_admitted = overload.admits(class.severity, std::time::Instant::now());
+            if let Some(step) = overload.take_step() {
+                output.append_step(stream, step, event).await?;
+            }
+            if !is_admitted {
+                return Ok(false);
+            }
+        }
+        let metadata = output.packets.metadata();
+        let declared = output
+            .classes
+            .declare(class, metadata, &output.stream_class);
+        let declared = match declared {
+            Ok(declared) => declared.clone(),
+            Err(error) => {
+                if !std::mem::replace(&mut output.has_refused_class, true) {
+                    let process = self.identity.directory.as_str();
+                    warn!(
+                        process,
+                        "event class not declared: {error}; its events are counted as discarded, and so are \
+                         those of further such classes"
+                    );
+                }
+                return Ok(false);
+            }
         };
         match output.packets.append(stream, &declared, event).await {
             Ok(()) => Ok(true),

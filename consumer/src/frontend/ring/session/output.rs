@@ -2,16 +2,21 @@
 
 use std::collections::HashMap;
 
-use ctf::write::{DeclaredStreamClass, PacketSize};
+use ctf::write::{
+    DeclareError, DeclaredEventClass, DeclaredStreamClass, EventDeclaration, EventRecord,
+    FieldType, MetadataText, PacketSize, Value, Width,
+};
 use tokio::time::Instant;
+use trace_ring_core::Severity;
 use tracing::info;
 use wire::Timestamp;
 
-use super::super::classes::CtfClasses;
+use super::super::classes::{CtfClasses, log_level};
+use super::super::overload::SheddingStep;
 use super::super::trace::{CHANNEL, PATH, STREAM_CLASS};
 use super::RingSession;
 use crate::limits::{MAX_EVENT_PACKET_BYTES, RING_WATERMARK_DELAY};
-use crate::packetize::{HostClock, Packetizer};
+use crate::packetize::{HostClock, PacketizeError, Packetizer};
 use crate::queue::{SessionClosed, StreamKey};
 
 /// The packets of a session that is open.
@@ -26,6 +31,63 @@ pub(super) struct Output {
     pub(super) added: u32,
     pub(super) size: PacketSize,
     pub(super) last_idle_flush: Instant,
+    /// Whether an event class could not be declared.
+    pub(super) has_refused_class: bool,
+    /// The class of events that say what is shed; `None`: it could not be declared.
+    step_class: Option<DeclaredEventClass>,
+}
+
+impl Output {
+    /// Appends an event that says which severities pass from now on, before the event that is the reason.
+    pub(super) async fn append_step(
+        &mut self,
+        stream: StreamKey,
+        step: SheddingStep,
+        reason: EventRecord<'_>,
+    ) -> Result<(), SessionClosed> {
+        let Some(class) = &self.step_class else {
+            return Ok(());
+        };
+        let SheddingStep {
+            max_severity,
+            max_per_second,
+        } = step;
+        let severity = max_severity.to_string();
+        let message = step.to_string();
+        let values = [
+            Value::Text(&message),
+            Value::Text(&severity),
+            Value::Unsigned(max_per_second),
+        ];
+        let event = EventRecord {
+            values: &values,
+            ..reason
+        };
+        match self.packets.append(stream, class, event).await {
+            Ok(()) | Err(PacketizeError::Event(_)) => Ok(()),
+            Err(PacketizeError::SessionClosed(gone)) => Err(gone),
+        }
+    }
+}
+
+/// Declares the class of [`Output::append_step`]. No class of a process has its id.
+fn declare_step(
+    metadata: &mut MetadataText,
+    stream: &DeclaredStreamClass,
+) -> Result<DeclaredEventClass, DeclareError> {
+    let declaration = EventDeclaration {
+        log_level: Some(log_level(Severity::Warn)),
+        fields: vec![
+            ("message".to_owned(), FieldType::Text),
+            ("max_severity".to_owned(), FieldType::Text),
+            (
+                "max_events_per_second".to_owned(),
+                FieldType::Unsigned(Width::Bits64),
+            ),
+        ],
+        ..EventDeclaration::new(0, "consumer:shedding")
+    };
+    metadata.event(stream, &declaration)
 }
 
 impl RingSession {
@@ -86,15 +148,22 @@ impl RingSession {
         let mut packets = Packetizer::new(declaration, PATH, queue, activity).await?;
         packets.set_receipt(Some(self.receipt.clone()));
         let stream_class = packets.declare_stream_class(STREAM_CLASS);
+        let stream_class = stream_class.expect("the first class of streams");
+        let step_class = match &self.overload {
+            Some(_) => declare_step(packets.metadata(), &stream_class).ok(),
+            None => None,
+        };
         Ok(Output {
             packets,
-            stream_class: stream_class.expect("the first class of streams"),
+            stream_class,
             classes: CtfClasses::default(),
             streams: HashMap::new(),
             unused: Vec::new(),
             added: 0,
             size: PacketSize::new(self.context.settings.packet_bytes, MAX_EVENT_PACKET_BYTES),
             last_idle_flush: Instant::now(),
+            has_refused_class: false,
+            step_class,
         })
     }
 
