@@ -11,6 +11,13 @@ use tests::viewer::{Viewer, hostname};
 
 use crate::system::{Agent, Shown, Writer, Writing, session_directory};
 
+/// The language of a traced program.
+#[derive(Debug, Clone, Copy)]
+enum Language {
+    Rust,
+    C,
+}
+
 /// A writer whose session viewers watch.
 struct Watched<'a> {
     lab: &'a Lab,
@@ -20,14 +27,23 @@ struct Watched<'a> {
 }
 
 impl<'a> Watched<'a> {
-    fn start(lab: &'a Lab, relay: &'a Relay) -> Self {
+    fn start(lab: &'a Lab, relay: &'a Relay, language: Language) -> Self {
         let agent = Agent::start(lab, relay, &[]);
         let writing = Writing {
-            threads: 2,
             pause: Duration::from_millis(1),
             ..Writing::default()
         };
-        let writer = Writer::start(lab, "live", writing);
+        let writer = match language {
+            Language::Rust => Writer::start(
+                lab,
+                "live",
+                Writing {
+                    threads: 2,
+                    ..writing
+                },
+            ),
+            Language::C => Writer::start_in_c(lab, "live", writing),
+        };
         Viewer::connect(relay.live).wait_for_session(&writer.session());
         Self {
             lab,
@@ -37,8 +53,10 @@ impl<'a> Watched<'a> {
         }
     }
 
-    fn url(&self) -> String {
-        test_live::url(self.relay.live, &hostname(), &self.writer.session())
+    /// Starts `test-live`, which shows all events from the first one on.
+    fn follow_with_test_live(&self) -> Process {
+        let url = test_live::url(self.relay.live, &hostname(), &self.writer.session());
+        test_live::start(self.lab, &["--no-delta", "--seek", "beginning", &url])
     }
 
     fn follow_with_babeltrace(&self) -> Process {
@@ -79,40 +97,59 @@ impl<'a> Watched<'a> {
 
 /// Checks that what babeltrace2 has shown since it has attached is the rest of what is recorded.
 fn assert_is_rest(lines: &[String], recorded: &Shown, begin: u64) {
-    let mut tail = Shown::default();
-    lines.iter().for_each(|line| tail.add(line));
-    assert_eq!(tail.threads.len(), 2);
+    let tail = shown_by(lines);
+    assert_eq!(tail.threads.len(), recorded.threads.len());
     for (thread, numbers) in &tail.threads {
         assert!(recorded.threads[thread].ends_with(numbers), "{thread}");
         assert!(numbers.contains(&begin), "{thread}: {numbers:?}");
     }
 }
 
+fn shown_by(lines: &[String]) -> Shown {
+    let mut shown = Shown::default();
+    lines.iter().for_each(|line| shown.add(line));
+    shown
+}
+
 #[test]
 fn last_events_of_a_killed_program_are_shown_live_by_our_relay() {
-    let (lab, relay) = Relay::start_in_new_lab();
-    let watched = Watched::start(&lab, &relay);
-    let url = watched.url();
-    let ours = test_live::start(&lab, &["--no-delta", "--seek", "beginning", &url]);
-    let theirs = watched.follow_with_babeltrace();
-    let begin = watched.wait_for_viewers(2);
-    let (shown, recorded) = watched.kill(vec![ours, theirs]);
-    let mut live = Shown::default();
-    shown[0].iter().for_each(|line| live.add(line));
-    assert_eq!(live.threads, recorded.threads);
-    assert_is_rest(&shown[1], &recorded, begin);
+    for language in [Language::Rust, Language::C] {
+        let (lab, relay) = Relay::start_in_new_lab();
+        let watched = Watched::start(&lab, &relay, language);
+        let ours = watched.follow_with_test_live();
+        let theirs = watched.follow_with_babeltrace();
+        let begin = watched.wait_for_viewers(2);
+        let (shown, recorded) = watched.kill(vec![ours, theirs]);
+        assert_eq!(shown_by(&shown[0]).threads, recorded.threads);
+        assert_is_rest(&shown[1], &recorded, begin);
+    }
 }
 
 #[test]
 fn last_events_of_a_killed_program_are_shown_live_by_lttng_relayd() {
-    let lab = Lab::new();
-    let relay = Relay::start_reference(&lab);
-    // This relay has one viewer for each session.
-    let watched = Watched::start(&lab, &relay);
-    let theirs = watched.follow_with_babeltrace();
-    let begin = watched.wait_for_viewers(1);
-    let (shown, recorded) = watched.kill(vec![theirs]);
-    assert_is_rest(&shown[0], &recorded, begin);
+    for language in [Language::Rust, Language::C] {
+        let lab = Lab::new();
+        let relay = Relay::start_reference(&lab);
+        // This relay has one viewer for each session.
+        let watched = Watched::start(&lab, &relay, language);
+        let theirs = watched.follow_with_babeltrace();
+        let begin = watched.wait_for_viewers(1);
+        let (shown, recorded) = watched.kill(vec![theirs]);
+        assert_is_rest(&shown[0], &recorded, begin);
+    }
+}
+
+#[test]
+fn test_live_shows_every_event_of_a_killed_program_from_lttng_relayd() {
+    for language in [Language::Rust, Language::C] {
+        let lab = Lab::new();
+        let relay = Relay::start_reference(&lab);
+        let watched = Watched::start(&lab, &relay, language);
+        let ours = watched.follow_with_test_live();
+        watched.wait_for_viewers(1);
+        let (shown, recorded) = watched.kill(vec![ours]);
+        assert_eq!(shown_by(&shown[0]).threads, recorded.threads);
+    }
 }
 
 #[test]
@@ -152,12 +189,7 @@ fn program_that_lives_when_the_consumer_stops_is_continued_by_the_next_one() {
     let mut parts: Vec<_> = parts.collect();
     assert_eq!(parts.len(), 2);
     parts.sort_by_key(|part| part.threads[&0].first().copied());
-    for part in parts {
-        shown.discarded += part.discarded;
-        for (thread, numbers) in part.threads {
-            shown.threads.entry(thread).or_default().extend(numbers);
-        }
-    }
+    parts.into_iter().for_each(|part| shown.append(part));
     shown.assert_without_loss(&written);
 }
 

@@ -25,12 +25,17 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn start(lab: &Lab, relay: &Relay, options: &[&str]) -> Self {
+        Self::start_in(&rings(lab), lab, relay, options)
+    }
+
+    /// Starts it with another run directory.
+    pub(crate) fn start_in(directory: &Path, lab: &Lab, relay: &Relay, options: &[&str]) -> Self {
         let mut command = lab.command(binaries::consumer());
         command
             .args(["serve", "-v", "--live=20000"])
             .arg(format!("--ctrl-url=tcp://{}", relay.control))
             .arg(format!("--data-url=tcp://{}", relay.data))
-            .arg(format!("--ring={}", rings(lab).display()))
+            .arg(format!("--ring={}", directory.display()))
             .arg(format!("--socket={}", lab.path().join("status").display()))
             .args(options);
         let mut process = Process::start(&mut command);
@@ -46,10 +51,17 @@ impl Agent {
         assert_eq!(directories(lab), [""; 0]);
     }
 
-    /// Stops it by SIGTERM while programs are still written to.
-    pub(crate) fn stop_with_live_programs(self) {
+    /// Stops it by SIGTERM while there are programs that live. Returns its log.
+    pub(crate) fn stop_with_live_programs(self) -> Vec<String> {
         self.process.signal(Signal::TERM);
-        self.process.wait().expect_success();
+        let ended = self.process.wait();
+        assert!(ended.status.success(), "{:#?}", ended.stderr);
+        ended.stderr
+    }
+
+    /// Its log so far.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.process.stderr()
     }
 
     pub(crate) fn kill(self) {
@@ -116,6 +128,22 @@ impl Default for Writing<'_> {
 
 impl Writer {
     pub(crate) fn start(lab: &Lab, name: &str, writing: Writing<'_>) -> Self {
+        let command = command(lab, binaries::ring_writer());
+        Self::start_command(command, lab, name, writing)
+    }
+
+    /// Starts the program in C, which has one thread.
+    pub(crate) fn start_in_c(lab: &Lab, name: &str, writing: Writing<'_>) -> Self {
+        Self::start_command(command(lab, &compile_writer(lab)), lab, name, writing)
+    }
+
+    /// Starts the program by a command in which its arguments are missing.
+    pub(crate) fn start_command(
+        mut command: Command,
+        lab: &Lab,
+        name: &str,
+        writing: Writing<'_>,
+    ) -> Self {
         let progress = lab.path().join(format!("progress-{name}"));
         let Writing {
             threads,
@@ -123,7 +151,6 @@ impl Writer {
             pause,
             environment,
         } = writing;
-        let mut command = command(lab, binaries::ring_writer());
         command
             .arg(&progress)
             .args([threads.to_string(), events.to_string()])
@@ -178,6 +205,24 @@ impl Writer {
     }
 }
 
+/// Compiles the traced program in C.
+fn compile_writer(lab: &Lab) -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = lab.directory("c").join("ring-writer");
+    let mut compile = Command::new("cc");
+    compile
+        .args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"])
+        .arg("-I")
+        .arg(package.join("../trace-ring/include"))
+        .arg(package.join("ring/writer.c"))
+        .arg("-o")
+        .arg(&program)
+        .arg(binaries::ring_library().join("libtrace_ring.a"))
+        .args(["-lpthread", "-ldl", "-lm"]);
+    Process::start(&mut compile).wait().expect_success();
+    program
+}
+
 /// What a writer has written.
 #[derive(Debug, Clone)]
 pub(crate) struct Written {
@@ -197,17 +242,21 @@ pub(crate) struct Shown {
 impl Shown {
     /// Reads a directory with babeltrace2, which must report nothing but discarded events.
     pub(crate) fn read(directory: &Path) -> Self {
-        let read = Babeltrace::Two.read(directory);
-        let mut shown = Self::default();
-        for line in read.stderr.iter().filter(|line| !line.is_empty()) {
-            let count = line.split_once("Tracer discarded ");
-            let count = count.and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
-            shown.discarded += count.unwrap_or_else(|| panic!("{line}"));
-        }
-        for line in read.expect_success() {
-            shown.add(&line);
-        }
+        let (lines, discarded) = read_trace(directory);
+        let mut shown = Self {
+            discarded,
+            ..Self::default()
+        };
+        lines.iter().for_each(|line| shown.add(line));
         shown
+    }
+
+    /// Adds what another directory shows of later events.
+    pub(crate) fn append(&mut self, later: Self) {
+        self.discarded += later.discarded;
+        for (thread, numbers) in later.threads {
+            self.threads.entry(thread).or_default().extend(numbers);
+        }
     }
 
     /// Adds a line of a viewer.
@@ -260,10 +309,28 @@ impl Shown {
     }
 }
 
-/// The directories of the sessions of a process, below the output of a relay or a recording.
+/// Reads a directory with babeltrace2, which must report nothing but discarded events. Returns the lines of the events,
+/// and the number of discarded ones.
+pub(crate) fn read_trace(directory: &Path) -> (Vec<String>, u64) {
+    let read = Babeltrace::Two.read(directory);
+    let mut discarded = 0;
+    for line in read.stderr.iter().filter(|line| !line.is_empty()) {
+        let count = line.split_once("Tracer discarded ");
+        let count = count.and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
+        discarded += count.unwrap_or_else(|| panic!("{line}"));
+    }
+    (read.expect_success(), discarded)
+}
+
+/// The directories of the sessions of a writer, below the output of a relay or a recording.
 pub(crate) fn session_directories(output: &Path, pid: u32) -> Vec<PathBuf> {
+    session_directories_of("ring-writer", output, pid)
+}
+
+/// The same of any program.
+pub(crate) fn session_directories_of(program: &str, output: &Path, pid: u32) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    collect_sessions(output, &format!("ring-writer-{pid}-"), &mut found);
+    collect_sessions(output, &format!("{program}-{pid}-"), &mut found);
     found.sort();
     found
 }
@@ -284,7 +351,12 @@ fn collect_sessions(directory: &Path, prefix: &str, found: &mut Vec<PathBuf>) {
 
 /// The only session of a process.
 pub(crate) fn session_directory(output: &Path, pid: u32) -> PathBuf {
-    let found = session_directories(output, pid);
+    session_directory_of("ring-writer", output, pid)
+}
+
+/// The same of any program.
+pub(crate) fn session_directory_of(program: &str, output: &Path, pid: u32) -> PathBuf {
+    let found = session_directories_of(program, output, pid);
     assert_eq!(found.len(), 1, "{found:?}");
     found.into_iter().next().unwrap()
 }

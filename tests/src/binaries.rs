@@ -49,18 +49,45 @@ pub fn ring_writer() -> &'static Path {
     PROGRAM.get_or_init(|| build("ring-writer"))
 }
 
+/// The traced program with more event classes than a trace may have, `ring-classes`.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn ring_classes() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build("ring-classes"))
+}
+
+/// The example `app`, which writes events and spans of `tracing` to rings.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn ring_app() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build_example("app"))
+}
+
+/// The directory of `libtrace_ring.a`, the library for traced programs in C.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn ring_library() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| cargo_build(&["--lib"], "libtrace_ring.a"))
+}
+
 /// The example `count_lines`, which traces several short-lived processes to a `tldrs` socket.
 ///
 /// # Panics
 /// If it cannot be built.
 pub fn count_lines() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let name = "count_lines";
-        cargo_build(&["--example", name], name)
-            .join("examples")
-            .join(name)
-    })
+    PROGRAM.get_or_init(|| build_example("count_lines"))
+}
+
+fn build_example(name: &str) -> PathBuf {
+    let profile = cargo_build(&["--example", name], name);
+    profile.join("examples").join(name)
 }
 
 fn build(binary: &str) -> PathBuf {

@@ -1,0 +1,227 @@
+//! Spans of `tracing`: what a program with nested spans has written is what `test-live` shows of a live session, what
+//! babeltrace2 reads from the relay, and what `consumer rings --print` shows on the same host.
+
+use rustix::process::Signal;
+use tests::process::Process;
+use tests::relay::Relay;
+use tests::viewer::{Viewer, hostname};
+use tests::{binaries, test_live, wait_until};
+
+use crate::system::{Agent, command, read_trace, rings_command, session_directory_of};
+
+/// Lines after which the program is killed: some dozens of requests.
+const LINES: usize = 500;
+
+/// An event of the program as it must be shown.
+struct Expected {
+    severity: &'static str,
+    /// Number of spans that the thread is in.
+    depth: usize,
+    target: &'static str,
+    /// Name of an event of a span; empty for events of the program, which have a message.
+    name: &'static str,
+    fields: Vec<(&'static str, Value)>,
+}
+
+enum Value {
+    Number(u64),
+    Text(String),
+}
+
+/// The events of one request, as the example `app` writes them: the ids of its spans are known only from the trace.
+fn request(n: u64, outer: u64, inner: u64) -> Vec<Expected> {
+    let span = |name, depth, id, of, more: Vec<(&'static str, Value)>| {
+        let mut fields = vec![("span", Value::Number(id)), ("name", text(of))];
+        fields.extend(more);
+        let severity = "INFO ";
+        let target = "app";
+        Expected {
+            severity,
+            depth,
+            target,
+            name,
+            fields,
+        }
+    };
+    let event = |severity, target, message, more: Vec<(&'static str, Value)>| {
+        let mut fields = vec![("message", text(message))];
+        fields.extend(more);
+        Expected {
+            severity,
+            depth: 1,
+            target,
+            name: "",
+            fields,
+        }
+    };
+    let number = |name, number| (name, Value::Number(number));
+    let rows = n % 7;
+    let status = if rows == 0 { 404 } else { 200 };
+    let mut events = vec![
+        span(
+            "span:new",
+            0,
+            outer,
+            "request",
+            vec![number("parent", 0), number("thread", 0), number("n", n)],
+        ),
+        span("span:enter", 0, outer, "request", vec![]),
+        span(
+            "span:new",
+            1,
+            inner,
+            "query",
+            vec![number("parent", outer), ("table", text("orders"))],
+        ),
+        span("span:enter", 1, inner, "query", vec![]),
+        span("span:exit", 1, inner, "query", vec![]),
+        span("span:close", 1, inner, "query", vec![]),
+    ];
+    if rows == 0 {
+        events.push(event("WARN ", "app::db", "no rows", vec![number("n", n)]));
+    }
+    let path = ("path", text(&format!("/orders/{n}")));
+    let done = vec![
+        number("n", n),
+        number("status", status),
+        number("rows", rows),
+        path,
+    ];
+    events.extend([
+        span(
+            "span:record",
+            1,
+            outer,
+            "request",
+            vec![number("status", status)],
+        ),
+        event("INFO ", "app", "request done", done),
+        span("span:exit", 0, outer, "request", vec![]),
+        span("span:close", 0, outer, "request", vec![]),
+    ]);
+    events
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.to_owned())
+}
+
+impl Expected {
+    /// The end of a line of babeltrace2.
+    fn in_trace(&self) -> (String, String) {
+        let name = match self.name {
+            "" => format!(") {}: ", self.target),
+            name => format!(") {}:{name}: ", self.target),
+        };
+        let field = |(name, value): &(&str, Value)| match value {
+            Value::Number(number) => format!("{name} = {number}"),
+            Value::Text(text) => format!("{name} = \"{text}\""),
+        };
+        let fields: Vec<_> = self.fields.iter().map(field).collect();
+        (name, format!("}}, {{ {} }}", fields.join(", ")))
+    }
+
+    /// The end of a line of `consumer rings --print`.
+    fn printed(&self) -> String {
+        let mut line = format!(
+            "] {} {}{}: ",
+            self.severity,
+            "    ".repeat(self.depth),
+            self.target
+        );
+        line.push_str(self.name);
+        for (name, value) in &self.fields {
+            match value {
+                Value::Text(text) if *name == "message" => line.push_str(text),
+                Value::Text(text) => line.push_str(&format!(" {name}={text}")),
+                Value::Number(number) => line.push_str(&format!(" {name}={number}")),
+            }
+        }
+        line
+    }
+}
+
+/// Checks the lines of the thread that serves requests: those of whole requests, in order. The last request is the one
+/// in which the program was killed. Returns the number of requests.
+fn assert_requests(
+    lines: &[&String],
+    id_field: &str,
+    is_shown: impl Fn(&str, &Expected) -> bool,
+) -> u64 {
+    let id = |line: &str| -> u64 {
+        let (_, rest) = line.split_once(id_field).unwrap();
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
+        digits.unwrap().parse().unwrap()
+    };
+    let mut rest = lines;
+    for n in 0.. {
+        let [first, _, third, ..] = rest else {
+            return n;
+        };
+        let events = request(n, id(first), id(third));
+        for (line, expected) in rest.iter().zip(&events) {
+            assert!(
+                is_shown(line, expected),
+                "{line}: not {}",
+                expected.printed()
+            );
+        }
+        rest = rest.get(events.len()..).unwrap_or_default();
+    }
+    unreachable!()
+}
+
+#[test]
+fn spans_are_shown_live_recorded_and_printed_with_equal_fields() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let agent = Agent::start(&lab, &relay, &[]);
+    let print = Process::start(&mut rings_command(&lab, &["--print"]));
+    let mut app = command(&lab, binaries::ring_app());
+    let mut app = Process::start(app.args(["--busy", "--interval", "1"]));
+    let pid = app.id();
+    let session = format!("app-{pid}");
+    Viewer::connect(relay.live).wait_for_session(&session);
+    let url = test_live::url(relay.live, &hostname(), &session);
+    let live = test_live::start(&lab, &["--no-delta", "--seek", "beginning", &url]);
+    test_live::wait_until_attached(&relay, &session, 1);
+    let attached_at = print.stdout().len();
+    wait_until("more is shown", || {
+        print.stdout().len() > attached_at + LINES
+    });
+    app.signal(Signal::KILL);
+    wait_until("the program is dead", || !app.is_running());
+    let live = live.wait().expect_success();
+    agent.stop(&lab);
+    let (recorded, discarded) = read_trace(&session_directory_of("app", &relay.output, pid));
+    assert_eq!(discarded, 0);
+    assert_eq!(live, recorded);
+
+    let main_thread = format!("vtid = {pid} ");
+    let of_requests: Vec<_> = recorded
+        .iter()
+        .filter(|line| !line.contains(&main_thread))
+        .collect();
+    let is_recorded = |line: &str, expected: &Expected| {
+        let (name, fields) = expected.in_trace();
+        line.contains(&name) && line.ends_with(&fields)
+    };
+    let requests = assert_requests(&of_requests, "{ span = ", is_recorded);
+    assert!(requests > 30, "{requests}");
+
+    wait_until("everything is printed", || {
+        print.stdout().len() >= recorded.len()
+    });
+    print.signal(Signal::INT);
+    let printed = print.wait().expect_success();
+    assert_eq!(printed.len(), recorded.len());
+    let main_thread = format!("[{pid}:{pid}]");
+    let of_requests: Vec<_> = printed
+        .iter()
+        .filter(|line| !line.contains(&main_thread))
+        .collect();
+    let is_printed = |line: &str, expected: &Expected| line.ends_with(&expected.printed());
+    assert_eq!(
+        assert_requests(&of_requests, " span=", is_printed),
+        requests
+    );
+}
