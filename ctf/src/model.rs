@@ -388,7 +388,7 @@ pub enum FieldClass<R = Slot> {
         length: Length<R>,
         /// The IANA media type of the bytes, "application/octet-stream" if not given. ("media-type")
         media_type: Arc<str>,
-        /// [`Role::MetadataUuid`], or `None`.
+        /// [`Role::MetadataUuid`] if the bytes must be the UUID of the trace; otherwise `None`.
         role: Option<Role>,
     },
     /// Named fields, one after the other.
@@ -403,7 +403,7 @@ pub enum FieldClass<R = Slot> {
         /// The alignment in bits, a power of two. It is "minimum-alignment" or 1 as parsed, and at least the
         /// alignment of the element once references are resolved.
         alignment: u32,
-        /// [`Role::MetadataUuid`], or `None`.
+        /// [`Role::MetadataUuid`] if the bytes must be the UUID of the trace; otherwise `None`.
         role: Option<Role>,
     },
     /// A field that is present or absent, as a selector decides. CTF 2 only. ("optional")
@@ -551,9 +551,9 @@ pub(crate) enum Declaration {
     Environment(Arc<str>, EnvironmentValue),
     /// A clock, and where it is declared.
     Clock(Clock, Position),
-    /// A stream class.
+    /// A stream class, whose id no other of the trace has.
     Stream(StreamDraft),
-    /// An event class.
+    /// An event class, whose id no other of its stream class has.
     Event(EventDraft),
 }
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::LazyLock;
 
-use consumer::frontend::ring::ring_reader::{ChunkEnd, RingFault, RingReader, Role};
+use consumer::frontend::ring::ring_reader::{RingFault, RingReader, Role};
 use fuzz::Overwrites;
 use libfuzzer_sys::fuzz_target;
 use trace_ring_core::format::{
@@ -57,17 +57,11 @@ fn read(reader: &mut RingReader, header: &RingHeader) -> Result<(), RingFault> {
     let (mut bytes, mut buffer) = (0, Vec::new());
     let mut chunks = 0;
     while let Some(chunk) = reader.read_chunk(&mut buffer)? {
-        let mut end = ChunkEnd::default();
         let mut records = chunk.records(&buffer);
         for record in &mut records {
-            let Ok(record) = record else {
-                end.is_damaged = true;
-                break;
-            };
-            end.events += 1;
             bytes += record.event.len() as u64;
         }
-        end.position = records.position();
+        let end = records.end();
         reader.finish_chunk(&chunk, &buffer, end);
         chunks += 1;
         assert!(bytes <= header.data_size(), "more than the ring holds");

@@ -17,13 +17,13 @@ wire_struct! {
     /// The header of every command. (`struct lttcomm_relayd_hdr`)
     #[derive(Copy)]
     pub ControlHeader [24 bytes] {
-        /// 0; ignored.
+        /// Id of a circuit, which no relay has used yet: sent as 0, and ignored.
         circuit: u64,
         /// Bytes of the command that follow this header.
         data_size: u64,
         /// The command's [`CommandCode`], or an unknown code.
         code: u32,
-        /// 0; ignored.
+        /// Version of the command, of which there is one: sent as 0, and ignored.
         code_version: u32,
     }
 

@@ -12,11 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tests::babeltrace::Babeltrace;
-use tests::binaries;
 use tests::certificates::Certificates;
+use tests::consumer::HeldReplay;
 use tests::lab::Lab;
+use tests::process::Process;
 use tests::relay::Relay;
 use tests::replay::HOST;
+use tests::{binaries, wait_until};
 
 /// A relay with TLS on all ports that asks for clients' certificates.
 fn start_relay(lab: &Lab, certificates: &Certificates) -> Relay {
@@ -50,6 +52,21 @@ fn replay_command(
 fn events(directory: &Path) -> Vec<String> {
     let shown = Babeltrace::Two.read_with(&["--no-delta", "--clock-cycles"], directory);
     shown.expect_success()
+}
+
+/// Sends the packets of a replay to viewers that are attached, ends the session when they have printed `want`, and
+/// checks that they print nothing else.
+fn assert_viewers_show(want: &[String], mut held: HeldReplay, mut viewers: [Process; 2]) {
+    held.send_packets();
+    for viewer in &mut viewers {
+        wait_until("all events are printed", || {
+            viewer.stdout().len() >= want.len() || !viewer.is_running()
+        });
+    }
+    held.close_session().wait().expect_success();
+    for viewer in viewers {
+        assert!(viewer.wait().expect_success() == want);
+    }
 }
 
 /// The output directory of the only session of a name.

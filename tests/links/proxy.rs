@@ -12,9 +12,9 @@ use tests::process::Process;
 use tests::relay::Relay;
 use tests::replay::HOST;
 use tests::viewer::Viewer;
-use tests::{peers, test_live, traces, wait_until};
+use tests::{peers, test_live, traces};
 
-use super::{directory_of, events, replay_command, start_relay};
+use super::{assert_viewers_show, directory_of, events, replay_command, start_relay};
 
 /// Starts a proxy on a free port. Returns it with its address.
 pub(super) fn start_proxy(lab: &Lab, relay: &Relay, options: &[String]) -> (Process, SocketAddr) {
@@ -38,25 +38,16 @@ fn babeltrace_and_test_live_show_a_live_session_through_the_proxy() {
     let want = events(&directory);
     let options = certificates.of_client(Some("producer"));
     let command = replay_command(&lab, &relay, ("live", &directory), &options);
-    let mut held = HeldReplay::open(command);
+    let held = HeldReplay::open(command);
     Viewer::connect(address).wait_for_session("live");
     let url = format!("net://{address}/host/{HOST}/live");
     let shown = ["--clock-cycles", "--no-delta"];
     let mut babeltrace = Command::new(peers::program("babeltrace2"));
     babeltrace.args(shown).args(["-i", "lttng-live", &url]);
     let mut plain = test_live::command(&lab, &shown);
-    let mut viewers = [&mut babeltrace, plain.arg(&url)].map(Process::start);
+    let viewers = [&mut babeltrace, plain.arg(&url)].map(Process::start);
     Viewer::connect(address).wait_for_listed("live", |listed| listed.viewers == 2);
-    held.send_packets();
-    for viewer in &mut viewers {
-        wait_until("all events are printed", || {
-            viewer.stdout().len() >= want.len() || !viewer.is_running()
-        });
-    }
-    held.close_session().wait().expect_success();
-    for viewer in viewers {
-        assert!(viewer.wait().expect_success() == want);
-    }
+    assert_viewers_show(&want, held, viewers);
     assert!(events(&directory_of(&relay, "live")) == want);
     proxy.signal(Signal::INT);
     proxy.wait().expect_success();

@@ -11,7 +11,7 @@ use tests::viewer::Viewer;
 use tests::{consumer, test_live, traces, wait_until};
 
 use super::proxy::start_proxy;
-use super::{directory_of, events, replay_command, start_relay};
+use super::{assert_viewers_show, directory_of, events, replay_command, start_relay};
 
 #[test]
 fn a_replay_over_tls_records_what_a_plain_one_records() {
@@ -73,27 +73,18 @@ fn viewers_over_tls_show_a_live_session_with_and_without_push() {
     let want = events(&directory);
     let options = certificates.of_client(Some("producer"));
     let command = replay_command(&lab, &relay, ("live", &directory), &options);
-    let mut held = HeldReplay::open(command);
+    let held = HeldReplay::open(command);
     let (_proxy, address) = start_proxy(&lab, &relay, &certificates.of_client(Some("viewer")));
     // A viewer that does not retry needs the session when it starts.
     Viewer::connect(address).wait_for_listed("live", |_| true);
     let url = format!("nets://{}/host/{HOST}/live", relay.live);
-    let mut viewers = [&["--no-retry"][..], &["--poll"]].map(|how| {
+    let viewers = [&["--no-retry"][..], &["--poll"]].map(|how| {
         let mut command = test_live::command(&lab, &["--clock-cycles", "--no-delta"]);
         command.args(certificates.of_client(Some("viewer")));
         Process::start(command.args(how).arg(&url))
     });
     Viewer::connect(address).wait_for_listed("live", |listed| listed.viewers == 2);
-    held.send_packets();
-    for viewer in &mut viewers {
-        wait_until("all events are printed", || {
-            viewer.stdout().len() >= want.len() || !viewer.is_running()
-        });
-    }
-    held.close_session().wait().expect_success();
-    for viewer in viewers {
-        assert!(viewer.wait().expect_success() == want);
-    }
+    assert_viewers_show(&want, held, viewers);
 }
 
 #[test]

@@ -20,7 +20,6 @@ use super::{is_selected, open_directory, open_producer};
 use crate::frontend::ring::classes::read_fields;
 use crate::frontend::ring::directory::{DirectoryName, RunDirectory};
 use crate::frontend::ring::producer::{Producer, ProducerRing};
-use crate::frontend::ring::ring_reader::ChunkEnd;
 use crate::limits::{MAX_RING_PROCESSES, RING_POLL_INTERVAL, RING_SCAN_INTERVAL};
 use crate::packetize::HostClock;
 
@@ -204,14 +203,8 @@ impl ShownProcess {
                 };
                 missing += chunk.overwritten;
                 let tid = reader.header().tid;
-                let mut end = ChunkEnd::default();
                 let mut records = chunk.records(&buffer);
                 for record in &mut records {
-                    let Ok(record) = record else {
-                        end.is_damaged = true;
-                        break;
-                    };
-                    end.events += 1;
                     let tid = if tid == 0 { record.tid } else { tid };
                     match self.line(&record, tid, settings, style) {
                         Some(Some(line)) => lines.push(line),
@@ -219,7 +212,7 @@ impl ShownProcess {
                         None => missing += 1,
                     }
                 }
-                end.position = records.position();
+                let end = records.end();
                 if let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) {
                     reader.finish_chunk(&chunk, &buffer, end);
                 }

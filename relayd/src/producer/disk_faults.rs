@@ -8,12 +8,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
-use relay_proto::session::{DaemonId, Recording, TraceFormat};
 use relay_proto::{DataEvent, DataHeader};
 use rustix::io::Errno;
-use wire::{Bytes, ChunkId, EpochSeconds, Flagged, Micros, SeqNum};
+use wire::{Bytes, ChunkId, EpochSeconds, Flagged, SeqNum};
 
 use super::data_connection::DataConnection;
+use super::tests::session;
 use super::*;
 use crate::ingest::WhenFull;
 use crate::ingest::reorder::ReorderWindow;
@@ -99,24 +99,6 @@ struct Connections<'a> {
     data: DataConnection,
 }
 
-fn session() -> CreateSession {
-    CreateSession {
-        name: "faults".into(),
-        host: "host".into(),
-        base_path: Text::default(),
-        live_timer: Micros(0),
-        snapshot: false,
-        recording: Some(Recording {
-            daemon: DaemonId([7; 16]),
-            id: 1,
-            created: EpochSeconds(0),
-            name_has_date: false,
-            current_chunk: None,
-        }),
-        trace_format: TraceFormat::Ctf1,
-    }
-}
-
 fn opened(key: u64, channel: &str, (size, count): (u64, u64)) -> OpenStream {
     let stream = AddStream {
         channel: channel.into(),
@@ -155,7 +137,7 @@ impl Client {
     }
 
     fn send_on(&mut self, to: &mut Connections<'_>) -> Result<(), Refusal> {
-        let recording = session().recording.unwrap();
+        let recording = session("faults").recording.unwrap();
         let resume = ResumeSession {
             daemon: recording.daemon,
             id: recording.id,
@@ -166,7 +148,7 @@ impl Client {
             // The relay has completed it.
             return Ok(());
         } else {
-            to.control.create_session(Minor(15), session())?;
+            to.control.create_session(Minor(15), session("faults"))?;
             to.control.make_resumable(MakeResumable { timeout: 600 })?;
         }
         to.control.create_chunk(CreateTraceChunk {

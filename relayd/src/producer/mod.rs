@@ -301,9 +301,10 @@ mod tests {
     use crate::store::pool::Pool;
     use crate::store::sync::Syncer;
 
-    fn session() -> CreateSession {
+    /// A session that a producer may resume.
+    pub(super) fn session(name: &str) -> CreateSession {
         CreateSession {
-            name: "failing".into(),
+            name: name.into(),
             host: "host".into(),
             base_path: Text::default(),
             live_timer: Micros(0),
@@ -347,7 +348,9 @@ mod tests {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let mut producer = Producer::new(registry, address, connections.clone());
         assert!(producer.request_sync().is_none(), "it has no session");
-        producer.create_session(Minor(15), session()).unwrap();
+        producer
+            .create_session(Minor(15), session("failing"))
+            .unwrap();
         let chunk = CreateTraceChunk {
             chunk: ChunkId(0),
             created: EpochSeconds(0),

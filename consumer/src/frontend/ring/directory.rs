@@ -45,7 +45,7 @@ impl DirectoryName {
         parse_directory_name(name).map(|_| Self(name.to_owned()))
     }
 
-    /// The name.
+    /// The name as it is in the run directory: ASCII letters, digits and hyphens.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -86,7 +86,7 @@ impl From<Errno> for RefusedFile {
     }
 }
 
-/// The run directory.
+/// The run directory, open: what is done below it is done by its descriptor, whatever happens to its path.
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
@@ -127,7 +127,7 @@ impl RunDirectory {
         })
     }
 
-    /// The path of the directory.
+    /// The path by which the directory was opened, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -301,7 +301,7 @@ pub struct ProcessDirectory {
 /// How a file of a process is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// To read only.
+    /// To read only, as an observer does.
     Read,
     /// To read, and to write the few fields that belong to the reader.
     ReadWrite,

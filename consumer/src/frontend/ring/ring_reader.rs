@@ -20,7 +20,7 @@ use trace_ring_core::format::{
 
 use super::meta_reader::read_at_most;
 use crate::limits::RING_TURN_BYTES;
-pub use chunk::{Chunk, ChunkEnd};
+pub use chunk::{Chunk, ChunkEnd, ChunkRecords};
 use control::{EVENTS_OFFSET, REPORTED_LOST_OFFSET, word};
 
 /// Attempts to read the control words until two copies agree, and to copy a piece that is not being overwritten.

@@ -7,7 +7,6 @@ use wire::Timestamp;
 
 use super::super::classes::read_fields;
 use super::super::producer::ProducerRing;
-use super::super::ring_reader::ChunkEnd;
 use super::super::trace::TraceIdentity;
 use super::RingSession;
 use crate::limits::MAX_RING_TIME_LEAD;
@@ -64,18 +63,12 @@ impl RingSession {
         self.rate.take(buffer.len());
         let mut missing = chunk.overwritten;
         let mut records = chunk.records(&buffer);
-        let mut end = ChunkEnd::default();
         for record in &mut records {
-            let Ok(record) = record else {
-                end.is_damaged = true;
-                break;
-            };
-            end.events += 1;
             if !self.append(number, &record).await? {
                 missing += 1;
             }
         }
-        end.position = records.position();
+        let end = records.end();
         if let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) {
             reader.finish_chunk(&chunk, &buffer, end);
         }

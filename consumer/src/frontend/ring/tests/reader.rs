@@ -6,7 +6,7 @@ use trace_ring_core::format::{Mode, RING_CONSUMED_OFFSET};
 
 use super::written::*;
 use crate::frontend::ring::producer::{Producer, ProducerRing};
-use crate::frontend::ring::ring_reader::{ChunkEnd, RingFault, RingReader, Role};
+use crate::frontend::ring::ring_reader::{RingFault, RingReader, Role};
 
 /// A run directory with a process that has one ring.
 pub(super) struct OneRing {
@@ -53,18 +53,12 @@ pub(super) fn read(reader: &mut RingReader) -> Result<(Vec<u64>, u64), RingFault
     let (mut numbers, mut missing, mut buffer) = (Vec::new(), 0, Vec::new());
     while let Some(chunk) = reader.read_chunk(&mut buffer)? {
         missing += chunk.overwritten;
-        let mut end = ChunkEnd::default();
         let mut records = chunk.records(&buffer);
         for record in &mut records {
-            let Ok(record) = record else {
-                end.is_damaged = true;
-                break;
-            };
-            end.events += 1;
             let number = record.fields().first_chunk().copied();
             numbers.push(number.map_or(u64::MAX, u64::from_le_bytes));
         }
-        end.position = records.position();
+        let end = records.end();
         reader.finish_chunk(&chunk, &buffer, end);
     }
     Ok((numbers, reader.take_lost().saturating_add(missing)))
