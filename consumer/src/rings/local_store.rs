@@ -1,6 +1,6 @@
 //! The files of recorded traces below one directory, and the quota on their size.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,6 +46,8 @@ struct StoredFiles {
     bytes: u64,
     /// Those that are complete, the oldest first.
     complete: VecDeque<StoredFile>,
+    /// The directories of sessions that are being written: they stay, also without a tracefile.
+    open_sessions: HashSet<PathBuf>,
 }
 
 /// A tracefile that is complete.
@@ -74,7 +76,11 @@ impl LocalStore {
         Ok(Self {
             root: root.to_owned(),
             limits,
-            files: Mutex::new(StoredFiles { bytes, complete }),
+            files: Mutex::new(StoredFiles {
+                bytes,
+                complete,
+                open_sessions: HashSet::new(),
+            }),
         })
     }
 
@@ -82,7 +88,8 @@ impl LocalStore {
         self.limits
     }
 
-    /// Makes the directory of a session, whose name gets a number if there is one already.
+    /// Makes the directory of a session, whose name gets a number if there is one already. It stays until
+    /// [`Self::close_session`], also when its tracefiles are removed.
     pub(super) fn create_session(&self, name: &str) -> io::Result<PathBuf> {
         let mut path = self.root.join(name);
         for number in 1_u32.. {
@@ -90,10 +97,19 @@ impl LocalStore {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     path = self.root.join(format!("{name}-{number}"));
                 }
-                created => return created.map(|()| path),
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    self.files.lock().open_sessions.insert(path.clone());
+                    return Ok(path);
+                }
             }
         }
         Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Lets the directory of a session be removed with its last tracefile.
+    pub(super) fn close_session(&self, session: &Path) {
+        self.files.lock().open_sessions.remove(session);
     }
 
     /// Takes space for a packet, for which the oldest complete tracefiles are removed. Returns false if there is none.
@@ -104,8 +120,7 @@ impl LocalStore {
             let Some(oldest) = files.complete.pop_front() else {
                 return false;
             };
-            files.bytes = files.bytes.saturating_sub(oldest.bytes);
-            remove(&oldest.path);
+            files.remove(&oldest);
         }
         files.bytes = files.bytes.saturating_add(bytes);
         true
@@ -122,8 +137,34 @@ impl LocalStore {
         if let Some(place) = files.complete.iter().position(|file| file.path == path)
             && let Some(file) = files.complete.remove(place)
         {
-            files.bytes = files.bytes.saturating_sub(file.bytes);
-            remove(&file.path);
+            files.remove(&file);
+        }
+    }
+}
+
+impl StoredFiles {
+    /// Removes a tracefile and its index, and its session when it was the last.
+    fn remove(&mut self, file: &StoredFile) {
+        let StoredFile { path, bytes } = file;
+        self.bytes = self.bytes.saturating_sub(*bytes);
+        info!(file = %path.display(), "tracefile removed");
+        for path in [path, &index_path(path)] {
+            if let Err(error) = fs::remove_file(path)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                warn!(file = %path.display(), %error, "tracefile not removed");
+            }
+        }
+        let Some(trace) = path.parent() else { return };
+        let Some(session) = trace.parent() else {
+            return;
+        };
+        let is_empty = tracefiles(trace).is_ok_and(|files| files.is_empty());
+        if is_empty && !self.open_sessions.contains(session) {
+            let removed = fs::remove_dir_all(trace).and_then(|()| fs::remove_dir(session));
+            if let Err(error) = removed {
+                warn!(session = %session.display(), %error, "session not removed");
+            }
         }
     }
 }
@@ -133,27 +174,6 @@ pub(super) fn index_path(tracefile: &Path) -> PathBuf {
     let mut name = tracefile.file_name().unwrap_or_default().to_owned();
     name.push(INDEX_SUFFIX);
     tracefile.with_file_name(INDEX).join(name)
-}
-
-/// Removes a tracefile and its index, and its session when it was the last.
-fn remove(path: &Path) {
-    info!(file = %path.display(), "tracefile removed");
-    for path in [path, &index_path(path)] {
-        if let Err(error) = fs::remove_file(path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            warn!(file = %path.display(), %error, "tracefile not removed");
-        }
-    }
-    let Some(trace) = path.parent() else { return };
-    let is_empty = tracefiles(trace).is_ok_and(|files| files.is_empty());
-    if is_empty && let Some(session) = trace.parent() {
-        // The session may be open: it makes the directory of its next tracefile again.
-        let removed = fs::remove_dir_all(trace).and_then(|()| fs::remove_dir(session));
-        if let Err(error) = removed {
-            warn!(session = %session.display(), %error, "session not removed");
-        }
-    }
 }
 
 fn subdirectories(path: &Path) -> io::Result<Vec<PathBuf>> {

@@ -57,12 +57,14 @@ async fn write_session(session: OpenedSession, store: Arc<LocalStore>) -> bool {
     };
     let written = match trace.store.create_session(&name) {
         Ok(directory) => {
-            trace.directory = directory;
-            trace.write_steps(&mut steps).await
+            trace.directory.clone_from(&directory);
+            let written = trace.write_steps(&mut steps).await;
+            trace.close();
+            trace.store.close_session(&directory);
+            written
         }
         Err(error) => Err(error),
     };
-    trace.close();
     let mut outcome = trace.outcome;
     outcome.end = match written {
         Ok(()) => SessionEnd::Complete,
