@@ -35,43 +35,33 @@ fn pause(random: &mut Rng, max: Duration) {
 
 #[test]
 fn every_event_of_programs_killed_at_random_instants_is_recorded_once() {
-    let (lab, relay) = Relay::start_in_new_lab();
-    let mut random = random();
-    let agent = Agent::start(&lab, &relay, &[]);
-    let mut killed = Vec::new();
-    for round in 0..kills() {
-        let writing = Writing {
-            threads: if round % 2 == 0 { 1 } else { 4 },
-            ..Writing::default()
-        };
-        let writer = Writer::start(&lab, &round.to_string(), writing);
-        if round % 5 != 0 {
-            // The others are killed at any instant from their start.
-            writer.wait_for_events(1);
-        }
-        pause(&mut random, MAX_UPTIME);
-        killed.push(writer.kill());
-    }
-    agent.stop(&lab);
-    for written in &killed {
-        check(&relay, written);
-    }
+    kill_writers(kills(), |round| Writing {
+        threads: if round % 2 == 0 { 1 } else { 4 },
+        ..Writing::default()
+    });
 }
 
 #[test]
 fn every_event_of_killed_flight_recorders_is_recorded_or_counted() {
+    kill_writers(kills().div_ceil(4), |_| Writing {
+        threads: 2,
+        environment: &[("TRACE_RING", "overwrite"), ("TRACE_RING_SIZE", "64K")],
+        ..Writing::default()
+    });
+}
+
+/// Kills programs at random instants while a consumer reads their rings, and checks the trace of each.
+fn kill_writers(count: usize, writing: impl Fn(usize) -> Writing<'static>) {
     let (lab, relay) = Relay::start_in_new_lab();
     let mut random = random();
     let agent = Agent::start(&lab, &relay, &[]);
     let mut killed = Vec::new();
-    for round in 0..kills().div_ceil(4) {
-        let writing = Writing {
-            threads: 2,
-            environment: &[("TRACE_RING", "overwrite"), ("TRACE_RING_SIZE", "64K")],
-            ..Writing::default()
-        };
-        let writer = Writer::start(&lab, &round.to_string(), writing);
-        writer.wait_for_events(1);
+    for round in 0..count {
+        let writer = Writer::start(&lab, &round.to_string(), writing(round));
+        if round % 5 != 0 {
+            // The others are killed at any instant from their start.
+            writer.wait_for_events(1);
+        }
         pause(&mut random, MAX_UPTIME);
         killed.push(writer.kill());
     }
