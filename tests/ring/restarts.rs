@@ -8,10 +8,13 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tests::disk::SmallDisk;
 use tests::lab::Lab;
+use tests::process::Process;
 use tests::relay::Relay;
 use tests::wait_until;
 
-use crate::system::{Agent, Shown, Writer, Writing, directories, rings, session_directories};
+use crate::system::{
+    Agent, Shown, Writer, Writing, directories, rings, rings_command, session_directories,
+};
 
 /// Offsets in `meta` (doc/trace-ring-format.md).
 const LOST_NO_RING: u64 = 2176;
@@ -78,6 +81,13 @@ fn restart_consumer(end: impl Fn(Agent)) {
     wait_until("everything is delivered", || files.is_released());
     let lost_before = files.lost_without_ring();
     assert!(lost_before >= 200, "{lost_before}");
+    let list = Process::start(&mut rings_command(&lab, &["--list"])).wait();
+    let table = list.expect_success();
+    let lost = format!(" {lost_before} ");
+    assert!(
+        table.iter().any(|row| row.contains(&lost)),
+        "{lost}: {table:#?}"
+    );
     end(first);
     writer.process.signal(Signal::CONT);
     writer.wait_for_events(writer.progress()[0] + 200);
