@@ -23,7 +23,8 @@ pub struct StoreLimits {
     pub file_bytes: u64,
     /// Number of tracefiles that are kept of a stream. 0: all.
     pub files: u64,
-    /// Size in bytes of all tracefiles in the directory, also those of earlier recordings. 0: no limit.
+    /// Size in bytes of all tracefiles, indexes and metadata in the directory, also those of earlier recordings. 0: no
+    /// limit.
     pub quota: u64,
 }
 
@@ -42,7 +43,7 @@ pub(super) struct LocalStore {
 
 #[derive(Debug, Default)]
 struct StoredFiles {
-    /// Size of all tracefiles, in bytes.
+    /// Size of all tracefiles, indexes and metadata, in bytes.
     bytes: u64,
     /// Those that are complete, the oldest first.
     complete: VecDeque<StoredFile>,
@@ -54,6 +55,7 @@ struct StoredFiles {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoredFile {
     pub(super) path: PathBuf,
+    /// Its size and that of its index, in bytes.
     pub(super) bytes: u64,
 }
 
@@ -64,15 +66,16 @@ impl LocalStore {
         if limits.quota > 0 && limits.file_bytes == 0 {
             limits.file_bytes = (limits.quota / FILES_OF_A_QUOTA).max(MIN_FILE_BYTES);
         }
-        let mut found = Vec::new();
+        let (mut found, mut bytes) = (Vec::new(), 0);
         for session in subdirectories(root)? {
             for trace in subdirectories(&session)? {
                 found.extend(tracefiles(&trace)?);
+                bytes += size_of_file(&trace.join(METADATA));
             }
         }
         found.sort_by_key(|(changed, _)| *changed);
         let complete: VecDeque<_> = found.into_iter().map(|(_, file)| file).collect();
-        let bytes = complete.iter().map(|file| file.bytes).sum();
+        bytes += complete.iter().map(|file| file.bytes).sum::<u64>();
         Ok(Self {
             root: root.to_owned(),
             limits,
@@ -126,6 +129,12 @@ impl LocalStore {
         true
     }
 
+    /// Counts bytes that are written whatever the quota: the next packet makes room for them.
+    pub(super) fn add_bytes(&self, bytes: u64) {
+        let mut files = self.files.lock();
+        files.bytes = files.bytes.saturating_add(bytes);
+    }
+
     /// Adds a tracefile that is complete.
     pub(super) fn add_complete(&self, file: StoredFile) {
         self.files.lock().complete.push_back(file);
@@ -161,6 +170,8 @@ impl StoredFiles {
         };
         let is_empty = tracefiles(trace).is_ok_and(|files| files.is_empty());
         if is_empty && !self.open_sessions.contains(session) {
+            let metadata = size_of_file(&trace.join(METADATA));
+            self.bytes = self.bytes.saturating_sub(metadata);
             let removed = fs::remove_dir_all(trace).and_then(|()| fs::remove_dir(session));
             if let Err(error) = removed {
                 warn!(session = %session.display(), %error, "session not removed");
@@ -174,6 +185,11 @@ pub(super) fn index_path(tracefile: &Path) -> PathBuf {
     let mut name = tracefile.file_name().unwrap_or_default().to_owned();
     name.push(INDEX_SUFFIX);
     tracefile.with_file_name(INDEX).join(name)
+}
+
+/// The size of a file in bytes; 0 if there is none.
+fn size_of_file(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 fn subdirectories(path: &Path) -> io::Result<Vec<PathBuf>> {
@@ -197,7 +213,8 @@ fn tracefiles(trace: &Path) -> io::Result<Vec<(SystemTime, StoredFile)>> {
         let entry = entry?;
         let metadata = entry.metadata()?;
         if metadata.is_file() && entry.file_name() != METADATA {
-            let (path, bytes) = (entry.path(), metadata.len());
+            let path = entry.path();
+            let bytes = metadata.len() + size_of_file(&index_path(&path));
             found.push((metadata.modified()?, StoredFile { path, bytes }));
         }
     }

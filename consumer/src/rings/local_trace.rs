@@ -102,7 +102,10 @@ struct OpenTracefile {
     path: PathBuf,
     data: File,
     index: File,
+    /// Size of the tracefile, in bytes.
     bytes: u64,
+    /// Size of its index, in bytes.
+    index_bytes: u64,
 }
 
 impl LocalTrace {
@@ -118,6 +121,7 @@ impl LocalTrace {
                 }),
                 Step::Metadata { bytes, .. } => {
                     if let Some(metadata) = &mut self.metadata {
+                        self.store.add_bytes(bytes.len() as u64);
                         metadata.write_all(bytes)?;
                     }
                 }
@@ -153,7 +157,8 @@ impl LocalTrace {
         index: &PacketIndex,
     ) -> io::Result<bool> {
         let size = index.packet_size.0 / 8;
-        if !self.store.take_space(size) {
+        let entry_size = IndexFormat::V1_1.entry_len() as u64;
+        if !self.store.take_space(size + entry_size) {
             return Ok(false);
         }
         let Some(stream) = self.streams.get_mut(stream.0 as usize) else {
@@ -176,6 +181,7 @@ impl LocalTrace {
             packet: *index,
         };
         file.bytes += size;
+        file.index_bytes += entry_size;
         let mut buffer = [0; MAX_ENTRY_BYTES];
         file.index
             .write_all(IndexFormat::V1_1.encode(&entry, &mut buffer))?;
@@ -211,7 +217,9 @@ impl LocalStream {
                 if kept > 0 && number >= kept {
                     store.remove_complete(&self.path(directory, number - kept, limit));
                 }
-                OpenTracefile::create(self.path(directory, number, limit))?
+                let file = OpenTracefile::create(self.path(directory, number, limit))?;
+                store.add_bytes(file.index_bytes);
+                file
             }
         };
         Ok(self.file.insert(file))
@@ -226,8 +234,11 @@ impl LocalStream {
     }
 
     fn close_file(&mut self, store: &LocalStore) {
-        if let Some(OpenTracefile { path, bytes, .. }) = self.file.take() {
-            store.add_complete(StoredFile { path, bytes });
+        if let Some(file) = self.file.take() {
+            store.add_complete(StoredFile {
+                path: file.path,
+                bytes: file.bytes + file.index_bytes,
+            });
         }
     }
 }
@@ -238,12 +249,14 @@ impl OpenTracefile {
         options.append(true).create_new(true);
         let data = options.open(&path)?;
         let mut index = options.open(index_path(&path))?;
-        index.write_all(&IndexFormat::V1_1.header_bytes())?;
+        let header = IndexFormat::V1_1.header_bytes();
+        index.write_all(&header)?;
         Ok(Self {
             path,
             data,
             index,
             bytes: 0,
+            index_bytes: header.len() as u64,
         })
     }
 }
