@@ -53,7 +53,7 @@ pub(super) struct RingSession {
     handed_over: HashMap<u32, RingPoint>,
     /// Rings from which nothing more will come, and that are to be released.
     ending: HashSet<u32>,
-    /// The same of the losses that no ring counts.
+    /// Number of losses that no ring counts and that were released, or wait for that.
     handed_over_lost: u64,
     last_flush: Instant,
     buffer: Vec<u8>,
