@@ -20,7 +20,6 @@ use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 
 use self::field_buffer::{EventKind, FieldBuffer};
-pub(crate) use self::filter_watch::watch_filter_in_child;
 use self::tracing_sites::TracingSite;
 
 /// A layer that writes events and spans to the rings of this process:

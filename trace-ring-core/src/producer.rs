@@ -37,6 +37,16 @@ pub(crate) fn generation() -> u32 {
         .map_or(0, |words| words.generation.load(Ordering::Acquire))
 }
 
+/// What a forked child does once it has a filter.
+#[cfg(feature = "tracing")]
+static IN_NEW_PROCESS: Published<fn()> = Published::new();
+
+/// Has `run` called in each forked child that is set up from now on.
+#[cfg(feature = "tracing")]
+pub(crate) fn run_in_new_processes(run: &'static fn()) {
+    IN_NEW_PROCESS.set(run);
+}
+
 /// What decides first whether an event passes.
 #[inline]
 pub(crate) fn filter_words() -> &'static FilterWords {
@@ -117,7 +127,9 @@ fn create() -> u32 {
     FILTER.set(FilterWords::of(&process.directory.control));
     PRODUCER.set(producer);
     #[cfg(feature = "tracing")]
-    crate::layer::watch_filter_in_child();
+    if let Some(watch_filter) = IN_NEW_PROCESS.get() {
+        watch_filter();
+    }
     process.generation
 }
 

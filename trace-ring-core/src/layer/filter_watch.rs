@@ -7,24 +7,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::memory::with_signals_blocked;
-use crate::producer::filter_words;
+use crate::producer::{filter_words, run_in_new_processes};
 
-/// A layer exists: a forked child needs a thread, too.
-static IS_WANTED: AtomicBool = AtomicBool::new(false);
 /// The thread runs, in this process or in one that it was forked from.
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 
-/// Starts the thread, unless it runs.
+/// Starts the thread, here and in each forked child, unless this has been done.
 pub(super) fn start() {
-    if !IS_WANTED.swap(true, Ordering::AcqRel) {
+    static IS_STARTED: AtomicBool = AtomicBool::new(false);
+    static SPAWN: fn() = spawn;
+    if !IS_STARTED.swap(true, Ordering::AcqRel) {
         spawn();
-    }
-}
-
-/// Starts the thread in a forked child, if its parent has a layer.
-pub(crate) fn watch_filter_in_child() {
-    if IS_WANTED.load(Ordering::Acquire) {
-        spawn();
+        run_in_new_processes(&SPAWN);
     }
 }
 
