@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::busy::Busy;
 use crate::format::{EventClass, FieldType, SeverityClass};
-use crate::producer::{count_lost_without_ring, filter_generation, set_up};
+use crate::producer::{count_lost_without_ring, filter_words, set_up};
 use crate::thread::{return_ring, take_ring};
 use crate::thread_ring::ThreadRing;
 use crate::{EventWriter, Severity};
@@ -30,6 +30,9 @@ impl FieldTypes {
     }
 }
 
+/// No answer: its generation does not fit into 32 bits.
+const NOT_ASKED: u64 = u64::MAX;
+
 /// A place in a program that writes events of one name. Lives as a `static` (or is leaked), registers itself in
 /// `meta` at its first event, and keeps the answer of the filter.
 #[derive(Debug)]
@@ -40,7 +43,7 @@ pub struct CallSite {
     file: &'static str,
     line: u32,
     fields: &'static [&'static str],
-    /// The filter's answer: generation of the filter shifted by one, lowest bit set when enabled. 0: not asked yet.
+    /// The filter's answer: generation of the filter shifted by one, lowest bit set when enabled; or [`NOT_ASKED`].
     answer: AtomicU64,
     /// The event class last written: signature of its types, 16 bits of the process's generation, and id.
     class: AtomicU64,
@@ -58,7 +61,7 @@ impl CallSite {
         line: u32,
         fields: &'static [&'static str],
     ) -> Self {
-        let (answer, class) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (answer, class) = (AtomicU64::new(NOT_ASKED), AtomicU64::new(0));
         Self {
             severity,
             target,
@@ -80,8 +83,12 @@ impl CallSite {
     /// Whether the filter lets the call site's events pass. Costs about a nanosecond.
     #[inline]
     pub fn is_enabled(&'static self) -> bool {
+        let filter = filter_words();
+        if filter.max_severity() < u32::from(self.severity.code()) {
+            return false;
+        }
         let answer = self.answer.load(Ordering::Relaxed);
-        if filter_generation().is_some_and(|generation| answer >> 1 == u64::from(generation)) {
+        if answer >> 1 == u64::from(filter.generation()) {
             answer & 1 == 1
         } else {
             self.ask_filter(answer)
@@ -92,7 +99,7 @@ impl CallSite {
     fn ask_filter(&self, last_answer: u64) -> bool {
         let Some(busy) = Busy::enter() else {
             // A signal handler in the middle of a slow path: the best guess will do.
-            return if last_answer == 0 {
+            return if last_answer == NOT_ASKED {
                 self.severity <= Severity::Info
             } else {
                 last_answer & 1 == 1
@@ -100,7 +107,7 @@ impl CallSite {
         };
         let (is_enabled, generation) = match set_up(&busy) {
             Some(producer) => producer.process.is_enabled(self.target, self.severity),
-            None => (false, filter_generation().unwrap_or_default()),
+            None => (false, filter_words().generation()),
         };
         self.answer.store(
             u64::from(generation) << 1 | u64::from(is_enabled),

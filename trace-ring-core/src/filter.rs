@@ -50,6 +50,16 @@ impl Filter {
         Ok(Self { directives })
     }
 
+    /// The least important severity that passes for any target, `None` when nothing does.
+    #[must_use]
+    pub fn max_severity(&self) -> Option<Severity> {
+        let passing = self
+            .directives
+            .iter()
+            .filter_map(|directive| directive.max_severity);
+        passing.max()
+    }
+
     /// Whether an event of this target and severity passes. A directive's target matches itself and everything below it
     /// (`app` matches `app::db`); the longest match decides, of equal ones the last.
     #[must_use]

@@ -9,12 +9,14 @@
 
 mod append_list;
 mod field_buffer;
+mod filter_watch;
 mod tracing_sites;
 
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Subscriber};
+use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::layer::Context;
+use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 
 use self::field_buffer::{EventKind, FieldBuffer};
@@ -25,17 +27,40 @@ use self::tracing_sites::TracingSite;
 ///
 /// Cannot fail: a program that can make no ring runs on without, after one line on stderr. `TRACE_RING_FILTER`, or the
 /// filter set from outside while the program runs, decides what the layer writes, and nothing else: other layers see
-/// what they would see without this one. That is also why an event that the filter does not let pass still comes to this
-/// layer, which costs some nanoseconds. With `TRACE_RING=off` it does not.
+/// what they would see without this one. An event that no layer wants costs one load. For that a thread, which sleeps,
+/// waits for a changed filter.
 pub fn layer<S>() -> impl Layer<S> + Send + Sync
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
-    crate::init().then_some(RingLayer)
+    crate::init().then(|| {
+        filter_watch::start();
+        RingLayer.with_filter(RingFilter)
+    })
 }
 
-/// Writes what the filter lets pass. Asks the filter itself: a filter of `tracing-subscriber` that may change at any time
-/// saves nothing, and costs more.
+/// What the filter of the rings lets pass, for `tracing`.
+#[derive(Debug)]
+struct RingFilter;
+
+impl<S> Filter<S> for RingFilter {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        // Not seen before: the call site is asked again before anything is written.
+        TracingSite::find(metadata).is_none_or(TracingSite::is_enabled)
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if !filter_watch::is_running() {
+            Interest::sometimes()
+        } else if TracingSite::of(metadata).is_enabled() {
+            Interest::always()
+        } else {
+            Interest::never()
+        }
+    }
+}
+
+/// Writes what the filter lets pass.
 #[derive(Debug)]
 struct RingLayer;
 

@@ -30,6 +30,7 @@ mod process;
 mod process_directory;
 mod producer;
 mod protocol;
+mod replace_filter;
 mod report;
 mod rings;
 mod settings;
@@ -42,6 +43,7 @@ pub use call_site::{CallSite, FieldTypes};
 pub use event_writer::EventWriter;
 #[cfg(feature = "tracing")]
 pub use layer::layer;
+pub use replace_filter::replace_filter;
 pub use severity::Severity;
 pub use value::Value;
 #[doc(hidden)]

@@ -8,20 +8,22 @@
     reason = "shared mappings are raw memory; every block says why it is sound"
 )]
 
-use std::ffi::{c_int, c_long};
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
+use libc::{clock_gettime, pthread_atfork, timespec};
 use rustix::io;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::thread::futex;
 
 use crate::format::{
-    RING_COMMIT_OFFSET, RING_CONSUMED_OFFSET, RING_LOST_OFFSET, RING_PAGE_SIZE,
-    RING_RELEASED_OFFSET, RING_RESERVE_OFFSET, RING_STATE_OFFSET, RING_TABLE_ENTRY_SIZE,
-    RING_TABLE_OFFSET, RingHeader, SubBufferEntry,
+    CONTROL_GENERATION_OFFSET, CONTROL_MAX_SEVERITY_OFFSET, CONTROL_SIZE, RING_COMMIT_OFFSET,
+    RING_CONSUMED_OFFSET, RING_LOST_OFFSET, RING_PAGE_SIZE, RING_RELEASED_OFFSET,
+    RING_RESERVE_OFFSET, RING_STATE_OFFSET, RING_TABLE_ENTRY_SIZE, RING_TABLE_OFFSET, RingHeader,
+    SubBufferEntry,
 };
 use crate::protocol::{RingMemory, Word};
 
@@ -79,16 +81,6 @@ impl Mapping {
         );
         // SAFETY: in bounds and aligned, as just checked (mappings begin at a page); atomics may be shared, and the
         // bytes are never accessed in another way while the borrow of the mapping lasts.
-        unsafe { self.start.add(offset).cast().as_ref() }
-    }
-
-    /// The four bytes at `offset`, a multiple of 4 within the mapping.
-    pub(crate) fn u32_at(&self, offset: usize) -> &AtomicU32 {
-        assert!(
-            offset.is_multiple_of(4) && offset + 4 <= self.size,
-            "offset inside the mapping"
-        );
-        // SAFETY: as in `u64_at`.
         unsafe { self.start.add(offset).cast().as_ref() }
     }
 
@@ -362,6 +354,87 @@ impl<T: Sync> Published<T> {
     }
 }
 
+/// What a call site looks at first: the beginning of the filter in `control`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct FilterWords {
+    generation: AtomicU32,
+    max_severity: AtomicU32,
+}
+
+const _: () = {
+    let between = CONTROL_MAX_SEVERITY_OFFSET - CONTROL_GENERATION_OFFSET;
+    assert!(std::mem::offset_of!(FilterWords, max_severity) == between);
+};
+
+impl FilterWords {
+    /// Words of no file, in their form on disk.
+    pub(crate) const fn new(generation: u32, max_severity: u32) -> Self {
+        Self {
+            generation: AtomicU32::new(generation.to_le()),
+            max_severity: AtomicU32::new(max_severity.to_le()),
+        }
+    }
+
+    /// The words of a mapping of `control`.
+    pub(crate) fn of(control: &Mapping) -> &Self {
+        assert!(CONTROL_GENERATION_OFFSET + size_of::<Self>() <= control.size);
+        // SAFETY: in bounds, as just checked, and aligned to four bytes (mappings begin at a page); the fields are atomics.
+        unsafe { control.start.add(CONTROL_GENERATION_OFFSET).cast().as_ref() }
+    }
+
+    /// Generation of the filter.
+    #[inline]
+    pub(crate) fn generation(&self) -> u32 {
+        u32::from_le(self.generation.load(Ordering::Acquire))
+    }
+
+    /// No event whose severity has a larger code passes.
+    #[inline]
+    pub(crate) fn max_severity(&self) -> u32 {
+        u32::from_le(self.max_severity.load(Ordering::Relaxed))
+    }
+
+    /// Sleeps until the generation is not `seen` any more. May return earlier.
+    ///
+    /// # Errors
+    /// When this kernel cannot wait for a word of a shared mapping.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn wait(&self, seen: u32) -> io::Result<()> {
+        match futex::wait(&self.generation, futex::Flags::empty(), seen.to_le(), None) {
+            Ok(()) | Err(io::Errno::AGAIN | io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// As [`Published`], with a value from the beginning.
+#[derive(Debug)]
+pub(crate) struct PublishedFrom<T: 'static> {
+    value: AtomicPtr<T>,
+    marker: PhantomData<&'static T>,
+}
+
+impl<T: Sync> PublishedFrom<T> {
+    pub(crate) const fn new(first: &'static T) -> Self {
+        Self {
+            value: AtomicPtr::new(ptr::from_ref(first).cast_mut()),
+            marker: PhantomData,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> &'static T {
+        // SAFETY: from a `&'static T` in `new` or `set`; acquire makes what was written before `set` visible.
+        unsafe { &*self.value.load(Ordering::Acquire) }
+    }
+
+    pub(crate) fn set(&self, value: &'static T) {
+        self.value
+            .store(ptr::from_ref(value).cast_mut(), Ordering::Release);
+    }
+}
+
 /// Words that the kernel sets to zero in a forked child, however it was forked.
 #[derive(Debug)]
 #[repr(C)]
@@ -397,39 +470,63 @@ static LOCK_FD: AtomicI32 = AtomicI32::new(-1);
 /// Device and inode of the locked file: the program may have closed the descriptor, and the number may be another file.
 static LOCK_FILE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
-/// The C library's `struct timespec`.
-#[repr(C)]
-struct TimeSpec {
-    seconds: c_long,
-    nanoseconds: c_long,
-}
-
-const CLOCK_MONOTONIC: c_int = 1;
-
 /// CLOCK_MONOTONIC in nanoseconds. The C library's call costs 4 ns less than that of `rustix`, which is a tenth of an
 /// event.
 #[inline]
 pub(crate) fn now() -> u64 {
-    let mut time = TimeSpec {
-        seconds: 0,
-        nanoseconds: 0,
+    let mut time = timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
     };
     // SAFETY: the pointer is to a value of the type that the call fills. It cannot fail for this clock.
-    unsafe { clock_gettime(CLOCK_MONOTONIC, &raw mut time) };
+    unsafe { clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     // Neither is negative on this clock.
-    let to_u64 = |part: c_long| u64::try_from(part).unwrap_or_default();
-    to_u64(time.seconds)
+    u64::try_from(time.tv_sec)
+        .unwrap_or_default()
         .wrapping_mul(1_000_000_000)
-        .wrapping_add(to_u64(time.nanoseconds))
+        .wrapping_add(u64::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-unsafe extern "C" {
-    fn clock_gettime(clock: c_int, time: *mut TimeSpec) -> c_int;
-    fn pthread_atfork(
-        prepare: Option<extern "C" fn()>,
-        parent: Option<extern "C" fn()>,
-        child: Option<extern "C" fn()>,
-    ) -> c_int;
+/// Wakes the threads that wait for a new filter in the process whose file `control` this is. To be
+/// called after the generation has been changed. The file may be hostile: nothing of it is read here.
+///
+/// # Errors
+/// When the file is shorter than a page, or the kernel refuses to map it.
+pub(crate) fn wake_filter_watchers(control: impl AsFd) -> io::Result<()> {
+    // SAFETY: the kernel chooses the address, so no existing mapping changes.
+    let start = unsafe {
+        mmap(
+            ptr::null_mut(),
+            CONTROL_SIZE,
+            ProtFlags::READ,
+            MapFlags::SHARED,
+            control,
+            0,
+        )?
+    };
+    // SAFETY: aligned, and mapped until the end of this function. The word is atomic and never loaded: should the file
+    // be cut meanwhile, the system call fails, and nothing else happens.
+    let word: &AtomicU32 = unsafe { &*start.byte_add(CONTROL_GENERATION_OFFSET).cast() };
+    let woken = futex::wake(word, futex::Flags::empty(), i32::MAX.unsigned_abs());
+    // SAFETY: the mapping made above, which nothing refers to any more.
+    unsafe { munmap(start, CONTROL_SIZE)? };
+    woken.map(|_| ())
+}
+
+/// Runs `start` with all signals blocked, so that a thread that it starts never runs a signal handler of the program.
+#[cfg(feature = "tracing")]
+pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut old = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first call fills `all`, the second reads it and fills `old`; neither can fail with these arguments.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
+    }
+    let result = start();
+    // SAFETY: `old` was filled above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), ptr::null_mut()) };
+    result
 }
 
 /// Keeps `file` open until the process ends, but not in its forked children: the lock is to end with the process.

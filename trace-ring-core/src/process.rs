@@ -9,10 +9,10 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::classes::ClassTable;
 use crate::filter::Filter;
 use crate::format::{
-    CONTROL_GENERATION_OFFSET, Control, EventClass, META_CLOCK_OFFSET_OFFSET,
-    META_COMMITTED_OFFSET, META_LOST_OFFSET, MetaHeader,
+    Control, EventClass, META_CLOCK_OFFSET_OFFSET, META_COMMITTED_OFFSET, META_LOST_OFFSET,
+    MetaHeader,
 };
-use crate::memory::now;
+use crate::memory::{FilterWords, now};
 use crate::process_directory::ProcessDirectory;
 use crate::settings::Settings;
 
@@ -91,8 +91,7 @@ impl Process {
     /// Whether the filter lets a call site's events pass, with the filter's generation.
     pub(crate) fn is_enabled(&self, target: &str, severity: crate::Severity) -> (bool, u32) {
         let mut state = lock(&self.filter);
-        let word = self.directory.control.u32_at(CONTROL_GENERATION_OFFSET);
-        let generation = u32::from_le(word.load(Ordering::Acquire));
+        let generation = FilterWords::of(&self.directory.control).generation();
         if generation != state.generation {
             state.generation = generation;
             // A filter that cannot be read, or that is just being changed, leaves the old one in force: its writer

@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::busy::Busy;
-use crate::format::CONTROL_GENERATION_OFFSET;
-use crate::memory::{ForkWords, Published, map_fork_words};
+use crate::memory::{FilterWords, ForkWords, Published, PublishedFrom, map_fork_words};
 use crate::process::Process;
 use crate::report;
 use crate::rings::Rings;
@@ -22,8 +21,10 @@ pub(crate) struct Producer {
 
 static FORK_WORDS: Published<ForkWords> = Published::new();
 static PRODUCER: Published<Producer> = Published::new();
-/// Generation word of `control`: of this process, or of the parent until a forked child has its own.
-static CONTROL_GENERATION: Published<AtomicU32> = Published::new();
+/// The filter: of this process, or of the parent until a forked child has its own.
+static FILTER: PublishedFrom<FilterWords> = PublishedFrom::new(&NO_FILTER);
+/// The filter of a process that has not been set up: every call site asks.
+static NO_FILTER: FilterWords = FilterWords::new(0, u32::MAX);
 static LAST_GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Events lost while there was no `meta` to count them in.
 static LOST_WITHOUT_META: AtomicU64 = AtomicU64::new(0);
@@ -36,12 +37,20 @@ pub(crate) fn generation() -> u32 {
         .map_or(0, |words| words.generation.load(Ordering::Acquire))
 }
 
-/// Generation of the filter, `None` before the process has been set up.
+/// What a forked child does once it has a filter.
+#[cfg(feature = "tracing")]
+static IN_NEW_PROCESS: Published<fn()> = Published::new();
+
+/// Has `run` called in each forked child that is set up from now on.
+#[cfg(feature = "tracing")]
+pub(crate) fn run_in_new_processes(run: &'static fn()) {
+    IN_NEW_PROCESS.set(run);
+}
+
+/// What decides first whether an event passes.
 #[inline]
-pub(crate) fn filter_generation() -> Option<u32> {
-    CONTROL_GENERATION
-        .get()
-        .map(|word| u32::from_le(word.load(Ordering::Relaxed)))
+pub(crate) fn filter_words() -> &'static FilterWords {
+    FILTER.get()
 }
 
 /// The producer, which is set up if it is not. `None` when tracing is off. The caller is in a slow path.
@@ -84,7 +93,7 @@ pub(crate) fn current() -> Option<&'static Producer> {
 /// Makes a producer; returns its generation.
 fn create() -> u32 {
     /// What call sites compare with when tracing is off.
-    static OFF: AtomicU32 = AtomicU32::new(GENERATION_OFF);
+    static OFF: FilterWords = FilterWords::new(GENERATION_OFF, 0);
 
     report::reset();
     let settings = Settings::from_environment();
@@ -95,10 +104,7 @@ fn create() -> u32 {
     let process = settings.mode.and_then(|_| {
         let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
         // A call site of a forked child holds an answer for its parent's filter: the generation must differ.
-        let filter_generation = filter_generation()
-            .unwrap_or_default()
-            .wrapping_add(1)
-            .max(1);
+        let filter_generation = filter_words().generation().wrapping_add(1).max(1);
         let lost = LOST_WITHOUT_META.swap(0, Ordering::Relaxed);
         Process::create(settings, generation, filter_generation, lost)
             .map_err(|error| {
@@ -110,7 +116,7 @@ fn create() -> u32 {
             .ok()
     });
     let Some(process) = process else {
-        CONTROL_GENERATION.set(&OFF);
+        FILTER.set(&OFF);
         return GENERATION_OFF;
     };
     let producer: &'static Producer = Box::leak(Box::new(Producer {
@@ -118,8 +124,12 @@ fn create() -> u32 {
         rings: Rings::default(),
     }));
     let process = &producer.process;
-    CONTROL_GENERATION.set(process.directory.control.u32_at(CONTROL_GENERATION_OFFSET));
+    FILTER.set(FilterWords::of(&process.directory.control));
     PRODUCER.set(producer);
+    #[cfg(feature = "tracing")]
+    if let Some(watch_filter) = IN_NEW_PROCESS.get() {
+        watch_filter();
+    }
     process.generation
 }
 

@@ -7,6 +7,9 @@
     reason = "a test stops at what it did not expect; its files are small"
 )]
 
+#[path = "process/calls.rs"]
+#[expect(dead_code, reason = "shared with the tests of processes")]
+mod calls;
 #[path = "process/producer.rs"]
 #[expect(dead_code, reason = "shared with the tests of processes")]
 mod producer;
@@ -17,12 +20,14 @@ mod reader;
 mod scenarios;
 
 use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::path::Path;
 
-use trace_ring_core::Severity;
 use trace_ring_core::format::{Control, EventClass, FieldType, SeverityClass};
+use trace_ring_core::{Severity, replace_filter};
 
 use crate::producer::Producer;
-use crate::reader::{Event, Process};
+use crate::reader::{Event, Process, list_directories, read_process};
 
 fn run(scenario: &str, variables: &[(&str, &str)]) -> (Process, String) {
     let mut producer = Producer::start(scenario, variables);
@@ -232,16 +237,32 @@ fn a_program_without_a_run_directory_runs_on_after_one_line_on_stderr() {
 fn another_process_changes_what_the_layer_writes() {
     let mut producer = Producer::start("filter", &[]);
     producer.wait_for("off");
-    let path = producer.own_directory().join("control");
-    let control = Control::decode(&std::fs::read(&path).unwrap()).unwrap();
-    let changed = Control {
-        generation: control.generation + 1,
-        directives: "app::db=debug".into(),
-    };
-    std::fs::write(&path, changed.encode().unwrap()).unwrap();
-    producer.go_on();
+    change_filter(&producer.own_directory());
     producer.finish();
-    let process = producer.read();
+    assert_filter_was_changed(&producer.read());
+}
+
+#[test]
+fn a_forked_child_notices_a_changed_filter() {
+    let mut producer = Producer::start("filter-in-child", &[]);
+    producer.wait_for("off");
+    let own = producer.own_directory();
+    let directories = list_directories(&producer.run_directory());
+    let of_child = directories.iter().find(|path| **path != own).unwrap();
+    change_filter(of_child);
+    producer.finish();
+    assert_filter_was_changed(&read_process(of_child));
+}
+
+/// Replaces the filter of a process.
+fn change_filter(directory: &Path) {
+    let path = directory.join("control");
+    let control = Control::decode(&std::fs::read(&path).unwrap()).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(&path);
+    replace_filter(&file.unwrap(), control.generation, "app::db=debug").unwrap();
+}
+
+fn assert_filter_was_changed(process: &Process) {
     let messages = |class| -> Vec<String> {
         let events = process.rings_of(class)[0].events.iter();
         events

@@ -8,6 +8,8 @@
     reason = "a test stops at what it did not expect; its files are small"
 )]
 
+#[path = "process/calls.rs"]
+mod calls;
 #[path = "process/death.rs"]
 mod death;
 #[path = "process/fork.rs"]

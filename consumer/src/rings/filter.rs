@@ -2,16 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use trace_ring_core::filter::Filter;
-use trace_ring_core::format::{
-    CONTROL_BODY_OFFSET, CONTROL_FILE, CONTROL_GENERATION_OFFSET, CONTROL_SIZE, Control,
-};
+use trace_ring_core::format::{CONTROL_FILE, CONTROL_SIZE, Control};
+use trace_ring_core::replace_filter;
 
 use super::{is_selected, open_directory, open_producer};
 use crate::frontend::ring::directory::Access;
@@ -69,11 +67,7 @@ fn change(producer: &Producer, directives: &str) -> anyhow::Result<String> {
     let got = read_at_most(&file, &mut bytes, 0)?;
     let control = Control::decode(bytes.get(..got).unwrap_or_default())?;
     let merged = merge(&control.directives, directives);
-    let body = Control::encode_body(&merged).context("the filter is too long")?;
-    file.write_all_at(&body, CONTROL_BODY_OFFSET as u64)?;
-    // Behind the text: the program reads it when the generation has changed. Never 0.
-    let generation = control.generation.wrapping_add(1).max(1);
-    file.write_all_at(&generation.to_le_bytes(), CONTROL_GENERATION_OFFSET as u64)?;
+    replace_filter(&file, control.generation, &merged)?;
     Ok(merged)
 }
 

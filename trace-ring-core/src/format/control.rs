@@ -1,6 +1,8 @@
 //! The file `control`: the filter of a process, which other processes of the same user (or root) may replace.
 
 use super::{Bytes, FormatError, VERSION, set};
+use crate::Severity;
+use crate::filter::Filter;
 
 /// First eight bytes of `control`.
 pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"TRCCTRL\n");
@@ -8,6 +10,9 @@ pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"TRCCTRL\n");
 pub const CONTROL_SIZE: usize = 4096;
 /// Offset of the generation u32. Its writer adds 1 (wrapping) **after** the rest of the file is in place.
 pub const CONTROL_GENERATION_OFFSET: usize = 12;
+/// Offset of the u32 that says up to which severity code the directives let anything pass, 0 when nothing; behind the
+/// generation, so that a call site that passes in no case finds out by one comparison.
+pub const CONTROL_MAX_SEVERITY_OFFSET: usize = 16;
 /// Offset of length u32, checksum u32 and directives: what a writer replaces in one `pwrite` before the generation.
 pub const CONTROL_BODY_OFFSET: usize = 64;
 /// Largest number of bytes of directives.
@@ -36,10 +41,23 @@ impl Control {
         );
         set(
             &mut bytes,
+            CONTROL_MAX_SEVERITY_OFFSET,
+            &Self::max_severity_word(&self.directives).to_le_bytes(),
+        );
+        set(
+            &mut bytes,
             CONTROL_BODY_OFFSET,
             &Self::encode_body(&self.directives)?,
         );
         Some(bytes)
+    }
+
+    /// What belongs at [`CONTROL_MAX_SEVERITY_OFFSET`] with these directives.
+    #[must_use]
+    pub fn max_severity_word(directives: &str) -> u32 {
+        let passes =
+            Filter::parse(directives).map_or(Some(Severity::Trace), |filter| filter.max_severity());
+        passes.map_or(0, |severity| severity.code().into())
     }
 
     /// The bytes from [`CONTROL_BODY_OFFSET`] on that put `directives` in place.

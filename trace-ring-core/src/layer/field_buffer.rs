@@ -126,7 +126,17 @@ impl FieldBuffer {
 
     /// Puts one of the [own fields](EventKind::own_fields).
     pub(super) fn put_own_text(&mut self, text: &str) {
-        self.put_text(|target| target.write_str(text));
+        let kept = text.floor_char_boundary(MAX_STRING_SIZE);
+        self.put_bytes(text.as_bytes().get(..kept).unwrap_or_default());
+    }
+
+    /// Puts at most [`MAX_STRING_SIZE`] bytes behind their number.
+    #[inline]
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        let length = u16::try_from(bytes.len()).unwrap_or_default();
+        self.bytes.reserve(size_of_val(&length) + bytes.len());
+        self.bytes.extend_from_slice(&length.to_le_bytes());
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Notes the type of a value that is about to be put. False when there are too many: the field is left out.
@@ -216,17 +226,14 @@ impl Visit for FieldBuffer {
 
     fn record_str(&mut self, field: &Field, value: &str) {
         if self.begin_field(field, FieldType::Str) {
-            self.put_text(|target| target.write_str(value));
+            let kept = value.floor_char_boundary(MAX_STRING_SIZE);
+            self.put_bytes(value.as_bytes().get(..kept).unwrap_or_default());
         }
     }
 
     fn record_bytes(&mut self, field: &Field, value: &[u8]) {
         if self.begin_field(field, FieldType::Bytes) {
-            let value = value.get(..MAX_STRING_SIZE).unwrap_or(value);
-            let start = self.bytes.len();
-            self.bytes.extend_from_slice(&[0, 0]);
-            self.bytes.extend_from_slice(value);
-            self.set_length(start, value.len());
+            self.put_bytes(value.get(..MAX_STRING_SIZE).unwrap_or(value));
         }
     }
 

@@ -39,9 +39,14 @@ impl TracingSite {
     /// The call site with this metadata.
     #[inline]
     pub(super) fn of(metadata: &'static Metadata<'static>) -> &'static Self {
-        bucket(metadata)
-            .find(|site| ptr::eq(site.metadata, metadata))
-            .unwrap_or_else(|| Self::add(metadata))
+        Self::find(metadata).unwrap_or_else(|| Self::add(metadata))
+    }
+
+    /// The call site with this metadata, if it has been seen before.
+    #[inline]
+    pub(super) fn find(metadata: &Metadata<'_>) -> Option<&'static Self> {
+        let address = ptr::from_ref(metadata).addr();
+        bucket(metadata).find(|site| ptr::from_ref(site.metadata).addr() == address)
     }
 
     #[cold]
@@ -107,7 +112,7 @@ impl TracingSite {
 }
 
 #[inline]
-fn bucket(metadata: &'static Metadata<'static>) -> &'static AppendList<TracingSite> {
+fn bucket(metadata: &Metadata<'_>) -> &'static AppendList<TracingSite> {
     let address = ptr::from_ref(metadata).addr();
     // Metadata is larger than 64 bytes: the low bits say little.
     let index = (address >> 4 ^ address >> 12) % BUCKETS;

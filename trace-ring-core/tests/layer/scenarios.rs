@@ -28,6 +28,11 @@ fn run() {
         "spans" => spans(),
         "levels" => every_level(),
         "filter" => wait_for_filter(),
+        "filter-in-child" => {
+            info!("parent");
+            let pid = crate::calls::fork(wait_for_filter);
+            assert!(crate::calls::wait_for(pid), "the child ends well");
+        }
         "" => {}
         other => panic!("no scenario {other}"),
     }
@@ -112,14 +117,24 @@ fn beside_another_layer() {
     eprintln!("[{}]", text.join(", "));
 }
 
+/// Writes, waits until the filter has been changed, and writes again. Fields are evaluated only for what is written.
 fn wait_for_filter() {
-    let write = || {
-        debug!(target: "app::db", "query");
-        debug!(target: "app::web", "page");
-        info!("notice");
+    let evaluated = std::cell::Cell::new(0);
+    let count = || evaluated.replace(evaluated.get() + 1);
+    let write_debug = || {
+        debug!(target: "app::web", count = count(), "page");
+        debug!(target: "app::db", count = count(), "query");
     };
-    write();
+    let write_info = || info!("notice");
+    write_debug();
+    // The first event of a forked child makes its directory and its filter.
+    write_info();
+    assert_eq!(evaluated.get(), 0);
     println!("scenario: off");
-    std::io::stdin().read_line(&mut String::new()).unwrap();
-    write();
+    while evaluated.get() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        write_debug();
+    }
+    write_info();
+    assert_eq!(evaluated.get(), 1);
 }

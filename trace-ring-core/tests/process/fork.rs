@@ -1,79 +1,9 @@
-//! Fork and exec; and the calls that need `unsafe`.
+//! Fork and exec.
 
 use std::fs;
 
 use crate::producer::{Producer, is_alive};
 use crate::reader::{list_directories, read_process};
-
-pub(crate) use calls::{close_files_from, exit_now, fork, handle_signal, raise_signal, wait_for};
-
-#[allow(
-    unsafe_code,
-    reason = "fork and signal handlers have no safe interface"
-)]
-mod calls {
-    use std::ffi::c_int;
-    use std::sync::OnceLock;
-
-    unsafe extern "C" {
-        #[link_name = "fork"]
-        fn libc_fork() -> c_int;
-        fn _exit(status: c_int) -> !;
-        fn close(file: c_int) -> c_int;
-        fn raise(signal: c_int) -> c_int;
-        fn signal(signal: c_int, handler: extern "C" fn(c_int)) -> usize;
-    }
-
-    const SIGUSR1: c_int = 10;
-    static HANDLER: OnceLock<fn()> = OnceLock::new();
-
-    extern "C" fn on_signal(_: c_int) {
-        HANDLER.get().unwrap()();
-    }
-
-    pub(crate) fn handle_signal(handler: fn()) {
-        HANDLER.set(handler).unwrap();
-        // SAFETY: the handler is a function of the right type that lives for ever.
-        unsafe { signal(SIGUSR1, on_signal) };
-    }
-
-    /// Runs the handler on this thread before it returns.
-    pub(crate) fn raise_signal() {
-        // SAFETY: no preconditions.
-        assert_eq!(unsafe { raise(SIGUSR1) }, 0);
-    }
-
-    /// Forks; the child runs `child` and never returns. Returns the child's pid.
-    pub(crate) fn fork(child: impl FnOnce()) -> u32 {
-        // SAFETY: the child runs on a copy of this thread only. It allocates, which glibc allows after a fork.
-        let pid = unsafe { libc_fork() };
-        if pid == 0 {
-            child();
-            exit_now();
-        }
-        u32::try_from(pid).unwrap()
-    }
-
-    /// Closes every descriptor from `first` on, as daemons do.
-    pub(crate) fn close_files_from(first: c_int) {
-        for file in first..1024 {
-            // SAFETY: nothing in the scenario uses a descriptor that is closed here.
-            unsafe { close(file) };
-        }
-    }
-
-    pub(crate) fn exit_now() -> ! {
-        // SAFETY: no preconditions.
-        unsafe { _exit(0) }
-    }
-
-    pub(crate) fn wait_for(pid: u32) -> bool {
-        let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap());
-        let options = rustix::process::WaitOptions::empty();
-        let (_, status) = rustix::process::waitpid(pid, options).unwrap().unwrap();
-        status.exit_status() == Some(0)
-    }
-}
 
 #[test]
 fn a_forked_child_writes_to_a_directory_of_its_own_and_never_to_its_parents() {

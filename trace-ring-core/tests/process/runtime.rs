@@ -6,6 +6,7 @@ use std::path::Path;
 
 use trace_ring_core::Severity;
 use trace_ring_core::format::*;
+use trace_ring_core::replace_filter;
 
 use crate::producer::Producer;
 use crate::reader::{Event, read_classes, read_events};
@@ -231,18 +232,10 @@ fn a_ring_that_does_not_fit_costs_its_events_and_one_line_on_stderr() {
 
 /// Replaces the filter of a process, as the page on the format says.
 fn change_filter(directory: &Path, directives: &str) {
-    let file = fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(directory.join("control"))
-        .unwrap();
-    let control = Control::decode(&fs::read(directory.join("control")).unwrap()).unwrap();
-    let body = Control::encode_body(directives).unwrap();
-    file.write_all_at(&body, CONTROL_BODY_OFFSET as u64)
-        .unwrap();
-    let generation = control.generation.wrapping_add(1).max(1);
-    file.write_all_at(&generation.to_le_bytes(), CONTROL_GENERATION_OFFSET as u64)
-        .unwrap();
+    let path = directory.join(CONTROL_FILE);
+    let control = Control::decode(&fs::read(&path).unwrap()).unwrap();
+    let file = fs::OpenOptions::new().read(true).write(true).open(path);
+    replace_filter(&file.unwrap(), control.generation, directives).unwrap();
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Barrier;
 use trace_ring_core::format::FieldType;
 use trace_ring_core::{CallSite, EventWriter, FieldTypes, Severity, Value, event};
 
-use crate::fork::{exit_now, fork, handle_signal, raise_signal};
+use crate::calls::{exit_now, fork, handle_signal, raise_signal};
 
 /// Runs as the producer of another test.
 #[test]
@@ -170,7 +170,7 @@ fn events_of_destructors() {
 /// What a daemon does when it starts.
 fn close_all_files() {
     tick(0, 0);
-    crate::fork::close_files_from(3);
+    crate::calls::close_files_from(3);
     tick(0, 1);
     std::thread::spawn(|| tick(1, 0)).join().unwrap();
     say("closed");
@@ -272,9 +272,9 @@ fn fork_while_threads_emit() {
                 std::thread::spawn(move || (0..5).for_each(|n| tick(300 + child, n)))
                     .join()
                     .unwrap();
-                exit_now();
+                exit_now(0);
             });
-            assert!(crate::fork::wait_for(pid), "a child ends well");
+            assert!(crate::calls::wait_for(pid), "a child ends well");
             say(&format!("child {pid}"));
         }
         tick(100, 1);
@@ -288,9 +288,9 @@ fn fork_and_end() {
         say("child");
         let mut rest = Vec::new();
         std::io::stdin().read_to_end(&mut rest).unwrap();
-        exit_now();
+        exit_now(0);
     });
-    exit_now();
+    exit_now(0);
 }
 
 fn exec_cat() {
