@@ -83,12 +83,11 @@ impl CallSite {
     /// Whether the filter lets the call site's events pass. Costs about a nanosecond.
     #[inline]
     pub fn is_enabled(&'static self) -> bool {
-        let filter = filter_words();
-        if filter.max_severity() < u32::from(self.severity.code()) {
+        if !may_pass(self.severity) {
             return false;
         }
         let answer = self.answer.load(Ordering::Relaxed);
-        if answer >> 1 == u64::from(filter.generation()) {
+        if answer >> 1 == u64::from(filter_words().generation()) {
             answer & 1 == 1
         } else {
             self.ask_filter(answer)
@@ -167,6 +166,13 @@ impl CallSite {
         self.class.store(word, Ordering::Release);
         Some(id)
     }
+}
+
+/// Whether the filter lets events of this severity pass for any target. With a severity that the compiler knows it is one
+/// comparison.
+#[inline(always)]
+pub fn may_pass(severity: Severity) -> bool {
+    filter_words().max_severity() >= u32::from(severity.code())
 }
 
 /// What a call site's class depends on, beside the call site.

@@ -12,6 +12,7 @@ mod field_buffer;
 mod filter_watch;
 mod tracing_sites;
 
+use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
@@ -21,6 +22,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use self::field_buffer::{EventKind, FieldBuffer};
 use self::tracing_sites::TracingSite;
+use crate::producer::filter_words;
 
 /// A layer that writes events and spans to the rings of this process:
 /// `tracing_subscriber::registry().with(trace_ring_core::layer()).init()`.
@@ -57,6 +59,23 @@ impl<S> Filter<S> for RingFilter {
         } else {
             Interest::never()
         }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        if !filter_watch::is_running() {
+            return None;
+        }
+        // The codes of the severities are in the order of the levels.
+        let levels = [
+            LevelFilter::OFF,
+            LevelFilter::ERROR,
+            LevelFilter::WARN,
+            LevelFilter::INFO,
+            LevelFilter::DEBUG,
+        ];
+        let index = usize::try_from(filter_words().max_severity()).ok();
+        let level = index.and_then(|index| levels.get(index).copied());
+        Some(level.unwrap_or(LevelFilter::TRACE))
     }
 }
 

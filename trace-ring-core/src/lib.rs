@@ -39,6 +39,8 @@ mod thread;
 mod thread_ring;
 mod value;
 
+#[doc(hidden)]
+pub use call_site::may_pass;
 pub use call_site::{CallSite, FieldTypes};
 pub use event_writer::EventWriter;
 #[cfg(feature = "tracing")]
@@ -79,7 +81,7 @@ macro_rules! event {
             ::std::line!(),
             &[$(::std::stringify!($field)),*],
         );
-        if SITE.is_enabled() {
+        if $crate::may_pass($crate::Severity::$severity) && SITE.is_enabled() {
             $crate::write_values(&SITE, $crate::value_list!($($value),*));
         }
     }};
