@@ -2,8 +2,13 @@
 //! of a CTF trace. `doc/codetracer.md` describes all of them.
 //!
 //! Read in this order: [`record`] (one record, from and to JSON), [`metadata`] (the program of a recording), [`events`]
-//! (records as events, and back).
+//! (records as events, and back), [`reader`] (the forms of recordings).
 
+mod capnp;
+mod cbor;
+mod compressed;
 pub mod events;
+mod json;
 pub mod metadata;
+pub mod reader;
 pub mod record;
