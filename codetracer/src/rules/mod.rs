@@ -379,9 +379,8 @@ fn placeholder(definition: Definition, name: String) -> Record<'static> {
         },
         Definition::Type => {
             // 16: raw.
-            let text = format!(
-                r#"{{"kind":16,"lang_type":"{name}","specific_info":{{"kind":"None"}}}}"#
-            );
+            let text =
+                format!(r#"{{"kind":16,"lang_type":"{name}","specific_info":{{"kind":"None"}}}}"#);
             Record::Type(Json::parse(&text).map_or_else(|_| none_value(), Json::into_owned))
         }
         Definition::Variable => Record::Variable {

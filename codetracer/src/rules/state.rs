@@ -42,6 +42,8 @@ struct OpenCalls {
     is_started: bool,
     has_step: bool,
     depth: u64,
+    /// The depth as the producer counts: the top level, which the replay enters by itself, is none of its calls.
+    producer_depth: u64,
     /// The calls, by depth, that were lost on the way: the replay does not know of them.
     lost: Vec<Range<u64>>,
 }
@@ -56,8 +58,7 @@ impl ReplayState {
                 true
             }
             Effect::Call => {
-                self.calls.is_started = true;
-                self.calls.depth = self.calls.depth.saturating_add(1);
+                self.calls.enter();
                 true
             }
             Effect::Return => self.calls.leave(),
@@ -96,7 +97,7 @@ impl ReplayState {
         }
     }
 
-    /// Sets the depth after a gap, and returns the number of calls of which the return was lost.
+    /// Sets the depth, as the producer counts it, after a gap, and returns the number of calls of which the return was lost.
     pub(super) fn set_depth(&mut self, depth: u64) -> u64 {
         self.saved = None;
         self.calls.set_depth(depth)
@@ -117,8 +118,15 @@ impl OpenCalls {
         self.lost.retain(|lost| !lost.is_empty());
     }
 
+    fn enter(&mut self) {
+        self.is_started = true;
+        self.depth = self.depth.saturating_add(1);
+        self.producer_depth = self.producer_depth.saturating_add(1);
+    }
+
     /// Leaves the innermost call. False if there is none, or none that the replay knows.
     fn leave(&mut self) -> bool {
+        self.producer_depth = self.producer_depth.saturating_sub(1);
         let Some(depth) = self.depth.checked_sub(1) else {
             return false;
         };
@@ -139,6 +147,9 @@ impl OpenCalls {
             calls.depth - lost
         };
         let before = known(self);
+        let top_level = self.depth.saturating_sub(self.producer_depth);
+        self.producer_depth = depth;
+        let depth = depth.saturating_add(top_level);
         if depth > self.depth {
             self.lost.push(self.depth..depth);
         }
@@ -189,6 +200,15 @@ mod tests {
         assert_eq!(state.set_depth(3), 0);
         assert_eq!(state.set_depth(0), 1);
         assert_eq!(apply(&mut state, [Return]), [false]);
+    }
+
+    #[test]
+    fn the_top_level_that_a_step_has_entered_stays_open_after_a_gap() {
+        let mut state = ReplayState::default();
+        apply(&mut state, [Effect::Step, Effect::Call]);
+        assert_eq!(state.set_depth(0), 1);
+        let applied = apply(&mut state, [Effect::Return, Effect::Return]);
+        assert_eq!(applied, [true, false]);
     }
 
     #[test]
