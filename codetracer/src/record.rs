@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 pub(crate) use parse::has_fields;
+pub(crate) use write::write_text;
 
 /// One record, as an element of `trace.json` is. Text is borrowed from the input where it has no escapes.
 ///

@@ -230,6 +230,13 @@ impl ReplayFilter {
         }
     }
 
+    /// Counts a record that cannot be decoded.
+    pub fn count_unreadable(&mut self) {
+        self.next_record = self.next_record.saturating_add(1);
+        self.counts.records += 1;
+        self.counts.unreadable += 1;
+    }
+
     /// Passes on all that is held back, and at last a message in the log if something was lost or left out. No record
     /// may follow.
     pub fn finish(&mut self) {

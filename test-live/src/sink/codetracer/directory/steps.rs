@@ -27,7 +27,7 @@ mod tests_only {
     }
 
     /// Lets this thread do so many steps, and no more: the disk is full, or the process is killed.
-    pub(in crate::directory) fn fail_at(steps: u64) {
+    pub(in crate::sink::codetracer) fn fail_at(steps: u64) {
         LEFT.set(steps);
     }
 

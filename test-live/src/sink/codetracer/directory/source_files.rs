@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::published_file::{MODE, link};
 use super::steps;
-use crate::events::FileChunk;
+use codetracer::events::FileChunk;
 
 /// Parts of a path of which a copy is made.
 const MAX_PARTS: usize = 100;
@@ -23,7 +23,7 @@ const REPLACEMENT: &str = ".replacement";
 
 /// Why a source file is not copied.
 #[derive(Debug, Error)]
-pub enum SourceFileError {
+pub(in crate::sink::codetracer) enum SourceFileError {
     /// The path leads elsewhere, or is no path.
     #[error("the path is not below the root of the sources")]
     Path,

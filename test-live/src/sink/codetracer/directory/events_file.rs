@@ -8,10 +8,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use zstd::bulk::compress;
 
 use super::published_file::PublishedFile;
-use crate::output_form::OutputForm;
+use codetracer::output_form::OutputForm;
 
 /// The first bytes of `trace.bin`: magic number, version 1, reserved.
 const BINARY_MAGIC: [u8; 8] = [0xC0, 0xDE, 0x72, 0xAC, 0xE2, 1, 0, 0];
@@ -21,6 +21,8 @@ const SKIPPABLE_MAGIC: [u8; 4] = [0x5E, 0x2A, 0x4D, 0x18];
 const SEEK_TABLE_MAGIC: [u8; 4] = [0xB1, 0xEA, 0x92, 0x8F];
 /// Bytes of records in one frame: readers decompress a frame as a whole.
 const MAX_FRAME_BYTES: usize = 1 << 20;
+/// The level that the published writer uses.
+const COMPRESSION_LEVEL: i32 = 3;
 /// Frames of a seek table that is read.
 const MAX_FRAMES: u32 = 1 << 24;
 /// Bytes of the end of a seek table: number of frames, flags, magic number.
@@ -88,7 +90,7 @@ impl EventsFile {
     ) -> io::Result<()> {
         let (bytes, end) = match self.form {
             OutputForm::Json => self.array(certain, uncertain),
-            OutputForm::Binary => self.frames(certain, uncertain),
+            OutputForm::Binary => self.frames(certain, uncertain)?,
         };
         self.file.write(&bytes, &end, is_published)?;
         self.written += certain.len() as u64;
@@ -125,28 +127,29 @@ impl EventsFile {
     }
 
     /// Compressed records, and after them the seek table.
-    fn frames(&mut self, certain: &[u8], uncertain: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    fn frames(&mut self, certain: &[u8], uncertain: &[u8]) -> io::Result<(Vec<u8>, Vec<u8>)> {
         let mut bytes = Vec::new();
         if !self.is_begun {
             bytes.extend_from_slice(&BINARY_MAGIC);
         }
-        compress(certain, &mut self.frames, &mut bytes);
+        write_frames(certain, &mut self.frames, &mut bytes)?;
         let mut end = Vec::new();
         let certain_frames = self.frames.len();
-        compress(uncertain, &mut self.frames, &mut end);
+        write_frames(uncertain, &mut self.frames, &mut end)?;
         write_seek_table(&self.frames, &mut end);
         self.frames.truncate(certain_frames);
-        (bytes, end)
+        Ok((bytes, end))
     }
 }
 
-fn compress(records: &[u8], frames: &mut Vec<[u32; 2]>, to: &mut Vec<u8>) {
+fn write_frames(records: &[u8], frames: &mut Vec<[u32; 2]>, to: &mut Vec<u8>) -> io::Result<()> {
     for part in records.chunks(MAX_FRAME_BYTES) {
-        let frame = compress_to_vec(part, CompressionLevel::Fastest);
+        let frame = compress(part, COMPRESSION_LEVEL)?;
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         frames.push([length(&frame), length(part)]);
         to.extend_from_slice(&frame);
     }
+    Ok(())
 }
 
 fn write_seek_table(frames: &[[u32; 2]], to: &mut Vec<u8>) {

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 
+use codetracer::events::Item;
+use codetracer::reader::RecordingReader;
+use codetracer::record::Record;
+use codetracer::rules::ReplayFilter;
 use codetracer_trace_types::{TraceLowLevelEvent, TraceMetadata};
 use tempfile::TempDir;
 
 use super::*;
-use crate::record::Record;
-use crate::rules::ReplayFilter;
 
 /// A small recording of two functions. From the format's examples, MIT licence.
-const DEMO: &str = include_str!("../../tests/data/demo.json");
-const EVERY_EVENT: &str = include_str!("../../tests/data/every-event.jsonl");
+const DEMO: &str = include_str!("../../../../../codetracer/tests/data/demo.json");
+const EVERY_EVENT: &str = include_str!("../../../../../codetracer/tests/data/every-event.jsonl");
 
 /// The records of the demo, as elements.
 fn demo() -> Vec<String> {
@@ -272,6 +274,70 @@ fn a_directory_is_valid_after_a_stop_at_any_step_and_complete_after_the_next_run
         }
     }
     assert!(stopped > 30, "{stopped}");
+}
+
+#[test]
+fn a_binary_file_has_the_same_records_at_any_time() {
+    let demo = demo();
+    for steps in (0..).step_by(3) {
+        let temporary = TempDir::new().unwrap();
+        let path = temporary.path().join("recording");
+        steps::fail_at(steps);
+        let written = write_demo(&path, OutputForm::Binary);
+        steps::fail_at(u64::MAX);
+        let before = read_binary(&path).unwrap_or_default();
+        assert_eq!(before, demo[..before.len()], "{steps}");
+        write_demo(&path, OutputForm::Binary).unwrap();
+        assert_eq!(read_binary(&path).unwrap(), demo, "{steps}");
+        if written.is_ok() {
+            // The other form replaces it.
+            assert_eq!(names(&path)[1], "trace.bin");
+            write_demo(&path, OutputForm::Json).unwrap();
+            assert_eq!(names(&path), ALL_NAMES);
+            break;
+        }
+    }
+}
+
+/// The records of a binary file, read with its seek table.
+fn read_binary(path: &Path) -> Option<Vec<String>> {
+    let bytes = fs::read(path.join("trace.bin")).ok()?;
+    check_other_parts(path);
+    let (magic, bytes) = bytes.split_at(8);
+    assert_eq!(magic, b"\xC0\xDE\x72\xAC\xE2\x01\0\0");
+    let number = |at: usize| {
+        let bytes = bytes[at..at + 4].try_into().unwrap();
+        usize::try_from(u32::from_le_bytes(bytes)).unwrap()
+    };
+    let frames = number(bytes.len() - 9);
+    let table = bytes.len() - 9 - 8 * frames;
+    assert_eq!(bytes[table - 8..table - 4], [0x5E, 0x2A, 0x4D, 0x18]);
+    assert_eq!(number(table - 4), 8 * frames + 9);
+    let (mut at, mut cbor) = (0, Vec::new());
+    for frame in 0..frames {
+        let (compressed, length) = (number(table + 8 * frame), number(table + 8 * frame + 4));
+        let part = zstd::bulk::decompress(&bytes[at..at + compressed], length).unwrap();
+        assert_eq!(part.len(), length);
+        at += compressed;
+        cbor.extend(part);
+    }
+    assert_eq!(at, table - 8);
+    let mut whole = magic.to_vec();
+    whole.extend_from_slice(bytes);
+    let mut reader = RecordingReader::new(1 << 20);
+    reader.push(&whole).unwrap();
+    reader.end();
+    let mut records = Vec::new();
+    let mut cbor_again = Vec::new();
+    while let Some(item) = reader.next_item() {
+        let Item::Record(record) = item.unwrap() else {
+            panic!("not a record");
+        };
+        OutputForm::Binary.write(&record, &mut cbor_again);
+        records.push(record.to_string());
+    }
+    assert_eq!(cbor_again, cbor);
+    Some(records)
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The forms in which the records of a recording are written: `trace.json`, or `trace.bin` of version 1.
 
+mod cbor;
+
 use crate::record::Record;
 
 /// A form of the file with the records.
@@ -20,7 +22,15 @@ impl OutputForm {
                 to.extend_from_slice(b",\n");
                 record.write_json(to);
             }
-            Self::Binary => {}
+            Self::Binary => {
+                let mut json = Vec::new();
+                record.write_json(&mut json);
+                let begin = to.len();
+                // Only a value that is no JSON could not be written.
+                if cbor::write_json(&json, to).is_err() {
+                    to.truncate(begin);
+                }
+            }
         }
     }
 }

@@ -27,11 +27,11 @@ use thiserror::Error;
 
 use self::events_file::EventsFile;
 use self::published_file::{MODE, PublishedFile};
-pub use self::source_files::SourceFileError;
+pub(super) use self::source_files::SourceFileError;
 use self::source_files::SourceFiles;
-use crate::events::FileChunk;
-use crate::metadata::RecordingMetadata;
-use crate::output_form::OutputForm;
+use codetracer::events::FileChunk;
+use codetracer::metadata::RecordingMetadata;
+use codetracer::output_form::OutputForm;
 
 /// The file that says which recording the directory has. It is locked as long as the directory is written.
 const MARKER: &str = ".test-live";
@@ -79,18 +79,18 @@ pub enum DirectoryError {
 
 /// What distinguishes a recording from all others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordingId {
+pub(super) struct RecordingId {
     /// The UUID of its trace; its name if it has none.
-    pub id: String,
+    pub(super) id: String,
     /// The name for users.
-    pub name: String,
+    pub(super) name: String,
 }
 
 /// Checks that a recording may be written to a directory: it is not there, empty, or has a recording of this program.
 ///
 /// # Errors
 /// If it has something else, or cannot be read.
-pub fn check_target(path: &Path) -> Result<(), DirectoryError> {
+pub(super) fn check_target(path: &Path) -> Result<(), DirectoryError> {
     let fail = |source| io_error(path, source);
     let entries = match fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -117,7 +117,7 @@ fn io_error(path: &Path, source: io::Error) -> DirectoryError {
 
 /// The directory of one recording, while it is written.
 #[derive(Debug)]
-pub struct RecordingDirectory {
+pub(super) struct RecordingDirectory {
     path: PathBuf,
     directory: Arc<OwnedFd>,
     /// Keeps the lock.
@@ -140,7 +140,7 @@ impl RecordingDirectory {
     ///
     /// # Errors
     /// If the directory has something else or another recording, is being written, or cannot be written.
-    pub fn open(
+    pub(super) fn open(
         path: &Path,
         form: OutputForm,
         recording: &RecordingId,
@@ -177,7 +177,7 @@ impl RecordingDirectory {
     }
 
     /// Sets what `trace_metadata.json` says from the next publication on.
-    pub fn set_metadata(&mut self, metadata: &RecordingMetadata) {
+    pub(super) fn set_metadata(&mut self, metadata: &RecordingMetadata) {
         if self.program != *metadata {
             self.program = metadata.clone();
             self.is_program_written = false;
@@ -185,7 +185,7 @@ impl RecordingDirectory {
     }
 
     /// Adds paths to those in `trace_paths.json` from the next publication on.
-    pub fn add_paths(&mut self, paths: &[String]) {
+    pub(super) fn add_paths(&mut self, paths: &[String]) {
         for path in paths {
             if std::mem::replace(&mut self.has_paths, true) {
                 self.new_paths.push(b',');
@@ -199,7 +199,7 @@ impl RecordingDirectory {
     ///
     /// # Errors
     /// If the file cannot be copied. The recording is valid without.
-    pub fn write_chunk(&mut self, chunk: &FileChunk<'_>) -> Result<(), SourceFileError> {
+    pub(super) fn write_chunk(&mut self, chunk: &FileChunk<'_>) -> Result<(), SourceFileError> {
         self.files.write_chunk(chunk)
     }
 
@@ -208,7 +208,7 @@ impl RecordingDirectory {
     ///
     /// # Errors
     /// If a file cannot be written. What readers see is valid, and no further call may follow.
-    pub fn publish(
+    pub(super) fn publish(
         &mut self,
         certain: &mut Vec<u8>,
         uncertain: &[u8],
@@ -221,7 +221,7 @@ impl RecordingDirectory {
     ///
     /// # Errors
     /// As of [`publish`](Self::publish).
-    pub fn finish(&mut self, certain: &mut Vec<u8>) -> Result<(), DirectoryError> {
+    pub(super) fn finish(&mut self, certain: &mut Vec<u8>) -> Result<(), DirectoryError> {
         self.write(certain, &[], true)
             .and_then(|()| self.free_spares())
             .map_err(|source| io_error(&self.path, source))
