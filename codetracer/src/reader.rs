@@ -108,6 +108,16 @@ impl RecordingReader {
         }
     }
 
+    /// A reader for JSON on lines only: for input of untrusted programs, because the binary forms take more memory.
+    #[must_use]
+    pub fn for_lines(max_element_bytes: usize) -> Self {
+        let splitter = ElementSplitter::new(Layout::Lines, max_element_bytes);
+        Self {
+            form: Form::Json(splitter),
+            ..Self::new(max_element_bytes)
+        }
+    }
+
     /// Adds bytes of the input. All items so far should have been [taken](Self::next_item) before.
     ///
     /// # Errors
