@@ -102,6 +102,15 @@ impl EventsFile {
         Ok(())
     }
 
+    /// Whether the records that an earlier process has left are the first of those that have been written since. Frames
+    /// of the binary form are not compared.
+    pub(super) fn has_same_begin(&self) -> io::Result<bool> {
+        match self.form {
+            OutputForm::Json => self.file.has_same_begin(self.to_exceed),
+            OutputForm::Binary => Ok(true),
+        }
+    }
+
     pub(super) fn free_spares(&mut self) -> io::Result<()> {
         self.file.free_spares()
     }
@@ -175,14 +184,14 @@ fn record_bytes(file: &File, form: OutputForm) -> io::Result<u64> {
     .unwrap_or(0))
 }
 
-/// The length without the brackets and line ends around the records, and with a comma before the first one.
+/// The length without the brackets and line ends around the records.
 fn length_of_array(file: &File, length: u64) -> Option<u64> {
     let mut end = [0; 16];
     let end_at = length.saturating_sub(16);
     let end = end.get_mut(..usize::try_from(length - end_at).ok()?)?;
     file.read_exact_at(end, end_at).ok()?;
     let array = end.trim_ascii_end().strip_suffix(b"]")?.trim_ascii_end();
-    (end_at + array.len() as u64).checked_sub(u64::from(length > 4))
+    (end_at + array.len() as u64).checked_sub(1)
 }
 
 fn sum_of_seek_table(file: &File, length: u64) -> Option<u64> {

@@ -121,7 +121,11 @@ pub(super) struct RecordingDirectory {
     path: PathBuf,
     directory: Arc<OwnedFd>,
     /// Keeps the lock.
-    _marker: File,
+    marker: File,
+    recording: RecordingId,
+    /// Whether the marker says the name of this recording and another id: the producer was started again, or the
+    /// directory has another recording.
+    is_again: bool,
     form: OutputForm,
     metadata: PublishedFile,
     program: RecordingMetadata,
@@ -156,7 +160,7 @@ impl RecordingDirectory {
             let path = path.to_owned();
             return Err(DirectoryError::InUse { path });
         }
-        check_marker(&marker, path, recording)?;
+        let is_again = check_marker(&marker, path, recording)?;
         let files = open_files(&directory).map_err(fail)?;
         let open =
             |name| PublishedFile::open(Arc::clone(&directory), name, Some(b'\n')).map_err(fail);
@@ -166,7 +170,9 @@ impl RecordingDirectory {
             events: EventsFile::open(&directory, form).map_err(fail)?,
             path: path.to_owned(),
             directory,
-            _marker: marker,
+            marker,
+            recording: recording.clone(),
+            is_again,
             form,
             program: RecordingMetadata::default(),
             is_program_written: false,
@@ -214,7 +220,22 @@ impl RecordingDirectory {
         uncertain: &[u8],
     ) -> Result<(), DirectoryError> {
         self.write(certain, uncertain, false)
-            .map_err(|source| io_error(&self.path, source))
+    }
+
+    /// Fails if what an earlier process has left is not the begin of this recording.
+    fn check_begin(&mut self) -> Result<(), DirectoryError> {
+        let fail = |source| io_error(&self.path, source);
+        if !self.events.has_same_begin().map_err(fail)? {
+            let wanted = format!("{} (id {})", self.recording.name, self.recording.id);
+            return Err(DirectoryError::OtherRecording {
+                path: self.path.clone(),
+                found: self.recording.name.clone(),
+                wanted,
+            });
+        }
+        write_marker(&self.marker, &self.recording).map_err(fail)?;
+        self.is_again = false;
+        Ok(())
     }
 
     /// Publishes the last records, even if an earlier process has left more.
@@ -222,13 +243,33 @@ impl RecordingDirectory {
     /// # Errors
     /// As of [`publish`](Self::publish).
     pub(super) fn finish(&mut self, certain: &mut Vec<u8>) -> Result<(), DirectoryError> {
-        self.write(certain, &[], true)
-            .and_then(|()| self.free_spares())
-            .map_err(|source| io_error(&self.path, source))
+        self.write(certain, &[], true)?;
+        let freed = self.free_spares();
+        freed.map_err(|source| io_error(&self.path, source))
     }
 
-    fn write(&mut self, certain: &mut Vec<u8>, uncertain: &[u8], is_last: bool) -> io::Result<()> {
+    fn write(
+        &mut self,
+        certain: &mut Vec<u8>,
+        uncertain: &[u8],
+        is_last: bool,
+    ) -> Result<(), DirectoryError> {
         let is_published = is_last || !self.events.is_behind(certain, uncertain);
+        if self.is_again && is_published {
+            let appended = self.events.write(certain, &[], false);
+            appended.map_err(|source| io_error(&self.path, source))?;
+            self.check_begin()?;
+        }
+        let written = self.write_files(certain, uncertain, is_published);
+        written.map_err(|source| io_error(&self.path, source))
+    }
+
+    fn write_files(
+        &mut self,
+        certain: &mut Vec<u8>,
+        uncertain: &[u8],
+        is_published: bool,
+    ) -> io::Result<()> {
         if is_published && !self.is_program_written {
             let program = self.program.to_json();
             self.metadata.write(&[], program.as_bytes(), true)?;
@@ -270,26 +311,41 @@ fn open_marker(directory: &OwnedFd) -> io::Result<File> {
     Ok(openat(directory, MARKER, flags, MODE)?.into())
 }
 
-/// Reads which recording the directory has, and writes it if it has none.
-fn check_marker(marker: &File, path: &Path, recording: &RecordingId) -> Result<(), DirectoryError> {
+/// Reads which recording the directory has, and writes it if it has none. Returns whether it has one of this name and
+/// another id.
+fn check_marker(
+    marker: &File,
+    path: &Path,
+    recording: &RecordingId,
+) -> Result<bool, DirectoryError> {
     let fail = |source| io_error(path, source);
     let mut text = String::new();
     let read = marker.take(MAX_MARKER_BYTES).read_to_string(&mut text);
     read.map_err(fail)?;
     // What a killed process has not written to its end is none.
-    if let Ok(found) = serde_json::from_str::<RecordingId>(&text) {
-        if found.id == recording.id {
-            return Ok(());
-        }
-        return Err(DirectoryError::OtherRecording {
-            path: path.to_owned(),
-            found: found.name,
-            wanted: recording.name.clone(),
-        });
+    let Ok(found) = serde_json::from_str::<RecordingId>(&text) else {
+        return write_marker(marker, recording)
+            .map_err(fail)
+            .map(|()| false);
+    };
+    if found.id == recording.id {
+        return Ok(false);
     }
-    let text = serde_json::to_vec(recording).map_err(|error| fail(error.into()))?;
-    steps::check().map_err(fail)?;
-    marker.write_all_at(&text, 0).map_err(fail)
+    if found.name == recording.name {
+        return Ok(true);
+    }
+    Err(DirectoryError::OtherRecording {
+        path: path.to_owned(),
+        found: found.name,
+        wanted: recording.name.clone(),
+    })
+}
+
+fn write_marker(marker: &File, recording: &RecordingId) -> io::Result<()> {
+    let text = serde_json::to_vec(recording)?;
+    steps::check()?;
+    marker.write_all_at(&text, 0)?;
+    marker.set_len(text.len() as u64)
 }
 
 fn open_files(directory: &OwnedFd) -> io::Result<OwnedFd> {

@@ -120,6 +120,32 @@ impl PublishedFile {
         Ok(())
     }
 
+    /// Whether the first `length` bytes that an earlier process has left are the first ones that have been written.
+    pub(super) fn has_same_begin(&self, length: u64) -> io::Result<bool> {
+        let (Some(visible), Some(newest)) = (&self.visible, self.newest()) else {
+            return Ok(true);
+        };
+        if length > self.len {
+            return Ok(false);
+        }
+        let (mut left, mut right) = (vec![0; COPY_BYTES], vec![0; COPY_BYTES]);
+        let mut at = 0;
+        while at < length {
+            let here = usize::try_from(length - at)
+                .unwrap_or(usize::MAX)
+                .min(COPY_BYTES);
+            let left = left.get_mut(..here).unwrap_or_default();
+            let right = right.get_mut(..here).unwrap_or_default();
+            visible.file.read_exact_at(left, at)?;
+            newest.file.read_exact_at(right, at)?;
+            if left != right {
+                return Ok(false);
+            }
+            at += here as u64;
+        }
+        Ok(true)
+    }
+
     /// Empties the spare copies that no reader has open.
     pub(super) fn free_spares(&mut self) -> io::Result<()> {
         for (_, spare) in self.spares.drain(..) {

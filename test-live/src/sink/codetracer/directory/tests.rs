@@ -364,6 +364,36 @@ fn a_directory_of_something_else_is_refused() {
 }
 
 #[test]
+fn a_recording_that_is_sent_again_continues_the_directory_and_another_one_does_not() {
+    let temporary = TempDir::new().unwrap();
+    let path = temporary.path().join("recording");
+    let demo = demo();
+    let write = |id: &str, records: &[String]| {
+        let recording = RecordingId {
+            id: id.into(),
+            ..recording()
+        };
+        let mut directory = RecordingDirectory::open(&path, OutputForm::Json, &recording)?;
+        directory.set_metadata(&program());
+        let mut filter = ReplayFilter::new(OutputForm::Json);
+        for element in records {
+            filter.push(&Record::parse(element).unwrap(), None);
+            directory.publish(filter.certain(), &[])?;
+        }
+        filter.finish();
+        directory.finish(filter.certain())
+    };
+    write("1", &demo[..20]).unwrap();
+    write("2", &demo).unwrap();
+    assert_eq!(read(&path).unwrap(), demo);
+    for other in [&demo[..30], &demo[1..], &[&demo[1..], &demo].concat()] {
+        let refused = write("3", other).unwrap_err();
+        assert!(refused.to_string().contains("host/demo"), "{refused}");
+        assert_eq!(read(&path).unwrap(), demo);
+    }
+}
+
+#[test]
 fn source_files_stay_below_their_directory_and_are_complete_or_absent() {
     let temporary = TempDir::new().unwrap();
     let path = temporary.path().join("recording");
