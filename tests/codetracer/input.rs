@@ -353,7 +353,7 @@ fn each_connection_to_the_socket_is_a_recording() {
     let mut stays = connect();
     writeln!(stays, r#"{{"program":"stays","workdir":"/","args":[]}}"#).unwrap();
     let mut ends = connect();
-    writeln!(ends, "{METADATA}\n[{},", r#"{"Path":"p"}"#).unwrap();
+    writeln!(ends, "{METADATA}\n[{{\"Path\":\"p\"}},").unwrap();
     ends.write_all(LINES.as_bytes()).unwrap();
     ends.shutdown(Shutdown::Write).unwrap();
     agent.wait_for_stderr_text("forwarded completely");
