@@ -361,7 +361,7 @@ fn open_sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
                 "--sink codetracer requires a directory: -o DIR".to_owned()
             ));
         };
-        let form = arguments.codetracer_format.into();
+        let form = arguments.codetracer_format;
         let is_whole_relay = |target: &Target| match target {
             Target::Relay(relay) => relay.session.is_none(),
             Target::Directory(_) => false,
