@@ -107,6 +107,9 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     let mut select = Select::new(selection(arguments)?, open_sink(arguments)?, times);
     let memory = MemoryBudget::default();
     let mut mux = Mux::with_memory(memory.clone());
+    if !select.sink().needs_order() {
+        mux.set_unordered();
+    }
     if !complete.is_empty() {
         add_directories(&complete, arguments, &mut mux, &mut select)?;
     }

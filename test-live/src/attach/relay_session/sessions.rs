@@ -66,8 +66,12 @@ impl RelaySession {
             return Ok(());
         }
         let has_followed = self.resume.has_followed;
-        let is_awaited = self.options.missing == Missing::Wait && !has_followed;
-        if self.options.follow || is_awaited {
+        // Sessions that follow one are waited for, the first one only if the options say so.
+        let is_awaited = match has_followed {
+            true => self.options.follow,
+            false => self.options.missing == Missing::Wait,
+        };
+        if is_awaited {
             if !self.resume.has_listed {
                 self.send_notice("waiting for a live session").await?;
             }
