@@ -1,7 +1,7 @@
 //! A directory that CodeTracer opens, kept current while the program that is recorded runs.
 //!
 //! An event becomes again the record that it came from ([`EventDecoder`]). [`ReplayFilter`] passes on what a replay can
-//! handle, and [`RecordingDirectory`] shows it to readers: at once if nothing was shown for a while, else at intervals.
+//! handle, and `RecordingDirectory` shows it to readers: at once if nothing was shown for a while, else at intervals.
 //!
 //! A producer that was killed and started again sends its recording from the begin, as another trace of the same host and
 //! session. The sink goes on with that one, which must begin as the first one did.
