@@ -1,6 +1,16 @@
 //! One record of a recording.
 
+mod parse;
+#[cfg(test)]
+mod tests;
+mod write;
+
 use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+pub(crate) use parse::has_fields;
+pub(crate) use write::write_text;
 
 /// One record, as an element of `trace.json` is. Text is borrowed from the input where it has no escapes.
 ///
@@ -71,6 +81,117 @@ pub enum Record<'a> {
     },
 }
 
+/// A kind of record that defines something. Others refer to it by its position among those of its kind, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Definition {
+    /// A path.
+    Path,
+    /// A function.
+    Function,
+    /// A type.
+    Type,
+    /// A variable, by either name of the kind.
+    Variable,
+}
+
+impl Definition {
+    /// The definition that records of this kind make; `None` if they make none.
+    #[must_use]
+    pub fn of_kind(kind: &str) -> Option<Self> {
+        Some(match kind {
+            "Path" => Self::Path,
+            "Function" => Self::Function,
+            "Type" => Self::Type,
+            "VariableName" | "Variable" => Self::Variable,
+            _ => return None,
+        })
+    }
+}
+
+impl Record<'_> {
+    /// The name of the kind, as in the files of a recording.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Path(_) => "Path",
+            Self::Function { .. } => "Function",
+            Self::Type(_) => "Type",
+            Self::Variable {
+                is_legacy: false, ..
+            } => "VariableName",
+            Self::Variable {
+                is_legacy: true, ..
+            } => "Variable",
+            Self::Step { .. } => "Step",
+            Self::Call { .. } => "Call",
+            Self::Return(_) => "Return",
+            Self::Value { .. } => "Value",
+            Self::Log { .. } => "Event",
+            Self::DropLastStep => "DropLastStep",
+            Self::Other { kind, .. } => kind,
+        }
+    }
+
+    /// What the record defines, if it is a definition.
+    #[must_use]
+    pub fn definition(&self) -> Option<Definition> {
+        match self {
+            Self::Path(_) => Some(Definition::Path),
+            Self::Function { .. } => Some(Definition::Function),
+            Self::Type(_) => Some(Definition::Type),
+            Self::Variable { .. } => Some(Definition::Variable),
+            _ => None,
+        }
+    }
+
+    /// Copies what is borrowed.
+    #[must_use]
+    pub fn into_owned(self) -> Record<'static> {
+        let text = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        match self {
+            Self::Path(path) => Record::Path(text(path)),
+            Self::Function {
+                path_id,
+                line,
+                name,
+            } => Record::Function {
+                path_id,
+                line,
+                name: text(name),
+            },
+            Self::Type(json) => Record::Type(json.into_owned()),
+            Self::Variable { name, is_legacy } => Record::Variable {
+                name: text(name),
+                is_legacy,
+            },
+            Self::Step { path_id, line } => Record::Step { path_id, line },
+            Self::Call { function_id, args } => Record::Call {
+                function_id,
+                args: args.into_owned(),
+            },
+            Self::Return(value) => Record::Return(value.into_owned()),
+            Self::Value { variable_id, value } => Record::Value {
+                variable_id,
+                value: value.into_owned(),
+            },
+            Self::Log {
+                kind,
+                metadata,
+                content,
+            } => Record::Log {
+                kind,
+                metadata: text(metadata),
+                content: text(content),
+            },
+            Self::DropLastStep => Record::DropLastStep,
+            Self::Other { kind, payload } => Record::Other {
+                kind: text(kind),
+                payload: payload.into_owned(),
+            },
+        }
+    }
+}
+
 /// The text of one valid JSON value, without white space between its tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Json<'a>(Cow<'a, str>);
@@ -79,10 +200,14 @@ impl<'a> Json<'a> {
     /// Checks that the text is one JSON value, and removes white space between its tokens.
     ///
     /// # Errors
-    /// When the text is not valid JSON.
+    /// If the text is not valid JSON.
     pub fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str::<&serde_json::value::RawValue>(text)
-            .map(|raw| Self::compact(raw.get()))
+        serde_json::from_str::<&RawValue>(text).map(Self::of_raw)
+    }
+
+    /// Takes a value that has been checked.
+    fn of_raw(raw: &'a RawValue) -> Self {
+        Self(compact(raw.get()))
     }
 
     /// The text.
@@ -91,35 +216,29 @@ impl<'a> Json<'a> {
         &self.0
     }
 
-    /// Removes white space between the tokens of valid JSON.
-    fn compact(text: &'a str) -> Self {
-        let mut is_in_string = false;
-        let mut is_escaped = false;
-        let mut keep = |character: char| {
-            if is_in_string {
-                is_in_string = is_escaped || character != '"';
-                is_escaped = !is_escaped && character == '\\';
-                return true;
-            }
-            is_in_string = character == '"';
-            !matches!(character, ' ' | '\t' | '\n' | '\r')
-        };
-        if text.contains([' ', '\t', '\n', '\r']) {
-            Self(Cow::Owned(text.chars().filter(|c| keep(*c)).collect()))
-        } else {
-            Self(Cow::Borrowed(text))
-        }
+    /// Copies what is borrowed.
+    #[must_use]
+    pub fn into_owned(self) -> Json<'static> {
+        Json(Cow::Owned(self.0.into_owned()))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn white_space_between_tokens_is_removed_and_in_strings_kept() {
-        let json = Json::parse(" { \"a b\" : [ 1 ,\n\t2 ] , \"c\" : \" \\\" d \\\\\" } ").unwrap();
-        assert_eq!(json.as_str(), r#"{"a b":[1,2],"c":" \" d \\"}"#);
-        assert!(Json::parse("{} {}").is_err());
+/// Removes white space between the tokens of valid JSON.
+fn compact(text: &str) -> Cow<'_, str> {
+    let is_space = |byte: u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+    if !text.bytes().any(is_space) {
+        return Cow::Borrowed(text);
     }
+    let mut is_in_string = false;
+    let mut is_escaped = false;
+    let keep = |character: &char| {
+        if is_in_string {
+            is_in_string = is_escaped || *character != '"';
+            is_escaped = !is_escaped && *character == '\\';
+            return true;
+        }
+        is_in_string = *character == '"';
+        !matches!(character, ' ' | '\t' | '\n' | '\r')
+    };
+    Cow::Owned(text.chars().filter(keep).collect())
 }

@@ -17,7 +17,7 @@ use tracing::{error, info};
 
 use crate::config::Config;
 use crate::frontend::replay::{self, ContinueReceiver, Progress, ReplaySummary};
-use crate::frontend::{ring, tldrs};
+use crate::frontend::{codetracer, ring, tldrs};
 use crate::limits::{DEFAULT_STOP_TIMEOUT, PROGRESS_INTERVAL};
 use crate::queue::{QueueCapacity, SessionEnd, SessionOpener, session_channel};
 use crate::spool::{self, RunningSpool, SpoolSettings};
@@ -128,7 +128,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let agent = Agent::for_config(&config, &stop)?;
     let mut frontends = start_frontends(&config, &agent, &stop)?;
     if frontends.is_empty() && config.spool.is_none() {
-        let usage = "nothing to serve: use --ring, --tldrs or --spool, or add [ring], [tldrs] or [spool] to the configuration";
+        let usage = "nothing to serve: use --ring, --tldrs, --codetracer or --spool, or add [ring], [tldrs], [codetracer] or [spool] to the configuration";
         return Err(UsageError(usage.to_owned()).into());
     }
     let socket = &config.agent.status_socket;
@@ -176,7 +176,78 @@ fn start_frontends(
         let (opener, stop) = (agent.opener.clone(), stop.clone());
         frontends.spawn(ring::run(settings, ring::Coverage::Drain, opener, stop));
     }
+    if let Some((socket, settings)) = config.recordings() {
+        let (opener, stop) = (agent.opener.clone(), stop.clone());
+        frontends.spawn(codetracer::serve(socket, settings, opener, stop));
+    }
     Ok(frontends)
+}
+
+/// What `consumer codetracer` is to send.
+#[derive(Debug)]
+pub struct RecordingJob {
+    /// Where the recording comes from.
+    pub source: codetracer::RecordingSource,
+    /// What to do at the end of an incomplete file.
+    pub follow: codetracer::Follow,
+    /// The properties of the session.
+    pub settings: codetracer::RecordingSettings,
+}
+
+/// Sends a recording, and prints a summary on standard error. Returns whether the relay has acknowledged all of it.
+///
+/// # Errors
+/// If the recording cannot be read, or the session was given up.
+pub async fn send_recording(
+    job: RecordingJob,
+    uplink: uplink::UplinkSettings,
+    spool: Option<SpoolSettings>,
+    stop: CancellationToken,
+) -> anyhow::Result<bool> {
+    let capacity = QueueCapacity::default();
+    let spool = spool.as_ref();
+    let agent = Agent::start(uplink, capacity, spool, &stop, DEFAULT_STOP_TIMEOUT)?;
+    let begun = Instant::now();
+    let RecordingJob {
+        source,
+        follow,
+        settings,
+    } = job;
+    let sent = codetracer::run(source, follow, &settings, &agent.opener, &stop).await;
+    agent.finish().await?;
+    let mut summary = sent?;
+    eprintln!("{}", recording_line(&summary, begun.elapsed()));
+    if let Some(first) = &summary.first_malformed {
+        let malformed = summary.malformed;
+        eprintln!(
+            "consumer: {malformed} elements are no records, and were dropped; the first: {first}"
+        );
+    }
+    if let Some(failure) = summary.failure.take() {
+        return Err(failure.into());
+    }
+    match summary.outcome.end {
+        SessionEnd::Failed(why) | SessionEnd::Spooled(why) => anyhow::bail!("{why}"),
+        SessionEnd::Abandoned => anyhow::bail!("the uplink has stopped"),
+        SessionEnd::Complete => Ok(!summary.is_partial && summary.outcome.lost == 0),
+    }
+}
+
+/// Describes a sent recording in one line: records, files, rate and losses.
+fn recording_line(summary: &codetracer::RecordingSummary, took: Duration) -> String {
+    let (records, files) = (summary.records, summary.files);
+    let seconds = took.as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "to be read by people")]
+    let rate = records as f64 / seconds.max(1e-6);
+    let mut line =
+        format!("{records} records, {files} source files in {seconds:.2} s, {rate:.0} records/s");
+    if summary.outcome.lost > 0 {
+        line.push_str(&format!("; {} packets LOST", summary.outcome.lost));
+    }
+    if summary.is_partial {
+        line.push_str("; stopped before the end");
+    }
+    line
 }
 
 /// Replays traces, and prints a summary on standard error. Returns whether the relay has acknowledged all

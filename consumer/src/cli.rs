@@ -1,5 +1,6 @@
 //! The command line of `consumer`, and the settings that follow from it. No other module names clap.
 
+mod codetracer;
 mod rings;
 
 use std::path::PathBuf;
@@ -9,11 +10,12 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use daemon::logging;
 use tracing::level_filters::LevelFilter;
 
-use crate::config::{Config, ConfigError, RelayConfig, check_spool, host_name};
+use crate::config::{CodetracerConfig, Config, ConfigError, RelayConfig, check_spool, host_name};
 use crate::frontend::replay::{self, Rate};
 use crate::limits::DEFAULT_REPLAY_RECONNECT_TIMEOUT;
 use crate::spool::{Durability, OnFull, SpoolSettings};
 use crate::uplink;
+pub use codetracer::CodetracerArguments;
 pub use rings::{RingsArguments, RingsCommand};
 
 const EXAMPLES: &str = "\
@@ -23,6 +25,7 @@ Examples:
   consumer replay -U net://COLLECTOR TRACE_DIR   Send recorded traces at full speed
   consumer replay -U net://COLLECTOR --live 1000000 --rate realtime TRACE_DIR
                                                  Send them at their original pace, for live viewers
+  consumer codetracer -U net://COLLECTOR DIR     Send a CodeTracer recording, also while it is made
   consumer rings --print                         Show events of shared-memory rings as they are written
   consumer status                                Show the sessions of a running agent
 
@@ -58,6 +61,8 @@ pub enum Command {
     Serve(ServeArguments),
     /// Send the recorded traces of a directory
     Replay(ReplayArguments),
+    /// Send a CodeTracer recording, also while it is being made
+    Codetracer(CodetracerArguments),
     /// Show the sessions of a running agent
     Status(StatusArguments),
     /// Show, record and control the shared-memory rings of this host; needs no relay and no agent
@@ -159,6 +164,13 @@ pub struct ServeArguments {
     /// $TRACE_RING_DIR, $XDG_RUNTIME_DIR/ring or /run/ring]
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     ring: Option<Option<PathBuf>>,
+    /// Accept CodeTracer recordings on the Unix socket SOCKET: on each connection the metadata on the first line, then an
+    /// event on each line
+    #[arg(long, value_name = "SOCKET", require_equals = true)]
+    codetracer: Option<PathBuf>,
+    /// Copy the source files that recordings name, if they are below DIR
+    #[arg(long, value_name = "DIR", requires = "codetracer")]
+    source_root: Option<PathBuf>,
     /// Send packets that are not full every USEC microseconds [default: 100000]
     #[arg(long, value_name = "USEC")]
     live: Option<u32>,
@@ -188,16 +200,23 @@ pub struct ReplayArguments {
     /// stream tells them that no earlier event will arrive [default: a session that is not live]
     #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(1..))]
     live: Option<u32>,
-    /// Name of the session [default: the name of the first directory]
-    #[arg(long, value_name = "NAME")]
-    session: Option<String>,
-    /// Name of the traced host, for the relay and viewers [default: the name of this host]
-    #[arg(long, value_name = "NAME")]
-    hostname: Option<String>,
+    #[command(flatten)]
+    session: SessionOptions,
     /// Wait for Enter before the first packet and before the end of the session, so that viewers can
     /// attach and catch up
     #[arg(long)]
     pub hold: bool,
+}
+
+/// The options of a session that is sent once.
+#[derive(Debug, Args)]
+struct SessionOptions {
+    /// Name of the session [default: the name of the first directory, or of the file]
+    #[arg(long = "session", value_name = "NAME")]
+    name: Option<String>,
+    /// Name of the traced host, for the relay and viewers [default: the name of this host]
+    #[arg(long, value_name = "NAME")]
+    hostname: Option<String>,
     /// Give up when no relay has been connected for SECONDS
     #[arg(long = "reconnect-timeout", value_name = "SECONDS", default_value_t = DEFAULT_REPLAY_RECONNECT_TIMEOUT.as_secs())]
     reconnect_timeout_s: u64,
@@ -275,6 +294,15 @@ impl ServeArguments {
                 ring.directory = directory;
             }
         }
+        if let Some(socket) = self.codetracer {
+            match &mut config.codetracer {
+                Some(codetracer) => codetracer.socket = socket,
+                None => config.codetracer = Some(CodetracerConfig::new(socket)),
+            }
+        }
+        if let (Some(codetracer), Some(root)) = (&mut config.codetracer, self.source_root) {
+            codetracer.source_root = Some(root);
+        }
         if let Some(live) = self.live {
             config.session.live_timer_us = live;
         }
@@ -287,6 +315,17 @@ impl ServeArguments {
         config.spool = self.spool.apply(config.spool)?;
         config.check()?;
         Ok(config)
+    }
+}
+
+impl SessionOptions {
+    fn reconnect_timeout(&self) -> Duration {
+        Duration::from_secs(self.reconnect_timeout_s)
+    }
+
+    /// Maximum size and number of tracefiles; 0: no limit.
+    fn tracefiles(&self) -> (u64, u64) {
+        (self.tracefile_size, self.tracefile_count)
     }
 }
 
@@ -306,15 +345,15 @@ impl ReplayArguments {
     pub fn settings(self) -> Result<(replay::ReplaySettings, uplink::UplinkSettings), ConfigError> {
         let uplink = uplink::UplinkSettings {
             target: self.relay.relay().target()?,
-            reconnect_timeout: Some(Duration::from_secs(self.reconnect_timeout_s)),
+            reconnect_timeout: Some(self.session.reconnect_timeout()),
         };
         let settings = replay::ReplaySettings {
             directories: self.directories,
             rate: self.rate,
             live_timer: self.live.map(|live| Duration::from_micros(u64::from(live))),
-            name: self.session,
-            host: self.hostname.unwrap_or_else(host_name),
-            tracefiles: (self.tracefile_size, self.tracefile_count),
+            tracefiles: self.session.tracefiles(),
+            name: self.session.name,
+            host: self.session.hostname.unwrap_or_else(host_name),
         };
         Ok((settings, uplink))
     }

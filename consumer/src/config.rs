@@ -10,8 +10,10 @@ use thiserror::Error;
 use transport::client_files::{ClientFiles, MissingFile};
 use transport::error::TransportError;
 
-use crate::frontend::{ring, tldrs};
-use crate::limits::{DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES, MIN_SPOOL_BYTES};
+use crate::frontend::{codetracer, ring, tldrs};
+use crate::limits::{
+    DEFAULT_SOURCE_BYTES, DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES, MIN_SPOOL_BYTES,
+};
 use crate::queue::QueueCapacity;
 use crate::spool::SpoolSettings;
 use crate::uplink::target::{Link, RelayTarget, TargetError};
@@ -38,6 +40,39 @@ pub struct Config {
     /// Shared-memory rings of traced programs. If absent, none are read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<RingConfig>,
+    /// CodeTracer recordings of local programs. If absent, none are accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub codetracer: Option<CodetracerConfig>,
+}
+
+/// The socket on which CodeTracer recordings are accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CodetracerConfig {
+    /// Path of the Unix socket.
+    pub socket: PathBuf,
+    /// Directory below which source files may be read when a recording names them. If absent, none are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_root: Option<PathBuf>,
+    /// Largest source file that is copied, in bytes.
+    #[serde(default = "default_source_bytes")]
+    pub max_source_bytes: u64,
+}
+
+impl CodetracerConfig {
+    /// Recordings on this socket, without source files.
+    #[must_use]
+    pub fn new(socket: PathBuf) -> Self {
+        Self {
+            socket,
+            source_root: None,
+            max_source_bytes: default_source_bytes(),
+        }
+    }
+}
+
+fn default_source_bytes() -> u64 {
+    DEFAULT_SOURCE_BYTES
 }
 
 /// The shared-memory rings that are read.
@@ -191,6 +226,23 @@ impl Config {
     #[must_use]
     pub fn rings(&self) -> Option<ring::RingSettings> {
         self.ring.as_ref().map(|rings| self.ring_settings(rings))
+    }
+
+    /// Returns the socket for recordings and the settings of their sessions, if they are accepted.
+    #[must_use]
+    pub fn recordings(&self) -> Option<(PathBuf, codetracer::RecordingSettings)> {
+        let recordings = self.codetracer.as_ref()?;
+        let session = &self.session;
+        let settings = codetracer::RecordingSettings {
+            name: None,
+            host: session.host.clone(),
+            live_timer: Duration::from_micros(session.live_timer_us.into()),
+            packet_bytes: usize::try_from(session.packet_bytes).unwrap_or(usize::MAX),
+            tracefiles: (session.tracefile_bytes, session.tracefile_count),
+            source_root: recordings.source_root.clone(),
+            max_source_bytes: recordings.max_source_bytes,
+        };
+        Some((recordings.socket.clone(), settings))
     }
 
     /// Returns the settings for reading these rings.

@@ -12,6 +12,7 @@ pub mod cli;
 pub mod config;
 pub mod frontend;
 pub mod limits;
+mod local_socket;
 pub mod packetize;
 pub mod queue;
 pub mod rings;

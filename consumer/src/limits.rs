@@ -231,6 +231,55 @@ pub const RING_STOP_SCAN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the agent waits for another process that frees rings, as `consumer rings --print` does for a moment.
 pub const RING_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
+// CodeTracer recordings.
+
+/// Longest element of a recording that is read from a file, in bytes: a value with everything below it.
+pub const MAX_RECORD_BYTES: usize = 64 << 20;
+
+/// Longest element of a recording that is read from a connection, in bytes.
+pub const MAX_RECORD_LINE_BYTES: usize = 16 << 20;
+
+/// Longest packet of a recording: one element, and the fields around it.
+pub const MAX_RECORD_PACKET_BYTES: usize = MAX_RECORD_BYTES + (1 << 20);
+
+/// Bytes that are read from a recording at once.
+pub const RECORDING_READ_BYTES: usize = 256 << 10;
+
+/// Reads of a recording that wait to be parsed.
+pub const MAX_QUEUED_READS: usize = 4;
+
+/// Time between two reads of a recording that is still growing: small beside the interval of packets.
+pub const RECORDING_POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Time between two looks for metadata and sources that were not there when a growing recording was opened.
+pub const RECORDING_SCAN_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Interval of packets of a recording, unless configured otherwise: with the other delays on the way to a viewer's
+/// directory, well below a second.
+pub const DEFAULT_RECORDING_LIVE_TIMER: Duration = Duration::from_millis(200);
+
+/// Largest source file that is copied, in bytes, unless configured otherwise. A file is in memory as a whole while its
+/// hash is computed.
+pub const DEFAULT_SOURCE_BYTES: u64 = 16 << 20;
+
+/// Largest file of metadata that is read, in bytes.
+pub const MAX_RECORDING_METADATA_BYTES: u64 = 1 << 20;
+
+/// Source files of a recording that are copied, and how many are remembered that were not there yet.
+pub const MAX_SOURCE_FILES: usize = 65_536;
+
+/// Source files that are read at the same time, for all recordings together.
+pub const MAX_SOURCE_READS: usize = 4;
+
+/// Deepest directory of sources.
+pub const MAX_SOURCE_DEPTH: usize = 64;
+
+/// Connections that make a recording at the same time. Further ones wait until others have ended.
+pub const MAX_RECORDING_CONNECTIONS: usize = 256;
+
+/// Bytes of incomplete lines of all connections together. Beyond that, the line that grows is dropped.
+pub const MAX_PENDING_LINE_BYTES: usize = 64 << 20;
+
 // The status socket.
 
 /// How long a client of the status socket may take to receive the answer.

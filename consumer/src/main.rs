@@ -49,6 +49,11 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
             let (settings, uplink) = replay.settings()?;
             until_stopped(|stop| agent::replay(settings, uplink, spool, is_held, stop))
         }
+        Command::Codetracer(recording) => {
+            let spool = recording.spool()?;
+            let (job, uplink) = recording.job()?;
+            until_stopped(|stop| agent::send_recording(job, uplink, spool, stop))
+        }
         Command::Status(asked) => {
             let socket = asked.socket.unwrap_or_else(status::default_socket);
             let report = status::request_status(&socket)?;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, ValueEnum};
+use codetracer::output_form::OutputForm;
 use jiff::tz::TimeZone;
 use transport::client_files::{ClientFiles, MissingFile};
 
@@ -102,9 +103,25 @@ pub struct Arguments {
     /// Write events in this format.
     #[arg(long, value_enum, default_value = "text", help_heading = "Output")]
     pub sink: SinkKind,
-    /// Write to the file PATH instead of standard output; with --sink ctf, to the directory PATH.
-    #[arg(short = 'w', long, value_name = "PATH", help_heading = "Output")]
+    /// Write to the file PATH instead of standard output; with --sink ctf or codetracer, to the directory PATH. -o is
+    /// the same.
+    #[arg(
+        short = 'w',
+        short_alias = 'o',
+        long,
+        value_name = "PATH",
+        help_heading = "Output"
+    )]
     pub output: Option<PathBuf>,
+    /// Form of the records that --sink codetracer writes.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORM",
+        default_value = "json",
+        help_heading = "Output"
+    )]
+    pub codetracer_format: CodetracerFormat,
     /// Exit with status 1 if events or packets were lost.
     #[arg(long, help_heading = "Output")]
     pub strict: bool,
@@ -274,6 +291,9 @@ Examples:
   Write a recording for ui.perfetto.dev:
     test-live --sink tef --for perfetto -w trace.json TRACE_DIR
 
+  Keep a recording that CodeTracer opens, while its program runs:
+    test-live --sink codetracer -o DIR net://COLLECTOR/host/TRACED/my-session
+
   Show events per second, by name and by stream:
     test-live --sink counter COLLECTOR
 
@@ -316,10 +336,30 @@ pub enum SinkKind {
     Tef,
     /// A copy of the trace for any CTF reader.
     Ctf,
+    /// A recording that CodeTracer opens, also while it is written; begins at the beginning, ends with the session.
+    Codetracer,
     /// The number of events per second.
     Counter,
     /// No output: decode only.
     Dummy,
+}
+
+/// A form of the records in a recording of CodeTracer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CodetracerFormat {
+    /// trace.json, which every version of CodeTracer opens.
+    Json,
+    /// trace.bin of version 1, which takes less space.
+    Bin,
+}
+
+impl From<CodetracerFormat> for OutputForm {
+    fn from(format: CodetracerFormat) -> Self {
+        match format {
+            CodetracerFormat::Json => Self::Json,
+            CodetracerFormat::Bin => Self::Binary,
+        }
+    }
 }
 
 /// A program that opens a trace.json.

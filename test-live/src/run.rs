@@ -5,12 +5,14 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use thiserror::Error;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{self, Receiver, WeakSender};
 use tokio::sync::watch;
+use tokio::time::timeout_at;
 use viewer_proto::session::Seek;
 
 use crate::attach::follow::{self, FollowOptions};
@@ -21,6 +23,7 @@ use crate::filter::Filter;
 use crate::mux::{Mux, Progress, Stage};
 use crate::progress;
 use crate::select::{Select, Selection, Tally};
+use crate::sink::codetracer::CodetracerSink;
 use crate::sink::counter::{Counter, Screen};
 use crate::sink::ctf::Recorder;
 use crate::sink::details::Details;
@@ -147,6 +150,9 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         Err(SinkError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
         ended => ended?,
     }
+    if let Some(summary) = select.sink().summary().filter(|_| !arguments.quiet) {
+        let _ = writeln!(io::stderr(), "test-live: {summary}");
+    }
     Ok(outcome(arguments, select.tally()))
 }
 
@@ -201,6 +207,7 @@ fn show_events(
     if select.is_limit_reached() {
         return Ok(());
     }
+    let timer = Builder::new_current_thread().enable_time().build()?;
     loop {
         while let Ok(event) = source_events.try_recv() {
             handle_event(mux, select, event, quiet)?;
@@ -209,20 +216,51 @@ fn show_events(
             Progress::Enough => return Ok(()),
             Progress::Waiting | Progress::Ended => select.sink().flush()?,
         }
+        if select.sink().is_complete() {
+            return Ok(());
+        }
         let holds_back = mux.holds_back();
         held_back.send_if_modified(|known| std::mem::replace(known, holds_back) != holds_back);
         if stop.is_requested() {
             return Ok(());
         }
         // Ends when all sources have.
-        match source_events.blocking_recv() {
-            Some(event) => handle_event(mux, select, event, quiet)?,
-            None => {
+        match receive_until(&timer, &mut source_events, select.sink().flush_deadline()) {
+            Received::Event(event) => handle_event(mux, select, event, quiet)?,
+            Received::Nothing => {}
+            Received::End => {
                 mux.run(select, &|| stop.is_requested())?;
                 return Ok(());
             }
         }
     }
+}
+
+/// What a wait for the sources has brought.
+enum Received {
+    Event(SourceEvent),
+    /// Nothing until the deadline.
+    Nothing,
+    /// All sources have ended.
+    End,
+}
+
+fn receive_until(
+    timer: &Runtime,
+    source_events: &mut Receiver<SourceEvent>,
+    deadline: Option<Instant>,
+) -> Received {
+    let received = match deadline {
+        None => source_events.blocking_recv(),
+        Some(deadline) => {
+            let receive = async { timeout_at(deadline.into(), source_events.recv()).await };
+            match timer.block_on(receive) {
+                Ok(received) => received,
+                Err(_) => return Received::Nothing,
+            }
+        }
+    };
+    received.map_or(Received::End, Received::Event)
 }
 
 fn handle_event(
@@ -285,14 +323,20 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
         Some(text) => Some(Filter::parse(text).map_err(|error| UsageError(error.to_string()))?),
         None => None,
     };
-    if arguments.sink == SinkKind::Ctf
+    let is_whole = matches!(arguments.sink, SinkKind::Ctf | SinkKind::Codetracer);
+    if is_whole
         && (filter.is_some()
             || arguments.limit.is_some()
             || arguments.begin.is_some()
             || arguments.end.is_some())
     {
-        let what = "--sink ctf copies whole packets: it cannot be used with --begin, --end, --filter or --limit";
-        bail!(UsageError(what.to_owned()));
+        let sink = match arguments.sink {
+            SinkKind::Codetracer => "--sink codetracer writes whole recordings",
+            _ => "--sink ctf copies whole packets",
+        };
+        bail!(UsageError(format!(
+            "{sink}: it cannot be used with --begin, --end, --filter or --limit"
+        )));
     }
     Ok(Selection {
         begin: arguments.begin.map(|time| time.in_zone(&zone)),
@@ -310,6 +354,15 @@ fn open_sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
             ));
         };
         return Ok(Box::new(Recorder::new(path)?));
+    }
+    if arguments.sink == SinkKind::Codetracer {
+        let Some(path) = &arguments.output else {
+            bail!(UsageError(
+                "--sink codetracer requires a directory: -o DIR".to_owned()
+            ));
+        };
+        let form = arguments.codetracer_format.into();
+        return Ok(Box::new(CodetracerSink::new(path, form)?));
     }
     let terminal = arguments.output.is_none() && io::stdout().is_terminal();
     let output: Box<dyn Write> = match &arguments.output {
@@ -332,7 +385,7 @@ fn open_sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
             };
             Box::new(Counter::new(output, screen))
         }
-        SinkKind::Dummy | SinkKind::Ctf => Box::new(Dummy::new()),
+        SinkKind::Dummy | SinkKind::Ctf | SinkKind::Codetracer => Box::new(Dummy::new()),
     })
 }
 
@@ -354,6 +407,8 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOpt
     };
     relay::RelayOptions {
         seek: match arguments.seek {
+            // A recording has definitions at its begin.
+            _ if arguments.sink == SinkKind::Codetracer => Seek::Beginning,
             SeekTo::Beginning => Seek::Beginning,
             SeekTo::Last => Seek::Last,
         },

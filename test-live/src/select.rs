@@ -107,6 +107,7 @@ impl Select {
     /// Reports that something could not be continued after a relay was connected again.
     pub fn report_missing(&mut self, what: &str) {
         self.tally.incomplete += 1;
+        self.sink.set_incomplete();
         let _ = writeln!(io::stderr(), "test-live: warning: {what}");
     }
 
@@ -198,6 +199,7 @@ impl Stage for Select {
 
     fn report_failure(&mut self, what: &str) {
         self.tally.failures += 1;
+        self.sink.set_incomplete();
         let _ = writeln!(io::stderr(), "test-live: error: {what}");
     }
 

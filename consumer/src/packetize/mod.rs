@@ -91,6 +91,16 @@ impl Packetizer {
         &mut self.metadata
     }
 
+    /// Sets the values of the fields that the stream class adds to the packet context, for the packets that begin with
+    /// a later event.
+    ///
+    /// # Panics
+    /// If the stream is not one of this packetizer's.
+    pub fn set_packet_context(&mut self, stream: StreamKey, values: &[u64]) {
+        let place = self.index_of(stream);
+        self.stream(place).set_context(values);
+    }
+
     /// Adds a stream with tracefiles of the name `channel`.
     ///
     /// # Errors

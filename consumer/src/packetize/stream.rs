@@ -53,6 +53,11 @@ impl PacketStream {
         Ok(appended == Appended::Written)
     }
 
+    /// Sets the values of the fields that the stream class adds to the packet context, for later packets.
+    pub(super) fn set_context(&mut self, values: &[u64]) {
+        self.writer.set_context(values);
+    }
+
     pub(super) fn discard(&mut self, events: u64) {
         self.writer.discard(events);
         self.has_loss |= events > 0;

@@ -121,7 +121,7 @@ fn text(field: &FieldContent<'_>) -> String {
         Value::Float(number) => number.to_string(),
         Value::Boolean(flag) => flag.to_string(),
         Value::Text(text) => printable(text),
-        Value::Arguments(_) => String::new(),
+        Value::Arguments(_) | Value::Bytes(_) => String::new(),
     }
 }
 

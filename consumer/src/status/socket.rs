@@ -1,14 +1,11 @@
 //! The status socket of a running agent: one JSON document for each connection.
 
+use std::env;
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener as BlockingListener, UnixStream as BlockingStream};
+use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{env, fs};
 
-use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use thiserror::Error;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
@@ -20,15 +17,13 @@ use tracing::debug;
 use super::counters::StatusRegistry;
 use super::report::StatusReport;
 use crate::limits::{MAX_STATUS_BYTES, MAX_STATUS_CONNECTIONS, STATUS_TIMEOUT};
-
-/// Connections that the kernel queues until they are accepted.
-const LISTEN_BACKLOG: i32 = 16;
+use crate::local_socket::{self, SocketFile};
 
 /// A listening status socket. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct StatusListener {
     task: JoinHandle<()>,
-    path: PathBuf,
+    _file: SocketFile,
 }
 
 /// No status was received.
@@ -77,54 +72,14 @@ pub fn default_socket() -> PathBuf {
 /// # Errors
 /// If another agent listens there, or the path is not a socket.
 pub fn listen(path: &Path, registry: StatusRegistry) -> io::Result<StatusListener> {
-    remove_stale_socket(path)?;
-    let listener = UnixListener::from_std(bind(path)?)?;
-    // From here on the socket is removed on drop.
-    Ok(StatusListener {
-        task: tokio::spawn(accept_clients(listener, registry)),
-        path: path.to_owned(),
-    })
-}
-
-/// Binds a socket that other users cannot connect to at any moment: the mode is set before `bind`, which
-/// gives it to the file.
-fn bind(path: &Path) -> io::Result<BlockingListener> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    rustix::net::listen(&socket, LISTEN_BACKLOG)?;
-    Ok(socket.into())
+    let (listener, _file) = local_socket::listen(path)?;
+    let task = tokio::spawn(accept_clients(listener, registry));
+    Ok(StatusListener { task, _file })
 }
 
 impl Drop for StatusListener {
     fn drop(&mut self) {
         self.task.abort();
-        if let Err(error) = fs::remove_file(&self.path) {
-            debug!(path = %self.path.display(), %error, "cannot remove the status socket");
-        }
-    }
-}
-
-/// Removes the socket of an agent that was killed: a socket on which no process listens. Nothing else is
-/// removed.
-fn remove_stale_socket(path: &Path) -> io::Result<()> {
-    let found = match fs::symlink_metadata(path) {
-        Ok(found) => found,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    if !found.file_type().is_socket() {
-        let message = "the path exists and is not a socket";
-        return Err(io::Error::new(ErrorKind::AlreadyExists, message));
-    }
-    match BlockingStream::connect(path) {
-        Ok(_) => {
-            let message = "another agent listens on it";
-            Err(io::Error::new(ErrorKind::AddrInUse, message))
-        }
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
-        Err(error) => Err(error),
     }
 }
 
@@ -190,6 +145,9 @@ pub fn request_status(path: &Path) -> Result<StatusReport, StatusError> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use std::fs;
+    use std::os::unix::net::UnixListener as BlockingListener;
 
     use super::*;
 

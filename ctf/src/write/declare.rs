@@ -58,6 +58,8 @@ pub enum FieldType {
     Enumeration(Enumeration),
     /// Up to 255 [`Argument`](super::Argument)s, each with key, kind and value of its own.
     Arguments,
+    /// Bytes, as a sequence of unsigned integers of 8 bits.
+    Bytes,
 }
 
 /// Names for some values of a number without sign.
@@ -104,6 +106,8 @@ impl EventDeclaration {
 pub struct DeclaredStreamClass {
     pub(super) uuid: Uuid,
     pub(super) id: u32,
+    /// The number of fields that its packet context has beside those of all stream classes.
+    pub(super) context_fields: usize,
 }
 
 impl DeclaredStreamClass {

@@ -51,6 +51,14 @@ pub(super) fn field_lines(fields: &[(String, FieldType)]) -> Result<Vec<String>,
                     let _ = write!(line, "[__{length}]");
                 }
             }
+            FieldType::Bytes => {
+                let length = format!("{written}_length");
+                declare("uint32_t", "__", &length)?;
+                declare("uint8_t", "_", &written)?;
+                if let Some(line) = lines.last_mut() {
+                    let _ = write!(line, "[__{length}]");
+                }
+            }
         }
     }
     Ok(lines)

@@ -66,19 +66,20 @@ pub struct MetadataText {
     streams: BTreeMap<u32, BTreeSet<u32>>,
 }
 
+/// The members of the packet context of every stream class.
+const PACKET_CONTEXT: [&str; 7] = [
+    "clock64_t timestamp_begin",
+    "clock64_t timestamp_end",
+    "uint64_t content_size",
+    "uint64_t packet_size",
+    "uint64_t packet_seq_num",
+    "uint64_t events_discarded",
+    "uint32_t cpu_id",
+];
+
 /// The types of all written traces. Members of named structures have no underscore: babeltrace2 2.0 loses it
 /// there, and then does not find the field to which a variant refers.
 const TYPES: &str = r#"
-struct packet_context {
-	clock64_t timestamp_begin;
-	clock64_t timestamp_end;
-	uint64_t content_size;
-	uint64_t packet_size;
-	uint64_t packet_seq_num;
-	uint64_t events_discarded;
-	uint32_t cpu_id;
-};
-
 struct event_header_large {
 	enum : uint16_t { compact = 0 ... 65534, extended = 65535 } id;
 	variant <id> {
@@ -121,15 +122,33 @@ impl MetadataText {
         metadata.number_types();
         metadata.trace(trace);
         metadata.clock(trace.clock);
+        metadata.line("\nstruct packet_context {");
+        for member in PACKET_CONTEXT {
+            metadata.line(&format!("\t{member};"));
+        }
+        metadata.line("};");
         metadata.text.push_str(TYPES);
         metadata
     }
 
-    /// Declares a stream class. All stream classes have the same packet context and event header.
+    /// Declares a stream class. All stream classes have the same event header.
     ///
     /// # Errors
     /// If the id is in use.
     pub fn stream(&mut self, id: u32) -> Result<DeclaredStreamClass, DeclareError> {
+        self.stream_with_context(id, &[])
+    }
+
+    /// Declares a stream class whose packet context ends with further unsigned integers of 64 bits, of these names. A
+    /// stream sets them with [`StreamWriter::set_context`](super::StreamWriter::set_context).
+    ///
+    /// # Errors
+    /// If the id is in use.
+    pub fn stream_with_context(
+        &mut self,
+        id: u32,
+        fields: &[&str],
+    ) -> Result<DeclaredStreamClass, DeclareError> {
         if self.streams.contains_key(&id) {
             return Err(DeclareError::StreamTwice(id));
         }
@@ -137,7 +156,19 @@ impl MetadataText {
         self.line("");
         self.line("stream {");
         self.line(&format!("\tid = {id};"));
-        self.line("\tpacket.context := struct packet_context;");
+        if fields.is_empty() {
+            self.line("\tpacket.context := struct packet_context;");
+        } else {
+            // TSDL cannot extend a structure: the members are repeated.
+            self.line("\tpacket.context := struct {");
+            for member in PACKET_CONTEXT {
+                self.line(&format!("\t\t{member};"));
+            }
+            for name in fields {
+                self.line(&format!("\t\tuint64_t {};", identifier(name)));
+            }
+            self.line("\t};");
+        }
         self.line("\tevent.header := struct event_header_large;");
         self.line("\tevent.context := struct {");
         self.line("\t\tint32_t _vpid;");
@@ -145,7 +176,11 @@ impl MetadataText {
         self.line("\t};");
         self.line("};");
         let uuid = self.uuid;
-        Ok(DeclaredStreamClass { uuid, id })
+        Ok(DeclaredStreamClass {
+            uuid,
+            id,
+            context_fields: fields.len(),
+        })
     }
 
     /// Declares an event class.

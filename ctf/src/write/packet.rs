@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 /// Longest packet in bytes: viewers refuse longer ones.
 const MAX_PACKET_BYTES: usize = 256 << 20;
 
-/// Bytes of the packet header and the packet context.
+/// Bytes of the packet header and the packet context, without the fields that a stream class adds.
 const HEAD_BYTES: usize = 84;
 
 // Offsets of the fields of the head that are known only when the packet is closed.
@@ -135,6 +135,8 @@ pub struct StreamWriter {
     /// Number of the next packet to be opened.
     sequence: u64,
     discarded: u64,
+    /// The values of the fields that the stream class adds to the packet context.
+    context: Vec<u64>,
     /// Time of what was written last.
     last: Timestamp,
 }
@@ -159,6 +161,7 @@ impl StreamWriter {
             open: None,
             sequence: 0,
             discarded: 0,
+            context: vec![0; class.context_fields],
             last: Timestamp(0),
         }
     }
@@ -173,6 +176,14 @@ impl StreamWriter {
     #[must_use]
     pub fn has_events(&self) -> bool {
         self.open.is_some_and(|open| !open.is_empty)
+    }
+
+    /// Sets the values of the fields that the stream class adds to the packet context, for the packets that are
+    /// opened from now on. Values are 0 until they are set; too many are ignored.
+    pub fn set_context(&mut self, values: &[u64]) {
+        for (place, value) in self.context.iter_mut().zip(values) {
+            *place = *value;
+        }
     }
 
     /// Opens the next packet.
@@ -201,6 +212,9 @@ impl StreamWriter {
         to.put_u64_le(0); // events discarded
         to.put_u32_le(self.cpu);
         debug_assert_eq!(to.len(), HEAD_BYTES);
+        for value in &self.context {
+            to.put_u64_le(*value);
+        }
         let is_empty = true;
         self.open = Some(Open { begin, is_empty });
         Ok(())

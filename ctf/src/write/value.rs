@@ -18,6 +18,8 @@ pub enum Value<'a> {
     /// The value of [`FieldType::Arguments`]. Of more than 255 arguments the first 254 are written, and one more
     /// with the number of the others.
     Arguments(&'a [Argument<'a>]),
+    /// The value of [`FieldType::Bytes`], of less than 4 GiB.
+    Bytes(&'a [u8]),
 }
 
 /// An argument: a value that carries its own key and kind.
@@ -87,6 +89,11 @@ impl BoundedBuffer<'_> {
             (FieldType::Boolean, Value::Boolean(flag)) => self.put(&[u8::from(flag)]),
             (FieldType::Text, Value::Text(text)) => self.text(text),
             (FieldType::Arguments, Value::Arguments(arguments)) => self.arguments(arguments),
+            (FieldType::Bytes, Value::Bytes(bytes)) => {
+                let length = u32::try_from(bytes.len()).map_err(|_| Misfit::Type)?;
+                self.put(&length.to_le_bytes())?;
+                self.put(bytes)
+            }
             _ => Err(Misfit::Type),
         }
     }

@@ -1,6 +1,7 @@
 //! The destinations of events: one file or folder for each sink.
 
 mod buffer;
+pub mod codetracer;
 pub mod counter;
 pub mod ctf;
 pub mod details;
@@ -17,10 +18,12 @@ pub(crate) mod tests_support;
 pub mod text;
 
 use std::io;
+use std::time::Instant;
 
 use ::ctf::decode::{Event, FieldError, LostEvents};
 use thiserror::Error;
 
+use self::codetracer::RecordingError;
 use crate::attach::{StreamInfo, StreamKey, TraceInfo, TraceKey};
 
 /// A destination of events, which have been put in order.
@@ -73,11 +76,29 @@ pub trait Sink {
         let _ = trace;
     }
 
+    /// Called when something that was to be shown could not be read.
+    fn set_incomplete(&mut self) {}
+
     /// Writes what has been held back, because nothing more can be shown for now.
     ///
     /// # Errors
     /// If it cannot be written.
     fn flush(&mut self) -> Result<(), SinkError>;
+
+    /// The time at which to flush again, if the sink has held something back.
+    fn flush_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Whether the sink needs no further event.
+    fn is_complete(&self) -> bool {
+        false
+    }
+
+    /// A line about what has been written, after [`finish`](Self::finish).
+    fn summary(&self) -> Option<String> {
+        None
+    }
 
     /// Completes the output: no further event follows.
     ///
@@ -126,4 +147,7 @@ pub enum SinkError {
     /// The event's bytes are not what they were when it was found.
     #[error("cannot show an event")]
     Field(#[from] FieldError),
+    /// The directory of a recording cannot be written.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
 }

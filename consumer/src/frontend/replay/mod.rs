@@ -25,6 +25,7 @@ use tracing::info;
 
 pub use self::error::ReplayError;
 use self::idle_beacons::IdleBeacons;
+pub(super) use self::names::sanitize_session_name;
 use self::replay_clock::ReplayClock;
 pub use self::replay_clock::{Rate, RateError};
 use self::source::{PacketSource, SourcePacket};

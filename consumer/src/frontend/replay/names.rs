@@ -58,9 +58,14 @@ pub(super) fn stream_name(file: &Path, taken: &mut BTreeSet<String>) -> String {
 /// Returns a name for the session that replays these directories.
 pub(super) fn session_name(roots: &[PathBuf]) -> String {
     let name = roots.first().and_then(|root| root.file_name());
-    let mut name = sanitize_name(&name.unwrap_or_default().to_string_lossy());
+    sanitize_session_name(&name.unwrap_or_default().to_string_lossy(), "replay")
+}
+
+/// Returns a name that a session may have; `fallback` if nothing of this one is left.
+pub(crate) fn sanitize_session_name(name: &str, fallback: &str) -> String {
+    let mut name = sanitize_name(name);
     if name.is_empty() {
-        name.push_str("replay");
+        name.push_str(fallback);
     }
     truncate_name(&mut name, MAX_NAME_BYTES);
     name

@@ -3,7 +3,7 @@
 //! Read in this order; each module uses only those before it and the options here: `fields` (what is
 //! collected from an event's fields), `records` (the order in which records are written), `tracks` (the
 //! processes and threads that events are shown on), `kind` (which record each event class becomes),
-//! `perfetto` and `sent` (events that were of this format to begin with).
+//! `perfetto` and `sent` (events that were of this format to begin with), `calls` (recordings of CodeTracer).
 //!
 //! - Most events are instants, with the payload as `args` and the contexts in `args.context`.
 //! - Where both classes of a pair are declared (`X_begin` and `X_end`, `X_entry` and `X_exit`,
@@ -11,6 +11,8 @@
 //!   exits of `cyg_profile`), they begin and end a span.
 //! - The generic classes of our own producers become again what they came from: `tef:event` its
 //!   record, `log:record` an instant, `span:enter` and `span:exit` a span.
+//! - In a recording of CodeTracer, `ct:call` and `ct:return` begin and end a span with the name of the function.
+//!   What defines names is not shown.
 //! - What programs have sent to a `tldrs` daemon is written as it was sent, with all its members; its
 //!   times are those of the program unless [`SentTimes`] says otherwise.
 //!
@@ -18,6 +20,7 @@
 //! the process of the trace's environment, or one that stands for the trace, and there to the CPU of
 //! its packet.
 
+mod calls;
 mod fields;
 mod kind;
 mod perfetto;
@@ -34,12 +37,13 @@ use std::io::Write;
 use ::tef::event::write_microseconds;
 use ctf::decode::{Event, FieldError};
 
+use self::calls::{CallRecord, Recordings};
 use self::fields::{EventFields, Member};
 use self::kind::RecordKind;
 use self::records::{RecordTime, Records};
 use self::sent::SentRecordWriter;
 use self::tracks::{Environment, Track, Tracks};
-use super::json_text::{integer, lossy_string};
+use super::json_text::{integer, lossy_string, string};
 use super::{Origin, Sink, SinkError, buffer};
 use crate::attach::TraceKey;
 
@@ -84,6 +88,7 @@ pub struct Tef<W: Write> {
     /// The kinds of records, by trace and stream class.
     kinds: HashMap<(TraceKey, u64), StreamClassKinds>,
     sent: SentRecordWriter,
+    recordings: Recordings,
     is_finished: bool,
 }
 
@@ -109,6 +114,7 @@ impl<W: Write> Tef<W> {
             fields: EventFields::default(),
             kinds: HashMap::new(),
             sent: SentRecordWriter::default(),
+            recordings: Recordings::default(),
             is_finished: false,
         }
     }
@@ -127,6 +133,8 @@ impl<W: Write> Tef<W> {
         visit(&mut self.fields)?;
         self.now = time.unwrap_or(self.now);
         let (fields, records) = (&self.fields, &mut self.records);
+        let program = self.recordings.program(origin.trace.key);
+        let environment = environment.of_program(program);
         let track = self.tracks.track(fields, environment, origin, records);
         self.members.clear();
         write_members(&mut self.members, name, kind, track, fields);
@@ -136,6 +144,49 @@ impl<W: Write> Tef<W> {
                 RecordKind::Record => fields.unsigned(Member::Duration).into(),
                 _ => 0,
             },
+            is_metadata: false,
+        };
+        self.records.add(time, &self.members);
+        Ok(buffer::write_if_full(
+            &mut self.records.buffer,
+            &mut self.out,
+        )?)
+    }
+
+    /// Writes the begin or end of a call in a recording of CodeTracer.
+    fn write_call(
+        &mut self,
+        call: &CallRecord,
+        event: &Event<'_>,
+        environment: Environment<'_>,
+        origin: Origin<'_>,
+    ) -> Result<(), SinkError> {
+        let (phase, name, args) = match call {
+            CallRecord::Begin(name, args) => ("B", name, args),
+            CallRecord::End(name, args) => ("E", name, args),
+            CallRecord::None | CallRecord::Instant => return Ok(()),
+        };
+        self.fields.begin_event(false);
+        event.visit_packet_context(&mut self.fields)?;
+        self.now = event.time().unwrap_or(self.now);
+        let program = self.recordings.program(origin.trace.key);
+        let environment = environment.of_program(program);
+        let (fields, records) = (&self.fields, &mut self.records);
+        let track = self.tracks.track(fields, environment, origin, records);
+        let out = &mut self.members;
+        out.clear();
+        out.extend_from_slice(format!("\"ph\":\"{phase}\",\"name\":").as_bytes());
+        string(name, out);
+        out.extend_from_slice(b",\"cat\":\"ct\",\"pid\":");
+        integer(track.process, out);
+        out.extend_from_slice(b",\"tid\":");
+        integer(track.thread, out);
+        out.extend_from_slice(b",\"args\":{");
+        out.extend_from_slice(args);
+        out.push(b'}');
+        let time = RecordTime {
+            ts: Some(self.now.into()),
+            dur: 0,
             is_metadata: false,
         };
         self.records.add(time, &self.members);
@@ -243,8 +294,15 @@ impl<W: Write> Sink for Tef<W> {
                 &mut self.out,
             )?);
         }
-        let kind = self.kind(event, origin.trace.key);
+        let call = self.recordings.record(event, origin.trace.key)?;
         let environment = Environment::of(event.trace());
+        if let Some(CallRecord::None) = call {
+            return Ok(());
+        }
+        if let Some(call @ (CallRecord::Begin(..) | CallRecord::End(..))) = &call {
+            return self.write_call(call, event, environment, origin);
+        }
+        let kind = self.kind(event, origin.trace.key);
         let name = event.class().name().unwrap_or("<unknown>");
         let visit = |fields: &mut EventFields| event.visit(fields);
         self.write_event(name, &kind, event.time(), environment, origin, visit)
@@ -253,6 +311,7 @@ impl<W: Write> Sink for Tef<W> {
     fn trace_ended(&mut self, trace: TraceKey) {
         self.kinds.retain(|(of, _), _| *of != trace);
         self.tracks.forget_trace(trace);
+        self.recordings.forget_trace(trace);
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {

@@ -35,6 +35,8 @@ pub(super) struct Environment<'a> {
     pub(super) process_name: Option<&'a str>,
     pub(super) process: Option<i64>,
     pub(super) is_kernel: bool,
+    /// Whether the trace is a recording of one thread, not of CPUs.
+    pub(super) is_recording: bool,
 }
 
 /// The tracks that have been shown, without those of traces that have ended. A process keeps its own number
@@ -74,6 +76,18 @@ impl<'a> Environment<'a> {
                 _ => None,
             },
             is_kernel: text("domain") == Some("kernel"),
+            is_recording: false,
+        }
+    }
+
+    /// The same for a recording of a program, if there is one.
+    pub(super) fn of_program(self, program: Option<&'a str>) -> Self {
+        Self {
+            process_name: program
+                .filter(|name| !name.is_empty())
+                .or(self.process_name),
+            is_recording: program.is_some(),
+            ..self
         }
     }
 }
@@ -90,6 +104,8 @@ impl Tracks {
         self.forget_if_many();
         let procname = fields.text(Member::Procname);
         let pid = fields.process().or(environment.process);
+        // The contexts of a recording say nothing.
+        let pid = pid.filter(|_| !environment.is_recording);
         let owner = match pid {
             Some(pid) => Owner::Process(self.host(environment, origin), pid),
             None => Owner::Trace(origin.trace.key),
@@ -99,7 +115,7 @@ impl Tracks {
         if known.is_none() {
             let own_name = environment
                 .process_name
-                .filter(|_| pid == environment.process);
+                .filter(|_| pid == environment.process || environment.is_recording);
             let mut name = match own_name {
                 Some(name) => name.as_bytes().to_vec(),
                 // Of the kernel `procname` is a thread's name, which is not always the process' own.
@@ -113,11 +129,14 @@ impl Tracks {
             write_name("process_name", process, 0, &name, records);
         }
         let cpu = fields.signed(Member::Cpu).unwrap_or(0);
-        let own_thread = fields.thread();
+        let own_thread = fields.thread().filter(|_| !environment.is_recording);
         let thread = own_thread.unwrap_or(FIRST_CPU.saturating_add(cpu));
         if self.named_threads.insert((process, thread)) {
             if own_thread.is_none() {
-                let name = format!("CPU {cpu}");
+                let name = match environment.is_recording {
+                    true => "recording".to_owned(),
+                    false => format!("CPU {cpu}"),
+                };
                 write_name("thread_name", process, thread, name.as_bytes(), records);
             } else if !procname.is_empty() {
                 write_name("thread_name", process, thread, procname, records);

@@ -1,0 +1,339 @@
+//! A directory that CodeTracer opens, kept current while the program that is recorded runs.
+//!
+//! An event becomes again the record that it came from ([`EventDecoder`]). [`ReplayFilter`] passes on what a replay can
+//! handle, and [`RecordingDirectory`] shows it to readers: at once if nothing was shown for a while, else at intervals.
+
+mod directory;
+mod packet_context;
+
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use codetracer::events::{EventDecoder, FileChunk, Item, PREFIX};
+use codetracer::output_form::OutputForm;
+use codetracer::rules::ReplayFilter;
+use ctf::decode::Event;
+use memchr::memmem;
+use thiserror::Error;
+
+pub use self::directory::DirectoryError;
+use self::directory::{RecordingDirectory, RecordingId, SourceFileError, check_target};
+use self::packet_context::PacketPosition;
+use super::{Origin, Sink, SinkError};
+use crate::attach::{TraceInfo, TraceKey};
+
+/// Time between two publications.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
+/// Publications take no more than one part in so many of the time.
+const MIN_IDLE_RATIO: u32 = 4;
+/// Bytes of records that wait for the next publication.
+const MAX_WAITING_BYTES: usize = 16 << 20;
+/// Events between two looks at the clock.
+const EVENTS_PER_CLOCK_CHECK: u32 = 256;
+
+/// Why a recording cannot be written.
+#[derive(Debug, Error)]
+pub enum RecordingError {
+    /// Nothing in the target is a recording.
+    #[error("no CodeTracer recording found: the target has no events ct:*; nothing written")]
+    None,
+    /// The target has more than one recording.
+    #[error(
+        "the target has several CodeTracer recordings, and a directory holds one: {names}; \
+         choose one of them as TARGET"
+    )]
+    Several {
+        /// The names of the recordings.
+        names: String,
+    },
+    /// The directory cannot be written.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+}
+
+/// Writes the directory of one recording.
+#[derive(Debug)]
+pub struct CodetracerSink {
+    path: PathBuf,
+    form: OutputForm,
+    /// The traces that declare events of recordings.
+    found: Vec<FoundTrace>,
+    decoder: EventDecoder,
+    filter: ReplayFilter,
+    /// Present from the first event on.
+    recording: Option<Recording>,
+    /// Source files that could not be copied.
+    failed_files: u64,
+    /// Whether something could not be read that was to be shown.
+    is_incomplete: bool,
+    events_until_check: u32,
+}
+
+#[derive(Debug)]
+struct FoundTrace {
+    key: TraceKey,
+    name: String,
+    /// The end of the metadata so far: the name of a class may be cut.
+    metadata_end: Vec<u8>,
+    has_recording: bool,
+}
+
+#[derive(Debug)]
+struct Recording {
+    trace: TraceKey,
+    name: String,
+    directory: RecordingDirectory,
+    packet: u64,
+    /// The time from which more may be published.
+    next_publication: Instant,
+    has_news: bool,
+    has_ended: bool,
+}
+
+impl CodetracerSink {
+    /// A sink that writes to the directory `path`, which is made with the first event.
+    ///
+    /// # Errors
+    /// If the directory has something else than a recording of this sink.
+    pub fn new(path: &Path, form: OutputForm) -> Result<Self, RecordingError> {
+        check_target(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            form,
+            found: Vec::new(),
+            decoder: EventDecoder::default(),
+            filter: ReplayFilter::new(form),
+            recording: None,
+            failed_files: 0,
+            is_incomplete: false,
+            events_until_check: EVENTS_PER_CLOCK_CHECK,
+        })
+    }
+
+    /// Fails if there is more than one recording.
+    fn check_single(&self) -> Result<(), RecordingError> {
+        let with_recording = self.found.iter().filter(|trace| trace.has_recording);
+        let names: Vec<_> = with_recording.map(|trace| &*trace.name).collect();
+        if names.len() < 2 {
+            return Ok(());
+        }
+        let names = names.join(", ");
+        Err(RecordingError::Several { names })
+    }
+
+    fn open(&mut self, trace: &TraceInfo) -> Result<(), RecordingError> {
+        let known = self.found.iter().position(|found| found.key == trace.key);
+        let known = known.unwrap_or_else(|| self.add_trace(trace));
+        if let Some(found) = self.found.get_mut(known) {
+            found.has_recording = true;
+        }
+        self.check_single()?;
+        let id = RecordingId {
+            id: trace
+                .uuid
+                .map_or_else(|| trace.name.clone(), |uuid| uuid.to_string()),
+            name: trace.name.clone(),
+        };
+        self.recording = Some(Recording {
+            trace: trace.key,
+            name: trace.name.clone(),
+            directory: RecordingDirectory::open(&self.path, self.form, &id)?,
+            packet: 0,
+            next_publication: Instant::now(),
+            has_news: false,
+            has_ended: false,
+        });
+        Ok(())
+    }
+
+    fn add_trace(&mut self, trace: &TraceInfo) -> usize {
+        self.found.push(FoundTrace {
+            key: trace.key,
+            name: trace.name.clone(),
+            metadata_end: Vec::new(),
+            has_recording: false,
+        });
+        self.found.len() - 1
+    }
+
+    fn publish_if_due(&mut self) -> Result<(), RecordingError> {
+        let Some(recording) = &mut self.recording else {
+            return Ok(());
+        };
+        let is_full = self.filter.certain().len() >= MAX_WAITING_BYTES;
+        if !is_full && (!recording.has_news || Instant::now() < recording.next_publication) {
+            return Ok(());
+        }
+        self.publish()
+    }
+
+    fn publish(&mut self) -> Result<(), RecordingError> {
+        let Some(recording) = &mut self.recording else {
+            return Ok(());
+        };
+        let begun = Instant::now();
+        recording.directory.add_paths(&self.filter.take_paths());
+        let uncertain = self.filter.uncertain().to_vec();
+        let certain = self.filter.certain();
+        recording.directory.publish(certain, &uncertain)?;
+        recording.has_news = false;
+        let interval = PUBLISH_INTERVAL.max(begun.elapsed() * MIN_IDLE_RATIO);
+        recording.next_publication = begun + interval;
+        Ok(())
+    }
+}
+
+/// Copies a part of a source file. A file that cannot be copied is reported, and the recording goes on without it.
+fn write_chunk(
+    recording: &mut Recording,
+    chunk: &FileChunk<'_>,
+    failed_files: &mut u64,
+) -> io::Result<()> {
+    let is_full = |error: &io::Error| {
+        matches!(
+            error.kind(),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+        )
+    };
+    match recording.directory.write_chunk(chunk) {
+        Ok(()) => Ok(()),
+        Err(SourceFileError::Io(error)) if is_full(&error) => Err(error),
+        Err(error) => {
+            *failed_files += 1;
+            let path = &chunk.path;
+            // A closed standard error is not a failure of the viewer.
+            let _ = writeln!(
+                io::stderr(),
+                "test-live: warning: cannot copy a source file: {path:?}: {error}; \
+                 the recording has no copy of it"
+            );
+            Ok(())
+        }
+    }
+}
+
+impl Sink for CodetracerSink {
+    fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        let class = event.class().name().unwrap_or_default();
+        if !class.starts_with(PREFIX) || !EventDecoder::is_known_class(class) {
+            return Ok(());
+        }
+        let is_own = |recording: &Recording| recording.trace == origin.trace.key;
+        if !self.recording.as_ref().is_some_and(is_own) {
+            self.open(origin.trace)?;
+        }
+        let Some(recording) = &mut self.recording else {
+            return Ok(());
+        };
+        if recording.packet != event.packet() {
+            recording.packet = event.packet();
+            let mut position = PacketPosition::default();
+            event.visit_packet_context(&mut position)?;
+            if let Some((first_record, depth)) = position.found() {
+                self.filter.begin_packet(first_record, depth);
+            }
+        }
+        self.decoder.clear();
+        event.visit_fields(&mut self.decoder)?;
+        match self.decoder.decode(class) {
+            Some(Item::Record(record)) => self.filter.push(&record, self.decoder.position()),
+            Some(Item::Metadata(metadata)) => recording.directory.set_metadata(&metadata),
+            Some(Item::FileChunk(chunk)) => {
+                write_chunk(recording, &chunk, &mut self.failed_files)?;
+            }
+            None => self.filter.count_unreadable(),
+        }
+        recording.has_news = true;
+        match self.events_until_check.checked_sub(1) {
+            Some(left) => {
+                self.events_until_check = left;
+                Ok(())
+            }
+            None => {
+                self.events_until_check = EVENTS_PER_CLOCK_CHECK;
+                Ok(self.publish_if_due()?)
+            }
+        }
+    }
+
+    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
+        let known = self.found.iter().position(|found| found.key == trace.key);
+        let known = known.unwrap_or_else(|| self.add_trace(trace));
+        let Some(found) = self
+            .found
+            .get_mut(known)
+            .filter(|found| !found.has_recording)
+        else {
+            return Ok(());
+        };
+        let name = b"\"ct:step\"";
+        found.metadata_end.extend_from_slice(bytes);
+        found.has_recording = memmem::find(&found.metadata_end, name).is_some();
+        let surplus = found.metadata_end.len().saturating_sub(name.len());
+        found.metadata_end.drain(..surplus);
+        Ok(())
+    }
+
+    fn trace_ended(&mut self, trace: TraceKey) {
+        self.found
+            .retain(|found| found.key != trace || found.has_recording);
+        if let Some(recording) = &mut self.recording {
+            recording.has_ended |= recording.trace == trace;
+        }
+    }
+
+    fn set_incomplete(&mut self) {
+        self.is_incomplete = true;
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.check_single().map_err(SinkError::from)?;
+        Ok(self.publish_if_due()?)
+    }
+
+    fn flush_deadline(&self) -> Option<Instant> {
+        let recording = self.recording.as_ref()?;
+        recording.has_news.then_some(recording.next_publication)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.recording
+            .as_ref()
+            .is_some_and(|recording| recording.has_ended)
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        self.check_single().map_err(SinkError::from)?;
+        let Some(recording) = &mut self.recording else {
+            return Err(RecordingError::None.into());
+        };
+        if recording.has_ended {
+            self.filter.finish();
+        }
+        if !recording.has_ended || self.is_incomplete {
+            return Ok(self.publish()?);
+        }
+        recording.directory.add_paths(&self.filter.take_paths());
+        let finished = recording.directory.finish(self.filter.certain());
+        Ok(finished.map_err(RecordingError::from)?)
+    }
+
+    fn summary(&self) -> Option<String> {
+        let recording = self.recording.as_ref()?;
+        let counts = self.filter.counts();
+        let mut text = format!(
+            "CodeTracer recording {} in {}: {} records, {counts}",
+            recording.name,
+            self.path.display(),
+            counts.records
+        );
+        if self.failed_files > 0 {
+            text.push_str(&format!(", {} source files not copied", self.failed_files));
+        }
+        if !recording.has_ended {
+            text.push_str("; the recording has not ended");
+        }
+        Some(text)
+    }
+}
