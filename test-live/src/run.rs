@@ -288,7 +288,7 @@ fn handle_event(
             let _ = writeln!(io::stderr(), "test-live: {notice}");
         }
         SourceEvent::Missing(what) => select.report_missing(&what),
-        SourceEvent::Failed(what) => select.report_failure(&what),
+        SourceEvent::ReadError(what) | SourceEvent::Failed(what) => select.report_failure(&what),
         SourceEvent::Done => {}
     }
     Ok(())
@@ -403,7 +403,7 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOpt
         Some(NotFound::Fail) => relay::Missing::Fail,
         Some(NotFound::End) => relay::Missing::End,
         None if follow => relay::Missing::Wait,
-        None => relay::Missing::End,
+        None => relay::Missing::Fail,
     };
     relay::RelayOptions {
         seek: match arguments.seek {

@@ -129,6 +129,8 @@ pub enum SourceEvent {
     Notice(String),
     /// Something that was followed cannot be read to its end; the source continues.
     Missing(String),
+    /// Something could not be read: a session that the target names, a packet, a stream. The source continues.
+    ReadError(String),
     /// The source has failed and ends; what it announced has ended with it.
     Failed(String),
     /// The source has ended without an error.

@@ -195,11 +195,14 @@ impl RelaySession {
                     return Ok(ReplyOutcome::NoProgress);
                 };
                 stream.shown.position.record_packet(&reply.index);
-                let mut text = format!("lost a packet of {}", stream.shown.name);
-                if let Some(error) = error {
-                    text.push_str(&format!(": cannot store it in a temporary file: {error}"));
-                }
-                self.send_notice(text).await?;
+                let name = &stream.shown.name;
+                let text = match error {
+                    Some(error) => format!(
+                        "lost a packet of {name}: cannot store it in a temporary file: {error}"
+                    ),
+                    None => format!("lost a packet of {name}: the relay cannot give it"),
+                };
+                self.send_error(text).await?;
                 Ok(ReplyOutcome::Progress)
             }
             FetchOutcome::Later => Ok(ReplyOutcome::Pending(reply)),
@@ -407,7 +410,7 @@ impl RelaySession {
             "protocol error: stream {}: {fault}; the stream is left out",
             stream.shown.name
         );
-        self.send_notice(text).await?;
+        self.send_error(text).await?;
         if !is_followed {
             return Ok(());
         }
