@@ -12,6 +12,7 @@ use consumer::rings::list::RingTable;
 use consumer::rings::print::print;
 use consumer::rings::record;
 use consumer::status;
+use daemon::error_text::describe_error;
 use daemon::fd_limit::raise_fd_limit;
 use daemon::logging::{self, LogFormat};
 use daemon::signals::StopSignals;
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("consumer: {error:#}");
+            eprintln!("consumer: {}", describe_error(error.as_ref()));
             let is_usage = error.is::<UsageError>() || error.is::<ConfigError>();
             ExitCode::from(if is_usage { 2 } else { 1 })
         }

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
+use daemon::error_text::describe_error;
 use daemon::logging;
 use daemon::signals::StopSignals;
 use test_live::cli::{Arguments, ProxyArguments};
@@ -35,7 +36,7 @@ fn exit_code(ended: anyhow::Result<Outcome>) -> ExitCode {
         Ok(Outcome::Whole) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("test-live: error: {error:#}");
+            eprintln!("test-live: error: {}", describe_error(error.as_ref()));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }

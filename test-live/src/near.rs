@@ -7,10 +7,7 @@ const MAX_SUGGESTIONS: usize = 3;
 const MIN_PART_CHARACTERS: usize = 3;
 
 /// The names of `known` that are most like `name`, the most similar first; none if all are very different.
-pub(crate) fn near_names<'n>(
-    name: &str,
-    known: impl IntoIterator<Item = &'n str>,
-) -> Vec<&'n str> {
+pub(crate) fn near_names<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     let wanted = name.to_lowercase();
     let max_distance = (wanted.chars().count() / 3).max(1);
     let mut near: Vec<(usize, &str)> = Vec::new();
@@ -46,7 +43,12 @@ mod tests {
 
     #[test]
     fn near_names_are_those_with_a_typing_error_and_those_that_contain_the_name() {
-        let known = ["sched_switch", "sched_wakeup", "irq_handler", "my-session-20260101"];
+        let known = [
+            "sched_switch",
+            "sched_wakeup",
+            "irq_handler",
+            "my-session-20260101",
+        ];
         for (name, want) in [
             ("sched_swich", &["sched_switch"][..]),
             ("Sched_Switch", &["sched_switch"]),

@@ -153,7 +153,7 @@ pub struct ListArguments {
     pub directory: DirectoryArguments,
 
     /// Also print time of modification, size, number of events and clients, and counts of repaired,
-    /// rejected (REFUSED) and lost lines
+    /// rejected and lost lines
     #[arg(short, long)]
     pub long: bool,
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use daemon::error_text::describe_error;
 use daemon::logging::{self, LogFormat};
 use tldrs::cli::{Arguments, Command};
 use tldrs::{serve, stored};
@@ -13,7 +14,7 @@ fn main() -> ExitCode {
     match run(arguments) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("tldrs: {error:#}");
+            eprintln!("tldrs: {}", describe_error(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -38,8 +38,8 @@ pub fn list(options: &ListArguments) -> anyhow::Result<ExitCode> {
     if options.long {
         writeln!(
             out,
-            "{:<19}  {:>12}  {:>10}  {:>7}  {:>8}  {:>7}  {:>6}  PATH",
-            "MODIFIED", "BYTES", "EVENTS", "CLIENTS", "REPAIRED", "REFUSED", "LOST"
+            "{:<19}  {:>12}  {:>10}  {:>7}  {:>8}  {:>8}  {:>6}  PATH",
+            "MODIFIED", "BYTES", "EVENTS", "CLIENTS", "REPAIRED", "REJECTED", "LOST"
         )?;
     }
     for trace in listed {
@@ -201,7 +201,7 @@ fn long_line(trace: &StoredTrace) -> io::Result<String> {
     let modified = jiff::Timestamp::try_from(trace.modified).unwrap_or_default();
     let modified = modified.to_zoned(TimeZone::system());
     Ok(format!(
-        "{}  {:>12}  {:>10}  {clients:>7}  {:>8}  {:>7}  {:>6}",
+        "{}  {:>12}  {:>10}  {clients:>7}  {:>8}  {:>8}  {:>6}",
         modified.strftime("%Y-%m-%d %H:%M:%S"),
         trace.size,
         count_lines(&trace.files.events)?,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use ctf::decode::Event;
 use ctf::directory::{StreamReader, TraceDirectory};
+use ctf::metadata::Trace;
 use ctf::{Metadata, MetadataError};
 
 use self::clocks::Clocks;
@@ -45,6 +46,11 @@ pub trait Stage {
     /// # Errors
     /// If it cannot be shown.
     fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError>;
+
+    /// Called when a trace has declared something, before the events of it.
+    fn declared(&mut self, trace: &Trace) {
+        let _ = trace;
+    }
 
     /// Shows that events or packets were lost.
     ///
@@ -176,6 +182,7 @@ impl Mux {
             uuid: trace.metadata.trace().uuid(),
         };
         stage.metadata(&trace.metadata_bytes, &info)?;
+        stage.declared(trace.metadata.trace());
         let slot = self.traces.insert(TraceState {
             ended: true,
             ..TraceState::new(info, trace.metadata)
@@ -230,6 +237,7 @@ impl Mux {
             stage.report_warning(&format!("trace {}: {warning}", trace.info.name));
         }
         trace.info.uuid = trace.metadata.trace().uuid();
+        stage.declared(trace.metadata.trace());
         Ok(())
     }
 
