@@ -1,8 +1,7 @@
 //! Cuts a growing JSON array, or lines of JSON, into elements.
 //!
-//! The splitter finds the end of an element by its brackets and quotation marks; whether an element is valid JSON is for
-//! whoever parses it. Commas and white space between elements are skipped, so that elements may be cut anywhere when
-//! they arrive.
+//! The splitter finds the end of an element by its brackets and quotation marks; the parser of the element checks that it is
+//! valid JSON. Commas and white space between elements are skipped, so that elements may be cut anywhere when they arrive.
 
 use std::ops::Range;
 

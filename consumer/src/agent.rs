@@ -177,8 +177,13 @@ fn start_frontends(
         frontends.spawn(ring::run(settings, ring::Coverage::Drain, opener, stop));
     }
     if let Some((socket, settings)) = config.recordings() {
-        let (opener, stop) = (agent.opener.clone(), stop.clone());
-        frontends.spawn(codetracer::serve(socket, settings, opener, stop));
+        let listening = codetracer::RecordingSocket::listen(&socket)
+            .with_context(|| format!("cannot listen on {}", socket.display()))?;
+        let served = codetracer::serve(listening, settings, agent.opener.clone(), stop.clone());
+        frontends.spawn(async {
+            served.await;
+            Ok(())
+        });
     }
     Ok(frontends)
 }

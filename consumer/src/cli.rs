@@ -166,7 +166,7 @@ pub struct ServeArguments {
     ring: Option<Option<PathBuf>>,
     /// Accept CodeTracer recordings on the Unix socket SOCKET: on each connection the metadata on the first line, then an
     /// event on each line
-    #[arg(long, value_name = "SOCKET", require_equals = true)]
+    #[arg(long, value_name = "SOCKET")]
     codetracer: Option<PathBuf>,
     /// Copy the source files that recordings name, if they are below DIR
     #[arg(long, value_name = "DIR", requires = "codetracer")]
@@ -364,6 +364,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+    use crate::frontend::codetracer::{Follow, RecordingSource};
 
     fn parse(arguments: &[&str]) -> Result<Arguments, clap::Error> {
         Arguments::try_parse_from([&["consumer"], arguments].concat())
@@ -405,6 +406,46 @@ mod tests {
                 None => assert_eq!(directory, Some(is_path)),
             }
         }
+    }
+
+    #[test]
+    fn recordings_are_accepted_on_the_socket_of_the_option() {
+        for socket in [&["--codetracer=/s"][..], &["--codetracer", "/s"]] {
+            let arguments = [&["serve", "-U", "net://h", "--source-root=/src"], socket].concat();
+            let Command::Serve(serve) = parse(&arguments).unwrap().command else {
+                panic!("another command");
+            };
+            let config = serve.config().unwrap();
+            let (socket, settings) = config.recordings().unwrap();
+            assert_eq!(socket, PathBuf::from("/s"));
+            assert_eq!(settings.source_root, Some("/src".into()));
+            let text = config.to_toml().unwrap();
+            assert!(
+                text.contains("[codetracer]\nsocket = \"/s\"\nsource-root"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn recording_arguments_name_source_and_relay() {
+        let arguments = [
+            "codetracer",
+            "-U",
+            "net://h",
+            "--live=5000",
+            "--no-follow",
+            "-",
+        ];
+        let Command::Codetracer(recording) = parse(&arguments).unwrap().command else {
+            panic!("another command");
+        };
+        let (job, uplink) = recording.job().unwrap();
+        assert_eq!(job.source, RecordingSource::Pipe);
+        assert_eq!(job.follow, Follow::No);
+        assert_eq!(job.settings.live_timer, Duration::from_millis(5));
+        assert_eq!(uplink.target.to_string(), "net://h:5342:5343");
+        assert!(parse(&["codetracer", "-U", "net://a"]).is_err());
     }
 
     #[test]

@@ -391,7 +391,12 @@ fn open_sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
             ));
         };
         let form = arguments.codetracer_format.into();
-        return Ok(Box::new(CodetracerSink::new(path, form)?));
+        let is_whole_relay = |target: &Target| match target {
+            Target::Relay(relay) => relay.session.is_none(),
+            Target::Directory(_) => false,
+        };
+        let is_endless = !arguments.no_follow && arguments.targets.iter().any(is_whole_relay);
+        return Ok(Box::new(CodetracerSink::new(path, form, is_endless)?));
     }
     let terminal = arguments.output.is_none() && io::stdout().is_terminal();
     let output: Box<dyn Write> = match &arguments.output {
@@ -427,6 +432,7 @@ fn terminal_size() -> (usize, usize) {
 fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOptions {
     // A whole relay is watched until it is left; a session until it ends.
     let follow = (target.session.is_none() || arguments.follow) && !arguments.no_follow;
+    let is_recording = arguments.sink == SinkKind::Codetracer;
     let missing = match arguments.session_not_found {
         Some(NotFound::Continue) => relay::Missing::Wait,
         Some(NotFound::Fail) => relay::Missing::Fail,
@@ -437,12 +443,13 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOpt
     relay::RelayOptions {
         seek: match arguments.seek {
             // A recording has definitions at its begin.
-            _ if arguments.sink == SinkKind::Codetracer => Seek::Beginning,
+            _ if is_recording => Seek::Beginning,
             SeekTo::Beginning => Seek::Beginning,
             SeekTo::Last => Seek::Last,
         },
         missing,
-        follow,
+        // A producer that is started again opens another session of the same name; the sink says when to exit.
+        follow: follow || is_recording && !arguments.no_follow,
         retry: follow && !arguments.no_retry,
         reconnect_timeout: match arguments.reconnect_timeout {
             _ if arguments.no_retry => Some(Duration::ZERO),

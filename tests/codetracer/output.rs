@@ -351,17 +351,16 @@ fn a_consumer_that_is_killed_is_started_again_and_the_directory_is_completed() {
     let mut lines = definitions();
     write!(growing, "[{}", lines.join(",")).unwrap();
     let out = lab.path().join("out");
+    // The relay keeps the session of a producer that has gone away for a minute.
+    let viewer = keep_live(&lab, &relay, &out);
     for round in 1..=4_usize {
         let sending = Process::start(&mut send_command(&lab, &relay, &file));
-        let viewer = keep_live(&lab, &relay, &out);
         let more: Vec<_> = (0..round * 500).map(step).collect();
         write!(growing, ",{}", more.join(",")).unwrap();
         lines.extend(more);
         if round == 4 {
             write!(growing, "]").unwrap();
             sending.wait().expect_success();
-            let viewer = viewer.wait();
-            assert!(viewer.status.success(), "{:#?}", viewer.stderr);
             break;
         }
         wait_until("the records are shown", || {
@@ -369,11 +368,17 @@ fn a_consumer_that_is_killed_is_started_again_and_the_directory_is_completed() {
         });
         sending.signal(Signal::KILL);
         assert!(!sending.wait().status.success());
-        // The session ends with its connection, and the viewer with the session.
-        viewer.wait().expect_success();
-        assert_eq!(read(&out), lines);
     }
+    let viewer = viewer.wait();
+    assert!(viewer.status.success(), "{:#?}", viewer.stderr);
     assert_eq!(read(&out), lines);
+    // The same from the directories that the relay has written.
+    let again = lab.path().join("again");
+    let target = relay.output.to_str().unwrap();
+    keep(&lab, &again, &["--no-follow", target])
+        .wait()
+        .expect_success();
+    assert_eq!(read(&again), lines);
 }
 
 #[test]

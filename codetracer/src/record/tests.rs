@@ -22,6 +22,16 @@ fn elements_of_every_kind_are_written_as_they_were_read() {
 }
 
 #[test]
+fn elements_that_are_written_are_read_by_the_published_types() {
+    for line in EVERY_EVENT.lines() {
+        let element = Record::parse(line).unwrap().to_string();
+        let published: codetracer_trace_types::TraceLowLevelEvent =
+            serde_json::from_str(&element).unwrap();
+        assert_eq!(serde_json::to_string(&published).unwrap(), line);
+    }
+}
+
+#[test]
 fn kinds_that_the_format_does_not_have_keep_their_payload() {
     let record = Record::parse(r#"{"Fork\n": [1, {"a": "b c"}]}"#).unwrap();
     assert_eq!(record.kind(), "Fork\n");

@@ -6,7 +6,7 @@
 //! - The newest step is held back until the next one, with all that follows it, since a `DropLastStep` may come. It
 //!   removes the step and its values. No `DropLastStep` is passed on: the engine cannot handle it.
 //! - A `Return` without call, a record of a step before the first step, an item of an unknown place and the like are
-//!   left out ([`state`]), kinds and values that published types cannot parse as well ([`check`]).
+//!   left out (`state`), kinds and values that published types cannot parse as well (`check`).
 //! - Definitions are never left out, since others refer to them by position.
 //! - When records were lost on the way, missing definitions are filled in, and calls of which the return was lost are
 //!   returned from. Returns of lost calls are left out.

@@ -61,7 +61,10 @@ impl RecordingSource {
     /// Checks that there is something to be read.
     pub(super) fn check(&self) -> Result<(), RecordingError> {
         match self {
-            Self::Directory(path) => fs::read_dir(path).map(drop).map_err(failed(path)),
+            Self::Directory(path) => match records_file(path) {
+                None if has_container(path)? => Err(RecordingError::Container(path.clone())),
+                _ => Ok(()),
+            },
             Self::File(path) => File::open(path).map(drop).map_err(failed(path)),
             Self::Pipe => Ok(()),
         }
@@ -145,18 +148,10 @@ impl InputReader {
     /// Waits until a directory has a file with records. `None` if the recording is to stop before.
     fn find_records(&self, directory: &Path) -> Result<Option<PathBuf>, RecordingError> {
         loop {
-            let files = RECORD_FILES.map(|name| directory.join(name));
-            if let Some(file) = files.into_iter().find(|file| file.exists()) {
+            if let Some(file) = records_file(directory) {
                 return Ok(Some(file));
             }
-            let mut names = fs::read_dir(directory)
-                .map_err(failed(directory))?
-                .flatten();
-            if names.any(|entry| {
-                Path::new(&entry.file_name())
-                    .extension()
-                    .is_some_and(|e| e == "ct")
-            }) {
+            if has_container(directory)? {
                 return Err(RecordingError::Container(directory.to_owned()));
             }
             if self.follow == Follow::No {
@@ -220,6 +215,21 @@ impl InputReader {
         }
         Ok(())
     }
+}
+
+/// The file of a directory that holds the records, if there is one.
+fn records_file(directory: &Path) -> Option<PathBuf> {
+    let files = RECORD_FILES.map(|name| directory.join(name));
+    files.into_iter().find(|file| file.exists())
+}
+
+/// Whether a directory has a container.
+fn has_container(directory: &Path) -> Result<bool, RecordingError> {
+    let names = fs::read_dir(directory).map_err(failed(directory))?;
+    let mut names = names
+        .flatten()
+        .map(|entry| PathBuf::from(entry.file_name()));
+    Ok(names.any(|name| name.extension().is_some_and(|ending| ending == "ct")))
 }
 
 /// Reads what is there, up to a limit. Empty at the end.

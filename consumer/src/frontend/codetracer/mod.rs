@@ -26,7 +26,7 @@ use self::input::Input;
 pub use self::input::{Follow, RecordingSource};
 use self::session::RecordingSession;
 pub use self::session::RecordingSummary;
-pub use self::socket::serve;
+pub use self::socket::{RecordingSocket, serve};
 use self::sources::Sources;
 use crate::limits::{MAX_RECORD_BYTES, RECORDING_SCAN_INTERVAL};
 use crate::packetize::Activity;

@@ -1,15 +1,15 @@
 //! A socket on which recorders connect: each connection is a recording, with the metadata on the first line and a record
 //! on each line behind it. The end of the input ends the recording.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::Context;
 use codetracer::events::Item;
 use codetracer::reader::RecordingReader;
 use tokio::io::AsyncReadExt;
-use tokio::net::UnixStream;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -23,7 +23,7 @@ use crate::limits::{
     MAX_PENDING_LINE_BYTES, MAX_RECORD_LINE_BYTES, MAX_RECORDING_CONNECTIONS, MIN_RECONNECT_DELAY,
     RECORDING_READ_BYTES,
 };
-use crate::local_socket;
+use crate::local_socket::{self, SocketFile};
 use crate::packetize::Activity;
 use crate::queue::{SessionClosed, SessionEnd, SessionOpener};
 
@@ -38,19 +38,31 @@ struct Shared {
     stop: CancellationToken,
 }
 
+/// A socket that recorders can connect to.
+#[derive(Debug)]
+pub struct RecordingSocket {
+    listener: UnixListener,
+    _file: SocketFile,
+}
+
+impl RecordingSocket {
+    /// Listens at a path. The stale socket of a process that was killed is replaced. To be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// If another process listens there, or the path is not a socket.
+    pub fn listen(path: &Path) -> io::Result<Self> {
+        let (listener, _file) = local_socket::listen(path)?;
+        Ok(Self { listener, _file })
+    }
+}
+
 /// Accepts recordings on a socket until `stop` is cancelled, which ends all of them.
-///
-/// # Errors
-/// If the socket cannot be listened on.
 pub async fn serve(
-    socket: PathBuf,
+    socket: RecordingSocket,
     settings: RecordingSettings,
     opener: SessionOpener,
     stop: CancellationToken,
-) -> anyhow::Result<()> {
-    let (listener, _file) = local_socket::listen(&socket)
-        .with_context(|| format!("cannot listen on {}", socket.display()))?;
-    info!(socket = %socket.display(), "recordings are accepted");
+) {
     let shared = Arc::new(Shared {
         settings,
         opener,
@@ -64,7 +76,7 @@ pub async fn serve(
         .run_until_cancelled(Arc::clone(&permits).acquire_owned())
         .await
     {
-        let Some(accepted) = stop.run_until_cancelled(listener.accept()).await else {
+        let Some(accepted) = stop.run_until_cancelled(socket.listener.accept()).await else {
             break;
         };
         match accepted {
@@ -83,8 +95,9 @@ pub async fn serve(
         }
         while recordings.try_join_next().is_some() {}
     }
+    // No recorder can connect any more.
+    drop(socket);
     while recordings.join_next().await.is_some() {}
-    Ok(())
 }
 
 impl Shared {
@@ -182,7 +195,7 @@ impl Shared {
     }
 }
 
-async fn read_some(connection: &mut UnixStream, buffer: &mut Vec<u8>) -> std::io::Result<usize> {
+async fn read_some(connection: &mut UnixStream, buffer: &mut Vec<u8>) -> io::Result<usize> {
     connection.readable().await?;
     buffer.reserve(RECORDING_READ_BYTES);
     connection.read_buf(buffer).await

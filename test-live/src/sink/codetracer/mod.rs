@@ -2,10 +2,14 @@
 //!
 //! An event becomes again the record that it came from ([`EventDecoder`]). [`ReplayFilter`] passes on what a replay can
 //! handle, and [`RecordingDirectory`] shows it to readers: at once if nothing was shown for a while, else at intervals.
+//!
+//! A producer that was killed and started again sends its recording from the begin, as another trace of the same host and
+//! session. The sink goes on with that one, which must begin as the first one did.
 
 mod directory;
 mod packet_context;
 
+use std::collections::{BTreeSet, HashSet};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,6 +18,8 @@ use codetracer::events::{EventDecoder, FileChunk, Item, PREFIX};
 use codetracer::output_form::OutputForm;
 use codetracer::rules::ReplayFilter;
 use ctf::decode::Event;
+use ctf::metadata::Trace;
+use ctf::model::EnvironmentValue;
 use memchr::memmem;
 use thiserror::Error;
 
@@ -63,6 +69,10 @@ pub struct CodetracerSink {
     filter: ReplayFilter,
     /// Present from the first event on.
     recording: Option<Recording>,
+    /// Traces of the same recording that were sent before: their producer has ended early and was started again.
+    superseded: HashSet<TraceKey>,
+    /// Whether further traces may follow those that have ended.
+    is_endless: bool,
     /// Source files that could not be copied.
     failed_files: u64,
     /// Whether something could not be read that was to be shown.
@@ -77,6 +87,7 @@ struct FoundTrace {
     /// The end of the metadata so far: the name of a class may be cut.
     metadata_end: Vec<u8>,
     has_recording: bool,
+    has_ended: bool,
 }
 
 #[derive(Debug)]
@@ -92,11 +103,12 @@ struct Recording {
 }
 
 impl CodetracerSink {
-    /// A sink that writes to the directory `path`, which is made with the first event.
+    /// A sink that writes to the directory `path`, which is made with the first event. `is_endless` says that traces
+    /// may follow when all have ended.
     ///
     /// # Errors
     /// If the directory has something else than a recording of this sink.
-    pub fn new(path: &Path, form: OutputForm) -> Result<Self, RecordingError> {
+    pub fn new(path: &Path, form: OutputForm, is_endless: bool) -> Result<Self, RecordingError> {
         check_target(path)?;
         Ok(Self {
             path: path.to_owned(),
@@ -105,6 +117,8 @@ impl CodetracerSink {
             decoder: EventDecoder::default(),
             filter: ReplayFilter::new(form),
             recording: None,
+            superseded: HashSet::new(),
+            is_endless,
             failed_files: 0,
             is_incomplete: false,
             events_until_check: EVENTS_PER_CLOCK_CHECK,
@@ -114,30 +128,33 @@ impl CodetracerSink {
     /// Fails if there is more than one recording.
     fn check_single(&self) -> Result<(), RecordingError> {
         let with_recording = self.found.iter().filter(|trace| trace.has_recording);
-        let names: Vec<_> = with_recording.map(|trace| &*trace.name).collect();
+        let names: BTreeSet<_> = with_recording
+            .map(|trace| without_times(&trace.name))
+            .collect();
         if names.len() < 2 {
             return Ok(());
         }
-        let names = names.join(", ");
-        Err(RecordingError::Several { names })
+        Err(several(names))
     }
 
-    fn open(&mut self, trace: &TraceInfo) -> Result<(), RecordingError> {
-        let known = self.found.iter().position(|found| found.key == trace.key);
-        let known = known.unwrap_or_else(|| self.add_trace(trace));
-        if let Some(found) = self.found.get_mut(known) {
-            found.has_recording = true;
+    /// Begins the recording of an event's trace: the only one, or the same one sent again from its begin.
+    fn open(&mut self, event: &Event<'_>, trace: &TraceInfo) -> Result<(), RecordingError> {
+        let name = recording_name(event.trace(), trace);
+        if let Some(before) = self.recording.take() {
+            if before.name != name {
+                return Err(several(BTreeSet::from([before.name, name])));
+            }
+            self.superseded.insert(before.trace);
+            self.filter = ReplayFilter::new(self.form);
         }
-        self.check_single()?;
+        let uuid = trace.uuid.map(|uuid| uuid.to_string());
         let id = RecordingId {
-            id: trace
-                .uuid
-                .map_or_else(|| trace.name.clone(), |uuid| uuid.to_string()),
-            name: trace.name.clone(),
+            id: uuid.unwrap_or_else(|| trace.name.clone()),
+            name: name.clone(),
         };
         self.recording = Some(Recording {
             trace: trace.key,
-            name: trace.name.clone(),
+            name,
             directory: RecordingDirectory::open(&self.path, self.form, &id)?,
             packet: 0,
             next_publication: Instant::now(),
@@ -153,6 +170,7 @@ impl CodetracerSink {
             name: trace.name.clone(),
             metadata_end: Vec::new(),
             has_recording: false,
+            has_ended: false,
         });
         self.found.len() - 1
     }
@@ -182,6 +200,42 @@ impl CodetracerSink {
         recording.next_publication = begun + interval;
         Ok(())
     }
+}
+
+fn several(names: BTreeSet<String>) -> RecordingError {
+    let names: Vec<_> = names.into_iter().collect();
+    let names = names.join(", ");
+    RecordingError::Several { names }
+}
+
+/// The host and the session of a recording, as its metadata says; else the name of the trace.
+fn recording_name(declared: &Trace, trace: &TraceInfo) -> String {
+    let text = |name| match declared.environment_value(name) {
+        Some(EnvironmentValue::Text(text)) => Some(text),
+        _ => None,
+    };
+    match (text("hostname"), text("trace_name")) {
+        (Some(host), Some(session)) => format!("{host}/{session}"),
+        _ => trace.name.clone(),
+    }
+}
+
+/// The name of a trace without the times that relays append to the names of sessions.
+fn without_times(name: &str) -> String {
+    let without_time = |part: &str| {
+        let digits = |text: &str, length| {
+            text.len() == length && text.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        let mut words = part.rsplitn(3, '-');
+        match (words.next(), words.next(), words.next()) {
+            (Some(time), Some(date), Some(name)) if digits(time, 6) && digits(date, 8) => {
+                name.to_owned()
+            }
+            _ => part.to_owned(),
+        }
+    };
+    let parts: Vec<_> = name.split('/').map(without_time).collect();
+    parts.join("/")
 }
 
 /// Copies a part of a source file. A file that cannot be copied is reported, and the recording goes on without it.
@@ -221,7 +275,11 @@ impl Sink for CodetracerSink {
         }
         let is_own = |recording: &Recording| recording.trace == origin.trace.key;
         if !self.recording.as_ref().is_some_and(is_own) {
-            self.open(origin.trace)?;
+            if self.superseded.contains(&origin.trace.key) {
+                return Ok(());
+            }
+            self.check_single()?;
+            self.open(event, origin.trace)?;
         }
         let Some(recording) = &mut self.recording else {
             return Ok(());
@@ -276,8 +334,12 @@ impl Sink for CodetracerSink {
     }
 
     fn trace_ended(&mut self, trace: TraceKey) {
+        for found in self.found.iter_mut().filter(|found| found.key == trace) {
+            found.has_ended = true;
+        }
+        let is_endless = self.is_endless;
         self.found
-            .retain(|found| found.key != trace || found.has_recording);
+            .retain(|found| found.has_recording || !(is_endless && found.has_ended));
         if let Some(recording) = &mut self.recording {
             recording.has_ended |= recording.trace == trace;
         }
@@ -298,9 +360,13 @@ impl Sink for CodetracerSink {
     }
 
     fn is_complete(&self) -> bool {
-        self.recording
-            .as_ref()
-            .is_some_and(|recording| recording.has_ended)
+        match &self.recording {
+            Some(recording) => recording.has_ended,
+            None => {
+                let have_ended = self.found.iter().all(|found| found.has_ended);
+                !self.is_endless && !self.found.is_empty() && have_ended
+            }
+        }
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
