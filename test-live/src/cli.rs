@@ -182,15 +182,15 @@ pub struct Arguments {
     )]
     pub color: Colour,
 
-    /// Change what VIEWER would misinterpret, sort the events by time and count times from the first event;
-    /// nothing is written until the end.
+    /// The program that is to open the file.
     #[arg(
         long = "for",
         value_enum,
         value_name = "VIEWER",
+        default_value = "perfetto",
         help_heading = "Trace Event Format"
     )]
-    pub viewer: Option<Viewer>,
+    pub viewer: Viewer,
     /// Which times to write for events that programs have sent in this format.
     #[arg(
         long,
@@ -292,7 +292,7 @@ Examples:
     test-live --filter '$name == \"sched_*\" && prev_tid > 0' COLLECTOR
 
   Write a recording for ui.perfetto.dev:
-    test-live --sink tef --for perfetto -w trace.json TRACE_DIR
+    test-live --sink tef -w trace.json TRACE_DIR
 
   Keep a recording that CodeTracer opens, while its program runs:
     test-live --sink codetracer -o DIR net://COLLECTOR/host/TRACED/my-session
@@ -368,8 +368,11 @@ impl From<CodetracerFormat> for OutputForm {
 /// A program that opens a trace.json.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Viewer {
-    /// The trace viewer at ui.perfetto.dev.
+    /// ui.perfetto.dev: events in order of time, times since the first event, and what Perfetto would misinterpret
+    /// changed; nothing is written until the end.
     Perfetto,
+    /// Any program: events as they come, with absolute times.
+    Any,
 }
 
 /// The times of events that were sent in Trace Event Format.
@@ -491,7 +494,7 @@ impl Arguments {
                 TefTime::Producer => tef::SentTimes::Producer,
                 TefTime::Arrival => tef::SentTimes::Arrival,
             },
-            perfetto: self.viewer == Some(Viewer::Perfetto),
+            perfetto: self.viewer == Viewer::Perfetto,
         }
     }
 

@@ -155,6 +155,9 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         Err(SinkError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
         ended => ended?,
     }
+    if let Some(warning) = select.sink().warning() {
+        select.report_warning(warning);
+    }
     if let Some(summary) = select.sink().summary().filter(|_| !arguments.quiet) {
         let _ = writeln!(io::stderr(), "test-live: {summary}");
     }
@@ -297,7 +300,7 @@ fn handle_event(
             let _ = writeln!(io::stderr(), "test-live: {notice}");
         }
         SourceEvent::Missing(what) => select.report_missing(&what),
-        SourceEvent::ReadError(what) | SourceEvent::Failed(what) => select.report_failure(&what),
+        SourceEvent::Failed(what) => select.report_failure(&what),
         SourceEvent::Done => {}
     }
     Ok(())
@@ -332,7 +335,7 @@ fn outcome(arguments: &Arguments, tally: Tally) -> Outcome {
         }
         let _ = writeln!(io::stderr(), "test-live: {summary}");
     }
-    if tally.failures > 0 || arguments.strict && (lost || is_incomplete) {
+    if tally.failures > 0 || is_incomplete || arguments.strict && lost {
         Outcome::Partial
     } else {
         Outcome::Whole

@@ -39,7 +39,7 @@ pub struct Tally {
     pub events: u64,
     /// Events and packets that were lost before they could be shown.
     pub lost: LossSum,
-    /// Sessions, traces and streams of which something is missing since the connection to their relay was lost.
+    /// Sessions, packets and streams that a relay has refused, or no longer had after the connection was lost.
     pub incomplete: u64,
     /// Streams and traces that could not be read to their end, packets that were passed over.
     pub failures: u64,
@@ -114,11 +114,11 @@ impl Select {
         }
     }
 
-    /// Reports that something could not be continued after a relay was connected again.
+    /// Reports that something could not be read, and that its source continues.
     pub fn report_missing(&mut self, what: &str) {
         self.tally.incomplete += 1;
         self.sink.set_incomplete();
-        let _ = writeln!(io::stderr(), "test-live: warning: {what}");
+        let _ = writeln!(io::stderr(), "test-live: error: {what}");
     }
 
     /// Reports the names in the filter that no trace has declared so far.

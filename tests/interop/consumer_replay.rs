@@ -343,7 +343,9 @@ fn consumer_reports_why_a_command_failed() {
     assert_eq!(ended.status.code(), Some(1));
     let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
     assert!(
-        says("0 of 3 packets acknowledged") && says("; 3 packets LOST") && says("Connection refused"),
+        says("0 of 3 packets acknowledged")
+            && says("; 3 packets LOST")
+            && says("Connection refused"),
         "{:#?}",
         ended.stderr
     );

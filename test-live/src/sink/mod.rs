@@ -79,6 +79,11 @@ pub trait Sink {
     /// Called when something that was to be shown could not be read.
     fn set_incomplete(&mut self) {}
 
+    /// A warning about the output, for the end of the run.
+    fn warning(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Writes what has been held back, because nothing more can be shown for now.
     ///
     /// # Errors

@@ -151,7 +151,7 @@ fn a_named_session_that_the_relay_refuses_is_an_error_and_another_one_a_notice()
         let said = watch_s(&fake);
         assert_eq!((said.len(), said[1].as_str()), (2, "done"), "{said:?}");
         assert!(
-            said[0].starts_with("error ") && said[0].contains(reason),
+            said[0].starts_with("missing ") && said[0].contains(reason),
             "{said:?}"
         );
         let said = watch(&fake, "", options()).receive_rest();
@@ -168,8 +168,9 @@ fn an_error_of_get_new_streams_is_reported_after_which_the_streams_continue() {
     watch.receive_until("packet a/c 1");
     fake.end();
     let said = watch.receive_rest();
-    let is_error =
-        |said: &&String| said.starts_with("error") && said.contains("new streams of session vm/s");
+    let is_error = |said: &&String| {
+        said.starts_with("missing") && said.contains("new streams of session vm/s")
+    };
     assert_eq!(said.iter().filter(is_error).count(), 1, "{said:#?}");
 }
 

@@ -165,7 +165,6 @@ impl Watch {
             SourceEvent::TraceEnd { trace } => format!("end {}", trace_of(self, trace)),
             SourceEvent::Notice(text) => format!("notice {text}"),
             SourceEvent::Missing(text) => format!("missing {text}"),
-            SourceEvent::ReadError(text) => format!("error {text}"),
             SourceEvent::Failed(text) => format!("failed {text}"),
             SourceEvent::Done => "done".to_owned(),
         }

@@ -219,7 +219,7 @@ impl RelaySession {
     /// Reports that something could not be read, which the exit status says too.
     async fn send_error(&self, text: impl std::fmt::Display) -> Result<(), AttachError> {
         let text = format!("{}: {text}", self.target);
-        self.send_event(SourceEvent::ReadError(text)).await
+        self.send_event(SourceEvent::Missing(text)).await
     }
 
     async fn send_notice(&self, text: impl std::fmt::Display) -> Result<(), AttachError> {
