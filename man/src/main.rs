@@ -28,6 +28,10 @@ fn main() -> anyhow::Result<()> {
         test_live::cli::ProxyArguments::command().name("test-live-proxy"),
         "1",
     )?;
+    write_pages(
+        test_live::cli::InfoArguments::command().name("test-live-info"),
+        "1",
+    )?;
     write_completions(relayd.clone(), "relayd")?;
     write_completions(relayd, REFERENCE)?;
     for program in [

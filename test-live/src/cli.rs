@@ -17,8 +17,10 @@ use crate::bound::TypedTime;
 use crate::sink::tef;
 use crate::sink::text::{ClockFormat, HeaderFields, Names, TextOptions};
 
+mod info;
 mod lists;
 
+pub use info::InfoArguments;
 pub use lists::{FieldsList, NamesList};
 
 /// Show events of live LTTng sessions while they are recorded, and read CTF traces.
@@ -57,7 +59,7 @@ pub struct Arguments {
     #[arg(long, overrides_with = "follow", help_heading = "Live")]
     pub no_follow: bool,
     /// What to do if no session exists at the start; default: continue for a whole relay or with --follow,
-    /// otherwise end.
+    /// otherwise fail. With end, it is no error either if no event is selected.
     #[arg(long, value_enum, value_name = "ACTION", help_heading = "Live")]
     pub session_not_found: Option<NotFound>,
     /// Exit when the connection to a relay has been lost for SECONDS; 0: do not reconnect; default: reconnect until
@@ -300,9 +302,12 @@ Examples:
   Show events per second, by name and by stream:
     test-live --sink counter COLLECTOR
 
+  Show what a recording is at a glance; see test-live info --help:
+    test-live info TRACE_DIR
+
 Exit status:
   0    All events were shown.
-  1    Something could not be read, or was lost and --strict was given.
+  1    Something could not be read, no session or event was found, or something was lost and --strict was given.
   2    The command line is invalid.
   130  A second signal ended the process.";
 
@@ -422,6 +427,18 @@ impl TlsArguments {
     }
 }
 
+/// Gives encrypted targets their certificates.
+fn set_certificates(targets: &mut [Target], tls: &TlsArguments) -> Result<(), MissingFile> {
+    for target in targets {
+        if let Target::Relay(relay) = target
+            && relay.is_tls
+        {
+            relay.tls = Some(tls.files()?);
+        }
+    }
+    Ok(())
+}
+
 impl Arguments {
     /// The arguments of a command line, of which the first word is the program. Exits if they are invalid, or
     /// help or the version was requested.
@@ -440,16 +457,8 @@ impl Arguments {
         arguments
     }
 
-    /// Gives encrypted targets their certificates.
     fn set_certificates(&mut self) -> Result<(), MissingFile> {
-        for target in &mut self.targets {
-            if let Target::Relay(relay) = target
-                && relay.is_tls
-            {
-                relay.tls = Some(self.tls.files()?);
-            }
-        }
-        Ok(())
+        set_certificates(&mut self.targets, &self.tls)
     }
 
     /// The options of text output, on a terminal or not.

@@ -7,6 +7,7 @@ pub mod attach;
 pub mod bound;
 pub mod cli;
 pub mod filter;
+pub mod info;
 pub mod mux;
 mod near;
 mod progress;

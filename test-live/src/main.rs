@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use daemon::error_text::describe_error;
 use daemon::logging;
 use daemon::signals::StopSignals;
-use test_live::cli::{Arguments, ProxyArguments};
+use test_live::cli::{Arguments, InfoArguments, ProxyArguments};
+use test_live::info;
 use test_live::proxy;
 use test_live::run::{Outcome, Stop, UsageError, run};
 use tracing_subscriber::filter::Targets;
@@ -20,6 +21,13 @@ fn main() -> ExitCode {
     {
         let arguments = ProxyArguments::from_words(std::env::args_os().skip(1));
         return exit_code(proxy::run(&arguments).map(|()| Outcome::Whole));
+    }
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "info")
+    {
+        let arguments = InfoArguments::from_words(std::env::args_os().skip(1));
+        return exit_code(info::run(&arguments));
     }
     let arguments = Arguments::from_words(std::env::args_os());
     init_logging(arguments.verbose);

@@ -131,7 +131,7 @@ fn serve_creates_the_directory_of_traces() {
         .arg(&data)
         .arg("--socket")
         .arg(&socket);
-    let mut daemon = tests::process::Process::start(&mut command);
+    let daemon = tests::process::Process::start(&mut command);
     tests::wait_until("the daemon listens", || socket.exists());
     assert!(data.is_dir());
     daemon.signal(rustix::process::Signal::TERM);

@@ -12,7 +12,7 @@ mod json_text;
 mod keys;
 pub mod losses;
 pub mod tef;
-mod terminal;
+pub(crate) mod terminal;
 #[cfg(test)]
 pub(crate) mod tests_support;
 pub mod text;
