@@ -39,7 +39,7 @@ pub(super) struct CountingSink {
     classes: HashMap<(TraceKey, u64, u64), u64>,
     names: HashMap<(TraceKey, u64, u64), String>,
     context: ProcessContext,
-    /// The processes of the current trace that are known: most events are of one of them.
+    /// The process of the event before: most have the same.
     last: Option<(TraceKey, i64)>,
     losses: LossSum,
     span: Option<(i64, i64)>,
@@ -105,8 +105,8 @@ impl Sink for CountingSink {
         self.names
             .entry(key)
             .or_insert_with(|| class.name().unwrap_or("<unknown>").to_owned());
-        if event.stream_class().event_context().is_some() || self.last.is_none() {
-            self.context.clear();
+        self.context.clear();
+        if event.stream_class().event_context().is_some() || class.context().is_some() {
             event.visit_fields(&mut self.context)?;
         }
         self.add_process(event, origin);

@@ -36,6 +36,7 @@ pub(super) struct Report {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 struct ReportedClock {
     name: String,
     frequency: u64,
