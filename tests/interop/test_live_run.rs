@@ -188,16 +188,25 @@ fn info_shows_the_time_range_the_size_and_the_events_of_a_trace() {
     };
     let json: serde_json::Value = serde_json::from_str(&info(&["--json"]).concat()).unwrap();
     let events = json["events"].as_array().unwrap();
-    let tick = events.iter().find(|event| event["name"] == "tracee:tick").unwrap();
+    let tick = events
+        .iter()
+        .find(|event| event["name"] == "tracee:tick")
+        .unwrap();
     assert_eq!(tick["count"], 4 * EVENTS);
     assert!(tick["per-second"].as_u64().unwrap() > 0);
     assert!(json["begin-ns"].as_i64().unwrap() < json["end-ns"].as_i64().unwrap());
     assert_eq!(json["hosts"], serde_json::json!([hostname()]));
     assert_eq!(json["losses"]["events"], 0);
     let text = info(&[]).join("\n");
-    assert!(text.contains("nothing lost") && text.contains("  tracee:tick"), "{text}");
+    assert!(
+        text.contains("nothing lost") && text.contains("  tracee:tick"),
+        "{text}"
+    );
     let quick = info(&["--no-events"]).join("\n");
-    assert!(quick.contains("PACKETS") && !quick.contains("tracee:tick"), "{quick}");
+    assert!(
+        quick.contains("PACKETS") && !quick.contains("tracee:tick"),
+        "{quick}"
+    );
 }
 
 #[test]
@@ -205,18 +214,38 @@ fn what_selects_nothing_is_explained_and_exits_with_1() {
     let lab = Lab::new();
     let trace = lttng_trace();
     for (options, text) in [
-        (&["--filter", "numbr == 1"][..], "no event has a field numbr; did you mean number?"),
-        (&["--filter", "$name == \"tracee:tock\""], "did you mean tracee:tick?"),
+        (
+            &["--filter", "numbr == 1"][..],
+            "no event has a field numbr; did you mean number?",
+        ),
+        (
+            &["--filter", "$name == \"tracee:tock\""],
+            "did you mean tracee:tick?",
+        ),
         (&["--filter", "number < 0"], "events matches --filter"),
-        (&["--begin", "2100-01-01 00:00:00"], "no event at or after --begin"),
-        (&["--end", "1980-01-01 00:00:00"], "no event at or before --end"),
+        (
+            &["--begin", "2100-01-01 00:00:00"],
+            "no event at or after --begin",
+        ),
+        (
+            &["--end", "1980-01-01 00:00:00"],
+            "no event at or before --end",
+        ),
     ] {
         let ended = test_live::read(&lab, options, &trace.directory);
         assert_eq!(ended.status.code(), Some(1), "{options:?}");
         assert!(ended.stdout_bytes.is_empty());
-        assert!(ended.stderr.join("\n").contains(text), "{options:?}: {:?}", ended.stderr);
+        assert!(
+            ended.stderr.join("\n").contains(text),
+            "{options:?}: {:?}",
+            ended.stderr
+        );
         let end = [options, &["--session-not-found", "end"]].concat();
-        assert!(test_live::read(&lab, &end, &trace.directory).status.success());
+        assert!(
+            test_live::read(&lab, &end, &trace.directory)
+                .status
+                .success()
+        );
     }
 }
 
