@@ -1,5 +1,6 @@
 //! Benchmarks against the reference programs, one module each. Build with `--release`, as `cargo xtask bench` does.
 
+mod codetracer;
 mod durability;
 mod latency;
 mod links;
@@ -20,6 +21,7 @@ const BENCHES: &[(&str, fn())] = &[
     ("viewer", viewer::run),
     ("durability", durability::run),
     ("ring", ring::run),
+    ("codetracer", codetracer::run),
 ];
 
 fn main() {

@@ -20,6 +20,9 @@
 //! | `ct:drop_last_step` | |
 //! | `ct:other` | `kind`, `json` |
 //! | `ct:file` | `path`, `size`, `offset`, `content` (bytes), `sha256` |
+//! | `ct:end` | `records` |
+//!
+//! `ct:end` is the last event of a recording: without it, the producer has ended early, and may send the recording again.
 //!
 //! The context of a packet ends with `first_record`, the number of records before its first one; `depth`, the number of
 //! open calls before it; and `have_step`, 1 if there was a step before it.
@@ -54,6 +57,11 @@ pub enum Item<'a> {
     Metadata(RecordingMetadata),
     /// A part of the copy of a source file.
     FileChunk(FileChunk<'a>),
+    /// The end of the recording, and the number of its records.
+    End {
+        /// Records that were sent.
+        records: u64,
+    },
 }
 
 /// A part of the copy of a source file. The parts of a file come in order, with those of no other file between them.

@@ -118,15 +118,10 @@ pub struct Arguments {
         help_heading = "Output"
     )]
     pub output: Option<PathBuf>,
-    /// Form of the records that --sink codetracer writes.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "FORM",
-        default_value = "json",
-        help_heading = "Output"
-    )]
-    pub codetracer_format: CodetracerFormat,
+    /// Write trace.json with --sink codetracer, which all versions of CodeTracer open, or a smaller trace.bin.
+    #[arg(long, value_name = "json|bin", default_value = "json", value_parser = parse_form)]
+    #[arg(help_heading = "Output")]
+    pub codetracer_format: OutputForm,
     /// Exit with status 1 if events or packets were lost.
     #[arg(long, help_heading = "Output")]
     pub strict: bool,
@@ -350,24 +345,6 @@ pub enum SinkKind {
     Counter,
     /// No output: decode only.
     Dummy,
-}
-
-/// A form of the records in a recording of CodeTracer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CodetracerFormat {
-    /// trace.json, which every version of CodeTracer opens.
-    Json,
-    /// trace.bin of version 1, which takes less space.
-    Bin,
-}
-
-impl From<CodetracerFormat> for OutputForm {
-    fn from(format: CodetracerFormat) -> Self {
-        match format {
-            CodetracerFormat::Json => Self::Json,
-            CodetracerFormat::Bin => Self::Binary,
-        }
-    }
 }
 
 /// A program that opens a trace.json.

@@ -112,6 +112,9 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     let mut select = Select::new(selection(arguments)?, open_sink(arguments)?, times);
     let memory = MemoryBudget::default();
     let mut mux = Mux::with_memory(memory.clone());
+    if !select.sink().needs_order() {
+        mux.set_unordered();
+    }
     if !complete.is_empty() {
         add_directories(&complete, arguments, &mut mux, &mut select)?;
     }
@@ -393,7 +396,7 @@ fn open_sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
                 "--sink codetracer requires a directory: -o DIR".to_owned()
             ));
         };
-        let form = arguments.codetracer_format.into();
+        let form = arguments.codetracer_format;
         let is_whole_relay = |target: &Target| match target {
             Target::Relay(relay) => relay.session.is_none(),
             Target::Directory(_) => false,

@@ -1,10 +1,6 @@
 //! Recordings of CodeTracer in traces on disk, written by `--sink codetracer` and `--sink tef`.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test stops at what it did not expect"
-)]
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use std::fs;
 use std::path::Path;

@@ -56,6 +56,9 @@ fn receive(output: &Path) -> Received {
                 match fields.decode(event.class().name().unwrap()).unwrap() {
                     Item::Record(record) => received.records.push(record.to_string()),
                     Item::Metadata(metadata) => received.metadata.push(metadata.to_json()),
+                    Item::End { records } => {
+                        assert_eq!(records, received.records.len() as u64);
+                    }
                     Item::FileChunk(chunk) => {
                         if chunk.offset == 0 {
                             received.files.push((chunk.path.into_owned(), Vec::new()));

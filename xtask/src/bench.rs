@@ -13,7 +13,7 @@ pub(crate) struct Options {
 }
 
 /// The modules of `benches/`.
-const BENCHES: [&str; 8] = [
+const BENCHES: [&str; 9] = [
     "latency",
     "relay",
     "links",
@@ -22,6 +22,7 @@ const BENCHES: [&str; 8] = [
     "viewer",
     "durability",
     "ring",
+    "codetracer",
 ];
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {

@@ -15,7 +15,7 @@ const LINE: FieldType = FieldType::Signed(Width::Bits64);
 const TEXT: FieldType = FieldType::Text;
 
 /// The classes with their fields, in the order of [`Class`].
-const CLASSES: [(&str, &[(&str, FieldType)]); 13] = [
+const CLASSES: [(&str, &[(&str, FieldType)]); 14] = [
     (
         "meta",
         &[("program", TEXT), ("workdir", TEXT), ("args", TEXT)],
@@ -72,6 +72,7 @@ const CLASSES: [(&str, &[(&str, FieldType)]); 13] = [
             ("sha256", TEXT),
         ],
     ),
+    ("end", &[("records", NUMBER)]),
 ];
 
 /// An event class.
@@ -90,6 +91,7 @@ pub(super) enum Class {
     DropLastStep,
     Other,
     File,
+    End,
 }
 
 impl Class {
@@ -107,6 +109,7 @@ impl Class {
         Self::DropLastStep,
         Self::Other,
         Self::File,
+        Self::End,
     ];
 
     /// The class of this name.

@@ -63,6 +63,7 @@ members! {
     Size "size",
     Offset "offset",
     Sha256 "sha256",
+    Records "records",
 }
 
 impl EventDecoder {
@@ -101,6 +102,10 @@ impl EventDecoder {
                     program: self.text(Member::Program)?.to_owned(),
                     args: serde_json::from_str(self.text(Member::Args)?).ok()?,
                 }));
+            }
+            Class::End => {
+                let records = self.number(Member::Records)?;
+                return Some(Item::End { records });
             }
             Class::File => return self.decode_chunk().map(Item::FileChunk),
             Class::Step => Record::Step {

@@ -99,6 +99,7 @@ impl EventEncoder {
             Item::Record(record) => self.encode_record(record),
             Item::Metadata(metadata) => self.encode_metadata(metadata, text),
             Item::FileChunk(chunk) => self.encode_chunk(chunk),
+            Item::End { records } => self.event(Class::End, &[Value::Unsigned(*records)]),
         }
     }
 

@@ -61,6 +61,7 @@ fn owned(item: Item<'_>) -> Item<'static> {
             sha256: chunk.sha256.into_owned().into(),
             ..chunk
         }),
+        Item::End { records } => Item::End { records },
     }
 }
 

@@ -24,7 +24,9 @@ fn take(reader: &mut RecordingReader, all: &mut Vec<String>) {
         all.push(match item {
             Ok(Item::Record(record)) => record.to_string(),
             Ok(Item::Metadata(metadata)) => metadata.to_json(),
-            Ok(Item::FileChunk(_)) => unreachable!("no form has copies of files"),
+            Ok(Item::FileChunk(_) | Item::End { .. }) => {
+                unreachable!("no form has copies of files, or an end")
+            }
             Err(error) => format!("error: {error}"),
         });
     }

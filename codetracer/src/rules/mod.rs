@@ -230,6 +230,13 @@ impl ReplayFilter {
         }
     }
 
+    /// Counts the records that are missing at the end of a recording of so many.
+    pub fn end(&mut self, records: u64) {
+        let lost = records.saturating_sub(self.next_record);
+        self.counts.lost = self.counts.lost.saturating_add(lost);
+        self.next_record = self.next_record.saturating_add(lost);
+    }
+
     /// Counts a record that cannot be decoded.
     pub fn count_unreadable(&mut self) {
         self.next_record = self.next_record.saturating_add(1);

@@ -106,6 +106,8 @@ pub struct Mux {
     waiting: Vec<usize>,
     /// The lowest watermark of the waiting streams: none of their events will be earlier.
     watermark: (i64, u32),
+    /// Whether events are shown as they come.
+    is_unordered: bool,
     clocks: Clocks,
 }
 
@@ -157,6 +159,11 @@ impl Mux {
             memory,
             ..Self::default()
         }
+    }
+
+    /// Shows the events of each stream as they come, whatever the others have.
+    pub fn set_unordered(&mut self) {
+        self.is_unordered = true;
     }
 
     /// The number of traces and streams: those that have not ended, and those of which not all has been
@@ -540,6 +547,7 @@ impl Mux {
     fn update_watermark(&mut self) {
         let streams = &self.streams;
         let is_holding = |slot: &&usize| streams.get(**slot).is_none_or(|input| input.is_holding);
+        let is_holding = |slot: &&usize| !self.is_unordered && is_holding(slot);
         let holding = self.waiting.iter().filter(is_holding);
         let watermark = holding.map(|slot| self.watermark_of(*slot));
         self.watermark = watermark.min().unwrap_or(END_OF_TIME);

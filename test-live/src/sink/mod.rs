@@ -34,6 +34,11 @@ pub trait Sink {
     /// If it cannot be written.
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError>;
 
+    /// Whether events of different streams must come in order of time. If not, a stream does not wait for others.
+    fn needs_order(&self) -> bool {
+        true
+    }
+
     /// Whether the sink wants to be given packets.
     fn copies_packets(&self) -> bool {
         false

@@ -270,11 +270,14 @@ impl RecordingSession {
         self.packets.flush(HostClock::now(), even_if_idle).await
     }
 
-    /// Ends the session, and waits until the relay has acknowledged everything or the session is given up.
-    pub(super) async fn finish(self) -> RecordingSummary {
+    /// Appends the end of the recording, ends the session, and waits until the relay has acknowledged everything or the session is given up.
+    pub(super) async fn finish(mut self) -> RecordingSummary {
+        let records = self.encoder.records();
+        // The outcome of a session that is closed already says so.
+        let _ = self.append(&Item::End { records }).await;
         let now: Timestamp = HostClock::now();
         RecordingSummary {
-            records: self.encoder.records(),
+            records,
             outcome: self.packets.finish(now).await,
             ..self.summary
         }

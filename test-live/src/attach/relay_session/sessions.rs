@@ -67,8 +67,12 @@ impl RelaySession {
             return Ok(());
         }
         let has_followed = self.resume.has_followed;
-        let is_awaited = self.options.missing == Missing::Wait && !has_followed;
-        if self.options.follow || is_awaited {
+        // Sessions that follow one are waited for, the first one only if the options say so.
+        let is_awaited = match has_followed {
+            true => self.options.follow,
+            false => self.options.missing == Missing::Wait,
+        };
+        if is_awaited {
             if !self.resume.has_listed {
                 let missing = describe_missing(&self.target, listed);
                 self.send_notice(format_args!("waiting for a live session: {missing}"))

@@ -1,7 +1,7 @@
 //! A directory that CodeTracer opens, kept current while the program that is recorded runs.
 //!
 //! An event becomes again the record that it came from ([`EventDecoder`]). [`ReplayFilter`] passes on what a replay can
-//! handle, and [`RecordingDirectory`] shows it to readers: at once if nothing was shown for a while, else at intervals.
+//! handle, and `RecordingDirectory` shows it to readers: at once if nothing was shown for a while, else at intervals.
 //!
 //! A producer that was killed and started again sends its recording from the begin, as another trace of the same host and
 //! session. The sink goes on with that one, which must begin as the first one did.
@@ -35,6 +35,8 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
 const MIN_IDLE_RATIO: u32 = 4;
 /// Bytes of records that wait for the next publication.
 const MAX_WAITING_BYTES: usize = 16 << 20;
+/// Time that a producer which has ended early has to send the recording again.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(5);
 /// Events between two looks at the clock.
 const EVENTS_PER_CLOCK_CHECK: u32 = 256;
 
@@ -99,7 +101,10 @@ struct Recording {
     /// The time from which more may be published.
     next_publication: Instant,
     has_news: bool,
-    has_ended: bool,
+    /// Whether its end has come.
+    is_whole: bool,
+    /// When its trace ended.
+    ended: Option<Instant>,
 }
 
 impl CodetracerSink {
@@ -159,7 +164,8 @@ impl CodetracerSink {
             packet: 0,
             next_publication: Instant::now(),
             has_news: false,
-            has_ended: false,
+            is_whole: false,
+            ended: None,
         });
         Ok(())
     }
@@ -220,7 +226,8 @@ fn recording_name(declared: &Trace, trace: &TraceInfo) -> String {
     }
 }
 
-/// The name of a trace without the times that relays append to the names of sessions.
+/// The name of a trace without the times that relays append to the names of sessions, and without the place of an earlier
+/// session whose directory was taken by a later one of the same name.
 fn without_times(name: &str) -> String {
     let without_time = |part: &str| {
         let digits = |text: &str, length| {
@@ -234,7 +241,16 @@ fn without_times(name: &str) -> String {
             _ => part.to_owned(),
         }
     };
-    let parts: Vec<_> = name.split('/').map(without_time).collect();
+    let mut parts = Vec::new();
+    let mut all = name.split('/');
+    while let Some(part) = all.next() {
+        if part == "archives" {
+            // The next part is the name of the archive.
+            all.next();
+        } else {
+            parts.push(without_time(part));
+        }
+    }
     parts.join("/")
 }
 
@@ -300,6 +316,10 @@ impl Sink for CodetracerSink {
             Some(Item::FileChunk(chunk)) => {
                 write_chunk(recording, &chunk, &mut self.failed_files)?;
             }
+            Some(Item::End { records }) => {
+                self.filter.end(records);
+                recording.is_whole = true;
+            }
             None => self.filter.count_unreadable(),
         }
         recording.has_news = true;
@@ -340,13 +360,20 @@ impl Sink for CodetracerSink {
         let is_endless = self.is_endless;
         self.found
             .retain(|found| found.has_recording || !(is_endless && found.has_ended));
-        if let Some(recording) = &mut self.recording {
-            recording.has_ended |= recording.trace == trace;
+        if let Some(recording) = &mut self.recording
+            && recording.trace == trace
+        {
+            recording.ended = Some(Instant::now());
         }
     }
 
     fn set_incomplete(&mut self) {
         self.is_incomplete = true;
+    }
+
+    /// A recording is one stream. One whose producer was killed must not hold back the same one that was sent again.
+    fn needs_order(&self) -> bool {
+        false
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
@@ -356,12 +383,16 @@ impl Sink for CodetracerSink {
 
     fn flush_deadline(&self) -> Option<Instant> {
         let recording = self.recording.as_ref()?;
-        recording.has_news.then_some(recording.next_publication)
+        let publication = recording.has_news.then_some(recording.next_publication);
+        let given_up = recording.ended.map(|ended| ended + RESTART_TIMEOUT);
+        publication.into_iter().chain(given_up).min()
     }
 
     fn is_complete(&self) -> bool {
         match &self.recording {
-            Some(recording) => recording.has_ended,
+            Some(recording) => recording
+                .ended
+                .is_some_and(|ended| recording.is_whole || ended.elapsed() >= RESTART_TIMEOUT),
             None => {
                 let have_ended = self.found.iter().all(|found| found.has_ended);
                 !self.is_endless && !self.found.is_empty() && have_ended
@@ -374,10 +405,11 @@ impl Sink for CodetracerSink {
         let Some(recording) = &mut self.recording else {
             return Err(RecordingError::None.into());
         };
-        if recording.has_ended {
+        let has_ended = recording.ended.is_some();
+        if has_ended {
             self.filter.finish();
         }
-        if !recording.has_ended || self.is_incomplete {
+        if !has_ended || self.is_incomplete {
             return Ok(self.publish()?);
         }
         recording.directory.add_paths(&self.filter.take_paths());
@@ -397,8 +429,10 @@ impl Sink for CodetracerSink {
         if self.failed_files > 0 {
             text.push_str(&format!(", {} source files not copied", self.failed_files));
         }
-        if !recording.has_ended {
+        if recording.ended.is_none() {
             text.push_str("; the recording has not ended");
+        } else if !recording.is_whole {
+            text.push_str("; its producer has ended before the recording did");
         }
         Some(text)
     }

@@ -94,7 +94,7 @@ impl Recordings {
                 recording.program = metadata.program;
                 CallRecord::None
             }
-            Some(Item::FileChunk(_)) => CallRecord::None,
+            Some(Item::FileChunk(_) | Item::End { .. }) => CallRecord::None,
             None => CallRecord::Instant,
         }))
     }

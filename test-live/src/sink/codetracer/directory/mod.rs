@@ -1,6 +1,6 @@
 //! The directory of a recording, which programs that read recordings can open at any time.
 //!
-//! Whoever copies the directory, at any moment, has a recording: complete JSON, all parts, and the records from the
+//! A copy of the directory, made at any moment, is a recording: complete JSON, all parts, and the records from the
 //! beginning to some record. No file that a reader has opened changes ([`published_file`]), and paths come before the
 //! records that need them. What a killed process leaves is as valid as what it has shown; the next one begins
 //! again from the first record, and replaces the files when it has more than they have.
