@@ -377,6 +377,14 @@ pub enum Colour {
     Always,
 }
 
+fn parse_form(text: &str) -> Result<OutputForm, &'static str> {
+    match text {
+        "json" => Ok(OutputForm::Json),
+        "bin" => Ok(OutputForm::Binary),
+        _ => Err("expected json or bin"),
+    }
+}
+
 impl ProxyArguments {
     /// The arguments of a command line, of which the first word is the command. Exits if they are invalid, or help was
     /// requested.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use consumer::cli::RelayUrls;
 use consumer::config::{Config, ConfigError};
-use daemon::logging;
+use daemon::logging::{self, LogTarget};
 use tldrs_daemon::export::DocumentForm;
 use tldrs_daemon::limits::MAX_LINE_BYTES;
 use tldrs_daemon::{DaemonOptions, WhenFull};
@@ -106,9 +106,14 @@ pub struct ServeArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
     pub into_file: Option<PathBuf>,
 
-    /// Run in the background; the command returns when clients can connect
+    /// Run in the background; the command returns when clients can connect. The log goes to syslog or the
+    /// journal, unless --log-file is given
     #[arg(long)]
     pub daemonize: bool,
+
+    /// Append the log to PATH instead of standard error. SIGHUP opens PATH again, for logrotate
+    #[arg(long, value_name = "PATH")]
+    pub log_file: Option<PathBuf>,
 
     /// Sync events to the disk before the next ones are read
     #[arg(long)]
@@ -224,6 +229,19 @@ impl Arguments {
     #[must_use]
     pub fn log_level(&self) -> LevelFilter {
         logging::level(self.verbose)
+    }
+
+    /// Where the log goes: for commands other than `serve`, to standard error.
+    #[must_use]
+    pub fn log_target(&self) -> LogTarget<'_> {
+        match &self.command {
+            Command::Serve(serve) => match &serve.log_file {
+                Some(file) => LogTarget::File(file),
+                None if serve.daemonize => LogTarget::Syslog("tldrs"),
+                None => LogTarget::Stderr,
+            },
+            _ => LogTarget::Stderr,
+        }
     }
 }
 

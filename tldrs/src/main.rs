@@ -21,9 +21,13 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    logging::start(arguments.log_level(), LogFormat::Text)?;
+    let log = logging::start(
+        arguments.log_level(),
+        LogFormat::Text,
+        arguments.log_target(),
+    )?;
     match arguments.command {
-        Command::Serve(options) => serve::run(*options),
+        Command::Serve(options) => serve::run(*options, log),
         Command::List(options) => stored::list(&options),
         Command::Clear(options) => stored::clear(&options),
         Command::Dir(options) => stored::print_directory(&options),
