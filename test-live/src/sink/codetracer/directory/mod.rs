@@ -115,13 +115,23 @@ fn io_error(path: &Path, source: io::Error) -> DirectoryError {
     DirectoryError::Io { path, source }
 }
 
+/// The locked marker. Unlocked when dropped, since a process that is being started may still have the descriptor.
+#[derive(Debug)]
+struct LockedMarker(File);
+
+impl Drop for LockedMarker {
+    fn drop(&mut self) {
+        // Closing the file does the same, a moment later.
+        let _ = file_lock::unlock(&self.0);
+    }
+}
+
 /// The directory of one recording, while it is written.
 #[derive(Debug)]
 pub(super) struct RecordingDirectory {
     path: PathBuf,
     directory: Arc<OwnedFd>,
-    /// Keeps the lock.
-    marker: File,
+    marker: LockedMarker,
     recording: RecordingId,
     /// Whether the marker says the name of this recording and another id: the producer was started again, or the
     /// directory has another recording.
@@ -160,7 +170,8 @@ impl RecordingDirectory {
             let path = path.to_owned();
             return Err(DirectoryError::InUse { path });
         }
-        let is_again = check_marker(&marker, path, recording)?;
+        let marker = LockedMarker(marker);
+        let is_again = check_marker(&marker.0, path, recording)?;
         let files = open_files(&directory).map_err(fail)?;
         let open =
             |name| PublishedFile::open(Arc::clone(&directory), name, Some(b'\n')).map_err(fail);
@@ -233,7 +244,7 @@ impl RecordingDirectory {
                 wanted,
             });
         }
-        write_marker(&self.marker, &self.recording).map_err(fail)?;
+        write_marker(&self.marker.0, &self.recording).map_err(fail)?;
         self.is_again = false;
         Ok(())
     }
