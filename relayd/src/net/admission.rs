@@ -114,7 +114,6 @@ impl ConnectionTable {
     }
 
     /// Evicts the oldest candidate. Silent data connections come last: what they belong to is not known.
-
     fn evict(&self, is_candidate: impl Fn(&HalfOpen) -> bool) -> bool {
         let mut connections = self.connections.lock();
         let TableConnections {

@@ -207,20 +207,7 @@ impl Server {
         };
         warn_of_open_port(addresses.live, tls.live.is_some());
         let sync = Syncer::start(config.sync).map_err(StartError::Threads)?;
-        let registry = Registry::new(RegistrySettings {
-            output: config.output.clone(),
-            grouping: config.grouping,
-            allows_clear: config.allows_clear,
-            window: config.window,
-            reorder_memory: config.reorder_memory,
-            when_full: config.when_full,
-            time_zone: config.time_zone.clone(),
-            resume_timeout: config.resume_timeout,
-            pool: match &sync {
-                Some(sync) => Pool::with_syncer(config.pool, Arc::clone(sync.syncer())),
-                None => Pool::new(config.pool),
-            },
-        });
+        let registry = Registry::new(registry_settings(config, sync.as_ref()));
         // Before a producer can ask for its session.
         restore_sessions(&registry, Instant::now());
         let retention = RetentionThread::start(config.output.clone(), config.retention)
@@ -539,4 +526,21 @@ fn resolve(port: &'static str, endpoint: &Endpoint) -> Result<SocketAddr, StartE
         endpoint: endpoint.clone(),
         source,
     })
+}
+
+fn registry_settings(config: &Config, sync: Option<&SyncThread>) -> RegistrySettings {
+    RegistrySettings {
+        output: config.output.clone(),
+        grouping: config.grouping,
+        allows_clear: config.allows_clear,
+        window: config.window,
+        reorder_memory: config.reorder_memory,
+        when_full: config.when_full,
+        time_zone: config.time_zone.clone(),
+        resume_timeout: config.resume_timeout,
+        pool: match sync {
+            Some(sync) => Pool::with_syncer(config.pool, Arc::clone(sync.syncer())),
+            None => Pool::new(config.pool),
+        },
+    }
 }

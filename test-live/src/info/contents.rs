@@ -33,7 +33,7 @@ pub(super) struct Process {
     pub(super) pid: i64,
 }
 
-/// Counts events. The counts are shared with whoever made the sink.
+/// Counts events. The counts are shared with the maker of the sink.
 pub(super) struct CountingSink {
     contents: Rc<RefCell<Contents>>,
     classes: HashMap<(TraceKey, u64, u64), u64>,
