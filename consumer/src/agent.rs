@@ -320,13 +320,19 @@ fn summary_line(summary: &ReplaySummary, took: Duration) -> String {
     let seconds = took.as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "to be read by people")]
     let megabytes = summary.bytes as f64 / 1e6;
-    let mut line = format!(
-        "{} packets, {megabytes:.1} MB in {seconds:.2} s, {:.1} MB/s",
-        summary.outcome.acknowledged,
-        megabytes / seconds.max(1e-6)
-    );
-    if summary.outcome.lost > 0 {
-        line.push_str(&format!("; {} packets LOST", summary.outcome.lost));
+    let outcome = &summary.outcome;
+    let is_acknowledged = outcome.lost == 0 && outcome.acknowledged == summary.packets;
+    let mut line = if is_acknowledged {
+        let rate = megabytes / seconds.max(1e-6);
+        let packets = outcome.acknowledged;
+        format!("{packets} packets, {megabytes:.1} MB in {seconds:.2} s, {rate:.1} MB/s")
+    } else {
+        // The size of those that the relay has acknowledged is not known.
+        let (acknowledged, packets) = (outcome.acknowledged, summary.packets);
+        format!("{acknowledged} of {packets} packets acknowledged in {seconds:.2} s")
+    };
+    if outcome.lost > 0 {
+        line.push_str(&format!("; {} packets LOST", outcome.lost));
     }
     if !summary.broken.is_empty() {
         line.push_str(&format!("; {} files broken", summary.broken.len()));

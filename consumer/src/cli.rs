@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use daemon::logging;
+use daemon::logging::{self, LogTarget};
 use tracing::level_filters::LevelFilter;
 
 use crate::config::{CodetracerConfig, Config, ConfigError, RelayConfig, check_spool, host_name};
@@ -181,6 +181,9 @@ pub struct ServeArguments {
     /// $XDG_RUNTIME_DIR or /run/user/UID, or /tmp/consumer-UID.socket]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Append the log to PATH instead of standard error. SIGHUP opens PATH again, for logrotate
+    #[arg(long, value_name = "PATH")]
+    log_file: Option<PathBuf>,
 }
 
 /// The arguments of `consumer replay`.
@@ -249,6 +252,18 @@ impl Arguments {
     #[must_use]
     pub fn log_level(&self) -> LevelFilter {
         logging::level(self.verbose)
+    }
+
+    /// Where the log goes: for commands other than `serve`, to standard error.
+    #[must_use]
+    pub fn log_target(&self) -> LogTarget<'_> {
+        match &self.command {
+            Command::Serve(ServeArguments {
+                log_file: Some(file),
+                ..
+            }) => LogTarget::File(file),
+            _ => LogTarget::Stderr,
+        }
     }
 }
 

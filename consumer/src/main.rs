@@ -12,9 +12,10 @@ use consumer::rings::list::RingTable;
 use consumer::rings::print::print;
 use consumer::rings::record;
 use consumer::status;
+use daemon::error_text::describe_error;
 use daemon::fd_limit::raise_fd_limit;
 use daemon::logging::{self, LogFormat};
-use daemon::signals::StopSignals;
+use daemon::signals::{StopSignals, reopen_log_on_hangup};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("consumer: {error:#}");
+            eprintln!("consumer: {}", describe_error(error.as_ref()));
             let is_usage = error.is::<UsageError>() || error.is::<ConfigError>();
             ExitCode::from(if is_usage { 2 } else { 1 })
         }
@@ -33,14 +34,21 @@ fn main() -> ExitCode {
 
 /// Runs a command. Returns whether the relay has acknowledged everything; true for commands without one.
 fn run(arguments: Arguments) -> anyhow::Result<bool> {
-    logging::start(arguments.log_level(), LogFormat::Text)?;
+    let log = logging::start(
+        arguments.log_level(),
+        LogFormat::Text,
+        arguments.log_target(),
+    )?;
     match arguments.command {
         Command::Serve(serve) => {
             let config = serve.config()?;
             if config.ring.is_some() {
                 raise_fd_limit();
             }
-            until_stopped(|stop| async { agent::serve(config, stop).await.map(|()| true) })
+            until_stopped(|stop| async {
+                reopen_log_on_hangup(log).context("cannot catch signals")?;
+                agent::serve(config, stop).await.map(|()| true)
+            })
         }
         Command::Replay(replay) => {
             raise_fd_limit();

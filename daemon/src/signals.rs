@@ -1,8 +1,10 @@
-//! The signals that stop a program: SIGTERM and SIGINT.
+//! The signals of a daemon: SIGTERM and SIGINT stop it, SIGHUP has it open its log file again.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::logging::Log;
 
 /// The exit status after a second signal: that of a program which SIGINT has killed, as shells report it.
 const INTERRUPTED: i32 = 130;
@@ -42,4 +44,21 @@ impl StopSignals {
         self.wait().await;
         std::process::exit(INTERRUPTED);
     }
+}
+
+/// Catches SIGHUP from now on, and opens the log file again at each. The signal does not end the process any more. To
+/// be called on a tokio runtime.
+///
+/// # Errors
+/// If the system refuses to have the signal caught.
+pub fn reopen_log_on_hangup(log: Log) -> io::Result<()> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            let log = log.clone();
+            // A thread that may block: the tasks of the program go on.
+            let _ = tokio::task::spawn_blocking(move || log.reopen()).await;
+        }
+    });
+    Ok(())
 }

@@ -1,4 +1,8 @@
-//! Writes the man pages and shell completions of all programs, from the definitions that `--help` shows.
+//! Writes the man pages and shell completions of all programs, from the definitions that `--help` shows. `page` writes
+//! a page, `sections` has what `--help` does not show.
+
+mod page;
+mod sections;
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +10,6 @@ use std::path::Path;
 use anyhow::Context;
 use clap::{Command, CommandFactory};
 use clap_complete::{Shell, generate_to};
-use clap_mangen::Man;
 
 /// The output directories, below the workspace and not checked in.
 const MAN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/man");
@@ -26,6 +29,10 @@ fn main() -> anyhow::Result<()> {
     )?;
     write_pages(
         test_live::cli::ProxyArguments::command().name("test-live-proxy"),
+        "1",
+    )?;
+    write_pages(
+        test_live::cli::InfoArguments::command().name("test-live-info"),
         "1",
     )?;
     write_completions(relayd.clone(), "relayd")?;
@@ -49,10 +56,8 @@ fn write_pages(mut program: Command, section: &str) -> anyhow::Result<()> {
     let commands = program.get_subcommands().cloned();
     let commands = commands.filter(|command| command.get_name() != "help");
     for command in commands.collect::<Vec<_>>().into_iter().chain([program]) {
-        let man = Man::new(command).section(section);
-        let path = Path::new(MAN).join(man.get_filename());
-        let mut text = Vec::new();
-        man.render(&mut text)?;
+        let (name, text) = page::render(command, section)?;
+        let path = Path::new(MAN).join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         println!("{}", path.display());
     }

@@ -123,6 +123,30 @@ pub const MAX_CONNECTIONS: usize = 8192;
 /// them. Not less, because a whole cluster may be behind one address.
 pub const MAX_CONNECTIONS_OF_ONE: usize = MAX_CONNECTIONS / 2;
 
+/// Number of ports whose connections share the file descriptors: control, data, live and HTTP.
+const PORTS: u64 = 4;
+
+/// File descriptors that are left to the relay itself: event loops, listening sockets, log.
+const OWN_DESCRIPTORS: u64 = 64;
+
+/// Maximum number of connections of all ports of a process that may have `allowed` open files, of which `pool` are trace
+/// files. At least an eighth of `allowed`: all files of a pool are rarely open.
+#[must_use]
+pub fn max_connections(allowed: u64, pool: u64) -> usize {
+    let left = allowed.saturating_sub(pool + OWN_DESCRIPTORS);
+    let max = left.max(allowed / 8).min(PORTS * MAX_CONNECTIONS as u64);
+    usize::try_from(max).unwrap_or(usize::MAX)
+}
+
+/// Longest time for which connections are evicted for another. Then the other is refused: all workers hang.
+pub const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time for which an evicted connection may take to be closed before the next one is evicted too: its worker hangs.
+pub const EVICTION_RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Interval between two records of the log about refused connections of a port.
+pub const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
 /// File calls that may block, of all viewers together. Each occupies a thread until the disk has answered.
 pub const MAX_FILE_CALLS: usize = 256;
 
@@ -338,6 +362,18 @@ pub const MAX_CHECKED_PACKET: u64 = 64 << 20;
 
 /// Maximum number of entries that the repair adds to an index file. Some hundred megabytes of memory.
 pub const MAX_REBUILT_ENTRIES: usize = 1 << 21;
+
+// Retention.
+
+/// Interval at which the space of the output's file system is measured.
+pub const SPACE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Interval at which old sessions are removed.
+pub const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Time since the last write below which no session is removed: viewers may still read its end, and its producer may be
+/// about to open its next stream.
+pub const MIN_RETAINED_AGE: Duration = Duration::from_secs(60);
 
 // A disk that is full.
 

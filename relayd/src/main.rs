@@ -6,7 +6,9 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 use clap::Parser;
+use daemon::error_text::describe_error;
 use daemon::fd_limit::raise_fd_limit;
+use daemon::logging::LogTarget;
 use daemon::notify::signal_parent;
 use daemon::signals::StopSignals;
 use daemon::{background, logging};
@@ -28,12 +30,12 @@ const BACKGROUND_MARKER: &str = "RELAYD_IN_BACKGROUND";
 
 fn main() -> ExitCode {
     // The other operands are ignored, as `lttng-relayd` ignores all.
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| word == "certs")
-    {
+    let command = std::env::args_os().nth(1);
+    let command = command.as_ref().and_then(|word| word.to_str());
+    if command == Some("certs") {
         return create_certificates();
     }
+    let is_check = command == Some("check-config");
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(message) => {
@@ -49,13 +51,41 @@ fn main() -> ExitCode {
         print!("{version}");
         return ExitCode::SUCCESS;
     }
-    match run(arguments) {
+    let ended = if is_check {
+        check_configuration(arguments)
+    } else {
+        run(arguments)
+    };
+    match ended {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("relayd: {error:#}");
+            eprintln!("relayd: {}", describe_error(error.as_ref()));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs `relayd check-config`: prints the settings with which the relay would start. Lines of the files that it would
+/// ignore count as faults.
+fn check_configuration(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let (arguments, ignored) = arguments.with_files()?;
+    let config = arguments.config(raise_fd_limit())?;
+    Server::check(&config)?;
+    let output = &config.output;
+    anyhow::ensure!(
+        !output.exists() || output.is_dir(),
+        "output {} is not a directory",
+        output.display()
+    );
+    let warnings = ignored.iter().chain(&config.network.warnings);
+    warnings
+        .clone()
+        .for_each(|warning| eprintln!("relayd: {warning}"));
+    print!("{}", config.to_file());
+    Ok(match warnings.count() {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
 }
 
 /// Runs `relayd certs`.
@@ -67,7 +97,7 @@ fn create_certificates() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("relayd certs: {:#}", anyhow::Error::from(error));
+            eprintln!("relayd certs: {}", describe_error(&error));
             ExitCode::FAILURE
         }
     }
@@ -89,7 +119,12 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    logging::start(arguments.log_level(), log_format(&arguments))?;
+    let target = match (arguments.log_file(), mode) {
+        (Some(file), _) => LogTarget::File(file),
+        (None, Mode::Daemon) => LogTarget::Syslog("relayd"),
+        (None, Mode::Foreground | Mode::Background) => LogTarget::Stderr,
+    };
+    let log = logging::start(arguments.log_level(), log_format(&arguments), target)?;
     warnings.iter().for_each(|warning| warn!("{warning}"));
     let config = arguments.config(raise_fd_limit())?;
     let warnings = &config.network.warnings;
@@ -116,7 +151,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let server = Server::start(&config, inherited)?;
     // Caught before readiness is reported: a program that waits for that may send a signal at once.
     let mut signals = server
-        .block_on(async { Signals::catch(server.has_tls()) })
+        .block_on(async { Signals::catch() })
         .context("cannot catch signals")?;
     let addresses = server.addresses();
     let ports = [
@@ -146,6 +181,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     service.notify_ready();
     while server.block_on(signals.next()) == Request::Reload {
+        log.reopen();
         server.reload_certificates();
     }
     service.notify_stopping();
@@ -194,15 +230,15 @@ fn report_repairs(repaired: Repaired) {
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
     Stop,
-    /// To read the certificates again.
+    /// To open the log file and read the certificates again.
     Reload,
 }
 
 /// The signals that the relay catches.
 struct Signals {
     stop: StopSignals,
-    /// SIGHUP. None without encrypted ports: it ends the process then, as it ends `lttng-relayd`.
-    reload: Option<Signal>,
+    /// SIGHUP. It ends `lttng-relayd`.
+    reload: Signal,
     /// SIGUSR1 and SIGXFSZ, caught so that they do not end the process. SIGUSR1 is the signal that a relay
     /// sends to its parent process; the system sends SIGXFSZ at a write beyond the limit of file sizes,
     /// which also fails with an error.
@@ -210,11 +246,10 @@ struct Signals {
 }
 
 impl Signals {
-    fn catch(has_tls: bool) -> std::io::Result<Self> {
-        let reload = has_tls.then(|| signal(SignalKind::hangup()));
+    fn catch() -> std::io::Result<Self> {
         Ok(Self {
             stop: StopSignals::catch()?,
-            reload: reload.transpose()?,
+            reload: signal(SignalKind::hangup())?,
             _harmless: [
                 signal(SignalKind::user_defined1())?,
                 signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
@@ -223,15 +258,9 @@ impl Signals {
     }
 
     async fn next(&mut self) -> Request {
-        let reload = async {
-            match &mut self.reload {
-                Some(signal) => signal.recv().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = self.stop.wait() => Request::Stop,
-            _ = reload => Request::Reload,
+            _ = self.reload.recv() => Request::Reload,
         }
     }
 }

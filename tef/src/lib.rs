@@ -4,7 +4,8 @@
 //!
 //! Read in this order: [`check`](mod@check) (whether a line is one JSON object, and what is put right if it
 //! nearly is), [`phase`] (which kinds of events there are), [`event`] (an event as values, and back
-//! to JSON), [`ctf`] (events in a CTF trace).
+//! to JSON), [`ctf`] (events in a CTF trace), [`document`] (one JSON document of all records), [`perfetto`] (what
+//! ui.perfetto.dev would misread).
 //!
 //! ```
 //! use ctf::model::Uuid;
@@ -47,8 +48,10 @@
 
 pub mod check;
 pub mod ctf;
+pub mod document;
 pub mod event;
 mod json;
+pub mod perfetto;
 pub mod phase;
 
 pub use check::{Checked, Reason, Repairs, check, check_str};

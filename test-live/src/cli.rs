@@ -4,7 +4,6 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
@@ -17,6 +16,12 @@ use crate::attach::target::Target;
 use crate::bound::TypedTime;
 use crate::sink::tef;
 use crate::sink::text::{ClockFormat, HeaderFields, Names, TextOptions};
+
+mod info;
+mod lists;
+
+pub use info::InfoArguments;
+pub use lists::{FieldsList, NamesList};
 
 /// Show events of live LTTng sessions while they are recorded, and read CTF traces.
 ///
@@ -54,7 +59,7 @@ pub struct Arguments {
     #[arg(long, overrides_with = "follow", help_heading = "Live")]
     pub no_follow: bool,
     /// What to do if no session exists at the start; default: continue for a whole relay or with --follow,
-    /// otherwise end.
+    /// otherwise fail. With end, it is no error either if no event is selected.
     #[arg(long, value_enum, value_name = "ACTION", help_heading = "Live")]
     pub session_not_found: Option<NotFound>,
     /// Exit when the connection to a relay has been lost for SECONDS; 0: do not reconnect; default: reconnect until
@@ -174,15 +179,15 @@ pub struct Arguments {
     )]
     pub color: Colour,
 
-    /// Change what VIEWER would misinterpret, sort the events by time and count times from the first event;
-    /// nothing is written until the end.
+    /// The program that is to open the file.
     #[arg(
         long = "for",
         value_enum,
         value_name = "VIEWER",
+        default_value = "perfetto",
         help_heading = "Trace Event Format"
     )]
-    pub viewer: Option<Viewer>,
+    pub viewer: Viewer,
     /// Which times to write for events that programs have sent in this format.
     #[arg(
         long,
@@ -284,7 +289,7 @@ Examples:
     test-live --filter '$name == \"sched_*\" && prev_tid > 0' COLLECTOR
 
   Write a recording for ui.perfetto.dev:
-    test-live --sink tef --for perfetto -w trace.json TRACE_DIR
+    test-live --sink tef -w trace.json TRACE_DIR
 
   Keep a recording that CodeTracer opens, while its program runs:
     test-live --sink codetracer -o DIR net://COLLECTOR/host/TRACED/my-session
@@ -292,9 +297,12 @@ Examples:
   Show events per second, by name and by stream:
     test-live --sink counter COLLECTOR
 
+  Show what a recording is at a glance; see test-live info --help:
+    test-live info TRACE_DIR
+
 Exit status:
   0    All events were shown.
-  1    Something could not be read, or was lost and --strict was given.
+  1    Something could not be read, no session or event was found, or something was lost and --strict was given.
   2    The command line is invalid.
   130  A second signal ended the process.";
 
@@ -342,8 +350,11 @@ pub enum SinkKind {
 /// A program that opens a trace.json.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Viewer {
-    /// The trace viewer at ui.perfetto.dev.
+    /// ui.perfetto.dev: events in order of time, times since the first event, and what Perfetto would misinterpret
+    /// changed; nothing is written until the end.
     Perfetto,
+    /// Any program: events as they come, with absolute times.
+    Any,
 }
 
 /// The times of events that were sent in Trace Event Format.
@@ -364,81 +375,6 @@ pub enum Colour {
     Never,
     /// Always, also in a file or pipe.
     Always,
-}
-
-/// The places where names are shown. (`--names`)
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NamesList(pub Names);
-
-impl FromStr for NamesList {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let of = |all| Names {
-            payload: all,
-            context: all,
-            scope: all,
-            header: all,
-        };
-        let mut names = of(false);
-        for word in text.split(',') {
-            match word.trim() {
-                "payload" | "arg" | "args" => names.payload = true,
-                "context" | "ctx" => names.context = true,
-                "scope" => names.scope = true,
-                "header" => names.header = true,
-                "all" => names = of(true),
-                "none" => names = of(false),
-                other => {
-                    return Err(format!(
-                        "unknown part {other:?}: expected payload, context, scope, header, all or none"
-                    ));
-                }
-            }
-        }
-        Ok(Self(names))
-    }
-}
-
-/// The parts that stand before the name of an event. (`--fields`)
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FieldsList(pub HeaderFields);
-
-impl FromStr for FieldsList {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let of = |all| HeaderFields {
-            trace: all,
-            hostname: all,
-            domain: all,
-            procname: all,
-            vpid: all,
-            log_level: all,
-            emf_uri: all,
-        };
-        let mut fields = of(false);
-        for word in text.split(',') {
-            match word.trim() {
-                "trace" => fields.trace = true,
-                "trace:hostname" => fields.hostname = true,
-                "trace:domain" => fields.domain = true,
-                "trace:procname" => fields.procname = true,
-                "trace:vpid" => fields.vpid = true,
-                "loglevel" => fields.log_level = true,
-                "emf" => fields.emf_uri = true,
-                // Known, and never present in a trace.
-                "callsite" => {}
-                "all" => fields = of(true),
-                other => {
-                    return Err(format!(
-                        "unknown part {other:?}: expected trace, trace:hostname, trace:domain, trace:procname, trace:vpid, loglevel, emf, callsite or all"
-                    ));
-                }
-            }
-        }
-        Ok(Self(fields))
-    }
 }
 
 fn parse_form(text: &str) -> Result<OutputForm, &'static str> {
@@ -476,6 +412,18 @@ impl TlsArguments {
     }
 }
 
+/// Gives encrypted targets their certificates.
+fn set_certificates(targets: &mut [Target], tls: &TlsArguments) -> Result<(), MissingFile> {
+    for target in targets {
+        if let Target::Relay(relay) = target
+            && relay.is_tls
+        {
+            relay.tls = Some(tls.files()?);
+        }
+    }
+    Ok(())
+}
+
 impl Arguments {
     /// The arguments of a command line, of which the first word is the program. Exits if they are invalid, or
     /// help or the version was requested.
@@ -494,16 +442,8 @@ impl Arguments {
         arguments
     }
 
-    /// Gives encrypted targets their certificates.
     fn set_certificates(&mut self) -> Result<(), MissingFile> {
-        for target in &mut self.targets {
-            if let Target::Relay(relay) = target
-                && relay.is_tls
-            {
-                relay.tls = Some(self.tls.files()?);
-            }
-        }
-        Ok(())
+        set_certificates(&mut self.targets, &self.tls)
     }
 
     /// The options of text output, on a terminal or not.
@@ -548,7 +488,7 @@ impl Arguments {
                 TefTime::Producer => tef::SentTimes::Producer,
                 TefTime::Arrival => tef::SentTimes::Arrival,
             },
-            perfetto: self.viewer == Some(Viewer::Perfetto),
+            perfetto: self.viewer == Viewer::Perfetto,
         }
     }
 
@@ -584,14 +524,5 @@ mod tests {
         let half = ["test-live", "nets://h", "--tls-cert", "c"];
         assert!(Arguments::try_parse_from(half).is_err());
         ProxyArguments::command().debug_assert();
-    }
-
-    #[test]
-    fn a_list_of_names_replaces_the_default_names() {
-        let NamesList(names) = "payload,scope".parse().unwrap();
-        assert!(names.payload && names.scope && !names.context && !names.header);
-        assert!("payload,nothing".parse::<NamesList>().is_err());
-        let FieldsList(fields) = "loglevel".parse().unwrap();
-        assert!(fields.log_level && !fields.hostname);
     }
 }

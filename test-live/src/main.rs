@@ -3,9 +3,11 @@
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
+use daemon::error_text::describe_error;
 use daemon::logging;
 use daemon::signals::StopSignals;
-use test_live::cli::{Arguments, ProxyArguments};
+use test_live::cli::{Arguments, InfoArguments, ProxyArguments};
+use test_live::info;
 use test_live::proxy;
 use test_live::run::{Outcome, Stop, UsageError, run};
 use tracing_subscriber::filter::Targets;
@@ -19,6 +21,13 @@ fn main() -> ExitCode {
     {
         let arguments = ProxyArguments::from_words(std::env::args_os().skip(1));
         return exit_code(proxy::run(&arguments).map(|()| Outcome::Whole));
+    }
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "info")
+    {
+        let arguments = InfoArguments::from_words(std::env::args_os().skip(1));
+        return exit_code(info::run(&arguments));
     }
     let arguments = Arguments::from_words(std::env::args_os());
     init_logging(arguments.verbose);
@@ -35,7 +44,7 @@ fn exit_code(ended: anyhow::Result<Outcome>) -> ExitCode {
         Ok(Outcome::Whole) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("test-live: error: {error:#}");
+            eprintln!("test-live: error: {}", describe_error(error.as_ref()));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }

@@ -18,6 +18,7 @@ use viewer_proto::session::Seek;
 use crate::attach::follow::{self, FollowOptions};
 use crate::attach::target::{RelayTarget, Target};
 use crate::attach::{MemoryBudget, SourceEvent, TraceKey, list, relay};
+use crate::bound::Bound;
 use crate::cli::{Arguments, NotFound, SeekTo, SinkKind};
 use crate::filter::Filter;
 use crate::mux::{Mux, Progress, Stage};
@@ -30,7 +31,7 @@ use crate::sink::details::Details;
 use crate::sink::dummy::Dummy;
 use crate::sink::json::Json;
 use crate::sink::tef::Tef;
-use crate::sink::text::{TextSink, Times};
+use crate::sink::text::{ClockFormat, TextSink, Times};
 use crate::sink::{Sink, SinkError};
 
 /// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
@@ -103,7 +104,11 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
             Target::Relay(relay) => relays.push(relay.clone()),
         }
     }
-    let times = Times::new(arguments.clock());
+    // Users compare these times with those of --begin and --end.
+    let times = Times::new(ClockFormat {
+        date: arguments.begin.is_some() || arguments.end.is_some() || arguments.clock_date,
+        ..arguments.clock()
+    });
     let mut select = Select::new(selection(arguments)?, open_sink(arguments)?, times);
     let memory = MemoryBudget::default();
     let mut mux = Mux::with_memory(memory.clone());
@@ -153,10 +158,17 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         Err(SinkError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
         ended => ended?,
     }
+    if let Some(warning) = select.sink().warning() {
+        select.report_warning(warning);
+    }
     if let Some(summary) = select.sink().summary().filter(|_| !arguments.quiet) {
         let _ = writeln!(io::stderr(), "test-live: {summary}");
     }
-    Ok(outcome(arguments, select.tally()))
+    let has_matched = stop.is_requested() || report_no_match(arguments, &mut select);
+    Ok(match outcome(arguments, select.tally()) {
+        Outcome::Whole if !has_matched => Outcome::Partial,
+        outcome => outcome,
+    })
 }
 
 /// Whether more may come of a directory, and is waited for.
@@ -297,6 +309,19 @@ fn handle_event(
     Ok(())
 }
 
+/// Reports that there were events and none was selected. Returns false if that is an error.
+fn report_no_match(arguments: &Arguments, select: &mut Select) -> bool {
+    let Some(description) = select.describe_no_match() else {
+        return true;
+    };
+    let is_allowed = arguments.session_not_found == Some(NotFound::End);
+    let severity = if is_allowed { "" } else { "error: " };
+    if !(is_allowed && arguments.quiet) {
+        let _ = writeln!(io::stderr(), "test-live: {severity}{description}");
+    }
+    is_allowed
+}
+
 fn outcome(arguments: &Arguments, tally: Tally) -> Outcome {
     let lost = !tally.lost.is_empty();
     let is_incomplete = tally.incomplete > 0;
@@ -313,7 +338,7 @@ fn outcome(arguments: &Arguments, tally: Tally) -> Outcome {
         }
         let _ = writeln!(io::stderr(), "test-live: {summary}");
     }
-    if tally.failures > 0 || arguments.strict && (lost || is_incomplete) {
+    if tally.failures > 0 || is_incomplete || arguments.strict && lost {
         Outcome::Partial
     } else {
         Outcome::Whole
@@ -341,9 +366,16 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
             "{sink}: it cannot be used with --begin, --end, --filter or --limit"
         )));
     }
+    let begin = arguments.begin.map(|time| time.in_zone(&zone));
+    let end = arguments.end.map(|time| time.in_zone(&zone));
+    if let (Some(Bound::At(begin)), Some(Bound::At(end))) = (&begin, &end)
+        && begin > end
+    {
+        bail!(UsageError("--begin is later than --end".to_owned()));
+    }
     Ok(Selection {
-        begin: arguments.begin.map(|time| time.in_zone(&zone)),
-        end: arguments.end.map(|time| time.in_zone(&zone)),
+        begin,
+        end,
         filter,
         limit: arguments.limit,
     })
@@ -412,7 +444,7 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOpt
         Some(NotFound::Fail) => relay::Missing::Fail,
         Some(NotFound::End) => relay::Missing::End,
         None if follow => relay::Missing::Wait,
-        None => relay::Missing::End,
+        None => relay::Missing::Fail,
     };
     relay::RelayOptions {
         seek: match arguments.seek {

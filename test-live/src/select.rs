@@ -6,11 +6,12 @@ use std::io::{self, Write};
 
 use ctf::decode::Event;
 use ctf::directory::TraceDirectory;
+use ctf::metadata::Trace;
 use indicatif::ProgressBar;
 
 use crate::attach::{Packet, StreamKey, TraceInfo, TraceKey};
 use crate::bound::Bound;
-use crate::filter::Filter;
+use crate::filter::{Filter, UndeclaredNames};
 use crate::mux::Stage;
 use crate::sink::losses::{LossSum, write_warning};
 use crate::sink::text::Times;
@@ -32,11 +33,13 @@ pub struct Selection {
 /// The counts of what has been shown and what has not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
+    /// Events that have been read, whether they were selected or not.
+    pub read: u64,
     /// Events that have been shown.
     pub events: u64,
     /// Events and packets that were lost before they could be shown.
     pub lost: LossSum,
-    /// Sessions, traces and streams of which something is missing since the connection to their relay was lost.
+    /// Sessions, packets and streams that a relay has refused, or no longer had after the connection was lost.
     pub incomplete: u64,
     /// Streams and traces that could not be read to their end, packets that were passed over.
     pub failures: u64,
@@ -45,6 +48,10 @@ pub struct Tally {
 /// The stage between the mux and a sink.
 pub struct Select {
     selection: Selection,
+    /// The names in the filter that no trace has declared, until they have been reported.
+    undeclared: UndeclaredNames,
+    /// The time of the last event that was not shown because of `begin` or `end`.
+    outside: Option<i64>,
     /// The times of single traces that are shown.
     spans: HashMap<TraceKey, (i64, i64)>,
     sink: Box<dyn Sink>,
@@ -58,7 +65,10 @@ impl Select {
     /// Shows `selection` to `sink`, and on standard error what was lost, with `times`.
     #[must_use]
     pub fn new(selection: Selection, sink: Box<dyn Sink>, times: Times) -> Self {
+        let filter = selection.filter.as_ref();
         Self {
+            undeclared: filter.map_or_else(UndeclaredNames::default, Filter::undeclared_names),
+            outside: None,
             selection,
             spans: HashMap::new(),
             sink,
@@ -104,11 +114,45 @@ impl Select {
         }
     }
 
-    /// Reports that something could not be continued after a relay was connected again.
+    /// Reports that something could not be read, and that its source continues.
     pub fn report_missing(&mut self, what: &str) {
         self.tally.incomplete += 1;
         self.sink.set_incomplete();
-        let _ = writeln!(io::stderr(), "test-live: warning: {what}");
+        let _ = writeln!(io::stderr(), "test-live: error: {what}");
+    }
+
+    /// Reports the names in the filter that no trace has declared so far.
+    pub(crate) fn report_undeclared_names(&mut self) {
+        for description in self.undeclared.take_descriptions() {
+            self.report_warning(&format!("--filter: {description}"));
+        }
+    }
+
+    /// Says why nothing was shown, if there were events and none was selected. Otherwise none.
+    pub(crate) fn describe_no_match(&mut self) -> Option<String> {
+        let Tally { read, events, .. } = self.tally;
+        if read == 0 || events > 0 {
+            return None;
+        }
+        let mut time = Vec::new();
+        if let Some(outside) = self.outside {
+            self.times.write(&mut time, outside);
+        }
+        let time = String::from_utf8_lossy(&time);
+        let is_before_begin = match (&mut self.selection.begin, self.outside) {
+            (Some(begin), Some(last)) => begin.nanoseconds(last) > last,
+            _ => false,
+        };
+        Some(match self.outside {
+            Some(_) if is_before_begin => {
+                format!("no event at or after --begin: the last one is at {time}")
+            }
+            Some(_) => format!("no event at or before --end: the next one is at {time}"),
+            None if self.selection.filter.is_some() => {
+                format!("none of the {read} events matches --filter")
+            }
+            None => format!("none of the {read} events is in the time range of all streams"),
+        })
     }
 
     /// Whether `limit` has been reached before the first event.
@@ -126,16 +170,22 @@ impl Stage for Select {
         time: i64,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
+        if self.tally.read == 0 {
+            self.report_undeclared_names();
+        }
+        self.tally.read += 1;
         let selection = &mut self.selection;
         if let Some(begin) = &mut selection.begin
             && time < begin.nanoseconds(time)
         {
+            self.outside = Some(time);
             return Ok(true);
         }
         if let Some(end) = &mut selection.end
             && time > end.nanoseconds(time)
         {
             // Events arrive in time order: none that follows is earlier.
+            self.outside = Some(time);
             return Ok(false);
         }
         if !self.spans.is_empty()
@@ -170,6 +220,10 @@ impl Stage for Select {
                 Ok(())
             }
         }
+    }
+
+    fn declared(&mut self, trace: &Trace) {
+        self.undeclared.add_declarations(trace);
     }
 
     fn stream_ended(&mut self, stream: StreamKey) {

@@ -101,7 +101,7 @@ fn tldrs_records_are_written_as_they_were_sent() {
             append(&classes.record(1, &Record::parse(line).unwrap()));
         }
     });
-    let text = shown(&trace, &[]);
+    let text = shown(&trace, &["--for", "any"]);
     assert!(text.contains(r#""ts":1754000000000000.123"#), "{text}");
     let records = records(&text);
     assert_eq!(records.len(), LINES.lines().count());
@@ -129,7 +129,7 @@ fn with_arrival_times_a_slice_ends_at_its_arrival_and_daemon_records_are_shown()
             reason: "no \"object\"",
         }));
     });
-    let by_arrival = records(&shown(&trace, &["--tef-time", "arrival"]));
+    let by_arrival = records(&shown(&trace, &["--for", "any", "--tef-time", "arrival"]));
     let times = by_arrival.iter().map(|record| record["ts"].clone());
     let none = Value::Null;
     let want = [json!(0.5), json!(3), json!(4), none.clone(), none, json!(6)];
@@ -153,6 +153,7 @@ fn tef_output_for_perfetto_has_no_record_that_fails_its_import() {
         }
     });
     let text = shown(&trace, &["--for", "perfetto"]);
+    assert_eq!(shown(&trace, &[]), text, "Perfetto is the default");
     let whole: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         whole,

@@ -410,7 +410,7 @@ fn the_relay_survives_more_connections_than_descriptors() {
     let relay = Relay::start_with_fd_limit(&lab, 64);
     let mut probe = ProbeSession::of(&relay);
     let mut sockets: Vec<TcpStream> = (0..200).map(|_| connect(relay.control)).collect();
-    relay.wait_for_log(&["connection not accepted"]);
+    relay.wait_for_log(&["too many connections"]);
     probe.assert_served();
     sockets.clear();
     drop(Producer::open(&relay, session("afterwards")));

@@ -331,13 +331,21 @@ fn consumer_reports_why_a_command_failed() {
         let last = ended.stderr.last().unwrap();
         assert!(last.contains(says), "{arguments:?}: {last}");
     }
+    let malformed = lab.path().join("malformed.toml");
+    std::fs::write(&malformed, "[relay]\nurl = 1\n").unwrap();
+    let ended = run(&["check-config", malformed.to_str().unwrap()]);
+    assert_eq!(ended.status.code(), Some(2));
+    let text = ended.stderr.join("\n");
+    assert_eq!(text.matches("invalid type").count(), 1, "{text}");
     let directory = traces::with_numbered_events(&lab, "alone", 3, 1000);
     let directory = directory.to_str().unwrap();
     let ended = run(&["replay", directory, "-U", nowhere, "--reconnect-timeout=1"]);
     assert_eq!(ended.status.code(), Some(1));
     let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
     assert!(
-        says("3 packets LOST") && says("Connection refused"),
+        says("0 of 3 packets acknowledged")
+            && says("; 3 packets LOST")
+            && says("Connection refused"),
         "{:#?}",
         ended.stderr
     );

@@ -129,9 +129,9 @@ fn assert_all_received(document: &str) {
 }
 
 fn check_every_event_reads_back(lab: &Lab, relay: Relay) {
-    let live = forward_to_viewer(lab, &relay, &["--quiet", "--sink=tef"]);
+    let live = forward_to_viewer(lab, &relay, &["--quiet", "--sink=tef", "--for=any"]);
     assert_all_received(&live.join("\n"));
-    let recorded = test_live::read(lab, &["--quiet", "--sink=tef"], &relay.output);
+    let recorded = test_live::read(lab, &["--quiet", "--sink=tef", "--for=any"], &relay.output);
     assert_all_received(&recorded.expect_success().join("\n"));
     let shown = Babeltrace::Two.read(&relay.output);
     assert_eq!(shown.stderr, [""; 0]);
@@ -210,7 +210,7 @@ fn clients_of_one_trace_share_a_session_and_all_their_events_arrive() {
     agent.stop();
     let sessions = std::fs::read_dir(relay.output.join(hostname())).unwrap();
     assert_eq!(sessions.count(), 1);
-    let recorded = test_live::read(&lab, &["--quiet", "--sink=tef"], &relay.output);
+    let recorded = test_live::read(&lab, &["--quiet", "--sink=tef", "--for=any"], &relay.output);
     let whole: Value = serde_json::from_str(&recorded.expect_success().join("\n")).unwrap();
     let received = whole["traceEvents"].as_array().unwrap();
     assert_eq!(

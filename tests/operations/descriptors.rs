@@ -1,4 +1,5 @@
-//! Index files that cannot be opened for lack of file descriptors, or cannot be written.
+//! What happens when file descriptors run out: index files that cannot be opened, or cannot be written, and peers that
+//! connect and say nothing.
 
 use std::fs::File;
 use std::io::Write;
@@ -6,11 +7,12 @@ use std::io::Write;
 use relay_proto::stream::DataPending;
 use relay_proto::{Command, Reply};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use tests::producer::{OK, Producer, index, live_session, send_index};
+use tests::lab::Lab;
+use tests::producer::{OK, Producer, connect, index, live_session, send_index};
 use tests::relay::Relay;
 use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files, first_file};
 use tests::viewer::{Viewer, by_channel};
-use tests::wait_until;
+use tests::{binaries, wait_until};
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 use wire::{SeqNum, StreamId};
@@ -97,4 +99,37 @@ fn an_index_that_cannot_be_written_is_not_answered_with_ok() {
     assert_ne!(producer.receive_reply(), OK);
     assert!(producer.is_disconnected());
     relay.wait_for_log(&["chan_0.idx", "File too large"]);
+}
+
+/// The limit of open files of the relay that silent peers exhaust, and their number on each port.
+const LIMIT: u64 = 256;
+const SILENT_PEERS: usize = 300;
+
+#[test]
+fn producer_and_viewer_are_served_while_silent_peers_exhaust_the_descriptors() {
+    let lab = Lab::new();
+    let mut command = lab.command("prlimit");
+    command.arg(format!("--nofile={LIMIT}")).arg("--");
+    command.arg(binaries::relayd());
+    let relay = Relay::start_from_command(&lab, command);
+    // Both ports at once; sockets of peers that the relay closes stay open on this side.
+    let silent: Vec<_> = (0..SILENT_PEERS)
+        .flat_map(|_| [relay.control, relay.live])
+        .map(connect)
+        .collect();
+    // Not evicted afterwards: its handshake is complete.
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("good"));
+    let more: Vec<_> = (0..SILENT_PEERS).map(|_| connect(relay.control)).collect();
+    producer.send_packet(stream, 0, PACKET);
+    producer.wait_while_pending(stream, 0);
+    let (mut viewer, _, streams) = Viewer::attached(relay.live, "good", Seek::Beginning);
+    let seen = by_channel(&streams)["chan_0"];
+    assert_eq!(viewer.next_index(seen).status, IndexStatus::Ready);
+    relay.wait_for_log(&["evicted", "too many connections"]);
+    let lines = relay.log();
+    let about = lines.iter().filter(|line| line.contains("too many"));
+    // At most one of each port in ten seconds.
+    assert!(about.count() < SILENT_PEERS / 10, "{lines:#?}");
+    drop((silent, more));
+    assert!(relay.stop().status.success());
 }

@@ -1,9 +1,11 @@
-//! Operating a relay: the status endpoint, the JSON log, and what happens when the disk is full or file
+//! Operating a relay: the status endpoint, the log, messages of faults, and what happens when the disk is full or file
 //! descriptors run out.
 
 mod descriptors;
 mod disk_full;
 mod durability;
+mod error_texts;
 mod interrupted_calls;
 mod log;
+mod monitoring;
 mod status_endpoint;

@@ -37,33 +37,32 @@ fn case_33_traces_are_listed_exported_and_removed() {
     write_trace(&data, "a-first.rejected.jsonl", "{}\n", 0);
     fs::create_dir(data.join("subdir")).unwrap();
     let run = |words: &[&str]| run_tldrs(&lab, words);
+    let any = ["--for", "any"];
+    let get_tef = |words: &[&str]| run(&[&["get-tef"], words, &any].concat());
 
     assert_eq!(stdout_text(run(&["dir", "-d", d])), format!("{d}\n"));
     let listed = format!("{d}/a-first.jsonl\n{d}/b-second.jsonl\n");
     assert_eq!(stdout_text(run(&["list", "-d", d])), listed);
     let a = array(&["a", "a2"]);
-    assert_eq!(
-        stdout_text(run(&["get-tef", &format!("{d}/a-first.jsonl")])),
-        a
-    );
-    assert_eq!(stdout_text(run(&["get-tef", "a-first.jsonl", "-d", d])), a);
+    for name in [&format!("{d}/a-first.jsonl"), "a-first.jsonl", "a-first"] {
+        assert_eq!(stdout_text(get_tef(&[name, "-d", d])), a, "{name}");
+    }
     let newest = "latest is the newest, not the last by name";
-    assert_eq!(
-        stdout_text(run(&["get-tef", "latest", "-d", d])),
-        a,
-        "{newest}"
-    );
-    let object = stdout_text(run(&["get-tef", "latest", "-d", d, "--for", "perfetto"]));
-    assert_eq!(object, format!("{{\"traceEvents\":{}}}\n", a.trim_end()));
+    assert_eq!(stdout_text(get_tef(&["latest", "-d", d])), a, "{newest}");
+    let object = stdout_text(run(&["get-tef", "latest", "-d", d]));
+    let named = stdout_text(run(&["get-tef", "latest", "-d", d, "--for", "perfetto"]));
+    assert_eq!(object, named, "Perfetto is the default");
+    let object: serde_json::Value = serde_json::from_str(&object).unwrap();
+    assert_eq!(object["traceEvents"].as_array().unwrap().len(), 2);
     let out = lab.path().join("a.json");
     let out = out.to_str().unwrap();
     assert_eq!(
-        stdout_text(run(&["get-tef", "a-first.jsonl", "-d", d, "-o", out])),
+        stdout_text(get_tef(&["a-first.jsonl", "-d", d, "-o", out])),
         ""
     );
     assert_eq!(fs::read_to_string(out).unwrap(), a);
     for words in [
-        &["get-tef", "a-first", "-d", d][..],
+        &["get-tef", "a-firs", "-d", d][..],
         &["get-tef", "nosuch"],
         &["list", "-d", "/nosuch"],
     ] {
@@ -77,7 +76,7 @@ fn case_33_traces_are_listed_exported_and_removed() {
         Some(1)
     );
     assert_eq!(
-        stdout_text(run(&["get-tef", &trace])),
+        stdout_text(get_tef(&[&trace])),
         a,
         "an export must not overwrite its trace"
     );
@@ -90,6 +89,53 @@ fn case_33_traces_are_listed_exported_and_removed() {
         "other files are not removed"
     );
     assert!(!data.join("a-first.rejected.jsonl").exists());
+}
+
+#[test]
+fn clear_removes_what_the_options_select_and_a_dry_run_nothing() {
+    let lab = Lab::new();
+    let data = lab.directory("data");
+    let d = data.to_str().unwrap();
+    for (name, age) in [("new", 0), ("hours", 3 * 3600), ("days", 3 * 86400)] {
+        write_trace(&data, &format!("{name}.jsonl"), &events(&["a"]), age);
+    }
+    fs::write(data.join(".days.state.json"), "{}\n").unwrap();
+    fs::write(data.join(".other.state.json"), "{}\n").unwrap();
+    let clear =
+        |words: &[&str]| stdout_text(run_tldrs(&lab, &[&["clear", "-d", d], words].concat()));
+    let would = format!("would remove {d}/days.jsonl\nwould remove {d}/hours.jsonl\n");
+    assert_eq!(clear(&["--dry-run", "--keep", "1"]), would);
+    assert_eq!(clear(&["--older-than", "1w"]), "");
+    let removed = format!("removed {d}/days.jsonl\n");
+    assert_eq!(clear(&["--yes", "--older-than", "1d"]), removed);
+    assert!(!data.join(".days.state.json").exists());
+    assert!(
+        data.join(".other.state.json").exists(),
+        "its trace is not removed"
+    );
+    assert_eq!(
+        clear(&["--keep", "1"]),
+        format!("removed {d}/hours.jsonl\n")
+    );
+    let ended = run_tldrs(&lab, &["clear", "--older-than", "soon"]);
+    assert_eq!(ended.status.code(), Some(2));
+}
+
+#[test]
+fn serve_creates_the_directory_of_traces() {
+    let lab = Lab::new();
+    let (data, socket) = (lab.path().join("new/data"), lab.path().join("s"));
+    let mut command = lab.command(binaries::tldrs());
+    command
+        .args(["serve", "-d"])
+        .arg(&data)
+        .arg("--socket")
+        .arg(&socket);
+    let daemon = tests::process::Process::start(&mut command);
+    tests::wait_until("the daemon listens", || socket.exists());
+    assert!(data.is_dir());
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(daemon.wait().status.success());
 }
 
 #[test]
@@ -115,9 +161,16 @@ fn case_36_only_your_own_traces_are_removed() {
         format!("{}/tldrs/\n", home.display())
     );
     assert_eq!(stdout_text(run(&["list"])), format!("{mine}\n{system}\n"));
-    assert_eq!(run(&["get-tef", "mine.jsonl"]).status.code(), Some(1));
+    for (name, text) in [
+        ("mine.jsonl", "mine"),
+        ("mine", "mine"),
+        ("system", "system"),
+    ] {
+        let got = stdout_text(run(&["get-tef", name, "--for", "any"]));
+        assert_eq!(got, format!("[{{\"{text}\":1}}]\n"));
+    }
     assert_eq!(
-        stdout_text(run(&["get-tef", "latest"])),
+        stdout_text(run(&["get-tef", "latest", "--for", "any"])),
         "[{\"system\":1}]\n"
     );
     assert_eq!(stdout_text(run(&["clear"])), format!("removed {mine}\n"));
@@ -182,7 +235,7 @@ fn lines_stored_by_another_daemon_are_exported_as_valid_json() {
         0,
     );
     let path = data.join("theirs.jsonl");
-    let ended = run_tldrs(&lab, &["get-tef", path.to_str().unwrap()]);
+    let ended = run_tldrs(&lab, &["get-tef", path.to_str().unwrap(), "--for", "any"]);
     assert!(ended.stderr.join("").contains("left out 2 lines"));
     assert_eq!(stdout_text(ended), "[{\"v\":\"nan\"},\n{\"w\":1}]\n");
 }

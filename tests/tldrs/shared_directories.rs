@@ -113,7 +113,7 @@ fn get_tef_writes_to_no_file_and_through_no_symlink_of_another_user() {
     fs::write(&trace, events(&["a"])).unwrap();
     let shared = create_shared_directory(&lab);
     let get_tef = |output: &Path| {
-        let words = ["get-tef", trace.to_str().unwrap(), "-o"];
+        let words = ["get-tef", trace.to_str().unwrap(), "--for=any", "-o"];
         run_tldrs(&lab, &[&words[..], &[output.to_str().unwrap()]].concat())
     };
     let (precious, file, link) = (

@@ -186,7 +186,7 @@ fn daemonized_daemon_accepts_connections_when_its_starter_returns() {
         "--socket",
         "cwd/sock",
         "-d",
-        "missing",
+        "/dev/null/data",
     ]));
     assert_eq!(
         started.wait().status.code(),

@@ -7,9 +7,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
 use tests::process::Process;
 use tests::tldrs::{DaemonPaths, Tldrs};
-use tests::{Lab, binaries};
+use tests::{Lab, binaries, wait_until};
 
 use crate::{array, events};
 
@@ -58,15 +59,14 @@ fn foreign_file_or_socket_at_the_socket_path_is_not_removed() {
 }
 
 #[test]
-fn directory_given_on_the_command_line_is_not_created() {
+fn directory_given_on_the_command_line_is_created() {
     let lab = Lab::new();
-    let ended = Process::start(
-        lab.command(binaries::tldrs())
-            .args(["serve", "--socket", "s", "-d", "missing"]),
-    )
-    .wait();
-    assert_eq!(ended.status.code(), Some(1));
-    assert!(!lab.path().join("missing").exists());
+    let mut command = lab.command(binaries::tldrs());
+    let daemon = Process::start(command.args(["serve", "--socket", "s", "-d", "missing"]));
+    wait_until("the daemon listens", || lab.path().join("s").exists());
+    assert!(lab.path().join("missing").is_dir());
+    daemon.signal(Signal::TERM);
+    daemon.wait().expect_success();
 }
 
 #[test]

@@ -58,17 +58,20 @@ impl Default for DaemonOptions {
 }
 
 impl DaemonOptions {
-    /// Resolves paths and users. Makes the user's default directory if traces are stored there.
+    /// Resolves paths and users. Makes the directory of traces if it does not exist.
     ///
     /// # Errors
-    /// If there is no default directory, it cannot be made, or a user does not exist.
+    /// If there is no default directory, the directory cannot be made, or a user does not exist.
     pub fn settings(&self) -> anyhow::Result<DaemonSettings> {
         let storage = match (&self.into_file, &self.directory) {
             (Some(file), _) => Storage::File(absolute_path(file)?),
-            (None, Some(directory)) => Storage::Directory(absolute_path(directory)?),
-            (None, None) => {
-                let directory = own_directory()?;
-                fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+            (None, directory) => {
+                let directory = match directory {
+                    Some(directory) => absolute_path(directory)?,
+                    None => own_directory()?,
+                };
+                let cannot = || format!("cannot create the directory {}", directory.display());
+                fs::create_dir_all(&directory).with_context(cannot)?;
                 Storage::Directory(directory)
             }
         };

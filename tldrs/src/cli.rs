@@ -1,11 +1,12 @@
 //! The command line: that of the reference, and further options by long names only.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use consumer::cli::RelayUrls;
 use consumer::config::{Config, ConfigError};
-use daemon::logging;
+use daemon::logging::{self, LogTarget};
 use tldrs_daemon::export::DocumentForm;
 use tldrs_daemon::limits::MAX_LINE_BYTES;
 use tldrs_daemon::{DaemonOptions, WhenFull};
@@ -18,7 +19,9 @@ Examples:
   TRACE=1 ./program                        Trace a program that was built with trace-tef-tldrs
   tldrs list --long                        List the traces with their size and counters
   tldrs get-tef latest -o trace.json       Export the newest trace, for ui.perfetto.dev
+  tldrs get-tef run-1 --for any            Export a trace by its name, with events as they were sent
   tldrs clear                              Remove all traces that are not being written
+  tldrs clear --older-than 7d --keep 10    Remove old traces, except for the ten newest
 
 A trace is a file of JSON objects in Trace Event Format, one on each line. The environment variable
 RUST_LOG selects log messages by module and overrides -v.";
@@ -103,9 +106,14 @@ pub struct ServeArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
     pub into_file: Option<PathBuf>,
 
-    /// Run in the background; the command returns when clients can connect
+    /// Run in the background; the command returns when clients can connect. The log goes to syslog or the
+    /// journal, unless --log-file is given
     #[arg(long)]
     pub daemonize: bool,
+
+    /// Append the log to PATH instead of standard error. SIGHUP opens PATH again, for logrotate
+    #[arg(long, value_name = "PATH")]
+    pub log_file: Option<PathBuf>,
 
     /// Sync events to the disk before the next ones are read
     #[arg(long)]
@@ -153,7 +161,7 @@ pub struct ListArguments {
     pub directory: DirectoryArguments,
 
     /// Also print time of modification, size, number of events and clients, and counts of repaired,
-    /// rejected (REFUSED) and lost lines
+    /// rejected and lost lines
     #[arg(short, long)]
     pub long: bool,
 }
@@ -168,13 +176,29 @@ pub struct ClearArguments {
     /// Also empty traces that are being written
     #[arg(long)]
     pub force: bool,
+
+    /// Do not ask for confirmation; without it, tldrs asks if standard input is a terminal
+    #[arg(short, long)]
+    pub yes: bool,
+
+    /// Remove only traces that have not been written to for DURATION: a number and s, m, h, d or w
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub older_than: Option<Duration>,
+
+    /// Leave the N newest traces alone
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub keep: usize,
+
+    /// Print what would be removed, and remove nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
 }
 
 /// The arguments of `tldrs get-tef`.
 #[derive(Debug, Args)]
 pub struct GetTefArguments {
-    /// Path of a trace, or with -d the name of a file in DIR, or `latest` for the newest trace
-    #[arg(value_name = "FILE")]
+    /// Name or path of a trace, as `tldrs list` prints it, with or without .jsonl; or `latest` for the newest trace
+    #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
 
     /// The directory of traces.
@@ -186,17 +210,18 @@ pub struct GetTefArguments {
     pub output: Option<PathBuf>,
 
     /// The program that is to read the document, which determines its form
-    #[arg(long = "for", value_enum, default_value_t = ExportReader::Any)]
+    #[arg(long = "for", value_enum, value_name = "VIEWER", default_value_t = ExportReader::Perfetto)]
     pub reader: ExportReader,
 }
 
 /// The program that is to read an export.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum ExportReader {
-    /// An array of events
-    Any,
-    /// An object that contains the array: Perfetto accepts it even without events
+    /// ui.perfetto.dev: an object with the events in order of time, times since the first event, and what Perfetto
+    /// would misinterpret changed
     Perfetto,
+    /// Any program: an array of the events as they were sent
+    Any,
 }
 
 impl Arguments {
@@ -204,6 +229,19 @@ impl Arguments {
     #[must_use]
     pub fn log_level(&self) -> LevelFilter {
         logging::level(self.verbose)
+    }
+
+    /// Where the log goes: for commands other than `serve`, to standard error.
+    #[must_use]
+    pub fn log_target(&self) -> LogTarget<'_> {
+        match &self.command {
+            Command::Serve(serve) => match &serve.log_file {
+                Some(file) => LogTarget::File(file),
+                None if serve.daemonize => LogTarget::Syslog("tldrs"),
+                None => LogTarget::Stderr,
+            },
+            _ => LogTarget::Stderr,
+        }
     }
 }
 
@@ -264,9 +302,29 @@ impl From<ExportReader> for DocumentForm {
     fn from(reader: ExportReader) -> Self {
         match reader {
             ExportReader::Any => Self::Array,
-            ExportReader::Perfetto => Self::Object,
+            ExportReader::Perfetto => Self::Perfetto,
         }
     }
+}
+
+/// Parses a duration: `90s`, `30m`, `12h`, `7d`, `2w`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let unit = text.chars().last().and_then(|unit| match unit {
+        's' => Some(1),
+        'm' => Some(60),
+        'h' => Some(60 * 60),
+        'd' => Some(24 * 60 * 60),
+        'w' => Some(7 * 24 * 60 * 60),
+        _ => None,
+    });
+    let number = text.get(..text.len().saturating_sub(1));
+    let number = number.and_then(|number| number.parse::<u64>().ok());
+    let seconds = unit
+        .zip(number)
+        .and_then(|(unit, number)| number.checked_mul(unit));
+    seconds
+        .map(Duration::from_secs)
+        .ok_or_else(|| "not a number with a unit, such as 90s, 30m, 12h, 7d or 2w".to_owned())
 }
 
 /// Parses the maximum length of a line in bytes: `4096`, `16k`, `32M`, `1G`.
@@ -315,6 +373,15 @@ mod tests {
     fn verbosity_is_accepted_before_and_after_the_command() {
         for words in [["-v", "dir"], ["dir", "-v"]] {
             assert_eq!(parse(&words).unwrap().log_level(), LevelFilter::INFO);
+        }
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        assert_eq!(parse_duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("2w"), Ok(Duration::from_secs(14 * 86400)));
+        for text in ["", "d", "7", "-1d", "1.5h", "9999999999999999999w", "1µ"] {
+            assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use daemon::error_text::describe_error;
 use daemon::logging::{self, LogFormat};
 use tldrs::cli::{Arguments, Command};
 use tldrs::{serve, stored};
@@ -13,16 +14,20 @@ fn main() -> ExitCode {
     match run(arguments) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("tldrs: {error:#}");
+            eprintln!("tldrs: {}", describe_error(error.as_ref()));
             ExitCode::FAILURE
         }
     }
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    logging::start(arguments.log_level(), LogFormat::Text)?;
+    let log = logging::start(
+        arguments.log_level(),
+        LogFormat::Text,
+        arguments.log_target(),
+    )?;
     match arguments.command {
-        Command::Serve(options) => serve::run(*options),
+        Command::Serve(options) => serve::run(*options, log),
         Command::List(options) => stored::list(&options),
         Command::Clear(options) => stored::clear(&options),
         Command::Dir(options) => stored::print_directory(&options),

@@ -7,7 +7,8 @@ use consumer::agent::Agent;
 use consumer::config::Config;
 use daemon::background;
 use daemon::fd_limit::raise_fd_limit;
-use daemon::signals::StopSignals;
+use daemon::logging::Log;
+use daemon::signals::{StopSignals, reopen_log_on_hangup};
 use listenfd::ListenFd;
 use rustix::fs::Mode;
 use rustix::process::umask;
@@ -26,11 +27,11 @@ const BACKGROUND_MARKER: &str = "TLDRS_IN_BACKGROUND";
 /// The umask of a daemon in the background: that of the reference.
 const BACKGROUND_UMASK: u32 = 0o027;
 
-/// Runs the daemon, and with a relay the uplink.
+/// Runs the daemon, and with a relay the uplink. SIGHUP opens the file of `log` again.
 ///
 /// # Errors
 /// If the daemon cannot start, or the uplink panics.
-pub fn run(options: ServeArguments) -> anyhow::Result<ExitCode> {
+pub fn run(options: ServeArguments, log: Log) -> anyhow::Result<ExitCode> {
     let daemonize = options.daemonize;
     if daemonize && !background::is_background(BACKGROUND_MARKER) {
         let is_ready = background::start_in_background(BACKGROUND_MARKER)
@@ -55,6 +56,7 @@ pub fn run(options: ServeArguments) -> anyhow::Result<ExitCode> {
     let (daemon, uplink) = {
         let _guard = runtime.enter();
         let mut signals = StopSignals::catch().context("cannot catch signals")?;
+        reopen_log_on_hangup(log).context("cannot catch signals")?;
         let stopped = stop.clone();
         tokio::spawn(async move {
             signals.wait().await;

@@ -1,10 +1,12 @@
 //! The commands for stored traces.
 
+use std::cmp::Reverse;
 use std::fs::{File, Metadata};
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use jiff::tz::TimeZone;
@@ -15,6 +17,9 @@ use tldrs_daemon::record::TraceRecord;
 use tracing::warn;
 
 use crate::cli::{ClearArguments, DirectoryArguments, GetTefArguments, ListArguments};
+
+/// Largest number of bytes of an answer that are read.
+const MAX_ANSWER_BYTES: u64 = 64;
 
 /// The name that stands for the newest trace.
 const LATEST: &str = "latest";
@@ -38,8 +43,8 @@ pub fn list(options: &ListArguments) -> anyhow::Result<ExitCode> {
     if options.long {
         writeln!(
             out,
-            "{:<19}  {:>12}  {:>10}  {:>7}  {:>8}  {:>7}  {:>6}  PATH",
-            "MODIFIED", "BYTES", "EVENTS", "CLIENTS", "REPAIRED", "REFUSED", "LOST"
+            "{:<19}  {:>12}  {:>10}  {:>7}  {:>8}  {:>8}  {:>6}  PATH",
+            "MODIFIED", "BYTES", "EVENTS", "CLIENTS", "REPAIRED", "REJECTED", "LOST"
         )?;
     }
     for trace in listed {
@@ -58,14 +63,42 @@ pub fn list(options: &ListArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes traces, and prints their paths.
+/// Removes traces, and prints their paths. Asks first if standard input is a terminal.
 ///
 /// # Errors
-/// If the directory cannot be read.
+/// If the directory or the answer cannot be read.
 pub fn clear(options: &ClearArguments) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
-    for trace in list_own_traces(&options.directory)? {
+    let selected = select_for_clear(
+        list_own_traces(&options.directory)?,
+        options,
+        SystemTime::now(),
+    );
+    let needs_answer = !options.yes && !options.dry_run && io::stdin().is_terminal();
+    if needs_answer && !selected.is_empty() {
+        let directory = traces_directory(&options.directory)?;
+        if !confirm_removal(
+            &selected,
+            &directory,
+            &mut io::stdin().lock(),
+            &mut io::stderr(),
+        )? {
+            eprintln!("tldrs: nothing was removed");
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    for trace in selected {
         let path = trace.files.events.display();
+        if options.dry_run {
+            match (trace.lock()?, options.force) {
+                (Some(_), _) => println!("would remove {path}"),
+                (None, true) => println!("would empty {path}"),
+                (None, false) => {
+                    eprintln!("tldrs: {path}: the trace is being written; it would not be removed")
+                }
+            }
+            continue;
+        }
         match remove_or_empty(&trace, options.force) {
             Ok(done) => println!("{done} {path}"),
             Err(error) => {
@@ -75,6 +108,57 @@ pub fn clear(options: &ClearArguments) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(code)
+}
+
+/// Returns the traces that `tldrs clear` removes, in the order in which they are listed.
+fn select_for_clear(
+    mut traces: Vec<StoredTrace>,
+    options: &ClearArguments,
+    now: SystemTime,
+) -> Vec<StoredTrace> {
+    let mut newest: Vec<SystemTime> = traces.iter().map(|trace| trace.modified).collect();
+    newest.sort_by_key(|modified| Reverse(*modified));
+    let mut kept = options.keep;
+    // Of traces that were written at the same time as the last one to keep, the first ones are kept.
+    let last_kept = kept.checked_sub(1).and_then(|last| newest.get(last));
+    let last_kept = last_kept
+        .or(newest.last().filter(|_| options.keep > 0))
+        .copied();
+    let newer = newest
+        .iter()
+        .filter(|modified| last_kept.is_some_and(|last| **modified > last));
+    kept -= kept.min(newer.count());
+    traces.retain(|trace| {
+        let is_newer = last_kept.is_some_and(|last| trace.modified > last);
+        let is_kept_equal = last_kept == Some(trace.modified) && kept > 0;
+        kept -= usize::from(is_kept_equal);
+        let age = now.duration_since(trace.modified).unwrap_or_default();
+        let is_old = options.older_than.is_none_or(|min_age| age >= min_age);
+        !is_newer && !is_kept_equal && is_old
+    });
+    traces
+}
+
+/// Asks whether traces shall be removed. Anything but yes is a no.
+fn confirm_removal(
+    traces: &[StoredTrace],
+    directory: &Path,
+    input: &mut impl BufRead,
+    output: &mut impl Write,
+) -> io::Result<bool> {
+    let (count, bytes) = (
+        traces.len(),
+        traces.iter().map(|trace| trace.size).sum::<u64>(),
+    );
+    let directory = directory.display();
+    write!(
+        output,
+        "Remove {count} traces of {directory}, {bytes} bytes? [y/N] "
+    )?;
+    output.flush()?;
+    let mut answer = String::new();
+    input.take(MAX_ANSWER_BYTES).read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Writes a trace as one JSON document.
@@ -172,9 +256,31 @@ fn find_trace(name: &Path, options: &DirectoryArguments) -> anyhow::Result<PathB
         let newest = newest.context("there are no traces")?;
         return Ok(newest.files.events);
     }
-    match &options.directory {
-        Some(directory) if directory.join(name).is_file() => Ok(directory.join(name)),
-        _ => bail!("{}: no such trace", name.display()),
+    let traces = list_all_traces(options)?;
+    let is_it = |trace: &&StoredTrace| {
+        let events = &trace.files.events;
+        events.file_name() == Some(name.as_os_str())
+            || (events.file_stem() == Some(name.as_os_str())
+                && name.parent() == Some(Path::new("")))
+    };
+    let found: Vec<&StoredTrace> = traces.iter().filter(is_it).collect();
+    match &found[..] {
+        [trace] => Ok(trace.files.events.clone()),
+        [] => {
+            // A file that is no trace by its name, of another program for example.
+            let directory = options.directory.as_ref();
+            let path = directory.map(|directory| directory.join(name));
+            match path.filter(|path| path.is_file()) {
+                Some(path) => Ok(path),
+                None => bail!("{}: no such trace; `tldrs list` shows all", name.display()),
+            }
+        }
+        [first, second, ..] => bail!(
+            "{}: several traces have this name: {} and {}; use the path",
+            name.display(),
+            first.files.events.display(),
+            second.files.events.display()
+        ),
     }
 }
 
@@ -201,7 +307,7 @@ fn long_line(trace: &StoredTrace) -> io::Result<String> {
     let modified = jiff::Timestamp::try_from(trace.modified).unwrap_or_default();
     let modified = modified.to_zoned(TimeZone::system());
     Ok(format!(
-        "{}  {:>12}  {:>10}  {clients:>7}  {:>8}  {:>7}  {:>6}",
+        "{}  {:>12}  {:>10}  {clients:>7}  {:>8}  {:>8}  {:>6}",
         modified.strftime("%Y-%m-%d %H:%M:%S"),
         trace.size,
         count_lines(&trace.files.events)?,
@@ -223,5 +329,72 @@ fn count_lines(path: &Path) -> io::Result<u64> {
         lines += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
         let length = bytes.len();
         file.consume(length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tldrs_daemon::files::TraceFiles;
+
+    use super::*;
+
+    /// Traces of these ages in seconds, named by their place.
+    fn traces(ages: &[u64], now: SystemTime) -> Vec<StoredTrace> {
+        let trace = |(place, age): (usize, &u64)| StoredTrace {
+            files: TraceFiles::in_directory(Path::new("/d"), &place.to_string()),
+            modified: now - Duration::from_secs(*age),
+            size: 10,
+        };
+        ages.iter().enumerate().map(trace).collect()
+    }
+
+    fn selected(keep: usize, older_than: Option<u64>) -> Vec<String> {
+        let now = SystemTime::now();
+        let options = ClearArguments {
+            directory: DirectoryArguments { directory: None },
+            force: false,
+            yes: true,
+            older_than: older_than.map(Duration::from_secs),
+            keep,
+            dry_run: false,
+        };
+        let selected = select_for_clear(traces(&[50, 10, 30, 30], now), &options, now);
+        let name =
+            |trace: &StoredTrace| trace.files.events.file_stem()?.to_str().map(str::to_owned);
+        selected.iter().filter_map(name).collect()
+    }
+
+    #[test]
+    fn clear_selects_by_age_and_keeps_the_newest() {
+        assert_eq!(selected(0, None), ["0", "1", "2", "3"]);
+        assert_eq!(selected(0, Some(30)), ["0", "2", "3"]);
+        assert_eq!(selected(1, None), ["0", "2", "3"]);
+        assert_eq!(selected(2, None), ["0", "3"]);
+        assert_eq!(selected(3, Some(40)), ["0"]);
+        assert_eq!(selected(4, None), [""; 0]);
+        assert_eq!(selected(9, None), [""; 0]);
+    }
+
+    #[test]
+    fn clear_takes_only_yes_for_a_yes() {
+        let now = SystemTime::now();
+        let mut output = Vec::new();
+        for (answer, want) in [
+            ("y\n", true),
+            ("yes\n", true),
+            ("\n", false),
+            ("", false),
+            ("n\n", false),
+        ] {
+            output.clear();
+            let mut input = answer.as_bytes();
+            let traces = traces(&[1, 2], now);
+            let confirmed = confirm_removal(&traces, Path::new("/d"), &mut input, &mut output);
+            assert_eq!(confirmed.unwrap(), want, "{answer:?}");
+        }
+        let prompt = String::from_utf8(output).unwrap();
+        assert_eq!(prompt, "Remove 2 traces of /d, 20 bytes? [y/N] ");
     }
 }

@@ -35,9 +35,17 @@ pub enum FileError {
         source: io::Error,
     },
     /// An option has an invalid value.
-    #[error("invalid configuration in {}: {reason}", .paths.join(", "))]
+    #[error("{at}: {reason}")]
     Value {
-        /// All files that were read, in order: values are checked after the files are merged.
+        /// File and number of the line.
+        at: String,
+        /// Message of the option parser.
+        reason: String,
+    },
+    /// Options exclude each other.
+    #[error("invalid configuration in {}: {reason}", .paths.join(", "))]
+    Conflict {
+        /// All files that were read, in order: they are merged before.
         paths: Vec<String>,
         /// Message of the option parser.
         reason: String,
@@ -52,6 +60,21 @@ pub(super) struct Files {
     paths: Vec<String>,
     /// Lines that were ignored, with file and line number. They are logged once the log is set up.
     pub(super) warnings: Vec<String>,
+}
+
+/// The reason why a line is not used.
+enum LineError {
+    /// The line is ignored.
+    Malformed(String),
+    /// The relay does not start.
+    Value(String),
+}
+
+/// The message of the option parser, without its hint at `--help`.
+fn reason(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.trim_start_matches("error: ").to_owned()
 }
 
 #[derive(Debug)]
@@ -72,7 +95,7 @@ impl Files {
         {
             // Both are optional, and one without read permission is not meant for this user.
             if let Ok(text) = std::fs::read_to_string(path) {
-                files.add_file(path, &text);
+                files.add_file(path, &text)?;
             }
         }
         if let Some(path) = named {
@@ -80,12 +103,12 @@ impl Files {
                 path: path.to_owned(),
                 source,
             })?;
-            files.add_file(path, &text);
+            files.add_file(path, &text)?;
         }
         Ok(files)
     }
 
-    fn add_file(&mut self, path: &Path, text: &str) {
+    fn add_file(&mut self, path: &Path, text: &str) -> Result<(), FileError> {
         self.paths.push(path.display().to_string());
         let mut is_ours = false;
         for (number, line) in text.lines().enumerate() {
@@ -100,26 +123,36 @@ impl Files {
             if !is_ours {
                 continue;
             }
-            if let Err(reason) = self.add_line(line) {
-                let at = format!("{}:{}", path.display(), number + 1);
-                self.warnings.push(format!("{at}: {reason}; line ignored"));
+            let at = || format!("{}:{}", path.display(), number + 1);
+            match self.add_line(line) {
+                Ok(()) => {}
+                Err(LineError::Malformed(reason)) => {
+                    self.warnings
+                        .push(format!("{}: {reason}; line ignored", at()));
+                }
+                Err(LineError::Value(reason)) => {
+                    return Err(FileError::Value { at: at(), reason });
+                }
             }
         }
+        Ok(())
     }
 
-    fn add_line(&mut self, line: &str) -> Result<(), String> {
+    fn add_line(&mut self, line: &str) -> Result<(), LineError> {
         let (name, value) = line
             .split_once(['=', ':'])
-            .ok_or_else(|| format!("{line:?} is not of the form NAME=VALUE"))?;
+            .ok_or_else(|| format!("{line:?} is not of the form NAME=VALUE"))
+            .map_err(LineError::Malformed)?;
         let (name, value) = (name.trim(), value.trim());
         let command = Arguments::command();
         let option = command
             .get_arguments()
             .find(|option| option.get_long() == Some(name) && !COMMAND_LINE_ONLY.contains(&name))
-            .ok_or_else(|| format!("unknown option {name:?}"))?;
+            .ok_or_else(|| LineError::Malformed(format!("unknown option {name:?}")))?;
         let switched = parse_boolean(value);
         let invalid = || {
-            format!("invalid value {value:?} of {name}: expected true, yes, on, false, no or off")
+            let expected = "expected true, yes, on, false, no or off";
+            LineError::Malformed(format!("invalid value {value:?} of {name}: {expected}"))
         };
         let value = match option.get_action() {
             ArgAction::SetTrue => Value::Switch(switched.ok_or_else(invalid)?),
@@ -127,7 +160,12 @@ impl Files {
                 let times = switched.map(u8::from).or_else(|| value.parse().ok());
                 Value::Times(times.ok_or_else(invalid)?)
             }
-            _ => Value::Text(value.to_owned()),
+            _ => {
+                // Alone, so that the line of an invalid value is known.
+                Arguments::try_parse_from(["relayd", &format!("--{name}={value}")])
+                    .map_err(|error| LineError::Value(reason(&error)))?;
+                Value::Text(value.to_owned())
+            }
         };
         self.options.insert(name.to_owned(), value);
         Ok(())
@@ -144,9 +182,9 @@ impl Files {
             std::iter::repeat_n(word, times)
         });
         let line = std::iter::once("relayd".to_owned()).chain(words);
-        Arguments::try_parse_from(line).map_err(|error| FileError::Value {
+        Arguments::try_parse_from(line).map_err(|error| FileError::Conflict {
             paths: self.paths.clone(),
-            reason: error.to_string().trim_end().to_owned(),
+            reason: reason(&error),
         })
     }
 }
@@ -170,7 +208,7 @@ mod tests {
     fn files(texts: &[&str]) -> Files {
         let mut files = Files::default();
         for text in texts {
-            files.add_file(Path::new("lttng.conf"), text);
+            files.add_file(Path::new("lttng.conf"), text).unwrap();
         }
         files
     }
@@ -222,10 +260,15 @@ verbose=2
 
     #[test]
     fn invalid_option_value_and_missing_configuration_file_are_errors() {
-        let wrong = files(&["[relayd]\nfd-pool-size=7\n"]);
-        let message = wrong.arguments().unwrap_err().to_string();
+        let text = "[relayd]\n\nfd-pool-size=7\n";
+        let wrong = Files::default().add_file(Path::new("lttng.conf"), text);
+        let message = wrong.unwrap_err().to_string();
+        let begin = "lttng.conf:3: invalid value '7' for '--fd-pool-size <N>'";
+        assert!(message.starts_with(begin), "{message}");
+        let both = files(&["[relayd]\ngroup-output-by-host=1\ngroup-output-by-session=1\n"]);
+        let message = both.arguments().unwrap_err().to_string();
         assert!(
-            message.contains("lttng.conf") && message.contains("fd-pool-size"),
+            message.starts_with("invalid configuration in lttng.conf: "),
             "{message}"
         );
         let missing = Files::read(None, Some(Path::new("/no/such/file")));

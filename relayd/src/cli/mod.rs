@@ -8,7 +8,8 @@ mod resolve;
 mod value;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{ArgAction, Parser};
 use daemon::endpoint::Endpoint;
@@ -16,22 +17,21 @@ use thiserror::Error;
 use tracing::level_filters::LevelFilter;
 
 pub use self::certs::CertsArguments;
-use crate::config::LogFormat;
+use crate::config::{LTTNG_RELEASE, LogFormat};
 use crate::ingest::WhenFull;
 use crate::limits::MIN_POOL;
 use crate::store::sync::Durability;
 use file::FileError;
-
-/// The LTTng release whose `lttng-relayd` this daemon replaces. Packages compare it.
-const LTTNG_RELEASE: &str = "2.15.0";
 
 const EXAMPLES: &str = "\
 Examples:
   relayd                                  Write to ~/lttng-traces; accept viewers from this host
   relayd -o /srv/traces                   Write to /srv/traces
   relayd -L tcp://0.0.0.0:5344            Accept viewers from all hosts
-  relayd -d -o /srv/traces                Run in the background
-  relayd -b -v -o /srv/traces 2>log       Run in the background, and log sessions and connections
+  relayd -d -o /srv/traces                Run in the background, with the log in syslog or the journal
+  relayd -d -v -o /srv/traces --log-file /var/log/relayd.log
+                                          Run in the background, and log sessions and connections
+  relayd check-config -f FILE             Check options and configuration files, print the settings
   relayd certs                            Create certificates for tls:// ports; see relayd certs --help
 
 On the traced host:
@@ -122,7 +122,8 @@ pub struct Arguments {
     #[arg(short, long)]
     background: bool,
 
-    /// Run in the background, and redirect standard input, output and error to /dev/null
+    /// Run in the background, and redirect standard input, output and error to /dev/null. The log goes to
+    /// syslog or the journal, unless --log-file is given
     #[arg(short, long)]
     daemonize: bool,
 
@@ -201,6 +202,15 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS")]
     resume_timeout: Option<u32>,
 
+    /// Remove sessions that nobody has written for AGE, such as 12h, 30d or 8w. Sessions that are open are never
+    /// removed
+    #[arg(long, value_name = "AGE", value_parser = daemon::duration::parse)]
+    retain_age: Option<Duration>,
+
+    /// Remove the oldest closed sessions while all sessions together take more than SIZE of disk space
+    #[arg(long, value_name = "SIZE", value_parser = daemon::size::parse)]
+    retain_size: Option<u64>,
+
     /// Serve the status endpoint over HTTP on [HOST:]PORT: /metrics, /healthz, /readyz, /sessions.
     /// Without HOST, accept connections from this host only
     #[arg(long, value_name = "[HOST:]PORT", value_parser = Endpoint::parse_http)]
@@ -219,6 +229,10 @@ pub struct Arguments {
         hide_possible_values = true
     )]
     log_format: Option<LogFormat>,
+
+    /// Append the log to PATH instead of standard error. SIGHUP opens PATH again, for logrotate
+    #[arg(long, value_name = "PATH")]
+    log_file: Option<PathBuf>,
 
     /// Log more: -v sessions and connections, -vv details, -vvv every packet
     #[arg(short, long, action = ArgAction::Count)]
@@ -312,6 +326,12 @@ impl Arguments {
     #[must_use]
     pub fn log_format(&self) -> LogFormat {
         self.log_format.unwrap_or_default()
+    }
+
+    /// The file that the log is appended to. None: none is named.
+    #[must_use]
+    pub fn log_file(&self) -> Option<&Path> {
+        self.log_file.as_deref()
     }
 
     /// Lowest level that is logged unless `RUST_LOG` is set: warnings without `-v`.

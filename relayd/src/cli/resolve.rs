@@ -14,9 +14,10 @@ use super::file::Files;
 use super::{ArgumentError, Arguments, Mode};
 use crate::config::{Config, Network, TlsFiles, parse_boolean};
 use crate::ingest::reorder::ReorderWindow;
-use crate::limits::{REORDER_MEMORY, RESUME_TIMEOUT};
+use crate::limits::{REORDER_MEMORY, RESUME_TIMEOUT, max_connections};
 use crate::service::{ServiceConfig, run_folder};
 use crate::store::layout::Grouping;
+use crate::store::retention::RetentionSettings;
 use crate::store::sync::SyncSettings;
 
 /// Default hosts and ports of LTTng's relay.
@@ -105,8 +106,11 @@ impl Arguments {
             durability: self.durability.or(other.durability),
             sync_interval: self.sync_interval.or(other.sync_interval),
             resume_timeout: self.resume_timeout.or(other.resume_timeout),
+            retain_age: self.retain_age.or(other.retain_age),
+            retain_size: self.retain_size.or(other.retain_size),
             http: self.http.or(other.http),
             quic: self.quic.or(other.quic),
+            log_file: self.log_file.or(other.log_file),
             log_format: self.log_format.or(other.log_format),
             operands: self.operands,
         }
@@ -134,7 +138,7 @@ impl Arguments {
                 .ok_or(ArgumentError::NoHome)?
                 .join("lttng-traces"),
         };
-        let pool = pool_size(self.fd_pool_size, open_files);
+        let pool = pool_size(self.fd_pool_size, open_files)?;
         let signals_parent = self.sig_parent && self.mode() == Mode::Foreground;
         let from_env = |name| env(name).map(PathBuf::from);
         let working_directory = self
@@ -164,7 +168,8 @@ impl Arguments {
             http: self.http.map(|http| http.or_port(DEFAULT_HTTP_PORT)),
             quic,
             network: Network::from_environment(env),
-            pool: pool?,
+            pool,
+            max_connections: max_connections(open_files, pool as u64),
             window: ReorderWindow {
                 packets: self
                     .reorder_packets
@@ -182,6 +187,10 @@ impl Arguments {
             resume_timeout: self.resume_timeout.map_or(RESUME_TIMEOUT, |seconds| {
                 Duration::from_secs(seconds.into())
             }),
+            retention: RetentionSettings {
+                max_age: self.retain_age,
+                max_bytes: self.retain_size,
+            },
             time_zone: TimeZone::system(),
             process: ServiceConfig {
                 working_directory: working_directory.map(make_absolute).transpose()?,
@@ -296,7 +305,7 @@ mod tests {
         assert_eq!(config.control.to_string(), "tcp://0.0.0.0:5342");
         assert_eq!(config.data.to_string(), "tcp://0.0.0.0:5343");
         assert_eq!(config.live.to_string(), "tcp://localhost:5344");
-        assert_eq!(config.pool, 768);
+        assert_eq!((config.pool, config.max_connections), (768, 192));
         assert_eq!(config.reorder_memory, REORDER_MEMORY);
         let sync = SyncSettings {
             durability: Durability::Process,

@@ -13,10 +13,14 @@ use crate::ingest::WhenFull;
 use crate::ingest::reorder::ReorderWindow;
 use crate::service::ServiceConfig;
 use crate::store::layout::Grouping;
+use crate::store::retention::RetentionSettings;
 use crate::store::sync::SyncSettings;
 
 mod network;
 mod tls;
+
+/// The LTTng release whose `lttng-relayd` this daemon replaces. Packages compare it.
+pub const LTTNG_RELEASE: &str = "2.15.0";
 
 /// Format of the log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub struct Config {
     pub network: Network,
     /// Maximum number of open trace files.
     pub pool: usize,
+    /// Maximum number of connections of all ports together.
+    pub max_connections: usize,
     /// Packets and bytes of a stream after which a missing packet is given up.
     pub window: ReorderWindow,
     /// Maximum memory for early packets of all streams together, in bytes.
@@ -63,10 +69,72 @@ pub struct Config {
     pub sync: SyncSettings,
     /// Longest time for which a session is kept whose producer has lost its connection. Zero: none is kept.
     pub resume_timeout: Duration,
+    /// Which sessions are removed when they are old, or the output is large.
+    pub retention: RetentionSettings,
     /// Time zone of the times in directory names.
     pub time_zone: TimeZone,
     /// Settings of what the relay sets up around itself.
     pub process: ServiceConfig,
+}
+
+impl Config {
+    /// The settings of the relay as a configuration file, with the values of those that were not set.
+    #[must_use]
+    pub fn to_file(&self) -> String {
+        let mut lines = vec![
+            "[relayd]".to_owned(),
+            format!("output={}", self.output.display()),
+            format!("group-output-by-{}=yes", self.grouping),
+            format!(
+                "disallow-clear={}",
+                if self.allows_clear { "no" } else { "yes" }
+            ),
+            format!("control-port={}", self.control),
+            format!("data-port={}", self.data),
+            format!("live-port={}", self.live),
+            format!("fd-pool-size={}", self.pool),
+            format!("reorder-packets={}", self.window.packets),
+            format!("reorder-bytes={}", self.window.bytes.0),
+            format!("reorder-memory={}", self.reorder_memory),
+            format!("on-disk-full={:?}", self.when_full).to_lowercase(),
+            format!("durability={:?}", self.sync.durability).to_lowercase(),
+            format!("sync-interval={}", self.sync.interval.as_millis()),
+            format!("resume-timeout={}", self.resume_timeout.as_secs()),
+        ];
+        let age = self
+            .retention
+            .max_age
+            .map(|age| format!("{}s", age.as_secs()));
+        let path = |path: &PathBuf| path.display().to_string();
+        let tls = self.tls.as_ref();
+        let process = &self.process;
+        let optional = [
+            ("http", self.http.as_ref().map(Endpoint::to_string)),
+            ("quic", self.quic.as_ref().map(Endpoint::to_string)),
+            ("tls-cert", tls.map(|tls| path(&tls.certificate))),
+            ("tls-key", tls.map(|tls| path(&tls.key))),
+            (
+                "tls-client-ca",
+                tls.and_then(|tls| tls.client_ca.as_ref().map(path)),
+            ),
+            ("retain-age", age),
+            (
+                "retain-size",
+                self.retention.max_bytes.map(|bytes| bytes.to_string()),
+            ),
+            (
+                "working-directory",
+                process.working_directory.as_ref().map(path),
+            ),
+            ("pid-file", process.pid_file.as_ref().map(path)),
+            ("group", process.group.clone()),
+        ];
+        let set = optional
+            .into_iter()
+            .filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+        lines.extend(set);
+        lines.join("\n") + "\n"
+    }
 }
 
 /// Parses a boolean of a configuration file or environment variable. None if the text is none.

@@ -13,22 +13,32 @@ use crate::store::sync::Syncer;
 
 /// Writes one metric after the other.
 #[derive(Default)]
-struct MetricsWriter(String);
+pub(super) struct MetricsWriter(String);
 
 impl MetricsWriter {
-    fn write_header(&mut self, name: &str, kind: &str, help: &str) {
+    pub(super) fn write_header(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string does not fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn write_gauge(&mut self, name: &str, help: &str, value: impl Display) {
+    pub(super) fn write_gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.write_header(name, "gauge", help);
         let _ = writeln!(self.0, "{name} {value}");
     }
 
-    fn write_counter(&mut self, name: &str, help: &str, value: impl Display) {
+    pub(super) fn write_counter(&mut self, name: &str, help: &str, value: impl Display) {
         self.write_header(name, "counter", help);
         let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    /// Writes the line of a series.
+    pub(super) fn write_line(&mut self, line: &str) {
+        let _ = writeln!(self.0, "{line}");
+    }
+
+    /// What was written.
+    pub(super) fn into_text(self) -> String {
+        self.0
     }
 
     /// A metric with one label.
@@ -189,14 +199,6 @@ fn write_file_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
         "Maximum number of open trace files.",
         max,
     );
-    // One of the entries is the descriptor of this directory.
-    if let Ok(all) = std::fs::read_dir("/proc/self/fd") {
-        metrics.write_gauge(
-            "process_open_fds",
-            "Open file descriptors of the process.",
-            all.count().saturating_sub(1),
-        );
-    }
     metrics.write_labelled(
         ("relayd_write_errors_total", "kind"),
         "counter",

@@ -1,17 +1,21 @@
 //! The status endpoint: metrics, sessions, health and readiness of a relay, read-only. All values are read from the
 //! registry when they are scraped, and cost nothing between scrapes. `net::http` has the sockets.
 //!
-//! Read in this order: [`StatusApi`] here, `metrics` (Prometheus text format), `sessions` (JSON).
+//! Read in this order: [`StatusApi`] here, `metrics` (Prometheus text format) with
+//! `process_metrics` and `output_metrics`, `sessions` (JSON).
 
 mod metrics;
+mod output_metrics;
+mod process_metrics;
 mod sessions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use crate::health::Health;
 use crate::registry::Registry;
+use crate::store::retention::{OutputStatus, RetentionSettings};
 
 /// Answers requests to the status endpoint of one relay.
 #[derive(Debug)]
@@ -21,6 +25,11 @@ pub struct StatusApi {
     ports: Vec<Port>,
     /// None if the relay has no QUIC port.
     quic: Option<Arc<QuicCounters>>,
+    /// What was measured and removed of the output.
+    output: Arc<OutputStatus>,
+    retention: RetentionSettings,
+    /// Start of the relay, for the metric.
+    started: SystemTime,
     /// Set when shutdown begins.
     is_stopping: AtomicBool,
 }
@@ -72,19 +81,23 @@ impl std::fmt::Debug for Port {
 }
 
 impl StatusApi {
-    /// Creates the status endpoint of a relay with these ports, and with these counters of its QUIC port.
+    /// Creates the status endpoint of a relay with these ports, and with these counters of its QUIC port and this output.
     #[must_use]
     pub fn new(
         registry: Arc<Registry>,
         health: Arc<Health>,
         ports: Vec<Port>,
         quic: Option<Arc<QuicCounters>>,
+        (output, retention): (Arc<OutputStatus>, RetentionSettings),
     ) -> Self {
         Self {
             registry,
             health,
             ports,
             quic,
+            output,
+            retention,
+            started: SystemTime::now(),
             is_stopping: AtomicBool::new(false),
         }
     }
@@ -101,7 +114,7 @@ impl StatusApi {
             "/metrics" => StatusReply {
                 status: 200,
                 content_type: "text/plain; version=0.0.4; charset=utf-8",
-                body: metrics::render(&self.registry, &self.ports, self.quic.as_deref()),
+                body: self.metrics(),
             },
             "/sessions" => StatusReply {
                 status: 200,
@@ -116,6 +129,13 @@ impl StatusApi {
             "/" => text_reply(200, "/metrics\n/healthz\n/readyz\n/sessions"),
             _ => text_reply(404, "not found"),
         }
+    }
+
+    fn metrics(&self) -> String {
+        let mut text = metrics::render(&self.registry, &self.ports, self.quic.as_deref());
+        text += &process_metrics::render(self.started);
+        text += &output_metrics::render(self.output.numbers(), self.retention);
+        text
     }
 
     /// Why the relay is unhealthy, so that only a restart could help. None if it is healthy.
@@ -173,7 +193,13 @@ mod tests {
             name: "control",
             connections: Box::new(|| 3),
         };
-        StatusApi::new(registry, Arc::new(Health::new(start)), vec![port], None)
+        StatusApi::new(
+            registry,
+            Arc::new(Health::new(start)),
+            vec![port],
+            None,
+            Default::default(),
+        )
     }
 
     #[test]
@@ -207,7 +233,7 @@ mod tests {
         }
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (series, value) = line.rsplit_once(' ').unwrap();
-            value.parse::<u64>().ok().or_else(|| panic!("{line}"));
+            value.parse::<f64>().ok().or_else(|| panic!("{line}"));
             let name = series.split('{').next().unwrap();
             assert!(text.contains(&format!("# HELP {name} ")), "{name}");
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");

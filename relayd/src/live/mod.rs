@@ -9,6 +9,7 @@ mod metadata;
 mod packets;
 mod subscribed;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,6 +36,8 @@ use subscribed::Subscribed;
 #[derive(Debug)]
 pub struct View {
     registry: Arc<Registry>,
+    /// Address of the viewer, for the log.
+    peer: SocketAddr,
     /// Changes that the viewer is to be notified of. Empty without a push connection.
     changes: Arc<ChangeQueue>,
     /// Subscription to sessions that are added and removed.
@@ -43,13 +46,14 @@ pub struct View {
 }
 
 impl View {
-    /// For a viewer without a push connection.
+    /// For a viewer at `peer`, without a push connection.
     #[must_use]
-    pub fn new(registry: Arc<Registry>) -> Self {
+    pub fn new(registry: Arc<Registry>, peer: SocketAddr) -> Self {
         let changes = Arc::default();
         let subscription = Subscription::new(&changes, Change::Sessions);
         Self {
             registry,
+            peer,
             changes,
             subscription,
             file_call_limits: FileCallLimits::default(),
@@ -79,6 +83,8 @@ impl Drop for View {
 #[derive(Debug)]
 pub struct Attachment {
     session: Subscribed<Session>,
+    /// Address of the viewer, for the log.
+    peer: SocketAddr,
     changes: Arc<ChangeQueue>,
     positions: Arc<ViewerPositions>,
     file_calls: Arc<FileCalls>,
@@ -110,7 +116,8 @@ impl Relay for View {
     fn attach(&self, session: SessionId, seek: Seek) -> Option<Attachment> {
         let session = self.registry.session_for_viewers(session, Instant::now())?;
         session.viewers().attach();
-        info!(%session, ?seek, "viewer attached");
+        let peer = self.peer;
+        info!(%session, %peer, ?seek, "viewer attached");
         let seek_last_before = match seek {
             Seek::Beginning => 0,
             Seek::Last => session.announced_next(),
@@ -122,6 +129,7 @@ impl Relay for View {
         self.file_call_limits.add_session(&file_calls);
         Some(Attachment {
             session: Subscribed::new(session, about, &self.changes),
+            peer,
             changes: Arc::clone(&self.changes),
             positions,
             file_calls,
@@ -244,6 +252,7 @@ impl Drop for Attachment {
         if !has_left {
             self.session.viewers().lose(Instant::now());
         }
-        info!(session = %**self.session, unread_streams = self.has_new_streams(), has_left, "viewer detached");
+        let peer = self.peer;
+        info!(session = %**self.session, %peer, unread_streams = self.has_new_streams(), has_left, "viewer detached");
     }
 }

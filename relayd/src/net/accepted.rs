@@ -1,11 +1,11 @@
 //! A connection that has been accepted: on an encrypted port, with its TLS handshake done. The handshake runs on the
 //! worker that serves the connection, which counts against the limits of `admission` meanwhile.
 
-use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use daemon::error_text::describe_error;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -99,21 +99,10 @@ pub(super) fn report_reload(port: &'static str, reloaded: Result<(), TransportEr
     match reloaded {
         Ok(()) => info!(port, "certificates read again"),
         Err(error) => {
-            let error = error_chain(&error);
+            let error = describe_error(&error);
             warn!(port, %error, "certificates not read again; the port keeps those that it has");
         }
     }
-}
-
-/// An error and its causes in one line.
-fn error_chain(error: &TransportError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// Reads the certificates of a port. Without `role`, what a client's certificate allows is checked after the handshake.

@@ -16,6 +16,7 @@ use wire::{Field, SessionId};
 
 use super::ProducerContext;
 use super::accepted::Accepted;
+use super::admission::Handshake;
 use super::error::{ConnectionError, Consequence};
 use super::receive::Received;
 use super::send::{send, send_last};
@@ -33,8 +34,9 @@ pub(super) async fn serve(
     peer: SocketAddr,
     worker_id: WorkerId,
     context: ProducerContext,
+    handshake: Handshake,
 ) {
-    serve_socket(accepted.into_socket(), peer, worker_id, context).await;
+    serve_socket(accepted.into_socket(), peer, worker_id, context, handshake).await;
 }
 
 /// Serves a control connection until it ends.
@@ -43,6 +45,7 @@ pub(super) async fn serve_socket(
     peer: SocketAddr,
     worker_id: WorkerId,
     context: ProducerContext,
+    mut handshake: Handshake,
 ) {
     let affinity = &context.session_affinity;
     // Also cancelled when another session takes the place of this producer's.
@@ -60,13 +63,18 @@ pub(super) async fn serve_socket(
         connection: &stop,
         relay: &context.stop,
     };
-    let served = serve_commands(socket, peer, &mut producer, set_worker, timeouts, stops).await;
+    let greeted = || handshake.complete_producer();
+    let callbacks = (greeted, set_worker);
+    let served = serve_commands(socket, peer, &mut producer, callbacks, timeouts, stops).await;
     if let Some(session) = producer.session() {
         affinity.remove(session, worker_id);
     }
     let session = producer.session_name();
     match &served {
         Ok(()) => debug!(%peer, session, "control connection ended"),
+        Err(error) if error.is_handshake_timeout() => {
+            debug!(%peer, %error, "control connection closed");
+        }
         Err(error) => warn!(%peer, session, %error, "control connection closed"),
     }
     producer.end(served.is_err(), std::time::Instant::now());
@@ -102,7 +110,7 @@ async fn serve_commands(
     socket: &mut Socket,
     peer: SocketAddr,
     producer: &mut Producer,
-    set_worker: impl Fn(SessionId),
+    (mut greeted, set_worker): (impl FnMut() -> bool, impl Fn(SessionId)),
     timeouts: Timeouts,
     stops: Stops<'_>,
 ) -> Result<(), ConnectionError> {
@@ -124,6 +132,10 @@ async fn serve_commands(
             Err(error) if error.consequence() == Consequence::Close => return Err(error),
             handled => handled,
         };
+        // Before anything is waited for: the task of an evicted connection is dropped there.
+        if commands.connection.is_greeted() && !greeted() {
+            return Ok(());
+        }
         if let Err(refusal) = producer.write_ready_entries() {
             // Some of the replies acknowledge indexes that are not written.
             handled = Err(commands.refuse_all(refusal));

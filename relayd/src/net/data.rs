@@ -14,6 +14,7 @@ use wire::Field;
 
 use super::ProducerContext;
 use super::accepted::Accepted;
+use super::admission::Handshake;
 use super::coalescing::Coalescing;
 use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
@@ -65,6 +66,7 @@ pub(super) async fn serve(
     peer: SocketAddr,
     worker_id: WorkerId,
     context: ProducerContext,
+    mut handshake: Handshake,
 ) {
     let (affinity, stop) = (context.session_affinity, context.stop);
     let address = peer.ip().to_canonical();
@@ -80,6 +82,10 @@ pub(super) async fn serve(
     };
     let session = |task: &DataTask| task.connection.as_ref().and_then(DataConnection::session);
     task.run(&stop, |task| session(task).is_some()).await;
+    // Before anything is waited for: the task of an evicted connection is dropped there.
+    if !handshake.complete() {
+        return task.end(Ok(()));
+    }
     if task.connection.is_none() {
         return;
     }

@@ -10,6 +10,9 @@ use viewer_proto::error::ViewerError;
 use crate::ingest::error::PositionedError;
 use crate::limits::{FILE_CALL_TIMEOUT, MAX_FILE_CALLS, MAX_FILE_CALLS_OF_SESSION, MAX_REFUSALS};
 
+/// Name of the timeout of the handshake.
+pub(super) const HANDSHAKE: &str = "handshake";
+
 /// Why the relay closes a connection.
 #[derive(Debug, Error)]
 pub(super) enum ConnectionError {
@@ -61,6 +64,11 @@ pub(super) enum Consequence {
 }
 
 impl ConnectionError {
+    /// Whether the peer has not completed its handshake in time: such peers could fill the log.
+    pub(super) fn is_handshake_timeout(&self) -> bool {
+        matches!(self, Self::ReadTimeout { name, .. } if *name == HANDSHAKE)
+    }
+
     /// What the failure costs. The only place that decides it.
     pub(super) fn consequence(&self) -> Consequence {
         match self {

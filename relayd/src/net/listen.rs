@@ -7,16 +7,20 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use super::admission::Admission;
+use super::admission::{Admission, Admitted, ConnectionTable, Handshake};
+use super::refusal_log::RefusalLog;
 use super::worker::WorkerId;
 use super::worker_pool::WorkerPool;
 use crate::config::KeepAlive;
 use crate::http::Port;
-use crate::limits::{BACKLOG, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE};
+use crate::limits::{
+    BACKLOG, EVICTION_RETRY_INTERVAL, EVICTION_TIMEOUT, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE,
+};
 
 /// Pause after `accept` has failed for want of file descriptors or memory.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -38,6 +42,7 @@ impl Listener {
         port: &'static str,
         address: SocketAddr,
         keep_alive: Option<KeepAlive>,
+        table: Arc<ConnectionTable>,
     ) -> io::Result<Self> {
         let socket = if address.is_ipv4() {
             TcpSocket::new_v4()
@@ -47,7 +52,7 @@ impl Listener {
         // A restarted relay can listen while connections of the previous one are in TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        Self::new(port, socket.listen(BACKLOG)?, keep_alive)
+        Self::new(port, socket.listen(BACKLOG)?, keep_alive, table)
     }
 
     /// Takes over a listening socket that the service manager has bound. To be called within the runtime that
@@ -56,28 +61,31 @@ impl Listener {
         port: &'static str,
         bound: std::net::TcpListener,
         keep_alive: Option<KeepAlive>,
+        table: Arc<ConnectionTable>,
     ) -> io::Result<Self> {
         bound.set_nonblocking(true)?;
-        Self::new(port, TcpListener::from_std(bound)?, keep_alive)
+        Self::new(port, TcpListener::from_std(bound)?, keep_alive, table)
     }
 
     fn new(
         port: &'static str,
         listener: TcpListener,
         keep_alive: Option<KeepAlive>,
+        table: Arc<ConnectionTable>,
     ) -> io::Result<Self> {
         Ok(Self {
             port,
             address: listener.local_addr()?,
             listener,
             keep_alive,
-            admission: Admission::new(MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE),
+            admission: Admission::new(port, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE, table),
         })
     }
 
     /// Replaces the limits: `max` connections in all, of any number of peers.
     pub(super) fn with_max_connections(mut self, max: usize) -> Self {
-        self.admission = Admission::new(max, max);
+        let table = Arc::clone(self.admission.table());
+        self.admission = Admission::new(self.port, max, max, table);
         self
     }
 
@@ -94,49 +102,92 @@ impl Listener {
         self.address
     }
 
-    /// Accepts connections until `stop` is cancelled. Each is served by a task of its own on a worker of `pool`.
+    /// Accepts connections until `stop` is cancelled. Each is served by a task of its own on a worker of `pool`, which is
+    /// dropped if the connection is evicted.
     pub(super) async fn accept<F: Future<Output = ()> + Send + 'static>(
         self,
         stop: CancellationToken,
         tasks: TaskTracker,
         pool: WorkerPool,
-        serve: impl Fn(TcpStream, SocketAddr, WorkerId) -> F + Clone + Send + 'static,
+        serve: impl Fn(TcpStream, SocketAddr, WorkerId, Handshake) -> F + Clone + Send + 'static,
     ) {
-        // Logged once, not per connection: a peer could fill the log.
-        let mut is_refusing = false;
+        let mut refusals = RefusalLog::new(self.port);
+        let mut is_failing = false;
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
+                () = refusals.wait_until_due() => {
+                    refusals.report_if_due(Instant::now());
+                    // From here on the next failure is logged again.
+                    is_failing = false;
+                    continue;
+                }
                 () = stop.cancelled() => return,
             };
             let (socket, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    if !std::mem::replace(&mut is_refusing, true) {
+                    if !std::mem::replace(&mut is_failing, true) {
                         warn!(port = self.port, %error, "connection not accepted; retrying");
                     }
-                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
+                    self.make_room(&mut refusals).await;
                     continue;
                 }
             };
-            let Some(admitted) = self.admission.admit(peer.ip()) else {
-                if !std::mem::replace(&mut is_refusing, true) {
-                    warn!(port = self.port, %peer, "connection refused: too many connections");
-                }
+            let Some(admitted) = self.admit(peer, &mut refusals).await else {
+                refusals.record_refused(peer, Instant::now());
                 continue;
             };
-            // From here on the next failure is logged again.
-            is_refusing = false;
             if let Err(error) = set_socket_options(&socket, self.keep_alive) {
                 debug!(port = self.port, %peer, %error, "connection lost before it was served");
                 continue;
             }
+            let evicted = CancellationToken::new();
+            let handshake = self.admission.begin_handshake(peer.ip(), evicted.clone());
             let (serve, task) = (serve.clone(), tasks.token());
             pool.serve(socket, peer, async move |socket, worker_id| {
-                serve(socket, peer, worker_id).await;
+                tokio::select! {
+                    biased;
+                    () = evicted.cancelled() => {}
+                    () = serve(socket, peer, worker_id, handshake) => {}
+                }
                 drop((task, admitted));
             });
         }
+    }
+
+    /// Admits a connection, if necessary in place of one without a handshake. None if there is no such connection, or it
+    /// is not closed in time.
+    async fn admit(&self, peer: SocketAddr, refusals: &mut RefusalLog) -> Option<Admitted> {
+        // Otherwise another port would take the place of the connection that is evicted for this one.
+        let _turn = self.admission.table().wait_for_turn().await;
+        let deadline = Instant::now() + EVICTION_TIMEOUT;
+        loop {
+            // Before the limit is checked: what is closed after that is noticed.
+            let closed = self.admission.table().wait_for_close();
+            let limit = match self.admission.admit(peer.ip()) {
+                Ok(admitted) => return Some(admitted),
+                Err(limit) => limit,
+            };
+            let now = Instant::now();
+            if now >= deadline || !self.admission.evict(limit, peer.ip()) {
+                return None;
+            }
+            refusals.record_evicted(now);
+            // Longer if a worker hangs: then the next one is evicted.
+            let _ = tokio::time::timeout(EVICTION_RETRY_INTERVAL, closed).await;
+        }
+    }
+
+    /// After `accept` has failed for want of file descriptors or memory: evicts a connection without a handshake, and
+    /// waits until some connection is closed, or for [`ACCEPT_RETRY_INTERVAL`].
+    async fn make_room(&self, refusals: &mut RefusalLog) {
+        let table = self.admission.table();
+        let closed = table.wait_for_close();
+        if table.evict_oldest() {
+            refusals.record_evicted(Instant::now());
+        }
+        let _ = tokio::time::timeout(ACCEPT_RETRY_INTERVAL, closed).await;
     }
 }
 

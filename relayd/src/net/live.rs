@@ -11,6 +11,7 @@ use transport::socket::Socket;
 use viewer_proto::server::{Connection, Progress};
 use wire::ViewerId;
 
+use super::admission::Handshake;
 use super::error::ConnectionError;
 use super::push::{PushConnection, ViewerTasks};
 use super::receive::Received;
@@ -30,9 +31,18 @@ pub(super) async fn serve(
     registry: Arc<Registry>,
     viewers: Arc<ViewerTasks>,
     timeouts: Timeouts,
+    mut handshake: Handshake,
 ) {
     let mut push = PushConnection::new(Arc::clone(&viewers));
-    match serve_commands(&mut socket, &View::new(registry), &mut push, timeouts).await {
+    match serve_commands(
+        &mut socket,
+        &View::new(registry, peer),
+        &mut push,
+        timeouts,
+        &mut handshake,
+    )
+    .await
+    {
         Ok(Ended::ByPeer) => debug!(%peer, "viewer connection ended"),
         Ok(Ended::AsPushConnection(viewer)) => {
             drop(push);
@@ -41,12 +51,16 @@ pub(super) async fn serve(
                 info!(%peer, "push connection closed: no viewer with its id is connected");
             }
         }
+        Err(error) if error.is_handshake_timeout() => {
+            debug!(%peer, %error, "viewer connection closed");
+        }
         Err(error) => info!(%peer, %error, "viewer connection closed"),
     }
 }
 
 /// How a viewer connection ends without an error.
 enum Ended {
+    /// Also: it is evicted.
     ByPeer,
     /// The connection is the push connection of this viewer.
     AsPushConnection(ViewerId),
@@ -57,6 +71,7 @@ async fn serve_commands(
     view: &View,
     push: &mut PushConnection,
     timeouts: Timeouts,
+    handshake: &mut Handshake,
 ) -> Result<Ended, ConnectionError> {
     let mut command_timeouts = CommandTimeouts::new(timeouts.viewer_read);
     let mut connection = Connection::default();
@@ -93,6 +108,9 @@ async fn serve_commands(
         }
         let left = input.len();
         received.consume_all_but(left);
+        if connection.is_greeted() && !handshake.complete() {
+            return Ok(Ended::ByPeer);
+        }
         push.set_viewer(connection.viewer());
         drop(permits);
         match handled {

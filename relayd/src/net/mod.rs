@@ -3,8 +3,8 @@
 //! the bytes mean is decided by `producer`, `live` and `http`.
 //!
 //! Read in this order: [`Server`] here; `worker_pool` and `worker` (threads), `monitor` (whether they respond),
-//! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen`, `admission` and
-//! `accepted` (accepting); `receive` with `busy_poll`, `send`, `timeouts` and `error` (all connections); then one file per
+//! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen`, `admission`,
+//! `refusal_log` and `accepted` (accepting); `receive` with `busy_poll`, `send`, `timeouts` and `error` (all connections); then one file per
 //! port: `control`, `data` with `coalescing` and `event_socket`, `live` with `push`, `http`.
 
 mod accepted;
@@ -24,6 +24,7 @@ mod monitor;
 mod push;
 mod quic;
 mod receive;
+mod refusal_log;
 mod send;
 mod session_affinity;
 mod timeouts;
@@ -52,8 +53,10 @@ use crate::limits::{CLOSE_TIMEOUT, DRAIN_TIMEOUT, MAX_HTTP_CONNECTIONS, SYNC_TIM
 use crate::producer::restore_sessions;
 use crate::registry::{Registry, RegistrySettings};
 use crate::store::pool::Pool;
+use crate::store::retention::RetentionThread;
 use crate::store::sync::{SyncThread, Syncer};
 use accepted::{Accepted, TlsPort, accept};
+use admission::{ConnectionTable, Handshake};
 use closing::close_all;
 pub use inherited::InheritedPorts;
 use listen::Listener;
@@ -89,6 +92,8 @@ pub struct Server {
     stop: CancellationToken,
     /// None: nothing is synced.
     sync: Option<SyncThread>,
+    /// Removes no more sessions when it is dropped.
+    _retention: RetentionThread,
 }
 
 /// The TLS of the ports. None for those that are not encrypted.
@@ -173,10 +178,11 @@ impl Server {
         let producers = Workers::start("ingest").map_err(StartError::Threads)?;
         let viewers = Workers::start_shared("live").map_err(StartError::Threads)?;
         let network = &config.network;
+        let table = ConnectionTable::new(config.max_connections);
         let (viewers_alive, producers_alive) = (network.keep_alive, network.producer_keep_alive);
         let listen = |(port, keep_alive): (&'static str, _), endpoint, bound| {
             let _guard = main.pool().first().enter();
-            open_port(port, keep_alive, endpoint, bound)
+            open_port(port, keep_alive, endpoint, bound, Arc::clone(&table))
         };
         let control = listen(
             ("control", producers_alive),
@@ -201,22 +207,11 @@ impl Server {
         };
         warn_of_open_port(addresses.live, tls.live.is_some());
         let sync = Syncer::start(config.sync).map_err(StartError::Threads)?;
-        let registry = Registry::new(RegistrySettings {
-            output: config.output.clone(),
-            grouping: config.grouping,
-            allows_clear: config.allows_clear,
-            window: config.window,
-            reorder_memory: config.reorder_memory,
-            when_full: config.when_full,
-            time_zone: config.time_zone.clone(),
-            resume_timeout: config.resume_timeout,
-            pool: match &sync {
-                Some(sync) => Pool::with_syncer(config.pool, Arc::clone(sync.syncer())),
-                None => Pool::new(config.pool),
-            },
-        });
+        let registry = Registry::new(registry_settings(config, sync.as_ref()));
         // Before a producer can ask for its session.
         restore_sessions(&registry, Instant::now());
+        let retention = RetentionThread::start(config.output.clone(), config.retention)
+            .map_err(StartError::Threads)?;
         let health = Arc::new(Health::new(Instant::now()));
         let ports = [&control, &data, &live].into_iter().chain(&http);
         let ports = ports.map(Listener::port);
@@ -227,6 +222,7 @@ impl Server {
             Arc::clone(&health),
             ports.collect(),
             counters,
+            (Arc::clone(retention.status()), config.retention),
         );
         let (mut quic_port, mut quic_worker, mut quic_certificates) = (None, None, None);
         if let Some(quic) = quic {
@@ -249,6 +245,7 @@ impl Server {
             connections: TaskTracker::new(),
             stop: CancellationToken::new(),
             sync,
+            _retention: retention,
         };
         server.serve(config.network.timeouts, control, data, live, quic_port);
         if let (Some(http), Some(worker)) = (http, &server.http) {
@@ -257,16 +254,32 @@ impl Server {
         Ok(server)
     }
 
+    /// Checks what can be checked of a configuration without listening: whether the hosts of the ports have addresses and
+    /// the certificates can be used.
+    ///
+    /// # Errors
+    /// The first fault.
+    pub fn check(config: &Config) -> Result<(), StartError> {
+        TlsPorts::load(config)?;
+        QuicSetup::check(config)?;
+        let ports = [
+            ("control", Some(&config.control)),
+            ("data", Some(&config.data)),
+            ("viewers", Some(&config.live)),
+            ("http", config.http.as_ref()),
+            ("quic", config.quic.as_ref()),
+        ];
+        for (port, endpoint) in ports {
+            let Some(endpoint) = endpoint else { continue };
+            resolve(port, endpoint)?;
+        }
+        Ok(())
+    }
+
     /// Liveness of its threads and ports.
     #[must_use]
     pub fn health(&self) -> &Arc<Health> {
         &self.health
-    }
-
-    /// Whether a port is encrypted.
-    #[must_use]
-    pub fn has_tls(&self) -> bool {
-        self.tls.iter().next().is_some() || self.quic_certificates.is_some()
     }
 
     /// Reads the certificates of the ports with TLS again. Connections that are open keep theirs. If a file cannot be
@@ -367,13 +380,14 @@ impl Server {
             self.stop.clone(),
             TaskTracker::new(),
             self.viewers.pool().clone(),
-            move |socket, peer, _| {
+            move |socket, peer, _, handshake| {
                 let (registry, viewers) = (Arc::clone(&registry), Arc::clone(&viewers));
                 let (tls, stop) = (tls.clone(), stop.clone());
                 async move {
-                    if let Some(accepted) = accept(socket, peer, tls.as_deref(), &stop).await {
+                    let accepted = accept(socket, peer, tls.as_deref(), &stop).await;
+                    if let Some(accepted) = accepted {
                         let socket = accepted.into_socket();
-                        live::serve(socket, peer, registry, viewers, timeouts).await;
+                        live::serve(socket, peer, registry, viewers, timeouts, handshake).await;
                     }
                 }
             },
@@ -393,19 +407,19 @@ impl Server {
         listener: Listener,
         tls: &Option<Arc<TlsPort>>,
         context: ProducerContext,
-        serve: fn(Accepted, SocketAddr, WorkerId, ProducerContext) -> F,
+        serve: fn(Accepted, SocketAddr, WorkerId, ProducerContext, Handshake) -> F,
     ) {
         let tls = tls.clone();
         let accepting = listener.accept(
             self.stop.clone(),
             self.connections.clone(),
             self.producers.pool().clone(),
-            move |socket, peer, worker_id| {
+            move |socket, peer, worker_id, handshake| {
                 let (tls, context) = (tls.clone(), context.clone());
                 async move {
                     let accepted = accept(socket, peer, tls.as_deref(), &context.stop).await;
                     if let Some(accepted) = accepted {
-                        serve(accepted, peer, worker_id, context).await;
+                        serve(accepted, peer, worker_id, context, handshake).await;
                     }
                 }
             },
@@ -420,7 +434,14 @@ impl Server {
             ended.clone(),
             TaskTracker::new(),
             pool,
-            move |socket, peer, _| http::serve(socket, peer, Arc::clone(&status), ended.clone()),
+            move |socket, peer, _, handshake| {
+                let (status, ended) = (Arc::clone(&status), ended.clone());
+                async move {
+                    http::serve(socket, peer, status, ended).await;
+                    // Never complete: HTTP clients connect again.
+                    drop(handshake);
+                }
+            },
         );
         self.spawn_accept(|health| &health.viewers, accepting);
     }
@@ -483,16 +504,13 @@ fn open_port(
     keep_alive: Option<KeepAlive>,
     endpoint: &Endpoint,
     inherited: Option<TcpListener>,
+    table: Arc<ConnectionTable>,
 ) -> Result<Listener, StartError> {
     let listener = match inherited {
-        Some(inherited) => Listener::inherit(port, inherited, keep_alive),
+        Some(inherited) => Listener::inherit(port, inherited, keep_alive, table),
         None => {
-            let address = endpoint.resolve().map_err(|source| StartError::Endpoint {
-                port,
-                endpoint: endpoint.clone(),
-                source,
-            })?;
-            Listener::bind(port, address, keep_alive)
+            let address = resolve(port, endpoint)?;
+            Listener::bind(port, address, keep_alive, table)
         }
     };
     listener.map_err(|source| StartError::Listen {
@@ -500,4 +518,29 @@ fn open_port(
         endpoint: endpoint.clone(),
         source,
     })
+}
+
+fn resolve(port: &'static str, endpoint: &Endpoint) -> Result<SocketAddr, StartError> {
+    endpoint.resolve().map_err(|source| StartError::Endpoint {
+        port,
+        endpoint: endpoint.clone(),
+        source,
+    })
+}
+
+fn registry_settings(config: &Config, sync: Option<&SyncThread>) -> RegistrySettings {
+    RegistrySettings {
+        output: config.output.clone(),
+        grouping: config.grouping,
+        allows_clear: config.allows_clear,
+        window: config.window,
+        reorder_memory: config.reorder_memory,
+        when_full: config.when_full,
+        time_zone: config.time_zone.clone(),
+        resume_timeout: config.resume_timeout,
+        pool: match sync {
+            Some(sync) => Pool::with_syncer(config.pool, Arc::clone(sync.syncer())),
+            None => Pool::new(config.pool),
+        },
+    }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::error::HANDSHAKE;
 use crate::limits::HANDSHAKE_TIMEOUT;
 
 /// The timeouts of one connection.
@@ -56,7 +57,7 @@ impl CommandTimeouts {
             timeout,
         };
         if !is_handshake_done {
-            return Some(deadline("handshake", self.connected, HANDSHAKE_TIMEOUT));
+            return Some(deadline(HANDSHAKE, self.connected, HANDSHAKE_TIMEOUT));
         }
         is_in_command.then(|| {
             let begun = *self.command_begun.get_or_insert_with(Instant::now);

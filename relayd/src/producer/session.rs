@@ -122,7 +122,7 @@ pub(super) fn create_session(
     registry
         .add_session(Arc::clone(&session))
         .map_err(|error| fatal(error.into()))?;
-    info!(%session, path = %absolute.display(), minor = minor.0, "session opened");
+    info!(%session, peer = %producer, path = %absolute.display(), minor = minor.0, "session opened");
     let path = directory.as_ref().map(TracePath::to_text);
     let created = SessionCreated {
         session: session.id(),

@@ -320,7 +320,8 @@ impl Registry {
         session.end_control(failed);
         self.forget_all_closed(session);
         if session.is_empty() {
-            info!(%session, "session ended");
+            let peer = session.identity().producer;
+            info!(%session, %peer, "session ended");
         } else {
             info!(%session, "session lingers: packets are still in flight");
             self.lingering

@@ -53,12 +53,19 @@ pub(super) fn find_group(named: Option<&str>) -> Option<Group> {
     let name = named.unwrap_or(TRACING);
     match nix::unistd::Group::from_name(name) {
         Ok(Some(group)) => Some(Group(group.gid.as_raw())),
-        found => {
+        Ok(None) => {
             // A missing default group is not worth a warning.
             if named.is_some() {
-                let error = found.err().map(io::Error::from);
-                warn!(group = name, ?error, "no such group");
+                warn!(
+                    group = name,
+                    "no such group; only root can query the health socket"
+                );
             }
+            None
+        }
+        Err(error) => {
+            let error = io::Error::from(error);
+            warn!(group = name, %error, "group not found; only root can query the health socket");
             None
         }
     }

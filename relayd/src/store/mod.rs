@@ -7,7 +7,7 @@
 //! [`index_file`] (their index entries and beacons), `segment_writer` and [`segment`] (both files, for their writer and
 //! for their readers), [`stream_files`] (all files of one stream), [`metadata`], [`fault`] (kinds of faults),
 //! [`deletion`] (of chunks, on a thread of its own), `disk` (the system calls that change files), [`sync`] (to the disk,
-//! for `--durability`), `open_marker` (which directories are being written), [`repair`] (after a crash), [`session_log`]
+//! for `--durability`), `open_marker` (which directories are being written), [`repair`] (after a crash), [`retention`] (removal of old sessions), [`session_log`]
 //! (what outlives the relay of a session that is resumed).
 
 pub mod chunk;
@@ -26,6 +26,7 @@ pub mod pool;
 mod regular_file;
 mod reopenable_file;
 pub mod repair;
+pub mod retention;
 pub mod segment;
 mod segment_writer;
 pub mod session_log;

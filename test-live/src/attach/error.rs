@@ -102,8 +102,8 @@ pub enum AttachError {
         /// The trace of both metadata streams.
         trace: TraceId,
     },
-    /// The relay has no such session, and the options demand one.
-    #[error("the relay has no live session {0}")]
+    /// The relay has no such session, and the options demand one. The text suggests others.
+    #[error("{0}")]
     NoSession(String),
     /// Something that was followed is no longer to be had: what is missing has been reported.
     #[error("not everything could be read after the connection was lost")]

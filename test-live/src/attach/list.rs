@@ -8,7 +8,14 @@ use viewer_proto::session::{ListedSession, TraceFormat};
 
 use super::connection::Connection;
 use super::error::AttachError;
-use super::target::RelayTarget;
+use super::target::{RelayTarget, SessionName};
+use crate::near::{did_you_mean, near_names};
+
+/// Largest number of sessions whose names are compared with one that does not exist.
+const MAX_COMPARED_SESSIONS: usize = 10_000;
+
+/// Largest number of sessions that are suggested.
+const MAX_SUGGESTED_SESSIONS: usize = 3;
 
 /// The sessions of a relay, each once, in the relay's order. Shows as lines, one for each; as JSON
 /// it is an array.
@@ -111,6 +118,37 @@ impl fmt::Display for ListedName {
     }
 }
 
+/// Says that a relay has none of the sessions that `target` names, and which similar ones it has: of nearly the same
+/// name, or of the same name on another host.
+pub(super) fn describe_missing(target: &RelayTarget, listed: &[ListedSession]) -> String {
+    let Some(wanted) = &target.session else {
+        return "the relay has no live session".to_owned();
+    };
+    let listed = listed.iter().map(|listed| SessionName {
+        host: listed.host.to_string(),
+        name: listed.name.to_string(),
+    });
+    let listed: Vec<SessionName> = listed.take(MAX_COMPARED_SESSIONS).collect();
+    let near = near_names(&wanted.name, listed.iter().map(|listed| &*listed.name));
+    let near = near.iter().flat_map(|name| {
+        let same = listed.iter().filter(move |listed| listed.name == *name);
+        same.map(ToString::to_string)
+    });
+    let mut urls = Vec::new();
+    for session in near {
+        let url = format!("{}/host/{session}", target.url);
+        if !urls.contains(&url) && urls.len() < MAX_SUGGESTED_SESSIONS {
+            urls.push(url);
+        }
+    }
+    let hint = match (&urls[..], &listed[..]) {
+        ([], []) => "; it has no sessions".to_owned(),
+        ([], _) => "; test-live --list shows those that it has".to_owned(),
+        (urls, _) => did_you_mean(&urls.iter().map(String::as_str).collect::<Vec<_>>()),
+    };
+    format!("the relay has no live session {wanted}{hint}")
+}
+
 /// Asks a relay for its sessions.
 ///
 /// # Errors
@@ -163,6 +201,33 @@ mod tests {
             listing("net://localhost:1").to_string(),
             "net://localhost:1/host/vm/a (timer = 1000000, 10 stream(s), 1 client(s) connected)\n\
              net://localhost:1/host/vm/b\\n (timer = 1000000, 1 stream(s), 2 client(s) connected)\n"
+        );
+    }
+
+    #[test]
+    fn a_missing_session_is_described_with_similar_ones_of_any_host() {
+        let describe = |text: &str, listed: &[ListedSession]| {
+            let Ok(Target::Relay(target)) = text.parse() else {
+                panic!("{text} is a relay")
+            };
+            describe_missing(&target, listed)
+        };
+        let listed = [listed("app", 1, 0), listed("web", 1, 0)];
+        assert_eq!(
+            describe("net://h/host/vm/apq", &listed),
+            "the relay has no live session vm/apq; did you mean net://h/host/vm/app?"
+        );
+        assert_eq!(
+            describe("net://h/host/other/app", &listed),
+            "the relay has no live session other/app; did you mean net://h/host/vm/app?"
+        );
+        assert_eq!(
+            describe("net://h/host/vm/database", &listed),
+            "the relay has no live session vm/database; test-live --list shows those that it has"
+        );
+        assert_eq!(
+            describe("net://h/host/vm/app", &[]),
+            "the relay has no live session vm/app; it has no sessions"
         );
     }
 

@@ -127,7 +127,8 @@ pub enum SourceEvent {
     /// Something that users should know and that is no failure: a session has appeared or ended, a
     /// relay has gone away and is tried again.
     Notice(String),
-    /// Something that was followed cannot be read to its end; the source continues.
+    /// Something could not be read: a session that the target names, a packet, the rest of what was followed. The
+    /// source continues; the exit status of the program says so.
     Missing(String),
     /// The source has failed and ends; what it announced has ended with it.
     Failed(String),

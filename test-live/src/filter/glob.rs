@@ -1,5 +1,7 @@
 //! Patterns with wildcards: `*` stands for any text, `?` for any one character.
 
+use std::fmt;
+
 /// A text that is compared with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Pattern {
@@ -39,6 +41,23 @@ impl Pattern {
             Self::Plain(bytes) => bytes == text,
             Self::Glob(pieces) => matches(pieces, text),
         }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes: Vec<u8> = match self {
+            Self::Plain(bytes) => bytes.clone(),
+            Self::Glob(pieces) => {
+                let byte = |piece: &Piece| match piece {
+                    Piece::Byte(byte) => *byte,
+                    Piece::One => b'?',
+                    Piece::Any => b'*',
+                };
+                pieces.iter().map(byte).collect()
+            }
+        };
+        f.write_str(&String::from_utf8_lossy(&bytes))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Read in this order; each module uses only those before it: `error`, `glob` (patterns with `*` and `?`),
 //! `token` (the lexer), `expression` (what an expression is), `parse` (from tokens to that), `collect` (from the
-//! fields of an event to the comparisons that they decide).
+//! fields of an event to the comparisons that they decide), `names` (names that no trace declares).
 //!
 //! What an expression says about names of events and traces is decided once for each event class;
 //! fields are decoded only where that leaves something open.
@@ -11,6 +11,7 @@ mod collect;
 mod error;
 mod expression;
 mod glob;
+mod names;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use std::collections::HashMap;
 use ctf::decode::{Event, FieldError};
 
 pub use error::FilterError;
+pub(crate) use names::UndeclaredNames;
 
 use crate::attach::TraceKey;
 use crate::sink::Origin;
@@ -71,6 +73,11 @@ impl Filter {
             classes: HashMap::new(),
             last: None,
         })
+    }
+
+    /// The names in the filter of which it is not known yet that a trace declares them.
+    pub(crate) fn undeclared_names(&self) -> UndeclaredNames {
+        UndeclaredNames::new(&self.leaves)
     }
 
     /// Whether `event` is wanted. One whose fields cannot be decoded is, so that its failure is seen.

@@ -4,81 +4,23 @@
 mod clocks;
 mod input;
 mod order;
+mod stage;
 mod window;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use ctf::decode::Event;
 use ctf::directory::{StreamReader, TraceDirectory};
 use ctf::{Metadata, MetadataError};
 
 use self::clocks::Clocks;
 use self::input::{Feed, Input, Step};
 use self::order::Rank;
+pub use self::stage::{Progress, Stage};
 use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
-use crate::sink::{Loss, Origin, SinkError};
+use crate::sink::{Origin, SinkError};
 use crate::slots::Slots;
-
-/// Receives the events of all streams, merged in time order.
-pub trait Stage {
-    /// Shows an event. Returns false if no further event is wanted.
-    ///
-    /// # Errors
-    /// If it cannot be shown.
-    fn event(
-        &mut self,
-        event: &Event<'_>,
-        time: i64,
-        origin: Origin<'_>,
-    ) -> Result<bool, SinkError>;
-
-    /// A whole packet, before its events.
-    ///
-    /// # Errors
-    /// If it cannot be shown.
-    fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError>;
-
-    /// More metadata, before the packets that need it.
-    ///
-    /// # Errors
-    /// If it cannot be shown.
-    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError>;
-
-    /// Shows that events or packets were lost.
-    ///
-    /// # Errors
-    /// If it cannot be shown.
-    fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError>;
-
-    /// Called when nothing further of a stream is shown: what is remembered of it can be forgotten.
-    fn stream_ended(&mut self, stream: StreamKey) {
-        let _ = stream;
-    }
-
-    /// Called when nothing further of a trace is shown, after all its streams have ended.
-    fn trace_ended(&mut self, trace: TraceKey) {
-        let _ = trace;
-    }
-
-    /// Reports that something could not be read: a stream or a trace ends early, or a packet is skipped.
-    fn report_failure(&mut self, what: &str);
-
-    /// Reports something unusual by which nothing is lost.
-    fn report_warning(&mut self, what: &str);
-}
-
-/// Whether there is more to show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    /// A stream has nothing for now, and may yet have something earlier than all others.
-    Waiting,
-    /// All streams have ended.
-    Ended,
-    /// The stage wants no more.
-    Enough,
-}
 
 /// The traces and streams that are being read, merged in time order. One that has ended is removed when all
 /// of it has been shown.
@@ -183,6 +125,7 @@ impl Mux {
             uuid: trace.metadata.trace().uuid(),
         };
         stage.metadata(&trace.metadata_bytes, &info)?;
+        stage.declared(trace.metadata.trace());
         let slot = self.traces.insert(TraceState {
             ended: true,
             ..TraceState::new(info, trace.metadata)
@@ -237,6 +180,7 @@ impl Mux {
             stage.report_warning(&format!("trace {}: {warning}", trace.info.name));
         }
         trace.info.uuid = trace.metadata.trace().uuid();
+        stage.declared(trace.metadata.trace());
         Ok(())
     }
 

@@ -1,9 +1,12 @@
-//! The number of events, by name and by stream: what `top` is to processes.
+//! The number of events, by name and by stream: what `top` is to processes. Rates are per second of the trace, not of
+//! this program. Events that programs have sent in Trace Event Format count by the name that they were sent with.
 
 use std::collections::HashMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use ::tef::Record;
+use ::tef::ctf::{Decoded, RecordDecoder};
 use ctf::decode::Event;
 
 use super::losses::LossSum;
@@ -26,6 +29,8 @@ const CLEAR_REST: &[u8] = b"\x1b[J";
 const MAX_ENDED_STREAMS: usize = 4096;
 /// Rows of names. The events of further names are counted together.
 const MAX_NAMES: usize = 1 << 16;
+/// Largest number of characters of a name by which events are counted.
+const MAX_NAME_CHARACTERS: usize = 256;
 /// The name under which those are shown.
 const OTHER_NAMES: &str = "<other names>";
 /// Clears all of the screen.
@@ -44,8 +49,12 @@ pub struct Counter<W> {
     out: W,
     screen: Screen,
     table: CountTable,
+    decoder: RecordDecoder,
     until_look: u32,
-    begin: Instant,
+    /// The times of the first event, of the last one, and of the last one in the last picture, in nanoseconds.
+    first_time: Option<i64>,
+    last_time: i64,
+    shown_time: i64,
     shown: Instant,
     drawn: bool,
 }
@@ -78,7 +87,7 @@ struct CountRow {
     before: u64,
 }
 
-/// The time that the rates of a picture are over.
+/// The time that the rates of a picture are over, on the clock of the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Span {
     /// The time since the picture before.
@@ -95,8 +104,11 @@ impl<W: Write> Counter<W> {
             out,
             screen,
             table: CountTable::default(),
+            decoder: RecordDecoder::default(),
             until_look: EVENTS_PER_LOOK,
-            begin: now,
+            first_time: None,
+            last_time: 0,
+            shown_time: 0,
             shown: now,
             drawn: false,
         }
@@ -112,9 +124,11 @@ impl<W: Write> Counter<W> {
             return Ok(());
         }
         let (rows, columns) = size();
-        let text = self
-            .table
-            .text(Span::Last(since), rows.saturating_sub(1), columns);
+        let text = self.table.text(
+            Span::Last(time_between(self.shown_time, self.last_time)),
+            rows.saturating_sub(1),
+            columns,
+        );
         let mut picture = Vec::with_capacity(text.len() + 1024);
         // Only the first picture clears the screen: later ones overwrite it line by line.
         if !self.drawn {
@@ -131,6 +145,7 @@ impl<W: Write> Counter<W> {
         self.out.flush()?;
         self.table.start_next_span();
         self.shown = now;
+        self.shown_time = self.last_time;
         self.drawn = true;
         Ok(())
     }
@@ -141,7 +156,20 @@ impl<W: Write> Sink for Counter<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
         let class = event.class();
         let key = (origin.trace.key, event.stream_class().id(), class.id());
-        self.table.count(key, class.name(), origin);
+        if let Some(time) = event.time() {
+            if self.first_time.is_none() {
+                (self.first_time, self.shown_time) = (Some(time), time);
+            }
+            self.last_time = time;
+        }
+        let name = class.name();
+        if name.is_some_and(RecordDecoder::is_known_class) {
+            self.decoder.clear();
+            event.visit_fields(&mut self.decoder)?;
+            self.table.count_sent(&self.decoder, key, name, origin);
+        } else {
+            self.table.count(key, name, origin);
+        }
         self.until_look -= 1;
         if self.until_look == 0 {
             self.refresh_at(Instant::now())?;
@@ -171,20 +199,55 @@ impl<W: Write> Sink for Counter<W> {
             self.out.write_all(CLEAR_ALL)?;
             self.out.write_all(HOME)?;
         }
-        let all = Span::All(self.begin.elapsed());
+        let first = self.first_time.unwrap_or(self.last_time);
+        let all = Span::All(time_between(first, self.last_time));
         let text = self.table.text(all, usize::MAX, usize::MAX);
         self.out.write_all(text.as_bytes())?;
         Ok(self.out.flush()?)
     }
 }
 
+/// The time from one event to another, in nanoseconds; zero if it is not known.
+fn time_between(from: i64, to: i64) -> Duration {
+    Duration::from_nanos(u64::try_from(to.saturating_sub(from)).unwrap_or(0))
+}
+
 impl CountTable {
+    /// Counts an event of Trace Event Format by the name that it was sent with, if it has one.
+    fn count_sent(
+        &mut self,
+        decoder: &RecordDecoder,
+        class: (TraceKey, u64, u64),
+        name: Option<&str>,
+        origin: Origin<'_>,
+    ) {
+        let sent = match name.and_then(|name| decoder.decode(name)) {
+            Some(Decoded::Record {
+                record: Record::Event(sent),
+                ..
+            }) => sent.name,
+            _ => None,
+        };
+        let Some(sent) = sent.filter(|name| !name.is_empty()) else {
+            return self.count(class, name, origin);
+        };
+        let end = sent.char_indices().nth(MAX_NAME_CHARACTERS);
+        let sent = sent.get(..end.map_or(sent.len(), |(end, _)| end));
+        let place = self.name_place(sent.unwrap_or_default());
+        self.count_at(place, origin);
+    }
+
     #[inline]
     fn count(&mut self, class: (TraceKey, u64, u64), name: Option<&str>, origin: Origin<'_>) {
         let place = match self.last_class {
             Some((last, place)) if last == class => place,
             _ => self.class_place(class, name),
         };
+        self.count_at(place, origin);
+    }
+
+    #[inline]
+    fn count_at(&mut self, place: usize, origin: Origin<'_>) {
         if let Some(row) = self.names.get_mut(place) {
             row.count += 1;
         }
@@ -199,19 +262,36 @@ impl CountTable {
     }
 
     fn class_place(&mut self, class: (TraceKey, u64, u64), name: Option<&str>) -> usize {
-        let (names, by_name) = (&mut self.names, &mut self.by_name);
-        let place = *self.by_class.entry(class).or_insert_with(|| {
-            let mut name = name.unwrap_or("<unknown>");
-            if by_name.len() >= MAX_NAMES && !by_name.contains_key(name) {
-                name = OTHER_NAMES;
+        let place = match self.by_class.get(&class) {
+            Some(place) => *place,
+            None => {
+                let place = self.name_place(name.unwrap_or("<unknown>"));
+                self.by_class.insert(class, place);
+                place
             }
-            *by_name.entry(name.to_owned()).or_insert_with_key(|name| {
-                names.push(CountRow::new(name));
-                names.len() - 1
-            })
-        });
+        };
         self.last_class = Some((class, place));
         place
+    }
+
+    fn name_place(&mut self, name: &str) -> usize {
+        if let Some(place) = self.by_name.get(name) {
+            return *place;
+        }
+        let name = if self.by_name.len() >= MAX_NAMES {
+            OTHER_NAMES
+        } else {
+            name
+        };
+        let names = &mut self.names;
+        let place = self
+            .by_name
+            .entry(name.to_owned())
+            .or_insert_with_key(|name| {
+                names.push(CountRow::new(name));
+                names.len() - 1
+            });
+        *place
     }
 
     fn stream_place(&mut self, origin: Origin<'_>) -> usize {
@@ -318,11 +398,15 @@ impl Span {
         }
     }
 
-    /// Events per second, rounded.
-    fn rate(self, row: &CountRow) -> u128 {
+    /// Events per second of the trace, rounded; `-` if no time has passed between its events.
+    fn rate(self, row: &CountRow) -> String {
         let (Self::Last(time) | Self::All(time)) = self;
-        let nanoseconds = time.as_nanos().max(1);
-        (u128::from(self.events(row)) * 1_000_000_000 + nanoseconds / 2) / nanoseconds
+        let (events, nanoseconds) = (u128::from(self.events(row)), time.as_nanos());
+        match (events * 1_000_000_000 + nanoseconds / 2).checked_div(nanoseconds) {
+            Some(rate) => rate.to_string(),
+            None if events == 0 => "0".to_owned(),
+            None => "-".to_owned(),
+        }
     }
 
     /// The most frequent first; of equals the one that has had more, then by name.
@@ -450,6 +534,29 @@ mod tests {
     }
 
     #[test]
+    fn rates_of_the_counter_are_per_second_of_the_trace() {
+        let place = TestOrigin::new("t", "s");
+        let mut counter = Counter::new(Vec::new(), Screen::Plain);
+        for _ in 0..20 {
+            let class = (place.trace.key, 0, 0);
+            counter.table.count(class, Some("e"), place.origin());
+        }
+        (counter.first_time, counter.last_time) = (Some(1_000_000_000), 11_000_000_000);
+        counter.finish().unwrap();
+        let text = String::from_utf8(counter.out).unwrap();
+        assert!(
+            text.starts_with("2 events/s, 20 events in all, 1 names,"),
+            "{text}"
+        );
+        let mut counter = Counter::new(Vec::new(), Screen::Plain);
+        let class = (place.trace.key, 0, 0);
+        counter.table.count(class, Some("e"), place.origin());
+        counter.finish().unwrap();
+        let text = String::from_utf8(counter.out).unwrap();
+        assert!(text.starts_with("- events/s, 1 events in all"), "{text}");
+    }
+
+    #[test]
     fn the_counter_is_drawn_once_a_second_on_a_terminal_and_once_in_a_file() {
         let place = TestOrigin::new("t", "s");
         for terminal in [true, false] {
@@ -459,15 +566,16 @@ mod tests {
                 Screen::Plain
             };
             let mut counter = Counter::new(Vec::new(), screen);
+            let begin = counter.shown;
             counter
                 .table
                 .count((place.trace.key, 0, 0), Some("e"), place.origin());
-            counter.refresh_at(counter.begin).unwrap();
+            counter.refresh_at(begin).unwrap();
             assert!(counter.out.is_empty());
-            counter.refresh_at(counter.begin + REFRESH).unwrap();
+            counter.refresh_at(begin + REFRESH).unwrap();
             assert_eq!(counter.out.starts_with(CLEAR_ALL), terminal);
             let drawn = counter.out.len();
-            counter.refresh_at(counter.begin + REFRESH * 3 / 2).unwrap();
+            counter.refresh_at(begin + REFRESH * 3 / 2).unwrap();
             assert_eq!(counter.out.len(), drawn);
             counter.finish().unwrap();
             assert!(String::from_utf8(counter.out).unwrap().ends_with("  t s\n"));

@@ -12,7 +12,7 @@ mod json_text;
 mod keys;
 pub mod losses;
 pub mod tef;
-mod terminal;
+pub(crate) mod terminal;
 #[cfg(test)]
 pub(crate) mod tests_support;
 pub mod text;
@@ -83,6 +83,11 @@ pub trait Sink {
 
     /// Called when something that was to be shown could not be read.
     fn set_incomplete(&mut self) {}
+
+    /// A warning about the output, for the end of the run.
+    fn warning(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Writes what has been held back, because nothing more can be shown for now.
     ///

@@ -3,6 +3,7 @@
 use test_live::attach::list::list;
 use test_live::attach::relay::{Missing, RelayOptions};
 use viewer_proto::Command;
+use viewer_proto::CommandCode::GetNewStreams;
 use viewer_proto::index::NEW_STREAMS;
 use viewer_proto::session::AttachStatus;
 use wire::StreamId;
@@ -137,9 +138,40 @@ fn a_session_without_live_timer_is_not_attached() {
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.receive_until("done");
     assert!(watch.said[0].contains("not live"), "{:?}", watch.said);
+}
+
+#[test]
+fn a_named_session_that_the_relay_refuses_is_an_error_and_another_one_a_notice() {
+    for (status, reason) in [
+        (AttachStatus::Unknown, "unknown to the relay"),
+        (AttachStatus::NotLive, "not live"),
+    ] {
+        let fake = one_stream();
+        fake.world().sessions[0].attach = status;
+        let said = watch_s(&fake);
+        assert_eq!((said.len(), said[1].as_str()), (2, "done"), "{said:?}");
+        assert!(
+            said[0].starts_with("missing ") && said[0].contains(reason),
+            "{said:?}"
+        );
+        let said = watch(&fake, "", options()).receive_rest();
+        assert_said(&said, &["done"]);
+    }
+}
+
+#[test]
+fn an_error_of_get_new_streams_is_reported_after_which_the_streams_continue() {
     let fake = one_stream();
-    fake.world().sessions[0].attach = AttachStatus::Unknown;
-    assert_said(&watch_s(&fake), &["done"]);
+    fake.put(2, [ready(0, NEW_STREAMS), ready(1, 0)]);
+    fake.answer_instead(GetNewStreams, &[0, 0, 0, 3, 0, 0, 0, 0]);
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    watch.receive_until("packet a/c 1");
+    fake.end();
+    let said = watch.receive_rest();
+    let is_error = |said: &&String| {
+        said.starts_with("missing") && said.contains("new streams of session vm/s")
+    };
+    assert_eq!(said.iter().filter(is_error).count(), 1, "{said:#?}");
 }
 
 fn watch_s(fake: &Fake) -> Vec<String> {

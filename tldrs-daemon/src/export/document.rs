@@ -3,6 +3,8 @@
 use std::io::{self, Read, Write};
 
 use memchr::{memchr_iter, memrchr};
+use tef::Record;
+use tef::document::Records;
 
 use crate::limits::{MAX_LINE_BYTES, READ_BYTES};
 use crate::line_validator::{LinePart, LineValidator, Lines};
@@ -13,8 +15,9 @@ pub enum DocumentForm {
     /// An array of events, as the reference writes it.
     #[default]
     Array,
-    /// An object with the array in its member `traceEvents`. Perfetto accepts it even without events.
-    Object,
+    /// An object with the array in its member `traceEvents`, as Perfetto reads it best: in order of time, with times
+    /// since the first event, and with changes to what it would misread ([`tef::perfetto`]).
+    Perfetto,
 }
 
 /// The counts of an export.
@@ -38,14 +41,17 @@ pub fn write_document(
 ) -> io::Result<ExportCounts> {
     let mut document = Document {
         to,
-        text: Vec::with_capacity(READ_BYTES * 2),
         validator: LineValidator::new(MAX_LINE_BYTES),
-        written: ExportCounts::default(),
+        out: DocumentText {
+            records: (form == DocumentForm::Perfetto).then(|| Records::new(true)),
+            line: Vec::new(),
+            text: Vec::with_capacity(READ_BYTES * 2),
+            written: ExportCounts::default(),
+        },
     };
-    document.text.extend_from_slice(match form {
-        DocumentForm::Array => b"[",
-        DocumentForm::Object => b"{\"traceEvents\":[",
-    });
+    if form == DocumentForm::Array {
+        document.out.text.push(b'[');
+    }
     let mut buffer = vec![0; READ_BYTES];
     let mut lines = Vec::new();
     loop {
@@ -76,19 +82,25 @@ pub fn write_document(
         lines.push(b'\n');
         document.add_lines(&lines)?;
     }
-    document.text.extend_from_slice(match form {
-        DocumentForm::Array => b"]\n",
-        DocumentForm::Object => b"]}\n",
-    });
+    document.out.finish();
     document.flush()?;
-    Ok(document.written)
+    Ok(document.out.written)
 }
 
 struct Document<'a, W> {
     to: &'a mut W,
+    validator: LineValidator,
+    out: DocumentText,
+}
+
+/// The text of a document, as far as it has not been written.
+struct DocumentText {
+    /// The records for Perfetto. Absent if lines are written as they are.
+    records: Option<Records>,
+    /// A buffer for one record.
+    line: Vec<u8>,
     /// To be written.
     text: Vec<u8>,
-    validator: LineValidator,
     written: ExportCounts,
 }
 
@@ -98,19 +110,13 @@ impl<W: Write> Document<'_, W> {
         while let Some(part) = self.validator.next_part(&mut lines) {
             match part {
                 // Only other daemons store such a line.
-                LinePart::Command(_) => self.written.dropped += 1,
+                LinePart::Command(_) => self.out.written.dropped += 1,
                 LinePart::Refused => {}
                 LinePart::Events { text, .. } => {
                     let mut begin = 0;
                     for end in memchr_iter(b'\n', text) {
-                        let separator: &[u8] = match self.written.events {
-                            0 => b"",
-                            _ => b",\n",
-                        };
-                        self.written.events += 1;
-                        self.text.extend_from_slice(separator);
                         let event = text.get(begin..end).unwrap_or_default();
-                        self.text.extend_from_slice(event);
+                        self.out.add_event(event);
                         begin = end + 1;
                     }
                 }
@@ -118,7 +124,7 @@ impl<W: Write> Document<'_, W> {
             self.count_refused();
         }
         self.count_refused();
-        if self.text.len() >= READ_BYTES {
+        if self.out.text.len() >= READ_BYTES {
             self.flush()?;
         }
         Ok(())
@@ -126,13 +132,46 @@ impl<W: Write> Document<'_, W> {
 
     fn count_refused(&mut self) {
         let found = self.validator.take_findings();
-        self.written.dropped += found.map_or(0, |found| found.refused);
+        self.out.written.dropped += found.map_or(0, |found| found.refused);
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.write_all(&self.text)?;
-        self.text.clear();
+        self.to.write_all(&self.out.text)?;
+        self.out.text.clear();
         Ok(())
+    }
+}
+
+impl DocumentText {
+    /// Adds a valid line.
+    fn add_event(&mut self, event: &[u8]) {
+        let Some(records) = &mut self.records else {
+            if self.written.events > 0 {
+                self.text.extend_from_slice(b",\n");
+            }
+            self.text.extend_from_slice(event);
+            self.written.events += 1;
+            return;
+        };
+        let parsed = std::str::from_utf8(event).map(Record::parse);
+        match parsed {
+            Ok(Ok(record)) => {
+                self.written.events += 1;
+                tef::perfetto::add_record(record, &mut self.line, records);
+                self.text.append(&mut records.buffer);
+            }
+            _ => self.written.dropped += 1,
+        }
+    }
+
+    fn finish(&mut self) {
+        match &mut self.records {
+            None => self.text.extend_from_slice(b"]\n"),
+            Some(records) => {
+                records.finish();
+                self.text.append(&mut records.buffer);
+            }
+        }
     }
 }
 
@@ -173,8 +212,8 @@ mod tests {
     fn empty_trace_is_a_valid_document() {
         assert_eq!(document("", DocumentForm::Array).0, "[]\n");
         assert_eq!(
-            document("\n", DocumentForm::Object).0,
-            "{\"traceEvents\":[]}\n"
+            document("\n", DocumentForm::Perfetto).0,
+            "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n],\"metadata\":{\"ts_origin_us\":0}}\n"
         );
     }
 

@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quinn::{Endpoint, EndpointConfig, Incoming, TokioRuntime, VarInt};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 use transport::config::{ALPN_CONTROL, ALPN_LIVE};
 use transport::error::TransportError;
 use transport::quic::{self, PROTOCOL_ERROR, ROLE_MISSING};
@@ -28,8 +29,9 @@ use transport::role::Role;
 use transport::rustls::ServerConfig;
 
 use super::accepted::{load_config, report_reload};
-use super::admission::{Admission, Admitted};
+use super::admission::{Admission, Admitted, ConnectionTable};
 use super::push::ViewerTasks;
+use super::refusal_log::RefusalLog;
 use super::worker::WorkerId;
 use super::worker_pool::{WorkerPool, Workers};
 use super::{ProducerContext, StartError};
@@ -90,6 +92,12 @@ pub(super) struct QuicServing {
 struct Handshake(Arc<AtomicUsize>);
 
 impl QuicSetup {
+    /// Checks whether the certificates can be used.
+    pub(super) fn check(config: &Config) -> Result<(), StartError> {
+        let tls = config.tls.as_ref().filter(|_| config.quic.is_some());
+        tls.map_or(Ok(()), |tls| load_configs(tls).map(drop))
+    }
+
     /// Listens on the endpoint of the configuration. None if it names none.
     pub(super) fn open(config: &Config) -> Result<Option<Self>, StartError> {
         let (Some(endpoint), Some(tls)) = (&config.quic, &config.tls) else {
@@ -101,13 +109,7 @@ impl QuicSetup {
             endpoint: endpoint.clone(),
             source,
         })?;
-        // The role is checked when the client's protocol is known.
-        let server = load_config(tls, None, PROTOCOLS);
-        let loaded = server.and_then(|server| Ok((quic::endpoint_config(&tls.key)?, server)));
-        let configs = loaded.map_err(|source| StartError::Tls {
-            port,
-            source: Box::new(source),
-        })?;
+        let configs = load_configs(tls)?;
         let needs_role = tls.client_ca.is_some();
         let workers = Workers::start_shared("quic").map_err(StartError::Threads)?;
         let bound = {
@@ -156,7 +158,13 @@ impl QuicPort {
         Ok(Self {
             address: endpoint.local_addr()?,
             endpoint,
-            admission: Admission::new(MAX_QUIC_CONNECTIONS, MAX_QUIC_CONNECTIONS_OF_ONE),
+            // The connections of a UDP port share one file descriptor.
+            admission: Admission::new(
+                "quic",
+                MAX_QUIC_CONNECTIONS,
+                MAX_QUIC_CONNECTIONS_OF_ONE,
+                ConnectionTable::new(MAX_QUIC_CONNECTIONS),
+            ),
             handshakes: Arc::default(),
             windows: WindowMemory::new(),
             counters: Arc::default(),
@@ -184,23 +192,24 @@ impl QuicPort {
 
     /// Accepts connections until the relay stops.
     pub(super) async fn accept(self, serving: QuicServing) {
-        // Logged once, not per connection: a peer could fill the log.
-        let mut is_refusing = false;
+        let mut refusals = RefusalLog::new("quic");
         let this = Arc::new(self);
         let serving = Arc::new(serving);
         loop {
             let incoming = tokio::select! {
                 incoming = this.endpoint.accept() => incoming,
+                () = refusals.wait_until_due() => {
+                    refusals.report_if_due(Instant::now());
+                    continue;
+                }
                 () = serving.stop.cancelled() => break,
             };
             let Some(incoming) = incoming else { break };
+            let peer = incoming.remote_address();
             let Some((incoming, admitted)) = this.admit(incoming) else {
-                if !std::mem::replace(&mut is_refusing, true) {
-                    warn!(port = "quic", "connection refused: too many connections");
-                }
+                refusals.record_refused(peer, Instant::now());
                 continue;
             };
-            is_refusing = false;
             if let Some((incoming, admitted)) = incoming.zip(admitted) {
                 let (this, serving) = (Arc::clone(&this), Arc::clone(&serving));
                 tokio::spawn(async move {
@@ -222,8 +231,8 @@ impl QuicPort {
             return Some((None, None));
         }
         match self.admission.admit(incoming.remote_address().ip()) {
-            Some(admitted) => Some((Some(incoming), Some(admitted))),
-            None => {
+            Ok(admitted) => Some((Some(incoming), Some(admitted))),
+            Err(_) => {
                 incoming.refuse();
                 None
             }
@@ -274,6 +283,16 @@ impl QuicPort {
             }
         }
     }
+}
+
+/// Reads the certificates. The role is checked when the client's protocol is known.
+fn load_configs(tls: &TlsFiles) -> Result<(EndpointConfig, Arc<ServerConfig>), StartError> {
+    let server = load_config(tls, None, PROTOCOLS);
+    let loaded = server.and_then(|server| Ok((quic::endpoint_config(&tls.key)?, server)));
+    loaded.map_err(|source| StartError::Tls {
+        port: "quic",
+        source: Box::new(source),
+    })
 }
 
 /// The configuration of the port: what peers may make the relay keep.

@@ -19,6 +19,7 @@ use super::packet_streams::{PacketStreams, PollOutcome};
 use super::receive_window::ReceiveWindow;
 use crate::http::QuicCounters;
 use crate::limits::{HANDSHAKE_TIMEOUT, SPACE_RETRY_INTERVAL};
+use crate::net::admission::Handshake;
 use crate::net::error::ConnectionError;
 use crate::net::worker::WorkerId;
 use crate::net::{ProducerContext, control};
@@ -59,7 +60,8 @@ pub(super) async fn serve(
     let timeout = context.timeouts.producer_read;
     let commands = async {
         let _ended = ended.clone().drop_guard();
-        control::serve_socket(socket, peer, worker_id, context).await;
+        let handshake = Handshake::completed();
+        control::serve_socket(socket, peer, worker_id, context, handshake).await;
     };
     let received = async {
         receive_packets(&packets, timeout, &ended).await;

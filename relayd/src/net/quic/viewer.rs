@@ -7,6 +7,7 @@ use transport::quic::CLOSED;
 use transport::quic_stream::QuicStream;
 use transport::socket::Socket;
 
+use crate::net::admission::Handshake;
 use crate::net::push::ViewerTasks;
 use crate::net::{ProducerContext, live};
 
@@ -28,6 +29,7 @@ pub(super) async fn serve(
             registry,
             viewers,
             context.timeouts,
+            Handshake::completed(),
         ));
         // The results of those that have ended.
         while streams.try_join_next().is_some() {}

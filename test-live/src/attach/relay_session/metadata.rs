@@ -62,6 +62,13 @@ impl RelaySession {
                 }
                 MetadataStatus::Failed => {
                     trace.is_complete = true;
+                    // lttng-relayd replies this, too, for metadata that is complete and closed.
+                    if !trace.has_metadata() {
+                        let name = &trace.shown.name;
+                        let text =
+                            format!("cannot get metadata of trace {name}: refused by the relay");
+                        self.send_error(text).await?;
+                    }
                     return Ok(true);
                 }
             }

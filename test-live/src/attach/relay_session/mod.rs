@@ -67,6 +67,8 @@ pub(super) struct RelaySession {
     /// When what was followed on an earlier connection ends, unless the relay has announced it again. Absent if
     /// everything has been found or ended.
     orphans_due: Option<Instant>,
+    /// Whether the relay has refused to attach to a session that the target names, which has been reported.
+    has_refused: bool,
     /// Whether nothing further is to be followed.
     is_finished: bool,
     /// What was followed on the connections before this one.
@@ -158,6 +160,7 @@ impl RelaySession {
             is_metadata_pushed: false,
             has_read: false,
             orphans_due: None,
+            has_refused: false,
             is_finished: false,
             resume: ResumeState::default(),
         })
@@ -211,6 +214,12 @@ impl RelaySession {
     pub(super) async fn send_event(&self, event: SourceEvent) -> Result<(), AttachError> {
         let said = self.events.send(event).await;
         said.map_err(|_| AttachError::ReceiverGone)
+    }
+
+    /// Reports that something could not be read, which the exit status says too.
+    async fn send_error(&self, text: impl std::fmt::Display) -> Result<(), AttachError> {
+        let text = format!("{}: {text}", self.target);
+        self.send_event(SourceEvent::Missing(text)).await
     }
 
     async fn send_notice(&self, text: impl std::fmt::Display) -> Result<(), AttachError> {

@@ -9,7 +9,7 @@ use viewer_proto::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
 use viewer_proto::packet::{GetPacket, PacketHead, PacketStatus};
 use wire::{Bytes, StreamId};
 
-use super::{AttachedStream, RelaySession, is_backlog_full};
+use super::{AttachedStream, AttachedTrace, RelaySession, is_backlog_full};
 use crate::attach::error::AttachError;
 use crate::attach::packet::{IncomingPacket, MAX_PACKET_BYTES};
 use crate::attach::read_position::EntryPlace;
@@ -195,11 +195,14 @@ impl RelaySession {
                     return Ok(ReplyOutcome::NoProgress);
                 };
                 stream.shown.position.record_packet(&reply.index);
-                let mut text = format!("lost a packet of {}", stream.shown.name);
-                if let Some(error) = error {
-                    text.push_str(&format!(": cannot store it in a temporary file: {error}"));
-                }
-                self.send_notice(text).await?;
+                let name = &stream.shown.name;
+                let text = match error {
+                    Some(error) => format!(
+                        "lost a packet of {name}: cannot store it in a temporary file: {error}"
+                    ),
+                    None => format!("lost a packet of {name}: the relay cannot give it"),
+                };
+                self.send_error(text).await?;
                 Ok(ReplyOutcome::Progress)
             }
             FetchOutcome::Later => Ok(ReplyOutcome::Pending(reply)),
@@ -400,6 +403,7 @@ impl RelaySession {
             return Ok(());
         };
         stream.shown.is_broken = true;
+        let trace = stream.trace;
         let key = stream.shown.key;
         let is_followed = stream.shown.phase == Phase::Followed;
         stream.shown.phase = Phase::Ended;
@@ -407,7 +411,16 @@ impl RelaySession {
             "protocol error: stream {}: {fault}; the stream is left out",
             stream.shown.name
         );
-        self.send_notice(text).await?;
+        // A session may end before its metadata arrives: then nothing of it can be shown, which is no fault.
+        let has_metadata = self
+            .traces
+            .get(&trace)
+            .is_some_and(AttachedTrace::has_metadata);
+        if has_metadata {
+            self.send_error(text).await?;
+        } else {
+            self.send_notice(text).await?;
+        }
         if !is_followed {
             return Ok(());
         }

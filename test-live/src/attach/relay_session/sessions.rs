@@ -11,6 +11,7 @@ use wire::SessionId;
 
 use super::{AttachedSession, AttachedStream, AttachedTrace, RelaySession, SessionTraceId};
 use crate::attach::error::AttachError;
+use crate::attach::list::describe_missing;
 use crate::attach::relay_options::Missing;
 use crate::attach::shown_trace::{Phase, ShownStream, ShownTrace};
 use crate::attach::{Backlog, SourceEvent};
@@ -37,12 +38,12 @@ impl RelaySession {
                 && !self.sessions.contains_key(&session.session)
                 && !self.skipped_sessions.contains(&session.session)
         };
-        let wanted: Vec<ListedSession> = listed.into_iter().filter(wanted).collect();
+        let wanted: Vec<&ListedSession> = listed.iter().filter(|listed| wanted(listed)).collect();
         for session in wanted {
-            self.attach_session(&session).await?;
+            self.attach_session(session).await?;
         }
         if self.sessions.is_empty() {
-            self.handle_no_session().await?;
+            self.handle_no_session(&listed).await?;
         }
         for session in self.sessions.values_mut() {
             session.may_have_streams = true;
@@ -60,7 +61,7 @@ impl RelaySession {
     }
 
     /// Waits, fails or ends, because there is no session.
-    async fn handle_no_session(&mut self) -> Result<(), AttachError> {
+    async fn handle_no_session(&mut self, listed: &[ListedSession]) -> Result<(), AttachError> {
         if self.orphans_due.is_some() && self.has_orphans() {
             // A relay that has been restarted restores its sessions first.
             return Ok(());
@@ -73,12 +74,18 @@ impl RelaySession {
         };
         if is_awaited {
             if !self.resume.has_listed {
-                self.send_notice("waiting for a live session").await?;
+                let missing = describe_missing(&self.target, listed);
+                self.send_notice(format_args!("waiting for a live session: {missing}"))
+                    .await?;
             }
             return Ok(());
         }
-        if !has_followed && self.options.missing == Missing::Fail {
-            return Err(AttachError::NoSession(self.target.to_string()));
+        if !has_followed && !self.has_refused {
+            let missing = describe_missing(&self.target, listed);
+            if self.options.missing == Missing::Fail {
+                return Err(AttachError::NoSession(missing));
+            }
+            self.send_notice(missing).await?;
         }
         if self.resume.is_incomplete {
             return Err(AttachError::Incomplete);
@@ -92,9 +99,8 @@ impl RelaySession {
         let name = format!("{}/{}", listed.host, listed.name);
         let live_timer = listed.live_timer.period();
         if live_timer.is_none() {
-            self.skipped_sessions.insert(id);
-            let text = format_args!("session {name} is not live and cannot be followed");
-            return self.send_notice(text).await;
+            let reason = "the session is not live and cannot be followed";
+            return self.handle_refused_session(id, &name, reason).await;
         }
         if !self.is_created {
             self.connection.create().await?;
@@ -104,11 +110,13 @@ impl RelaySession {
         let (status, streams) = self.connection.attach(id, seek).await?;
         match status {
             AttachStatus::Ok => {}
-            // The session has ended since it was listed.
-            AttachStatus::Unknown => return Ok(()),
+            AttachStatus::Unknown => {
+                let reason = "unknown to the relay: it may have ended since it was listed";
+                return self.handle_refused_session(id, &name, reason).await;
+            }
             AttachStatus::NotLive => {
-                self.skipped_sessions.insert(id);
-                return Ok(());
+                let reason = "refused by the relay: the session is not live";
+                return self.handle_refused_session(id, &name, reason).await;
             }
             // Old relays allow one viewer.
             AttachStatus::Already
@@ -153,6 +161,22 @@ impl RelaySession {
         self.announce_streams(id, streams).await
     }
 
+    /// Passes over a session that cannot be followed, and reports it: as an error if the target names it.
+    async fn handle_refused_session(
+        &mut self,
+        id: SessionId,
+        name: &str,
+        reason: &str,
+    ) -> Result<(), AttachError> {
+        self.skipped_sessions.insert(id);
+        let text = format!("cannot attach to session {name}: {reason}");
+        if self.target.session.is_none() {
+            return self.send_notice(text).await;
+        }
+        self.has_refused = true;
+        self.send_error(text).await
+    }
+
     /// Asks sessions for new streams where there may be any. Returns whether there were.
     pub(super) async fn request_streams(&mut self) -> Result<bool, AttachError> {
         let asked: Vec<SessionId> = self
@@ -174,6 +198,14 @@ impl RelaySession {
             {
                 session.is_over = true;
                 is_progress = true;
+                if status == NewStreamsStatus::Failed {
+                    let text = format!(
+                        "cannot get new streams of session {}: the relay replies with an error; \
+                         streams may be missing",
+                        session.name
+                    );
+                    self.send_error(text).await?;
+                }
             }
         }
         Ok(is_progress)

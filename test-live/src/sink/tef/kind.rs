@@ -103,12 +103,18 @@ impl RecordKind {
         )
     }
 
-    /// Whether begin and end are both seen on `track`. On the track of a kernel's CPU they are not, if
-    /// the thread may go to another CPU or another thread may run in between.
+    /// Whether begin and end of the same span are known to be on the same track. They are on that of a thread. On that
+    /// of a CPU they are only for spans of the kernel that stay on one CPU: otherwise the thread may go to another
+    /// CPU, and another thread may run in between.
     pub(super) fn fits(&self, track: Track) -> bool {
         match self {
-            Self::Begin(span) | Self::End(span) => !(track.is_kernel_cpu && span.migrates),
-            _ => true,
+            Self::Begin(span) | Self::End(span) => {
+                track.is_thread || (track.is_kernel && !span.migrates)
+            }
+            Self::SpanEnter | Self::SpanExit | Self::FunctionEntry | Self::FunctionExit => {
+                track.is_thread
+            }
+            Self::Record | Self::Log | Self::Instant => true,
         }
     }
 }

@@ -1,14 +1,15 @@
 //! A `trace.json` in Chrome's Trace Event Format, as ui.perfetto.dev and chrome://tracing open it.
 //!
 //! Read in this order; each module uses only those before it and the options here: `fields` (what is
-//! collected from an event's fields), `records` (the order in which records are written), `tracks` (the
+//! collected from an event's fields), `tracks` (the
 //! processes and threads that events are shown on), `kind` (which record each event class becomes),
-//! `perfetto` and `sent` (events that were of this format to begin with), `calls` (recordings of CodeTracer).
+//! `sent` (events that were of this format to begin with), `calls` (recordings of CodeTracer).
 //!
 //! - Most events are instants, with the payload as `args` and the contexts in `args.context`.
 //! - Where both classes of a pair are declared (`X_begin` and `X_end`, `X_entry` and `X_exit`,
 //!   `X_start` and `X_stop` or `X_end`, `syscall_entry_X` and `syscall_exit_X`, function entries and
-//!   exits of `cyg_profile`), they begin and end a span.
+//!   exits of `cyg_profile`), they begin and end a span, if the thread is known or the span stays on one CPU. Otherwise
+//!   they are instants.
 //! - The generic classes of our own producers become again what they came from: `tef:event` its
 //!   record, `log:record` an instant, `span:enter` and `span:exit` a span.
 //! - In a recording of CodeTracer, `ct:call` and `ct:return` begin and end a span with the name of the function.
@@ -23,8 +24,6 @@
 mod calls;
 mod fields;
 mod kind;
-mod perfetto;
-mod records;
 mod sent;
 #[cfg(test)]
 mod tests;
@@ -34,23 +33,22 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Write;
 
+use ::tef::document::{RecordTime, Records};
 use ::tef::event::write_microseconds;
 use ctf::decode::{Event, FieldError};
 
 use self::calls::{CallRecord, Recordings};
 use self::fields::{EventFields, Member};
 use self::kind::RecordKind;
-use self::records::{RecordTime, Records};
 use self::sent::SentRecordWriter;
 use self::tracks::{Environment, Track, Tracks};
 use super::json_text::{integer, lossy_string, string};
 use super::{Origin, Sink, SinkError, buffer};
 use crate::attach::TraceKey;
 
-const BEGIN: &[u8] = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
-const END: &[u8] = b"\n]}\n";
-/// The end of the object, if something has been subtracted from all times.
-const END_WITH_ORIGIN: &[u8] = b"\n],\"metadata\":{\"ts_origin_us\":";
+/// Warns of spans that are shown as instants.
+const UNPAIRED_WARNING: &str = "begins and ends of spans without a thread cannot be paired and are shown as instants; \
+    record them with: lttng add-context -u -t vpid -t vtid";
 
 /// The times of events that programs have sent in this format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -89,6 +87,8 @@ pub struct Tef<W: Write> {
     kinds: HashMap<(TraceKey, u64), StreamClassKinds>,
     sent: SentRecordWriter,
     recordings: Recordings,
+    /// Whether the begin or end of a span was written as an instant, because its thread is not known.
+    has_unpaired: bool,
     is_finished: bool,
 }
 
@@ -106,7 +106,7 @@ impl<W: Write> Tef<W> {
     pub fn new(out: W, options: TefOptions) -> Self {
         Self {
             out,
-            records: Records::new(BEGIN.to_vec(), options.perfetto),
+            records: Records::new(options.perfetto),
             members: Vec::new(),
             options,
             now: 0,
@@ -115,6 +115,7 @@ impl<W: Write> Tef<W> {
             kinds: HashMap::new(),
             sent: SentRecordWriter::default(),
             recordings: Recordings::default(),
+            has_unpaired: false,
             is_finished: false,
         }
     }
@@ -136,6 +137,8 @@ impl<W: Write> Tef<W> {
         let program = self.recordings.program(origin.trace.key);
         let environment = environment.of_program(program);
         let track = self.tracks.track(fields, environment, origin, records);
+        // Of the kernel, threads may be known by other means than contexts.
+        self.has_unpaired |= !kind.fits(track) && !track.is_kernel;
         self.members.clear();
         write_members(&mut self.members, name, kind, track, fields);
         let time = RecordTime {
@@ -227,11 +230,10 @@ fn write_members(
         // A record without phase is an instant.
         RecordKind::Record if fields.text(Member::Phase).is_empty() => b"i",
         RecordKind::Record => fields.text(Member::Phase),
-        RecordKind::SpanEnter | RecordKind::FunctionEntry => b"B",
-        RecordKind::SpanExit | RecordKind::FunctionExit => b"E",
-        RecordKind::Begin(_) if kind.fits(track) => b"B",
-        RecordKind::End(_) if kind.fits(track) => b"E",
-        _ => b"i",
+        _ if !kind.fits(track) => b"i",
+        RecordKind::SpanEnter | RecordKind::FunctionEntry | RecordKind::Begin(_) => b"B",
+        RecordKind::SpanExit | RecordKind::FunctionExit | RecordKind::End(_) => b"E",
+        RecordKind::Log | RecordKind::Instant => b"i",
     };
     let name: Cow<'_, [u8]> = match kind {
         RecordKind::Record | RecordKind::SpanEnter => fields.text(Member::Name).into(),
@@ -314,21 +316,17 @@ impl<W: Write> Sink for Tef<W> {
         self.recordings.forget_trace(trace);
     }
 
+    fn warning(&self) -> Option<&'static str> {
+        self.has_unpaired.then_some(UNPAIRED_WARNING)
+    }
+
     fn flush(&mut self) -> Result<(), SinkError> {
         Ok(buffer::flush(&mut self.records.buffer, &mut self.out)?)
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
         if !std::mem::replace(&mut self.is_finished, true) {
-            let origin = self.records.write_held();
-            let out = &mut self.records.buffer;
-            if let Some(origin) = origin {
-                out.extend_from_slice(END_WITH_ORIGIN);
-                write_microseconds(origin, out);
-                out.extend_from_slice(b"}}\n");
-            } else {
-                out.extend_from_slice(END);
-            }
+            self.records.finish();
         }
         self.flush()
     }

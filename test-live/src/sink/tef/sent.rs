@@ -2,11 +2,12 @@
 //! become again the records that were sent.
 
 use ::tef::ctf::{Decoded, RecordDecoder};
+use ::tef::document::{RecordTime, Records};
+use ::tef::perfetto;
 use ::tef::{Checked, Record, check_str};
 use ctf::decode::{Event, FieldError};
 
-use super::records::{RecordTime, Records};
-use super::{SentTimes, TefOptions, perfetto};
+use super::{SentTimes, TefOptions};
 
 /// Writes such events as the records that were sent.
 #[derive(Debug, Default)]

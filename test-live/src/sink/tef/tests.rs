@@ -146,6 +146,45 @@ fn events_without_thread_ids_have_one_tef_track_per_cpu() {
 }
 
 #[test]
+fn spans_without_a_thread_are_tef_instants_with_one_warning() {
+    let place = TestOrigin::new("a", "s");
+    let user = Environment::default();
+    let kinds = [
+        RecordKind::of("app:work_begin", |_| true),
+        RecordKind::of("app:work_end", |_| true),
+        RecordKind::FunctionEntry,
+        RecordKind::FunctionExit,
+    ];
+    let mut out = Vec::new();
+    let mut tef = Tef::new(&mut out, TefOptions::default());
+    for (is_known, want) in [(true, ["B", "E", "B", "E"]), (false, ["i"; 4])] {
+        assert_eq!(tef.warning(), None);
+        tef.flush().unwrap();
+        tef.out.clear();
+        for kind in &kinds {
+            show(
+                &mut tef,
+                ("app:work", kind, 0),
+                user,
+                &place,
+                |to| match is_known {
+                    true => thread(to),
+                    false => scope(to, Scope::PacketContext, |to| number(to, "cpu_id", 3)),
+                },
+            );
+        }
+        tef.flush().unwrap();
+        let text = String::from_utf8(tef.out.clone()).unwrap();
+        let is_event = |line: &&str| line.contains("app") || line.contains("0x");
+        let phases = text.lines().filter(is_event);
+        let phase = |line: &str| line.split("\"ph\":\"").nth(1).unwrap()[..1].to_owned();
+        assert_eq!(phases.map(phase).collect::<Vec<_>>(), want, "{text}");
+    }
+    let warning = tef.warning().unwrap();
+    assert!(warning.contains("lttng add-context -u -t vpid -t vtid"));
+}
+
+#[test]
 fn processes_of_two_hosts_with_the_same_pid_have_different_tef_tracks() {
     let (one, two) = (TestOrigin::new("a", "s"), TestOrigin::new("b", "s"));
     let records = records(|tef| {

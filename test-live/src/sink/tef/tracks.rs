@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use ::tef::document::{RecordTime, Records};
 use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
 
 use super::super::Origin;
 use super::super::json_text::lossy_string;
 use super::fields::{EventFields, Member};
-use super::records::{RecordTime, Records};
 use crate::attach::TraceKey;
 
 /// Numbers above every real process: Linux has at most 2^22.
@@ -24,8 +24,11 @@ const MAX_REMEMBERED: usize = 1 << 16;
 pub(super) struct Track {
     pub(super) process: i64,
     pub(super) thread: i64,
-    /// Whether events of several threads come here, one after the other.
-    pub(super) is_kernel_cpu: bool,
+    /// Whether only events of one thread come here. Otherwise those of a CPU do, of several threads one after the
+    /// other.
+    pub(super) is_thread: bool,
+    /// Whether the events are those of a kernel.
+    pub(super) is_kernel: bool,
 }
 
 /// The process of a trace, as its environment says.
@@ -145,7 +148,8 @@ impl Tracks {
         Track {
             process,
             thread,
-            is_kernel_cpu: own_thread.is_none() && environment.is_kernel,
+            is_thread: own_thread.is_some() || environment.is_recording,
+            is_kernel: environment.is_kernel,
         }
     }
 
@@ -220,7 +224,7 @@ mod tests {
     use crate::sink::tests_support::TestOrigin;
 
     fn track(tracks: &mut Tracks, of: Environment<'_>, place: &TestOrigin) -> i64 {
-        let mut records = Records::new(Vec::new(), false);
+        let mut records = Records::new(false);
         let fields = EventFields::default();
         let track = tracks.track(&fields, of, place.origin(), &mut records);
         track.process

@@ -1,6 +1,14 @@
-//! The records of the output: written as they are added, or held to be put in order.
+//! A document of records: an object with the array `traceEvents`. Records are written as they are added, or held to be
+//! put in order, with times since the first one.
 
-use ::tef::event::write_microseconds;
+use crate::event::write_microseconds;
+
+/// The begin of the document.
+const BEGIN: &[u8] = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
+/// The end of the document.
+const END: &[u8] = b"\n]}\n";
+/// The end of the document, if an origin has been subtracted from all times; the origin follows.
+const END_WITH_ORIGIN: &[u8] = b"\n],\"metadata\":{\"ts_origin_us\":";
 
 /// Largest number of bytes of records that are held. When there are more, those that are held are put in
 /// order and written: later ones come after them.
@@ -8,18 +16,18 @@ const MAX_HELD_BYTES: usize = 256 << 20;
 
 /// The time by which a record is put in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct RecordTime {
+pub struct RecordTime {
     /// The begin in nanoseconds; absent for a record that holds at any time.
-    pub(super) ts: Option<i128>,
+    pub ts: Option<i128>,
     /// The duration in nanoseconds.
-    pub(super) dur: i128,
+    pub dur: i128,
     /// Whether it names a process or thread, and so has to come before the records of that.
-    pub(super) is_metadata: bool,
+    pub is_metadata: bool,
 }
 
 impl RecordTime {
     /// The time of a record that names a process or thread.
-    pub(super) const METADATA: Self = Self {
+    pub const METADATA: Self = Self {
         ts: None,
         dur: 0,
         is_metadata: true,
@@ -28,8 +36,9 @@ impl RecordTime {
 
 /// The text of the records, as far as it has not been written to the output.
 #[derive(Debug)]
-pub(super) struct Records {
-    pub(super) buffer: Vec<u8>,
+pub struct Records {
+    /// The text that has not been written to the output.
+    pub buffer: Vec<u8>,
     has_any: bool,
     held: Option<Held>,
 }
@@ -46,18 +55,19 @@ struct Held {
 }
 
 impl Records {
-    /// Records behind `buffer`. `in_order`: sorted by begin, and of equal begin the longer ones first, so that a
+    /// A document without records. `in_order`: sorted by begin, and of equal begin the longer ones first, so that a
     /// slice comes before those within it.
-    pub(super) fn new(buffer: Vec<u8>, in_order: bool) -> Self {
+    #[must_use]
+    pub fn new(in_order: bool) -> Self {
         Self {
-            buffer,
+            buffer: BEGIN.to_vec(),
             has_any: false,
             held: in_order.then(Held::default),
         }
     }
 
     /// Adds a record of these members, to which its `ts` is added.
-    pub(super) fn add(&mut self, when: RecordTime, members: &[u8]) {
+    pub fn add(&mut self, when: RecordTime, members: &[u8]) {
         match &mut self.held {
             None => write(&mut self.buffer, &mut self.has_any, when.ts, members),
             Some(held) => {
@@ -71,9 +81,22 @@ impl Records {
         }
     }
 
+    /// Ends the document: writes all records that are held to the buffer, and the origin that was subtracted from their
+    /// times as the member `ts_origin_us` of `metadata`.
+    pub fn finish(&mut self) {
+        match self.write_held() {
+            Some(origin) => {
+                self.buffer.extend_from_slice(END_WITH_ORIGIN);
+                write_microseconds(origin, &mut self.buffer);
+                self.buffer.extend_from_slice(b"}}\n");
+            }
+            None => self.buffer.extend_from_slice(END),
+        }
+    }
+
     /// Writes all records that are held to the buffer. Returns the origin that was subtracted from the times, if
     /// records were held.
-    pub(super) fn write_held(&mut self) -> Option<i128> {
+    fn write_held(&mut self) -> Option<i128> {
         let held = self.held.as_mut()?;
         let first = held.places.iter().filter_map(|(when, _)| when.ts).min();
         held.origin = held.origin.or(first);
@@ -114,7 +137,7 @@ mod tests {
 
     #[test]
     fn held_records_are_ordered_by_metadata_begin_and_duration() {
-        let mut records = Records::new(Vec::new(), true);
+        let mut records = Records::new(true);
         let at = |ts, dur| RecordTime {
             ts: Some(ts),
             dur,
@@ -127,7 +150,7 @@ mod tests {
         assert_eq!(records.write_held(), Some(4000));
         records.add(at(4001, 0), b"\"e\":1");
         assert_eq!(records.write_held(), Some(4000));
-        let text = "\n{\"d\":1},\n{\"ts\":0,\"c\":1},\n{\"ts\":1.500,\"b\":1},\n{\"ts\":1.500,\"a\":1},\n{\"ts\":0.001,\"e\":1}";
+        let text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n{\"d\":1},\n{\"ts\":0,\"c\":1},\n{\"ts\":1.500,\"b\":1},\n{\"ts\":1.500,\"a\":1},\n{\"ts\":0.001,\"e\":1}";
         assert_eq!(String::from_utf8(records.buffer).unwrap(), text);
     }
 }

@@ -1,10 +1,13 @@
 //! Changes to records that ui.perfetto.dev would otherwise read wrongly or not at all.
 
-use ::tef::Event;
 use serde_json::{Map, Value};
 
+use crate::document::{RecordTime, Records};
+use crate::event::{Event, Record};
+
 /// The phase of an old asynchronous event as the present ones have it: `T` is something else there.
-pub(super) fn phase(phase: &str) -> &str {
+#[must_use]
+pub fn phase(phase: &str) -> &str {
     match phase {
         "S" => "b",
         "T" | "p" => "n",
@@ -13,10 +16,36 @@ pub(super) fn phase(phase: &str) -> &str {
     }
 }
 
+/// Adds a record to a document, with the changes that Perfetto needs. `text` is a buffer.
+pub fn add_record(record: Record<'_>, text: &mut Vec<u8>, records: &mut Records) {
+    let mut time = RecordTime::default();
+    text.clear();
+    match record {
+        Record::Event(mut event) => {
+            round_times(&mut event);
+            time = RecordTime {
+                ts: event.ts.take().map(i128::from),
+                dur: event.dur.unwrap_or(0).into(),
+                is_metadata: event.phase == "M",
+            };
+            event.phase = phase(event.phase);
+            event.write_json(text);
+        }
+        raw @ Record::Raw(_) => raw.write_json(text),
+    }
+    let mut copied = Vec::with_capacity(text.len());
+    if let Ok(json) = std::str::from_utf8(text) {
+        copy_json(json, &mut copied);
+    }
+    if let [b'{', members @ .., b'}'] = copied.trim_ascii() {
+        records.add(time, members);
+    }
+}
+
 /// Rounds the times that are kept as they were written, finer than a nanosecond or as strings, to whole
 /// nanoseconds, so that they can be counted from another origin. What is no number would end the import and
 /// is dropped; metadata needs none.
-pub(super) fn round_times(event: &mut Event<'_>) {
+pub fn round_times(event: &mut Event<'_>) {
     let rest = serde_json::from_str::<Map<String, Value>>(&event.rest);
     let Ok(mut rest) = rest else { return };
     let before = rest.len();
@@ -54,7 +83,7 @@ fn nanoseconds(microseconds: f64) -> Option<i64> {
 
 /// Copies JSON, with the two tokens changed that would end the import: whole numbers beyond 64 bits
 /// become strings, and surrogate pairs the characters that they stand for.
-pub(super) fn copy_json(json: &str, out: &mut Vec<u8>) {
+pub fn copy_json(json: &str, out: &mut Vec<u8>) {
     const IN_STRING: &[char] = &['"', '\\'];
     const OUTSIDE: &[char] = &['"', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'];
     let mut is_in_string = false;
@@ -128,6 +157,32 @@ mod tests {
         event.rest = r#"{"ts":0}"#.into();
         round_times(&mut event);
         assert_eq!(event, Event::new("M"));
+    }
+
+    #[test]
+    fn lines_for_perfetto_are_in_order_with_times_since_the_first() {
+        let mut records = Records::new(true);
+        for line in [
+            r#"{"ph":"X","name":"b","ts":1767225600000000.5,"dur":1}"#,
+            r#"{"ph":"S","name":"a","ts":1767225600000000,"id":1}"#,
+            r#"{"ph":"M","name":"thread_name"}"#,
+        ] {
+            add_record(Record::parse(line).unwrap(), &mut Vec::new(), &mut records);
+        }
+        records.finish();
+        let document: Value = serde_json::from_slice(&records.buffer).unwrap();
+        assert_eq!(
+            document,
+            serde_json::json!({
+                "displayTimeUnit": "ns",
+                "traceEvents": [
+                    {"ph": "M", "name": "thread_name"},
+                    {"ph": "b", "name": "a", "ts": 0, "id": 1},
+                    {"ph": "X", "name": "b", "ts": 0.5, "dur": 1},
+                ],
+                "metadata": {"ts_origin_us": 1_767_225_600_000_000_u64},
+            })
+        );
     }
 
     #[test]

@@ -1,0 +1,54 @@
+//! The command line of `test-live info`.
+
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+
+use super::{TlsArguments, set_certificates};
+use crate::attach::target::Target;
+
+/// Show what traces are at a glance.
+///
+/// test-live info prints the time range, duration, size, hosts, clocks and streams of the traces in a directory, and
+/// decodes them for the processes, the losses, and the events by name with their rates. Of a relay it prints the
+/// sessions. A host that is called info is the target net://info.
+#[derive(Debug, Parser)]
+#[command(
+    name = "test-live info",
+    bin_name = "test-live info",
+    max_term_width = 100
+)]
+pub struct InfoArguments {
+    /// Directories with traces, or relays, as those of test-live.
+    #[arg(value_name = "TARGET", required = true)]
+    pub targets: Vec<Target>,
+    /// Write JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Do not decode the events: faster, and without processes, losses and events by name.
+    #[arg(long)]
+    pub no_events: bool,
+    /// The certificates for encrypted relays.
+    #[command(flatten)]
+    pub tls: TlsArguments,
+}
+
+impl InfoArguments {
+    /// The arguments of a command line, of which the first word is the command. Exits if they are invalid, or help was
+    /// requested.
+    #[must_use]
+    pub fn from_words<W>(words: impl IntoIterator<Item = W>) -> Self
+    where
+        W: Into<OsString> + Clone,
+    {
+        let mut arguments = Self::parse_from(words);
+        if let Err(error) = set_certificates(&mut arguments.targets, &arguments.tls) {
+            let mut command = Self::command();
+            command
+                .error(ErrorKind::MissingRequiredArgument, error)
+                .exit();
+        }
+        arguments
+    }
+}

@@ -1,0 +1,224 @@
+//! Names in a filter that no trace declares: an event class or a field with a typing error.
+
+use std::collections::BTreeSet;
+
+use ctf::metadata::Trace;
+use ctf::model::{FieldClass, Scope, Structure};
+
+use super::expression::{FieldPath, Leaf, Literal, Part, Property, Test};
+use crate::near::{did_you_mean, near_names};
+
+/// Largest number of declared names that are compared with one that is not declared.
+const MAX_KNOWN_NAMES: usize = 1 << 14;
+
+/// The names in a filter that no trace has declared so far.
+#[derive(Debug, Default)]
+pub(crate) struct UndeclaredNames {
+    missing: Vec<Leaf>,
+    event_names: BTreeSet<String>,
+    field_names: BTreeSet<String>,
+}
+
+impl UndeclaredNames {
+    /// All names of a filter.
+    pub(crate) fn new(leaves: &[Leaf]) -> Self {
+        let is_name = |leaf: &&Leaf| !matches!(leaf, Leaf::Property(property, _) if *property != Property::Name);
+        Self {
+            missing: leaves.iter().filter(is_name).cloned().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Takes into account what a trace declares.
+    pub(crate) fn add_declarations(&mut self, trace: &Trace) {
+        if self.missing.is_empty() {
+            return;
+        }
+        self.missing.retain(|leaf| !is_declared(leaf, trace));
+        if self.missing.is_empty() {
+            return;
+        }
+        for stream in trace.streams() {
+            for class in stream.events() {
+                add_name(&mut self.event_names, class.name().unwrap_or_default());
+                for structure in [class.context(), class.payload()].into_iter().flatten() {
+                    add_fields(&mut self.field_names, structure);
+                }
+            }
+            let of_stream = [stream.packet_context(), stream.event_context()];
+            for structure in of_stream.into_iter().flatten() {
+                add_fields(&mut self.field_names, structure);
+            }
+        }
+    }
+
+    /// Forgets the names, and returns a description of each, with similar names that are declared.
+    pub(crate) fn take_descriptions(&mut self) -> Vec<String> {
+        let this = std::mem::take(self);
+        let describe = |leaf: &Leaf| match leaf {
+            Leaf::Property(_, test) => {
+                let name = match &test.with {
+                    Literal::Text(pattern) => pattern.to_string(),
+                    _ => String::new(),
+                };
+                let near = near_names(&name, this.event_names.iter().map(String::as_str));
+                format!("no event is named {name:?}{}", did_you_mean(&near))
+            }
+            Leaf::Field(path, _) | Leaf::Exists(path) => {
+                let name = path.to_string();
+                let last = path.parts.iter().rev().find_map(|part| match part {
+                    Part::Member(name) => Some(name.as_str()),
+                    Part::Element(_) => None,
+                });
+                let known = this.field_names.iter().map(String::as_str);
+                let mut near = near_names(last.unwrap_or_default(), known);
+                near.retain(|near| *near != name);
+                format!("no event has a field {name}{}", did_you_mean(&near))
+            }
+        };
+        let mut descriptions: Vec<String> = this.missing.iter().map(describe).collect();
+        descriptions.dedup();
+        descriptions
+    }
+}
+
+fn add_name(names: &mut BTreeSet<String>, name: &str) {
+    if names.len() < MAX_KNOWN_NAMES && !names.contains(name) {
+        names.insert(name.to_owned());
+    }
+}
+
+fn add_fields(names: &mut BTreeSet<String>, structure: &Structure) {
+    for member in structure.members.iter().filter(|member| !member.hidden) {
+        add_name(names, &member.name);
+        if let FieldClass::Structure(inner) = &member.class {
+            add_fields(names, inner);
+        }
+    }
+}
+
+fn is_declared(leaf: &Leaf, trace: &Trace) -> bool {
+    trace.streams().any(|stream| match leaf {
+        Leaf::Property(_, test) => {
+            let mut names = stream.events().iter().filter_map(|class| class.name());
+            names.any(|name| names_class(test, name))
+        }
+        Leaf::Field(path, _) | Leaf::Exists(path) => {
+            let is_in = |scope: Scope, structure: Option<&Structure>| {
+                path.place.contains(scope)
+                    && structure.is_some_and(|structure| has_member(structure, &path.parts))
+            };
+            is_in(Scope::PacketContext, stream.packet_context())
+                || is_in(Scope::CommonContext, stream.event_context())
+                || stream.events().iter().any(|class| {
+                    is_in(Scope::SpecificContext, class.context())
+                        || is_in(Scope::Payload, class.payload())
+                })
+        }
+    })
+}
+
+/// Whether the name of an event class is the text of a comparison, whichever kind of comparison it is.
+fn names_class(test: &Test, name: &str) -> bool {
+    match &test.with {
+        Literal::Text(pattern) => pattern.matches(name.as_bytes()),
+        _ => true,
+    }
+}
+
+fn has_member(structure: &Structure, parts: &[Part]) -> bool {
+    let Some((Part::Member(name), rest)) = parts.split_first() else {
+        return false;
+    };
+    let mut members = structure.members.iter();
+    members.any(|member| *member.name == **name && has_part(&member.class, rest))
+}
+
+fn has_part(class: &FieldClass, parts: &[Part]) -> bool {
+    if parts.is_empty() {
+        return true;
+    }
+    match class {
+        FieldClass::Structure(structure) => has_member(structure, parts),
+        FieldClass::Array { element, .. } => match parts.split_first() {
+            Some((Part::Element(_), rest)) => has_part(element, rest),
+            _ => false,
+        },
+        FieldClass::Optional { class, .. } => has_part(class, parts),
+        FieldClass::Variant(variant) => {
+            let mut options = variant.options.iter();
+            options.any(|option| has_part(&option.class, parts))
+        }
+        // A text may hold a structure as JSON.
+        FieldClass::String(_) | FieldClass::Text { .. } => true,
+        _ => false,
+    }
+}
+
+impl std::fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (place, part) in self.parts.iter().enumerate() {
+            match part {
+                Part::Member(name) if place == 0 => f.write_str(name)?,
+                Part::Member(name) => write!(f, ".{name}")?,
+                Part::Element(index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ctf::Metadata;
+
+    use super::super::Filter;
+
+    const METADATA: &str = "/* CTF 1.8 */
+        typealias integer { size = 32; align = 8; } := number;
+        trace { major = 1; minor = 8; byte_order = le; };
+        stream { event.context := struct { number _vpid; }; };
+        event { name = \"sched_switch\"; fields := struct {
+            number _prev_tid; struct { number _depth; } _inner; number _list[3]; string _args; }; };";
+
+    fn undeclared(filter: &str) -> Vec<String> {
+        let metadata = Metadata::read(METADATA.as_bytes()).unwrap();
+        let mut names = Filter::parse(filter).unwrap().undeclared_names();
+        names.add_declarations(metadata.trace());
+        names.take_descriptions()
+    }
+
+    #[test]
+    fn a_filter_with_declared_names_only_has_no_undeclared_names() {
+        for filter in [
+            "prev_tid > 0 && vpid == 1",
+            "$name == \"sched_*\" || $name != \"sched_switch\"",
+            "inner.depth == 1 && list[2] == 1 && exists(args.n)",
+            "$ctx.vpid == 1 && $payload.prev_tid == 1 && $stream == \"x\" && $loglevel < 3",
+        ] {
+            assert_eq!(undeclared(filter), [""; 0], "{filter}");
+        }
+    }
+
+    #[test]
+    fn undeclared_names_of_a_filter_are_described_with_similar_ones() {
+        for (filter, want) in [
+            (
+                "prev_tod > 0",
+                "no event has a field prev_tod; did you mean prev_tid?",
+            ),
+            (
+                "inner.dpth > 0",
+                "no event has a field inner.dpth; did you mean depth?",
+            ),
+            ("$payload.vpid > 0", "no event has a field vpid"),
+            (
+                "$name == \"sched_swich\"",
+                "no event is named \"sched_swich\"; did you mean sched_switch?",
+            ),
+            ("!($name == \"irq*\")", "no event is named \"irq*\""),
+        ] {
+            assert_eq!(undeclared(filter), [want], "{filter}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `test-live info`: what traces are at a glance.
+//!
+//! Time range, size and streams of a directory come from the heads of its packets. The events are decoded only for
+//! their numbers by name, the processes and the losses.
+
+mod contents;
+mod report;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use ctf::directory::TraceDirectory;
+
+use self::contents::Contents;
+use self::report::Report;
+use crate::attach::target::Target;
+use crate::attach::{MemoryBudget, TraceKey, list, relay};
+use crate::cli::InfoArguments;
+use crate::mux::Mux;
+use crate::progress;
+use crate::run::Outcome;
+use crate::select::{Select, Selection};
+use crate::sink::text::{ClockFormat, Times};
+
+/// Prints what the targets of the command line are.
+///
+/// # Errors
+/// If a target cannot be read or standard output cannot be written.
+pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::Whole;
+    let mut out = io::stdout().lock();
+    let mut directories: Vec<PathBuf> = Vec::new();
+    for target in &arguments.targets {
+        match target {
+            Target::Directory(directory) => directories.push(directory.clone()),
+            Target::Relay(target) => {
+                let timeout = relay::RelayOptions::default().connect_timeout;
+                let listing = list::list(target, timeout)?;
+                if target.session.is_some() && listing.sessions.is_empty() {
+                    outcome = Outcome::Partial;
+                    let _ = writeln!(io::stderr(), "test-live: error: {target}: no such session");
+                }
+                if arguments.json {
+                    serde_json::to_writer_pretty(&mut out, &listing)?;
+                    writeln!(out)?;
+                } else {
+                    report::write_sessions(&listing, &mut out)?;
+                }
+            }
+        }
+    }
+    if !directories.is_empty() {
+        let traces = ctf::directory::open(&directories)?;
+        let mut report = Report::of_traces(&traces);
+        if !arguments.no_events {
+            let (contents, failures) = read_contents(traces)?;
+            report.set_contents(&contents);
+            if failures > 0 {
+                outcome = Outcome::Partial;
+            }
+        }
+        if arguments.json {
+            serde_json::to_writer_pretty(&mut out, &report)?;
+            writeln!(out)?;
+        } else {
+            write!(out, "{report}")?;
+        }
+    }
+    Ok(outcome)
+}
+
+/// Decodes all events. Returns what they are, and how many failures were reported.
+fn read_contents(traces: Vec<TraceDirectory>) -> anyhow::Result<(Contents, u64)> {
+    let (sink, contents) = contents::counting_sink();
+    let times = Times::new(ClockFormat::default());
+    let mut select = Select::new(Selection::default(), Box::new(sink), times);
+    select.set_progress_bar(progress::of_directories(&traces, false));
+    let mut mux = Mux::with_memory(MemoryBudget::default());
+    for trace in traces {
+        mux.add_directory(TraceKey::fresh(), trace, &mut select)?;
+    }
+    mux.run(&mut select, &|| false)?;
+    select.clear_progress_bar();
+    let failures = select.tally().failures;
+    drop(select);
+    Ok((contents.take(), failures))
+}

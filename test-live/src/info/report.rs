@@ -1,0 +1,293 @@
+//! What is known of traces, as text and JSON.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use ctf::directory::TraceDirectory;
+use ctf::model::EnvironmentValue;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::contents::Contents;
+use crate::attach::list::Listing;
+use crate::sink::terminal::printable;
+
+/// What is known of the traces of one or more directories.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Report {
+    /// First and last time of any packet or event, in nanoseconds since 1970. Absent if there is none.
+    begin_ns: Option<i64>,
+    end_ns: Option<i64>,
+    duration_ns: Option<u64>,
+    /// The size of all packets.
+    bytes: u64,
+    packets: usize,
+    hosts: BTreeSet<String>,
+    clocks: Vec<ReportedClock>,
+    traces: Vec<ReportedTrace>,
+    /// What follows is absent if the events were not decoded.
+    event_count: Option<u64>,
+    losses: Option<ReportedLosses>,
+    processes: Option<Vec<ReportedProcess>>,
+    events: Option<Vec<ReportedEvent>>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ReportedClock {
+    name: String,
+    frequency: u64,
+    is_absolute: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ReportedTrace {
+    name: String,
+    uuid: Option<String>,
+    paths: Vec<String>,
+    streams: Vec<ReportedStream>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ReportedStream {
+    name: String,
+    class: u64,
+    id: u64,
+    bytes: u64,
+    packets: usize,
+    begin_ns: Option<i64>,
+    end_ns: Option<i64>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ReportedLosses {
+    events: u64,
+    packets: u64,
+    /// Streams that may have lost events before their first packet ended.
+    uncertain_streams: u64,
+    #[serde(skip)]
+    text: String,
+}
+
+#[derive(Debug, Serialize)]
+struct ReportedProcess {
+    host: String,
+    name: String,
+    pid: i64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ReportedEvent {
+    name: String,
+    count: u64,
+    /// Events per second of the trace. Absent if no time has passed between its events.
+    per_second: Option<u128>,
+}
+
+impl Report {
+    /// What the metadata and the heads of packets say.
+    pub(super) fn of_traces(traces: &[TraceDirectory]) -> Self {
+        let mut report = Self::default();
+        for trace in traces {
+            let declared = trace.metadata.trace();
+            if let Some(EnvironmentValue::Text(host)) = declared.environment_value("hostname") {
+                report.hosts.insert(host.to_string());
+            }
+            for clock in declared.clocks() {
+                let clock = ReportedClock {
+                    name: clock.name.to_string(),
+                    frequency: clock.frequency,
+                    is_absolute: clock.absolute,
+                };
+                if !report.clocks.contains(&clock) {
+                    report.clocks.push(clock);
+                }
+            }
+            let streams = trace.streams.iter().map(|stream| {
+                let scale = declared
+                    .stream(stream.class)
+                    .and_then(|class| class.timescale());
+                let at = |cycles| scale.and_then(|scale| scale.nanoseconds(cycles));
+                let span = stream.span();
+                ReportedStream {
+                    name: stream.files.first().map_or_else(String::new, |file| {
+                        file.file_name()
+                            .unwrap_or_default()
+                            .to_string_lossy()
+                            .into_owned()
+                    }),
+                    class: stream.class,
+                    id: stream.id,
+                    bytes: stream.bytes(),
+                    packets: stream.packets(),
+                    begin_ns: span.and_then(|(begin, _)| at(begin)),
+                    end_ns: span.and_then(|(_, end)| at(end)),
+                }
+            });
+            let trace = ReportedTrace {
+                name: trace.name.clone(),
+                uuid: declared.uuid().map(|uuid| uuid.to_string()),
+                paths: trace
+                    .paths
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect(),
+                streams: streams.collect(),
+            };
+            for stream in &trace.streams {
+                report.bytes += stream.bytes;
+                report.packets += stream.packets;
+                report.extend_span(stream.begin_ns, stream.end_ns);
+            }
+            report.traces.push(trace);
+        }
+        report
+    }
+
+    /// Adds what the events say.
+    pub(super) fn set_contents(&mut self, contents: &Contents) {
+        let (first, last) = contents.span.unzip();
+        self.extend_span(first, last);
+        let duration = match (first, last) {
+            (Some(first), Some(last)) => u128::from(last.abs_diff(first)),
+            _ => 0,
+        };
+        self.event_count = Some(contents.events.values().sum());
+        let losses = &contents.losses;
+        self.losses = Some(ReportedLosses {
+            events: losses.events,
+            packets: losses.packets,
+            uncertain_streams: losses.uncertain,
+            text: losses.to_string(),
+        });
+        let processes = contents.processes.iter().map(|process| ReportedProcess {
+            host: process.host.clone(),
+            name: process.name.clone(),
+            pid: process.pid,
+        });
+        self.processes = Some(processes.collect());
+        let events = contents.events.iter().map(|(name, count)| ReportedEvent {
+            name: name.clone(),
+            count: *count,
+            per_second: (u128::from(*count) * 1_000_000_000 + duration / 2).checked_div(duration),
+        });
+        let mut events: Vec<_> = events.collect();
+        events.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
+        self.events = Some(events);
+    }
+
+    fn extend_span(&mut self, begin: Option<i64>, end: Option<i64>) {
+        self.begin_ns = [self.begin_ns, begin].into_iter().flatten().min();
+        self.end_ns = self.end_ns.max(end);
+        self.duration_ns = match (self.begin_ns, self.end_ns) {
+            (Some(begin), Some(end)) if begin <= end => Some(end.abs_diff(begin)),
+            _ => None,
+        };
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = |nanoseconds: Option<i64>| match nanoseconds {
+            Some(time) => Timestamp::from_nanosecond(i128::from(time))
+                .unwrap_or_default()
+                .to_string(),
+            None => "unknown".to_owned(),
+        };
+        let duration = self
+            .duration_ns
+            .map_or(Duration::ZERO, Duration::from_nanos);
+        writeln!(f, "begin      {}", time(self.begin_ns))?;
+        writeln!(f, "end        {}", time(self.end_ns))?;
+        writeln!(f, "duration   {duration:.3?}")?;
+        let streams: usize = self.traces.iter().map(|trace| trace.streams.len()).sum();
+        let (bytes, packets, traces) = (self.bytes, self.packets, self.traces.len());
+        writeln!(
+            f,
+            "size       {bytes} bytes, {packets} packets, {streams} streams, {traces} traces"
+        )?;
+        let hosts: Vec<String> = self.hosts.iter().map(|host| shown(host)).collect();
+        writeln!(f, "hosts      {}", hosts.join(", "))?;
+        for clock in &self.clocks {
+            let origin = if clock.is_absolute {
+                ", since 1970"
+            } else {
+                ""
+            };
+            writeln!(
+                f,
+                "clock      {}, {} Hz{origin}",
+                shown(&clock.name),
+                clock.frequency
+            )?;
+        }
+        if let Some(losses) = &self.losses {
+            writeln!(f, "losses     {}", losses.text)?;
+        }
+        if let Some(count) = self.event_count {
+            writeln!(f, "events     {count}")?;
+        }
+        writeln!(f, "\n{:>12} {:>9}  STREAM", "BYTES", "PACKETS")?;
+        for trace in &self.traces {
+            for stream in &trace.streams {
+                let name = format!("{}/{}", trace.name, stream.name);
+                writeln!(
+                    f,
+                    "{:>12} {:>9}  {}",
+                    stream.bytes,
+                    stream.packets,
+                    shown(&name)
+                )?;
+            }
+        }
+        if let Some(processes) = self.processes.as_ref().filter(|all| !all.is_empty()) {
+            writeln!(f, "\n{:>12}  PROCESS", "PID")?;
+            for process in processes {
+                let host = if process.host.is_empty() { "" } else { " @ " };
+                let name = format!("{}{host}{}", process.name, process.host);
+                writeln!(f, "{:>12}  {}", process.pid, shown(&name))?;
+            }
+        }
+        if let Some(events) = &self.events {
+            writeln!(f, "\n{:>12} {:>12}  EVENT", "COUNT", "PER SECOND")?;
+            for event in events {
+                let rate = event
+                    .per_second
+                    .map_or_else(|| "-".to_owned(), |rate| rate.to_string());
+                writeln!(f, "{:>12} {rate:>12}  {}", event.count, shown(&event.name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes what a relay says of its sessions.
+pub(super) fn write_sessions(listing: &Listing, out: &mut impl Write) -> io::Result<()> {
+    for session in &listing.sessions {
+        writeln!(out, "session    {}", session.url)?;
+        writeln!(out, "host       {}", session.target_hostname)?;
+        match session.timer_us {
+            0 => writeln!(out, "live       no")?,
+            timer => writeln!(
+                out,
+                "live       yes, live timer {:.3?}",
+                Duration::from_micros(timer.into())
+            )?,
+        }
+        writeln!(out, "streams    {}", session.stream_count)?;
+        writeln!(out, "viewers    {}", session.client_count)?;
+        writeln!(out, "format     {}\n", session.trace_format)?;
+    }
+    Ok(())
+}
+
+fn shown(text: &str) -> String {
+    printable(text).collect()
+}
