@@ -120,17 +120,17 @@ fn measure_stream(file: &Path, form: &str) -> Run {
         .arg(format!("--codetracer-format={form}"))
         .args(["--session-not-found=continue", &url]);
     let viewer = Process::start(&mut viewer);
-    let before = children_cpu();
-    let begin = Instant::now();
-    let status = lab
-        .command(binaries::consumer())
+    // Compiles the consumer at the first call: before the time begins.
+    let mut consumer = lab.command(binaries::consumer());
+    consumer
         .args(["codetracer", "--hostname=bench", "--session=run"])
         .arg(format!("--ctrl-url=tcp://{}", relay.control))
         .arg(format!("--data-url=tcp://{}", relay.data))
         .arg(file)
-        .stderr(Stdio::null())
-        .status();
-    assert!(status.unwrap().success());
+        .stderr(Stdio::null());
+    let before = children_cpu();
+    let begin = Instant::now();
+    assert!(consumer.status().unwrap().success());
     viewer.wait().expect_success();
     Run {
         wall: begin.elapsed(),

@@ -18,6 +18,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("tc", "iproute2"),
     ("perl", "perl-base"),
     ("strace", "strace"),
+    ("promtool", "prometheus"),
 ];
 
 /// Lists the packages of the programs that are not on the `PATH`, without duplicates.
