@@ -33,6 +33,9 @@ fn main() {
     if name == ring::load::NAME {
         return ring::load::run(&arguments);
     }
+    if name == relay::noise::NAME {
+        return relay::noise::run();
+    }
     match BENCHES.iter().find(|(known, _)| *known == name) {
         Some((_, run)) => run(),
         None => {

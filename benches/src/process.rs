@@ -5,6 +5,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
+
+/// Milliseconds in a tick of the kernel's figures: USER_HZ is 100 on Linux.
+const TICK_MS: u64 = 10;
+
 /// Builds a program of this workspace in release mode, and returns its path.
 pub(crate) fn build(package: &str) -> PathBuf {
     let status = Command::new(env!("CARGO"))
@@ -15,9 +21,24 @@ pub(crate) fn build(package: &str) -> PathBuf {
     tests::build_directory().join(package)
 }
 
-/// Processor time of a process so far, in user and system mode, with a resolution of 10 ms.
+/// Processor time of a running process so far, in user and system mode, with a resolution of nanoseconds.
 pub(crate) fn cpu(id: u32) -> Duration {
-    cpu_fields(&format!("/proc/{id}/stat"), 11)
+    let id = Pid::from_raw(i32::try_from(id).unwrap());
+    clock_getcpuclockid(id).unwrap().now().unwrap().into()
+}
+
+/// Processor time of everything on this machine so far, interrupts included, with a resolution of 10 ms.
+pub(crate) fn machine_cpu() -> Duration {
+    let stat = fs::read_to_string("/proc/stat").unwrap();
+    let line = stat.lines().next().unwrap();
+    // user, nice, system, idle, iowait, irq, softirq (proc_stat(5)).
+    let fields: Vec<u64> = line
+        .split_whitespace()
+        .skip(1)
+        .map(|field| field.parse().unwrap())
+        .collect();
+    let busy = [0, 1, 2, 5, 6].map(|at: usize| fields[at]);
+    Duration::from_millis(busy.iter().sum::<u64>() * TICK_MS)
 }
 
 /// Processor time of all child processes that have ended and been waited for, in user and system mode.
@@ -33,8 +54,7 @@ fn cpu_fields(stat: &str, first: usize) -> Duration {
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     let fields = fields.split(' ').skip(first).take(2);
     let ticks: u64 = fields.map(|field| field.parse::<u64>().unwrap()).sum();
-    // USER_HZ is 100 on Linux.
-    Duration::from_millis(ticks * 10)
+    Duration::from_millis(ticks * TICK_MS)
 }
 
 /// Peak resident memory of a process, in KiB. None if the process has ended.

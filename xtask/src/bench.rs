@@ -10,6 +10,18 @@ pub(crate) struct Options {
     /// Measurements to run, one after another [default: all of them]
     #[arg(value_parser = BENCHES)]
     names: Vec<String>,
+    /// With `relay`: every combination of producers, streams, packet sizes and manners of sending, in pairs
+    #[arg(long)]
+    matrix: bool,
+    /// With `--matrix`: other programs use half of each processor meanwhile
+    #[arg(long, requires = "matrix")]
+    noise: bool,
+    /// With `--matrix`: number of pairs [default: 5]
+    #[arg(long, requires = "matrix", value_name = "NUMBER")]
+    pairs: Option<u32>,
+    /// With `--matrix`: only rows whose name contains this text, such as "8 x 64 x 4 KiB" or "Nagle"; may be repeated
+    #[arg(long = "row", requires = "matrix", value_name = "TEXT")]
+    rows: Vec<String>,
 }
 
 /// The modules of `benches/`.
@@ -33,7 +45,30 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let stage = format!("measuring: {name} (compiles the programs with optimisation first)");
         // The measurement builds the programs that it measures itself.
         let arguments = format!("run --release --package=benches -- {name}");
-        stage::cargo(&stage, &arguments, &[])?;
+        let further = if name == "relay" {
+            options.matrix_arguments()
+        } else {
+            Vec::new()
+        };
+        stage::cargo_with(&stage, &arguments, &further, &[])?;
     }
     Ok(())
+}
+
+impl Options {
+    /// The arguments of the measurement `relay` for its matrix. None without `--matrix`.
+    fn matrix_arguments(&self) -> Vec<String> {
+        if !self.matrix {
+            return Vec::new();
+        }
+        let mut arguments = vec!["--matrix".to_owned()];
+        if self.noise {
+            arguments.push("--noise".to_owned());
+        }
+        if let Some(pairs) = self.pairs {
+            arguments.extend(["--pairs".to_owned(), pairs.to_string()]);
+        }
+        arguments.extend(self.rows.iter().cloned());
+        arguments
+    }
 }

@@ -22,10 +22,24 @@ pub(crate) fn cargo(
     arguments: &str,
     environment: &[(&str, &str)],
 ) -> anyhow::Result<()> {
+    cargo_with(stage, arguments, &[], environment)
+}
+
+/// [`cargo`] with further arguments, which may contain spaces.
+///
+/// # Errors
+/// If cargo cannot be run, or fails.
+pub(crate) fn cargo_with(
+    stage: &str,
+    arguments: &str,
+    further: &[String],
+    environment: &[(&str, &str)],
+) -> anyhow::Result<()> {
     announce(stage);
     let mut cargo = Command::new(env!("CARGO"));
     cargo
         .args(arguments.split(' '))
+        .args(further)
         .envs(environment.iter().copied())
         .current_dir(WORKSPACE);
     run(&mut cargo).with_context(|| stage.to_owned())

@@ -20,6 +20,8 @@ use crate::process::cpu;
 pub(crate) enum Manner {
     /// Waits for the reply to each index, as LTTng's producers do.
     OneInFlight,
+    /// The same with TCP_NODELAY: without Nagle's algorithm.
+    OneInFlightNoDelay,
     /// Waits only while the maximum number of indexes is in flight.
     Pipelined,
 }
@@ -88,9 +90,9 @@ impl Load {
 pub(crate) struct Sender {
     producer: Producer,
     streams: Vec<StreamId>,
-    /// Packets sent so far, of each stream.
+    /// Packets sent so far, of all streams together. They are sent to the streams in turns.
     sent: u64,
-    /// Packets to send, of each stream.
+    /// Packets to send, of all streams together.
     packets: u64,
     payload: Vec<u8>,
     manner: Manner,
@@ -104,68 +106,90 @@ impl Sender {
             .collect();
         let channels: Vec<_> = channels.iter().map(String::as_str).collect();
         let streams = producer.add_trace("trace", &channels);
-        let is_ours = load.manner == Manner::Pipelined;
-        // LTTng's producers leave Nagle's algorithm on.
-        producer.data.set_nodelay(is_ours).unwrap();
-        producer.control().set_nodelay(is_ours).unwrap();
-        Self {
+        let mut sender = Self {
             producer,
-            packets: (load.bytes / load.packet / load.producers / load.streams) as u64,
+            packets: (load.bytes / load.packet / load.producers) as u64,
             streams,
             sent: 0,
             payload: vec![0x5a; load.packet],
             manner: load.manner,
-        }
+        };
+        sender.set_manner(load.manner);
+        sender
     }
 
-    pub(crate) fn send_all(&mut self) {
-        match self.manner {
-            Manner::OneInFlight => {
-                for _ in 0..self.packets {
-                    self.send_round();
-                }
-            }
-            Manner::Pipelined => self.send_pipelined(),
+    /// Sends differently from now on.
+    pub(crate) fn set_manner(&mut self, manner: Manner) {
+        self.manner = manner;
+        // LTTng's producers leave Nagle's algorithm on.
+        let nodelay = manner != Manner::OneInFlight;
+        self.producer.data.set_nodelay(nodelay).unwrap();
+        self.producer.control().set_nodelay(nodelay).unwrap();
+    }
+
+    /// Sends other packets from now on: `packets` more, of `bytes` bytes each.
+    pub(crate) fn set_packets(&mut self, packets: u64, bytes: usize) {
+        self.packets = self.sent + packets;
+        self.payload.resize(bytes, 0x5a);
+    }
+
+    /// Sends all packets. Returns the time from each index to its reply, unless several are in flight.
+    pub(crate) fn send_all(&mut self) -> Vec<Duration> {
+        if self.manner == Manner::Pipelined {
+            self.send_pipelined();
+            return Vec::new();
         }
+        let left = self.packets - self.sent;
+        (0..left).map(|_| self.send_one()).collect()
     }
 
     /// Sends a packet of each stream, and waits for each reply before the next.
     pub(crate) fn send_round(&mut self) {
-        for at in 0..self.streams.len() {
-            self.send_one(at);
+        for _ in 0..self.streams.len() {
+            self.send_one();
         }
-        self.sent += 1;
     }
 
-    /// Sends the next packet of a stream as LTTng does: header, payload, then the index.
-    fn send_one(&mut self, at: usize) {
-        let stream = self.streams[at];
+    /// Sends the next packet as LTTng does: header, payload, then the index. Returns the time from the index to its
+    /// reply.
+    fn send_one(&mut self) -> Duration {
+        let (stream, seq) = self.place(self.sent);
+        self.sent += 1;
         let mut head = Vec::with_capacity(DataHeader::SIZE);
-        self.header(stream, self.sent).write(&mut head);
+        self.header(stream, seq).write(&mut head);
         self.producer.data.write_all(&head).unwrap();
         self.producer.data.write_all(&self.payload).unwrap();
         let mut command = Vec::with_capacity(INDEX_BYTES);
-        self.write_index(stream, self.sent, &mut command);
+        self.write_index(stream, seq, &mut command);
         let mut control = self.producer.control();
+        let begun = Instant::now();
         control.write_all(&command).unwrap();
         let mut reply = OK;
         control.read_exact(&mut reply).unwrap();
+        let taken = begun.elapsed();
         assert_eq!(reply, OK);
+        taken
+    }
+
+    /// The stream of the packet with this number, and its sequence number there.
+    fn place(&self, number: u64) -> (StreamId, u64) {
+        let streams = self.streams.len() as u64;
+        let stream = self.streams[(number % streams) as usize];
+        (stream, number / streams)
     }
 
     fn send_pipelined(&mut self) {
         let (mut acknowledged, mut in_flight) = (0, 0);
         let batch = (BATCH_BYTES / self.payload.len()).max(1) as u64;
         let (mut heads, mut commands) = (Vec::new(), Vec::new());
-        let total = self.packets * self.streams.len() as u64;
-        let mut next = 0;
-        while next < total {
-            let count = batch.min(total - next);
+        let total = self.packets - self.sent;
+        let mut next = self.sent;
+        while next < self.packets {
+            let count = batch.min(self.packets - next);
             heads.clear();
             commands.clear();
             for number in next..next + count {
-                let stream = self.streams[(number % self.streams.len() as u64) as usize];
-                let seq = number / self.streams.len() as u64;
+                let (stream, seq) = self.place(number);
                 self.header(stream, seq).write(&mut heads);
                 self.write_index(stream, seq, &mut commands);
             }
@@ -212,8 +236,11 @@ impl Sender {
     }
 
     pub(crate) fn end(&mut self) {
-        for stream in std::mem::take(&mut self.streams) {
-            self.producer.close_stream(stream, self.sent.checked_sub(1));
+        let streams = std::mem::take(&mut self.streams);
+        let count = streams.len() as u64;
+        for (stream, number) in streams.into_iter().zip(0..) {
+            let sent = self.sent.saturating_sub(number).div_ceil(count);
+            self.producer.close_stream(stream, sent.checked_sub(1));
         }
     }
 }

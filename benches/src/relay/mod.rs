@@ -6,6 +6,8 @@
 mod crowd;
 mod latency;
 pub(crate) mod load;
+mod matrix;
+pub(crate) mod noise;
 mod viewers;
 
 use std::path::Path;
@@ -46,7 +48,13 @@ struct Row {
 
 /// Prints a table.
 pub(crate) fn run() {
-    let only = std::env::args().nth(2);
+    let arguments: Vec<_> = std::env::args().skip(2).collect();
+    if let Some((first, options)) = arguments.split_first()
+        && first == "--matrix"
+    {
+        return matrix::run(options);
+    }
+    let only = arguments.first().cloned();
     if Path::new(MEMORY).is_dir() && std::env::var_os("TMPDIR").is_none() {
         println!("# output in the default temporary directory: TMPDIR={MEMORY} keeps disks out");
     }
