@@ -26,6 +26,9 @@ pub(crate) enum Manner {
     Pipelined,
 }
 
+/// Time between two questions whether packets are still pending.
+const PENDING_INTERVAL: Duration = Duration::from_millis(1);
+
 /// Maximum number of indexes in flight of a pipelined producer.
 const WINDOW: u64 = 1024;
 /// Bytes of small packets that a pipelined producer sends with one call.
@@ -75,13 +78,14 @@ impl Load {
         let before = cpu(id);
         start.wait();
         let begun = Instant::now();
-        let senders: Vec<_> = running
+        let mut senders: Vec<_> = running
             .into_iter()
             .map(|sender| sender.join().unwrap())
             .collect();
+        senders.iter_mut().for_each(Sender::wait_until_read);
         let taken = begun.elapsed();
         let relay_cpu = cpu(id) - before;
-        senders.into_iter().for_each(|mut sender| sender.end());
+        senders.iter_mut().for_each(Sender::end);
         Done { taken, relay_cpu }
     }
 }
@@ -141,6 +145,15 @@ impl Sender {
         }
         let left = self.packets - self.sent;
         (0..left).map(|_| self.send_one()).collect()
+    }
+
+    /// Waits until the relay has read all packets: it may answer an index before. To be called for one producer at a time:
+    /// `lttng-relayd` reads no packets while it has commands to answer.
+    pub(crate) fn wait_until_read(&mut self) {
+        let (stream, seq) = self.place(self.sent - 1);
+        while self.producer.is_pending(stream, seq) {
+            thread::sleep(PENDING_INTERVAL);
+        }
     }
 
     /// Sends a packet of each stream, and waits for each reply before the next.

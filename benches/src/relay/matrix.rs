@@ -192,7 +192,9 @@ impl Row {
         let id = relay.process().id();
         let noise_cpu = || noise.map_or(Duration::ZERO, Noise::cpu);
         let start = Barrier::new(senders.len() + 1);
-        let (taken, relay_cpu, machine, mut round_trips) = thread::scope(|scope| {
+        let begun = Instant::now();
+        let mut before = Vec::new();
+        let mut round_trips: Vec<_> = thread::scope(|scope| {
             let running: Vec<_> = senders
                 .iter_mut()
                 .map(|sender| {
@@ -203,18 +205,21 @@ impl Row {
                     })
                 })
                 .collect();
-            let (relay_before, noise_before) = (cpu(id), noise_cpu());
-            let machine_before = machine_cpu();
+            before.extend([cpu(id), machine_cpu(), noise_cpu()]);
             start.wait();
-            let begun = Instant::now();
+            before.push(begun.elapsed());
             let joined = running.into_iter().map(|sender| sender.join().unwrap());
-            let round_trips: Vec<_> = joined.flatten().collect();
-            let taken = begun.elapsed();
-            let relay_cpu = cpu(id) - relay_before;
-            let machine =
-                (machine_cpu() - machine_before).saturating_sub(noise_cpu() - noise_before);
-            (taken, relay_cpu, machine, round_trips)
+            joined.flatten().collect()
         });
+        senders.iter_mut().for_each(Sender::wait_until_read);
+        let after = [cpu(id), machine_cpu(), noise_cpu(), begun.elapsed()];
+        let spent: Vec<_> = after
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| *after - *before)
+            .collect();
+        let (relay_cpu, taken) = (spent[0], spent[3]);
+        let machine = spent[1].saturating_sub(spent[2]);
         round_trips.sort_unstable();
         let percentile = |percent: usize| {
             let at = round_trips.len() * percent / 100;
