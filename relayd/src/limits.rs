@@ -197,8 +197,8 @@ pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of replies that are collected before they are sent.
 pub const REPLY_BYTES: usize = 64 << 10;
 
-/// Bytes that are read at once on a data connection: as many as are left of the packet, within these bounds. Large
-/// reads save calls when packets are large, and cost cache when they are small.
+/// Bytes that are read at once on a data connection: as many as are left of the packet, or those of one as large as the
+/// last, within these bounds. Large reads save calls when packets are large, and cost cache when they are small.
 pub const MIN_RECEIVED_BYTES: usize = 64 << 10;
 /// See [`MIN_RECEIVED_BYTES`].
 pub const MAX_RECEIVED_BYTES: usize = 1 << 20;
@@ -213,18 +213,18 @@ pub const MAX_COALESCED_PACKET: u32 = 32 << 10;
 /// Reads in a row that each brought a small packet, after which packets are coalesced.
 pub const COALESCE_AFTER_READS: u32 = 8;
 
-/// How long the socket of a peer that sends its next command at once is busy-polled before the thread sleeps:
-/// a producer writes a packet in between.
-pub const SPIN_DURATION: Duration = Duration::from_micros(200);
+/// Time without packets after which a data connection is not active any more, at the latest twice as long.
+pub const ACTIVITY_WINDOW: Duration = Duration::from_millis(2);
 
-/// Longest wait for a command that counts as fast. It includes the time that a wake-up takes.
-pub const SPIN_THRESHOLD: Duration = Duration::from_micros(250);
+/// How long a worker polls its sockets for the index of a packet that begins to arrive, before it reads the packet. A
+/// producer sends some hundred KiB in this time.
+pub const SPIN_DURATION: Duration = Duration::from_micros(50);
 
-/// Fast waits in a row after which a socket is busy-polled.
-pub const SPIN_AFTER_FAST_WAITS: i32 = 16;
+/// Packets in a row whose index does not come within [`SPIN_DURATION`], after which the next packets are read at once.
+pub const MAX_LATE_INDEXES: u32 = 4;
 
-/// Further fast waits that are needed after another thread needed the processor.
-pub const SPIN_COOLDOWN: i32 = 32;
+/// Packets that are read at once after [`MAX_LATE_INDEXES`].
+pub const SPIN_COOLDOWN: u32 = 64;
 
 /// Size in bytes of the pieces in which packets are read for a viewer: one is read while the previous one is sent. Smaller
 /// packets are sent together with the replies around them.

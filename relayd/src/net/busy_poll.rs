@@ -1,134 +1,107 @@
-//! Busy-polling: a connection whose peer answers within [`SPIN_THRESHOLD`] again and again polls its socket
-//! for [`SPIN_DURATION`] before its thread sleeps, because to sleep and be woken takes longer than the peer does.
+//! Busy-polling: when a packet begins to arrive, its worker polls the sockets for up to [`SPIN_DURATION`] until the index
+//! of the packet has come, answers it, and only then reads the packet.
 //!
-//! It engages after [`SPIN_AFTER_FAST_WAITS`] fast waits in a row, on one connection for two processors at
-//! most, and stops for [`SPIN_COOLDOWN`] further waits when another thread needed the processor (involuntary
-//! context switches). An idle connection costs nothing: the first slow wait ends it.
+//! A producer of LTTng sends a packet, then its index, and waits for the reply: the sooner the index is answered, the
+//! sooner it makes the next packet. The first bytes of the packet wake the worker up while the producer still sends; a
+//! worker that slept until the index comes would have its wake-up in the time for which the producer waits.
+//!
+//! It engages at the first bytes of a packet, while the data connection is the only active one of its worker, and on one
+//! worker for two processors at most. After [`MAX_LATE_INDEXES`] packets in a row whose index has not come in time, the
+//! next [`SPIN_COOLDOWN`] are read at once. An idle connection costs nothing.
 
-use std::future::poll_fn;
-use std::io;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
-use std::time::{Duration, Instant};
 
-use nix::sys::resource::{UsageWho, getrusage};
-use transport::socket::Socket;
+use crate::limits::{MAX_LATE_INDEXES, SPIN_COOLDOWN};
 
-use crate::limits::{SPIN_AFTER_FAST_WAITS, SPIN_COOLDOWN, SPIN_DURATION, SPIN_THRESHOLD};
-
-/// The slots of the whole process: one for two processors, because the peer may run on this host and need the
-/// other.
-pub(super) static SPIN_SLOTS: LazyLock<SpinSlots> = LazyLock::new(|| {
+/// The workers of this process that may busy-poll at the same time: one for two processors, because the producer may run on
+/// this host and need the other.
+static SLOTS: LazyLock<Slots> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    SpinSlots::new(processors / 2)
+    Slots::new(processors / 2)
 });
 
-/// Limits the connections that busy-poll at the same time. Each occupies a processor.
+/// Decides before which packets of a connection the worker polls for their index.
+#[derive(Debug, Default)]
+pub(super) struct BusyPoll {
+    /// Indexes ahead of the packets ([`indexes_ahead`]) when the next packet begins and its index has not come. 0, but
+    /// after packets or indexes were lost.
+    ///
+    /// [`indexes_ahead`]: crate::producer::data_connection::DataConnection::indexes_ahead
+    level: i64,
+    /// Packets in a row whose index has not come in time.
+    late: u32,
+    /// Packets in a row whose index was there before them.
+    early: u32,
+    /// Packets that are still to be read at once.
+    unpolled: u32,
+}
+
+/// A worker that busy-polls. It occupies a processor.
 #[derive(Debug)]
-pub(super) struct SpinSlots {
-    spinning: AtomicUsize,
+pub(super) struct Slot(&'static Slots);
+
+#[derive(Debug)]
+struct Slots {
+    taken: AtomicUsize,
     max: usize,
 }
 
-/// Busy-poll state of one connection.
-#[derive(Debug)]
-pub(super) struct BusyPoll {
-    slots: &'static SpinSlots,
-    /// Consecutive waits that took no longer than [`SPIN_THRESHOLD`]. Negative during the cooldown.
-    fast_waits: i32,
-    is_spinning: bool,
-}
-
-impl SpinSlots {
-    const fn new(max: usize) -> Self {
-        let spinning = AtomicUsize::new(0);
-        Self { spinning, max }
-    }
-
-    fn try_acquire(&self) -> bool {
-        let one_more = |spinning: usize| (spinning < self.max).then_some(spinning + 1);
-        let taken = self
-            .spinning
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        taken.is_ok()
-    }
-}
-
 impl BusyPoll {
-    pub(super) fn new(slots: &'static SpinSlots) -> Self {
-        Self {
-            slots,
-            fast_waits: 0,
-            is_spinning: false,
+    /// Whether to poll for the index of the packet that begins now, and the right to do so. To be called once for each
+    /// packet. `ahead`: number of the session's indexes that have arrived, less that of its packets.
+    pub(super) fn begin(&mut self, ahead: i64) -> Option<Slot> {
+        if self.unpolled > 0 {
+            self.unpolled -= 1;
+            self.level = ahead;
+            return None;
         }
-    }
-
-    /// Waits until the socket is readable. Cancel-safe.
-    pub(super) async fn readable(&mut self, socket: &Socket) -> io::Result<()> {
-        let begun = Instant::now();
-        if self.is_spinning {
-            let before = involuntary_switches();
-            let ready = spin(socket, begun + SPIN_DURATION).await;
-            if involuntary_switches() != before {
-                self.cool_down();
-            } else if ready.is_none() {
-                self.stop_spinning();
+        if ahead > self.level {
+            self.early += 1;
+            if self.early >= SPIN_COOLDOWN {
+                // Always there: or is it the index of a packet that was lost?
+                self.early = 0;
+                self.level = ahead;
             }
-            if let Some(ready) = ready {
-                return ready;
-            }
+            return None;
         }
-        socket.readable().await?;
-        self.record_wait(begun.elapsed());
-        Ok(())
+        self.early = 0;
+        SLOTS.try_take()
     }
 
-    fn record_wait(&mut self, waited: Duration) {
-        if waited > SPIN_THRESHOLD {
-            return self.stop_spinning();
-        }
-        self.fast_waits = self.fast_waits.saturating_add(1);
-        if self.fast_waits >= SPIN_AFTER_FAST_WAITS && !self.is_spinning {
-            self.is_spinning = self.slots.try_acquire();
-        }
+    /// Whether the index of the packet has come.
+    pub(super) fn has_come(&self, ahead: i64) -> bool {
+        ahead > self.level
     }
 
-    /// Stops spinning for [`SPIN_COOLDOWN`] further fast waits: another thread needs the processor.
-    fn cool_down(&mut self) {
-        self.stop_spinning();
-        self.fast_waits = -SPIN_COOLDOWN;
-    }
-
-    fn stop_spinning(&mut self) {
-        self.fast_waits = 0;
-        if std::mem::take(&mut self.is_spinning) {
-            self.slots.spinning.fetch_sub(1, Ordering::Relaxed);
+    /// Records whether the index has come in time.
+    pub(super) fn end(&mut self, has_come: bool) {
+        self.late = if has_come { 0 } else { self.late + 1 };
+        if self.late >= MAX_LATE_INDEXES {
+            self.late = 0;
+            self.unpolled = SPIN_COOLDOWN;
         }
     }
 }
 
-/// Polls the socket until it is readable. Returns None when the time is over.
-async fn spin(socket: &Socket, until: Instant) -> Option<io::Result<()>> {
-    while Instant::now() < until {
-        let now = poll_fn(|context| Poll::Ready(socket.poll_read_ready(context)));
-        if let Poll::Ready(ready) = now.await {
-            return Some(ready);
-        }
-        // Runs other tasks of this worker, and polls the system for events.
-        tokio::task::yield_now().await;
+impl Slots {
+    const fn new(max: usize) -> Self {
+        let taken = AtomicUsize::new(0);
+        Self { taken, max }
     }
-    None
+
+    fn try_take(&'static self) -> Option<Slot> {
+        let one_more = |taken: usize| (taken < self.max).then_some(taken + 1);
+        self.taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+            .ok()
+            .map(|_| Slot(self))
+    }
 }
 
-/// Involuntary context switches of all threads of this process so far.
-fn involuntary_switches() -> i64 {
-    getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| usage.involuntary_context_switches())
-}
-
-impl Drop for BusyPoll {
+impl Drop for Slot {
     fn drop(&mut self) {
-        self.stop_spinning();
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -137,23 +110,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busy_poll_engages_after_fast_waits_and_only_while_a_slot_is_free() {
-        static ONE: SpinSlots = SpinSlots::new(1);
-        let ask = |busy_poll: &mut BusyPoll, times, waited| {
-            (0..times).for_each(|_| busy_poll.record_wait(waited));
-            busy_poll.is_spinning
-        };
-        let [mut one, mut other] = [(); 2].map(|()| BusyPoll::new(&ONE));
-        assert!(!ask(&mut one, SPIN_AFTER_FAST_WAITS - 1, SPIN_THRESHOLD));
-        assert!(!ask(&mut one, 1, 2 * SPIN_THRESHOLD));
-        assert!(ask(&mut one, SPIN_AFTER_FAST_WAITS, SPIN_THRESHOLD));
-        assert!(
-            !ask(&mut other, SPIN_AFTER_FAST_WAITS, SPIN_THRESHOLD),
-            "the only slot is taken"
-        );
-        assert!(!ask(&mut one, 1, 2 * SPIN_THRESHOLD));
-        assert!(ask(&mut other, 1, SPIN_THRESHOLD));
-        drop(other);
-        assert!(ask(&mut one, SPIN_AFTER_FAST_WAITS, SPIN_THRESHOLD));
+    fn the_index_of_a_packet_is_polled_for_unless_it_is_there() {
+        let mut poll = BusyPoll::default();
+        assert!(poll.begin(0).is_some());
+        assert!(!poll.has_come(0) && poll.has_come(1));
+        assert!(poll.begin(1).is_none());
+    }
+
+    #[test]
+    fn packets_are_read_at_once_for_a_while_after_indexes_that_do_not_come() {
+        let mut poll = BusyPoll::default();
+        for _ in 0..MAX_LATE_INDEXES {
+            assert!(poll.begin(0).is_some());
+            poll.end(false);
+        }
+        for _ in 0..SPIN_COOLDOWN {
+            assert!(poll.begin(0).is_none());
+        }
+        assert!(poll.begin(0).is_some());
+    }
+
+    #[test]
+    fn lost_packets_and_lost_indexes_do_not_end_busy_polling_for_good() {
+        for ahead in [3, -3] {
+            let mut poll = BusyPoll::default();
+            let mut polls = 0;
+            for _ in 0..10 * SPIN_COOLDOWN {
+                if poll.begin(ahead).is_some() {
+                    polls += 1;
+                    // The index of this packet comes: one more than before.
+                    poll.end(poll.has_come(ahead + 1));
+                }
+            }
+            assert!(polls > SPIN_COOLDOWN, "{ahead}: {polls}");
+        }
+    }
+
+    #[test]
+    fn a_slot_is_free_again_after_busy_polling() {
+        static ONE: Slots = Slots::new(1);
+        let taken = ONE.try_take();
+        assert!(taken.is_some() && ONE.try_take().is_none());
+        drop(taken);
+        assert!(ONE.try_take().is_some());
     }
 }

@@ -1,8 +1,8 @@
 //! Coalescing of small packets: a data connection that receives them in quick succession is read once per
 //! [`COALESCE_INTERVAL`] instead of at each wake-up.
 //!
-//! It engages after [`COALESCE_AFTER_READS`] reads in a row that each brought a small packet, and ends with the
-//! first that did not. It delays packets for viewers by the interval; an idle connection costs nothing.
+//! It engages after [`COALESCE_AFTER_READS`] reads in a row that each brought a small packet, while other connections of
+//! the worker receive packets too, and ends with the first read that did not. It delays packets for viewers by the interval; an idle connection costs nothing.
 
 use std::time::Instant;
 
@@ -33,8 +33,9 @@ impl Coalescing {
         self.has_packet = true;
     }
 
-    /// Whether to wait for [`COALESCE_INTERVAL`] before the next read. To be called when the socket is empty.
-    pub(super) fn should_coalesce(&mut self, now: Instant) -> bool {
+    /// Whether to wait for [`COALESCE_INTERVAL`] before the next read. To be called when the socket is empty. `is_alone`:
+    /// no other connection of the worker is active.
+    pub(super) fn should_coalesce(&mut self, now: Instant, is_alone: bool) -> bool {
         let has_packet = std::mem::take(&mut self.has_packet);
         let since = self.last_drained.map(|drained| now - drained);
         let is_soon = since.is_some_and(|since| since <= 4 * COALESCE_INTERVAL);
@@ -45,7 +46,7 @@ impl Coalescing {
             reads if is_soon && reads < COALESCE_AFTER_READS => reads,
             _ => 0,
         };
-        self.fast_reads >= COALESCE_AFTER_READS
+        self.fast_reads >= COALESCE_AFTER_READS && !is_alone
     }
 }
 
@@ -65,7 +66,7 @@ mod tests {
         let read = |_| {
             *now += apart;
             coalescing.record_packet(bytes);
-            coalescing.should_coalesce(*now)
+            coalescing.should_coalesce(*now, false)
         };
         (0..COALESCE_AFTER_READS + 2).map(read).collect()
     }
@@ -78,7 +79,7 @@ mod tests {
         assert_eq!(delayed.count(), 2);
         assert!(should_coalesce.is_sorted());
         now += COALESCE_INTERVAL;
-        assert!(!coalescing.should_coalesce(now), "no packet");
+        assert!(!coalescing.should_coalesce(now, false), "no packet");
         assert!(!reads(&mut coalescing, &mut now, COALESCE_INTERVAL, 4096)[0]);
     }
 

@@ -14,15 +14,18 @@ use wire::Field;
 
 use super::ProducerContext;
 use super::accepted::Accepted;
+use super::activity::Activity;
 use super::admission::Handshake;
+use super::busy_poll::BusyPoll;
 use super::coalescing::Coalescing;
 use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
+use super::read_turn::ReadTurns;
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
 use crate::limits::{
     COALESCE_INTERVAL, DRAIN_IDLE_TIMEOUT, MAX_RECEIVED_BYTES, MIN_RECEIVED_BYTES,
-    SPACE_RETRY_INTERVAL,
+    SPACE_RETRY_INTERVAL, SPIN_DURATION,
 };
 use crate::producer::data_connection::DataConnection;
 
@@ -43,7 +46,13 @@ struct DataTask {
     /// Bytes that have been received and not decoded: an incomplete header; while the stream is paused, everything
     /// behind the event that paused it.
     undecoded: Vec<u8>,
+    /// Size of the last packet in bytes: the next one is probably as large.
+    last_packet: usize,
+    activity: Activity,
+    /// Data connections of this worker that received packets when this one last did, itself included.
+    active_connections: usize,
     coalescing: Coalescing,
+    busy_poll: BusyPoll,
     /// Time for the next bytes of an incomplete header or packet.
     read_timeout: Duration,
     /// The disk is full: nothing is read, so that TCP slows the producer down.
@@ -76,7 +85,11 @@ pub(super) async fn serve(
         connection: Some(DataConnection::new(context.registry, address)),
         decoder: DataDecoder::default(),
         undecoded: Vec::new(),
+        last_packet: 0,
+        activity: Activity::default(),
+        active_connections: 1,
         coalescing: Coalescing::default(),
+        busy_poll: BusyPoll::default(),
         read_timeout: context.timeouts.producer_read,
         is_paused: false,
     };
@@ -113,16 +126,20 @@ impl DataTask {
     /// Reads packets until the connection ends, or until `is_enough`.
     async fn run(&mut self, stop: &CancellationToken, is_enough: impl Fn(&Self) -> bool) {
         let mut stopped = pin!(stop.cancelled());
+        let turns = ReadTurns::of_this_worker();
         loop {
+            let turn = turns.take().await;
             match self.read() {
                 ReadOutcome::Ended => return,
                 _ if is_enough(self) => return,
                 ReadOutcome::HasMore => {
-                    // Other connections of this worker get their turn.
-                    tokio::task::yield_now().await;
+                    turn.end_after_commands().await;
                     continue;
                 }
-                ReadOutcome::Drained => {}
+                ReadOutcome::Drained if self.active_connections > 1 => {
+                    turn.end_after_commands().await;
+                }
+                ReadOutcome::Drained => drop(turn),
             }
             let is_stopping = stop.is_cancelled();
             if self.is_paused {
@@ -134,7 +151,10 @@ impl DataTask {
                 self.resume();
                 continue;
             }
-            if self.coalescing.should_coalesce(Instant::now()) && !is_stopping {
+            let now = Instant::now();
+            self.active_connections = self.activity.record(now);
+            let is_alone = self.active_connections == 1;
+            if self.coalescing.should_coalesce(now, is_alone) && !is_stopping {
                 // A registered socket would still wake the thread for each packet.
                 if let Err(error) = self.socket.deregister() {
                     return self.end(Err(error.into()));
@@ -163,7 +183,7 @@ impl DataTask {
                 Ok(readable.await)
             };
             match readable {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) => self.poll_for_index().await,
                 Ok(Err(error)) => return self.end(Err(error.into())),
                 // Everything that was sent before the relay was stopped has been read.
                 Err(_) if is_stopping => return self.end(Ok(())),
@@ -175,7 +195,33 @@ impl DataTask {
         }
     }
 
-    /// Reads the socket once, and hands on what was read.
+    /// Polls for the index of the packet that begins, unless the next bytes belong to one that has begun.
+    async fn poll_for_index(&mut self) {
+        let Some(before) = self.indexes_ahead() else {
+            return;
+        };
+        if self.is_incomplete() || self.active_connections > 1 {
+            return;
+        }
+        let Some(_slot) = self.busy_poll.begin(before) else {
+            return;
+        };
+        let deadline = Instant::now() + SPIN_DURATION;
+        let mut has_come = false;
+        while !has_come && Instant::now() < deadline {
+            // Runs the other tasks of this worker, and polls the system for events.
+            tokio::task::yield_now().await;
+            let ahead = self.indexes_ahead();
+            has_come = ahead.is_some_and(|ahead| self.busy_poll.has_come(ahead));
+        }
+        self.busy_poll.end(has_come);
+    }
+
+    fn indexes_ahead(&self) -> Option<i64> {
+        self.connection.as_ref()?.indexes_ahead()
+    }
+
+    /// Reads the socket, and hands on what was read.
     fn read(&mut self) -> ReadOutcome {
         if self.connection.is_none() {
             return ReadOutcome::Ended;
@@ -190,14 +236,18 @@ impl DataTask {
     }
 
     fn read_into(&mut self, buffer: &mut [u8]) -> ReadOutcome {
-        let left = self.decoder.left() as usize + DataHeader::SIZE;
-        let room = left.clamp(MIN_RECEIVED_BYTES, MAX_RECEIVED_BYTES);
+        let left = match self.decoder.left() as usize {
+            0 => self.last_packet,
+            left => left,
+        };
+        let expected = left + DataHeader::SIZE;
+        let room = expected.clamp(MIN_RECEIVED_BYTES, MAX_RECEIVED_BYTES);
         // Less than a header, for which the buffer has room besides `MAX_RECEIVED_BYTES`.
         let kept = self.undecoded.len();
         let (undecoded, free) = buffer.split_at_mut(kept);
         undecoded.copy_from_slice(&self.undecoded);
         let free = free.get_mut(..room).unwrap_or_default();
-        let read = match self.socket.recv(free) {
+        let mut read = match self.socket.recv(free) {
             Ok(0) => {
                 self.end(Ok(()));
                 return ReadOutcome::Ended;
@@ -212,6 +262,12 @@ impl DataTask {
                 return ReadOutcome::Ended;
             }
         };
+        if read < expected.min(room) {
+            // Producers of LTTng leave Nagle's algorithm on: the end of a packet may have waited for the beginning to be
+            // read, and arrives at once then. The next read finds errors.
+            let rest = free.get_mut(read..).unwrap_or_default();
+            read += self.socket.recv(rest).unwrap_or(0);
+        }
         self.decode(buffer.get(..kept + read).unwrap_or_default());
         match self.connection {
             None => ReadOutcome::Ended,
@@ -227,6 +283,7 @@ impl DataTask {
             && let Some(event) = self.decoder.next(&mut input)
         {
             if let DataEvent::Begin(header) = event {
+                self.last_packet = header.data_size as usize;
                 self.coalescing.record_packet(header.data_size);
             }
             let handled = connection.handle_event(event);

@@ -4,10 +4,12 @@
 //!
 //! Read in this order: [`Server`] here; `worker_pool` and `worker` (threads), `monitor` (whether they respond),
 //! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen`, `admission`,
-//! `refusal_log` and `accepted` (accepting); `receive` with `busy_poll`, `send`, `timeouts` and `error` (all connections); then one file per
-//! port: `control`, `data` with `coalescing` and `event_socket`, `live` with `push`, `http`.
+//! `refusal_log` and `accepted` (accepting); `receive`, `send`, `timeouts` and `error` (all connections); then one file
+//! per port: `control`, `data` with `event_socket` and what decides when it reads (`activity`, `busy_poll`, `coalescing`,
+//! `read_turn`), `live` with `push`, `http`.
 
 mod accepted;
+mod activity;
 mod admission;
 mod busy_poll;
 mod closing;
@@ -23,6 +25,7 @@ mod live;
 mod monitor;
 mod push;
 mod quic;
+mod read_turn;
 mod receive;
 mod refusal_log;
 mod send;

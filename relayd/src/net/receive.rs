@@ -6,7 +6,6 @@ use bytes::{Buf, BytesMut};
 use tokio_util::sync::CancellationToken;
 use transport::socket::Socket;
 
-use super::busy_poll::{BusyPoll, SPIN_SLOTS};
 use super::error::ConnectionError;
 use super::timeouts::Deadline;
 use crate::limits::{DRAIN_IDLE_TIMEOUT, MIN_RECEIVED_BYTES};
@@ -18,7 +17,6 @@ pub(super) struct Received {
     /// Capacity that is reserved for the next read, in bytes. It doubles with each read that fills it.
     room: usize,
     max_room: usize,
-    busy_poll: BusyPoll,
 }
 
 impl Received {
@@ -28,7 +26,6 @@ impl Received {
             buffer: BytesMut::new(),
             room: MIN_RECEIVED_BYTES.min(max_room),
             max_room,
-            busy_poll: BusyPoll::new(&SPIN_SLOTS),
         }
     }
 
@@ -79,7 +76,7 @@ impl Received {
 
     /// Reads once. Memory is reserved only when there is something to read: most connections are idle.
     async fn read(&mut self, socket: &mut Socket) -> io::Result<usize> {
-        self.busy_poll.readable(socket).await?;
+        socket.readable().await?;
         self.buffer.reserve(self.room);
         // Unlike `try_read_buf`, this one remembers that a read which leaves room has emptied the socket: to
         // find that out would cost another system call for each command.

@@ -109,6 +109,13 @@ impl DataConnection {
         self.session.as_ref().map(|session| session.id())
     }
 
+    /// How many indexes of the session have arrived before the first byte of their packet, less the packets without
+    /// index. None before the first packet.
+    #[must_use]
+    pub fn indexes_ahead(&self) -> Option<i64> {
+        self.session.as_ref().map(|session| session.indexes_ahead())
+    }
+
     /// Name of the session, for the log. None before the first packet.
     #[must_use]
     pub fn session_name(&self) -> Option<String> {
@@ -305,6 +312,9 @@ impl DataConnection {
         header: DataHeader,
     ) -> Result<(), IngestError> {
         let stream = self.find_stream(header.stream)?;
+        if let Some(session) = &self.session {
+            session.record_packet();
+        }
         let arrival = stream.lock().begin_packet(&header, self.id)?;
         self.track_pause(&stream);
         packet.0 = match arrival {

@@ -202,6 +202,9 @@ fn metadata_stream(open: &OpenSession, id: StreamId) -> Result<Arc<MetadataStrea
 pub(super) fn add_index(open: &OpenSession, index: &SendIndex) -> Result<Arc<DataStream>, Refusal> {
     let stream = data_stream(open, index.stream)?;
     open.session.watermark().observe(index.packet.end);
+    if !index.packet.is_beacon() {
+        open.session.record_index();
+    }
     let added = stream.lock().add_index(index);
     added.map_err(StreamError::Ingest)?;
     Ok(stream)

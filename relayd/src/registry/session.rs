@@ -77,6 +77,15 @@ pub struct Session {
     owner: Mutex<Owner>,
     /// What makes the session outlive its connections. Empty: it ends with its control connection.
     resumable: OnceLock<Resumable>,
+    /// Number of packets that have begun to arrive, and of indexes of packets that have arrived.
+    arrived: Arrived,
+}
+
+/// How much of a session has arrived on its two connections.
+#[derive(Debug, Default)]
+struct Arrived {
+    packets: AtomicU64,
+    indexes: AtomicU64,
 }
 
 /// The data connections of a session.
@@ -123,7 +132,26 @@ impl Session {
             directory: Mutex::default(),
             owner: Mutex::new(owner),
             resumable: OnceLock::new(),
+            arrived: Arrived::default(),
         }
+    }
+
+    /// Records that a packet begins to arrive.
+    pub fn record_packet(&self) {
+        self.arrived.packets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records that the index of a packet has arrived.
+    pub fn record_index(&self) {
+        self.arrived.indexes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Number of packets of which the index has arrived, but no byte. Negative if more packets than indexes have arrived.
+    #[must_use]
+    pub fn indexes_ahead(&self) -> i64 {
+        let packets = self.arrived.packets.load(Ordering::Relaxed);
+        let indexes = self.arrived.indexes.load(Ordering::Relaxed);
+        indexes.wrapping_sub(packets).cast_signed()
     }
 
     /// Number of the session.

@@ -1,0 +1,93 @@
+//! How many data connections of a worker receive packets at the moment: with one, latency counts; with several, the
+//! number of wake-ups does.
+//!
+//! It is always on, and costs a comparison for each read. An idle connection costs nothing.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+use crate::limits::ACTIVITY_WINDOW;
+
+thread_local! {
+    /// The windows of the worker that runs on this thread.
+    static WINDOWS: Cell<Option<Windows>> = const { Cell::new(None) };
+}
+
+/// Activity of one data connection.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    /// Number of the window in which the connection was last counted.
+    counted_in: Option<u64>,
+}
+
+/// Two consecutive windows of a worker, each [`ACTIVITY_WINDOW`] long.
+#[derive(Debug, Clone, Copy)]
+struct Windows {
+    /// The beginning of window 0.
+    start: Instant,
+    /// Number of the current window.
+    number: u64,
+    /// Connections that were active in it so far.
+    current: usize,
+    /// Connections that were active in the window before.
+    previous: usize,
+}
+
+impl Activity {
+    /// Records that the connection receives something. Returns the number of active connections of this worker, this one
+    /// included.
+    pub(super) fn record(&mut self, now: Instant) -> usize {
+        WINDOWS.with(|cell| {
+            let windows = cell.get().unwrap_or_else(|| Windows::new(now));
+            let windows = self.record_in(windows, now);
+            cell.set(Some(windows));
+            windows.current.max(windows.previous)
+        })
+    }
+
+    fn record_in(&mut self, mut windows: Windows, now: Instant) -> Windows {
+        let elapsed =
+            now.saturating_duration_since(windows.start).as_nanos() / ACTIVITY_WINDOW.as_nanos();
+        let number = u64::try_from(elapsed).unwrap_or(u64::MAX);
+        if number != windows.number {
+            let is_next = number == windows.number + 1;
+            windows.previous = if is_next { windows.current } else { 0 };
+            windows.current = 0;
+            windows.number = number;
+        }
+        if self.counted_in != Some(number) {
+            self.counted_in = Some(number);
+            windows.current += 1;
+        }
+        windows
+    }
+}
+
+impl Windows {
+    const fn new(start: Instant) -> Self {
+        Self {
+            start,
+            number: 0,
+            current: 0,
+            previous: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_active_for_a_window_after_they_last_received_something() {
+        let start = Instant::now();
+        let [mut one, mut other] = [(); 2].map(|()| Activity::default());
+        // On this thread, which runs no worker.
+        assert_eq!(one.record(start), 1);
+        assert_eq!(one.record(start), 1);
+        assert_eq!(other.record(start), 2);
+        assert_eq!(one.record(start + ACTIVITY_WINDOW), 2);
+        assert_eq!(one.record(start + 2 * ACTIVITY_WINDOW), 1);
+        assert_eq!(other.record(start + 100 * ACTIVITY_WINDOW), 1);
+    }
+}
