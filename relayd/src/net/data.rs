@@ -262,17 +262,27 @@ impl DataTask {
                 return ReadOutcome::Ended;
             }
         };
+        let mut more = Err(io::ErrorKind::WouldBlock.into());
         if read < expected.min(room) {
             // Producers of LTTng leave Nagle's algorithm on: the end of a packet may have waited for the beginning to be
-            // read, and arrives at once then. The next read finds errors.
-            let rest = free.get_mut(read..).unwrap_or_default();
-            read += self.socket.recv(rest).unwrap_or(0);
+            // read, and arrives at once then.
+            more = self.socket.recv(free.get_mut(read..).unwrap_or_default());
+            read += more.as_ref().copied().unwrap_or(0);
         }
         self.decode(buffer.get(..kept + read).unwrap_or_default());
+        // A read that leaves room has emptied the socket.
+        let mut is_drained = read < room;
+        match more.map_err(|error| (error.kind(), error)) {
+            // What was received is not decoded yet.
+            _ if self.is_paused => {}
+            Ok(0) => self.end(Ok(())),
+            Ok(_) | Err((io::ErrorKind::WouldBlock, _)) => {}
+            Err((io::ErrorKind::Interrupted, _)) => is_drained = false,
+            Err((_, error)) => self.end(Err(error.into())),
+        }
         match self.connection {
             None => ReadOutcome::Ended,
-            // A read that leaves room has emptied the socket.
-            Some(_) if read < room => ReadOutcome::Drained,
+            Some(_) if is_drained => ReadOutcome::Drained,
             Some(_) => ReadOutcome::HasMore,
         }
     }
