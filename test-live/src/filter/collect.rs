@@ -6,6 +6,7 @@ use ctf::model::{Labels, Scope};
 
 use super::FieldMatcher;
 use super::expression::{FieldPath, Leaf, Part, Test};
+use crate::json_args::{ARGS, visit_object};
 
 /// Tracks where the walk over an event is, as seen from each path that is looked for.
 #[derive(Debug)]
@@ -58,6 +59,11 @@ impl PathTracker {
         self.needs(Scope::Payload) || self.needs(Scope::CommonContext)
     }
 
+    /// Whether a path may lead into the arguments of an event.
+    pub(crate) fn needs_args(&self) -> bool {
+        self.targets.iter().any(TrackedPath::is_in_args)
+    }
+
     fn needs(&self, scope: Scope) -> bool {
         let mut targets = self.targets.iter();
         targets.any(|target| target.path.place.contains(scope))
@@ -77,7 +83,24 @@ impl PathTracker {
     }
 }
 
+impl TrackedPath {
+    /// Whether the path leads into a field `args`.
+    fn is_in_args(&self) -> bool {
+        matches!(&*self.path.parts, [Part::Member(name), _, ..] if name == ARGS)
+    }
+}
+
 impl FieldMatcher<'_> {
+    /// Whether the walk is at `args` of the payload, which is JSON, and a path leads into it.
+    fn is_at_json_args(&self) -> bool {
+        let is_at =
+            |target: &TrackedPath| target.active && target.matched == 1 && target.is_in_args();
+        self.has_json_args
+            && self.is_in_payload
+            && self.collect.depth == 1
+            && self.collect.targets.iter().any(is_at)
+    }
+
     /// Compares the value at which the walk is.
     #[inline]
     fn value(&mut self, compare: impl Fn(&Test) -> bool) {
@@ -99,6 +122,7 @@ impl FieldMatcher<'_> {
 
 impl Visitor for FieldMatcher<'_> {
     fn begin_scope(&mut self, scope: Scope) {
+        self.is_in_payload = scope == Scope::Payload;
         self.collect.depth = 0;
         for target in &mut self.collect.targets {
             target.matched = 0;
@@ -161,6 +185,12 @@ impl Visitor for FieldMatcher<'_> {
 
     #[inline]
     fn text(&mut self, bytes: &[u8]) {
+        if self.is_at_json_args()
+            && let Ok(json) = std::str::from_utf8(bytes)
+        {
+            visit_object(json, self);
+        }
+        // Compared as a whole, they are the text.
         self.value(|test| test.text(bytes));
     }
 

@@ -25,6 +25,7 @@ pub use error::FilterError;
 pub(crate) use names::UndeclaredNames;
 
 use crate::attach::TraceKey;
+use crate::json_args::has_json_args;
 use crate::sink::Origin;
 use collect::PathTracker;
 use expression::{Expression, Leaf, Property};
@@ -56,6 +57,8 @@ struct Facts<'a> {
     trace: &'a str,
     stream: &'a str,
     time: Option<i64>,
+    /// Whether the field `args` of the payload is JSON.
+    has_json_args: bool,
 }
 
 impl Filter {
@@ -90,6 +93,7 @@ impl Filter {
             trace: &origin.trace.name,
             stream: &origin.stream.name,
             time: event.time(),
+            has_json_args: self.collect.needs_args() && has_json_args(class.name()),
         };
         let (packet, fields) = (self.collect.needs_packet(), self.collect.needs_event());
         self.decide(facts, |collect| {
@@ -135,6 +139,8 @@ impl Filter {
             collect: &mut self.collect,
             leaves: &self.leaves,
             known: &mut self.known,
+            has_json_args: facts.has_json_args,
+            is_in_payload: false,
         })?;
         for known in &mut self.known {
             // A field that is not there compares as nothing.
@@ -170,4 +176,7 @@ struct FieldMatcher<'f> {
     collect: &'f mut PathTracker,
     leaves: &'f [Leaf],
     known: &'f mut [Option<bool>],
+    /// Whether the field `args` of the payload is JSON.
+    has_json_args: bool,
+    is_in_payload: bool,
 }
