@@ -192,10 +192,18 @@ fn sent_events_are_shown_live_to_people_and_filters_reach_into_their_arguments()
     );
     let filtered = test_live::read(
         &lab,
-        &["--no-follow", "--sink=log", "--filter", "args.m > 2"],
+        &[
+            "--no-follow",
+            "--sink=log",
+            "--filter",
+            "args.pathh == \"x\"",
+        ],
         &relay.output,
     );
     assert_eq!(filtered.status.code(), Some(1), "{:#?}", filtered.stderr);
+    let described = filtered.stderr.join("\n");
+    let suggestion = "no event has a field args.pathh; did you mean path?";
+    assert!(described.contains(suggestion), "{described}");
 }
 
 fn check_every_event_reads_back(lab: &Lab, relay: Relay) {

@@ -83,6 +83,11 @@ impl Filter {
         UndeclaredNames::new(&self.leaves)
     }
 
+    /// Descriptions of arguments in the filter that no event had, with similar ones.
+    pub(crate) fn describe_missing_args(&self) -> Vec<String> {
+        self.collect.describe_missing_args()
+    }
+
     /// Whether `event` is wanted. One whose fields cannot be decoded is, so that its failure is seen.
     pub fn matches(&mut self, event: &Event<'_>, origin: Origin<'_>) -> bool {
         let class = event.class();
@@ -141,6 +146,7 @@ impl Filter {
             known: &mut self.known,
             has_json_args: facts.has_json_args,
             is_in_payload: false,
+            is_in_args: false,
         })?;
         for known in &mut self.known {
             // A field that is not there compares as nothing.
@@ -179,4 +185,6 @@ struct FieldMatcher<'f> {
     /// Whether the field `args` of the payload is JSON.
     has_json_args: bool,
     is_in_payload: bool,
+    /// Whether the walk is in that field.
+    is_in_args: bool,
 }

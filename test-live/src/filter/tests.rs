@@ -354,3 +354,28 @@ fn filters_reach_into_the_json_arguments_of_sent_events() {
     }
     assert!(!decide("args.n > 2", json, false));
 }
+
+#[test]
+fn arguments_that_no_event_has_are_described_with_similar_ones() {
+    for (text, want) in [
+        ("args.count > 2", &[][..]),
+        (
+            "args.coumt > 2 || args.count > 2",
+            &["no event has a field args.coumt; did you mean count?"],
+        ),
+        ("args.o.x > 2", &["no event has a field args.o.x"]),
+        ("comm == \"x\"", &[]),
+    ] {
+        let mut filter = Filter::parse(text).unwrap();
+        let visit = |to: &mut FieldMatcher<'_>| {
+            to.begin_scope(Scope::Payload);
+            to.begin_structure();
+            to.member("args");
+            to.text(b"{\"count\":1,\"o\":{\"deep\":1}}");
+            to.end_structure();
+            Ok(())
+        };
+        assert!(!filter.decide(facts(0, "tef:begin"), visit).unwrap());
+        assert_eq!(filter.describe_missing_args(), want, "{text}");
+    }
+}
