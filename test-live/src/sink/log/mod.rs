@@ -5,7 +5,7 @@
 //! (whose events they are), `line` (one line), `sent` (events that were sent in Trace Event Format).
 //!
 //! - Events within a span are indented, and an end has the duration. Which events are begins and ends is decided as for
-//!   a `trace.json`, by [`tef::kind`](super::tef::kind) and [`tef::calls`](super::tef::calls).
+//!   a `trace.json`, by the modules `kind` and `calls` of the sink `tef`.
 //! - Events that were sent in Trace Event Format are their phase and name, with their arguments as fields.
 //! - In a recording of CodeTracer, calls are the begin and end of a span. What defines names is not shown.
 //! - A field `message` is shown behind the name, without its own.
