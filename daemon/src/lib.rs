@@ -3,16 +3,19 @@
 //! The modules are independent of each other, but for the log file that a signal opens again: [`background`] (daemonize),
 //! [`signals`] (SIGTERM, SIGINT and SIGHUP), [`fd_limit`], [`logging`] with `syslog`, [`notify`] (readiness, for a service
 //! manager or the parent process), [`error_text`] (errors for users), and as users write them [`endpoint`] (addresses to
-//! listen on), [`mod@size`] (numbers of bytes) and [`duration`]. None of them knows what the program does, or parses its
-//! command line.
+//! listen on), [`mod@size`] (numbers of bytes) and [`duration`]. Programs that show events to people share [`event_text`]
+//! (the parts of a line) and [`open_spans`] (indentation and durations). None of them knows what the program does, or
+//! parses its command line.
 
 pub mod background;
 pub mod duration;
 pub mod endpoint;
 pub mod error_text;
+pub mod event_text;
 pub mod fd_limit;
 pub mod logging;
 pub mod notify;
+pub mod open_spans;
 pub mod signals;
 pub mod size;
 mod syslog;

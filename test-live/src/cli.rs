@@ -14,6 +14,7 @@ use transport::client_files::{ClientFiles, MissingFile};
 
 use crate::attach::target::Target;
 use crate::bound::TypedTime;
+use crate::sink::log::LogOptions;
 use crate::sink::tef;
 use crate::sink::text::{ClockFormat, HeaderFields, Names, TextOptions};
 
@@ -285,6 +286,9 @@ Examples:
   Show a recording as text:
     test-live ~/lttng-traces/my-session-20260101-101500
 
+  Show live sessions with lines for people:
+    test-live --sink log COLLECTOR
+
   Show only events that match an expression:
     test-live --filter '$name == \"sched_*\" && prev_tid > 0' COLLECTOR
 
@@ -331,6 +335,8 @@ pub enum NotFound {
 pub enum SinkKind {
     /// One line for each event, as babeltrace2 writes it.
     Text,
+    /// One line for each event, for people: with severities, durations, and spans indented.
+    Log,
     /// All fields of each event, as a tree.
     Details,
     /// One JSON object on each line.
@@ -369,7 +375,7 @@ pub enum TefTime {
 /// The use of colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Colour {
-    /// Only if the output is a terminal.
+    /// Only if the output is a terminal, and NO_COLOR is not set.
     Auto,
     /// Never.
     Never,
@@ -456,11 +462,24 @@ impl Arguments {
             fields: self
                 .fields
                 .map_or_else(HeaderFields::default, |list| list.0),
-            colour: match self.color {
-                Colour::Always => true,
-                Colour::Never => false,
-                Colour::Auto => terminal,
-            },
+            colour: self.has_colors(terminal),
+        }
+    }
+
+    /// The options of lines for people, on a terminal or not.
+    #[must_use]
+    pub fn log(&self, terminal: bool) -> LogOptions {
+        LogOptions {
+            clock: self.clock(),
+            has_colors: self.has_colors(terminal),
+        }
+    }
+
+    fn has_colors(&self, terminal: bool) -> bool {
+        match self.color {
+            Colour::Always => true,
+            Colour::Never => false,
+            Colour::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|of| of.is_empty()),
         }
     }
 

@@ -8,6 +8,7 @@ pub mod bound;
 pub mod cli;
 pub mod filter;
 pub mod info;
+mod json_args;
 pub mod mux;
 mod near;
 mod progress;

@@ -30,6 +30,7 @@ use crate::sink::ctf::Recorder;
 use crate::sink::details::Details;
 use crate::sink::dummy::Dummy;
 use crate::sink::json::Json;
+use crate::sink::log::Log;
 use crate::sink::tef::Tef;
 use crate::sink::text::{ClockFormat, TextSink, Times};
 use crate::sink::{Sink, SinkError};
@@ -414,6 +415,7 @@ fn open_sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
     };
     Ok(match arguments.sink {
         SinkKind::Text => Box::new(TextSink::new(output, arguments.text(terminal))),
+        SinkKind::Log => Box::new(Log::new(output, arguments.log(terminal))),
         SinkKind::Details => Box::new(Details::new(output)),
         SinkKind::Json => Box::new(Json::new(output)),
         SinkKind::Tef => Box::new(Tef::new(output, arguments.tef())),

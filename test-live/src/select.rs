@@ -148,8 +148,12 @@ impl Select {
                 format!("no event at or after --begin: the last one is at {time}")
             }
             Some(_) => format!("no event at or before --end: the next one is at {time}"),
-            None if self.selection.filter.is_some() => {
-                format!("none of the {read} events matches --filter")
+            None if let Some(filter) = &self.selection.filter => {
+                let mut description = format!("none of the {read} events matches --filter");
+                for missing in filter.describe_missing_args() {
+                    description.push_str(&format!("; {missing}"));
+                }
+                description
             }
             None => format!("none of the {read} events is in the time range of all streams"),
         })

@@ -128,6 +128,84 @@ fn assert_all_received(document: &str) {
     assert_eq!(received.len(), sent.len());
 }
 
+/// The events of a program with two threads, of which one is hostile to terminals.
+const PROGRAM: &str = r#"{"ph":"M","name":"process_name","pid":7,"tid":8,"args":{"name":"builder"}}
+{"ph":"B","name":"load","cat":"io","ts":1000,"pid":7,"tid":8,"args":{"n":3,"path":"a b"}}
+{"ph":"B","name":"parse","ts":1100,"pid":7,"tid":8,"args":{"n":2}}
+{"ph":"i","name":"x\u001b[2J","ts":1100,"pid":7,"tid":9,"args":{"text":"\u001b]0;x\u0007"}}
+{"ph":"E","ts":1101.75,"pid":7,"tid":8}
+{"ph":"E","name":"load","ts":2234.567,"pid":7,"tid":8}
+{"ph":"E","name":"never begun","ts":3000,"pid":7,"tid":8}
+"#;
+
+#[test]
+fn sent_events_are_shown_live_to_people_and_filters_reach_into_their_arguments() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let agent = Agent::start(&lab, &relay);
+    let mut client = open_trace(&agent.socket, TRACE);
+    let mut viewers = Viewer::connect(relay.live);
+    viewers.wait_for_session(TRACE);
+    let url = url(&relay);
+    let start = |options: &[&str]| {
+        let options = [options, &["--quiet", "--seek", "beginning", &url]].concat();
+        test_live::start(&lab, &options)
+    };
+    let log = start(&["--sink=log"]);
+    let json = start(&["--sink=json", "--filter", "args.n > 2"]);
+    viewers.wait_for_listed(TRACE, |session| session.viewers == 2);
+    send(&mut client, PROGRAM);
+    drop(client);
+    let (log, json) = (log.wait().expect_success(), json.wait().expect_success());
+    agent.stop();
+
+    let host = hostname();
+    let shown: Vec<_> = log
+        .iter()
+        .filter(|line| !line.contains("tef:client"))
+        .map(|line| line.split_once(&format!(" {host} ")).unwrap().1)
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "builder[7:8] M process_name name=builder",
+            "builder[7:8] B load n=3 path=\"a b\" cat=io",
+            "builder[7:8]     B parse n=2",
+            r#"builder[7:9] i x\u{1b}[2J text="\u{1b}]0;x\u{7}""#,
+            "builder[7:8]     E parse (1.75 us)",
+            "builder[7:8] E load (1.23 ms)",
+            "builder[7:8] E never begun",
+        ]
+    );
+    for line in &log {
+        assert!(!line.contains(char::is_control), "{line:?}");
+        for internal in ["packet_size", "content_size", "events_discarded", "cpu_id"] {
+            assert!(!line.contains(internal), "{line:?}");
+        }
+    }
+
+    let [only] = json.try_into().unwrap();
+    let event: Value = serde_json::from_str(&only).unwrap();
+    assert_eq!(event["event"], "tef:begin");
+    assert_eq!(
+        event["fields"]["args"],
+        serde_json::json!({"n": 3, "path": "a b"})
+    );
+    let filtered = test_live::read(
+        &lab,
+        &[
+            "--no-follow",
+            "--sink=log",
+            "--filter",
+            "args.pathh == \"x\"",
+        ],
+        &relay.output,
+    );
+    assert_eq!(filtered.status.code(), Some(1), "{:#?}", filtered.stderr);
+    let described = filtered.stderr.join("\n");
+    let suggestion = "no event has a field args.pathh; did you mean path?";
+    assert!(described.contains(suggestion), "{described}");
+}
+
 fn check_every_event_reads_back(lab: &Lab, relay: Relay) {
     let live = forward_to_viewer(lab, &relay, &["--quiet", "--sink=tef", "--for=any"]);
     assert_all_received(&live.join("\n"));

@@ -121,23 +121,52 @@ impl Expected {
         (name, format!("}}, {{ {} }}", fields.join(", ")))
     }
 
-    /// The end of a line of `consumer rings --print`.
-    fn printed(&self) -> String {
-        let mut line = format!(
-            "] {} {}{}: ",
-            self.severity,
-            "    ".repeat(self.depth),
-            self.target
-        );
-        line.push_str(self.name);
-        for (name, value) in &self.fields {
+    /// The text of a line of `consumer rings --print` or `test-live --sink log` behind the thread, and of the end of a
+    /// span what is before its duration and behind it.
+    fn printed(&self) -> (String, String) {
+        let mut head = format!("] {} {}", self.severity, "    ".repeat(self.depth));
+        let mut omitted = "message";
+        let name = |of: &str| {
+            let mut fields = self.fields.iter();
+            fields.find_map(|(name, value)| match value {
+                Value::Text(text) if *name == of => Some(text.clone()),
+                _ => None,
+            })
+        };
+        head.push_str(self.target);
+        match self.name {
+            "span:enter" | "span:exit" => {
+                omitted = "name";
+                let phase = if self.name == "span:enter" { "B" } else { "E" };
+                head.push_str(&format!(": {phase} {}", name(omitted).unwrap()));
+            }
+            "" => head.push_str(&format!(": {}", name(omitted).unwrap())),
+            event => head.push_str(&format!(":{event}")),
+        }
+        let mut tail = String::new();
+        for (name, value) in self.fields.iter().filter(|(name, _)| *name != omitted) {
             match value {
-                Value::Text(text) if *name == "message" => line.push_str(text),
-                Value::Text(text) => line.push_str(&format!(" {name}={text}")),
-                Value::Number(number) => line.push_str(&format!(" {name}={number}")),
+                Value::Text(text) if text.contains([' ', '=']) => {
+                    tail.push_str(&format!(" {name}={text:?}"));
+                }
+                Value::Text(text) => tail.push_str(&format!(" {name}={text}")),
+                Value::Number(number) => tail.push_str(&format!(" {name}={number}")),
             }
         }
-        line
+        (head, tail)
+    }
+
+    /// Whether a line is this event: an end has the duration of the span.
+    fn is_printed(&self, line: &str) -> bool {
+        let (head, tail) = self.printed();
+        if self.name != "span:exit" {
+            return line.ends_with(&(head + &tail));
+        }
+        let Some((_, rest)) = line.split_once(&head) else {
+            return false;
+        };
+        let duration = rest.strip_suffix(&tail);
+        duration.is_some_and(|duration| duration.starts_with(" (") && duration.ends_with("s)"))
     }
 }
 
@@ -162,7 +191,7 @@ fn assert_requests(
         for (line, expected) in rest.iter().zip(&events) {
             assert!(
                 is_shown(line, expected),
-                "{line}: not {}",
+                "{line}: not {:?}",
                 expected.printed()
             );
         }
@@ -214,14 +243,25 @@ fn spans_are_shown_live_recorded_and_printed_with_equal_fields() {
     print.signal(Signal::INT);
     let printed = print.wait().expect_success();
     assert_eq!(printed.len(), recorded.len());
-    let main_thread = format!("[{pid}:{pid}]");
-    let of_requests: Vec<_> = printed
+    // The same on this host and from the relay, but for the host, and the offset of the clock, which each measures.
+    let host = format!(" {} ", hostname());
+    let logged = test_live::read(&lab, &["--no-follow", "--sink=log"], &relay.output);
+    let logged: Vec<_> = logged.expect_success();
+    let logged: Vec<_> = logged
         .iter()
-        .filter(|line| !line.contains(&main_thread))
+        .map(|line| line.replacen(&host, " ", 1))
         .collect();
-    let is_printed = |line: &str, expected: &Expected| line.ends_with(&expected.printed());
+    let main_thread = format!("[{pid}:{pid}]");
+    let of_requests = |lines: &[String]| -> Vec<String> {
+        let lines = lines.iter().filter(|line| !line.contains(&main_thread));
+        let lines = lines.map(|line| line.split_once(' ').unwrap().1);
+        lines.map(str::to_owned).collect()
+    };
+    let (printed, logged) = (of_requests(&printed), of_requests(&logged));
+    assert_eq!(printed, logged);
+    let is_printed = |line: &str, expected: &Expected| expected.is_printed(line);
     assert_eq!(
-        assert_requests(&of_requests, " span=", is_printed),
+        assert_requests(&printed.iter().collect::<Vec<_>>(), " span=", is_printed),
         requests
     );
 }

@@ -1,26 +1,25 @@
-//! One event as one line of text, for people.
-
-use std::fmt::Write;
+//! One event as one line of text, for people: as `test-live --sink log` shows it, without the host.
 
 use ctf::write::Value;
+use daemon::event_text::{
+    EventSource, LineStyle, push_duration, push_indentation, push_printable, push_value,
+};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use trace_ring_core::Severity;
 use trace_ring_core::format::EventClass;
 
-use crate::frontend::ring::classes::FieldContent;
+use crate::frontend::ring::classes::{FieldContent, event_name, log_level};
 
 /// Name of the field that is shown without its name.
 const MESSAGE: &str = "message";
-
-/// Deepest indentation, in calls.
-const MAX_DEPTH: usize = 32;
+/// Name of the field that is the name of a span.
+const SPAN_NAME: &str = "name";
 
 /// How lines look.
 #[derive(Debug, Clone)]
-pub(super) struct LineStyle {
+pub(super) struct LineWriter {
     /// Whether severities, programs and threads are coloured.
-    pub has_colors: bool,
+    pub style: LineStyle,
     /// The time zone of the times.
     pub zone: TimeZone,
 }
@@ -38,10 +37,32 @@ pub(super) struct LineContext<'a> {
     pub tid: u32,
     /// Number of spans that the thread is in.
     pub depth: usize,
+    /// Whether the thread enters or leaves a span.
+    pub edge: Option<Edge>,
 }
 
-impl LineStyle {
-    /// Writes an event: time, severity, program with process and thread, indentation, target, message and fields.
+/// The begin or end of the time that a thread is in a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Edge {
+    /// The thread enters the span.
+    Begin,
+    /// The thread leaves the span, after so many nanoseconds if that is known.
+    End(Option<u64>),
+}
+
+impl Edge {
+    /// Whether an event is the begin or end of a span.
+    pub(super) fn of(class: &EventClass) -> Option<Self> {
+        match class.name.as_str() {
+            "span:enter" => Some(Self::Begin),
+            "span:exit" => Some(Self::End(None)),
+            _ => None,
+        }
+    }
+}
+
+impl LineWriter {
+    /// Writes an event: time, program with process and thread, severity, indentation, name, message and fields.
     #[must_use]
     pub(super) fn event(
         &self,
@@ -50,23 +71,27 @@ impl LineStyle {
         fields: &[FieldContent<'_>],
     ) -> String {
         let mut line = self.head(context);
-        let (name, color) = severity(class.severity);
-        self.colored(&mut line, color, &format!("{name:<5}"));
-        line.push(' ');
-        for _ in 0..context.depth.min(MAX_DEPTH) {
-            line.push_str("    ");
-        }
-        if !class.target.is_empty() {
-            let _ = write!(line, "{}: ", printable(&class.target));
-        }
-        let named = || class.fields.iter().map(|(name, _)| name).zip(fields);
-        let message = named().find(|(name, _)| *name == MESSAGE);
-        match message {
-            Some((_, message)) => line.push_str(&text(message)),
-            None => line.push_str(&printable(&class.name)),
-        }
-        for (name, field) in named().filter(|(name, _)| *name != MESSAGE) {
-            let _ = write!(line, " {}={}", printable(name), quoted(field));
+        self.style
+            .push_severity(&mut line, log_level(class.severity).0);
+        push_indentation(&mut line, context.depth);
+        let omitted = if context.edge.is_some() {
+            push_edge(&mut line, context.edge, class, fields);
+            SPAN_NAME
+        } else {
+            push_printable(&mut line, &event_name(class));
+            if let Some(message) = field(class, fields, MESSAGE) {
+                line.push_str(": ");
+                push_printable(&mut line, &text(message));
+            }
+            MESSAGE
+        };
+        for ((name, _), field) in class.fields.iter().zip(fields) {
+            if name != omitted {
+                line.push(' ');
+                push_value(&mut line, name);
+                line.push('=');
+                push_value(&mut line, &text(field));
+            }
         }
         line
     }
@@ -75,7 +100,8 @@ impl LineStyle {
     #[must_use]
     pub(super) fn lost(&self, context: &LineContext<'_>, events: u64) -> String {
         let mut line = self.head(context);
-        self.colored(&mut line, "1;31", &format!("{events} events lost"));
+        self.style
+            .push_loss(&mut line, &format!("{events} events lost"));
         line
     }
 
@@ -83,75 +109,73 @@ impl LineStyle {
         let time = Timestamp::from_nanosecond(context.time).unwrap_or_default();
         let time = time.to_zoned(self.zone.clone());
         let mut line = time.strftime("%H:%M:%S.%9f ").to_string();
-        self.colored(&mut line, "35", &printable(context.program));
-        line.push('[');
-        self.colored(
-            &mut line,
-            "1;34",
-            &format!("{}:{}", context.pid, context.tid),
-        );
-        line.push_str("] ");
+        let source = EventSource {
+            host: "",
+            program: context.program,
+            pid: Some(context.pid.into()),
+            tid: Some(context.tid.into()),
+        };
+        self.style.push_source(&mut line, source);
         line
-    }
-
-    fn colored(&self, line: &mut String, color: &str, text: &str) {
-        if self.has_colors && !color.is_empty() {
-            let _ = write!(line, "\u{1b}[{color}m{text}\u{1b}[0m");
-        } else {
-            line.push_str(text);
-        }
     }
 }
 
-/// The name of a severity, and its colour.
-fn severity(severity: Severity) -> (&'static str, &'static str) {
-    match severity {
-        Severity::Error => ("ERROR", "1;31"),
-        Severity::Warn => ("WARN", "1;33"),
-        Severity::Info => ("INFO", "1;32"),
-        Severity::Debug => ("DEBUG", "37"),
-        Severity::Trace => ("TRACE", "90"),
+/// Appends target, phase and name of a span, and its duration.
+fn push_edge(
+    line: &mut String,
+    edge: Option<Edge>,
+    class: &EventClass,
+    fields: &[FieldContent<'_>],
+) {
+    if !class.target.is_empty() {
+        push_printable(line, &class.target);
+        line.push_str(": ");
     }
+    line.push_str(if edge == Some(Edge::Begin) {
+        "B "
+    } else {
+        "E "
+    });
+    push_printable(line, &span_name(class, fields));
+    if let Some(Edge::End(Some(nanoseconds))) = edge {
+        line.push_str(" (");
+        push_duration(line, nanoseconds);
+        line.push(')');
+    }
+}
+
+/// The name of the span of an event.
+pub(super) fn span_name(class: &EventClass, fields: &[FieldContent<'_>]) -> String {
+    field(class, fields, SPAN_NAME)
+        .map(text)
+        .unwrap_or_default()
+}
+
+/// The field of this name.
+fn field<'f, 'v>(
+    class: &EventClass,
+    fields: &'f [FieldContent<'v>],
+    name: &str,
+) -> Option<&'f FieldContent<'v>> {
+    let mut named = class.fields.iter().zip(fields);
+    let found = named.find(|((known, _), _)| known == name);
+    found.map(|(_, field)| field)
 }
 
 fn text(field: &FieldContent<'_>) -> String {
     match field.value() {
         Value::Unsigned(number) => number.to_string(),
         Value::Signed(number) => number.to_string(),
-        Value::Float(number) => number.to_string(),
+        Value::Float(number) => format!("{number:?}"),
         Value::Boolean(flag) => flag.to_string(),
-        Value::Text(text) => printable(text),
+        Value::Text(text) => text.to_owned(),
         Value::Arguments(_) | Value::Bytes(_) => String::new(),
     }
 }
 
-/// A field behind its name: text that has blanks is quoted.
-fn quoted(field: &FieldContent<'_>) -> String {
-    let is_text = matches!(field.value(), Value::Text(_));
-    let text = text(field);
-    if is_text && (text.is_empty() || text.contains([' ', '"', '='])) {
-        format!("{text:?}")
-    } else {
-        text
-    }
-}
-
-/// A text in which nothing controls the terminal or ends the line.
-#[must_use]
-pub(super) fn printable(text: &str) -> String {
-    let mut printable = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            printable.extend(character.escape_default());
-        } else {
-            printable.push(character);
-        }
-    }
-    printable
-}
-
 #[cfg(test)]
 mod tests {
+    use trace_ring_core::Severity;
     use trace_ring_core::format::FieldType;
 
     use super::*;
@@ -178,16 +202,17 @@ mod tests {
         pid: 12,
         tid: 13,
         depth: 1,
+        edge: None,
     };
 
     fn line(has_colors: bool, message: &str) -> String {
-        let zone = TimeZone::UTC;
+        let (zone, style) = (TimeZone::UTC, LineStyle { has_colors });
         let fields = [
             FieldContent::Plain(Value::Text(message)),
             FieldContent::Plain(Value::Unsigned(3)),
             FieldContent::Text("a b".into()),
         ];
-        LineStyle { has_colors, zone }.event(&CONTEXT, &class(), &fields)
+        LineWriter { style, zone }.event(&CONTEXT, &class(), &fields)
     }
 
     #[test]
@@ -210,5 +235,42 @@ mod tests {
         for colored in ["\u{1b}[35mapp\u{1b}[0m", "\u{1b}[1;33mWARN \u{1b}[0m"] {
             assert!(line.contains(colored), "{line:?}");
         }
+    }
+
+    #[test]
+    fn spans_are_begins_and_ends_with_their_duration() {
+        let (zone, style) = (TimeZone::UTC, LineStyle::default());
+        let writer = LineWriter { style, zone };
+        let class = |name: &str| EventClass {
+            name: name.into(),
+            fields: vec![
+                ("span".into(), FieldType::U64),
+                ("name".into(), FieldType::Str),
+            ],
+            ..class()
+        };
+        let fields = [
+            FieldContent::Plain(Value::Unsigned(9)),
+            FieldContent::Plain(Value::Text("query")),
+        ];
+        let shown = |class: &EventClass, edge| {
+            let context = LineContext {
+                depth: 0,
+                edge,
+                ..CONTEXT
+            };
+            let line = writer.event(&context, class, &fields);
+            line.split_once("WARN  ").unwrap().1.to_owned()
+        };
+        let (enter, exit, new) = (class("span:enter"), class("span:exit"), class("span:new"));
+        let (begin, end) = (Edge::of(&enter), Edge::of(&exit));
+        assert_eq!((begin, end), (Some(Edge::Begin), Some(Edge::End(None))));
+        assert_eq!(shown(&enter, begin), "app::db: B query span=9");
+        let took = Some(Edge::End(Some(1_500)));
+        assert_eq!(shown(&exit, took), "app::db: E query (1.50 us) span=9");
+        assert_eq!(
+            shown(&new, Edge::of(&new)),
+            "app::db:span:new span=9 name=query"
+        );
     }
 }

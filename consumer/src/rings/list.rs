@@ -4,9 +4,9 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use daemon::event_text::printable;
 use trace_ring_core::format::{Mode, SeverityClass};
 
-use super::line::printable;
 use super::{is_selected, open_directory, open_producer};
 use crate::frontend::ring::producer::{Producer, ProducerRing, until_nul};
 use crate::frontend::ring::ring_reader::RingReader;

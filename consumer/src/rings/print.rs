@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use daemon::event_text::LineStyle;
+use daemon::open_spans::{OpenSpans, SpanEdge};
 use jiff::tz::TimeZone;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +17,7 @@ use trace_ring_core::Severity;
 use trace_ring_core::format::{Mode, Record};
 use tracing::{debug, warn};
 
-use super::line::{LineContext, LineStyle};
+use super::line::{Edge, LineContext, LineWriter, span_name};
 use super::{is_selected, open_directory, open_producer};
 use crate::frontend::ring::classes::read_fields;
 use crate::frontend::ring::directory::{DirectoryName, RunDirectory};
@@ -45,8 +47,10 @@ pub struct PrintSettings {
 /// If the run directory or standard output fails.
 pub async fn print(settings: PrintSettings, stop: CancellationToken) -> anyhow::Result<()> {
     let mut printer = Printer {
-        style: LineStyle {
-            has_colors: settings.has_colors,
+        writer: LineWriter {
+            style: LineStyle {
+                has_colors: settings.has_colors,
+            },
             zone: TimeZone::system(),
         },
         settings,
@@ -72,7 +76,7 @@ pub async fn print(settings: PrintSettings, stop: CancellationToken) -> anyhow::
 
 struct Printer {
     settings: PrintSettings,
-    style: LineStyle,
+    writer: LineWriter,
     run: Option<RunDirectory>,
     /// `None`: it cannot be read, or is dead and shown.
     processes: HashMap<DirectoryName, Option<ShownProcess>>,
@@ -87,8 +91,8 @@ struct ShownProcess {
     name: String,
     /// Nanoseconds from the epoch to the zero of its clock.
     clock_offset: i128,
-    /// Number of spans that each thread is in.
-    depths: HashMap<u32, usize>,
+    /// The spans that each thread is in.
+    spans: OpenSpans<u32>,
 }
 
 impl Printer {
@@ -125,7 +129,7 @@ impl Printer {
         for process in self.processes.values_mut() {
             let Some(shown) = process else { continue };
             let is_dead = shown.producer.check_death().unwrap_or(false);
-            let has_more = shown.read(&self.settings, &self.style, &mut self.lines);
+            let has_more = shown.read(&self.settings, &self.writer, &mut self.lines);
             if is_dead && !has_more {
                 *process = None;
             } else if !is_drained && !is_dead {
@@ -169,7 +173,7 @@ impl ShownProcess {
             producer,
             name,
             clock_offset,
-            depths: HashMap::new(),
+            spans: OpenSpans::default(),
         }
     }
 
@@ -177,7 +181,7 @@ impl ShownProcess {
     fn read(
         &mut self,
         settings: &PrintSettings,
-        style: &LineStyle,
+        writer: &LineWriter,
         lines: &mut Vec<(i128, String)>,
     ) -> bool {
         self.producer.update();
@@ -206,7 +210,7 @@ impl ShownProcess {
                 let mut records = chunk.records(&buffer);
                 for record in &mut records {
                     let tid = if tid == 0 { record.tid } else { tid };
-                    match self.line(&record, tid, settings, style) {
+                    match self.line(&record, tid, settings, writer) {
                         Some(Some(line)) => lines.push(line),
                         Some(None) => {}
                         None => missing += 1,
@@ -218,10 +222,10 @@ impl ShownProcess {
                 }
                 has_more |= turn + 1 == CHUNKS_PER_TURN;
             }
-            self.add_lost(number, missing, style, lines);
+            self.add_lost(number, missing, writer, lines);
         }
         let lost = self.producer.meta().take_lost();
-        self.add_lost_line(0, lost, style, lines);
+        self.add_lost_line(0, lost, writer, lines);
         has_more
     }
 
@@ -231,36 +235,44 @@ impl ShownProcess {
         record: &Record<'_>,
         tid: u32,
         settings: &PrintSettings,
-        style: &LineStyle,
+        writer: &LineWriter,
     ) -> Option<Option<(i128, String)>> {
         let pid = self.producer.meta().header().pid;
         let class = self.producer.meta().class(record.class)?;
         let fields = read_fields(class, record.fields())?;
-        let depth = self.depths.entry(tid).or_default();
-        if class.name == SPAN_EXIT {
-            *depth = depth.saturating_sub(1);
+        let time = i128::from(record.timestamp) + self.clock_offset;
+        let mut edge = Edge::of(class);
+        let name = edge.map(|_| span_name(class, &fields)).unwrap_or_default();
+        let span = SpanEdge {
+            name: Some(&name),
+            time: i64::try_from(time).ok(),
+            clock: 0,
+        };
+        if let Some(Edge::End(duration)) = &mut edge {
+            *duration = self.spans.end(&tid, span).duration;
         }
         let context = LineContext {
-            time: i128::from(record.timestamp) + self.clock_offset,
+            time,
             program: &self.name,
             pid,
             tid,
-            depth: *depth,
+            depth: self.spans.depth(&tid),
+            edge,
         };
-        if class.name == SPAN_ENTER {
-            *depth = depth.saturating_add(1);
+        if edge == Some(Edge::Begin) {
+            self.spans.begin(tid, 0, span);
         }
         if class.severity > settings.max_severity {
             return Some(None);
         }
-        Some(Some((context.time, style.event(&context, class, &fields))))
+        Some(Some((context.time, writer.event(&context, class, &fields))))
     }
 
     fn add_lost(
         &mut self,
         number: u32,
         missing: u64,
-        style: &LineStyle,
+        writer: &LineWriter,
         lines: &mut Vec<(i128, String)>,
     ) {
         let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) else {
@@ -268,7 +280,7 @@ impl ShownProcess {
         };
         let lost = missing.saturating_add(reader.take_lost());
         let tid = reader.header().tid;
-        self.add_lost_line(tid, lost, style, lines);
+        self.add_lost_line(tid, lost, writer, lines);
     }
 
     /// Adds a line for lost events, if there are any. `tid` is 0 if they are not of one thread.
@@ -276,7 +288,7 @@ impl ShownProcess {
         &mut self,
         tid: u32,
         lost: u64,
-        style: &LineStyle,
+        writer: &LineWriter,
         lines: &mut Vec<(i128, String)>,
     ) {
         if lost == 0 {
@@ -289,8 +301,9 @@ impl ShownProcess {
             pid: self.producer.meta().header().pid,
             tid,
             depth: 0,
+            edge: None,
         };
-        lines.push((now, style.lost(&context, lost)));
+        lines.push((now, writer.lost(&context, lost)));
     }
 
     /// Frees what is shown, in rings in which new events would be discarded soon.
@@ -311,7 +324,3 @@ impl ShownProcess {
         }
     }
 }
-
-/// Names of the events at the beginning and at the end of the time that a thread is in a span.
-const SPAN_ENTER: &str = "span:enter";
-const SPAN_EXIT: &str = "span:exit";

@@ -1,11 +1,20 @@
 //! The visitor of an event's fields that decides the comparisons of a filter. No value is kept:
 //! each comparison is made when its field is there.
 
+use std::collections::BTreeSet;
+
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
 
 use super::FieldMatcher;
 use super::expression::{FieldPath, Leaf, Part, Test};
+use crate::json_args::{ARGS, visit_object};
+use crate::near::{did_you_mean, near_names};
+
+/// Largest number of names of arguments that are compared with one that no event has.
+const MAX_SEEN_ARGS: usize = 1 << 10;
+/// Number of bytes of a name from which it is not compared.
+const MAX_SEEN_ARG_BYTES: usize = 256;
 
 /// Tracks where the walk over an event is, as seen from each path that is looked for.
 #[derive(Debug)]
@@ -13,6 +22,8 @@ pub(crate) struct PathTracker {
     targets: Vec<TrackedPath>,
     /// Structures and arrays that are open.
     depth: usize,
+    /// Names of members of JSON arguments, for suggestions.
+    seen_args: BTreeSet<String>,
 }
 
 /// A path that is looked for.
@@ -25,6 +36,8 @@ struct TrackedPath {
     matched: usize,
     /// Whether the scope that is walked is one of the path's.
     active: bool,
+    /// Whether an event had the field.
+    is_found: bool,
 }
 
 impl PathTracker {
@@ -36,11 +49,13 @@ impl PathTracker {
                 leaf,
                 matched: 0,
                 active: false,
+                is_found: false,
             }),
         };
         Self {
             targets: leaves.iter().enumerate().filter_map(target).collect(),
             depth: 0,
+            seen_args: BTreeSet::new(),
         }
     }
 
@@ -58,9 +73,42 @@ impl PathTracker {
         self.needs(Scope::Payload) || self.needs(Scope::CommonContext)
     }
 
+    /// Whether a path may lead into the arguments of an event.
+    pub(crate) fn needs_args(&self) -> bool {
+        self.targets.iter().any(TrackedPath::is_in_args)
+    }
+
+    /// Describes each path into the arguments of events that no event had, with similar names that some had.
+    pub(crate) fn describe_missing_args(&self) -> Vec<String> {
+        let missing = self.targets.iter();
+        // Other parts of the filter may have decided without looking at arguments.
+        let has_looked = !self.seen_args.is_empty();
+        let missing =
+            missing.filter(|target| has_looked && target.is_in_args() && !target.is_found);
+        let describe = |target: &TrackedPath| {
+            let member = match target.path.parts.get(1) {
+                Some(Part::Member(name)) => name.as_str(),
+                _ => "",
+            };
+            let seen = self.seen_args.iter().map(String::as_str);
+            let mut near = near_names(member, seen);
+            near.retain(|near| *near != member);
+            let near = did_you_mean(&near);
+            format!("no event has a field {}{near}", target.path)
+        };
+        missing.map(describe).collect()
+    }
+
     fn needs(&self, scope: Scope) -> bool {
         let mut targets = self.targets.iter();
         targets.any(|target| target.path.place.contains(scope))
+    }
+
+    fn add_seen_arg(&mut self, name: &str) {
+        let fits = self.seen_args.len() < MAX_SEEN_ARGS && name.len() <= MAX_SEEN_ARG_BYTES;
+        if fits && !self.seen_args.contains(name) {
+            self.seen_args.insert(name.to_owned());
+        }
     }
 
     /// The walk has reached the part that `is` recognizes, within `depth` open structures.
@@ -77,15 +125,33 @@ impl PathTracker {
     }
 }
 
+impl TrackedPath {
+    /// Whether the path leads into a field `args`.
+    fn is_in_args(&self) -> bool {
+        matches!(&*self.path.parts, [Part::Member(name), _, ..] if name == ARGS)
+    }
+}
+
 impl FieldMatcher<'_> {
+    /// Whether the walk is at `args` of the payload, which is JSON, and a path leads into it.
+    fn is_at_json_args(&self) -> bool {
+        let is_at =
+            |target: &TrackedPath| target.active && target.matched == 1 && target.is_in_args();
+        self.has_json_args
+            && self.is_in_payload
+            && self.collect.depth == 1
+            && self.collect.targets.iter().any(is_at)
+    }
+
     /// Compares the value at which the walk is.
     #[inline]
     fn value(&mut self, compare: impl Fn(&Test) -> bool) {
-        for target in &self.collect.targets {
-            let depth = self.collect.depth;
+        let depth = self.collect.depth;
+        for target in &mut self.collect.targets {
             if depth == 0 || target.matched != depth || target.path.parts.len() != depth {
                 continue;
             }
+            target.is_found = true;
             let decided = match self.leaves.get(target.leaf) {
                 Some(Leaf::Field(_, test)) => compare(test),
                 _ => true,
@@ -99,6 +165,7 @@ impl FieldMatcher<'_> {
 
 impl Visitor for FieldMatcher<'_> {
     fn begin_scope(&mut self, scope: Scope) {
+        self.is_in_payload = scope == Scope::Payload;
         self.collect.depth = 0;
         for target in &mut self.collect.targets {
             target.matched = 0;
@@ -113,6 +180,9 @@ impl Visitor for FieldMatcher<'_> {
 
     #[inline]
     fn member(&mut self, name: &str) {
+        if self.is_in_args && self.collect.depth == 2 {
+            self.collect.add_seen_arg(name);
+        }
         self.collect
             .step(|part| matches!(part, Part::Member(known) if known == name));
     }
@@ -161,6 +231,14 @@ impl Visitor for FieldMatcher<'_> {
 
     #[inline]
     fn text(&mut self, bytes: &[u8]) {
+        if self.is_at_json_args()
+            && let Ok(json) = std::str::from_utf8(bytes)
+        {
+            self.is_in_args = true;
+            visit_object(json, self);
+            self.is_in_args = false;
+        }
+        // Compared as a whole, they are the text.
         self.value(|test| test.text(bytes));
     }
 

@@ -25,6 +25,7 @@ pub use error::FilterError;
 pub(crate) use names::UndeclaredNames;
 
 use crate::attach::TraceKey;
+use crate::json_args::has_json_args;
 use crate::sink::Origin;
 use collect::PathTracker;
 use expression::{Expression, Leaf, Property};
@@ -56,6 +57,8 @@ struct Facts<'a> {
     trace: &'a str,
     stream: &'a str,
     time: Option<i64>,
+    /// Whether the field `args` of the payload is JSON.
+    has_json_args: bool,
 }
 
 impl Filter {
@@ -80,6 +83,11 @@ impl Filter {
         UndeclaredNames::new(&self.leaves)
     }
 
+    /// Descriptions of arguments in the filter that no event had, with similar ones.
+    pub(crate) fn describe_missing_args(&self) -> Vec<String> {
+        self.collect.describe_missing_args()
+    }
+
     /// Whether `event` is wanted. One whose fields cannot be decoded is, so that its failure is seen.
     pub fn matches(&mut self, event: &Event<'_>, origin: Origin<'_>) -> bool {
         let class = event.class();
@@ -90,6 +98,7 @@ impl Filter {
             trace: &origin.trace.name,
             stream: &origin.stream.name,
             time: event.time(),
+            has_json_args: self.collect.needs_args() && has_json_args(class.name()),
         };
         let (packet, fields) = (self.collect.needs_packet(), self.collect.needs_event());
         self.decide(facts, |collect| {
@@ -135,6 +144,9 @@ impl Filter {
             collect: &mut self.collect,
             leaves: &self.leaves,
             known: &mut self.known,
+            has_json_args: facts.has_json_args,
+            is_in_payload: false,
+            is_in_args: false,
         })?;
         for known in &mut self.known {
             // A field that is not there compares as nothing.
@@ -170,4 +182,9 @@ struct FieldMatcher<'f> {
     collect: &'f mut PathTracker,
     leaves: &'f [Leaf],
     known: &'f mut [Option<bool>],
+    /// Whether the field `args` of the payload is JSON.
+    has_json_args: bool,
+    is_in_payload: bool,
+    /// Whether the walk is in that field.
+    is_in_args: bool,
 }

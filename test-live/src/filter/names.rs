@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use ctf::metadata::Trace;
+use ctf::metadata::{EventClass, Trace};
 use ctf::model::{FieldClass, Scope, Structure};
 
 use super::expression::{FieldPath, Leaf, Literal, Part, Property, Test};
+use crate::json_args::{ARGS, has_json_args};
 use crate::near::{did_you_mean, near_names};
 
 /// Largest number of declared names that are compared with one that is not declared.
@@ -70,9 +71,14 @@ impl UndeclaredNames {
                     Part::Member(name) => Some(name.as_str()),
                     Part::Element(_) => None,
                 });
-                let known = this.field_names.iter().map(String::as_str);
-                let mut near = near_names(last.unwrap_or_default(), known);
+                let known = || this.field_names.iter().map(String::as_str);
+                let mut near = near_names(last.unwrap_or_default(), known());
                 near.retain(|near| *near != name);
+                // What is within `args` is not declared: then the mistake is in the first part.
+                if let (true, [Part::Member(first), _, ..]) = (near.is_empty(), &*path.parts) {
+                    near = near_names(first, known());
+                    near.retain(|near| near != first);
+                }
                 format!("no event has a field {name}{}", did_you_mean(&near))
             }
         };
@@ -108,11 +114,19 @@ fn is_declared(leaf: &Leaf, trace: &Trace) -> bool {
                 path.place.contains(scope)
                     && structure.is_some_and(|structure| has_member(structure, &path.parts))
             };
+            // The arguments of events that were sent in Trace Event Format are JSON, which declares nothing.
+            let is_in_args = |class: &EventClass| {
+                let args = [Part::Member(ARGS.to_owned())];
+                path.parts.starts_with(&args)
+                    && path.place.contains(Scope::Payload)
+                    && has_json_args(class.name())
+            };
             is_in(Scope::PacketContext, stream.packet_context())
                 || is_in(Scope::CommonContext, stream.event_context())
                 || stream.events().iter().any(|class| {
                     is_in(Scope::SpecificContext, class.context())
                         || is_in(Scope::Payload, class.payload())
+                        || is_in_args(class)
                 })
         }
     })
@@ -149,8 +163,6 @@ fn has_part(class: &FieldClass, parts: &[Part]) -> bool {
             let mut options = variant.options.iter();
             options.any(|option| has_part(&option.class, parts))
         }
-        // A text may hold a structure as JSON.
-        FieldClass::String(_) | FieldClass::Text { .. } => true,
         _ => false,
     }
 }
@@ -177,9 +189,10 @@ mod tests {
     const METADATA: &str = "/* CTF 1.8 */
         typealias integer { size = 32; align = 8; } := number;
         trace { major = 1; minor = 8; byte_order = le; };
-        stream { event.context := struct { number _vpid; }; };
-        event { name = \"sched_switch\"; fields := struct {
-            number _prev_tid; struct { number _depth; } _inner; number _list[3]; string _args; }; };";
+        stream { event.header := struct { number id; }; event.context := struct { number _vpid; }; };
+        event { id = 1; name = \"sched_switch\"; fields := struct {
+            number _prev_tid; struct { number _depth; } _inner; number _list[3]; string _comm; }; };
+        event { id = 2; name = \"tef:begin\"; fields := struct { string _args; }; };";
 
     fn undeclared(filter: &str) -> Vec<String> {
         let metadata = Metadata::read(METADATA.as_bytes()).unwrap();
@@ -193,7 +206,8 @@ mod tests {
         for filter in [
             "prev_tid > 0 && vpid == 1",
             "$name == \"sched_*\" || $name != \"sched_switch\"",
-            "inner.depth == 1 && list[2] == 1 && exists(args.n)",
+            "inner.depth == 1 && list[2] == 1",
+            "exists(args.n) && $payload.args.n[2].deep > 2 && args == \"*n*\"",
             "$ctx.vpid == 1 && $payload.prev_tid == 1 && $stream == \"x\" && $loglevel < 3",
         ] {
             assert_eq!(undeclared(filter), [""; 0], "{filter}");
@@ -212,6 +226,12 @@ mod tests {
                 "no event has a field inner.dpth; did you mean depth?",
             ),
             ("$payload.vpid > 0", "no event has a field vpid"),
+            ("comm.n > 2", "no event has a field comm.n"),
+            (
+                "argz.n > 2",
+                "no event has a field argz.n; did you mean args?",
+            ),
+            ("ctx.args.n > 2", "no event has a field args.n"),
             (
                 "$name == \"sched_swich\"",
                 "no event is named \"sched_swich\"; did you mean sched_switch?",

@@ -14,6 +14,7 @@ fn facts(class: u64, name: &str) -> Facts<'_> {
         trace: "host/kernel",
         stream: "channel0_1",
         time: Some(1_500),
+        has_json_args: true,
     }
 }
 
@@ -307,5 +308,74 @@ fn every_prefix_of_a_filter_is_parsed_or_refused_at_its_end() {
         if let Err(error) = Filter::parse(&text[..end]) {
             assert!(error.column <= end + 1, "{error}");
         }
+    }
+}
+
+#[test]
+fn filters_reach_into_the_json_arguments_of_sent_events() {
+    let json = r#"{"n":3,"f":0.5,"s":"io","on":true,"no":null,"o":{"list":[{"x":-7}]}}"#;
+    let decide = |text: &str, json: &str, has_json_args| {
+        let mut filter = Filter::parse(text).unwrap();
+        assert!(filter.collect.needs_args());
+        let facts = Facts {
+            has_json_args,
+            ..facts(0, "tef:begin")
+        };
+        let decided = filter.decide(facts, |to| {
+            for scope in [Scope::CommonContext, Scope::Payload] {
+                to.begin_scope(scope);
+                to.begin_structure();
+                to.member("name");
+                to.text(b"{\"n\":9}");
+                to.member("args");
+                to.text(json.as_bytes());
+                to.member("rest");
+                to.text(b"{\"n\":9}");
+                to.end_structure();
+                to.end_scope();
+            }
+            Ok(())
+        });
+        decided.unwrap()
+    };
+    for text in [
+        "args.n > 2",
+        "args.n == 3 && args.f < 1 && args.s == \"i*\" && args.on == true",
+        "args.o.list[0].x == -7 && $payload.args.n > 2",
+        "exists(args.n) && exists(args.o) && exists(args.o.list) && !exists(args.no)",
+        "args == \"*0.5*\" && args.n > 2",
+        "!(args.n > 3) && !(args.s > 2) && !exists(args.m) && !exists(args.n.n)",
+        "!(ctx.args.n > 2) && !(rest.n > 2) && !(name.n > 2) || !exists(args.n)",
+    ] {
+        assert!(decide(text, json, true), "{text}");
+    }
+    for json in ["", "[3]", "{\"n\":3", "{\"m\":3}", "{\"n\":3}}"] {
+        assert!(!decide("args.n > 2", json, true), "{json}");
+    }
+    assert!(!decide("args.n > 2", json, false));
+}
+
+#[test]
+fn arguments_that_no_event_has_are_described_with_similar_ones() {
+    for (text, want) in [
+        ("args.count > 2", &[][..]),
+        (
+            "args.coumt > 2 || args.count > 2",
+            &["no event has a field args.coumt; did you mean count?"],
+        ),
+        ("args.o.x > 2", &["no event has a field args.o.x"]),
+        ("comm == \"x\"", &[]),
+    ] {
+        let mut filter = Filter::parse(text).unwrap();
+        let visit = |to: &mut FieldMatcher<'_>| {
+            to.begin_scope(Scope::Payload);
+            to.begin_structure();
+            to.member("args");
+            to.text(b"{\"count\":1,\"o\":{\"deep\":1}}");
+            to.end_structure();
+            Ok(())
+        };
+        assert!(!filter.decide(facts(0, "tef:begin"), visit).unwrap());
+        assert_eq!(filter.describe_missing_args(), want, "{text}");
     }
 }

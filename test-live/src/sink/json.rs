@@ -22,6 +22,9 @@
 //! `{"value": 5, "labels": ["A", "B"]}`; floating point numbers that are not finite are the strings
 //! `"inf"`, `"-inf"` and `"nan"`; in texts, what is no UTF-8 is U+FFFD; blobs are hexadecimal text;
 //! absent optional fields are `null`; a variant is the value of the option that is taken.
+//!
+//! `args` of events that were sent in Trace Event Format (classes `tef:*`) is the object that was sent, `null` if there
+//! was none, and text if it is no JSON.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -34,6 +37,7 @@ use super::json_fields::{JsonFields, JsonPosition, Scopes};
 use super::json_text::{integer, string};
 use super::{Origin, Sink, SinkError, buffer};
 use crate::attach::StreamKey;
+use crate::json_args::has_json_args;
 
 /// Writes one object a line; see the module for its members.
 #[derive(Debug)]
@@ -155,7 +159,13 @@ impl<W: Write> Sink for Json<W> {
             log_level: class.log_level().map(|level| level.0),
         };
         let environment = event.trace().environment();
-        self.write_line(&head, environment, origin, |fields| event.visit(fields))
+        let has_json_args = has_json_args(class.name());
+        self.write_line(&head, environment, origin, |fields| {
+            if has_json_args {
+                fields.expect_json_args();
+            }
+            event.visit(fields)
+        })
     }
 
     fn stream_ended(&mut self, stream: StreamKey) {

@@ -4,6 +4,7 @@ use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
 
 use super::json_text::{boolean, escaped, float, hex, integer, lossy_string, string};
+use crate::json_args::{ARGS, object_on_a_line};
 
 /// The form in which the members of a scope are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,12 +49,36 @@ impl Default for JsonPosition {
 pub(crate) struct JsonFields<'b> {
     out: &'b mut Vec<u8>,
     position: JsonPosition,
+    args: JsonArgs,
+}
+
+/// Whether the value that is written next is the arguments of an event, as JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum JsonArgs {
+    /// The event has none.
+    None,
+    /// They are in the payload.
+    Expected,
+    /// The next value in this payload may be theirs.
+    InPayload,
+    /// They are the next value.
+    Next,
 }
 
 impl<'b> JsonFields<'b> {
     /// A writer into `out` that continues at `position`.
     pub(crate) fn new(out: &'b mut Vec<u8>, position: JsonPosition) -> Self {
-        Self { out, position }
+        let args = JsonArgs::None;
+        Self {
+            out,
+            position,
+            args,
+        }
+    }
+
+    /// Writes the member `args` of the payload as the JSON that it is the text of.
+    pub(crate) fn expect_json_args(&mut self) {
+        self.args = JsonArgs::Expected;
     }
 
     /// The position where the writing can go on.
@@ -146,6 +171,9 @@ const fn scope_name(scope: Scope) -> &'static str {
 impl Visitor for JsonFields<'_> {
     fn begin_scope(&mut self, scope: Scope) {
         self.position.depth = 0;
+        if self.args == JsonArgs::Expected && scope == Scope::Payload {
+            self.args = JsonArgs::InPayload;
+        }
         if self.position.scopes == Scopes::Named {
             self.name(scope_name(scope));
         }
@@ -156,6 +184,9 @@ impl Visitor for JsonFields<'_> {
     }
 
     fn member(&mut self, name: &str) {
+        if self.args == JsonArgs::InPayload && self.position.depth == 1 && name == ARGS {
+            self.args = JsonArgs::Next;
+        }
         self.name(name);
     }
 
@@ -211,6 +242,14 @@ impl Visitor for JsonFields<'_> {
     }
 
     fn text(&mut self, bytes: &[u8]) {
+        if self.args == JsonArgs::Next {
+            self.args = JsonArgs::None;
+            return match object_on_a_line(bytes) {
+                Some(object) => self.out.extend_from_slice(object.trim().as_bytes()),
+                None if bytes.is_empty() => self.out.extend_from_slice(b"null"),
+                None => lossy_string(bytes, self.out),
+            };
+        }
         lossy_string(bytes, self.out);
     }
 
@@ -275,6 +314,43 @@ mod tests {
         assert_eq!(named, format!(r#"{{"fields":{{{body}}}}}"#));
         assert_eq!(written(Scopes::Flat, nested), body);
         serde_json::from_str::<serde_json::Value>(&named).unwrap();
+    }
+
+    #[test]
+    fn arguments_of_sent_events_are_the_json_that_they_are_the_text_of() {
+        let args = |args: &str| {
+            written(Scopes::Named, |fields| {
+                fields.expect_json_args();
+                for scope in [Scope::CommonContext, Scope::Payload] {
+                    fields.begin_scope(scope);
+                    fields.begin_structure();
+                    fields.member("args");
+                    fields.text(args.as_bytes());
+                    fields.member("rest");
+                    fields.text(args.as_bytes());
+                    fields.end_structure();
+                    fields.end_scope();
+                }
+            })
+        };
+        for (text, want) in [
+            (r#"{"n":3}"#, r#"{"n":3}"#),
+            (r#" {"n":[1, 2]} "#, r#"{"n":[1, 2]}"#),
+            ("", "null"),
+            (r#"{"n":"#, r#""{\"n\":""#),
+            ("{\"n\":\n3}", r#""{\"n\":\n3}""#),
+            ("3", r#""3""#),
+        ] {
+            let mut string = Vec::new();
+            lossy_string(text.as_bytes(), &mut string);
+            let string = String::from_utf8(string).unwrap();
+            assert_eq!(
+                args(text),
+                format!(
+                    r#""context":{{"args":{string},"rest":{string}}},"fields":{{"args":{want},"rest":{string}}}"#
+                )
+            );
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod json;
 mod json_fields;
 mod json_text;
 mod keys;
+pub mod log;
 pub mod losses;
 pub mod tef;
 pub(crate) mod terminal;

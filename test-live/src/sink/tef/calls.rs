@@ -19,7 +19,7 @@ const MAX_OPEN_CALLS: usize = 1 << 20;
 
 /// What an event of a recording becomes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum CallRecord {
+pub(crate) enum CallRecord {
     /// A call of a function, with the members of `args`.
     Begin(String, Vec<u8>),
     /// The end of the innermost call of this function, with the members of `args`.
@@ -32,7 +32,7 @@ pub(super) enum CallRecord {
 
 /// The recordings that are being shown.
 #[derive(Debug, Default)]
-pub(super) struct Recordings {
+pub(crate) struct Recordings {
     decoder: EventDecoder,
     traces: HashMap<TraceKey, Recording>,
 }
@@ -76,7 +76,7 @@ struct Argument {
 
 impl Recordings {
     /// What an event becomes. `None` if it is not of a recording.
-    pub(super) fn record(
+    pub(crate) fn record(
         &mut self,
         event: &Event<'_>,
         trace: TraceKey,
@@ -100,12 +100,12 @@ impl Recordings {
     }
 
     /// The program of a trace, if it is a recording; empty if it is not known.
-    pub(super) fn program(&self, trace: TraceKey) -> Option<&str> {
+    pub(crate) fn program(&self, trace: TraceKey) -> Option<&str> {
         self.traces.get(&trace).map(|recording| &*recording.program)
     }
 
     /// Forgets a trace that has ended.
-    pub(super) fn forget_trace(&mut self, trace: TraceKey) {
+    pub(crate) fn forget_trace(&mut self, trace: TraceKey) {
         self.traces.remove(&trace);
     }
 }

@@ -1,19 +1,35 @@
 //! The kind of record that an event becomes, by the name of its class.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::tracks::Track;
+use ctf::decode::Event;
+
+use crate::attach::TraceKey;
+
+/// The kinds of records that event classes become, of traces that have not ended.
+#[derive(Debug, Default)]
+pub(crate) struct RecordKinds(HashMap<(TraceKey, u64), StreamClassKinds>);
+
+/// The kinds of records that the event classes of a stream class become.
+#[derive(Debug, Default)]
+struct StreamClassKinds {
+    /// The number of event classes in the stream class when the kinds were found.
+    declared: usize,
+    /// The kinds, by the number of the event class.
+    kinds: HashMap<u64, RecordKind>,
+}
 
 /// The kind of record that the events of a class become.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum RecordKind {
+pub(crate) enum RecordKind {
     /// `tef:event`: a record of this very format.
     Record,
     /// `log:record`.
     Log,
-    /// `span:enter`.
+    /// `span:enter`, alone or behind the target of the span: a thread enters a span.
     SpanEnter,
-    /// `span:exit`.
+    /// `span:exit`, likewise.
     SpanExit,
     /// The entry of a function. (`-finstrument-functions`)
     FunctionEntry,
@@ -29,8 +45,8 @@ pub(super) enum RecordKind {
 
 /// The time between a pair of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Span {
-    pub(super) name: Arc<str>,
+pub(crate) struct Span {
+    pub(crate) name: Arc<str>,
     /// Whether a thread may go to another CPU meanwhile.
     migrates: bool,
 }
@@ -46,17 +62,45 @@ const SUFFIXES: [(&str, &str); 4] = [
     ("_start", "_stop"),
     ("_start", "_end"),
 ];
+/// Names of the events by which a thread enters and leaves a span of `tracing`.
+const SPAN_ENTER: &str = "span:enter";
+const SPAN_EXIT: &str = "span:exit";
 /// Spans of the kernel that stay on one CPU from begin to end.
 const ON_ONE_CPU: [&str; 3] = ["irq_handler", "softirq", "hrtimer_expire"];
 
+impl RecordKinds {
+    /// The kind of record that an event becomes. Found anew when there are more classes, because the other
+    /// half of a pair may be among them.
+    pub(crate) fn kind(&mut self, event: &Event<'_>, trace: TraceKey) -> RecordKind {
+        let stream = event.stream_class();
+        let classes = stream.events();
+        let known = self.0.entry((trace, stream.id())).or_default();
+        if known.declared != classes.len() {
+            known.declared = classes.len();
+            known.kinds.clear();
+        }
+        let class = event.class();
+        let kind = known.kinds.entry(class.id()).or_insert_with(|| {
+            let exists = |name: &str| classes.iter().any(|class| class.name() == Some(name));
+            RecordKind::of(class.name().unwrap_or_default(), exists)
+        });
+        kind.clone()
+    }
+
+    /// Forgets a trace that has ended.
+    pub(crate) fn forget_trace(&mut self, trace: TraceKey) {
+        self.0.retain(|(of, _), _| *of != trace);
+    }
+}
+
 impl RecordKind {
     /// The kind for the class `name`, where `exists` says which other classes are declared.
-    pub(super) fn of(name: &str, exists: impl Fn(&str) -> bool) -> Self {
+    pub(crate) fn of(name: &str, exists: impl Fn(&str) -> bool) -> Self {
         match name {
             "tef:event" => return Self::Record,
             "log:record" => return Self::Log,
-            "span:enter" => return Self::SpanEnter,
-            "span:exit" => return Self::SpanExit,
+            _ if span_target(name, SPAN_ENTER).is_some() => return Self::SpanEnter,
+            _ if span_target(name, SPAN_EXIT).is_some() => return Self::SpanExit,
             "lttng_ust_cyg_profile:func_entry" | "lttng_ust_cyg_profile_fast:func_entry" => {
                 return Self::FunctionEntry;
             }
@@ -96,7 +140,7 @@ impl RecordKind {
     }
 
     /// Whether the class is one of the generic classes of our own producers.
-    pub(super) fn is_generic(&self) -> bool {
+    pub(crate) fn is_generic(&self) -> bool {
         matches!(
             self,
             Self::Record | Self::Log | Self::SpanEnter | Self::SpanExit
@@ -106,17 +150,30 @@ impl RecordKind {
     /// Whether begin and end of the same span are known to be on the same track. They are on that of a thread. On that
     /// of a CPU they are only for spans of the kernel that stay on one CPU: otherwise the thread may go to another
     /// CPU, and another thread may run in between.
-    pub(super) fn fits(&self, track: Track) -> bool {
+    /// `is_thread`: the track is that of a thread; `is_kernel`: the events are those of a kernel.
+    pub(crate) fn fits(&self, is_thread: bool, is_kernel: bool) -> bool {
         match self {
-            Self::Begin(span) | Self::End(span) => {
-                track.is_thread || (track.is_kernel && !span.migrates)
-            }
+            Self::Begin(span) | Self::End(span) => is_thread || (is_kernel && !span.migrates),
             Self::SpanEnter | Self::SpanExit | Self::FunctionEntry | Self::FunctionExit => {
-                track.is_thread
+                is_thread
             }
             Self::Record | Self::Log | Self::Instant => true,
         }
     }
+}
+
+/// The target in front of the name of an event of a span, with its colon; empty if there is none. `None` if the class
+/// has another name.
+fn span_target<'n>(name: &'n str, of: &str) -> Option<&'n str> {
+    let target = name.strip_suffix(of)?;
+    (target.is_empty() || target.ends_with(':')).then_some(target)
+}
+
+/// The target of a span in the name of the class of [`RecordKind::SpanEnter`] or [`RecordKind::SpanExit`], if there is
+/// one.
+pub(crate) fn target_of_span(name: &str) -> Option<&str> {
+    let target = span_target(name, SPAN_ENTER).or_else(|| span_target(name, SPAN_EXIT))?;
+    target.strip_suffix(':')
 }
 
 #[cfg(test)]
@@ -150,6 +207,10 @@ mod tests {
             ),
             ("p:frame_begin", "q:frame_end", RecordKind::Instant),
             ("weekend", "week_begin", RecordKind::Instant),
+            ("span:enter", "", RecordKind::SpanEnter),
+            ("app::db:span:exit", "", RecordKind::SpanExit),
+            ("lifespan:exit", "", RecordKind::Instant),
+            ("app:span:new", "", RecordKind::Instant),
             (
                 "lttng_ust_cyg_profile:func_entry",
                 "",
@@ -163,5 +224,12 @@ mod tests {
         ] {
             assert_eq!(kind(name, &[other]), want, "{name}");
         }
+    }
+
+    #[test]
+    fn the_target_of_a_span_is_in_front_of_the_name_of_its_event() {
+        assert_eq!(target_of_span("app::db:span:enter"), Some("app::db"));
+        assert_eq!(target_of_span("app:span:exit"), Some("app"));
+        assert_eq!(target_of_span("span:enter"), None);
     }
 }

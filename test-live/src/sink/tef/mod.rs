@@ -21,16 +21,15 @@
 //! the process of the trace's environment, or one that stands for the trace, and there to the CPU of
 //! its packet.
 
-mod calls;
+pub(crate) mod calls;
 mod fields;
-mod kind;
+pub(crate) mod kind;
 mod sent;
 #[cfg(test)]
 mod tests;
-mod tracks;
+pub(crate) mod tracks;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::io::Write;
 
 use ::tef::document::{RecordTime, Records};
@@ -39,7 +38,7 @@ use ctf::decode::{Event, FieldError};
 
 use self::calls::{CallRecord, Recordings};
 use self::fields::{EventFields, Member};
-use self::kind::RecordKind;
+use self::kind::{RecordKind, RecordKinds, target_of_span};
 use self::sent::SentRecordWriter;
 use self::tracks::{Environment, Track, Tracks};
 use super::json_text::{integer, lossy_string, string};
@@ -83,22 +82,12 @@ pub struct Tef<W: Write> {
     now: i64,
     tracks: Tracks,
     fields: EventFields,
-    /// The kinds of records, by trace and stream class.
-    kinds: HashMap<(TraceKey, u64), StreamClassKinds>,
+    kinds: RecordKinds,
     sent: SentRecordWriter,
     recordings: Recordings,
     /// Whether the begin or end of a span was written as an instant, because its thread is not known.
     has_unpaired: bool,
     is_finished: bool,
-}
-
-/// The kinds of records that the event classes of a stream class become.
-#[derive(Debug, Default)]
-struct StreamClassKinds {
-    /// The number of event classes in the stream class when the kinds were found.
-    declared: usize,
-    /// The kinds, by the number of the event class.
-    kinds: HashMap<u64, RecordKind>,
 }
 
 impl<W: Write> Tef<W> {
@@ -112,7 +101,7 @@ impl<W: Write> Tef<W> {
             now: 0,
             tracks: Tracks::default(),
             fields: EventFields::default(),
-            kinds: HashMap::new(),
+            kinds: RecordKinds::default(),
             sent: SentRecordWriter::default(),
             recordings: Recordings::default(),
             has_unpaired: false,
@@ -138,7 +127,7 @@ impl<W: Write> Tef<W> {
         let environment = environment.of_program(program);
         let track = self.tracks.track(fields, environment, origin, records);
         // Of the kernel, threads may be known by other means than contexts.
-        self.has_unpaired |= !kind.fits(track) && !track.is_kernel;
+        self.has_unpaired |= !kind.fits(track.is_thread, track.is_kernel) && !track.is_kernel;
         self.members.clear();
         write_members(&mut self.members, name, kind, track, fields);
         let time = RecordTime {
@@ -198,24 +187,6 @@ impl<W: Write> Tef<W> {
             &mut self.out,
         )?)
     }
-
-    /// The kind of record that an event becomes. Found anew when there are more classes, because the other
-    /// half of a pair may be among them.
-    fn kind(&mut self, event: &Event<'_>, trace: TraceKey) -> RecordKind {
-        let stream = event.stream_class();
-        let classes = stream.events();
-        let known = self.kinds.entry((trace, stream.id())).or_default();
-        if known.declared != classes.len() {
-            known.declared = classes.len();
-            known.kinds.clear();
-        }
-        let class = event.class();
-        let kind = known.kinds.entry(class.id()).or_insert_with(|| {
-            let exists = |name: &str| classes.iter().any(|class| class.name() == Some(name));
-            RecordKind::of(class.name().unwrap_or_default(), exists)
-        });
-        kind.clone()
-    }
 }
 
 /// Writes the members of one record, but not its `ts`.
@@ -230,13 +201,17 @@ fn write_members(
         // A record without phase is an instant.
         RecordKind::Record if fields.text(Member::Phase).is_empty() => b"i",
         RecordKind::Record => fields.text(Member::Phase),
-        _ if !kind.fits(track) => b"i",
+        _ if !kind.fits(track.is_thread, track.is_kernel) => b"i",
         RecordKind::SpanEnter | RecordKind::FunctionEntry | RecordKind::Begin(_) => b"B",
         RecordKind::SpanExit | RecordKind::FunctionExit | RecordKind::End(_) => b"E",
         RecordKind::Log | RecordKind::Instant => b"i",
     };
     let name: Cow<'_, [u8]> = match kind {
         RecordKind::Record | RecordKind::SpanEnter => fields.text(Member::Name).into(),
+        // Viewers end a span only by its own name.
+        RecordKind::SpanExit if !fields.text(Member::Name).is_empty() => {
+            fields.text(Member::Name).into()
+        }
         RecordKind::Log => fields.text(Member::Message).into(),
         RecordKind::Begin(span) | RecordKind::End(span) if phase != b"i" => {
             span.name.as_bytes().into()
@@ -249,6 +224,9 @@ fn write_members(
     };
     let category = match kind {
         RecordKind::Record => fields.text(Member::Category),
+        RecordKind::SpanEnter | RecordKind::SpanExit if target_of_span(event).is_some() => {
+            target_of_span(event).unwrap_or_default().as_bytes()
+        }
         RecordKind::SpanEnter | RecordKind::Log => fields.text(Member::Target),
         _ => event
             .split_once(':')
@@ -304,14 +282,14 @@ impl<W: Write> Sink for Tef<W> {
         if let Some(call @ (CallRecord::Begin(..) | CallRecord::End(..))) = &call {
             return self.write_call(call, event, environment, origin);
         }
-        let kind = self.kind(event, origin.trace.key);
+        let kind = self.kinds.kind(event, origin.trace.key);
         let name = event.class().name().unwrap_or("<unknown>");
         let visit = |fields: &mut EventFields| event.visit(fields);
         self.write_event(name, &kind, event.time(), environment, origin, visit)
     }
 
     fn trace_ended(&mut self, trace: TraceKey) {
-        self.kinds.retain(|(of, _), _| *of != trace);
+        self.kinds.forget_trace(trace);
         self.tracks.forget_trace(trace);
         self.recordings.forget_trace(trace);
     }

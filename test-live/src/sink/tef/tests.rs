@@ -377,6 +377,36 @@ fn log_and_span_records_of_our_producers_are_tef_instants_and_spans() {
 }
 
 #[test]
+fn spans_of_tracing_with_a_target_begin_and_end_tef_slices_of_one_name() {
+    let place = TestOrigin::new("a", "s");
+    let none = Environment::default();
+    let records = records(|tef| {
+        for (name, kind) in [
+            ("app::db:span:enter", RecordKind::SpanEnter),
+            ("app::db:span:exit", RecordKind::SpanExit),
+        ] {
+            show(tef, (name, &kind, 0), none, &place, |to| {
+                thread(to);
+                scope(to, Scope::Payload, |to| {
+                    number(to, "span", 0x11);
+                    text(to, "name", "query");
+                });
+            });
+        }
+    });
+    for (record, phase) in records[2..].iter().zip(["B", "E"]) {
+        assert_eq!(
+            *record,
+            json!({
+                "ph": phase, "name": "query", "cat": "app::db", "ts": 0,
+                "pid": 100, "tid": 101, "args": {"span": "0x11"},
+            })
+        );
+    }
+    assert_eq!(records.len(), 4);
+}
+
+#[test]
 fn tef_output_without_events_or_of_a_dropped_sink_is_complete_json() {
     assert!(records(|_| ()).is_empty());
     let mut out = Vec::new();

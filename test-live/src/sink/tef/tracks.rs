@@ -33,13 +33,13 @@ pub(super) struct Track {
 
 /// The process of a trace, as its environment says.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Environment<'a> {
-    pub(super) host: Option<&'a str>,
-    pub(super) process_name: Option<&'a str>,
-    pub(super) process: Option<i64>,
-    pub(super) is_kernel: bool,
+pub(crate) struct Environment<'a> {
+    pub(crate) host: Option<&'a str>,
+    pub(crate) process_name: Option<&'a str>,
+    pub(crate) process: Option<i64>,
+    pub(crate) is_kernel: bool,
     /// Whether the trace is a recording of one thread, not of CPUs.
-    pub(super) is_recording: bool,
+    pub(crate) is_recording: bool,
 }
 
 /// The tracks that have been shown, without those of traces that have ended. A process keeps its own number
@@ -66,7 +66,7 @@ enum Owner {
 }
 
 impl<'a> Environment<'a> {
-    pub(super) fn of(trace: &'a Trace) -> Self {
+    pub(crate) fn of(trace: &'a Trace) -> Self {
         let text = |name| match trace.environment_value(name) {
             Some(EnvironmentValue::Text(text)) => Some(&**text),
             _ => None,
@@ -84,7 +84,7 @@ impl<'a> Environment<'a> {
     }
 
     /// The same for a recording of a program, if there is one.
-    pub(super) fn of_program(self, program: Option<&'a str>) -> Self {
+    pub(crate) fn of_program(self, program: Option<&'a str>) -> Self {
         Self {
             process_name: program
                 .filter(|name| !name.is_empty())

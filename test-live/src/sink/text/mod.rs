@@ -89,12 +89,7 @@ impl<W: Write> TextSink<W> {
         };
         begin(out, "timestamp", "[");
         put(out, self.style.time);
-        match time {
-            Some(time) if !self.times.shows_cycles() => self.times.write(out, time),
-            Some(_) => Times::write_cycles(out, cycles),
-            None if self.times.shows_cycles() => Times::write_cycles(out, cycles),
-            None => put(out, "??:??:??.?????????"),
-        }
+        self.times.write_event_time(out, cycles, time);
         put(out, self.style.end);
         put(out, if named { ", " } else { "] " });
         if self.options.no_delta {

@@ -81,8 +81,17 @@ impl Times {
         nine_digits(out, rest.unsigned_abs());
     }
 
+    /// Appends the time of an event of a stream with a clock: that which users have chosen, as far as it is known.
+    pub(crate) fn write_event_time(&mut self, out: &mut Vec<u8>, cycles: u64, time: Option<i64>) {
+        match time {
+            _ if self.format.cycles => Self::write_cycles(out, cycles),
+            Some(time) => self.write(out, time),
+            None => out.extend_from_slice(b"??:??:??.?????????"),
+        }
+    }
+
     /// Appends the cycles of an event's clock.
-    pub(super) fn write_cycles(out: &mut Vec<u8>, cycles: u64) {
+    fn write_cycles(out: &mut Vec<u8>, cycles: u64) {
         padded(out, cycles, 20);
     }
 }

@@ -1,0 +1,87 @@
+//! One line: its parts up to the name of the event, and how it ends.
+
+use daemon::event_text::{EventSource, LineStyle, push_duration, push_indentation, push_printable};
+
+use crate::sink::text::Times;
+
+/// Writes lines, one after the other, into a buffer.
+#[derive(Debug)]
+pub(super) struct LineWriter {
+    pub(super) times: Times,
+    style: LineStyle,
+    line: String,
+    time: Vec<u8>,
+}
+
+/// The time of an event: the cycles of its clock, and nanoseconds if they are known. None if it has no clock.
+pub(super) type LineTime = Option<(u64, Option<i64>)>;
+
+impl LineWriter {
+    pub(super) fn new(times: Times, has_colors: bool) -> Self {
+        Self {
+            times,
+            style: LineStyle { has_colors },
+            line: String::new(),
+            time: Vec::new(),
+        }
+    }
+
+    /// Begins a line: time, where the event is from, severity, and the indentation for this number of spans.
+    pub(super) fn begin(
+        &mut self,
+        time: LineTime,
+        source: EventSource<'_>,
+        log_level: Option<u8>,
+        depth: usize,
+    ) {
+        self.line.clear();
+        if let Some((cycles, time)) = time {
+            self.time.clear();
+            self.times.write_event_time(&mut self.time, cycles, time);
+            self.line.push_str(&String::from_utf8_lossy(&self.time));
+            self.line.push(' ');
+        }
+        self.style.push_source(&mut self.line, source);
+        if let Some(level) = log_level {
+            self.style.push_severity(&mut self.line, level);
+        }
+        push_indentation(&mut self.line, depth);
+    }
+
+    /// Appends a text in which nothing controls the terminal.
+    pub(super) fn push_printable(&mut self, text: &str) {
+        push_printable(&mut self.line, text);
+    }
+
+    /// Appends phase and name of an event with phases; the name may be unknown.
+    pub(super) fn push_phase(&mut self, phase: &str, name: &str) {
+        push_printable(&mut self.line, phase);
+        if !name.is_empty() {
+            self.line.push(' ');
+            push_printable(&mut self.line, name);
+        }
+    }
+
+    /// Appends a duration in parentheses, if it is known.
+    pub(super) fn push_duration(&mut self, nanoseconds: Option<u64>) {
+        if let Some(nanoseconds) = nanoseconds {
+            self.line.push_str(" (");
+            push_duration(&mut self.line, nanoseconds);
+            self.line.push(')');
+        }
+    }
+
+    /// Appends a sentence about events that are missing.
+    pub(super) fn push_loss(&mut self, sentence: &str) {
+        self.style.push_loss(&mut self.line, sentence);
+    }
+
+    /// Appends fields, which have been escaped, and ends the line.
+    pub(super) fn end(&mut self, fields: [&str; 2], out: &mut Vec<u8>) {
+        out.extend_from_slice(self.line.as_bytes());
+        for text in fields {
+            out.extend_from_slice(text.as_bytes());
+        }
+        out.push(b'\n');
+    }
+}

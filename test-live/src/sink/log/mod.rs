@@ -1,0 +1,381 @@
+//! One line for each event, for people: time, host, program with process and thread, severity, name, and the fields as
+//! `key=value`. What is the same in `consumer rings --print` comes from `daemon::event_text`.
+//!
+//! Read in this order; each module uses only those before it: `fields` (the fields of an event as text), `threads`
+//! (whose events they are), `line` (one line), `sent` (events that were sent in Trace Event Format).
+//!
+//! - Events within a span are indented, and an end has the duration. Which events are begins and ends is decided as for
+//!   a `trace.json`, by the modules `kind` and `calls` of the sink `tef`.
+//! - Events that were sent in Trace Event Format are their phase and name, with their arguments as fields.
+//! - In a recording of CodeTracer, calls are the begin and end of a span. What defines names is not shown.
+//! - A field `message` is shown behind the name, without its own.
+//! - Left out are the fields that the head of the line shows, those of the packet context that describe the packet,
+//!   those whose names begin with `_`, and empty structures.
+//! - Names and texts come from anywhere: control characters are escaped.
+
+mod fields;
+mod line;
+mod sent;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+use std::io::Write;
+
+use ::tef::ctf::RecordDecoder;
+use ctf::decode::{Event, FieldError, LostEvents};
+use ctf::metadata::Trace;
+use ctf::model::EnvironmentValue;
+use daemon::event_text::EventSource;
+use daemon::open_spans::{EndedSpan, OpenSpans, SpanEdge};
+
+use self::fields::{LogFields, Omitted};
+use self::line::LineWriter;
+use self::threads::{Host, Names, Thread, ThreadKey};
+use super::tef::calls::{CallRecord, Recordings};
+use super::tef::kind::{RecordKind, RecordKinds, target_of_span};
+use super::tef::tracks::Environment;
+use super::text::{ClockFormat, Times};
+use super::{Loss, Lost, Origin, Sink, SinkError, buffer};
+use crate::attach::TraceKey;
+use crate::json_args::{has_json_args, visit_object};
+
+/// The clock of the trace, by which spans are measured.
+const TRACE_CLOCK: u32 = 0;
+/// The clock of programs that have sent their times.
+const PROGRAM_CLOCK: u32 = 1;
+
+/// The tracers whose streams are numbered, and are not those of CPUs.
+const OWN_TRACERS: [&str; 3] = ["trace-ring", "codetracer", "tldrs"];
+
+/// The options of the sink.
+#[derive(Debug, Clone, Default)]
+pub struct LogOptions {
+    /// The format of times. (`--clock-*`)
+    pub clock: ClockFormat,
+    /// Whether lines have colours. (`--color`)
+    pub has_colors: bool,
+}
+
+/// Writes each event as a line for people.
+#[derive(Debug)]
+pub struct Log<W> {
+    output: W,
+    out: Vec<u8>,
+    line: LineWriter,
+    fields: LogFields,
+    names: Names,
+    spans: OpenSpans<ThreadKey>,
+    kinds: RecordKinds,
+    sent: RecordDecoder,
+    recordings: Recordings,
+}
+
+/// What an event says besides its fields.
+#[derive(Debug, Clone, Copy)]
+struct Head<'a> {
+    name: &'a str,
+    log_level: Option<u8>,
+    /// Cycles and nanoseconds, if there is a clock.
+    time: line::LineTime,
+    environment: Environment<'a>,
+    trace: TraceKey,
+    host: Host,
+    /// Whether the streams of the trace are those of CPUs.
+    has_cpus: bool,
+}
+
+impl Head<'_> {
+    fn nanoseconds(&self) -> Option<i64> {
+        self.time?.1
+    }
+
+    fn thread(&self, process: Option<i64>, thread: Thread) -> ThreadKey {
+        ThreadKey {
+            host: self.host,
+            process,
+            thread,
+        }
+    }
+}
+
+/// The begin or end of a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Edge<'a> {
+    Begin(&'a str),
+    End(&'a str),
+}
+
+impl<'a> Edge<'a> {
+    /// What an event of this kind is; `captured` is the member that says which span.
+    fn of(kind: &'a RecordKind, captured: &'a str) -> Option<Self> {
+        match kind {
+            RecordKind::Begin(span) => Some(Edge::Begin(&span.name)),
+            RecordKind::End(span) => Some(Edge::End(&span.name)),
+            RecordKind::SpanEnter | RecordKind::FunctionEntry => Some(Edge::Begin(captured)),
+            RecordKind::SpanExit | RecordKind::FunctionExit => Some(Edge::End(captured)),
+            RecordKind::Record | RecordKind::Log | RecordKind::Instant => None,
+        }
+    }
+}
+
+/// The member of the payload that is not shown as a field, because it is the name of a span or a message.
+fn captured_member(kind: &RecordKind) -> &'static str {
+    match kind {
+        RecordKind::SpanEnter | RecordKind::SpanExit => "name",
+        RecordKind::FunctionEntry | RecordKind::FunctionExit => "addr",
+        _ => "message",
+    }
+}
+
+impl<W: Write> Log<W> {
+    /// A sink that writes to `output`, which needs no buffer of its own.
+    pub fn new(output: W, options: LogOptions) -> Self {
+        Self {
+            output,
+            out: buffer::with_capacity(),
+            line: LineWriter::new(Times::new(options.clock), options.has_colors),
+            fields: LogFields::default(),
+            names: Names::default(),
+            spans: OpenSpans::default(),
+            kinds: RecordKinds::default(),
+            sent: RecordDecoder::default(),
+            recordings: Recordings::default(),
+        }
+    }
+
+    /// Writes an event of a class that the trace declares, whose fields `visit` visits.
+    fn write_declared(
+        &mut self,
+        head: Head<'_>,
+        kind: &RecordKind,
+        visit: impl FnOnce(&mut LogFields) -> Result<(), FieldError>,
+    ) -> Result<(), SinkError> {
+        self.fields.begin_event(Omitted::ShownAndInternal {
+            captured: captured_member(kind),
+            has_cpus: head.has_cpus,
+        });
+        visit(&mut self.fields)?;
+        self.fields.push_other_ids();
+        let environment = head.environment;
+        let context = &self.fields.head;
+        let is_recording = environment.is_recording;
+        let pid = context.vpid.or(context.pid).or(environment.process);
+        let tid = context.vtid.or(context.tid);
+        // The contexts of a recording say nothing.
+        let (pid, tid) = (pid.filter(|_| !is_recording), tid.filter(|_| !is_recording));
+        let key = match tid {
+            _ if is_recording => recording_thread(head),
+            Some(tid) => head.thread(pid, Thread::Id(tid)),
+            None => head.thread(pid, Thread::Cpu(context.cpu.unwrap_or(0))),
+        };
+        let captured = self.fields.captured();
+        let is_paired = kind.fits(tid.is_some(), environment.is_kernel);
+        let edge = Edge::of(kind, captured).filter(|_| is_paired);
+        let time = head.nanoseconds();
+        let ended = match edge {
+            Some(Edge::End(name)) => {
+                let end = span_edge(name, time);
+                self.spans.end(&key, end)
+            }
+            _ => EndedSpan::default(),
+        };
+        let own_name = environment.process_name.unwrap_or_default();
+        let source = EventSource {
+            host: match environment.host {
+                Some(host) => host,
+                None => &context.hostname,
+            },
+            program: match &*context.procname {
+                "" if own_name.is_empty() => self.names.program(head.host, pid),
+                "" => own_name,
+                procname => procname,
+            },
+            pid,
+            tid,
+        };
+        let depth = self.spans.depth(&key);
+        self.line.begin(head.time, source, head.log_level, depth);
+        push_name(&mut self.line, (head.name, captured), kind, edge, &ended);
+        self.line.end(self.fields.texts(), &mut self.out);
+        if let Some(Edge::Begin(name)) = edge {
+            let begin = span_edge(name, time);
+            self.spans.begin(key, head.trace.0, begin);
+        }
+        Ok(())
+    }
+
+    /// Writes the begin or end of a call in a recording of CodeTracer.
+    fn write_call(&mut self, head: Head<'_>, call: &CallRecord) {
+        let (phase, name, args) = match call {
+            CallRecord::Begin(name, args) => ("B", name, args),
+            CallRecord::End(name, args) => ("E", name, args),
+            CallRecord::None | CallRecord::Instant => return,
+        };
+        self.fields.begin_event(Omitted::Nothing);
+        let args = format!("{{{}}}", String::from_utf8_lossy(args));
+        if !visit_object(&args, &mut self.fields) {
+            self.fields.push_text("args", &args);
+        }
+        let key = recording_thread(head);
+        let edge = span_edge(name, head.nanoseconds());
+        let mut ended = EndedSpan::default();
+        if phase == "E" {
+            ended = self.spans.end(&key, edge);
+        }
+        let source = EventSource {
+            host: head.environment.host.unwrap_or_default(),
+            program: head.environment.process_name.unwrap_or_default(),
+            pid: None,
+            tid: None,
+        };
+        let depth = self.spans.depth(&key);
+        self.line.begin(head.time, source, head.log_level, depth);
+        self.line.push_phase(phase, name);
+        self.line.push_duration(ended.duration);
+        self.line.end(self.fields.texts(), &mut self.out);
+        if phase == "B" {
+            self.spans.begin(key, head.trace.0, edge);
+        }
+    }
+
+    fn write_loss(&mut self, loss: &Loss, origin: Origin<'_>) {
+        let mut what = match loss.what {
+            Lost::Events(LostEvents::Some) => "events may be lost".to_owned(),
+            Lost::Events(LostEvents::Count(1)) => "1 event lost".to_owned(),
+            Lost::Events(LostEvents::Count(count)) => format!("{count} events lost"),
+            Lost::Packets(1) => "1 packet lost".to_owned(),
+            Lost::Packets(count) => format!("{count} packets lost"),
+        };
+        if let Some(begin) = loss.begin {
+            let mut time = Vec::new();
+            self.line.times.write(&mut time, begin);
+            what.push_str(&format!(" since {}", String::from_utf8_lossy(&time)));
+        }
+        what.push_str(&format!(
+            " in stream {} of trace {}",
+            origin.stream.name, origin.trace.name
+        ));
+        // A loss has no cycles.
+        let time = loss.end.or(loss.begin).map(|time| (0, Some(time)));
+        self.line.begin(time, EventSource::default(), None, 0);
+        self.line.push_loss(&what);
+        self.line.end(["", ""], &mut self.out);
+    }
+}
+
+/// Appends the name of an event, and the member that was captured.
+fn push_name(
+    line: &mut LineWriter,
+    (name, captured): (&str, &str),
+    kind: &RecordKind,
+    edge: Option<Edge<'_>>,
+    ended: &EndedSpan,
+) {
+    let is_span = matches!(kind, RecordKind::SpanEnter | RecordKind::SpanExit);
+    if let (Some(edge), true) = (edge, is_span) {
+        if let Some(target) = target_of_span(name) {
+            line.push_printable(target);
+            line.push_printable(": ");
+        }
+        let is_begin = matches!(edge, Edge::Begin(_));
+        line.push_phase(if is_begin { "B" } else { "E" }, captured);
+        return line.push_duration(ended.duration);
+    }
+    line.push_printable(name);
+    line.push_duration(ended.duration);
+    if captured.is_empty() {
+        return;
+    }
+    match captured_member(kind) {
+        "message" => {
+            line.push_printable(": ");
+            line.push_printable(captured);
+        }
+        member => {
+            line.push_printable(&format!(" {member}="));
+            line.push_printable(captured);
+        }
+    }
+}
+
+/// Whether the streams of a trace are those of CPUs. Those of our own producers are not.
+fn has_cpus(trace: &Trace) -> bool {
+    match trace.environment_value("tracer_name") {
+        Some(EnvironmentValue::Text(name)) => !OWN_TRACERS.contains(&&**name),
+        _ => true,
+    }
+}
+
+/// An edge of a span by the clock of the trace.
+fn span_edge(name: &str, time: Option<i64>) -> SpanEdge<'_> {
+    SpanEdge {
+        name: Some(name),
+        time,
+        clock: TRACE_CLOCK,
+    }
+}
+
+/// The one thread of a recording.
+fn recording_thread(head: Head<'_>) -> ThreadKey {
+    ThreadKey {
+        host: Host::OfTrace(head.trace),
+        process: None,
+        thread: Thread::Id(0),
+    }
+}
+
+impl<W: Write> Sink for Log<W> {
+    fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        let class = event.class();
+        let trace = origin.trace.key;
+        let environment = Environment::of(event.trace());
+        let has_clock = event.stream_class().timescale().is_some();
+        let head = Head {
+            name: class.name().unwrap_or("<unknown>"),
+            log_level: class.log_level().map(|level| level.0),
+            time: has_clock.then(|| (event.cycles(), event.time())),
+            environment,
+            trace,
+            host: self.names.host(environment.host, trace),
+            has_cpus: has_cpus(event.trace()),
+        };
+        if has_json_args(class.name()) && self.write_sent(event, head)? {
+            return Ok(buffer::write_if_full(&mut self.out, &mut self.output)?);
+        }
+        match self.recordings.record(event, trace)? {
+            Some(CallRecord::None) => return Ok(()),
+            Some(call @ (CallRecord::Begin(..) | CallRecord::End(..))) => {
+                let program = self.recordings.program(trace).map(str::to_owned);
+                let environment = environment.of_program(program.as_deref());
+                self.write_call(
+                    Head {
+                        environment,
+                        ..head
+                    },
+                    &call,
+                );
+            }
+            Some(CallRecord::Instant) | None => {
+                let kind = self.kinds.kind(event, trace);
+                self.write_declared(head, &kind, |fields| event.visit(fields))?;
+            }
+        }
+        Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
+    }
+
+    fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
+        self.write_loss(loss, origin);
+        Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
+    }
+
+    fn trace_ended(&mut self, trace: TraceKey) {
+        self.kinds.forget_trace(trace);
+        self.recordings.forget_trace(trace);
+        self.spans.forget_group(trace.0);
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(buffer::flush(&mut self.out, &mut self.output)?)
+    }
+}

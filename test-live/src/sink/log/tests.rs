@@ -1,0 +1,333 @@
+//! Events that are visited field by field or as they were sent, and the lines that they become.
+
+use ::tef::Record;
+use ctf::decode::Visitor;
+use ctf::model::Scope;
+
+use super::*;
+use crate::sink::tests_support::{TestOrigin, plain};
+
+type TestSink<'o> = Log<&'o mut Vec<u8>>;
+
+/// The lines that are written of some events, with times in UTC.
+fn lines(has_colors: bool, events: impl FnOnce(&mut TestSink<'_>)) -> Vec<String> {
+    let mut out = Vec::new();
+    let clock = ClockFormat {
+        gmt: true,
+        ..ClockFormat::default()
+    };
+    let mut log = Log::new(&mut out, LogOptions { clock, has_colors });
+    events(&mut log);
+    log.finish().unwrap();
+    drop(log);
+    let text = String::from_utf8(out).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn plain_lines(events: impl FnOnce(&mut TestSink<'_>)) -> Vec<String> {
+    lines(false, events)
+}
+
+fn head(name: &str, time: i64) -> Head<'_> {
+    let trace = TraceKey(7);
+    Head {
+        name,
+        log_level: None,
+        time: Some((0, Some(time))),
+        environment: Environment {
+            host: Some("web1"),
+            ..Environment::default()
+        },
+        trace,
+        host: Host::Named(0),
+        has_cpus: true,
+    }
+}
+
+fn scope(to: &mut LogFields, scope: Scope, members: impl FnOnce(&mut LogFields)) {
+    to.begin_scope(scope);
+    to.begin_structure();
+    members(to);
+    to.end_structure();
+    to.end_scope();
+}
+
+fn number(to: &mut LogFields, name: &str, value: u64) {
+    to.member(name);
+    to.unsigned(value, plain());
+}
+
+fn text(to: &mut LogFields, name: &str, value: &str) {
+    to.member(name);
+    to.text(value.as_bytes());
+}
+
+/// Shows an event of this thread.
+fn show(
+    log: &mut TestSink<'_>,
+    head: Head<'_>,
+    thread: Option<u64>,
+    payload: impl FnOnce(&mut LogFields),
+) {
+    let others = ["a_begin", "a_end", "b_begin", "b_end"];
+    let kind = RecordKind::of(head.name, |other| others.contains(&other));
+    let visit = |to: &mut LogFields| {
+        scope(to, Scope::PacketContext, |to| number(to, "cpu_id", 3));
+        scope(to, Scope::CommonContext, |to| {
+            if let Some(thread) = thread {
+                number(to, "vpid", 100);
+                number(to, "vtid", thread);
+            }
+            text(to, "procname", "app");
+        });
+        scope(to, Scope::Payload, payload);
+        Ok(())
+    };
+    log.write_declared(head, &kind, visit).unwrap();
+}
+
+/// Shows an event that was sent as this line.
+fn show_sent(log: &mut TestSink<'_>, time: i64, line: &str) {
+    let Record::Event(sent) = Record::parse(line).unwrap() else {
+        panic!("no event: {line}");
+    };
+    log.write_sent_event(&sent, head("tef:x", time));
+}
+
+#[test]
+fn a_log_line_has_time_host_thread_severity_name_and_fields() {
+    let lines = plain_lines(|log| {
+        let mut event = head("p:opened", 1_500_000_000);
+        event.log_level = Some(4);
+        show(log, event, Some(101), |to| {
+            number(to, "fd", 3);
+            text(to, "path", "/a b");
+            number(to, "_path_length", 4);
+            to.member("empty");
+            to.begin_structure();
+            to.end_structure();
+        });
+        event.log_level = None;
+        event.environment.host = None;
+        show(log, event, None, |to| text(to, "message", "it works"));
+    });
+    assert_eq!(
+        lines,
+        [
+            r#"00:00:01.500000000 web1 app[100:101] WARN  p:opened fd=3 path="/a b" cpu_id=3"#,
+            "00:00:01.500000000 app p:opened: it works cpu_id=3",
+        ]
+    );
+}
+
+#[test]
+fn colors_are_used_only_if_they_are_asked_for() {
+    let event = |log: &mut TestSink<'_>| {
+        let mut event = head("p:failed", 0);
+        event.log_level = Some(3);
+        show(log, event, Some(1), |_| ());
+    };
+    let [coloured] = lines(true, event).try_into().unwrap();
+    assert!(
+        coloured.contains("\u{1b}[1;31mERROR\u{1b}[0m"),
+        "{coloured:?}"
+    );
+    assert!(coloured.contains("\u{1b}[36mweb1\u{1b}[0m"), "{coloured:?}");
+    let [plain] = plain_lines(event).try_into().unwrap();
+    assert!(!plain.contains('\u{1b}'), "{plain:?}");
+}
+
+#[test]
+fn sent_events_have_phase_name_duration_and_arguments() {
+    let lines = plain_lines(|log| {
+        for line in [
+            r#"{"ph":"M","name":"process_name","pid":5,"tid":6,"args":{"name":"main prog"}}"#,
+            r#"{"ph":"B","name":"load","cat":"io","ts":1000,"pid":5,"tid":6,"args":{"n":3,"path":"a b"}}"#,
+            r#"{"ph":"B","name":"parse","ts":1100.5,"pid":5,"tid":6}"#,
+            r#"{"ph":"i","name":"other thread","ts":1,"pid":5,"tid":7,"args":{"o":{"l":[1,2]},"e":{}}}"#,
+            r#"{"ph":"C","name":"depth","pid":5,"tid":6,"args":{"value":2.5}}"#,
+            r#"{"ph":"E","ts":1101.75,"pid":5,"tid":6}"#,
+            r#"{"ph":"E","name":"load","ts":2234.567,"pid":5,"tid":6,"args":{"ok":true}}"#,
+            r#"{"ph":"E","name":"load","ts":2300,"pid":5,"tid":6}"#,
+            r#"{"ph":"X","name":"whole","ts":2,"dur":1500000,"pid":5}"#,
+            r#"{"ph":"b","name":"async","id":"0x1","cname":"good"}"#,
+        ] {
+            show_sent(log, 0, line);
+        }
+    });
+    let main = "00:00:00.000000000 web1 main prog[5:6] ";
+    let expected = [
+        format!("{main}M process_name name=\"main prog\""),
+        format!("{main}B load n=3 path=\"a b\" cat=io"),
+        format!("{main}    B parse"),
+        "00:00:00.000000000 web1 main prog[5:7] i other thread o={l=[1,2]}".to_owned(),
+        format!("{main}        C depth value=2.5"),
+        format!("{main}    E parse (1.25 us)"),
+        format!("{main}E load (1.23 ms) ok=true"),
+        format!("{main}E load"),
+        "00:00:00.000000000 web1 main prog[5] X whole (1.50 s)".to_owned(),
+        "00:00:00.000000000 web1 b async cname=good id=0x1".to_owned(),
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn sent_ends_have_no_duration_without_the_time_of_the_begin() {
+    let lines = plain_lines(|log| {
+        show_sent(log, 5, r#"{"ph":"B","name":"a","pid":1}"#);
+        show_sent(log, 6, r#"{"ph":"E","name":"a","ts":9,"pid":1}"#);
+    });
+    assert!(lines[1].ends_with("web1 [1] E a"), "{lines:?}");
+}
+
+#[test]
+fn malformed_arguments_are_shown_as_text_that_controls_nothing() {
+    let lines = plain_lines(|log| {
+        let mut sent = ::tef::Event::new("\u{1b}");
+        sent.name = Some("a\u{1b}]0;x\u{7}\nb".into());
+        sent.args = Some("{\"a\":\u{9b}");
+        sent.cat = Some("\u{202e}".into());
+        log.write_sent_event(&sent, head("tef:other", 0));
+    });
+    assert_eq!(
+        lines,
+        [
+            r#"00:00:00.000000000 web1 \u{1b} a\u{1b}]0;x\u{7}\nb args="{\"a\":\u{9b}" cat="\u{202e}""#
+        ]
+    );
+}
+
+#[test]
+fn begins_and_ends_of_event_classes_are_indented_on_their_thread() {
+    let lines = plain_lines(|log| {
+        for (name, time, thread) in [
+            ("a_begin", 1_000, Some(1)),
+            ("b_begin", 1_001, Some(1)),
+            ("p:e", 1_002, Some(1)),
+            ("p:e", 1_003, Some(2)),
+            ("b_end", 1_004, Some(1)),
+            ("a_end", 3_500, Some(1)),
+            ("a_begin", 4_000, None),
+            ("a_end", 4_001, None),
+        ] {
+            show(log, head(name, time), thread, |_| ());
+        }
+    });
+    let shown: Vec<_> = lines
+        .iter()
+        .map(|line| line.split_once("app").unwrap().1)
+        .map(|line| line.strip_suffix(" cpu_id=3").unwrap())
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "[100:1] a_begin",
+            "[100:1]     b_begin",
+            "[100:1]         p:e",
+            "[100:2] p:e",
+            "[100:1]     b_end (3 ns)",
+            "[100:1] a_end (2.50 us)",
+            // Without a thread it is not known which belong together.
+            " a_begin",
+            " a_end",
+        ]
+    );
+}
+
+#[test]
+fn spans_of_tracing_are_begins_and_ends_with_their_target() {
+    let lines = plain_lines(|log| {
+        for (name, time) in [
+            ("app::db:span:enter", 0),
+            ("app", 10),
+            ("app::db:span:exit", 1_000_000),
+        ] {
+            let mut event = head(name, time);
+            event.log_level = Some(6);
+            event.has_cpus = false;
+            show(log, event, Some(1), |to| {
+                if name.contains("span") {
+                    number(to, "span", 9);
+                    text(to, "name", "query");
+                } else {
+                    text(to, "message", "no\trows");
+                    number(to, "n", 4);
+                }
+            });
+        }
+    });
+    let shown: Vec<_> = lines
+        .iter()
+        .map(|line| line.split_once("INFO  ").unwrap().1)
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "app::db: B query span=9",
+            r"    app: no\trows n=4",
+            "app::db: E query (1.00 ms) span=9",
+        ]
+    );
+}
+
+#[test]
+fn calls_of_a_recording_are_begins_and_ends() {
+    let lines = plain_lines(|log| {
+        let mut of_recording = head("ct:call", 0);
+        of_recording.environment = of_recording.environment.of_program(Some("prog.rb"));
+        let begin = CallRecord::Begin("sum".to_owned(), br#""xs":[5],"n":null"#.to_vec());
+        log.write_call(of_recording, &begin);
+        show(log, of_recording, None, |to| number(to, "line", 7));
+        of_recording.time = Some((0, Some(20)));
+        let end = CallRecord::End("sum".to_owned(), br#""return":6"#.to_vec());
+        log.write_call(of_recording, &end);
+    });
+    assert_eq!(
+        lines,
+        [
+            "00:00:00.000000000 web1 prog.rb B sum xs=[5] n=null",
+            "00:00:00.000000000 web1 app     ct:call line=7 cpu_id=3",
+            "00:00:00.000000020 web1 prog.rb E sum (20 ns) return=6",
+        ]
+    );
+}
+
+#[test]
+fn losses_are_lines_in_red() {
+    let place = TestOrigin::new("t", "chan\u{1b}_0");
+    let loss = |what, begin| Loss {
+        what,
+        begin,
+        end: Some(2_000_000_000),
+    };
+    let events = |log: &mut TestSink<'_>| {
+        let known = loss(Lost::Events(LostEvents::Count(5)), Some(1_000_000_000));
+        log.lost(&known, place.origin()).unwrap();
+        log.lost(&loss(Lost::Packets(1), None), place.origin())
+            .unwrap();
+    };
+    let place = r"in stream chan\u{1b}_0 of trace t";
+    assert_eq!(
+        plain_lines(events),
+        [
+            format!("00:00:02.000000000 5 events lost since 00:00:01.000000000 {place}"),
+            format!("00:00:02.000000000 1 packet lost {place}"),
+        ]
+    );
+    let coloured = lines(true, events);
+    assert!(
+        coloured[0].contains("\u{1b}[1;31m5 events lost"),
+        "{coloured:?}"
+    );
+    assert!(coloured[0].ends_with("\u{1b}[0m"), "{coloured:?}");
+}
+
+#[test]
+fn the_log_sink_forgets_the_spans_of_ended_traces() {
+    let lines = plain_lines(|log| {
+        show_sent(log, 0, r#"{"ph":"B","name":"a","ts":1,"pid":1,"tid":1}"#);
+        log.trace_ended(TraceKey(7));
+        show_sent(log, 0, r#"{"ph":"B","name":"b","ts":1,"pid":1,"tid":1}"#);
+    });
+    assert!(lines[1].ends_with("web1 [1:1] B b"), "{lines:?}");
+}
