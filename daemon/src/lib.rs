@@ -4,7 +4,7 @@
 //! [`signals`] (SIGTERM, SIGINT and SIGHUP), [`fd_limit`], [`logging`] with `syslog`, [`notify`] (readiness, for a service
 //! manager or the parent process), [`error_text`] (errors for users), and as users write them [`endpoint`] (addresses to
 //! listen on), [`mod@size`] (numbers of bytes) and [`duration`]. None of them knows what the program does, or parses its
-//! command line.
+//! command line. With the feature `progress` there is `progress` as well, the bar of a conversion.
 
 pub mod background;
 pub mod duration;
@@ -13,6 +13,8 @@ pub mod error_text;
 pub mod fd_limit;
 pub mod logging;
 pub mod notify;
+#[cfg(feature = "progress")]
+pub mod progress;
 pub mod signals;
 pub mod size;
 mod syslog;

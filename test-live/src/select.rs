@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use ctf::decode::Event;
 use ctf::directory::TraceDirectory;
 use ctf::metadata::Trace;
-use indicatif::ProgressBar;
+use daemon::progress::ProgressBar;
 
 use crate::attach::{Packet, StreamKey, TraceInfo, TraceKey};
 use crate::bound::Bound;
