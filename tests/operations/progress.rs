@@ -15,8 +15,9 @@ use tests::{binaries, consumer, test_live};
 /// More bytes than those for which no bar is shown.
 const INPUT_BYTES: usize = 34 << 20;
 
-/// The units of a bar: bytes so far and in all, bytes per second, remaining time.
-const BAR: [&str; 3] = ["MiB/", "MiB/s", " left"];
+/// The parts of a bar: bytes so far and in all, bytes per second, remaining time. A fast machine may have drawn only the
+/// first state.
+const BAR: [&str; 3] = [" MiB, ", "B/s, ", " left"];
 
 /// Runs a command on a terminal that has 100 columns. Returns all that was written there as standard output.
 fn run_on_terminal(lab: &Lab, command: &Command) -> CompletedProcess {

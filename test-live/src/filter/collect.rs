@@ -90,6 +90,12 @@ impl PathTracker {
         depth > 0 && self.targets.iter().any(is_at)
     }
 
+    /// Whether the walk is at the first part of a path, and the path leads into it.
+    pub(crate) fn is_at_first_part(&self) -> bool {
+        let is_at = |target: &TrackedPath| target.active && target.matched == 1;
+        self.depth == 1 && self.targets.iter().any(is_at)
+    }
+
     /// The walk has reached the part that `is` recognizes, within `depth` open structures.
     #[inline]
     pub(crate) fn step(&mut self, is: impl Fn(&Part) -> bool) {

@@ -3,6 +3,8 @@
 use ctf::decode::{Event, FieldError, NumberFormat, Visitor};
 use ctf::metadata::Trace;
 use ctf::model::{Labels, Scope};
+use serde_json::Value;
+use tef::ctf::RecordDecoder;
 
 use super::collect::PathTracker;
 use super::expression::{Comparison, Leaf, Literal, Part, Property, Test};
@@ -22,6 +24,9 @@ pub struct NumberSelector {
     /// The names of events that it is of. Absent if it is of all.
     event: Option<Pattern>,
     tracker: PathTracker,
+    /// The path within the arguments of events that were sent in Trace Event Format, which are JSON. Absent if the field
+    /// is another one.
+    in_args: Option<Vec<Part>>,
     undeclared: UndeclaredNames,
 }
 
@@ -34,6 +39,12 @@ impl NumberSelector {
         let (name, selected) = split_name(text);
         let (event, field) = split_event(selected)?;
         let path = parse_field(field).map_err(|error| error.what)?;
+        let in_args = match path.parts.as_slice() {
+            [Part::Member(args), rest @ ..] if args == "args" && !rest.is_empty() => {
+                Some(rest.to_vec())
+            }
+            _ => None,
+        };
         let mut leaves = vec![Leaf::Exists(path)];
         let tracker = PathTracker::new(&leaves);
         if let Some(pattern) = &event {
@@ -46,6 +57,7 @@ impl NumberSelector {
             name: name.to_owned(),
             event,
             tracker,
+            in_args,
             undeclared: UndeclaredNames::new(&leaves),
         })
     }
@@ -83,6 +95,10 @@ impl NumberSelector {
         let (packet, fields) = (self.tracker.needs_packet(), self.tracker.needs_event());
         let mut finder = NumberFinder {
             tracker: &mut self.tracker,
+            in_args: self
+                .in_args
+                .as_deref()
+                .filter(|_| RecordDecoder::is_known_class(name)),
             found: None,
         };
         if packet {
@@ -154,6 +170,8 @@ fn split_event(selected: &str) -> Result<(Option<Pattern>, &str), String> {
 /// The visitor that finds the number at a path. Of several scopes that have it, the last one counts.
 struct NumberFinder<'t> {
     tracker: &'t mut PathTracker,
+    /// The path within the JSON of the arguments, if they are JSON.
+    in_args: Option<&'t [Part]>,
     found: Option<Number>,
 }
 
@@ -218,13 +236,32 @@ impl Visitor for NumberFinder<'_> {
         self.value(Some(Number::Unsigned(value)));
     }
 
-    fn text(&mut self, _bytes: &[u8]) {
+    fn text(&mut self, bytes: &[u8]) {
+        if let Some(path) = self.in_args.filter(|_| self.tracker.is_at_first_part()) {
+            self.found = number_in_json(bytes, path);
+        }
         self.value(None);
     }
 
     fn blob(&mut self, _bytes: &[u8], _media_type: &str) {
         self.value(None);
     }
+}
+
+/// The number at a path in a JSON object.
+fn number_in_json(json: &[u8], path: &[Part]) -> Option<Number> {
+    let whole: Value = serde_json::from_slice(json).ok()?;
+    let mut value = &whole;
+    for part in path {
+        value = match part {
+            Part::Member(name) => value.get(name)?,
+            Part::Element(index) => value.get(usize::try_from(*index).ok()?)?,
+        };
+    }
+    let unsigned = value.as_u64().or_else(|| value.as_bool().map(u64::from));
+    let integer = unsigned.map(Number::Unsigned);
+    let integer = integer.or_else(|| value.as_i64().map(Number::Signed));
+    integer.or_else(|| value.as_f64().map(Number::Float))
 }
 
 #[cfg(test)]
