@@ -2,10 +2,11 @@
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use daemon::progress::byte_bar;
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 use tldrs_daemon::Daemon;
@@ -218,7 +219,14 @@ pub async fn send_recording(
         follow,
         settings,
     } = job;
-    let sent = codetracer::run(source, follow, &settings, &agent.opener, &stop).await;
+    let read = Arc::new(AtomicU64::new(0));
+    let stop_drawing = stop.child_token();
+    let total = source.bytes().unwrap_or(0);
+    let bar = draw_read_bytes(Arc::clone(&read), total, stop_drawing.clone());
+    let bar = tokio::spawn(bar);
+    let sent = codetracer::run(source, follow, &settings, &agent.opener, &read, &stop).await;
+    stop_drawing.cancel();
+    bar.await?;
     agent.finish().await?;
     let mut summary = sent?;
     eprintln!("{}", recording_line(&summary, begun.elapsed()));
@@ -341,6 +349,21 @@ fn summary_line(summary: &ReplaySummary, took: Duration) -> String {
         line.push_str("; stopped before the end");
     }
     line
+}
+
+/// Draws a progress bar of the bytes of a recording until all that were there at the begin have been read.
+async fn draw_read_bytes(read: Arc<AtomicU64>, total: u64, until: CancellationToken) {
+    let bar = byte_bar(total);
+    while !bar.is_hidden() && !until.is_cancelled() {
+        let read = read.load(Ordering::Relaxed);
+        if read >= total {
+            break;
+        }
+        bar.set_position(read);
+        let pause = tokio::time::sleep(PROGRESS_INTERVAL);
+        until.run_until_cancelled(pause).await;
+    }
+    bar.finish_and_clear();
 }
 
 /// Draws a progress bar, if standard error is a terminal.

@@ -8,17 +8,40 @@
 //! | metadata | TSDL (CTF 1.8) and JSON (CTF 2), plain or in packets, in chunks of any size | TSDL, which grows; plain or in packets |
 //! | packets and events | every field class of both versions, any alignment, both byte orders | the packet layout of LTTng's user space tracer; the field types of [`write::FieldType`] |
 //! | index files | LTTng's 1.0 and 1.1, complete or while they grow | the same |
-//! | directories | traces at any depth, pieces of one trace joined | no: the caller writes the files |
+//! | directories | traces at any depth, pieces of one trace joined, all streams in order of time | traces of any number of streams |
 //!
 //! Not supported: metadata packets that have a checksum or are compressed or encrypted; integers of more
 //! than 64 bits; floating point numbers of other than 32 and 64 bits; writing CTF 2. The crate has no
-//! sockets, threads or clocks, and does not order the events of several streams.
+//! sockets, threads or clocks.
 //!
-//! The crate opens files in two places only: [`directory`], and [`index::IndexFollower`].
+//! [`Trace`] and [`TraceWriter`] read and write whole directories. The other modules are their parts, for programs
+//! that have packets from elsewhere, or want to copy nothing. The crate opens files in two places only:
+//! [`directory`], and [`index::IndexFollower`].
 //!
 //! # Examples
 //!
-//! ## Read a directory
+//! ## Read and write a directory
+//!
+//! ```
+//! use ctf::write::{FieldType, Width};
+//! use ctf::{Timestamp, Trace, TraceWriter};
+//!
+//! # let temporary = tempfile::tempdir()?;
+//! # let path = temporary.path();
+//! let mut trace = TraceWriter::create(path)?;
+//! let tick = trace.event_class("tick", &[("n", FieldType::Unsigned(Width::Bits32))])?;
+//! trace.write(&tick, Timestamp(1500), &[7_u32.into()])?;
+//! trace.finish()?;
+//!
+//! for event in Trace::open(path)?.events() {
+//!     let event = event?;
+//!     assert_eq!((event.time, &*event.name), (Some(1500), "tick"));
+//!     assert_eq!(event.field("n").and_then(|n| n.as_u64()), Some(7));
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ## Read a directory in place
 //!
 //! [`directory::open`] finds the traces; each stream is read by a
 //! [`StreamReader`](directory::StreamReader) and decoded by a [`StreamDecoder`](decode::StreamDecoder),
@@ -124,8 +147,8 @@
 //!
 //! ```
 //! use ctf::index::{Beacon, Entry, IndexFollower, IndexFormat, MAX_ENTRY_BYTES, FollowEvent, Tail};
-//! # use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum};
-//! use wire::{Bytes, Timestamp};
+//! # use ctf::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum};
+//! use ctf::{Bytes, Timestamp};
 //!
 //! # let temporary = tempfile::tempdir()?;
 //! # let path = temporary.path().join("channel_0.idx");
@@ -162,7 +185,7 @@
 //!     Appended, EventDeclaration, EventRecord, FieldType, MetadataText, PacketSize, StreamWriter,
 //!     TraceDeclaration, Value,
 //! };
-//! use wire::Timestamp;
+//! use ctf::Timestamp;
 //!
 //! let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "my-program"));
 //! let stream = metadata.stream(0)?;
@@ -209,6 +232,8 @@
 //! |---|---|
 //! | [`MetadataError`] | declarations before it stay valid; no more are read |
 //! | [`decode::DecodeError`] | the packet is not decoded further; the next one may be good |
+//! | [`Error`] | the rest of a packet or stream is not read; what can be read follows |
+//! | [`directory::WriteError`] | nothing of what was refused is in the trace |
 //! | [`directory::DirectoryError`] | no trace is opened, or the stream has no further packets; other streams go on |
 //! | [`index::IndexError`] | the index is not to be used; the packets have the same information |
 //! | [`index::FollowError`] | every further poll fails likewise |
@@ -237,19 +262,23 @@
 //! | a packet that is read | what its file or its sender has |
 //! | a packet that is written; event classes that are declared of a stream | 256 MiB; 4096 |
 //! | one entry of an index file that is read | 4096 bytes |
+//! | values of an [`Event`], labels included | 2^20 |
+//! | packets that [`Events`] holds | those that overlap in time, at most one of each stream |
+//! | a packet that [`TraceWriter`] writes | 64 KiB; for one event 16 MiB |
 //!
 //! # Modules
 //!
 //! [`model`] (what metadata declares), [`metadata`] (from bytes to the model), [`decode`] (from packets
-//! to events), [`directory`], [`index`], [`write`](mod@write).
+//! to events), [`owned`] (events that own their values), [`directory`], [`index`], [`write`](mod@write);
+//! [`Trace`] and [`Events`] put the events of all streams in order.
 //!
 //! The modules are layered: each uses only modules to its left, and the same holds for the files of a module
 //! (`a <- b`: b uses a).
 //!
 //! ```text
-//! lookup <- labels <- model <- bits, clock, error, plan <- metadata <- decode <- directory
-//!                     model <- write
-//!                              index (uses none of them)
+//! lookup <- labels <- model <- bits, clock, error, plan <- metadata <- decode <- owned, directory <- trace
+//!                     model <- write <- directory
+//!                              index <- directory (index uses none of them)
 //! ```
 
 mod bits;
@@ -262,9 +291,20 @@ mod labels;
 mod lookup;
 pub mod metadata;
 pub mod model;
+pub mod owned;
 mod plan;
+mod trace;
 pub mod write;
 
 pub use clock::Timescale;
+pub use directory::TraceWriter;
 pub use error::MetadataError;
 pub use metadata::Metadata;
+pub use owned::{Event, Value};
+pub use trace::{Error, Events, LossCount, Trace};
+pub use wire::{Bits, Bytes, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
+
+/// The programs in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

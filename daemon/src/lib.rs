@@ -4,8 +4,8 @@
 //! [`signals`] (SIGTERM, SIGINT and SIGHUP), [`fd_limit`], [`logging`] with `syslog`, [`notify`] (readiness, for a service
 //! manager or the parent process), [`error_text`] (errors for users), and as users write them [`endpoint`] (addresses to
 //! listen on), [`mod@size`] (numbers of bytes) and [`duration`]. Programs that show events to people share [`event_text`]
-//! (the parts of a line) and [`open_spans`] (indentation and durations). None of them knows what the program does, or
-//! parses its command line.
+//! (the parts of a line) and [`open_spans`] (indentation and durations). With the feature `progress` there is `progress`
+//! as well, the bar of a conversion. None of them knows what the program does, or parses its command line.
 
 pub mod background;
 pub mod duration;
@@ -16,6 +16,8 @@ pub mod fd_limit;
 pub mod logging;
 pub mod notify;
 pub mod open_spans;
+#[cfg(feature = "progress")]
+pub mod progress;
 pub mod signals;
 pub mod size;
 mod syslog;

@@ -12,6 +12,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("babeltrace", "babeltrace"),
     ("babeltrace2", "babeltrace2"),
     ("cc", "gcc"),
+    ("script", "bsdutils"),
     ("prlimit", "util-linux"),
     ("nsenter", "util-linux"),
     ("ip", "iproute2"),

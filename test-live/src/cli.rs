@@ -198,6 +198,10 @@ pub struct Arguments {
         help_heading = "Trace Event Format"
     )]
     pub tef_time: TefTime,
+    /// Also write the numbers of a field as a counter of its process, with --sink tef; may be repeated. EXPR is
+    /// [NAME=][EVENT.]FIELD, for example depth=queue:push.state.len; FIELD is that of --filter.
+    #[arg(long, value_name = "EXPR", help_heading = "Trace Event Format")]
+    pub counter: Vec<String>,
 
     /// Log more to standard error; may be given up to three times. RUST_LOG overrides it.
     #[arg(short, long, action = ArgAction::Count)]

@@ -20,7 +20,7 @@ use crate::attach::target::{RelayTarget, Target};
 use crate::attach::{MemoryBudget, SourceEvent, TraceKey, list, relay};
 use crate::bound::Bound;
 use crate::cli::{Arguments, NotFound, SeekTo, SinkKind};
-use crate::filter::Filter;
+use crate::filter::{Filter, NumberSelector};
 use crate::mux::{Mux, Progress, Stage};
 use crate::progress;
 use crate::select::{Select, Selection, Tally};
@@ -310,17 +310,18 @@ fn handle_event(
     Ok(())
 }
 
-/// Reports that there were events and none was selected. Returns false if that is an error.
+/// Reports that there were events and none was selected, or none has a counter. Returns false if that is an error.
 fn report_no_match(arguments: &Arguments, select: &mut Select) -> bool {
-    let Some(description) = select.describe_no_match() else {
-        return true;
-    };
+    let mut descriptions = select.describe_unmatched_counters();
+    descriptions.extend(select.describe_no_match());
     let is_allowed = arguments.session_not_found == Some(NotFound::End);
     let severity = if is_allowed { "" } else { "error: " };
     if !(is_allowed && arguments.quiet) {
-        let _ = writeln!(io::stderr(), "test-live: {severity}{description}");
+        for description in &descriptions {
+            let _ = writeln!(io::stderr(), "test-live: {severity}{description}");
+        }
     }
-    is_allowed
+    is_allowed || descriptions.is_empty()
 }
 
 fn outcome(arguments: &Arguments, tally: Tally) -> Outcome {
@@ -352,6 +353,15 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
         Some(text) => Some(Filter::parse(text).map_err(|error| UsageError(error.to_string()))?),
         None => None,
     };
+    if !arguments.counter.is_empty() && arguments.sink != SinkKind::Tef {
+        bail!(UsageError("--counter requires --sink tef".to_owned()));
+    }
+    let parse_counter = |text: &String| {
+        let parsed = NumberSelector::parse(text);
+        parsed.map_err(|what| UsageError(format!("invalid --counter {text:?}: {what}")))
+    };
+    let counters = arguments.counter.iter().map(parse_counter);
+    let counters = counters.collect::<Result<Vec<_>, _>>()?;
     let is_whole = matches!(arguments.sink, SinkKind::Ctf | SinkKind::Codetracer);
     if is_whole
         && (filter.is_some()
@@ -379,6 +389,7 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
         end,
         filter,
         limit: arguments.limit,
+        counters,
     })
 }
 

@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use ctf::decode::Event;
 use ctf::directory::TraceDirectory;
 use ctf::metadata::Trace;
-use indicatif::ProgressBar;
+use daemon::progress::ProgressBar;
 
 use crate::attach::{Packet, StreamKey, TraceInfo, TraceKey};
 use crate::bound::Bound;
-use crate::filter::{Filter, UndeclaredNames};
+use crate::filter::{Filter, NumberSelector, UndeclaredNames};
 use crate::mux::Stage;
 use crate::sink::losses::{LossSum, write_warning};
 use crate::sink::text::Times;
@@ -28,6 +28,8 @@ pub struct Selection {
     pub filter: Option<Filter>,
     /// No more events than this.
     pub limit: Option<u64>,
+    /// The fields whose numbers are shown as counters as well.
+    pub counters: Vec<NumberSelector>,
 }
 
 /// The counts of what has been shown and what has not.
@@ -50,6 +52,8 @@ pub struct Select {
     selection: Selection,
     /// The names in the filter that no trace has declared, until they have been reported.
     undeclared: UndeclaredNames,
+    /// Whether each counter has had a value.
+    has_values: Vec<bool>,
     /// The time of the last event that was not shown because of `begin` or `end`.
     outside: Option<i64>,
     /// The times of single traces that are shown.
@@ -68,6 +72,7 @@ impl Select {
         let filter = selection.filter.as_ref();
         Self {
             undeclared: filter.map_or_else(UndeclaredNames::default, Filter::undeclared_names),
+            has_values: vec![false; selection.counters.len()],
             outside: None,
             selection,
             spans: HashMap::new(),
@@ -118,7 +123,14 @@ impl Select {
     pub fn report_missing(&mut self, what: &str) {
         self.tally.incomplete += 1;
         self.sink.set_incomplete();
-        let _ = writeln!(io::stderr(), "test-live: error: {what}");
+        self.write_message("error", what);
+    }
+
+    /// Writes a line to standard error, above the progress bar.
+    fn write_message(&self, severity: &str, what: &str) {
+        self.progress.suspend(|| {
+            let _ = writeln!(io::stderr(), "test-live: {severity}: {what}");
+        });
     }
 
     /// Reports the names in the filter that no trace has declared so far.
@@ -157,6 +169,18 @@ impl Select {
             }
             None => format!("none of the {read} events is in the time range of all streams"),
         })
+    }
+
+    /// Says of each counter that has had no value why, if there were events.
+    pub(crate) fn describe_unmatched_counters(&mut self) -> Vec<String> {
+        if self.tally.events == 0 {
+            return Vec::new();
+        }
+        let counters = self.selection.counters.iter_mut().zip(&self.has_values);
+        let unmatched = counters.filter(|(_, has_values)| !**has_values);
+        unmatched
+            .map(|(counter, _)| counter.describe_no_match())
+            .collect()
     }
 
     /// Whether `limit` has been reached before the first event.
@@ -204,6 +228,11 @@ impl Stage for Select {
             return Ok(true);
         }
         self.sink.event(event, origin)?;
+        for (counter, has_values) in selection.counters.iter_mut().zip(&mut self.has_values) {
+            if let Some(value) = counter.find(event)? {
+                *has_values |= self.sink.counter(counter.name(), value)?;
+            }
+        }
         self.tally.events += 1;
         Ok(!self.is_limit_reached())
     }
@@ -228,6 +257,9 @@ impl Stage for Select {
 
     fn declared(&mut self, trace: &Trace) {
         self.undeclared.add_declarations(trace);
+        for counter in &mut self.selection.counters {
+            counter.add_declarations(trace);
+        }
     }
 
     fn stream_ended(&mut self, stream: StreamKey) {
@@ -258,10 +290,10 @@ impl Stage for Select {
     fn report_failure(&mut self, what: &str) {
         self.tally.failures += 1;
         self.sink.set_incomplete();
-        let _ = writeln!(io::stderr(), "test-live: error: {what}");
+        self.write_message("error", what);
     }
 
     fn report_warning(&mut self, what: &str) {
-        let _ = writeln!(io::stderr(), "test-live: warning: {what}");
+        self.write_message("warning", what);
     }
 }

@@ -172,6 +172,37 @@ fn tef_output_for_perfetto_has_no_record_that_fails_its_import() {
 }
 
 #[test]
+fn numbers_in_the_arguments_of_sent_events_become_counters() {
+    let trace = record(|append, classes| {
+        for line in [
+            r#"{"ph":"i","name":"push","ts":1,"pid":7,"args":{"depth":3,"of":[{"n":-1.5}]}}"#,
+            r#"{"ph":"X","name":"pop","ts":2,"dur":5,"pid":8,"args":{"depth":4,"text":"depth"}}"#,
+            r#"{"ph":"i","name":"none","ts":3,"pid":8,"args":{"depth":"5"}}"#,
+            r#"{"ph":"i","name":"nothing","ts":4,"pid":8}"#,
+        ] {
+            append(&classes.record(1, &Record::parse(line).unwrap()));
+        }
+    });
+    let options = [
+        "--counter",
+        "depth=args.depth",
+        "--counter",
+        "n=args.of[0].n",
+    ];
+    let records = records(&shown(&trace, &options));
+    let counters = records.iter().filter(|record| record["ph"] == "C");
+    let counter = |ts, pid, name, value: Value| json!({"ph": "C", "name": name, "ts": ts, "pid": pid, "args": {"value": value}});
+    assert_eq!(
+        counters.cloned().collect::<Vec<_>>(),
+        [
+            counter(0, 7, "depth", json!(3)),
+            counter(0, 7, "n", json!(-1.5)),
+            counter(1, 8, "depth", json!(4)),
+        ]
+    );
+}
+
+#[test]
 fn events_of_foreign_producers_with_our_class_names_are_shown_as_ordinary_events() {
     let trace = record(|append, classes| {
         append(&classes.record(1, &Record::Raw("no {json")));

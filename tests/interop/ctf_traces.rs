@@ -57,7 +57,7 @@ pub(crate) fn name(case: &Path) -> &str {
 }
 
 /// The expected text of a case, if there is one.
-fn expected(case: &Path) -> Option<Vec<u8>> {
+pub(crate) fn expected(case: &Path) -> Option<Vec<u8>> {
     let packed = case.join("expected.txt.gz");
     if packed.exists() {
         let output = Command::new("gzip").arg("-dc").arg(packed).output();

@@ -5,6 +5,7 @@ mod captures;
 mod consumer_ctf_traces;
 mod consumer_replay;
 mod consumer_tldrs;
+mod ctf_directory;
 mod ctf_traces;
 mod ctf_writer;
 mod follow;

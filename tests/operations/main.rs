@@ -1,5 +1,5 @@
 //! Operating a relay: the status endpoint, the log, messages of faults, and what happens when the disk is full or file
-//! descriptors run out.
+//! descriptors run out; the progress of conversions.
 
 mod descriptors;
 mod disk_full;
@@ -8,4 +8,5 @@ mod error_texts;
 mod interrupted_calls;
 mod log;
 mod monitoring;
+mod progress;
 mod status_endpoint;

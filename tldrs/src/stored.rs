@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
+use daemon::progress::{ProgressBar, byte_bar};
 use jiff::tz::TimeZone;
 use tldrs_daemon::default_paths;
 use tldrs_daemon::export::{DocumentForm, ExportCounts, open_output, write_document};
@@ -167,7 +168,13 @@ fn confirm_removal(
 /// If there is no such trace, or it cannot be read or written.
 pub fn get_tef(options: &GetTefArguments) -> anyhow::Result<ExitCode> {
     let path = find_trace(&options.trace, &options.directory)?;
-    let mut from = File::open(&path).with_context(|| path.display().to_string())?;
+    let from = File::open(&path).with_context(|| path.display().to_string())?;
+    // A document on the same terminal would be written over the bar.
+    let is_shown = options.output.is_none() && io::stdout().is_terminal();
+    let bar = match from.metadata() {
+        Ok(about) if !is_shown => byte_bar(about.len()),
+        _ => ProgressBar::hidden(),
+    };
     let form = options.reader.into();
     let written = match &options.output {
         Some(output) => {
@@ -182,10 +189,11 @@ pub fn get_tef(options: &GetTefArguments) -> anyhow::Result<ExitCode> {
             if to.metadata().with_context(shown)?.is_file() {
                 to.set_len(0).with_context(shown)?;
             }
-            write_document(&mut from, &mut to, form)
+            write_document(&mut bar.wrap_read(from), &mut to, form)
         }
-        None => write_to_stdout(&mut from, form),
+        None => write_to_stdout(&mut bar.wrap_read(from), form),
     };
+    bar.finish_and_clear();
     let dropped = written.with_context(|| path.display().to_string())?.dropped;
     if dropped > 0 {
         eprintln!(
@@ -202,7 +210,7 @@ fn is_same(file: &File, other: &File) -> io::Result<bool> {
 }
 
 /// Writes to standard output. A reader that closes the pipe early is not an error.
-fn write_to_stdout(from: &mut File, form: DocumentForm) -> io::Result<ExportCounts> {
+fn write_to_stdout(from: &mut impl Read, form: DocumentForm) -> io::Result<ExportCounts> {
     match write_document(from, &mut io::stdout().lock(), form) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExportCounts::default()),
         written => written,

@@ -1,5 +1,5 @@
 //! Traces on disk: which directories are traces, which of their files are one stream, and their
-//! packets in order. The only part of the crate that opens data files.
+//! packets in order; and new ones, by [`TraceWriter`]. The only part of the crate that opens data files.
 //!
 //! [`open`] does all of it: a trace is a directory with a file `metadata`. Directories below it, files
 //! whose name begins with a dot, and directories behind symbolic links are ignored. Directories whose
@@ -23,9 +23,11 @@ mod find;
 mod packets;
 mod streams;
 mod traces;
+mod writer;
 
 pub use error::DirectoryError;
 pub use find::traces_below;
 pub use packets::{NextPacket, StreamReader, UnreadPacket};
 pub use streams::StreamFiles;
 pub use traces::{TraceDirectory, open};
+pub use writer::{StreamHandle, TraceWriter, WriteError};

@@ -96,6 +96,11 @@ impl StreamReader {
         }))
     }
 
+    /// Closes the file that is open. The next packet opens its file again.
+    pub fn close_file(&mut self) {
+        self.open = None;
+    }
+
     /// The place of the packet that was read last: its file, and the offset in bytes. `None` before the
     /// first.
     #[must_use]

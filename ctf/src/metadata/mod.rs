@@ -12,6 +12,7 @@
 //! stream class are pending until that is declared.
 
 mod classes;
+mod clock_origin;
 mod decoder_fields;
 mod hidden;
 mod json;
@@ -21,6 +22,7 @@ mod trace;
 mod tsdl;
 
 pub use classes::{EventClass, StreamClass};
+pub use clock_origin::ClockOrigin;
 pub(crate) use resolve::STREAM_SLOTS_END;
 pub use trace::Trace;
 

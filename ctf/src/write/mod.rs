@@ -14,7 +14,7 @@
 //!     Appended, EventDeclaration, EventRecord, FieldType, MetadataText, PacketSize, StreamWriter,
 //!     TraceDeclaration, Value, Width,
 //! };
-//! use wire::{Bytes, Timestamp};
+//! use ctf::{Bytes, Timestamp};
 //!
 //! // The event classes.
 //! let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "my-producer"));

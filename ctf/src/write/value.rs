@@ -22,6 +22,34 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
+macro_rules! from_numbers {
+    ($($number:ty => $value:ident,)*) => {$(
+        impl From<$number> for Value<'_> {
+            fn from(number: $number) -> Self {
+                Self::$value(number.into())
+            }
+        }
+    )*};
+}
+
+from_numbers! {
+    u8 => Unsigned, u16 => Unsigned, u32 => Unsigned, u64 => Unsigned,
+    i8 => Signed, i16 => Signed, i32 => Signed, i64 => Signed,
+    f32 => Float, f64 => Float, bool => Boolean,
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Value<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
 /// An argument: a value that carries its own key and kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Argument<'a> {

@@ -111,9 +111,42 @@ impl PathTracker {
         }
     }
 
+    /// The walk has entered a scope.
+    pub(crate) fn begin_scope(&mut self, scope: Scope) {
+        self.depth = 0;
+        for target in &mut self.targets {
+            target.matched = 0;
+            target.active = target.path.place.contains(scope);
+        }
+    }
+
+    /// The walk has entered a structure or array.
+    pub(crate) fn open(&mut self) {
+        self.depth += 1;
+    }
+
+    /// The walk has left a structure or array.
+    pub(crate) fn close(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    /// Whether the walk is at the end of a path.
+    pub(crate) fn is_at_target(&self) -> bool {
+        let depth = self.depth;
+        let is_at =
+            |target: &TrackedPath| target.matched == depth && target.path.parts.len() == depth;
+        depth > 0 && self.targets.iter().any(is_at)
+    }
+
+    /// Whether the walk is at the first part of a path, and the path leads into it.
+    pub(crate) fn is_at_first_part(&self) -> bool {
+        let is_at = |target: &TrackedPath| target.active && target.matched == 1;
+        self.depth == 1 && self.targets.iter().any(is_at)
+    }
+
     /// The walk has reached the part that `is` recognizes, within `depth` open structures.
     #[inline]
-    fn step(&mut self, is: impl Fn(&Part) -> bool) {
+    pub(crate) fn step(&mut self, is: impl Fn(&Part) -> bool) {
         let before = self.depth.saturating_sub(1);
         for target in &mut self.targets {
             target.matched = target.matched.min(before);
@@ -166,16 +199,12 @@ impl FieldMatcher<'_> {
 impl Visitor for FieldMatcher<'_> {
     fn begin_scope(&mut self, scope: Scope) {
         self.is_in_payload = scope == Scope::Payload;
-        self.collect.depth = 0;
-        for target in &mut self.collect.targets {
-            target.matched = 0;
-            target.active = target.path.place.contains(scope);
-        }
+        self.collect.begin_scope(scope);
     }
 
     fn begin_structure(&mut self) {
         self.value(|_| false);
-        self.collect.depth += 1;
+        self.collect.open();
     }
 
     #[inline]
@@ -188,7 +217,7 @@ impl Visitor for FieldMatcher<'_> {
     }
 
     fn end_structure(&mut self) {
-        self.collect.depth = self.collect.depth.saturating_sub(1);
+        self.collect.close();
     }
 
     fn begin_array(&mut self, _length: u64) {

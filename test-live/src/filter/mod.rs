@@ -2,7 +2,8 @@
 //!
 //! Read in this order; each module uses only those before it: `error`, `glob` (patterns with `*` and `?`),
 //! `token` (the lexer), `expression` (what an expression is), `parse` (from tokens to that), `collect` (from the
-//! fields of an event to the comparisons that they decide), `names` (names that no trace declares).
+//! fields of an event to the comparisons that they decide), `names` (names that no trace declares), `number` (a numeric
+//! field, for `--counter`).
 //!
 //! What an expression says about names of events and traces is decided once for each event class;
 //! fields are decoded only where that leaves something open.
@@ -12,6 +13,7 @@ mod error;
 mod expression;
 mod glob;
 mod names;
+mod number;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -23,6 +25,7 @@ use ctf::decode::{Event, FieldError};
 
 pub use error::FilterError;
 pub(crate) use names::UndeclaredNames;
+pub use number::NumberSelector;
 
 use crate::attach::TraceKey;
 use crate::json_args::has_json_args;

@@ -39,6 +39,23 @@ pub(crate) fn parse(text: &str) -> Result<(Expression, Vec<Leaf>), FilterError> 
     }
 }
 
+/// Parses a field.
+pub(crate) fn parse_field(text: &str) -> Result<FieldPath, FilterError> {
+    let tokens = tokens(text)?;
+    let mut parser = Parser {
+        tokens: &tokens,
+        end: text.chars().count(),
+        leaves: Vec::new(),
+        depth: 0,
+    };
+    let parsed = parser.operand().and_then(|operand| match operand {
+        Operand::FieldPath(path) if parser.tokens.is_empty() => Ok(path),
+        Operand::FieldPath(_) => parser.fail("expected the end"),
+        _ => Err((0, "expected the name of a field".to_owned())),
+    });
+    parsed.map_err(|(column, what)| FilterError::new(text, column, what))
+}
+
 type Failed = (usize, String);
 
 struct Parser<'t> {

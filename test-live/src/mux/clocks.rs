@@ -1,18 +1,6 @@
 //! Checks whether the clocks of all streams can be compared.
 
-use ctf::metadata::{StreamClass, Trace};
-use ctf::model::{EnvironmentValue, Uuid};
-
-/// The origin of a stream's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ClockOrigin {
-    /// The beginning of 1970, UTC.
-    Unix,
-    /// The start of a clock, which others with this identity share.
-    Clock(Uuid),
-    /// An origin that the metadata does not say.
-    Unknown,
-}
+use ctf::metadata::{ClockOrigin, StreamClass, Trace};
 
 /// Compares the clocks of the streams that are put in order.
 #[derive(Debug, Default)]
@@ -24,7 +12,7 @@ pub(super) struct Clocks {
 impl Clocks {
     /// Adds the clock of one more stream. Returns true, once, if it cannot be compared with those before.
     pub(super) fn differ(&mut self, trace: &Trace, stream: &StreamClass) -> bool {
-        let Some(origin) = origin(trace, stream) else {
+        let Some(origin) = trace.clock_origin(stream) else {
             return false;
         };
         let first = *self.first.get_or_insert(origin);
@@ -32,24 +20,4 @@ impl Clocks {
         self.is_reported |= differ;
         differ
     }
-}
-
-fn origin(trace: &Trace, stream: &StreamClass) -> Option<ClockOrigin> {
-    stream.timescale()?;
-    let Some(clock) = trace.clock_of(stream) else {
-        // Without a declared clock, times count from 1970.
-        return Some(ClockOrigin::Unix);
-    };
-    // LTTng's clock counts from 1970 with its offset, although the metadata does not declare it absolute.
-    let by_lttng = || match trace.environment_value("tracer_name") {
-        Some(EnvironmentValue::Text(tracer)) => tracer.starts_with("lttng"),
-        _ => false,
-    };
-    Some(
-        if clock.absolute || &*clock.name == "monotonic" && by_lttng() {
-            ClockOrigin::Unix
-        } else {
-            clock.uuid.map_or(ClockOrigin::Unknown, ClockOrigin::Clock)
-        },
-    )
 }

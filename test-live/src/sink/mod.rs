@@ -72,6 +72,15 @@ pub trait Sink {
         Ok(())
     }
 
+    /// The value of a counter at the event that was shown last. Returns whether it was shown.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn counter(&mut self, name: &str, value: Number) -> Result<bool, SinkError> {
+        let _ = (name, value);
+        Ok(false)
+    }
+
     /// Called when a stream has ended: what is remembered of it can be forgotten.
     fn stream_ended(&mut self, stream: StreamKey) {
         let _ = stream;
@@ -127,6 +136,17 @@ pub struct Origin<'a> {
     pub trace: &'a TraceInfo,
     /// The stream that the event is of.
     pub stream: &'a StreamInfo,
+}
+
+/// A number in a field of an event.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    /// An unsigned integer.
+    Unsigned(u64),
+    /// A signed integer.
+    Signed(i64),
+    /// A floating point number, neither infinite nor NaN.
+    Float(f64),
 }
 
 /// A loss on a stream, and its time.

@@ -86,6 +86,17 @@ impl RecordingSource {
         sanitize_session_name(&name.unwrap_or_default(), FALLBACK)
     }
 
+    /// The size of the file with the records in bytes, if it is there. One that is being recorded may grow.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        let file = match self {
+            Self::Directory(path) => records_file(path)?,
+            Self::File(path) => path.clone(),
+            Self::Pipe => return None,
+        };
+        fs::metadata(file).ok().map(|found| found.len())
+    }
+
     /// What messages call it.
     pub(super) fn path(&self) -> PathBuf {
         match self {

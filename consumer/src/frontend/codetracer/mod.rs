@@ -15,10 +15,12 @@ mod sources;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use codetracer::reader::{ReadError, RecordingReader};
 use thiserror::Error;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -91,7 +93,8 @@ pub enum RecordingError {
 }
 
 /// Sends one recording, and waits until the relay has acknowledged everything or the session is given up. When `stop`
-/// is cancelled, the session ends with what has been read by then.
+/// is cancelled, the session ends with what has been read by then. `read_bytes` counts the bytes of the recording that
+/// have been packetized.
 ///
 /// # Errors
 /// If the recording cannot be opened. A fault behind its begin is in the summary.
@@ -100,6 +103,7 @@ pub async fn run(
     follow: Follow,
     settings: &RecordingSettings,
     opener: &SessionOpener,
+    read_bytes: &AtomicU64,
     stop: &CancellationToken,
 ) -> Result<RecordingSummary, RecordingError> {
     source.check()?;
@@ -107,7 +111,13 @@ pub async fn run(
     let mut session =
         RecordingSession::open(opener, settings, Some(&name), Activity::default()).await?;
     let mut sources = Sources::of_recording(&source, settings);
-    let sent = send_recording(&source, follow, settings, &mut session, &mut sources, stop).await;
+    let mut input = RecordingInput {
+        // Dropping it ends the thread that reads.
+        read: input::start(source.clone(), follow),
+        bytes: read_bytes,
+    };
+    let sent = send_recording(&mut input, settings, &mut session, &mut sources, stop).await;
+    drop(input);
     let (is_partial, mut failure) = sent.unwrap_or((true, None));
     if let Some(error) = session.take_failure() {
         let (path, source) = (source.path(), Box::new(error));
@@ -121,18 +131,22 @@ pub async fn run(
     Ok(summary)
 }
 
+/// The bytes of a recording.
+struct RecordingInput<'a> {
+    read: mpsc::Receiver<Input>,
+    /// The number of bytes that have been packetized.
+    bytes: &'a AtomicU64,
+}
+
 /// Sends records until the end of the recording. Returns whether it was stopped before, and why it cannot be read on.
 async fn send_recording(
-    source: &RecordingSource,
-    follow: Follow,
+    input: &mut RecordingInput<'_>,
     settings: &RecordingSettings,
     session: &mut RecordingSession,
     sources: &mut Sources,
     stop: &CancellationToken,
 ) -> Result<(bool, Option<RecordingError>), SessionClosed> {
     let mut reader = RecordingReader::new(MAX_RECORD_BYTES);
-    // Dropping it ends the thread that reads.
-    let mut input = input::start(source.clone(), follow);
     let mut tick = interval(settings.live_timer);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut next_scan = Instant::now();
@@ -152,13 +166,13 @@ async fn send_recording(
             () = stop.cancelled(), if !is_stopped => {
                 // What has been read is still sent.
                 is_stopped = true;
-                input.close();
+                input.read.close();
                 continue;
             }
-            read = input.recv() => read,
+            read = input.read.recv() => read,
         };
-        let pushed = match read {
-            Some(Input::Bytes(bytes)) => reader.push(&bytes),
+        let (pushed, length) = match read {
+            Some(Input::Bytes(bytes)) => (reader.push(&bytes), bytes.len() as u64),
             Some(Input::End) => {
                 reader.end();
                 session.append_all(&mut reader).await?;
@@ -168,6 +182,7 @@ async fn send_recording(
             None => return Ok((true, None)),
         };
         session.append_all(&mut reader).await?;
+        input.bytes.fetch_add(length, Ordering::Relaxed);
         sources.send_new(session).await?;
         if let Err(error) = pushed {
             session.fail(error);

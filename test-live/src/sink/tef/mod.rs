@@ -14,6 +14,7 @@
 //!   record, `log:record` an instant, `span:enter` and `span:exit` a span.
 //! - In a recording of CodeTracer, `ct:call` and `ct:return` begin and end a span with the name of the function.
 //!   What defines names is not shown.
+//! - Numbers that `--counter` selects become counters of their process, beside the record of their event.
 //! - What programs have sent to a `tldrs` daemon is written as it was sent, with all its members; its
 //!   times are those of the program unless [`SentTimes`] says otherwise.
 //!
@@ -41,8 +42,8 @@ use self::fields::{EventFields, Member};
 use self::kind::{RecordKind, RecordKinds, target_of_span};
 use self::sent::SentRecordWriter;
 use self::tracks::{Environment, Track, Tracks};
-use super::json_text::{integer, lossy_string, string};
-use super::{Origin, Sink, SinkError, buffer};
+use super::json_text::{float, integer, lossy_string, string};
+use super::{Number, Origin, Sink, SinkError, buffer};
 use crate::attach::TraceKey;
 
 /// Warns of spans that are shown as instants.
@@ -85,6 +86,8 @@ pub struct Tef<W: Write> {
     kinds: RecordKinds,
     sent: SentRecordWriter,
     recordings: Recordings,
+    /// Time in nanoseconds and process of the event that was written last; `None` if it has neither.
+    last_shown: Option<(i128, i64)>,
     /// Whether the begin or end of a span was written as an instant, because its thread is not known.
     has_unpaired: bool,
     is_finished: bool,
@@ -104,6 +107,7 @@ impl<W: Write> Tef<W> {
             kinds: RecordKinds::default(),
             sent: SentRecordWriter::default(),
             recordings: Recordings::default(),
+            last_shown: None,
             has_unpaired: false,
             is_finished: false,
         }
@@ -126,6 +130,7 @@ impl<W: Write> Tef<W> {
         let program = self.recordings.program(origin.trace.key);
         let environment = environment.of_program(program);
         let track = self.tracks.track(fields, environment, origin, records);
+        self.last_shown = Some((self.now.into(), track.process));
         // Of the kernel, threads may be known by other means than contexts.
         self.has_unpaired |= !kind.fits(track.is_thread, track.is_kernel) && !track.is_kernel;
         self.members.clear();
@@ -268,7 +273,9 @@ fn write_members(
 impl<W: Write> Sink for Tef<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
         let options = &self.options;
-        if self.sent.write_event(event, options, &mut self.records)? {
+        self.last_shown = None;
+        if let Some(sent) = self.sent.write_event(event, options, &mut self.records)? {
+            self.last_shown = sent.ts.zip(sent.process);
             return Ok(buffer::write_if_full(
                 &mut self.records.buffer,
                 &mut self.out,
@@ -286,6 +293,31 @@ impl<W: Write> Sink for Tef<W> {
         let name = event.class().name().unwrap_or("<unknown>");
         let visit = |fields: &mut EventFields| event.visit(fields);
         self.write_event(name, &kind, event.time(), environment, origin, visit)
+    }
+
+    fn counter(&mut self, name: &str, value: Number) -> Result<bool, SinkError> {
+        let Some((ts, process)) = self.last_shown else {
+            return Ok(false);
+        };
+        let out = &mut self.members;
+        out.clear();
+        out.extend_from_slice(b"\"ph\":\"C\",\"name\":");
+        string(name, out);
+        out.extend_from_slice(b",\"pid\":");
+        integer(process, out);
+        out.extend_from_slice(b",\"args\":{\"value\":");
+        match value {
+            Number::Unsigned(value) => integer(value, out),
+            Number::Signed(value) => integer(value, out),
+            Number::Float(value) => float(value, 64, out),
+        }
+        out.push(b'}');
+        let time = RecordTime {
+            ts: Some(ts),
+            ..RecordTime::default()
+        };
+        self.records.add(time, &self.members);
+        Ok(buffer::write_if_full(&mut self.records.buffer, &mut self.out).map(|()| true)?)
     }
 
     fn trace_ended(&mut self, trace: TraceKey) {

@@ -9,6 +9,15 @@ use ctf::decode::{Event, FieldError};
 
 use super::{SentTimes, TefOptions};
 
+/// What an event was written as.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SentRecord {
+    /// Its time in nanoseconds, if it has one.
+    pub(super) ts: Option<i128>,
+    /// The process that it names.
+    pub(super) process: Option<i64>,
+}
+
 /// Writes such events as the records that were sent.
 #[derive(Debug, Default)]
 pub(super) struct SentRecordWriter {
@@ -18,33 +27,39 @@ pub(super) struct SentRecordWriter {
 }
 
 impl SentRecordWriter {
-    /// Writes an event of a class of such a name. Returns whether it did: one of another class, or of a
-    /// foreign producer that uses the name, is to be shown as any other.
+    /// Writes an event of a class of such a name. Returns what it became; `None` if it was not written: one of another
+    /// class, or of a foreign producer that uses the name, is to be shown as any other.
     pub(super) fn write_event(
         &mut self,
         event: &Event<'_>,
         options: &TefOptions,
         records: &mut Records,
-    ) -> Result<bool, FieldError> {
+    ) -> Result<Option<SentRecord>, FieldError> {
         let class = event.class().name().unwrap_or_default();
         if !RecordDecoder::is_known_class(class) {
-            return Ok(false);
+            return Ok(None);
         }
         self.decoder.clear();
         event.visit(&mut self.decoder)?;
         let record = match self.decoder.decode(class) {
             Some(Decoded::Record { record, .. }) => record,
             // What is lost has been reported and counted where all losses are.
-            Some(_) if options.sent == SentTimes::Producer => return Ok(true),
+            Some(_) if options.sent == SentTimes::Producer => {
+                return Ok(Some(SentRecord::default()));
+            }
             // On the clock of the host these can be shown like any other, on that of the programs not.
-            _ => return Ok(false),
+            _ => return Ok(None),
+        };
+        let process = match &record {
+            Record::Event(sent) => sent.pid.map(i64::from),
+            _ => None,
         };
         self.json.clear();
         let time = write_record(record, event.time(), options, &mut self.json);
         // What is kept as it was written may be anything in a trace of a foreign producer.
         let json = std::str::from_utf8(&self.json).map(check_str);
         let Ok(Checked::Valid(json)) = json else {
-            return Ok(false);
+            return Ok(None);
         };
         let json = if options.perfetto {
             self.for_perfetto.clear();
@@ -56,7 +71,10 @@ impl SentRecordWriter {
         if let [b'{', members @ .., b'}'] = json.trim_ascii() {
             records.add(time, members);
         }
-        Ok(true)
+        Ok(Some(SentRecord {
+            ts: time.ts,
+            process,
+        }))
     }
 }
 

@@ -1,0 +1,87 @@
+//! Reads all traces of a directory as one sequence of events: [`Trace`], [`Events`].
+
+mod error;
+mod events;
+mod stream;
+
+use std::path::Path;
+use std::sync::Arc;
+
+pub use self::error::Error;
+pub use self::events::Events;
+pub use self::stream::LossCount;
+use crate::directory::{self, TraceDirectory};
+
+/// A trace on disk: a directory with a file `metadata`, or all traces at or below a directory, read as one.
+///
+/// ```no_run
+/// for event in ctf::Trace::open("/srv/traces/my-session")?.events() {
+///     let event = event?;
+///     println!("{:?} {event}", event.time);
+/// }
+/// # Ok::<(), ctf::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Trace {
+    directories: Arc<[TraceDirectory]>,
+    warnings: Arc<[String]>,
+}
+
+impl Trace {
+    /// Opens all traces at or below `path`. What is written to them later is not seen.
+    ///
+    /// # Errors
+    /// If there is none, or if one of their metadata files cannot be read. What is wrong with a data file is
+    /// an error among its [`events`](Self::events).
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let mut directories = directory::open(&[path]).map_err(Arc::new)?;
+        let mut warnings = Vec::new();
+        for trace in &mut directories {
+            let found = trace.metadata.take_warnings();
+            let name = &trace.name;
+            warnings.extend(found.iter().map(|what| format!("trace {name}: {what}")));
+        }
+        if !are_clocks_comparable(&directories) {
+            warnings.push(
+                "clocks of the streams cannot be compared; the order of events between streams is arbitrary"
+                    .to_owned(),
+            );
+        }
+        Ok(Self {
+            directories: directories.into(),
+            warnings: warnings.into(),
+        })
+    }
+
+    /// The traces with their metadata and streams. Directories that are pieces of one trace are joined.
+    #[must_use]
+    pub fn directories(&self) -> &[TraceDirectory] {
+        &self.directories
+    }
+
+    /// What is unusual about the metadata, and whether the clocks of the streams cannot be compared.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The events of all streams in order of time, from the first. Events at the same time have the order in
+    /// which `babeltrace2` prints them.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        Events::new(Arc::clone(&self.directories))
+    }
+}
+
+fn are_clocks_comparable(traces: &[TraceDirectory]) -> bool {
+    let mut origins = traces.iter().flat_map(|trace| {
+        let declared = trace.metadata.trace();
+        let classes = trace
+            .streams
+            .iter()
+            .filter_map(|s| declared.stream(s.class));
+        classes.filter_map(|class| declared.clock_origin(class))
+    });
+    let first = origins.next();
+    origins.all(|origin| Some(origin) == first)
+}
