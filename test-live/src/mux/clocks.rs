@@ -34,6 +34,11 @@ impl Clocks {
     }
 }
 
+/// Whether the times of a stream count from 1970, UTC.
+pub(crate) fn is_since_1970(trace: &Trace, stream: &StreamClass) -> bool {
+    origin(trace, stream) == Some(ClockOrigin::Unix)
+}
+
 fn origin(trace: &Trace, stream: &StreamClass) -> Option<ClockOrigin> {
     stream.timescale()?;
     let Some(clock) = trace.clock_of(stream) else {

@@ -11,6 +11,7 @@ mod json_fields;
 mod json_text;
 mod keys;
 pub mod losses;
+pub(crate) mod process_context;
 pub mod tef;
 pub(crate) mod terminal;
 #[cfg(test)]
