@@ -1,4 +1,5 @@
-//! A program in a pseudo terminal, which `script` of util-linux provides: tests press keys and see what is drawn.
+//! A program in a pseudo terminal, which `script` of util-linux provides: tests press keys and see what is drawn, as
+//! `vt100` interprets it.
 
 use std::fs;
 use std::io::Write;
@@ -17,6 +18,8 @@ pub struct Terminal {
     process: Process,
     keys: ChildStdin,
     directory: PathBuf,
+    /// The sizes in columns and rows, and the number of bytes that had been written before each.
+    sizes: Vec<(usize, (u16, u16))>,
 }
 
 /// What is left of a program that ran in a terminal.
@@ -26,6 +29,8 @@ pub struct LeftTerminal {
     pub status: String,
     /// Everything that was written to the terminal.
     pub output: String,
+    /// The text on the terminal.
+    pub screen: String,
     /// Whether the terminal has the settings that it had before.
     pub is_restored: bool,
 }
@@ -63,6 +68,7 @@ impl Terminal {
             process,
             keys,
             directory,
+            sizes: vec![(0, (columns, rows))],
         }
     }
 
@@ -75,14 +81,13 @@ impl Terminal {
         self.keys.flush().unwrap();
     }
 
-    /// Waits until `text` has been written to the terminal. A program that draws only what has changed does not write
-    /// text that is there already.
+    /// Waits until `text` is on the terminal.
     ///
     /// # Panics
-    /// If it is not written in time.
+    /// If it is not there in time.
     pub fn wait_for(&self, text: &str) {
         wait_until(&format!("the terminal shows {text:?}"), || {
-            self.output().contains(text)
+            screen_after(&self.sizes, &self.process.stdout_bytes()).contains(text)
         });
     }
 
@@ -96,7 +101,8 @@ impl Terminal {
     ///
     /// # Panics
     /// If it cannot be changed.
-    pub fn resize(&self, (columns, rows): (u16, u16)) {
+    pub fn resize(&mut self, (columns, rows): (u16, u16)) {
+        self.sizes.push((self.written(), (columns, rows)));
         let tty = fs::read_to_string(self.directory.join("tty")).unwrap();
         let size = ["rows", &rows.to_string(), "cols", &columns.to_string()];
         let mut stty = Command::new("stty");
@@ -124,12 +130,20 @@ impl Terminal {
         let read = |name: &str| fs::read_to_string(self.directory.join(name)).unwrap();
         LeftTerminal {
             status: read("status").trim().to_owned(),
+            screen: screen_after(&self.sizes, &stdout_bytes),
             output: String::from_utf8_lossy(&stdout_bytes).into_owned(),
             is_restored: read("before") == read("after"),
         }
     }
+}
 
-    fn output(&self) -> String {
-        String::from_utf8_lossy(&self.process.stdout_bytes()).into_owned()
+/// The text on a terminal of these sizes after `output`.
+fn screen_after(sizes: &[(usize, (u16, u16))], output: &[u8]) -> String {
+    let mut parser = vt100::Parser::default();
+    let ends = sizes.iter().skip(1).map(|(begin, _)| *begin);
+    for ((begin, (columns, rows)), end) in sizes.iter().zip(ends.chain([output.len()])) {
+        parser.screen_mut().set_size(*rows, *columns);
+        parser.process(&output[*begin..end]);
     }
+    parser.screen().contents()
 }
