@@ -18,8 +18,10 @@ pub struct Terminal {
     process: Process,
     keys: ChildStdin,
     directory: PathBuf,
-    /// The sizes in columns and rows, and the number of bytes that had been written before each.
-    sizes: Vec<(usize, (u16, u16))>,
+    /// Columns and rows.
+    size: (u16, u16),
+    /// The number of bytes that had been written when the terminal got this size: then all is drawn again.
+    begin: usize,
 }
 
 /// What is left of a program that ran in a terminal.
@@ -68,7 +70,8 @@ impl Terminal {
             process,
             keys,
             directory,
-            sizes: vec![(0, (columns, rows))],
+            size: (columns, rows),
+            begin: 0,
         }
     }
 
@@ -87,7 +90,8 @@ impl Terminal {
     /// If it is not there in time.
     pub fn wait_for(&self, text: &str) {
         wait_until(&format!("the terminal shows {text:?}"), || {
-            screen_after(&self.sizes, &self.process.stdout_bytes()).contains(text)
+            let output = self.process.stdout_bytes();
+            screen_after(self.size, &output[self.begin..]).contains(text)
         });
     }
 
@@ -102,7 +106,7 @@ impl Terminal {
     /// # Panics
     /// If it cannot be changed.
     pub fn resize(&mut self, (columns, rows): (u16, u16)) {
-        self.sizes.push((self.written(), (columns, rows)));
+        (self.begin, self.size) = (self.written(), (columns, rows));
         let tty = fs::read_to_string(self.directory.join("tty")).unwrap();
         let size = ["rows", &rows.to_string(), "cols", &columns.to_string()];
         let mut stty = Command::new("stty");
@@ -130,20 +134,16 @@ impl Terminal {
         let read = |name: &str| fs::read_to_string(self.directory.join(name)).unwrap();
         LeftTerminal {
             status: read("status").trim().to_owned(),
-            screen: screen_after(&self.sizes, &stdout_bytes),
+            screen: screen_after(self.size, &stdout_bytes[self.begin..]),
             output: String::from_utf8_lossy(&stdout_bytes).into_owned(),
             is_restored: read("before") == read("after"),
         }
     }
 }
 
-/// The text on a terminal of these sizes after `output`.
-fn screen_after(sizes: &[(usize, (u16, u16))], output: &[u8]) -> String {
-    let mut parser = vt100::Parser::default();
-    let ends = sizes.iter().skip(1).map(|(begin, _)| *begin);
-    for ((begin, (columns, rows)), end) in sizes.iter().zip(ends.chain([output.len()])) {
-        parser.screen_mut().set_size(*rows, *columns);
-        parser.process(&output[*begin..end]);
-    }
+/// The text on a terminal of this size after `output`.
+fn screen_after((columns, rows): (u16, u16), output: &[u8]) -> String {
+    let mut parser = vt100::Parser::new(rows, columns, 0);
+    parser.process(output);
     parser.screen().contents()
 }

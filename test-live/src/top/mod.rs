@@ -1,7 +1,7 @@
 //! `test-live top`: rates, losses and lag of sessions while they are recorded.
 //!
-//! The main thread runs sources, mux and [`stage`](self::stage), which counts. Another thread samples the counts and shows
-//! them, on a [`screen`](self::screen) or as tables ([`batch`](self::batch)): a slow terminal delays no event.
+//! The main thread runs sources, mux and `stage`, which counts. Another thread samples the counts and shows them, on a
+//! screen (`screen`) or as tables (`batch`): a slow terminal delays no event.
 //!
 //! Read in this order; each module uses only those before it: `text`, `messages`, `counts`, `stage`, `sampler`, `state`
 //! (what keys change), `view`, `batch`, `screen`.

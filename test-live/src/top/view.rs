@@ -150,8 +150,8 @@ fn draw_page(frame: &mut Frame<'_>, area: Rect, state: &State, sampler: &Sampler
             let Some(session) = sampler.session(id) else {
                 return;
             };
-            let halves = [Constraint::Fill(1), Constraint::Fill(1)];
-            let [upper, lower] = Layout::vertical(halves).areas(area);
+            let heights = [Constraint::Fill(1), Constraint::Fill(1)];
+            let [upper, lower] = Layout::vertical(heights).areas(area);
             let [name_row, process_row] = state.rows;
             for (area, title, rows, selected, empty) in [
                 (
