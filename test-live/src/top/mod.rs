@@ -199,7 +199,13 @@ fn open_sources(
     if !complete.is_empty() {
         for trace in ctf::directory::open(&complete)? {
             let key = TraceKey::fresh();
-            stage.add_trace(key, session_of_trace(&trace.name), true);
+            let path = trace.paths.first();
+            let path = path.map_or_else(String::new, |path| path.display().to_string());
+            let name = match session_of_trace(&trace.name) {
+                "" => &path,
+                name => name,
+            };
+            stage.add_trace(key, name, true);
             mux.add_directory(key, trace, stage)?;
         }
     }

@@ -111,7 +111,8 @@ impl ShownScreen {
         let _stop_at_the_end = StopOnDrop(stop);
         let interval = self.interval.max(POLL_INTERVAL);
         let mut screen = Screen::open()?;
-        let mut next_sample = Instant::now() + interval;
+        // The first one soon: until then the screen is empty.
+        let mut next_sample = Instant::now() + POLL_INTERVAL;
         self.draw(&mut screen)?;
         while !stop.is_requested() && IS_OPEN.load(Ordering::SeqCst) {
             let wait = next_sample.saturating_duration_since(Instant::now());

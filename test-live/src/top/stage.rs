@@ -24,6 +24,9 @@ use crate::slots::Slots;
 /// Sessions that have ended and are kept. Of more, those that ended first are removed.
 const MAX_ENDED_SESSIONS: usize = 64;
 
+/// The session of a trace that names none.
+const UNNAMED: &str = "<unnamed>";
+
 /// A filter that users have asked for while events are counted.
 #[derive(Debug, Default)]
 pub(super) struct FilterRequest {
@@ -149,6 +152,7 @@ impl CountingStage {
         let id = self.next_session;
         self.next_session += 1;
         self.by_name.insert(name.to_owned(), id);
+        let name = if name.is_empty() { UNNAMED } else { name };
         let state = SessionState {
             counts: self.counts.add_session(id, name, is_recording),
             names: HashMap::new(),
