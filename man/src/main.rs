@@ -35,6 +35,10 @@ fn main() -> anyhow::Result<()> {
         test_live::cli::InfoArguments::command().name("test-live-info"),
         "1",
     )?;
+    write_pages(
+        test_live::cli::TopArguments::command().name("test-live-top"),
+        "1",
+    )?;
     write_completions(relayd.clone(), "relayd")?;
     write_completions(relayd, REFERENCE)?;
     for program in [

@@ -175,18 +175,24 @@ const TEST_LIVE: Sections = Sections {
         ("TZ", "Time zone of the times that are shown and read."),
         RUST_LOG,
     ],
-    signals: &[(
-        "SIGTERM, SIGINT",
-        "Stop: show the events whose order is certain, close the output, and exit. A second one ends the process at \
-         once, with status 130.",
-    )],
+    signals: &[
+        (
+            "SIGTERM, SIGINT",
+            "Stop: show the events whose order is certain, close the output, and exit. A second one ends the process at \
+             once, with status 130.",
+        ),
+        (
+            "SIGHUP",
+            "test-live top: restore the terminal, and exit. Other commands end.",
+        ),
+    ],
     exit_status: &[
         ("0", "All events were shown."),
         ("1", "Something could not be read."),
         ("2", "The command line is invalid."),
         ("130", "A second signal ended the process."),
     ],
-    see_also: "test-live-proxy(1), relayd(8), consumer(1), babeltrace2(1)",
+    see_also: "test-live-info(1), test-live-top(1), test-live-proxy(1), relayd(8), consumer(1), babeltrace2(1)",
 };
 
 const TLDRS: Sections = Sections {

@@ -20,9 +20,11 @@ use crate::sink::text::{ClockFormat, HeaderFields, Names, TextOptions};
 
 mod info;
 mod lists;
+mod top;
 
 pub use info::InfoArguments;
 pub use lists::{FieldsList, NamesList};
+pub use top::TopArguments;
 
 /// Show events of live LTTng sessions while they are recorded, and read CTF traces.
 ///
@@ -307,6 +309,9 @@ Examples:
 
   Show what a recording is at a glance; see test-live info --help:
     test-live info TRACE_DIR
+
+  Show the rates of all live sessions on a screen; see test-live top --help:
+    test-live top COLLECTOR
 
 Exit status:
   0    All events were shown.

@@ -17,6 +17,7 @@ pub mod run;
 pub mod select;
 pub mod sink;
 mod slots;
+pub mod top;
 
 /// An error and what caused it, on one line.
 #[must_use]

@@ -6,13 +6,18 @@ use std::process::ExitCode;
 use daemon::error_text::describe_error;
 use daemon::logging;
 use daemon::signals::StopSignals;
-use test_live::cli::{Arguments, InfoArguments, ProxyArguments};
+use test_live::cli::{Arguments, InfoArguments, ProxyArguments, TopArguments};
 use test_live::info;
 use test_live::proxy;
 use test_live::run::{Outcome, Stop, UsageError, run};
+use test_live::top;
+use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+
+/// The exit status after a second signal: that of a program which SIGINT has killed, as shells report it.
+const INTERRUPTED: i32 = 130;
 
 fn main() -> ExitCode {
     if std::env::args_os()
@@ -29,14 +34,25 @@ fn main() -> ExitCode {
         let arguments = InfoArguments::from_words(std::env::args_os().skip(1));
         return exit_code(info::run(&arguments));
     }
+    if std::env::args_os().nth(1).is_some_and(|word| word == "top") {
+        let arguments = TopArguments::from_words(std::env::args_os().skip(1));
+        return run_until_signal(!arguments.batch, |stop| top::run(&arguments, stop));
+    }
     let arguments = Arguments::from_words(std::env::args_os());
     init_logging(arguments.verbose);
+    run_until_signal(false, |stop| run(&arguments, stop))
+}
+
+fn run_until_signal(
+    has_screen: bool,
+    run: impl FnOnce(&Stop) -> anyhow::Result<Outcome>,
+) -> ExitCode {
     let stop = Stop::default();
-    if let Err(error) = stop_on_signals(stop.clone()) {
+    if let Err(error) = stop_on_signals(stop.clone(), has_screen) {
         eprintln!("test-live: error: cannot handle signals: {error}; not started");
         return ExitCode::FAILURE;
     }
-    exit_code(run(&arguments, &stop))
+    exit_code(run(&stop))
 }
 
 fn exit_code(ended: anyhow::Result<Outcome>) -> ExitCode {
@@ -51,16 +67,29 @@ fn exit_code(ended: anyhow::Result<Outcome>) -> ExitCode {
 }
 
 /// Lets the first SIGINT or SIGTERM end the run in order, when all events that are certain have been shown, and the
-/// second end the process at once.
-fn stop_on_signals(stop: Stop) -> io::Result<()> {
+/// second end the process at once. With a screen, SIGHUP ends the run too: its terminal is gone.
+fn stop_on_signals(stop: Stop, has_screen: bool) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let signals = {
-        let _inside = runtime.enter();
-        StopSignals::catch()?
+    let inside = runtime.enter();
+    let mut signals = StopSignals::catch()?;
+    if has_screen {
+        let mut hangup = signal(SignalKind::hangup())?;
+        let stop = stop.clone();
+        runtime.spawn(async move {
+            hangup.recv().await;
+            stop.request();
+        });
+    }
+    drop(inside);
+    let wait = async move {
+        signals.wait().await;
+        stop.request();
+        signals.wait().await;
+        top::restore_terminal_before_exit();
+        std::process::exit(INTERRUPTED);
     };
-    let wait = signals.stop_or_exit(move || stop.request());
     let thread = std::thread::Builder::new().name("signals".to_owned());
     thread.spawn(move || runtime.block_on(wait))?;
     Ok(())

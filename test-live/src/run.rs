@@ -21,7 +21,7 @@ use crate::attach::{MemoryBudget, SourceEvent, TraceKey, list, relay};
 use crate::bound::Bound;
 use crate::cli::{Arguments, NotFound, SeekTo, SinkKind};
 use crate::filter::{Filter, NumberSelector};
-use crate::mux::{Mux, Progress, Stage};
+use crate::mux::{Mux, Progress, Report, Stage};
 use crate::progress;
 use crate::select::{Select, Selection, Tally};
 use crate::sink::codetracer::CodetracerSink;
@@ -69,6 +69,11 @@ impl Stop {
     /// Requests the end of the run: what is certain has been shown, the rest is left.
     pub fn request(&self) {
         self.0.is_requested.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Wakes the main thread, which waits for source events.
+    pub(crate) fn wake(&self) {
         if let Some(sender) = self.0.waker.get().and_then(WeakSender::upgrade) {
             // A full channel means that the main thread does not wait.
             let _ = sender.try_send(SourceEvent::Done);
@@ -81,7 +86,7 @@ impl Stop {
         self.0.is_requested.load(Ordering::Relaxed)
     }
 
-    fn set_waker(&self, sender: WeakSender<SourceEvent>) {
+    pub(crate) fn set_waker(&self, sender: WeakSender<SourceEvent>) {
         // One run is joined with one stop.
         let _ = self.0.waker.set(sender);
     }
@@ -285,27 +290,14 @@ fn handle_event(
     event: SourceEvent,
     quiet: bool,
 ) -> Result<(), SinkError> {
-    match event {
-        SourceEvent::Trace { trace, name } => mux.add_trace(trace, name),
-        SourceEvent::Metadata { trace, bytes } => mux.extend_metadata(trace, &bytes, select)?,
-        SourceEvent::Stream {
-            stream,
-            trace,
-            name,
-            backlog,
-        } => mux.add_stream(stream, trace, name, backlog),
-        SourceEvent::Packet { stream, packet } => mux.push_packet(stream, packet, select),
-        SourceEvent::Watermark { stream, until } => mux.advance_watermark(stream, until),
-        SourceEvent::StreamHold { stream, is_holding } => mux.set_holding(stream, is_holding),
-        SourceEvent::StreamEnd { stream } => mux.end_stream(stream),
-        SourceEvent::TraceEnd { trace } => mux.end_trace(trace),
-        SourceEvent::Notice(notice) if quiet => tracing::info!("{notice}"),
-        SourceEvent::Notice(notice) => {
+    match mux.handle(event, select)? {
+        None => {}
+        Some(Report::Notice(notice)) if quiet => tracing::info!("{notice}"),
+        Some(Report::Notice(notice)) => {
             let _ = writeln!(io::stderr(), "test-live: {notice}");
         }
-        SourceEvent::Missing(what) => select.report_missing(&what),
-        SourceEvent::Failed(what) => select.report_failure(&what),
-        SourceEvent::Done => {}
+        Some(Report::Missing(what)) => select.report_missing(&what),
+        Some(Report::Failed(what)) => select.report_failure(&what),
     }
     Ok(())
 }

@@ -214,7 +214,7 @@ impl Follower {
 
     fn handle_event(&mut self, event: SourceEvent) {
         match event {
-            SourceEvent::Trace { trace, name } => {
+            SourceEvent::Trace { trace, name, .. } => {
                 self.seen.traces += 1;
                 self.mux.add_trace(trace, name);
             }

@@ -17,3 +17,4 @@ mod tef;
 mod test_live_attach;
 mod test_live_run;
 mod test_live_text;
+mod test_live_top;

@@ -99,7 +99,7 @@ impl FollowedSession {
     fn handle_event(&mut self, event: SourceEvent) {
         let shown = &mut self.shown;
         match event {
-            SourceEvent::Trace { trace, name } => {
+            SourceEvent::Trace { trace, name, .. } => {
                 shown.traces += 1;
                 self.mux.add_trace(trace, name);
             }

@@ -4,7 +4,8 @@
 //! Every test has a [`Lab`], the temporary directory of everything that the test starts. Ports are whichever
 //! are free. Programs of this project ([`relay`], [`test_live`], [`consumer`], [`tldrs`]) are built by
 //! [`binaries`]; [`disk`] mounts a small file system for them, [`network`] puts them on two hosts,
-//! [`file_lease`] makes a file hang, [`certificates`] are those of encrypted links. Real peers are [`lttng`],
+//! [`file_lease`] makes a file hang, [`certificates`] are those of encrypted links, [`terminal`] is a terminal
+//! with keys to press. Real peers are [`lttng`],
 //! [`traced_app`] and [`babeltrace`]. Synthetic peers on the protocol crates are [`producer`], [`resumable`]
 //! (a producer that resumes its session), [`replay`] (a trace directory sent by a producer), [`viewer`],
 //! [`push`] and [`probe_session`]; [`capture_proxy`] records what real ones send, [`cut_proxy`] cuts their
@@ -30,6 +31,7 @@ pub mod relay;
 pub mod replay;
 pub mod resumable;
 pub mod status_endpoint;
+pub mod terminal;
 pub mod test_live;
 pub mod tldrs;
 pub mod traced_app;

@@ -73,6 +73,15 @@ impl Process {
         self.stdout.complete_lines()
     }
 
+    /// The bytes of standard output so far.
+    ///
+    /// # Panics
+    /// If the thread that collects them has panicked.
+    #[must_use]
+    pub fn stdout_bytes(&self) -> Vec<u8> {
+        self.stdout.bytes.lock().unwrap().clone()
+    }
+
     /// The complete lines of standard error so far.
     #[must_use]
     pub fn stderr(&self) -> Vec<String> {

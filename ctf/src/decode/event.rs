@@ -93,10 +93,25 @@ impl<'a> Event<'a> {
     /// If the bytes are not those that were decoded.
     pub fn visit_fields<V: Visitor>(&self, visitor: &mut V) -> Result<(), FieldError> {
         let mut walk = self.walk(self.fields_at, self.shift, visitor);
+        self.walk_contexts(&mut walk)?;
+        match &self.class.payload {
+            Some(payload) => walk.visit_scope(Scope::Payload, payload),
+            None => Ok(()),
+        }
+    }
+
+    /// Shows what is visible of the common and the event's own context, and nothing of the payload.
+    ///
+    /// # Errors
+    /// If the bytes are not those that were decoded.
+    pub fn visit_contexts<V: Visitor>(&self, visitor: &mut V) -> Result<(), FieldError> {
+        self.walk_contexts(&mut self.walk(self.fields_at, self.shift, visitor))
+    }
+
+    fn walk_contexts<V: Visitor>(&self, walk: &mut Walk<'_, 'a, V>) -> Result<(), FieldError> {
         for (scope, root) in [
             (Scope::CommonContext, &self.stream.event_context),
             (Scope::SpecificContext, &self.class.context),
-            (Scope::Payload, &self.class.payload),
         ] {
             if let Some(structure) = root {
                 walk.visit_scope(scope, structure)?;

@@ -73,6 +73,8 @@ pub enum SourceEvent {
         trace: TraceKey,
         /// The trace's name for users: for a session `HOST/SESSION` and the path of the trace in it.
         name: String,
+        /// The session's name for users: `HOST/SESSION`. Absent for a directory, which does not say it.
+        session: Option<String>,
     },
     /// More metadata of a trace: whole packets, declarations or fragments or pieces of them.
     Metadata {

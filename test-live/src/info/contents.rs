@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use ctf::decode::{Event, NumberFormat, Visitor};
-use ctf::model::{EnvironmentValue, Scope};
+use ctf::decode::Event;
+use ctf::model::EnvironmentValue;
 
 use crate::attach::TraceKey;
 use crate::sink::losses::LossSum;
+use crate::sink::process_context::ProcessContext;
 use crate::sink::{Loss, Origin, Sink, SinkError};
 
 /// Largest number of names and of processes that are listed. Further ones are not.
@@ -107,7 +108,7 @@ impl Sink for CountingSink {
             .or_insert_with(|| class.name().unwrap_or("<unknown>").to_owned());
         self.context.clear();
         if event.stream_class().event_context().is_some() || class.context().is_some() {
-            event.visit_fields(&mut self.context)?;
+            event.visit_contexts(&mut self.context)?;
         }
         self.add_process(event, origin);
         Ok(())
@@ -133,61 +134,6 @@ impl Drop for CountingSink {
             if contents.events.len() < MAX_LISTED || contents.events.contains_key(&name) {
                 *contents.events.entry(name).or_default() += count;
             }
-        }
-    }
-}
-
-/// A visitor that finds the process of an event in its contexts.
-#[derive(Debug, Default)]
-struct ProcessContext {
-    is_context: bool,
-    member: Option<ContextMember>,
-    pid: Option<i64>,
-    name: Vec<u8>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum ContextMember {
-    Pid,
-    Name,
-}
-
-impl ProcessContext {
-    fn clear(&mut self) {
-        (self.is_context, self.member, self.pid) = (false, None, None);
-        self.name.clear();
-    }
-}
-
-impl Visitor for ProcessContext {
-    fn begin_scope(&mut self, scope: Scope) {
-        self.is_context = matches!(scope, Scope::CommonContext | Scope::SpecificContext);
-    }
-
-    fn member(&mut self, name: &str) {
-        self.member = match name {
-            "vpid" | "pid" if self.is_context => Some(ContextMember::Pid),
-            "procname" if self.is_context => Some(ContextMember::Name),
-            _ => None,
-        };
-    }
-
-    fn unsigned(&mut self, value: u64, _format: NumberFormat<'_>) {
-        if let Some(ContextMember::Pid) = self.member {
-            self.pid = i64::try_from(value).ok();
-        }
-    }
-
-    fn signed(&mut self, value: i64, _format: NumberFormat<'_>) {
-        if let Some(ContextMember::Pid) = self.member {
-            self.pid = Some(value);
-        }
-    }
-
-    fn text(&mut self, bytes: &[u8]) {
-        if let Some(ContextMember::Name) = self.member {
-            self.name.clear();
-            self.name.extend_from_slice(bytes);
         }
     }
 }

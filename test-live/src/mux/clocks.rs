@@ -21,3 +21,8 @@ impl Clocks {
         differ
     }
 }
+
+/// Whether the times of a stream count from 1970, UTC.
+pub(crate) fn is_since_1970(trace: &Trace, stream: &StreamClass) -> bool {
+    trace.clock_origin(stream) == Some(ClockOrigin::Unix)
+}

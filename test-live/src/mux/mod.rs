@@ -4,6 +4,7 @@
 mod clocks;
 mod input;
 mod order;
+mod report;
 mod stage;
 mod window;
 
@@ -15,8 +16,10 @@ use ctf::directory::{StreamReader, TraceDirectory};
 use ctf::{Metadata, MetadataError};
 
 use self::clocks::Clocks;
+pub(crate) use self::clocks::is_since_1970;
 use self::input::{Feed, Input, Step};
 use self::order::Rank;
+pub use self::report::Report;
 pub use self::stage::{Progress, Stage};
 use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
 use crate::sink::{Origin, SinkError};

@@ -12,6 +12,7 @@ mod json_text;
 mod keys;
 pub mod log;
 pub mod losses;
+pub(crate) mod process_context;
 pub mod tef;
 pub(crate) mod terminal;
 #[cfg(test)]

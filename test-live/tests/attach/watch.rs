@@ -123,7 +123,7 @@ impl Watch {
             (name.clone(), backlog.clone())
         };
         match event {
-            SourceEvent::Trace { trace, name } => {
+            SourceEvent::Trace { trace, name, .. } => {
                 self.traces.push((trace, name.clone()));
                 format!("trace {name}")
             }

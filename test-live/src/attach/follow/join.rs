@@ -79,7 +79,11 @@ impl DirectoryFollower {
         let trace = FollowedTrace::new(uuid, chunk);
         let (key, name) = (trace.key, chunk.trace_name());
         self.traces.insert(key, trace);
-        self.events.send(SourceEvent::Trace { trace: key, name })?;
+        self.events.send(SourceEvent::Trace {
+            trace: key,
+            name,
+            session: None,
+        })?;
         Ok(key)
     }
 

@@ -132,8 +132,14 @@ impl RelaySession {
         }
         shown.phase = Phase::Followed;
         let (trace, name) = (shown.key, shown.name.clone());
+        let session = shown.session.clone();
         let bytes = shown.metadata().to_vec();
-        self.send_event(SourceEvent::Trace { trace, name }).await?;
+        self.send_event(SourceEvent::Trace {
+            trace,
+            name,
+            session: Some(session),
+        })
+        .await?;
         if bytes.is_empty() {
             return Ok(());
         }

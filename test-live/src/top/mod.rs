@@ -1,0 +1,413 @@
+//! `test-live top`: rates, losses and lag of sessions while they are recorded.
+//!
+//! The main thread runs sources, mux and `stage`, which counts. Another thread samples the counts and shows them, on a
+//! screen (`screen`) or as tables (`batch`): a slow terminal delays no event.
+//!
+//! Read in this order; each module uses only those before it: `text`, `messages`, `counts`, `stage`, `sampler`, `state`
+//! (what keys change), `view`, `batch`, `screen`.
+
+mod batch;
+mod counts;
+mod messages;
+mod sampler;
+mod screen;
+mod stage;
+mod state;
+mod text;
+mod view;
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self as std_mpsc, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use daemon::logging;
+use jiff::Timestamp;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::watch;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use viewer_proto::session::Seek;
+
+use self::counts::Counts;
+use self::messages::{Messages, Severity};
+use self::sampler::Sampler;
+use self::screen::ShownScreen;
+pub use self::screen::restore_terminal_before_exit;
+use self::stage::{CountingStage, FilterRequest};
+use self::state::State;
+use crate::attach::follow::{self, FollowOptions};
+use crate::attach::target::{RelayTarget, Target};
+use crate::attach::{MemoryBudget, SourceEvent, SourceHandle, TraceKey, relay};
+use crate::cli::{SeekTo, TopArguments};
+use crate::filter::Filter;
+use crate::mux::{Mux, Report};
+use crate::run::{Outcome, Stop, UsageError};
+use crate::sink::SinkError;
+
+/// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
+const EVENT_CAPACITY: usize = 256;
+
+/// The number of samples over which rates on the screen are averaged. Events of a live session arrive once per period of
+/// its live timer, which is often as long as the time between two samples.
+const RATE_WINDOW: usize = 3;
+
+/// Time that the screen has to close. A terminal that takes no output (Ctrl-S) would delay the end for ever.
+const SCREEN_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Shows the rates of the targets until the user quits, or `stop` is requested.
+///
+/// # Errors
+/// If nothing can be read or the output cannot be written.
+pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
+    let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if !arguments.batch && !has_terminal {
+        let what = "top needs a terminal as standard input and output; --batch prints tables \
+                    instead, and -n N as many as N";
+        bail!(UsageError(what.to_owned()));
+    }
+    let filter = match &arguments.filter {
+        Some(text) => Some(Filter::parse(text).map_err(|error| UsageError(error.to_string()))?),
+        None => None,
+    };
+    let messages = match arguments.batch {
+        true => Messages::to_stderr(),
+        false => Messages::for_screen(),
+    };
+    init_logging(arguments.verbose, &messages);
+    let counts = Arc::new(Counts::default());
+    let request = Arc::new(FilterRequest::default());
+    let mut stage = CountingStage::new(
+        Arc::clone(&counts),
+        filter,
+        Arc::clone(&request),
+        messages.clone(),
+    );
+    let mut mux = Mux::with_memory(MemoryBudget::default());
+    mux.set_unordered();
+    let (sender, mut source_events) = mpsc::channel(EVENT_CAPACITY);
+    stop.set_waker(sender.downgrade());
+    // No event is held back: watermarks are not needed.
+    let (_held_back, is_held_back) = watch::channel(false);
+    let sources = open_sources(arguments, &mut mux, &mut stage, &sender, &is_held_back)?;
+    drop(sender);
+    let is_complete = Arc::new(AtomicBool::new(false));
+    let display = if arguments.batch {
+        Display::start_batch(arguments, counts, stop)?
+    } else {
+        let screen = ShownScreen {
+            state: State {
+                title: title(&arguments.targets),
+                filter: arguments.filter.clone(),
+                ..State::default()
+            },
+            sampler: Sampler::new(counts, RATE_WINDOW, Instant::now()),
+            interval: arguments.interval,
+            messages: messages.clone(),
+            request,
+            is_complete: Arc::clone(&is_complete),
+        };
+        Display::start("screen", stop, |stop, _| screen.show(&stop))?
+    };
+    let counted = count_events(&mut mux, &mut stage, &mut source_events, &messages, stop);
+    is_complete.store(true, Ordering::Relaxed);
+    let has_sessions = stage.has_sessions();
+    let is_stopped = stop.is_requested();
+    if counted.is_err() || !has_sessions && !arguments.batch {
+        // There is nothing to look at.
+        stop.request();
+    }
+    for source in &sources {
+        source.stop();
+    }
+    drop(source_events);
+    let displayed = display.wait_for_end(stop);
+    for source in sources {
+        source.join();
+    }
+    messages.write_errors();
+    match displayed {
+        // Nobody reads any more: that is their right, and silent.
+        Err(error) if arguments.batch && error.kind() == io::ErrorKind::BrokenPipe => {}
+        displayed => displayed.context("cannot write to the terminal")?,
+    }
+    let failures = counted? + stage.failures();
+    let is_over = arguments.iterations.is_some() || !is_stopped;
+    if !has_sessions && is_over && failures == 0 {
+        bail!("no live session: nothing was counted");
+    }
+    Ok(match failures {
+        0 => Outcome::Whole,
+        _ => Outcome::Partial,
+    })
+}
+
+/// Logs to the messages, as `RUST_LOG` says, else as often as `-v` was given.
+fn init_logging(verbose: u8, messages: &Messages) {
+    let targets = std::env::var("RUST_LOG")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(messages.clone())
+        .with_ansi(false)
+        .without_time();
+    // In the tests of a program that logs already, its log stays.
+    let _ = tracing_subscriber::registry()
+        .with(layer)
+        .with(targets.unwrap_or_else(|| Targets::new().with_default(logging::level(verbose))))
+        .try_init();
+}
+
+fn title(targets: &[Target]) -> String {
+    let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
+    text::escape_name(&targets.join(" "))
+}
+
+/// Opens all targets. Events of relays and of growing directories come through `sender`.
+fn open_sources(
+    arguments: &TopArguments,
+    mux: &mut Mux,
+    stage: &mut CountingStage,
+    sender: &Sender<SourceEvent>,
+    is_held_back: &watch::Receiver<bool>,
+) -> anyhow::Result<Vec<SourceHandle>> {
+    let mut sources = Vec::new();
+    let mut complete = Vec::new();
+    for target in &arguments.targets {
+        match target {
+            Target::Directory(path) => {
+                let cannot = || format!("cannot read {}", path.display());
+                if follow::is_live(path).with_context(cannot)? {
+                    let options = FollowOptions::default();
+                    sources.push(follow::spawn(path.clone(), options, sender.clone())?);
+                } else {
+                    complete.push(path.clone());
+                }
+            }
+            Target::Relay(target) => {
+                let options = relay_options(arguments, target);
+                let is_held_back = is_held_back.clone();
+                let source = relay::spawn(target.clone(), options, sender.clone(), is_held_back);
+                sources.push(source?);
+            }
+        }
+    }
+    if !complete.is_empty() {
+        for trace in ctf::directory::open(&complete)? {
+            let key = TraceKey::fresh();
+            let path = trace.paths.first();
+            let path = path.map_or_else(String::new, |path| path.display().to_string());
+            let name = match session_of_trace(&trace.name) {
+                "" => &path,
+                name => name,
+            };
+            stage.add_trace(key, name, true);
+            mux.add_directory(key, trace, stage)?;
+        }
+    }
+    Ok(sources)
+}
+
+fn relay_options(arguments: &TopArguments, target: &RelayTarget) -> relay::RelayOptions {
+    // As without `top`: a whole relay is watched until it is left, a session until it ends.
+    let follow = target.session.is_none();
+    relay::RelayOptions {
+        seek: match arguments.seek {
+            SeekTo::Beginning => Seek::Beginning,
+            SeekTo::Last => Seek::Last,
+        },
+        missing: if follow {
+            relay::Missing::Wait
+        } else {
+            relay::Missing::Fail
+        },
+        follow,
+        retry: follow,
+        reconnect_timeout: None,
+        ..relay::RelayOptions::default()
+    }
+}
+
+/// The session that a trace in a directory is of: its path up to the tracing domain, as LTTng names directories.
+fn session_of_trace(name: &str) -> &str {
+    let domains = ["/ust", "/kernel"].iter().filter_map(|domain| {
+        let (before, after) = name.split_once(domain)?;
+        (after.is_empty() || after.starts_with('/')).then_some(before)
+    });
+    domains.min_by_key(|before| before.len()).unwrap_or(name)
+}
+
+/// Counts events until all sources have ended, or `stop` is requested. Returns the number of failures of sources.
+fn count_events(
+    mux: &mut Mux,
+    stage: &mut CountingStage,
+    source_events: &mut Receiver<SourceEvent>,
+    messages: &Messages,
+    stop: &Stop,
+) -> Result<u64, SinkError> {
+    let mut failures = 0;
+    while !stop.is_requested() {
+        while let Ok(event) = source_events.try_recv() {
+            failures += handle_event(mux, stage, event, messages)?;
+        }
+        mux.run(stage, &|| stop.is_requested())?;
+        stage.apply_filter_request();
+        if stop.is_requested() {
+            break;
+        }
+        let Some(event) = source_events.blocking_recv() else {
+            mux.run(stage, &|| stop.is_requested())?;
+            break;
+        };
+        failures += handle_event(mux, stage, event, messages)?;
+    }
+    Ok(failures)
+}
+
+/// Handles what a source reports. Returns 1 for a failure, else 0.
+fn handle_event(
+    mux: &mut Mux,
+    stage: &mut CountingStage,
+    event: SourceEvent,
+    messages: &Messages,
+) -> Result<u64, SinkError> {
+    if let SourceEvent::Trace {
+        trace,
+        name,
+        session,
+    } = &event
+    {
+        let session = session.as_deref();
+        let session = session.unwrap_or_else(|| session_of_trace(name));
+        stage.add_trace(*trace, session, false);
+    }
+    let (severity, text) = match mux.handle(event, stage)? {
+        None => return Ok(0),
+        Some(Report::Notice(text)) => (Severity::Notice, text),
+        Some(Report::Missing(text) | Report::Failed(text)) => (Severity::Error, text),
+    };
+    messages.add(severity, &text);
+    Ok(u64::from(severity == Severity::Error))
+}
+
+/// The thread that shows the counts.
+struct Display {
+    thread: JoinHandle<io::Result<()>>,
+    /// Closed when the thread has ended.
+    ended: std_mpsc::Receiver<()>,
+    /// Tells the thread that all sources have ended, by being dropped.
+    sources: std_mpsc::Sender<()>,
+}
+
+impl Display {
+    fn start(
+        name: &str,
+        stop: &Stop,
+        show: impl FnOnce(Stop, std_mpsc::Receiver<()>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Self> {
+        let (alive, ended) = std_mpsc::channel();
+        let (sources, have_ended) = std_mpsc::channel();
+        let stop = stop.clone();
+        let thread = thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn(move || {
+            let _alive: std_mpsc::Sender<()> = alive;
+            show(stop, have_ended)
+        })?;
+        Ok(Self {
+            thread,
+            ended,
+            sources,
+        })
+    }
+
+    /// Prints a table after each interval, and one when all sources have ended.
+    fn start_batch(arguments: &TopArguments, counts: Arc<Counts>, stop: &Stop) -> io::Result<Self> {
+        let (interval, tables) = (arguments.interval, arguments.iterations);
+        Self::start("tables", stop, move |stop, have_ended| {
+            let printed = print_tables(counts, interval, tables, &stop, &have_ended);
+            stop.request();
+            printed
+        })
+    }
+
+    /// Waits until the thread has ended, which is the user's decision unless `stop` is requested.
+    fn wait_for_end(self, stop: &Stop) -> io::Result<()> {
+        drop(self.sources);
+        let mut deadline = None;
+        loop {
+            // Woken by the end at once; only the stop is polled.
+            let ended = self.ended.recv_timeout(Duration::from_millis(100));
+            if ended == Err(RecvTimeoutError::Disconnected) {
+                break;
+            }
+            if stop.is_requested() {
+                let now = Instant::now();
+                if now >= *deadline.get_or_insert(now + SCREEN_CLOSE_TIMEOUT) {
+                    restore_terminal_before_exit();
+                    return Err(io::Error::other("it takes no output"));
+                }
+            }
+        }
+        let displayed = self.thread.join();
+        displayed.unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+    }
+}
+
+fn print_tables(
+    counts: Arc<Counts>,
+    interval: Duration,
+    tables: Option<u64>,
+    stop: &Stop,
+    sources_have_ended: &std_mpsc::Receiver<()>,
+) -> io::Result<()> {
+    let mut sampled_at = Instant::now();
+    let mut sampler = Sampler::new(counts, 1, sampled_at);
+    let mut printed = 0;
+    while tables.is_none_or(|tables| printed < tables) {
+        let wait = (sampled_at + interval).saturating_duration_since(Instant::now());
+        let waited = sources_have_ended.recv_timeout(wait);
+        if stop.is_requested() {
+            break;
+        }
+        let now = Instant::now();
+        sampler.sample(now, unix_time());
+        let elapsed = now - sampled_at;
+        sampled_at = now;
+        let mut table = Vec::new();
+        let time = format!("{:.0}", Timestamp::now());
+        batch::write_table(&mut table, &sampler, &time, elapsed)?;
+        io::stdout().write_all(&table)?;
+        io::stdout().flush()?;
+        printed += 1;
+        if waited == Err(RecvTimeoutError::Disconnected) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Nanoseconds since 1970.
+fn unix_time() -> i64 {
+    i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_of_a_trace_on_disk_is_its_path_up_to_the_tracing_domain() {
+        for (trace, session) in [
+            ("vm/my-session-2026/ust/uid/0/64-bit", "vm/my-session-2026"),
+            ("vm/my-session/kernel", "vm/my-session"),
+            ("vm/kernels/ustad/x", "vm/kernels/ustad/x"),
+            ("recording", "recording"),
+        ] {
+            assert_eq!(session_of_trace(trace), session);
+        }
+    }
+}
