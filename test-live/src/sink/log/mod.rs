@@ -252,10 +252,10 @@ impl<W: Write> Log<W> {
             self.line.times.write(&mut time, begin);
             what.push_str(&format!(" since {}", String::from_utf8_lossy(&time)));
         }
-        what.push_str(&format!(
-            " in stream {} of trace {}",
-            origin.stream.name, origin.trace.name
-        ));
+        what.push_str(&format!(" in stream {}", origin.stream.name));
+        if !origin.trace.name.is_empty() {
+            what.push_str(&format!(" of trace {}", origin.trace.name));
+        }
         // A loss has no cycles.
         let time = loss.end.or(loss.begin).map(|time| (0, Some(time)));
         self.line.begin(time, EventSource::default(), None, 0);
@@ -279,7 +279,10 @@ fn push_name(
             line.push_printable(": ");
         }
         let is_begin = matches!(edge, Edge::Begin(_));
-        line.push_phase(if is_begin { "B" } else { "E" }, captured);
+        // Not every producer says at the end which span it is.
+        let begun = ended.name.as_deref().unwrap_or_default();
+        let span = if captured.is_empty() { begun } else { captured };
+        line.push_phase(if is_begin { "B" } else { "E" }, span);
         return line.push_duration(ended.duration);
     }
     line.push_printable(name);
@@ -310,7 +313,7 @@ fn has_cpus(trace: &Trace) -> bool {
 /// An edge of a span by the clock of the trace.
 fn span_edge(name: &str, time: Option<i64>) -> SpanEdge<'_> {
     SpanEdge {
-        name: Some(name),
+        name: Some(name).filter(|name| !name.is_empty()),
         time,
         clock: TRACE_CLOCK,
     }

@@ -271,6 +271,23 @@ fn spans_of_tracing_are_begins_and_ends_with_their_target() {
 }
 
 #[test]
+fn an_end_of_a_span_without_a_name_has_that_of_its_begin() {
+    let lines = plain_lines(|log| {
+        for (name, time) in [("span:enter", 0), ("span:exit", 5)] {
+            show(log, head(name, time), Some(1), |to| {
+                if name == "span:enter" {
+                    text(to, "name", "request");
+                }
+            });
+        }
+    });
+    assert!(
+        lines[1].ends_with("] E request (5 ns) cpu_id=3"),
+        "{lines:?}"
+    );
+}
+
+#[test]
 fn calls_of_a_recording_are_begins_and_ends() {
     let lines = plain_lines(|log| {
         let mut of_recording = head("ct:call", 0);
