@@ -65,9 +65,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs `relayd check-config`: prints the settings with which the relay would start. Lines of the files that it would
+/// Runs `relayd check-config [FILE]`: prints the settings with which the relay would start. Lines of the files that it would
 /// ignore count as faults.
-fn check_configuration(arguments: Arguments) -> anyhow::Result<ExitCode> {
+fn check_configuration(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
+    arguments.take_file_operand()?;
     let (arguments, ignored) = arguments.with_files()?;
     let config = arguments.config(raise_fd_limit())?;
     Server::check(&config)?;

@@ -154,7 +154,7 @@ fn check_config_prints_the_settings_and_fails_on_faults_and_ignored_lines() {
         fs::write(&file, text).unwrap();
         let mut command = lab.command(binaries::relayd());
         command
-            .args(["check-config", "--output=/traces", "--config"])
+            .args(["check-config", "--output=/traces"])
             .arg(&file);
         Process::start(&mut command).wait()
     };
@@ -181,6 +181,10 @@ fn check_config_prints_the_settings_and_fails_on_faults_and_ignored_lines() {
         (
             "[relayd]\nretian-age=30d\n",
             "relayd.conf:2: unknown option \"retian-age\"",
+        ),
+        (
+            "retain-age=30d\n",
+            "relayd.conf:1: not in the section [relayd]; line ignored",
         ),
         ("[relayd]\nlive-port=tls://0.0.0.0\n", "needs --tls-cert"),
         (

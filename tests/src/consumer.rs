@@ -45,6 +45,8 @@ impl HeldReplay {
         let mut process = Process::start(&mut command);
         let stdin = process.stdin().unwrap();
         process.wait_for_stderr_text("waiting for Enter before the first packet");
+        // The replay asks while it still connects.
+        process.wait_for_stderr_text("connected session=");
         Self { process, stdin }
     }
 

@@ -110,21 +110,32 @@ impl Files {
 
     fn add_file(&mut self, path: &Path, text: &str) -> Result<(), FileError> {
         self.paths.push(path.display().to_string());
-        let mut is_ours = false;
+        // None before the first section.
+        let mut is_ours = None;
         for (number, line) in text.lines().enumerate() {
             let line = without_comment(line).trim();
             if line.is_empty() {
                 continue;
             }
-            if let Some(section) = line.strip_prefix('[') {
-                is_ours = section.split(']').next().map(str::trim) == Some(SECTION);
-                continue;
-            }
-            if !is_ours {
-                continue;
-            }
             let at = || format!("{}:{}", path.display(), number + 1);
-            match self.add_line(line) {
+            if let Some(section) = line.strip_prefix('[') {
+                let name = section.strip_suffix(']').map(str::trim);
+                is_ours = Some(name == Some(SECTION));
+                if name.is_none() {
+                    let warning =
+                        format!("{}: {line:?} is not a section; its lines are ignored", at());
+                    self.warnings.push(warning);
+                }
+                continue;
+            }
+            let added = match is_ours {
+                Some(true) => self.add_line(line),
+                Some(false) => continue,
+                None => Err(LineError::Malformed(format!(
+                    "not in the section [{SECTION}]"
+                ))),
+            };
+            match added {
                 Ok(()) => {}
                 Err(LineError::Malformed(reason)) => {
                     self.warnings
@@ -248,8 +259,10 @@ verbose=2
     fn unknown_options_and_malformed_lines_are_warned_of_and_ignored() {
         let files = files(&[
             "[relayd]\nnonsense=1\nversion=yes\nconfig=/x\ndaemonize=perhaps\nalone\nverbose=much\n",
+            "output=/x\n[other]\noutput=/x\n[relayd\noutput=/x\n",
         ]);
-        assert_eq!(files.warnings.len(), 6, "{:?}", files.warnings);
+        assert_eq!(files.warnings.len(), 8, "{:?}", files.warnings);
+        assert_eq!(files.arguments().unwrap().output, None);
         assert!(files.warnings[0].starts_with("lttng.conf:2: "));
         assert!(files.warnings[0].contains("nonsense"));
         assert_eq!(

@@ -31,7 +31,7 @@ Examples:
   relayd -d -o /srv/traces                Run in the background, with the log in syslog or the journal
   relayd -d -v -o /srv/traces --log-file /var/log/relayd.log
                                           Run in the background, and log sessions and connections
-  relayd check-config -f FILE             Check options and configuration files, print the settings
+  relayd check-config FILE                Check options and configuration files, print the settings
   relayd certs                            Create certificates for tls:// ports; see relayd certs --help
 
 On the traced host:
@@ -275,6 +275,9 @@ pub enum ArgumentError {
         "--tls-cert, --tls-key and --tls-client-ca are for tls:// ports and --quic, and there is none; give for example -C tls://0.0.0.0"
     )]
     UnusedCertificate,
+    /// `check-config` is followed by an operand that is not the only configuration file.
+    #[error("check-config takes one configuration file; unexpected {0:?}")]
+    UnexpectedOperand(OsString),
     /// A variable that takes a boolean has another value.
     #[error("invalid value of {0}: expected 1, yes, true, on, 0, no, false or off")]
     Variable(&'static str),
@@ -310,6 +313,20 @@ impl Arguments {
         );
         self.version
             .then_some(if self.verbose > 0 { details } else { brief })
+    }
+
+    /// The operand of `check-config FILE` becomes the value of `--config`.
+    ///
+    /// # Errors
+    /// If there are two files.
+    pub fn take_file_operand(&mut self) -> Result<(), ArgumentError> {
+        for operand in std::mem::take(&mut self.operands).into_iter().skip(1) {
+            if self.config.is_some() {
+                return Err(ArgumentError::UnexpectedOperand(operand));
+            }
+            self.config = Some(operand.into());
+        }
+        Ok(())
     }
 
     /// Whether the relay detaches; `--daemonize` takes precedence over `--background`.
