@@ -201,7 +201,7 @@ pub struct Arguments {
     )]
     pub tef_time: TefTime,
     /// Also write the numbers of a field as a counter of its process, with --sink tef; may be repeated. EXPR is
-    /// [NAME=][EVENT.]FIELD, for example depth=queue:push.state.len; FIELD is that of --filter.
+    /// FIELD, EVENT.FIELD or NAME=EVENT.FIELD, for example depth=queue:push.state.len, with a FIELD as in --filter.
     #[arg(long, value_name = "EXPR", help_heading = "Trace Event Format")]
     pub counter: Vec<String>,
 
