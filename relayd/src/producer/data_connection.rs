@@ -109,11 +109,12 @@ impl DataConnection {
         self.session.as_ref().map(|session| session.id())
     }
 
-    /// How many indexes of the session have arrived before the first byte of their packet, less the packets without
-    /// index. None before the first packet.
+    /// Number of indexes of the session that have arrived, less that of its packets that have begun to arrive. None
+    /// before the first packet.
     #[must_use]
     pub fn indexes_ahead(&self) -> Option<i64> {
-        self.session.as_ref().map(|session| session.indexes_ahead())
+        let session = self.session.as_ref()?;
+        Some(session.arrivals().indexes_ahead())
     }
 
     /// Name of the session, for the log. None before the first packet.
@@ -313,7 +314,7 @@ impl DataConnection {
     ) -> Result<(), IngestError> {
         let stream = self.find_stream(header.stream)?;
         if let Some(session) = &self.session {
-            session.record_packet();
+            session.arrivals().record_packet();
         }
         let arrival = stream.lock().begin_packet(&header, self.id)?;
         self.track_pause(&stream);

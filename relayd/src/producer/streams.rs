@@ -203,7 +203,7 @@ pub(super) fn add_index(open: &OpenSession, index: &SendIndex) -> Result<Arc<Dat
     let stream = data_stream(open, index.stream)?;
     open.session.watermark().observe(index.packet.end);
     if !index.packet.is_beacon() {
-        open.session.record_index();
+        open.session.arrivals().record_index();
     }
     let added = stream.lock().add_index(index);
     added.map_err(StreamError::Ingest)?;

@@ -1,9 +1,10 @@
 //! The sessions and streams that exist: the only state that connections share. Knows neither files nor sockets.
 //!
 //! Read in this order: [`session`] (the session of one producer), `stream_table` (its streams, looked up and counted),
-//! [`stream`] (one of them), [`recording`] (the chunks that the sessions of one recording share), `occupancy` (which
-//! recording may write to which directory). [`publish`](crate::publish) has the part that viewers may see.
+//! [`stream`] (one of them), [`arrivals`] (how much has arrived), [`recording`] (the chunks that the sessions of one
+//! recording share), `occupancy` (which recording may write to which directory). [`publish`](crate::publish) has the part that viewers may see.
 
+pub mod arrivals;
 mod claims;
 mod occupancy;
 pub mod recording;

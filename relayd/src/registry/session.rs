@@ -12,6 +12,7 @@ use tracing::{debug, error, info, warn};
 use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
+use super::arrivals::Arrivals;
 use super::recording::Recording;
 use super::resumable::{Owner, Resumable};
 use super::stream::SessionStream;
@@ -77,15 +78,7 @@ pub struct Session {
     owner: Mutex<Owner>,
     /// What makes the session outlive its connections. Empty: it ends with its control connection.
     resumable: OnceLock<Resumable>,
-    /// Number of packets that have begun to arrive, and of indexes of packets that have arrived.
-    arrived: Arrived,
-}
-
-/// How much of a session has arrived on its two connections.
-#[derive(Debug, Default)]
-struct Arrived {
-    packets: AtomicU64,
-    indexes: AtomicU64,
+    arrivals: Arrivals,
 }
 
 /// The data connections of a session.
@@ -132,26 +125,8 @@ impl Session {
             directory: Mutex::default(),
             owner: Mutex::new(owner),
             resumable: OnceLock::new(),
-            arrived: Arrived::default(),
+            arrivals: Arrivals::default(),
         }
-    }
-
-    /// Records that a packet begins to arrive.
-    pub fn record_packet(&self) {
-        self.arrived.packets.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Records that the index of a packet has arrived.
-    pub fn record_index(&self) {
-        self.arrived.indexes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Number of packets of which the index has arrived, but no byte. Negative if more packets than indexes have arrived.
-    #[must_use]
-    pub fn indexes_ahead(&self) -> i64 {
-        let packets = self.arrived.packets.load(Ordering::Relaxed);
-        let indexes = self.arrived.indexes.load(Ordering::Relaxed);
-        indexes.wrapping_sub(packets).cast_signed()
     }
 
     /// Number of the session.
@@ -188,6 +163,12 @@ impl Session {
     #[must_use]
     pub fn viewers(&self) -> &SessionViewers {
         &self.viewers
+    }
+
+    /// How much has arrived on its connections.
+    #[must_use]
+    pub fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
     }
 
     /// The lag of the attached viewers.
