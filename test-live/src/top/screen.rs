@@ -161,7 +161,7 @@ impl ShownScreen {
             match self.state.handle_key(key, &self.sampler) {
                 Action::Draw => {}
                 Action::Filter(filter) => {
-                    self.request.set(filter);
+                    self.request.set(filter.map(|filter| *filter));
                     stop.wake();
                 }
                 Action::Quit => return Ok(false),

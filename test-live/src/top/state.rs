@@ -52,7 +52,7 @@ pub(super) enum Action {
     /// Draw again.
     Draw,
     /// Count only the events of this filter, or all.
-    Filter(Option<Filter>),
+    Filter(Option<Box<Filter>>),
     Quit,
 }
 
@@ -210,7 +210,7 @@ impl State {
                     let text = input.text.trim().to_owned();
                     self.filter = filter.is_some().then_some(text);
                     self.input = None;
-                    return Action::Filter(filter);
+                    return Action::Filter(filter.map(Box::new));
                 }
                 Err(error) => input.error = Some(escape_name(&error)),
             },
