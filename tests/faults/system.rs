@@ -441,14 +441,26 @@ fn consumer(
     })
 }
 
-/// The number of session directories of a trace below the output directory.
+/// The number of session directories of a trace below the output directory. One without content is not counted: a relay
+/// that is killed before it has told the producer of a session leaves its directory behind.
 fn find_sessions(output: &Path, trace: &str) -> usize {
     let Ok(entries) = fs::read_dir(output.join(HOST)) else {
         return 0;
     };
     let prefix = format!("{trace}-");
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter(|name| name.starts_with(&prefix)).count()
+    let is_session = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_string_lossy().starts_with(&prefix) && has_content(&entry.path())
+    };
+    entries.flatten().filter(is_session).count()
+}
+
+/// Whether there is a file that is not empty at a path or below it.
+fn has_content(path: &Path) -> bool {
+    match fs::read_dir(path) {
+        Ok(entries) => entries.flatten().any(|entry| has_content(&entry.path())),
+        Err(_) => fs::metadata(path).is_ok_and(|file| file.len() > 0),
+    }
 }
 
 /// The events of the load in printed lines. Other events, as those of connecting clients, are left out.
