@@ -40,8 +40,16 @@ pub(crate) fn cargo_with(
     cargo
         .args(arguments.split(' '))
         .args(further)
-        .envs(environment.iter().copied())
         .current_dir(WORKSPACE);
+    // What cargo tells this program about its package: build scripts, as that of `ring`, would run again because these
+    // differ from one cargo to the next, and everything that depends on the library would be compiled again.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo.envs(environment.iter().copied());
     run(&mut cargo).with_context(|| stage.to_owned())
 }
 
