@@ -45,6 +45,9 @@ const TRACE_CLOCK: u32 = 0;
 /// The clock of programs that have sent their times.
 const PROGRAM_CLOCK: u32 = 1;
 
+/// The lowest of the severities that are shown as `DEBUG`.
+const LOWEST_DEBUG: u8 = 13;
+
 /// The tracers whose streams are numbered, and are not those of CPUs.
 const OWN_TRACERS: [&str; 3] = ["trace-ring", "codetracer", "tldrs"];
 
@@ -302,6 +305,16 @@ fn push_name(
     }
 }
 
+/// The severity that is shown for a log level. The lowest one is `TRACE` in our own traces and TRACE_DEBUG in those of
+/// LTTng, whose tracepoints have it unless they declare another.
+fn severity(log_level: u8, is_by_lttng: bool) -> u8 {
+    if is_by_lttng {
+        log_level.min(LOWEST_DEBUG)
+    } else {
+        log_level
+    }
+}
+
 /// Whether the streams of a trace are those of CPUs. Those of our own producers are not.
 fn has_cpus(trace: &Trace) -> bool {
     match trace.environment_value("tracer_name") {
@@ -334,14 +347,15 @@ impl<W: Write> Sink for Log<W> {
         let trace = origin.trace.key;
         let environment = Environment::of(event.trace());
         let has_clock = event.stream_class().timescale().is_some();
+        let has_cpus = has_cpus(event.trace());
         let head = Head {
             name: class.name().unwrap_or("<unknown>"),
-            log_level: class.log_level().map(|level| level.0),
+            log_level: class.log_level().map(|level| severity(level.0, has_cpus)),
             time: has_clock.then(|| (event.cycles(), event.time())),
             environment,
             trace,
             host: self.names.host(environment.host, trace),
-            has_cpus: has_cpus(event.trace()),
+            has_cpus,
         };
         if has_json_args(class.name()) && self.write_sent(event, head)? {
             return Ok(buffer::write_if_full(&mut self.out, &mut self.output)?);

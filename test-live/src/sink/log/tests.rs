@@ -121,6 +121,12 @@ fn a_log_line_has_time_host_thread_severity_name_and_fields() {
 }
 
 #[test]
+fn the_lowest_level_of_lttng_is_debug_and_that_of_our_own_tracers_trace() {
+    assert_eq!((severity(14, true), severity(14, false)), (13, 14));
+    assert_eq!((severity(6, true), severity(6, false)), (6, 6));
+}
+
+#[test]
 fn colors_are_used_only_if_they_are_asked_for() {
     let event = |log: &mut TestSink<'_>| {
         let mut event = head("p:failed", 0);
