@@ -23,12 +23,7 @@ pub(crate) fn parse(text: &str) -> Result<(Expression, Vec<Leaf>), FilterError> 
         ));
     }
     let tokens = tokens(text)?;
-    let mut parser = Parser {
-        tokens: &tokens,
-        end: text.chars().count(),
-        leaves: Vec::new(),
-        depth: 0,
-    };
+    let mut parser = Parser::new(text, &tokens);
     let parsed = parser.any().and_then(|expression| match parser.tokens {
         [] => Ok(expression),
         _ => parser.fail("expected && or || or the end"),
@@ -42,12 +37,7 @@ pub(crate) fn parse(text: &str) -> Result<(Expression, Vec<Leaf>), FilterError> 
 /// Parses a field.
 pub(crate) fn parse_field(text: &str) -> Result<FieldPath, FilterError> {
     let tokens = tokens(text)?;
-    let mut parser = Parser {
-        tokens: &tokens,
-        end: text.chars().count(),
-        leaves: Vec::new(),
-        depth: 0,
-    };
+    let mut parser = Parser::new(text, &tokens);
     let parsed = parser.operand().and_then(|operand| match operand {
         Operand::FieldPath(path) if parser.tokens.is_empty() => Ok(path),
         Operand::FieldPath(_) => parser.fail("expected the end"),
@@ -74,6 +64,16 @@ enum Operand {
 }
 
 impl<'t> Parser<'t> {
+    /// A parser before the first of a text's tokens.
+    fn new(text: &str, tokens: &'t [(usize, Token)]) -> Self {
+        Self {
+            tokens,
+            end: text.chars().count(),
+            leaves: Vec::new(),
+            depth: 0,
+        }
+    }
+
     fn column(&self) -> usize {
         self.tokens.first().map_or(self.end, |(column, _)| *column)
     }
