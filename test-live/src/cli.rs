@@ -427,7 +427,16 @@ impl TlsArguments {
     }
 }
 
-/// Gives encrypted targets their certificates.
+/// Gives encrypted targets their certificates. Exits with the usage of the command `A` if a file is not named.
+fn set_certificates_or_exit<A: CommandFactory>(targets: &mut [Target], tls: &TlsArguments) {
+    if let Err(error) = set_certificates(targets, tls) {
+        let mut command = A::command();
+        command
+            .error(ErrorKind::MissingRequiredArgument, error)
+            .exit();
+    }
+}
+
 fn set_certificates(targets: &mut [Target], tls: &TlsArguments) -> Result<(), MissingFile> {
     for target in targets {
         if let Target::Relay(relay) = target
@@ -448,17 +457,8 @@ impl Arguments {
         W: Into<OsString> + Clone,
     {
         let mut arguments = Self::parse_from(words);
-        if let Err(error) = arguments.set_certificates() {
-            let mut command = Self::command();
-            command
-                .error(ErrorKind::MissingRequiredArgument, error)
-                .exit();
-        }
+        set_certificates_or_exit::<Self>(&mut arguments.targets, &arguments.tls);
         arguments
-    }
-
-    fn set_certificates(&mut self) -> Result<(), MissingFile> {
-        set_certificates(&mut self.targets, &self.tls)
     }
 
     /// The options of text output, on a terminal or not.
@@ -544,7 +544,8 @@ mod tests {
     fn encrypted_targets_need_a_ca() {
         let with = |words: &[&str]| {
             let words = [&["test-live"], words].concat();
-            Arguments::try_parse_from(words).unwrap().set_certificates()
+            let mut arguments = Arguments::try_parse_from(words).unwrap();
+            set_certificates(&mut arguments.targets, &arguments.tls)
         };
         assert_eq!(with(&["nets://h"]), Err(MissingFile::Ca));
         assert_eq!(with(&["nets://h", "--tls-ca", "ca.pem"]), Ok(()));

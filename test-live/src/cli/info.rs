@@ -2,10 +2,9 @@
 
 use std::ffi::OsString;
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 
-use super::{TlsArguments, set_certificates};
+use super::{TlsArguments, set_certificates_or_exit};
 use crate::attach::target::Target;
 
 /// Show what traces are at a glance.
@@ -43,12 +42,7 @@ impl InfoArguments {
         W: Into<OsString> + Clone,
     {
         let mut arguments = Self::parse_from(words);
-        if let Err(error) = set_certificates(&mut arguments.targets, &arguments.tls) {
-            let mut command = Self::command();
-            command
-                .error(ErrorKind::MissingRequiredArgument, error)
-                .exit();
-        }
+        set_certificates_or_exit::<Self>(&mut arguments.targets, &arguments.tls);
         arguments
     }
 }

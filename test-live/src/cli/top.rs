@@ -3,10 +3,9 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
-use clap::{ArgAction, CommandFactory, Parser};
+use clap::{ArgAction, Parser};
 
-use super::{SeekTo, TlsArguments, set_certificates};
+use super::{SeekTo, TlsArguments, set_certificates_or_exit};
 use crate::attach::target::Target;
 
 /// Shortest and longest time between two samples, in seconds.
@@ -94,18 +93,15 @@ impl TopArguments {
         W: Into<OsString> + Clone,
     {
         let mut arguments = Self::parse_from(words);
-        if let Err(error) = set_certificates(&mut arguments.targets, &arguments.tls) {
-            let mut command = Self::command();
-            command
-                .error(ErrorKind::MissingRequiredArgument, error)
-                .exit();
-        }
+        set_certificates_or_exit::<Self>(&mut arguments.targets, &arguments.tls);
         arguments
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]
