@@ -442,4 +442,4 @@ fn push_labels<'l>(out: &mut String, mut labels: impl Iterator<Item = &'l str>) 
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

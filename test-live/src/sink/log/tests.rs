@@ -4,8 +4,9 @@ use ::tef::Record;
 use ctf::decode::Visitor;
 use ctf::model::Scope;
 
+use super::fields::tests::{number, scope, text};
 use super::*;
-use crate::sink::tests_support::{TestOrigin, plain};
+use crate::sink::tests_support::TestOrigin;
 
 type TestSink<'o> = Log<&'o mut Vec<u8>>;
 
@@ -42,24 +43,6 @@ fn head(name: &str, time: i64) -> Head<'_> {
         host: Host::Named(0),
         has_cpus: true,
     }
-}
-
-fn scope(to: &mut LogFields, scope: Scope, members: impl FnOnce(&mut LogFields)) {
-    to.begin_scope(scope);
-    to.begin_structure();
-    members(to);
-    to.end_structure();
-    to.end_scope();
-}
-
-fn number(to: &mut LogFields, name: &str, value: u64) {
-    to.member(name);
-    to.unsigned(value, plain());
-}
-
-fn text(to: &mut LogFields, name: &str, value: &str) {
-    to.member(name);
-    to.text(value.as_bytes());
 }
 
 /// Shows an event of this thread.

@@ -9,7 +9,11 @@ const SHOWN_AND_INTERNAL: Omitted = Omitted::ShownAndInternal {
     has_cpus: true,
 };
 
-fn scope(to: &mut LogFields, scope: Scope, members: impl FnOnce(&mut LogFields)) {
+pub(in crate::sink::log) fn scope(
+    to: &mut LogFields,
+    scope: Scope,
+    members: impl FnOnce(&mut LogFields),
+) {
     to.begin_scope(scope);
     to.begin_structure();
     members(to);
@@ -17,12 +21,12 @@ fn scope(to: &mut LogFields, scope: Scope, members: impl FnOnce(&mut LogFields))
     to.end_scope();
 }
 
-fn number(to: &mut LogFields, name: &str, value: u64) {
+pub(in crate::sink::log) fn number(to: &mut LogFields, name: &str, value: u64) {
     to.member(name);
     to.unsigned(value, plain());
 }
 
-fn text(to: &mut LogFields, name: &str, value: &str) {
+pub(in crate::sink::log) fn text(to: &mut LogFields, name: &str, value: &str) {
     to.member(name);
     to.text(value.as_bytes());
 }
