@@ -13,17 +13,21 @@ use tests::traces;
 
 use super::ctf_traces;
 
+/// Nanoseconds of a second.
+const SECOND: i64 = 1_000_000_000;
+
 /// Seconds of a day.
 const DAY: i64 = 86_400;
 
-/// The time of day as Babeltrace prints it.
-fn time_of_day(event: &Event) -> String {
+/// The time as Babeltrace prints it, without the date: the time of day, or negative seconds before 1970.
+fn printed_time(event: &Event) -> String {
     let time = event.time.unwrap();
-    let (seconds, nanoseconds) = (
-        time.div_euclid(1_000_000_000),
-        time.rem_euclid(1_000_000_000),
-    );
-    let seconds = seconds.rem_euclid(DAY);
+    if time < 0 {
+        let time = time.unsigned_abs();
+        let second = SECOND.unsigned_abs();
+        return format!("-{}.{:09}", time / second, time % second);
+    }
+    let (seconds, nanoseconds) = (time / SECOND % DAY, time % SECOND);
     let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
     format!(
         "{hours:02}:{minutes:02}:{:02}.{nanoseconds:09}",
@@ -39,7 +43,7 @@ fn events(directory: &Path) -> Vec<Event> {
 /// Compares times and names of all events with lines that Babeltrace has printed.
 fn assert_same_order(what: &str, events: &[Event], lines: &[&str]) {
     for (number, (event, line)) in events.iter().zip(lines).enumerate() {
-        let (time, name) = (time_of_day(event), format!(" {}: ", event.name));
+        let (time, name) = (printed_time(event), format!(" {}: ", event.name));
         let is_same = line.contains(&format!("{time}] ")) && line.contains(&name);
         assert!(is_same, "{what}, event {number}: {time} {event}\n{line}");
     }
