@@ -39,6 +39,10 @@ fn main() -> anyhow::Result<()> {
         test_live::cli::TopArguments::command().name("test-live-top"),
         "1",
     )?;
+    write_pages(
+        test_live::cli::WebArguments::command().name("test-live-web"),
+        "1",
+    )?;
     write_completions(relayd.clone(), "relayd")?;
     write_completions(relayd, REFERENCE)?;
     for program in [

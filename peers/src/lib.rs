@@ -20,6 +20,8 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("perl", "perl-base"),
     ("strace", "strace"),
     ("promtool", "prometheus"),
+    ("chromium", "chromium"),
+    ("chromedriver", "chromium-driver"),
 ];
 
 /// Lists the packages of the programs that are not on the `PATH`, without duplicates.

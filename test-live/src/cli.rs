@@ -21,10 +21,12 @@ use crate::sink::text::{ClockFormat, HeaderFields, Names, TextOptions};
 mod info;
 mod lists;
 mod top;
+mod web;
 
 pub use info::InfoArguments;
 pub use lists::{FieldsList, NamesList};
 pub use top::TopArguments;
+pub use web::WebArguments;
 
 /// Show events of live LTTng sessions while they are recorded, and read CTF traces.
 ///
@@ -312,6 +314,9 @@ Examples:
 
   Show the rates of all live sessions on a screen; see test-live top --help:
     test-live top COLLECTOR
+
+  Show a live timeline in a browser; see test-live web --help:
+    test-live web COLLECTOR
 
 Exit status:
   0    All events were shown.

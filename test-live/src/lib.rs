@@ -17,7 +17,9 @@ pub mod run;
 pub mod select;
 pub mod sink;
 mod slots;
+mod sources;
 pub mod top;
+pub mod web;
 
 /// An error and what caused it, on one line.
 #[must_use]

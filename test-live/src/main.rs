@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use daemon::error_text::describe_error;
 use daemon::logging;
 use daemon::signals::StopSignals;
-use test_live::cli::{Arguments, InfoArguments, ProxyArguments, TopArguments};
+use test_live::cli::{Arguments, InfoArguments, ProxyArguments, TopArguments, WebArguments};
 use test_live::info;
 use test_live::proxy;
 use test_live::run::{Outcome, Stop, UsageError, run};
-use test_live::top;
+use test_live::{top, web};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
@@ -37,6 +37,11 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == "top") {
         let arguments = TopArguments::from_words(std::env::args_os().skip(1));
         return run_until_signal(!arguments.batch, |stop| top::run(&arguments, stop));
+    }
+    if std::env::args_os().nth(1).is_some_and(|word| word == "web") {
+        let arguments = WebArguments::from_words(std::env::args_os().skip(1));
+        init_logging(arguments.verbose);
+        return run_until_signal(false, |stop| web::run(&arguments, stop));
     }
     let arguments = Arguments::from_words(std::env::args_os());
     init_logging(arguments.verbose);

@@ -2,11 +2,13 @@
 //! shown while they happen, and the trace stays on disk.
 //!
 //! `demo tldrs` traces programs that write to the tldrs socket of the consumer; `demo lttng EVENTS` traces a
-//! program with LTTng; `demo ring` kills a program that writes to shared-memory rings.
+//! program with LTTng; `demo ring` kills a program that writes to shared-memory rings; `demo web`
+//! shows a program in a browser.
 
 mod lttng;
 mod ring;
 mod tldrs;
+mod web;
 
 use std::io::Write;
 use std::time::Duration;
@@ -20,8 +22,9 @@ fn main() -> anyhow::Result<()> {
     match arguments.as_slice() {
         ["tldrs"] => tldrs::run(),
         ["ring"] => ring::run(),
+        ["web"] => web::run(),
         ["lttng", events] => lttng::run(events.parse().context("EVENTS is not a number")?),
-        _ => bail!("usage: demo tldrs | demo ring | demo lttng EVENTS"),
+        _ => bail!("usage: demo tldrs | demo ring | demo web | demo lttng EVENTS"),
     }
 }
 

@@ -77,7 +77,7 @@ pub(super) fn run() -> anyhow::Result<()> {
 }
 
 /// Starts `consumer serve`, and waits until it reads the rings.
-fn start_consumer(lab: &Lab, relay: &Relay, rings: &Path) -> Process {
+pub(super) fn start_consumer(lab: &Lab, relay: &Relay, rings: &Path) -> Process {
     let url = format!(
         "net://{}:{}:{}",
         relay.control.ip(),

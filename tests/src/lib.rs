@@ -14,6 +14,7 @@
 
 pub mod babeltrace;
 pub mod binaries;
+pub mod browser;
 pub mod capture_proxy;
 pub mod certificates;
 pub mod consumer;

@@ -14,6 +14,9 @@ pub(crate) struct Options {
     /// Kill a program that writes to shared-memory rings, and show its last events
     #[arg(long, conflicts_with = "lttng")]
     ring: bool,
+    /// Trace a program until it is interrupted, and print a URL that shows it in a browser
+    #[arg(long, conflicts_with_all = ["lttng", "ring"])]
+    web: bool,
     /// Number of events that the program traced by LTTng emits
     #[arg(long, default_value_t = 60, requires = "lttng")]
     events: usize,
@@ -28,6 +31,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     } else if options.ring {
         targets.extend(["--bin=consumer", "--bin=ring-writer"]);
         arguments.push("ring".to_owned());
+    } else if options.web {
+        targets.extend(["--bin=consumer", "--example=app"]);
+        arguments.push("web".to_owned());
     } else {
         targets.extend(["--bin=consumer", "--example=count_lines"]);
         arguments.push("tldrs".to_owned());

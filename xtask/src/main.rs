@@ -10,6 +10,7 @@ mod man;
 mod packages;
 mod stage;
 mod test;
+mod web;
 
 use clap::{Parser, Subcommand};
 
@@ -33,6 +34,8 @@ enum Job {
     Man,
     /// Run everything that must pass: format, lints, documentation, all tests with the real peers
     Test(test::Options),
+    /// Build the page of test-live web (needs npm)
+    Web(web::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -42,5 +45,6 @@ fn main() -> anyhow::Result<()> {
         Job::Fuzz(options) => fuzz::run(&options),
         Job::Man => man::run(),
         Job::Test(options) => test::run(&options),
+        Job::Web(options) => web::run(&options),
     }
 }

@@ -73,6 +73,11 @@ impl<W: Write> Json<W> {
         }
     }
 
+    /// What has been written to. What was not flushed is lost.
+    pub(crate) fn into_inner(self) -> W {
+        self.out
+    }
+
     fn write_line(
         &mut self,
         head: &Head<'_>,

@@ -26,12 +26,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use daemon::logging;
 use jiff::Timestamp;
-use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::watch;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use viewer_proto::session::Seek;
 
 use self::counts::Counts;
 use self::messages::{Messages, Severity};
@@ -40,17 +39,14 @@ use self::screen::ShownScreen;
 pub use self::screen::restore_terminal_before_exit;
 use self::stage::{CountingStage, FilterRequest};
 use self::state::State;
-use crate::attach::follow::{self, FollowOptions};
-use crate::attach::target::{RelayTarget, Target};
-use crate::attach::{MemoryBudget, SourceEvent, SourceHandle, TraceKey, relay};
-use crate::cli::{SeekTo, TopArguments};
+use crate::attach::target::Target;
+use crate::attach::{MemoryBudget, SourceEvent, TraceKey};
+use crate::cli::TopArguments;
 use crate::filter::Filter;
 use crate::mux::{Mux, Report};
 use crate::run::{Outcome, Stop, UsageError};
 use crate::sink::SinkError;
-
-/// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
-const EVENT_CAPACITY: usize = 256;
+use crate::sources::{self, EVENT_CAPACITY, SessionStage};
 
 /// The number of samples over which rates on the screen are averaged. Events of a live session arrive once per period of
 /// its live timer, which is often as long as the time between two samples.
@@ -87,13 +83,21 @@ pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
         Arc::clone(&request),
         messages.clone(),
     );
-    let mut mux = Mux::with_memory(MemoryBudget::default());
+    let memory = MemoryBudget::default();
+    let mut mux = Mux::with_memory(memory.clone());
     mux.set_unordered();
     let (sender, mut source_events) = mpsc::channel(EVENT_CAPACITY);
     stop.set_waker(sender.downgrade());
     // No event is held back: watermarks are not needed.
     let (_held_back, is_held_back) = watch::channel(false);
-    let sources = open_sources(arguments, &mut mux, &mut stage, &sender, &is_held_back)?;
+    let (targets, seek) = (&arguments.targets, arguments.seek);
+    let opened = sources::open(targets, seek, &memory, &sender, &is_held_back)?;
+    let sources = opened.running;
+    for (session, trace) in opened.complete {
+        let key = TraceKey::fresh();
+        stage.add_trace(key, &session, true);
+        mux.add_directory(key, trace, &mut stage)?;
+    }
     drop(sender);
     let is_complete = Arc::new(AtomicBool::new(false));
     let display = if arguments.batch {
@@ -167,80 +171,6 @@ fn title(targets: &[Target]) -> String {
     text::escape_name(&targets.join(" "))
 }
 
-/// Opens all targets. Events of relays and of growing directories come through `sender`.
-fn open_sources(
-    arguments: &TopArguments,
-    mux: &mut Mux,
-    stage: &mut CountingStage,
-    sender: &Sender<SourceEvent>,
-    is_held_back: &watch::Receiver<bool>,
-) -> anyhow::Result<Vec<SourceHandle>> {
-    let mut sources = Vec::new();
-    let mut complete = Vec::new();
-    for target in &arguments.targets {
-        match target {
-            Target::Directory(path) => {
-                let cannot = || format!("cannot read {}", path.display());
-                if follow::is_live(path).with_context(cannot)? {
-                    let options = FollowOptions::default();
-                    sources.push(follow::spawn(path.clone(), options, sender.clone())?);
-                } else {
-                    complete.push(path.clone());
-                }
-            }
-            Target::Relay(target) => {
-                let options = relay_options(arguments, target);
-                let is_held_back = is_held_back.clone();
-                let source = relay::spawn(target.clone(), options, sender.clone(), is_held_back);
-                sources.push(source?);
-            }
-        }
-    }
-    if !complete.is_empty() {
-        for trace in ctf::directory::open(&complete)? {
-            let key = TraceKey::fresh();
-            let path = trace.paths.first();
-            let path = path.map_or_else(String::new, |path| path.display().to_string());
-            let name = match session_of_trace(&trace.name) {
-                "" => &path,
-                name => name,
-            };
-            stage.add_trace(key, name, true);
-            mux.add_directory(key, trace, stage)?;
-        }
-    }
-    Ok(sources)
-}
-
-fn relay_options(arguments: &TopArguments, target: &RelayTarget) -> relay::RelayOptions {
-    // As without `top`: a whole relay is watched until it is left, a session until it ends.
-    let follow = target.session.is_none();
-    relay::RelayOptions {
-        seek: match arguments.seek {
-            SeekTo::Beginning => Seek::Beginning,
-            SeekTo::Last => Seek::Last,
-        },
-        missing: if follow {
-            relay::Missing::Wait
-        } else {
-            relay::Missing::Fail
-        },
-        follow,
-        retry: follow,
-        reconnect_timeout: None,
-        ..relay::RelayOptions::default()
-    }
-}
-
-/// The session that a trace in a directory is of: its path up to the tracing domain, as LTTng names directories.
-fn session_of_trace(name: &str) -> &str {
-    let domains = ["/ust", "/kernel"].iter().filter_map(|domain| {
-        let (before, after) = name.split_once(domain)?;
-        (after.is_empty() || after.starts_with('/')).then_some(before)
-    });
-    domains.min_by_key(|before| before.len()).unwrap_or(name)
-}
-
 /// Counts events until all sources have ended, or `stop` is requested. Returns the number of failures of sources.
 fn count_events(
     mux: &mut Mux,
@@ -275,16 +205,7 @@ fn handle_event(
     event: SourceEvent,
     messages: &Messages,
 ) -> Result<u64, SinkError> {
-    if let SourceEvent::Trace {
-        trace,
-        name,
-        session,
-    } = &event
-    {
-        let session = session.as_deref();
-        let session = session.unwrap_or_else(|| session_of_trace(name));
-        stage.add_trace(*trace, session, false);
-    }
+    sources::announce_trace(&event, stage);
     let (severity, text) = match mux.handle(event, stage)? {
         None => return Ok(0),
         Some(Report::Notice(text)) => (Severity::Notice, text),
@@ -393,21 +314,4 @@ fn print_tables(
 /// Nanoseconds since 1970.
 fn unix_time() -> i64 {
     i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn session_of_a_trace_on_disk_is_its_path_up_to_the_tracing_domain() {
-        for (trace, session) in [
-            ("vm/my-session-2026/ust/uid/0/64-bit", "vm/my-session-2026"),
-            ("vm/my-session/kernel", "vm/my-session"),
-            ("vm/kernels/ustad/x", "vm/kernels/ustad/x"),
-            ("recording", "recording"),
-        ] {
-            assert_eq!(session_of_trace(trace), session);
-        }
-    }
 }

@@ -20,6 +20,7 @@ use crate::mux::{Stage, is_since_1970};
 use crate::sink::process_context::ProcessContext;
 use crate::sink::{Loss, Origin, SinkError};
 use crate::slots::Slots;
+use crate::sources::SessionStage;
 
 /// Sessions that have ended and are kept. Of more, those that ended first are removed.
 const MAX_ENDED_SESSIONS: usize = 64;
@@ -129,23 +130,6 @@ impl CountingStage {
     /// Whether there has been a session.
     pub(super) fn has_sessions(&self) -> bool {
         self.next_session > 0
-    }
-
-    /// Adds a trace of a session. `is_recording` says that it is read at once, not followed.
-    pub(super) fn add_trace(&mut self, trace: TraceKey, session: &str, is_recording: bool) {
-        let name = match self.by_name.len() < MAX_SESSIONS || self.by_name.contains_key(session) {
-            true => session,
-            false => OTHER,
-        };
-        let id = match self.by_name.get(name) {
-            Some(id) => *id,
-            None => self.add_session(name, is_recording),
-        };
-        if let Some(state) = self.sessions.get_mut(&id) {
-            state.traces += 1;
-            state.counts.set_ended(false);
-        }
-        self.traces.insert(trace, id);
     }
 
     fn add_session(&mut self, name: &str, is_recording: bool) -> u64 {
@@ -354,6 +338,24 @@ fn count_process(
     let row = session.process_row(pid, name);
     row.events.add(1);
     *last = Some((id, pid, row));
+}
+
+impl SessionStage for CountingStage {
+    fn add_trace(&mut self, trace: TraceKey, session: &str, is_recording: bool) {
+        let name = match self.by_name.len() < MAX_SESSIONS || self.by_name.contains_key(session) {
+            true => session,
+            false => OTHER,
+        };
+        let id = match self.by_name.get(name) {
+            Some(id) => *id,
+            None => self.add_session(name, is_recording),
+        };
+        if let Some(state) = self.sessions.get_mut(&id) {
+            state.traces += 1;
+            state.counts.set_ended(false);
+        }
+        self.traces.insert(trace, id);
+    }
 }
 
 impl Stage for CountingStage {

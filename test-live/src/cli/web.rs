@@ -1,0 +1,129 @@
+//! The command line of `test-live web`.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Parser};
+
+use super::{SeekTo, TlsArguments, set_certificates_or_exit};
+use crate::attach::target::Target;
+
+/// Smallest and largest number of rows of the history. A row takes 32 bytes.
+const HISTORIES: std::ops::RangeInclusive<u64> = 10_000..=1_000_000_000;
+
+/// Show a live timeline in a browser.
+///
+/// test-live web serves a page on a port of this host, and prints its URL. The page shows the spans, instants, counters
+/// and losses of all sessions by process and thread, and follows them while they are recorded. Sessions appear and go
+/// without a reload. A host that is called web is the target net://web.
+///
+/// The history is bounded: the oldest events are dropped. When all targets have ended, the history is served until SIGINT
+/// or SIGTERM.
+#[derive(Debug, Parser)]
+#[command(
+    name = "test-live web",
+    bin_name = "test-live web",
+    after_help = EXAMPLES,
+    max_term_width = 100
+)]
+pub struct WebArguments {
+    /// Relays, sessions and directories, as those of test-live.
+    #[arg(value_name = "TARGET", required = true)]
+    pub targets: Vec<Target>,
+    /// Listen on ADDRESS:PORT; with port 0 on a free port. On an address that other hosts reach, the URL has a token,
+    /// without which nobody gets the page; what is sent is not encrypted.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5380")]
+    pub listen: SocketAddr,
+    /// Take the token of the URL from FILE, instead of a new one at each start.
+    #[arg(long, value_name = "FILE")]
+    pub token: Option<PathBuf>,
+    /// Accept the token for SECONDS only, and close the pages then; on any address the URL has a token then.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_lifetime)]
+    pub token_lifetime: Option<Duration>,
+    /// Show only events that match EXPR, for example '$name == "sched_*"'; doc/filter.md describes the language.
+    #[arg(long, value_name = "EXPR")]
+    pub filter: Option<String>,
+    /// Keep about N events, each in 32 bytes of memory.
+    #[arg(long, value_name = "N", default_value = "10000000", value_parser = parse_history)]
+    pub history: usize,
+    /// Where to begin in sessions that exist when test-live starts.
+    #[arg(long, value_enum, default_value = "last")]
+    pub seek: SeekTo,
+    /// The certificates for encrypted relays.
+    #[command(flatten)]
+    pub tls: TlsArguments,
+    /// Log more to standard error; may be given up to three times.
+    #[arg(short, long, action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Show all live sessions of the relay on the host COLLECTOR:
+    test-live web COLLECTOR
+
+  Show a recording, on any free port:
+    test-live web --listen 127.0.0.1:0 ~/lttng-traces/my-session-20260101-101500
+
+  Let other hosts open the page, for an hour:
+    test-live web --listen 0.0.0.0:5380 --token-lifetime 3600 COLLECTOR
+
+Exit status:
+  0    A signal ended it.
+  1    Something could not be read, there was no session, or the port cannot be opened.
+  2    The command line is invalid.
+  130  A second signal ended the process.";
+
+fn parse_lifetime(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds @ 1..) => Ok(Duration::from_secs(seconds)),
+        _ => Err("expected a number of seconds, at least 1".to_owned()),
+    }
+}
+
+fn parse_history(text: &str) -> Result<usize, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| HISTORIES.contains(number));
+    let number = number.and_then(|number| usize::try_from(number).ok());
+    number.ok_or_else(|| {
+        let (min, max) = (HISTORIES.start(), HISTORIES.end());
+        format!("expected {min} to {max} events")
+    })
+}
+
+impl WebArguments {
+    /// The arguments of a command line, of which the first word is the command. Exits if they are invalid, or help was
+    /// requested.
+    #[must_use]
+    pub fn from_words<W>(words: impl IntoIterator<Item = W>) -> Self
+    where
+        W: Into<OsString> + Clone,
+    {
+        let mut arguments = Self::parse_from(words);
+        set_certificates_or_exit::<Self>(&mut arguments.targets, &arguments.tls);
+        arguments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn history_and_lifetime_of_the_token_have_limits() {
+        WebArguments::command().debug_assert();
+        let parse = |words: &[&str]| WebArguments::try_parse_from(words);
+        assert!(parse(&["web", "--history", "10000", "host"]).is_ok());
+        assert!(parse(&["web", "--history", "9", "host"]).is_err());
+        assert!(parse(&["web", "--token-lifetime", "0", "host"]).is_err());
+        assert!(parse(&["web"]).is_err());
+        let default = parse(&["web", "host"]).unwrap();
+        assert!(default.listen.ip().is_loopback());
+    }
+}

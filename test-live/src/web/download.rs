@@ -1,0 +1,211 @@
+//! The events of a range as a file: decoded again from the packets of the history, and written by the same sinks as
+//! those of `test-live`.
+
+use std::io::{self, Write};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use ctf::decode::Event;
+use hyper::body::Frame;
+use serde::Deserialize;
+use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::time::timeout;
+
+use super::packet_log::{LoggedPacket, PacketLog};
+use super::replay::Replay;
+use crate::attach::{Packet, TraceInfo};
+use crate::filter::Filter;
+use crate::mux::Stage;
+use crate::sink::json::Json;
+use crate::sink::tef::{SentTimes, Tef, TefOptions};
+use crate::sink::{Loss, Origin, Sink, SinkError};
+
+/// Largest number of bytes of packets that are decoded for one file: they are in memory at a time.
+const MAX_PACKET_BYTES: usize = 512 << 20;
+/// Parts of a file that wait for the network. A part has about 64 KiB.
+const MAX_WAITING_PARTS: usize = 8;
+/// Time for a part to leave.
+const PART_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The form of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Format {
+    /// A `trace.json`, as `--sink tef` writes it.
+    Tef,
+    /// JSON lines, as `--sink json` writes them.
+    Json,
+}
+
+/// The events that are wanted.
+#[derive(Debug)]
+pub(super) struct Selected {
+    pub(super) format: Format,
+    /// The first time, in nanoseconds.
+    pub(super) from: i64,
+    /// The last time, likewise.
+    pub(super) to: i64,
+    pub(super) filter: Option<Filter>,
+}
+
+/// The range has more packets than one file may be made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the range has more than {} MiB of packets; select a shorter one, or use test-live --begin and --end",
+    MAX_PACKET_BYTES >> 20
+)]
+pub(super) struct RangeTooLong;
+
+impl Format {
+    /// The name and the type of the file.
+    pub(super) fn file(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Tef => ("trace.json", "application/json"),
+            Self::Json => ("events.jsonl", "application/x-ndjson"),
+        }
+    }
+}
+
+/// Begins to write a file, on a thread of its own that has `permit`.
+///
+/// # Errors
+/// If the range is too long.
+pub(super) fn start(
+    selected: Selected,
+    log: &PacketLog,
+    permit: OwnedSemaphorePermit,
+) -> Result<Body, RangeTooLong> {
+    let packets = log.packets_between(selected.from, selected.to);
+    let size = |packet: &LoggedPacket| packet.size;
+    if packets.iter().map(size).sum::<usize>() > MAX_PACKET_BYTES {
+        return Err(RangeTooLong);
+    }
+    let (sender, parts) = mpsc::channel(MAX_WAITING_PARTS);
+    let out = PartWriter {
+        sender,
+        handle: Handle::current(),
+    };
+    let started = thread::Builder::new()
+        .name("download".to_owned())
+        .spawn(move || {
+            // The error is that of the client, which takes no more.
+            let _ = write(selected, &packets, out);
+            drop(permit);
+        });
+    if let Err(error) = started {
+        tracing::warn!(%error, "cannot start a thread; the file is empty");
+    }
+    Ok(Body::new(Parts(parts)))
+}
+
+/// Writes the events of packets.
+fn write(
+    selected: Selected,
+    packets: &[LoggedPacket],
+    out: impl Write + 'static,
+) -> Result<(), SinkError> {
+    let sink: Box<dyn Sink> = match selected.format {
+        Format::Json => Box::new(Json::new(out)),
+        Format::Tef => {
+            let options = TefOptions {
+                sent: SentTimes::Producer,
+                perfetto: true,
+            };
+            Box::new(Tef::new(out, options))
+        }
+    };
+    let mut stage = RangeStage { selected, sink };
+    let mut replay = Replay::new(true);
+    for packet in packets {
+        replay.add(packet, &mut stage)?;
+    }
+    replay.finish(&mut stage)?;
+    stage.sink.finish()
+}
+
+/// Shows the events of a range to a sink.
+struct RangeStage {
+    selected: Selected,
+    sink: Box<dyn Sink>,
+}
+
+impl Stage for RangeStage {
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        time: i64,
+        origin: Origin<'_>,
+    ) -> Result<bool, SinkError> {
+        let Selected {
+            from, to, filter, ..
+        } = &mut self.selected;
+        let is_selected = (*from..=*to).contains(&time)
+            && filter
+                .as_mut()
+                .is_none_or(|filter| filter.matches(event, origin));
+        if is_selected {
+            self.sink.event(event, origin)?;
+        }
+        Ok(true)
+    }
+
+    fn packet(&mut self, _packet: &Packet, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
+        self.sink.metadata(bytes, trace)
+    }
+
+    fn lost(&mut self, _loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn report_failure(&mut self, _what: &str) {}
+
+    fn report_warning(&mut self, _what: &str) {}
+}
+
+/// Passes what is written to a response, and waits until that takes it.
+struct PartWriter {
+    sender: Sender<Bytes>,
+    handle: Handle,
+}
+
+impl Write for PartWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let part = Bytes::copy_from_slice(bytes);
+        let sent = self
+            .handle
+            .block_on(async { timeout(PART_TIMEOUT, self.sender.send(part)).await });
+        match sent {
+            Ok(Ok(())) => Ok(bytes.len()),
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The body of a response.
+struct Parts(Receiver<Bytes>);
+
+impl HttpBody for Parts {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let part = self.0.poll_recv(context);
+        part.map(|part| part.map(|part| Ok(Frame::data(part))))
+    }
+}

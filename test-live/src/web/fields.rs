@@ -1,0 +1,160 @@
+//! The fields of an event by which it has its place on the timeline.
+
+use ctf::decode::{NumberFormat, Visitor};
+use ctf::model::{Labels, Scope};
+
+/// A field that the timeline interprets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Member {
+    Vpid,
+    Vtid,
+    Pid,
+    Tid,
+    Cpu,
+    Procname,
+    Address,
+    Phase,
+    Name,
+    Message,
+    Duration,
+}
+
+/// The interpreted fields of one event. The buffers are kept from event to event.
+#[derive(Debug, Default)]
+pub(super) struct EventFields {
+    vpid: Option<i64>,
+    vtid: Option<i64>,
+    pid: Option<i64>,
+    tid: Option<i64>,
+    pub(super) cpu: Option<i64>,
+    /// The name of the process or thread; empty if there is none.
+    pub(super) procname: Vec<u8>,
+    pub(super) address: Option<u64>,
+    /// The phase of a record in Trace Event Format.
+    pub(super) phase: Vec<u8>,
+    pub(super) name: Vec<u8>,
+    pub(super) message: Vec<u8>,
+    /// In nanoseconds.
+    pub(super) duration: u64,
+    in_payload: bool,
+    depth: usize,
+    member: Option<Member>,
+}
+
+impl EventFields {
+    /// Forgets the event before.
+    pub(super) fn clear(&mut self) {
+        (self.vpid, self.vtid, self.pid, self.tid) = (None, None, None, None);
+        (self.cpu, self.address, self.duration) = (None, None, 0);
+        for text in [
+            &mut self.procname,
+            &mut self.phase,
+            &mut self.name,
+            &mut self.message,
+        ] {
+            text.clear();
+        }
+        (self.in_payload, self.depth, self.member) = (false, 0, None);
+    }
+
+    /// The process, as the contexts say.
+    pub(super) fn process(&self) -> Option<i64> {
+        self.vpid.or(self.pid)
+    }
+
+    /// The thread, as the contexts say.
+    pub(super) fn thread(&self) -> Option<i64> {
+        self.vtid.or(self.tid)
+    }
+
+    fn set_number(&mut self, value: i128, labels: Option<&Labels>) {
+        if self.depth != 1 {
+            return;
+        }
+        let signed = i64::try_from(value).ok();
+        let unsigned = u64::try_from(value).ok();
+        match self.member {
+            Some(Member::Vpid) => self.vpid = signed,
+            Some(Member::Vtid) => self.vtid = signed,
+            Some(Member::Pid) => self.pid = signed,
+            Some(Member::Tid) => self.tid = signed,
+            Some(Member::Cpu) => self.cpu = signed,
+            Some(Member::Address) => self.address = unsigned,
+            Some(Member::Duration) => self.duration = unsigned.unwrap_or(0),
+            Some(Member::Phase) => match labels.and_then(|labels| labels.of(value).next()) {
+                Some(label) => self.phase.extend_from_slice(label.as_bytes()),
+                // A phase is the character that it stands for.
+                None => self
+                    .phase
+                    .extend(u8::try_from(value).ok().filter(u8::is_ascii_graphic)),
+            },
+            _ => {}
+        }
+    }
+}
+
+impl Visitor for EventFields {
+    fn begin_scope(&mut self, scope: Scope) {
+        self.depth = 0;
+        self.in_payload = scope == Scope::Payload;
+    }
+
+    fn begin_structure(&mut self) {
+        self.depth += 1;
+    }
+
+    fn end_structure(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    fn begin_array(&mut self, _length: u64) {
+        self.depth += 1;
+    }
+
+    fn end_array(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    fn member(&mut self, name: &str) {
+        if self.depth != 1 {
+            return;
+        }
+        self.member = match (self.in_payload, name) {
+            (false, "vpid") => Some(Member::Vpid),
+            (false, "vtid") => Some(Member::Vtid),
+            (false, "pid") => Some(Member::Pid),
+            (false, "tid") => Some(Member::Tid),
+            (false, "cpu_id") => Some(Member::Cpu),
+            (false, "procname") => Some(Member::Procname),
+            (true, "addr") => Some(Member::Address),
+            (true, "ph") => Some(Member::Phase),
+            (true, "name") => Some(Member::Name),
+            (true, "message") => Some(Member::Message),
+            (true, "dur_ns") => Some(Member::Duration),
+            _ => None,
+        };
+    }
+
+    fn unsigned(&mut self, value: u64, format: NumberFormat<'_>) {
+        self.set_number(i128::from(value), format.labels);
+    }
+
+    fn signed(&mut self, value: i64, format: NumberFormat<'_>) {
+        self.set_number(i128::from(value), format.labels);
+    }
+
+    fn text(&mut self, bytes: &[u8]) {
+        if self.depth != 1 {
+            return;
+        }
+        let text = match self.member {
+            Some(Member::Procname) => &mut self.procname,
+            Some(Member::Phase) => &mut self.phase,
+            Some(Member::Name) => &mut self.name,
+            Some(Member::Message) => &mut self.message,
+            _ => return,
+        };
+        text.clear();
+        text.extend_from_slice(bytes);
+    }
+}

@@ -1,0 +1,189 @@
+//! Which events match the filter of a page: one bit for each event of the packet log. A thread decodes the packets again,
+//! first those of the history, then new ones, so that neither decoding nor other pages wait.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use ctf::decode::Event;
+use parking_lot::RwLock;
+
+use super::packet_log::PacketLog;
+use super::replay::Replay;
+use super::row::EventPlace;
+use crate::attach::{Packet, TraceInfo};
+use crate::filter::Filter;
+use crate::mux::Stage;
+use crate::sink::{Loss, Origin, SinkError};
+
+/// Time between two looks for new packets.
+const POLL_INTERVAL: Duration = Duration::from_millis(40);
+/// Packets that are fetched at a time.
+const MAX_BATCH: usize = 64;
+/// Traces that are decoded at a time. With one more, all are begun again when they have packets.
+const MAX_TRACES: usize = 256;
+/// Packets that are remembered; as many as the log may have of the smallest.
+const MAX_PACKETS: usize = 1 << 22;
+
+/// The matching events, as far as they are known.
+#[derive(Debug, Default)]
+pub(super) struct Matches {
+    /// The number of the first packet in `packets`.
+    first: u32,
+    packets: VecDeque<Box<[u64]>>,
+}
+
+impl Matches {
+    /// Whether an event matches. Not as long as that is not known.
+    pub(super) fn contains(&self, place: EventPlace) -> bool {
+        let packet = place.packet.wrapping_sub(self.first);
+        let packet = usize::try_from(packet).unwrap_or(usize::MAX);
+        let Some(bits) = self.packets.get(packet) else {
+            return false;
+        };
+        let word = usize::try_from(place.event / 64).unwrap_or(usize::MAX);
+        bits.get(word)
+            .is_some_and(|word| word >> (place.event % 64) & 1 == 1)
+    }
+
+    fn add(&mut self, number: u32, bits: Box<[u64]>) {
+        let end = u32::try_from(self.packets.len()).unwrap_or(u32::MAX);
+        if self.packets.is_empty() || number != self.first.wrapping_add(end) {
+            // Packets in between were dropped before they were looked at.
+            self.packets.clear();
+            self.first = number;
+        }
+        self.packets.push_back(bits);
+        if self.packets.len() > MAX_PACKETS {
+            self.packets.pop_front();
+            self.first = self.first.wrapping_add(1);
+        }
+    }
+}
+
+/// The filter of a page, and the thread that applies it until this is dropped.
+#[derive(Debug)]
+pub(super) struct PageFilter {
+    pub(super) matches: Arc<RwLock<Matches>>,
+    /// The number of packets that have been looked at.
+    pub(super) progress: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl PageFilter {
+    /// Applies a filter to all packets of a log, and to those that come.
+    ///
+    /// # Errors
+    /// If there can be no further thread.
+    pub(super) fn start(filter: Filter, log: Arc<PacketLog>) -> std::io::Result<Self> {
+        let page = Self {
+            matches: Arc::default(),
+            progress: Arc::default(),
+            stop: Arc::default(),
+        };
+        let (matches, progress) = (Arc::clone(&page.matches), Arc::clone(&page.progress));
+        let stop = Arc::clone(&page.stop);
+        let thread = thread::Builder::new().name("filter".to_owned());
+        thread.spawn(move || {
+            let mut stage = Matcher {
+                filter,
+                bits: Vec::new(),
+                next: 0,
+            };
+            let mut replay = Replay::new(false);
+            let mut number = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let (first, packets) = log.packets_from(number, MAX_BATCH);
+                number = first;
+                if replay.trace_count() > MAX_TRACES {
+                    replay = Replay::new(false);
+                }
+                if packets.is_empty() {
+                    thread::sleep(POLL_INTERVAL);
+                }
+                for packet in packets {
+                    (stage.next, stage.bits) = (0, Vec::new());
+                    // What cannot be decoded has been reported when it was decoded first.
+                    let _ = replay.add(&packet, &mut stage);
+                    let bits = std::mem::take(&mut stage.bits).into_boxed_slice();
+                    matches.write().add(number, bits);
+                    number = number.wrapping_add(1);
+                    progress.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        })?;
+        Ok(page)
+    }
+}
+
+impl Drop for PageFilter {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Marks the events of one packet that match.
+struct Matcher {
+    filter: Filter,
+    bits: Vec<u64>,
+    next: usize,
+}
+
+impl Stage for Matcher {
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        _time: i64,
+        origin: Origin<'_>,
+    ) -> Result<bool, SinkError> {
+        let (word, bit) = (self.next / 64, self.next % 64);
+        self.next += 1;
+        if self.filter.matches(event, origin) {
+            if self.bits.len() <= word {
+                self.bits.resize(word + 1, 0);
+            }
+            if let Some(word) = self.bits.get_mut(word) {
+                *word |= 1 << bit;
+            }
+        }
+        Ok(true)
+    }
+
+    fn packet(&mut self, _packet: &Packet, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn metadata(&mut self, _bytes: &[u8], _trace: &TraceInfo) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn lost(&mut self, _loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn report_failure(&mut self, _what: &str) {}
+
+    fn report_warning(&mut self, _what: &str) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_match_by_packet_and_number_and_unknown_ones_do_not() {
+        let mut matches = Matches::default();
+        matches.add(7, Box::new([0b10, 1]));
+        matches.add(8, Box::new([]));
+        let contains = |packet, event| matches.contains(EventPlace { packet, event });
+        assert!(contains(7, 1) && contains(7, 64));
+        for (packet, event) in [(7, 0), (7, 65), (7, 1000), (6, 1), (8, 0), (9, 0)] {
+            assert!(!contains(packet, event), "{packet} {event}");
+        }
+        matches.add(20, Box::new([1]));
+        let contains = |packet, event| matches.contains(EventPlace { packet, event });
+        assert!(contains(20, 0) && !contains(7, 1));
+    }
+}

@@ -1,0 +1,72 @@
+//! The names of rows, each with a number that the page knows it by.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Largest number of names. Rows of further ones are named [`OTHER`].
+const MAX_NAMES: usize = 1 << 16;
+/// Largest number of characters of a name; the rest is cut off.
+pub(super) const MAX_NAME_CHARACTERS: usize = 200;
+/// The name of rows that have none of their own.
+const OTHER: &str = "<other>";
+
+/// All names, which are never removed.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    numbers: HashMap<Arc<str>, u32>,
+    names: Vec<Arc<str>>,
+}
+
+impl Names {
+    /// The number of a name, which is added if it is a new one.
+    pub(super) fn number(&mut self, name: &str) -> u32 {
+        let name = shortened(name);
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let name = match self.names.len() < MAX_NAMES {
+            true => name,
+            false => OTHER,
+        };
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        let name: Arc<str> = name.into();
+        self.names.push(Arc::clone(&name));
+        self.numbers.insert(name, number);
+        number
+    }
+
+    /// The names from this number on.
+    pub(super) fn from(&self, number: usize) -> &[Arc<str>] {
+        self.names.get(number..).unwrap_or_default()
+    }
+}
+
+/// The beginning of a name that is not too long.
+pub(super) fn shortened(name: &str) -> &str {
+    let end = name.char_indices().nth(MAX_NAME_CHARACTERS);
+    name.get(..end.map_or(name.len(), |(end, _)| end))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_and_length_of_names_are_limited() {
+        let mut names = Names::default();
+        assert_eq!(names.number("a"), 0);
+        assert_eq!(names.number(&"é".repeat(1000)), 1);
+        assert_eq!(names.from(1)[0].chars().count(), MAX_NAME_CHARACTERS);
+        for number in 0..2 * MAX_NAMES {
+            names.number(&number.to_string());
+        }
+        assert_eq!(names.from(0).len(), MAX_NAMES + 1);
+        assert_eq!(names.from(MAX_NAMES), [OTHER.into()]);
+        assert_eq!(names.number("a"), 0);
+        assert_eq!(names.from(usize::MAX), []);
+    }
+}

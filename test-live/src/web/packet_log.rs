@@ -1,0 +1,255 @@
+//! The packets of the history, compressed, with the metadata to decode them again: for the fields of single events, for
+//! filters and for downloads. Bounded in bytes: the oldest are dropped.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::row::EventPlace;
+use crate::attach::{Packet, StreamInfo, TraceInfo, TraceKey};
+
+/// Larger packets are not kept.
+const MAX_PACKET_BYTES: u64 = 16 << 20;
+/// Largest metadata of a trace that is kept.
+const MAX_METADATA_BYTES: usize = 16 << 20;
+/// Memory of a packet besides its bytes, about.
+const PACKET_OVERHEAD: usize = 96;
+/// The fastest level.
+const COMPRESSION_LEVEL: i32 = 1;
+
+/// A trace whose packets are kept.
+#[derive(Debug)]
+pub(super) struct LoggedTrace {
+    pub(super) info: TraceInfo,
+    metadata: Mutex<Vec<u8>>,
+}
+
+/// A packet that is kept.
+#[derive(Debug, Clone)]
+pub(super) struct LoggedPacket {
+    pub(super) trace: Arc<LoggedTrace>,
+    pub(super) stream: Arc<StreamInfo>,
+    /// The first and the last time of an event, in nanoseconds. Absent while events are still read.
+    pub(super) times: Option<(i64, i64)>,
+    compressed: Arc<[u8]>,
+    /// The size in bytes before compression.
+    pub(super) size: usize,
+}
+
+#[derive(Debug, Default)]
+struct Packets {
+    packets: VecDeque<LoggedPacket>,
+    /// The number of the first packet that is kept.
+    first: u32,
+    bytes: usize,
+    traces: HashMap<TraceKey, Arc<LoggedTrace>>,
+}
+
+/// The packets of the history.
+#[derive(Debug)]
+pub(super) struct PacketLog {
+    max_bytes: usize,
+    packets: Mutex<Packets>,
+}
+
+impl LoggedTrace {
+    /// The metadata from this byte on.
+    pub(super) fn metadata_from(&self, begin: usize) -> Vec<u8> {
+        let metadata = self.metadata.lock();
+        metadata.get(begin..).unwrap_or_default().to_vec()
+    }
+}
+
+impl LoggedPacket {
+    /// The packet as it came.
+    ///
+    /// # Errors
+    /// If its bytes in memory have changed.
+    pub(super) fn bytes(&self) -> std::io::Result<Vec<u8>> {
+        zstd::bulk::decompress(&self.compressed, self.size)
+    }
+}
+
+impl PacketLog {
+    /// An empty log for this many bytes of compressed packets.
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self {
+            max_bytes,
+            packets: Mutex::default(),
+        }
+    }
+
+    /// Adds metadata of a trace.
+    pub(super) fn add_metadata(&self, bytes: &[u8], trace: &TraceInfo) {
+        let mut log = self.packets.lock();
+        let known = log.traces.entry(trace.key);
+        let known = known.or_insert_with(|| {
+            Arc::new(LoggedTrace {
+                info: trace.clone(),
+                metadata: Mutex::default(),
+            })
+        });
+        let mut metadata = known.metadata.lock();
+        if metadata.len() + bytes.len() <= MAX_METADATA_BYTES {
+            metadata.extend_from_slice(bytes);
+        }
+    }
+
+    /// Adds a packet, and returns its number. `None` if it is not kept.
+    pub(super) fn add_packet(
+        &self,
+        packet: &Packet,
+        trace: TraceKey,
+        stream: &Arc<StreamInfo>,
+    ) -> Option<u32> {
+        if packet.len() > MAX_PACKET_BYTES {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        let copied = packet.each_piece(|piece| {
+            bytes.extend_from_slice(piece);
+            Ok::<(), ()>(())
+        });
+        copied.ok()?.ok()?;
+        let compressed = zstd::bulk::compress(&bytes, COMPRESSION_LEVEL).ok()?;
+        let mut log = self.packets.lock();
+        let logged = LoggedPacket {
+            trace: Arc::clone(log.traces.get(&trace)?),
+            stream: Arc::clone(stream),
+            times: None,
+            compressed: compressed.into(),
+            size: bytes.len(),
+        };
+        log.bytes += cost(&logged);
+        log.packets.push_back(logged);
+        while log.bytes > self.max_bytes {
+            let Some(oldest) = log.packets.pop_front() else {
+                break;
+            };
+            log.bytes -= cost(&oldest);
+            log.first = log.first.wrapping_add(1);
+        }
+        let count = u32::try_from(log.packets.len()).unwrap_or(u32::MAX);
+        Some(log.first.wrapping_add(count).wrapping_sub(1))
+    }
+
+    /// Says between which times the events of a packet are.
+    pub(super) fn set_times(&self, number: u32, times: (i64, i64)) {
+        let mut log = self.packets.lock();
+        let place = number.wrapping_sub(log.first);
+        let place = usize::try_from(place).unwrap_or(usize::MAX);
+        if let Some(packet) = log.packets.get_mut(place) {
+            packet.times = Some(times);
+        }
+    }
+
+    /// The packet of an event, unless it has been dropped.
+    pub(super) fn packet(&self, place: EventPlace) -> Option<LoggedPacket> {
+        let log = self.packets.lock();
+        let place = usize::try_from(place.packet.wrapping_sub(log.first)).ok()?;
+        log.packets.get(place).cloned()
+    }
+
+    /// The packets that may have events between two times, in the order in which they came.
+    pub(super) fn packets_between(&self, from: i64, to: i64) -> Vec<LoggedPacket> {
+        let log = self.packets.lock();
+        let overlaps = |packet: &&LoggedPacket| {
+            packet
+                .times
+                .is_none_or(|(first, last)| first <= to && last >= from)
+        };
+        log.packets.iter().filter(overlaps).cloned().collect()
+    }
+
+    /// The packets from this number on, at most so many, and the number of the first.
+    pub(super) fn packets_from(&self, number: u32, max: usize) -> (u32, Vec<LoggedPacket>) {
+        let log = self.packets.lock();
+        let place = usize::try_from(number.wrapping_sub(log.first)).unwrap_or(usize::MAX);
+        // Before the first packet that is kept numbers are far behind its end.
+        let (number, place) = match place <= log.packets.len() {
+            true => (number, place),
+            false => (log.first, 0),
+        };
+        let packets = log.packets.iter().skip(place).take(max).cloned();
+        (number, packets.collect())
+    }
+
+    /// Forgets a trace that has ended; its packets keep what they need of it.
+    pub(super) fn end_trace(&self, trace: TraceKey) {
+        self.packets.lock().traces.remove(&trace);
+    }
+}
+
+fn cost(packet: &LoggedPacket) -> usize {
+    packet.compressed.len() + PACKET_OVERHEAD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::{MemoryBudget, Reservation};
+    use crate::sink::tests_support::TestOrigin;
+
+    fn packet(bytes: Vec<u8>) -> Packet {
+        Packet::in_memory(bytes, Reservation::none(&MemoryBudget::default()))
+    }
+
+    #[test]
+    fn packets_are_found_by_number_and_time_until_they_are_dropped() {
+        let log = PacketLog::new(1 << 20);
+        let origin = TestOrigin::new("t", "s");
+        let stream = Arc::new(origin.stream.clone());
+        let key = origin.trace.key;
+        assert_eq!(log.add_packet(&packet(vec![1]), key, &stream), None);
+        log.add_metadata(b"meta", &origin.trace);
+        log.add_metadata(b"data", &origin.trace);
+        for number in 0..3_u8 {
+            let added = log.add_packet(&packet(vec![number; 100]), key, &stream);
+            assert_eq!(added, Some(number.into()));
+            log.set_times(
+                number.into(),
+                (i64::from(number) * 10, i64::from(number) * 10 + 9),
+            );
+        }
+        let place = |packet| EventPlace { packet, event: 0 };
+        let found = log.packet(place(1)).unwrap();
+        assert_eq!(found.bytes().unwrap(), [1; 100]);
+        assert_eq!(found.trace.metadata_from(0), b"metadata");
+        assert!(log.packet(place(3)).is_none());
+        let between = log.packets_between(9, 15);
+        let times: Vec<_> = between.iter().map(|packet| packet.times).collect();
+        assert_eq!(times, [Some((0, 9)), Some((10, 19))]);
+    }
+
+    #[test]
+    fn oldest_packets_are_dropped_when_the_log_is_full() {
+        const MAX_BYTES: usize = 1 << 20;
+        let log = PacketLog::new(MAX_BYTES);
+        let origin = TestOrigin::new("t", "s");
+        let stream = Arc::new(origin.stream.clone());
+        log.add_metadata(b"m", &origin.trace);
+        let mut random = 1_u64;
+        let mut noise = || {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            random.to_le_bytes()[7]
+        };
+        let bytes: Vec<u8> = (0..64 << 10).map(|_| noise()).collect();
+        for number in 0..40 {
+            let added = log.add_packet(&packet(bytes.clone()), origin.trace.key, &stream);
+            assert_eq!(added, Some(number));
+        }
+        assert!(log.packets.lock().bytes <= MAX_BYTES);
+        let place = |packet| EventPlace { packet, event: 0 };
+        assert!(log.packet(place(0)).is_none());
+        assert!(log.packet(place(39)).is_some());
+        let (first, packets) = log.packets_from(0, 1000);
+        assert!(first > 20 && packets.len() < 20, "{first}");
+        assert_eq!(log.packets_from(38, 1).0, 38);
+        assert!(log.packets_from(40, 1).1.is_empty());
+        let large = packet(vec![0; 17 << 20]);
+        assert_eq!(log.add_packet(&large, origin.trace.key, &stream), None);
+    }
+}

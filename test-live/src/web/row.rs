@@ -1,0 +1,124 @@
+//! One row of the timeline: a span, an instant, a loss or the value of a counter.
+
+/// What a row shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowKind {
+    /// A time with a begin and an end.
+    Span,
+    /// A point in time.
+    Instant,
+    /// Events or packets that were lost.
+    Loss,
+    /// A value from here to the next row.
+    Counter,
+}
+
+impl RowKind {
+    /// The number of kinds.
+    pub(super) const COUNT: usize = 4;
+
+    /// The number of the kind in messages to the page.
+    pub(super) const fn code(self) -> u8 {
+        match self {
+            Self::Span => 0,
+            Self::Instant => 1,
+            Self::Loss => 2,
+            Self::Counter => 3,
+        }
+    }
+}
+
+/// The place of an event in the packet log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct EventPlace {
+    /// The number of the packet.
+    pub(super) packet: u32,
+    /// The number of the event in its packet, from 0.
+    pub(super) event: u32,
+}
+
+impl EventPlace {
+    /// The number of a packet that is not in the log.
+    pub(super) const NOT_KEPT: u32 = u32::MAX;
+}
+
+/// A row. Ten million of them are kept: it has 32 bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Row {
+    /// The begin, in nanoseconds since the clock's origin.
+    pub(super) start: i64,
+    /// The end, likewise; [`OPEN`] until it is known. Of a counter the bits of its value.
+    end: i64,
+    /// The number of the name.
+    pub(super) name: u32,
+    pub(super) place: EventPlace,
+    /// How many spans of the track are around it.
+    pub(super) depth: u16,
+    pub(super) kind: RowKind,
+}
+
+/// The end of a span that has not ended.
+pub(super) const OPEN: i64 = i64::MAX;
+
+impl Row {
+    /// A row from `start` to `end`.
+    pub(super) fn new(kind: RowKind, start: i64, end: i64, name: u32, place: EventPlace) -> Self {
+        Self {
+            start,
+            end: end.max(start),
+            name,
+            place,
+            depth: 0,
+            kind,
+        }
+    }
+
+    /// The value of a counter from `start` on.
+    pub(super) fn counter(start: i64, value: f64, name: u32, place: EventPlace) -> Self {
+        Self {
+            start,
+            end: value.to_bits().cast_signed(),
+            name,
+            place,
+            depth: 0,
+            kind: RowKind::Counter,
+        }
+    }
+
+    /// The end, in nanoseconds since the clock's origin; [`OPEN`] until it is known.
+    pub(super) fn end(&self) -> i64 {
+        match self.kind {
+            RowKind::Counter => self.start,
+            _ => self.end,
+        }
+    }
+
+    /// The value of a counter.
+    pub(super) fn value(&self) -> f64 {
+        f64::from_bits(self.end.cast_unsigned())
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.kind == RowKind::Span && self.end == OPEN
+    }
+
+    /// Ends a span.
+    pub(super) fn close(&mut self, end: i64) {
+        self.end = end.max(self.start).min(OPEN - 1);
+    }
+}
+
+/// What an event is on the timeline.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Action {
+    /// The begin of a span of this name.
+    Begin(u32),
+    /// The end of the innermost span of this name, or of the innermost at all.
+    End(Option<u32>),
+    /// A span from one time to another.
+    Complete(u32, i64, i64),
+    /// A point in time.
+    Instant(u32, i64),
+    /// The value of a counter from a time on.
+    Counter(u32, i64, f64),
+}

@@ -1,0 +1,240 @@
+//! Events that programs have sent to a `tldrs` daemon, in Trace Event Format.
+//!
+//! Their times are on the clock of the program. On the timeline they are moved to the clock of all other events, by a
+//! distance that is the same for all events of a client, so that its spans stay nested.
+
+use std::collections::HashMap;
+
+use ::tef::Record;
+use ::tef::ctf::{Decoded, RecordDecoder};
+use ::tef::event::Event as SentEvent;
+use ctf::decode::{Event, FieldError};
+use serde_json::Value;
+
+use super::row::Action;
+use super::store::Store;
+use crate::attach::TraceKey;
+
+/// Largest number of clients of which the distance of the clock is remembered. With one more, all are forgotten.
+const MAX_CLIENTS: usize = 1 << 14;
+/// Series of one counter that are shown.
+const MAX_SERIES: usize = 16;
+
+/// What an event that was sent is on the timeline.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum SentAction {
+    Nothing,
+    /// A process and its name.
+    ProcessName(i64, String),
+    /// A process and the path of its program.
+    Program(i64, String),
+    /// A process, its thread, and the name of that.
+    ThreadName(i64, i64, String),
+    /// Something on the track of a thread, at a time.
+    Row {
+        process: Option<i64>,
+        thread: i64,
+        action: Action,
+        time: i64,
+    },
+    /// Values of counters at a time.
+    Values {
+        process: Option<i64>,
+        time: i64,
+        values: Vec<(String, f64)>,
+    },
+}
+
+impl SentAction {
+    /// The process that it is about.
+    pub(super) fn process(&self) -> Option<i64> {
+        match self {
+            Self::Nothing => None,
+            Self::ProcessName(process, _)
+            | Self::Program(process, _)
+            | Self::ThreadName(process, ..) => Some(*process),
+            Self::Row { process, .. } | Self::Values { process, .. } => *process,
+        }
+    }
+}
+
+/// Decodes such events.
+#[derive(Debug, Default)]
+pub(super) struct SentEvents {
+    decoder: RecordDecoder,
+    /// What is added to the times of each client, in nanoseconds.
+    offsets: HashMap<(TraceKey, u32), i64>,
+}
+
+impl SentEvents {
+    /// What an event is on the timeline. `None` if no program has sent it.
+    pub(super) fn record(
+        &mut self,
+        event: &Event<'_>,
+        trace: TraceKey,
+        store: &Store,
+    ) -> Result<Option<SentAction>, FieldError> {
+        let class = event.class().name().unwrap_or_default();
+        if !RecordDecoder::is_known_class(class) {
+            return Ok(None);
+        }
+        self.decoder.clear();
+        event.visit(&mut self.decoder)?;
+        let arrival = event.time().unwrap_or(0);
+        Ok(match self.decoder.decode(class) {
+            None => None,
+            Some(Decoded::Client(client)) => {
+                if let Some(offset) = client.offset {
+                    self.offsets.insert((trace, client.client), offset);
+                }
+                let program = client
+                    .pid
+                    .map(|pid| (i64::from(pid), client.exe.to_owned()));
+                Some(program.map_or(SentAction::Nothing, |(pid, exe)| {
+                    SentAction::Program(pid, exe)
+                }))
+            }
+            Some(Decoded::Record {
+                client,
+                record: Record::Event(sent),
+            }) => {
+                if self.offsets.len() >= MAX_CLIENTS {
+                    self.offsets.clear();
+                }
+                let end = sent.end();
+                let offset = self.offsets.entry((trace, client));
+                let offset =
+                    offset.or_insert_with(|| end.map_or(0, |end| arrival.saturating_sub(end)));
+                Some(action(&sent, *offset, arrival, store))
+            }
+            Some(Decoded::Record { .. } | Decoded::Lost(_)) => Some(SentAction::Nothing),
+        })
+    }
+
+    /// Forgets a trace that has ended.
+    pub(super) fn forget_trace(&mut self, trace: TraceKey) {
+        self.offsets.retain(|(of, _), _| *of != trace);
+    }
+}
+
+fn action(sent: &SentEvent<'_>, offset: i64, arrival: i64, store: &Store) -> SentAction {
+    let process = sent.pid.map(i64::from);
+    let thread = sent.tid.or(sent.pid).map_or(0, i64::from);
+    let name = sent.name.as_deref().unwrap_or_default();
+    if sent.phase == "M" {
+        let named = argument(sent.args, "name");
+        return match (name, process, named) {
+            ("process_name", Some(process), Some(named)) => SentAction::ProcessName(process, named),
+            ("thread_name", Some(process), Some(named)) => {
+                SentAction::ThreadName(process, thread, named)
+            }
+            _ => SentAction::Nothing,
+        };
+    }
+    let time = sent.ts.map_or(arrival, |ts| ts.saturating_add(offset));
+    if sent.phase == "C" {
+        return SentAction::Values {
+            process,
+            time,
+            values: values(name, sent.args),
+        };
+    }
+    let shown = if name.is_empty() { "<unnamed>" } else { name };
+    let action = match sent.phase {
+        "B" => Action::Begin(store.name(shown)),
+        "E" if name.is_empty() => Action::End(None),
+        "E" => Action::End(Some(store.name(name))),
+        "X" => {
+            let end = time.saturating_add(sent.dur.unwrap_or(0));
+            Action::Complete(store.name(shown), time, end)
+        }
+        _ => Action::Instant(store.name(shown), time),
+    };
+    SentAction::Row {
+        process,
+        thread,
+        action,
+        time,
+    }
+}
+
+/// A text in the object `args`.
+fn argument(args: Option<&str>, name: &str) -> Option<String> {
+    let args: Value = serde_json::from_str(args?).ok()?;
+    args.get(name)?.as_str().map(str::to_owned)
+}
+
+/// The numbers in the object `args`, each a series of the counter `name`.
+fn values(name: &str, args: Option<&str>) -> Vec<(String, f64)> {
+    let args = args.and_then(|args| serde_json::from_str(args).ok());
+    let Some(Value::Object(members)) = args else {
+        return Vec::new();
+    };
+    let series = members
+        .iter()
+        .filter_map(|(series, value)| Some((series, value.as_f64()?)));
+    let label = |series: &str| match (members.len(), series) {
+        (1, _) | (_, "value") => name.to_owned(),
+        _ => format!("{name} {series}"),
+    };
+    series
+        .take(MAX_SERIES)
+        .map(|(series, value)| (label(series), value))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn action_of(line: &str) -> SentAction {
+        let Ok(Record::Event(sent)) = Record::parse(line) else {
+            panic!("{line}");
+        };
+        action(&sent, 100, 7, &Store::new(10))
+    }
+
+    #[test]
+    fn records_become_spans_instants_counters_and_names() {
+        let row = |action, time| SentAction::Row {
+            process: Some(1),
+            thread: 2,
+            action,
+            time,
+        };
+        for (line, want) in [
+            (
+                r#"{"ph":"B","name":"a","pid":1,"tid":2,"ts":1}"#,
+                row(Action::Begin(0), 1100),
+            ),
+            (
+                r#"{"ph":"E","pid":1,"tid":2,"ts":1}"#,
+                row(Action::End(None), 1100),
+            ),
+            (
+                r#"{"ph":"X","name":"a","pid":1,"tid":2,"ts":1,"dur":2}"#,
+                row(Action::Complete(0, 1100, 3100), 1100),
+            ),
+            (
+                r#"{"ph":"i","name":"a","pid":1,"tid":2}"#,
+                row(Action::Instant(0, 7), 7),
+            ),
+            (
+                r#"{"ph":"M","name":"process_name","pid":1,"args":{"name":"p"}}"#,
+                SentAction::ProcessName(1, "p".to_owned()),
+            ),
+            (
+                r#"{"ph":"M","name":"process_name","pid":1,"args":{"name":5}}"#,
+                SentAction::Nothing,
+            ),
+        ] {
+            assert_eq!(action_of(line), want, "{line}");
+        }
+        let counter = r#"{"ph":"C","name":"c","pid":1,"ts":1,"args":{"a":1,"b":"x","c":2.5}}"#;
+        let SentAction::Values { values, time, .. } = action_of(counter) else {
+            panic!("no values");
+        };
+        assert_eq!(time, 1100);
+        assert_eq!(values, [("c a".to_owned(), 1.0), ("c c".to_owned(), 2.5)]);
+    }
+}

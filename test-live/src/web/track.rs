@@ -1,0 +1,353 @@
+//! The rows of one track, in blocks of equal size, and which spans are open.
+//!
+//! Rows are added as their events come: the begin of a span adds a row that its end completes. A span that is reported
+//! when it has ended comes after those within it, which are moved one level down then.
+
+use std::collections::VecDeque;
+
+use super::row::{EventPlace, OPEN, Row, RowKind};
+
+/// Rows of a block. All blocks but the last have as many.
+pub(super) const BLOCK_ROWS: usize = 256;
+/// Largest depth that is shown. Spans within are shown at this depth.
+const MAX_DEPTH: u16 = 63;
+/// Open spans of a track. Further ones are shown as instants.
+const MAX_OPEN_SPANS: usize = 1024;
+/// Rows that a span which has ended may have within to be moved below it.
+const MAX_MOVED_ROWS: usize = 1 << 16;
+
+/// Rows that lie side by side, and the time that they cover.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) rows: Vec<Row>,
+    pub(super) min_start: i64,
+    pub(super) max_end: i64,
+    /// What the rows are when they are too small to be told apart; made when it is needed.
+    pub(super) summary: Option<Vec<Summary>>,
+}
+
+/// The rows of a block that have one kind and depth.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Summary {
+    /// The longest of them, or the counter's largest value.
+    pub(super) longest: Row,
+    pub(super) start: i64,
+    pub(super) end: i64,
+    pub(super) count: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct OpenSpan {
+    /// Absent: the span is not shown.
+    row: Option<u64>,
+    name: u32,
+}
+
+/// The rows of one track.
+#[derive(Debug, Default)]
+pub(super) struct TrackRows {
+    pub(super) blocks: VecDeque<Block>,
+    /// The number of the first row that is kept; the rows before have been dropped.
+    pub(super) first_row: u64,
+    /// The time up to which rows have been dropped.
+    pub(super) dropped_until: Option<i64>,
+    /// The greatest depth of a row, plus one.
+    pub(super) depths: u16,
+    open: Vec<OpenSpan>,
+}
+
+impl Block {
+    fn new() -> Self {
+        Self {
+            rows: Vec::new(),
+            min_start: i64::MAX,
+            max_end: i64::MIN,
+            summary: None,
+        }
+    }
+
+    fn extend_to(&mut self, row: &Row) {
+        self.min_start = self.min_start.min(row.start);
+        self.max_end = self.max_end.max(row.end());
+        self.summary = None;
+    }
+
+    /// The rows by kind and depth.
+    pub(super) fn summary(&mut self) -> &[Summary] {
+        let rows = &self.rows;
+        self.summary.get_or_insert_with(|| summarize(rows))
+    }
+}
+
+fn summarize(rows: &[Row]) -> Vec<Summary> {
+    let mut all: Vec<Summary> = Vec::new();
+    for row in rows {
+        let same =
+            |one: &&mut Summary| (one.longest.kind, one.longest.depth) == (row.kind, row.depth);
+        match all.iter_mut().find(same) {
+            Some(summary) => summary.add(row),
+            None => all.push(Summary::of(row)),
+        }
+    }
+    all
+}
+
+impl Summary {
+    /// A summary of one row.
+    pub(super) fn of(row: &Row) -> Self {
+        Self {
+            longest: *row,
+            start: row.start,
+            end: row.end(),
+            count: 1,
+        }
+    }
+
+    /// Adds a row of the same kind and depth.
+    pub(super) fn add(&mut self, row: &Row) {
+        self.merge(&Self::of(row));
+    }
+
+    /// Adds further rows of the same kind and depth.
+    pub(super) fn merge(&mut self, other: &Self) {
+        if is_longer(&other.longest, &self.longest) {
+            self.longest = other.longest;
+        }
+        self.start = self.start.min(other.start);
+        self.end = self.end.max(other.end);
+        self.count = self.count.saturating_add(other.count);
+    }
+}
+
+fn is_longer(one: &Row, other: &Row) -> bool {
+    match one.kind {
+        RowKind::Counter => one.value() > other.value(),
+        _ => one.end().saturating_sub(one.start) > other.end().saturating_sub(other.start),
+    }
+}
+
+impl TrackRows {
+    /// The number of rows that are kept.
+    pub(super) fn len(&self) -> usize {
+        let last = self.blocks.back().map_or(0, |block| block.rows.len());
+        self.blocks.len().saturating_sub(1) * BLOCK_ROWS + last
+    }
+
+    fn next_row(&self) -> u64 {
+        self.first_row + self.len() as u64
+    }
+
+    /// The row of a number, unless it has been dropped.
+    pub(super) fn row(&self, number: u64) -> Option<&Row> {
+        let place = usize::try_from(number.checked_sub(self.first_row)?).ok()?;
+        self.blocks
+            .get(place / BLOCK_ROWS)?
+            .rows
+            .get(place % BLOCK_ROWS)
+    }
+
+    /// The number of a row, of which the page knows the lower 32 bits.
+    pub(super) fn number_of(&self, low: u32) -> u64 {
+        let first = u32::try_from(self.first_row & u64::from(u32::MAX)).unwrap_or(0);
+        self.first_row + u64::from(low.wrapping_sub(first))
+    }
+
+    fn push(&mut self, row: Row) -> u64 {
+        let number = self.next_row();
+        let is_full = |block: &Block| block.rows.len() >= BLOCK_ROWS;
+        if self.blocks.back().is_none_or(is_full) {
+            self.blocks.push_back(Block::new());
+        }
+        if let Some(block) = self.blocks.back_mut() {
+            block.extend_to(&row);
+            block.rows.push(row);
+        }
+        self.depths = self.depths.max(row.depth + 1);
+        number
+    }
+
+    fn depth(&self) -> u16 {
+        u16::try_from(self.open.len()).map_or(MAX_DEPTH, |depth| depth.min(MAX_DEPTH))
+    }
+
+    /// Adds an instant, a loss or a counter.
+    pub(super) fn add(&mut self, mut row: Row) {
+        row.depth = match row.kind {
+            RowKind::Instant => self.depth(),
+            _ => 0,
+        };
+        self.push(row);
+    }
+
+    /// Begins a span.
+    pub(super) fn begin(&mut self, time: i64, name: u32, place: EventPlace) {
+        let mut row = Row::new(RowKind::Span, time, OPEN, name, place);
+        if self.open.len() >= MAX_OPEN_SPANS {
+            row = Row::new(RowKind::Instant, time, time, name, place);
+        }
+        row.depth = self.depth();
+        let number = self.push(row);
+        if row.is_open() {
+            let row = Some(number);
+            self.open.push(OpenSpan { row, name });
+        }
+    }
+
+    /// Begins a span that is not shown: only the ends of others are found by it.
+    pub(super) fn begin_hidden(&mut self, name: u32) {
+        if self.open.len() < MAX_OPEN_SPANS {
+            self.open.push(OpenSpan { row: None, name });
+        }
+    }
+
+    /// Ends the innermost open span of this name, or of any name if none is given, and those within it. Returns false if
+    /// there is none.
+    pub(super) fn end(&mut self, time: i64, name: Option<u32>) -> bool {
+        let is_it = |span: &OpenSpan| name.is_none_or(|name| span.name == name);
+        let Some(place) = self.open.iter().rposition(is_it) else {
+            return false;
+        };
+        for span in self.open.split_off(place) {
+            self.close_row(span.row, time);
+        }
+        true
+    }
+
+    /// Ends all open spans: no more events come.
+    pub(super) fn end_all(&mut self, time: i64) {
+        for span in std::mem::take(&mut self.open) {
+            self.close_row(span.row, time);
+        }
+    }
+
+    fn close_row(&mut self, number: Option<u64>, time: i64) {
+        let Some(place) = number.and_then(|number| number.checked_sub(self.first_row)) else {
+            return;
+        };
+        let place = usize::try_from(place).unwrap_or(usize::MAX);
+        let Some(block) = self.blocks.get_mut(place / BLOCK_ROWS) else {
+            return;
+        };
+        if let Some(row) = block.rows.get_mut(place % BLOCK_ROWS) {
+            row.close(time);
+        }
+        block.max_end = block.rows.iter().map(Row::end).max().unwrap_or(i64::MIN);
+        block.summary = None;
+    }
+
+    /// Adds a span that has ended, around those that have begun and ended within it.
+    pub(super) fn complete(&mut self, start: i64, end: i64, name: u32, place: EventPlace) {
+        let mut row = Row::new(RowKind::Span, start, end, name, place);
+        row.depth = self.depth();
+        let is_within =
+            |inner: &Row| inner.start >= start && inner.end() <= end && inner.kind != RowKind::Loss;
+        let mut moved = 0;
+        'blocks: for block in self.blocks.iter_mut().rev() {
+            for inner in block.rows.iter_mut().rev() {
+                if !is_within(inner) || moved >= MAX_MOVED_ROWS {
+                    break 'blocks;
+                }
+                inner.depth = (inner.depth + 1).min(MAX_DEPTH);
+                self.depths = self.depths.max(inner.depth + 1);
+                moved += 1;
+                block.summary = None;
+            }
+        }
+        self.push(row);
+    }
+
+    /// Drops the oldest block. Returns how many rows it had.
+    pub(super) fn drop_oldest(&mut self) -> usize {
+        let Some(block) = self.blocks.pop_front() else {
+            return 0;
+        };
+        self.first_row += block.rows.len() as u64;
+        let last = block.rows.iter().map(|row| row.start).max();
+        self.dropped_until = self.dropped_until.max(last);
+        block.rows.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: EventPlace = EventPlace {
+        packet: 0,
+        event: 0,
+    };
+
+    fn rows(track: &TrackRows) -> Vec<(i64, i64, u32, u16)> {
+        let rows = track.blocks.iter().flat_map(|block| &block.rows);
+        rows.map(|row| (row.start, row.end(), row.name, row.depth))
+            .collect()
+    }
+
+    #[test]
+    fn begins_and_ends_of_spans_are_paired_by_name() {
+        let mut track = TrackRows::default();
+        track.begin(10, 1, PLACE);
+        track.begin(20, 2, PLACE);
+        track.add(Row::new(RowKind::Instant, 25, 25, 3, PLACE));
+        assert!(!track.end(26, Some(9)), "no span of this name is open");
+        assert!(track.end(30, Some(1)), "the span within ends too");
+        assert_eq!(
+            rows(&track),
+            [(10, 30, 1, 0), (20, 30, 2, 1), (25, 25, 3, 2)]
+        );
+        assert!(!track.end(40, None));
+        track.begin(50, 1, PLACE);
+        track.end_all(60);
+        assert_eq!(rows(&track).last(), Some(&(50, 60, 1, 0)));
+    }
+
+    #[test]
+    fn span_that_is_reported_at_its_end_moves_those_within_it_down() {
+        let mut track = TrackRows::default();
+        track.complete(5, 6, 9, PLACE);
+        track.complete(12, 14, 1, PLACE);
+        track.complete(15, 18, 2, PLACE);
+        track.complete(11, 19, 3, PLACE);
+        track.complete(10, 20, 4, PLACE);
+        let found = rows(&track);
+        assert_eq!(
+            found,
+            [
+                (5, 6, 9, 0),
+                (12, 14, 1, 2),
+                (15, 18, 2, 2),
+                (11, 19, 3, 1),
+                (10, 20, 4, 0)
+            ]
+        );
+        assert_eq!(track.depths, 3);
+    }
+
+    #[test]
+    fn oldest_rows_are_dropped_in_blocks_and_numbers_stay() {
+        let mut track = TrackRows::default();
+        let count = 3 * BLOCK_ROWS + 5;
+        for time in 0..i64::try_from(count).unwrap() {
+            track.add(Row::new(RowKind::Instant, time, time, 0, PLACE));
+        }
+        assert_eq!(track.drop_oldest(), BLOCK_ROWS);
+        assert_eq!(track.len(), count - BLOCK_ROWS);
+        assert_eq!(track.dropped_until, Some(255));
+        assert_eq!(track.row(255), None);
+        assert_eq!(track.row(256).unwrap().start, 256);
+        assert_eq!(track.number_of(300), 300);
+        assert_eq!(track.row(count as u64), None);
+        track.first_row = (1 << 32) + 256;
+        assert_eq!(track.number_of(300), (1 << 32) + 300);
+    }
+
+    #[test]
+    fn number_of_open_spans_is_limited() {
+        let mut track = TrackRows::default();
+        for time in 0..2000 {
+            track.begin(time, 1, PLACE);
+        }
+        assert_eq!(track.open.len(), MAX_OPEN_SPANS);
+        assert!(track.depths <= MAX_DEPTH + 1);
+    }
+}

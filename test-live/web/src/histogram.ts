@@ -1,0 +1,103 @@
+// The events and losses of the whole session per time, and which part of it the timeline shows.
+
+import { ROW_FONT, Surface } from "./canvas";
+import { count } from "./format";
+import { Model } from "./model";
+import { Theme } from "./theme";
+import { GUTTER } from "./timeline";
+import { Viewport } from "./viewport";
+
+export class Histogram {
+  private readonly surface: Surface;
+
+  constructor(
+    canvas: HTMLCanvasElement,
+    private readonly model: Model,
+    private readonly viewport: Viewport,
+    public theme: Theme,
+  ) {
+    this.surface = new Surface(canvas);
+  }
+
+  resize(): boolean {
+    return this.surface.resize();
+  }
+
+  private range(): { begin: bigint; ns: number } | null {
+    const histogram = this.model.histogram;
+    if (histogram === null || histogram.events.length === 0) {
+      return null;
+    }
+    const ns = Number(histogram.width) * histogram.events.length;
+    return { begin: BigInt(histogram.begin), ns };
+  }
+
+  /** The time at a place. */
+  timeAt(x: number): bigint | null {
+    const range = this.range();
+    if (range === null) {
+      return null;
+    }
+    const part = (x - GUTTER) / (this.surface.width - GUTTER);
+    return range.begin + BigInt(Math.round(Math.min(1, Math.max(0, part)) * range.ns));
+  }
+
+  draw(): void {
+    const { context, width, height } = this.surface;
+    const theme = this.theme;
+    context.fillStyle = theme.background;
+    context.fillRect(0, 0, width, height);
+    context.font = ROW_FONT;
+    context.textBaseline = "middle";
+    context.fillStyle = theme.text;
+    context.fillText("Events per second", 12, height / 2 - 9);
+    const range = this.range();
+    if (range === null) {
+      return;
+    }
+    const { events, losses, width: bucket } = this.model.histogram!;
+    const room = width - GUTTER;
+    const columns = Math.min(events.length, Math.floor(room / 2));
+    const sums = resample(events, columns);
+    const max = Math.max(...sums, 1);
+    const perSecond = (max * 1e9) / ((Number(bucket) * events.length) / columns);
+    context.fillStyle = theme.quiet;
+    context.fillText(`at most ${count(perSecond)}`, 12, height / 2 + 9);
+    const step = room / columns;
+    context.fillStyle = theme.accent;
+    context.globalAlpha = 0.7;
+    for (const [place, sum] of sums.entries()) {
+      const size = sum === 0 ? 0 : Math.max(1, (sum / max) * (height - 10));
+      context.fillRect(GUTTER + place * step, height - size, Math.max(step - 0.5, 1), size);
+    }
+    context.globalAlpha = 1;
+    context.fillStyle = theme.red;
+    for (const [place, sum] of resample(losses, columns).entries()) {
+      if (sum > 0) {
+        context.fillRect(GUTTER + place * step, 0, Math.max(step, 2), 5);
+      }
+    }
+    const x = (time: bigint): number => GUTTER + (Number(time - range.begin) / range.ns) * room;
+    const begin = Math.max(GUTTER, Math.min(x(this.viewport.from), width - 2));
+    const end = Math.min(width, Math.max(x(this.viewport.to), begin + 2));
+    context.fillStyle = theme.background;
+    context.globalAlpha = 0.6;
+    context.fillRect(GUTTER, 0, begin - GUTTER, height);
+    context.fillRect(end, 0, width - end, height);
+    context.globalAlpha = 1;
+    context.strokeStyle = theme.text;
+    context.lineWidth = 1;
+    context.strokeRect(begin + 0.5, 0.5, end - begin - 1, height - 1);
+    context.fillStyle = theme.line;
+    context.fillRect(GUTTER - 1, 0, 1, height);
+  }
+}
+
+function resample(counts: number[], columns: number): number[] {
+  const sums = new Array<number>(columns).fill(0);
+  for (const [place, count] of counts.entries()) {
+    const column = Math.floor((place * columns) / counts.length);
+    sums[column] = sums[column]! + count;
+  }
+  return sums;
+}

@@ -1,0 +1,630 @@
+// The page: joins connection, model and drawing, and handles mouse and keyboard.
+
+import { Connection } from "./connection";
+import { count, dayAndTime, duration, exactDuration, time } from "./format";
+import { Histogram } from "./histogram";
+import { Model } from "./model";
+import { FoundRow, Kind, ServerMessage, parseFrame } from "./protocol";
+import { downloadUrl, openInPerfetto } from "./perfetto";
+import { Requests } from "./requests";
+import { applyTheme, toggleTheme } from "./theme";
+import { GUTTER, RULER, Range, Shown, Timeline } from "./timeline";
+import { FIRST_SPAN, Viewport } from "./viewport";
+
+const REQUEST_INTERVAL_MS = 40;
+const FRAGMENT_INTERVAL_MS = 300;
+/** Part of the view by which a key pans. */
+const PAN_STEP = 0.15;
+const ZOOM_STEP = 1.5;
+
+function element<T extends HTMLElement>(id: string): T {
+  return document.getElementById(id) as T;
+}
+
+const model = new Model();
+const viewport = new Viewport();
+viewport.readFragment(location.hash);
+let theme = applyTheme();
+const canvas = element<HTMLCanvasElement>("timeline");
+const timeline = new Timeline(canvas, model, viewport, theme);
+const histogramCanvas = element<HTMLCanvasElement>("histogram");
+const histogram = new Histogram(histogramCanvas, model, viewport, theme);
+
+let isConnected = false;
+let isDirty = true;
+let requests = 0;
+let lastRequest = "";
+let lastRequestAt = 0;
+let frames = 0;
+let frameAt = 0;
+/** The end of the latest frame. */
+let frameEdge: bigint | null = null;
+/** When the page was drawn, over the last second. */
+let drawnAt: number[] = [];
+/** The expression of the filter; empty: none. */
+let filter = new URLSearchParams(location.hash.slice(1)).get("filter") ?? "";
+let eventRate = 0;
+let rateFrom: { at: number; events: number } | null = null;
+
+const connection = new Connection({
+  opened() {
+    isConnected = true;
+    lastRequest = "";
+    model.reset();
+    timeline.forgetColors();
+    if (filter !== "") {
+      applyFilter(filter);
+    }
+    isDirty = true;
+  },
+  lost() {
+    isConnected = false;
+    asked.reset();
+    isDirty = true;
+  },
+  text(text) {
+    const message = JSON.parse(text) as ServerMessage;
+    if (message.type !== "state") {
+      asked.handle(message);
+      return;
+    }
+    model.applyState(message, performance.now());
+    showWholeRecording();
+    updateRate();
+    isDirty = true;
+  },
+  binary(buffer) {
+    const frame = parseFrame(buffer);
+    model.applyFrame(frame);
+    frames = frame.frame;
+    frameEdge = frame.to;
+    frameAt = performance.now();
+    connection.send({ type: "ack", frame: frame.frame });
+    isDirty = true;
+  },
+});
+
+const asked = new Requests(connection);
+
+/** Of what is not live, all is shown at first. */
+function showWholeRecording(): void {
+  const edge = model.edgeNow(performance.now());
+  if (!viewport.isChosen && !model.isLive && edge !== null && model.first !== null) {
+    showAll();
+    viewport.isChosen = false;
+  } else if (!viewport.isChosen && model.isLive && !viewport.isFollowing) {
+    viewport.isFollowing = true;
+    viewport.span = FIRST_SPAN;
+  }
+}
+
+function showAll(): void {
+  const edge = model.edgeNow(performance.now());
+  const first = model.first;
+  if (edge === null || first === null) {
+    return;
+  }
+  const margin = (edge - first) / 50n + 10n;
+  viewport.show(first - margin, edge + margin);
+}
+
+function updateRate(): void {
+  const now = performance.now();
+  const events = model.sessions.reduce((sum, session) => sum + session.events, 0);
+  if (rateFrom === null || events < rateFrom.events) {
+    rateFrom = { at: now, events };
+  } else if (now - rateFrom.at >= 1000) {
+    eventRate = ((events - rateFrom.events) * 1000) / (now - rateFrom.at);
+    rateFrom = { at: now, events };
+  }
+}
+
+function requestView(now: number): void {
+  if (!isConnected || now - lastRequestAt < REQUEST_INTERVAL_MS) {
+    return;
+  }
+  const isFollowing = viewport.isFollowing;
+  const request = {
+    from: isFollowing ? "0" : viewport.from.toString(),
+    to: isFollowing ? Math.round(viewport.span).toString() : viewport.to.toString(),
+    isFollowing,
+    width: Math.min(16_384, Math.max(1, Math.round(timeline.plotWidth))),
+    tracks: timeline.visibleTracks(),
+  };
+  const text = JSON.stringify(request);
+  if (text !== lastRequest) {
+    lastRequest = text;
+    lastRequestAt = now;
+    requests += 1;
+    connection.send({ type: "view", number: requests, ...request });
+  }
+}
+
+function draw(now: number): void {
+  requestAnimationFrame(draw);
+  const hasResized = [timeline.resize(), histogram.resize()].some((resized) => resized);
+  const isMoving = viewport.isFollowing && model.isLive && isConnected;
+  if (isMoving) {
+    const edge = frameEdge === null ? null : frameEdge + BigInt(Math.round((now - frameAt) * 1e6));
+    const present = model.edgeNow(now);
+    // The clock of the page runs on between frames, but not far: what is not known is not shown as empty.
+    const shown = edge !== null && now - frameAt < 500 ? edge : present;
+    viewport.follow(shown ?? viewport.to);
+  } else if (viewport.isFollowing && model.edgeNow(now) !== null) {
+    viewport.follow(model.edgeNow(now)!);
+  }
+  requestView(now);
+  if (!isDirty && !hasResized && !isMoving) {
+    return;
+  }
+  isDirty = false;
+  timeline.clampScroll();
+  timeline.draw();
+  histogram.draw();
+  updateTexts();
+  drawnAt.push(now);
+  drawnAt = drawnAt.filter((at) => now - at <= 1000);
+}
+
+function setText(id: string, text: string): void {
+  const output = element(id);
+  if (output.textContent !== text) {
+    output.textContent = text;
+  }
+}
+
+function updateTexts(): void {
+  setText("range", `${dayAndTime(viewport.from)}  +  ${duration(viewport.span)}`);
+  const lags = model.sessions.flatMap((session) => (session.lag === null ? [] : [session.lag]));
+  const lag = lags.length === 0 ? null : Math.max(0, Math.min(...lags));
+  setText("lag", lag === null ? "" : `latest event ${duration(lag * 1e6)} ago`);
+  setText("rate", model.isLive ? `${count(eventRate)} events/s` : "");
+  setText("kept", `${count(model.kept)} rows kept`);
+  const badge = element<HTMLOutputElement>("connection");
+  badge.hidden = isConnected;
+  setText("connection", isConnected ? "" : "not connected");
+  element("empty").hidden = model.lanes.length > 0;
+  const follow = element("follow");
+  follow.setAttribute("aria-pressed", String(viewport.isFollowing));
+}
+
+function toggleFollow(): void {
+  viewport.isFollowing = !viewport.isFollowing;
+  viewport.isChosen = true;
+  isDirty = true;
+}
+
+// Where the mouse was pressed, and what was shown then.
+let drag: { x: number; y: number; from: bigint; scroll: number; hasMoved: boolean; isRange: boolean } | null = null;
+
+canvas.addEventListener("pointerdown", (event) => {
+  if (event.button === 0 && event.offsetX >= GUTTER) {
+    canvas.setPointerCapture(event.pointerId);
+    const { offsetX: x, offsetY: y } = event;
+    const isRange = event.shiftKey || y < RULER;
+    drag = { x, y, from: viewport.from, scroll: timeline.scroll, hasMoved: false, isRange };
+    if (isRange && viewport.isFollowing) {
+      viewport.pan(0);
+    }
+  }
+});
+
+canvas.addEventListener("pointermove", (event) => {
+  const { offsetX: x, offsetY: y } = event;
+  if (drag === null) {
+    showHover(timeline.rowAt(x, y));
+    return;
+  }
+  if (!drag.hasMoved && Math.abs(x - drag.x) + Math.abs(y - drag.y) < 4) {
+    return;
+  }
+  if (!drag.hasMoved && viewport.isFollowing && Math.abs(x - drag.x) >= 2) {
+    drag.from = viewport.from;
+    viewport.pan(0);
+  }
+  drag.hasMoved = true;
+  if (drag.isRange) {
+    const [one, other] = [timeline.timeAt(Math.max(GUTTER, drag.x)), timeline.timeAt(Math.max(GUTTER, x))];
+    timeline.range = one < other ? { from: one, to: other } : { from: other, to: one };
+    isDirty = true;
+    return;
+  }
+  timeline.scroll = drag.scroll - (y - drag.y);
+  if (!viewport.isFollowing) {
+    const moved = ((drag.x - x) / timeline.plotWidth) * viewport.span;
+    viewport.from = drag.from + BigInt(Math.round(moved));
+  }
+  isDirty = true;
+});
+
+canvas.addEventListener("pointerup", (event) => {
+  const wasClick = drag !== null && !drag.hasMoved;
+  const wasRange = drag?.isRange === true && drag.hasMoved;
+  drag = null;
+  if (wasRange && timeline.range !== null) {
+    showRange(timeline.range);
+  } else if (wasClick) {
+    select(timeline.rowAt(event.offsetX, event.offsetY));
+  } else if (event.offsetX < GUTTER) {
+    const lane = timeline.laneAt(event.offsetY);
+    if (lane !== null && lane.key !== "") {
+      model.toggle(lane.key);
+      isDirty = true;
+    }
+  }
+});
+
+canvas.addEventListener(
+  "wheel",
+  (event) => {
+    event.preventDefault();
+    const size = event.deltaMode === 0 ? 1 : 20;
+    if (event.ctrlKey || event.metaKey || (event.offsetX >= GUTTER && !event.shiftKey && event.altKey)) {
+      const at = (event.offsetX - GUTTER) / timeline.plotWidth;
+      viewport.zoom(1.0015 ** (event.deltaY * size), Math.min(1, Math.max(0, at)));
+    } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      const delta = (event.deltaX || event.deltaY) * size;
+      viewport.pan((delta / timeline.plotWidth) * viewport.span);
+    } else {
+      timeline.scroll += event.deltaY * size;
+    }
+    isDirty = true;
+  },
+  { passive: false },
+);
+
+canvas.addEventListener("dblclick", (event) => {
+  const shown = timeline.rowAt(event.offsetX, event.offsetY);
+  if (shown !== null && shown.rows.kind(shown.at) === Kind.Span) {
+    const [begin, end] = times(shown);
+    if (end !== null) {
+      const margin = (end - begin) / 10n + 5n;
+      viewport.show(begin - margin, end + margin);
+      isDirty = true;
+    }
+  }
+});
+
+function moveToHistogram(event: PointerEvent): void {
+  const at = histogram.timeAt(event.offsetX);
+  if (at !== null && event.buttons === 1) {
+    const half = BigInt(Math.round(viewport.span / 2));
+    viewport.show(at - half, at + half);
+    isDirty = true;
+  }
+}
+histogramCanvas.addEventListener("pointerdown", moveToHistogram);
+histogramCanvas.addEventListener("pointermove", moveToHistogram);
+
+/** Begin and end of a row; the end is absent while it is not known. */
+function times(shown: Shown): [bigint, bigint | null] {
+  const { rows, at } = shown;
+  const begin = rows.from + BigInt(Math.round(rows.start(at)));
+  const isCounter = rows.kind(at) === Kind.Counter;
+  const end = isCounter ? rows.start(at) : rows.end(at);
+  return [begin, Number.isFinite(end) ? rows.from + BigInt(Math.round(end)) : null];
+}
+
+function describe(shown: Shown): string {
+  const { rows, at } = shown;
+  const name = model.name(rows.name(at));
+  const merged = rows.count(at) > 1 ? `${rows.count(at)} events, the longest is ` : "";
+  switch (rows.kind(at)) {
+    case Kind.Span:
+      return `${merged}${name}  ·  ${duration(rows.end(at) - rows.start(at))}`;
+    case Kind.Counter:
+      return `${name}  ·  ${rows.end(at)}`;
+    default:
+      return `${merged}${name}`;
+  }
+}
+
+function showHover(shown: Shown | null): void {
+  setText("hover", shown === null ? "" : `${describe(shown)}  ·  ${time(times(shown)[0])}`);
+}
+
+/** What the panel shows of a row. */
+interface PanelEvent {
+  track: number;
+  row: number;
+  name: string;
+  kind: Kind;
+  begin: bigint;
+  end: bigint | null;
+  value: number;
+  count: number;
+}
+
+function closePanel(): void {
+  timeline.range = null;
+  timeline.selection = null;
+  element("panel").hidden = true;
+  isDirty = true;
+}
+
+function select(shown: Shown | null): void {
+  if (shown === null) {
+    closePanel();
+    return;
+  }
+  const { rows, at, track } = shown;
+  const [begin, end] = times(shown);
+  showEvent({
+    track,
+    row: rows.row(at),
+    name: model.name(rows.name(at)),
+    kind: rows.kind(at),
+    begin,
+    end,
+    value: rows.end(at),
+    count: rows.count(at),
+  });
+}
+
+function showEvent(event: PanelEvent): void {
+  const selection = { track: event.track, row: event.row };
+  timeline.range = null;
+  timeline.selection = selection;
+  element("panel").hidden = false;
+  element("panel-actions").hidden = true;
+  isDirty = true;
+  setText("panel-title", event.name);
+  const track = model.tracks.get(event.track);
+  const session = model.sessions.find((session) => session.id === track?.session);
+  const facts: [string, string][] = [["Begin", dayAndTime(event.begin)]];
+  if (event.kind === Kind.Span || event.kind === Kind.Loss) {
+    const ns = event.end === null ? null : event.end - event.begin;
+    facts.push(["End", event.end === null ? "not ended" : dayAndTime(event.end)]);
+    facts.push(["Duration", ns === null ? "not ended" : `${duration(Number(ns))} (${exactDuration(ns)})`]);
+  }
+  if (event.kind === Kind.Counter) {
+    facts.push(["Value", String(event.value)]);
+  }
+  if (event.count > 1) {
+    const text = `${event.count}, too close to be told apart at this zoom; the name is that of the longest`;
+    facts.push(["Events", text]);
+  }
+  facts.push(["Track", [session?.name, track?.process, track?.thread].filter(Boolean).join(" / ")]);
+  showFacts(facts);
+  if (event.count === 1 && event.kind !== Kind.Loss) {
+    asked.details(event.track, event.row, (reply) => {
+      if (timeline.selection === selection) {
+        const known: [string, string][] =
+          reply.fields.length > 0 ? reply.fields : [["Fields", "the packet of this event is no longer kept"]];
+        showFacts([...facts, ...known]);
+      }
+    });
+  }
+}
+
+function showRange(range: Range): void {
+  timeline.selection = null;
+  element("panel").hidden = false;
+  element("panel-actions").hidden = false;
+  setText("panel-title", "Selected range");
+  setText("action-result", "");
+  for (const format of ["tef", "json"] as const) {
+    element<HTMLAnchorElement>(`download-${format}`).href = downloadUrl(format, range.from, range.to, filter);
+  }
+  const ns = range.to - range.from;
+  const facts: [string, string][] = [
+    ["Begin", dayAndTime(range.from)],
+    ["End", dayAndTime(range.to)],
+    ["Duration", `${duration(Number(ns))} (${exactDuration(ns)})`],
+  ];
+  showFacts([...facts, ["Events", "counting"]]);
+  asked.count(range.from, range.to, (reply) => {
+    if (timeline.range === range) {
+      showFacts([...facts, ["Events", reply.events.toLocaleString("en")]]);
+    }
+  });
+  isDirty = true;
+}
+
+function find(isBackward: boolean): void {
+  const text = element<HTMLInputElement>("search-text").value;
+  timeline.searched = text;
+  isDirty = true;
+  if (text === "") {
+    setText("search-result", "");
+    return;
+  }
+  const middle = viewport.from + BigInt(Math.round(viewport.span / 2));
+  const from = lastFound?.text === text ? lastFound.begin : middle;
+  asked.search(text, from, isBackward, (reply) => {
+    const places = `${reply.total.toLocaleString("en")} found`;
+    const end = isBackward ? "none before" : "none after";
+    setText("search-result", reply.total === 0 ? "none" : reply.found === null ? end : places);
+    if (reply.found !== null) {
+      lastFound = { text, begin: BigInt(reply.found.begin) };
+      showFound(reply.found);
+    }
+  });
+}
+
+let lastFound: { text: string; begin: bigint } | null = null;
+
+function showFound(found: FoundRow): void {
+  const begin = BigInt(found.begin);
+  const end = found.end === null ? begin : BigInt(found.end);
+  const half = BigInt(Math.round(viewport.span / 2));
+  const isLong = Number(end - begin) > viewport.span;
+  const middle = isLong ? begin + half / 2n : (begin + end) / 2n;
+  viewport.show(middle - half, middle + half);
+  timeline.reveal(found.track, found.depth);
+  showEvent({
+    track: found.track,
+    row: found.row,
+    name: model.name(found.name),
+    kind: found.kind,
+    begin,
+    end: found.end === null ? null : end,
+    value: 0,
+    count: 1,
+  });
+}
+
+function applyFilter(text: string): void {
+  filter = text.trim();
+  asked.filter(filter, (reply) => {
+    const result = element("filter-result");
+    result.classList.toggle("wrong", reply.error !== "");
+    setText("filter-result", reply.error !== "" ? reply.error : filter === "" ? "" : "applied");
+    result.title = reply.error;
+  });
+}
+
+function showFacts(facts: [string, string][]): void {
+  const nodes = facts.flatMap(([name, value]) => {
+    const [term, text] = [document.createElement("dt"), document.createElement("dd")];
+    [term.textContent, text.textContent] = [name, value];
+    return [term, text];
+  });
+  element("panel-facts").replaceChildren(...nodes);
+}
+
+function onClick(id: string, action: () => void): void {
+  element(id).addEventListener("click", () => {
+    action();
+    isDirty = true;
+  });
+}
+
+function changeTheme(): void {
+  toggleTheme();
+  theme = applyTheme();
+  [timeline.theme, histogram.theme] = [theme, theme];
+}
+
+onClick("follow", toggleFollow);
+onClick("all", showAll);
+onClick("in", () => viewport.zoom(1 / ZOOM_STEP, 0.5));
+onClick("out", () => viewport.zoom(ZOOM_STEP, 0.5));
+onClick("theme", changeTheme);
+onClick("panel-close", closePanel);
+onClick("zoom-range", () => {
+  if (timeline.range !== null) {
+    viewport.show(timeline.range.from, timeline.range.to);
+  }
+});
+onClick("open-perfetto", () => {
+  if (timeline.range === null) {
+    return;
+  }
+  const url = element<HTMLAnchorElement>("download-tef").href;
+  const title = `test-live ${dayAndTime(timeline.range.from)}`;
+  setText("action-result", "opening");
+  openInPerfetto(url, title).then(
+    (error) => setText("action-result", error),
+    (error: unknown) => setText("action-result", String(error)),
+  );
+});
+onClick("search-previous", () => find(true));
+
+element("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  find(false);
+});
+element("search-text").addEventListener("keydown", (event) => {
+  if (event.key === "Enter") {
+    event.preventDefault();
+    find(event.shiftKey);
+  } else if (event.key === "Escape") {
+    element<HTMLInputElement>("search-text").value = "";
+    find(false);
+    canvas.focus();
+  }
+});
+element("filter").addEventListener("submit", (event) => {
+  event.preventDefault();
+  applyFilter(element<HTMLInputElement>("filter-text").value);
+  canvas.focus();
+});
+element<HTMLInputElement>("filter-text").value = filter;
+
+const KEYS: Record<string, () => void> = {
+  " ": toggleFollow,
+  f: toggleFollow,
+  ArrowLeft: () => viewport.pan(-viewport.span * PAN_STEP),
+  ArrowRight: () => viewport.pan(viewport.span * PAN_STEP),
+  ArrowUp: () => (timeline.scroll -= 60),
+  ArrowDown: () => (timeline.scroll += 60),
+  "+": () => viewport.zoom(1 / ZOOM_STEP, 0.5),
+  "=": () => viewport.zoom(1 / ZOOM_STEP, 0.5),
+  "-": () => viewport.zoom(ZOOM_STEP, 0.5),
+  Home: showAll,
+  t: changeTheme,
+  Escape: closePanel,
+  "/": () => element("search-text").focus(),
+};
+
+addEventListener("keydown", (event) => {
+  const action = KEYS[event.key];
+  const isTyping = event.target instanceof HTMLInputElement;
+  const isButton = event.target instanceof HTMLButtonElement && (event.key === " " || event.key === "Enter");
+  if (action !== undefined && !isTyping && !isButton && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    event.preventDefault();
+    action();
+    isDirty = true;
+  }
+});
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  theme = applyTheme();
+  [timeline.theme, histogram.theme] = [theme, theme];
+  isDirty = true;
+});
+
+addEventListener("hashchange", () => {
+  viewport.readFragment(location.hash);
+  isDirty = true;
+});
+
+setInterval(() => {
+  const filtered = filter === "" ? "" : `&filter=${encodeURIComponent(filter)}`;
+  const fragment = `#${viewport.toFragment()}${filtered}`;
+  if ((viewport.isChosen || filter !== "") && location.hash !== fragment) {
+    history.replaceState(null, "", fragment);
+  }
+}, FRAGMENT_INTERVAL_MS);
+
+/** What is shown now, for tests. */
+function viewForTests(): object {
+  const shown = timeline.shown.map((shown) => {
+    const [begin, end] = times(shown);
+    const track = model.tracks.get(shown.track);
+    return {
+      name: model.name(shown.rows.name(shown.at)),
+      begin: begin.toString(),
+      end: end?.toString() ?? null,
+      count: shown.rows.count(shown.at),
+      depth: shown.rows.depth(shown.at),
+      kind: shown.rows.kind(shown.at),
+      value: shown.rows.kind(shown.at) === Kind.Counter ? shown.rows.end(shown.at) : null,
+      process: track?.process,
+      thread: track?.thread,
+      x: shown.x,
+      y: shown.y + canvas.getBoundingClientRect().top,
+      width: shown.width,
+      height: shown.height,
+    };
+  });
+  return {
+    isConnected,
+    isFollowing: viewport.isFollowing,
+    isLive: model.isLive,
+    from: viewport.from.toString(),
+    to: viewport.to.toString(),
+    sessions: model.sessions,
+    tracks: [...model.tracks.values()],
+    lanes: model.lanes.map((lane) => lane.label),
+    shown,
+    frames,
+    range: timeline.range && { from: timeline.range.from.toString(), to: timeline.range.to.toString() },
+    framesPerSecond: drawnAt.length,
+    rows: model.kept,
+  };
+}
+Object.assign(window, { __view: viewForTests });
+
+requestAnimationFrame(draw);

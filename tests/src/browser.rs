@@ -1,0 +1,199 @@
+//! A real browser, Debian's Chromium without a window, driven by WebDriver: JSON over HTTP, see
+//! <https://www.w3.org/TR/webdriver2/>.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::lab::Lab;
+use crate::process::Process;
+use crate::{TEST_TIMEOUT, wait_for};
+
+/// A browser with one page. It is closed when this is dropped.
+#[derive(Debug)]
+pub struct Browser {
+    /// The driver ends the browser when it ends.
+    _driver: Process,
+    address: SocketAddr,
+    session: String,
+}
+
+impl Browser {
+    /// Starts a browser whose files are in the directory of the test.
+    ///
+    /// # Panics
+    /// If the browser cannot be started.
+    #[must_use]
+    pub fn start(lab: &Lab) -> Self {
+        let mut command = Command::new(peers::program("chromedriver"));
+        command.arg("--port=0").env("HOME", lab.path());
+        let driver = Process::start(&mut command);
+        let port = wait_for("the port of chromedriver", || {
+            let lines = driver.stdout();
+            let line = lines
+                .iter()
+                .find(|line| line.contains("successfully on port "))?;
+            let port = line.rsplit("on port ").next()?;
+            port.trim_end_matches('.').parse::<u16>().ok()
+        });
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let data = lab.directory(&format!("browser-{port}"));
+        let arguments = json!([
+            "--headless=new",
+            // The tests run as root, for whom Chromium has no sandbox.
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--window-size=1280,800",
+            format!("--user-data-dir={}", data.display()),
+        ]);
+        let options = json!({"args": arguments, "binary": peers::program("chromium")});
+        let wanted = json!({"browserName": "chrome", "goog:chromeOptions": options});
+        let body = json!({"capabilities": {"alwaysMatch": wanted}});
+        let created = request(address, "POST", "/session", &body);
+        let session = created["sessionId"].as_str();
+        let session = session.unwrap_or_else(|| panic!("no browser: {created}"));
+        Self {
+            _driver: driver,
+            address,
+            session: session.to_owned(),
+        }
+    }
+
+    fn command(&self, name: &str, body: &Value) -> Value {
+        let path = format!("/session/{}/{name}", self.session);
+        request(self.address, "POST", &path, body)
+    }
+
+    /// Opens a page.
+    pub fn open(&self, url: &str) {
+        let answer = self.command("url", &json!({"url": url}));
+        assert!(answer.is_null(), "{answer}");
+    }
+
+    /// Runs a script in the page, and returns what it returns.
+    pub fn run(&self, script: &str) -> Value {
+        self.command("execute/sync", &json!({"script": script, "args": []}))
+    }
+
+    /// Waits until a script returns something else than `null` and `false`.
+    ///
+    /// # Panics
+    /// If that does not happen within [`TEST_TIMEOUT`].
+    pub fn wait_for(&self, what: &str, script: &str) -> Value {
+        wait_for(what, || {
+            let value = self.run(script);
+            (!value.is_null() && value != json!(false)).then_some(value)
+        })
+    }
+
+    /// Presses and releases a key.
+    pub fn press(&self, key: &str) {
+        let key = json!([{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]);
+        let actions = json!({"actions": [{"type": "key", "id": "keyboard", "actions": key}]});
+        let answer = self.command("actions", &actions);
+        assert!(answer.is_null(), "{answer}");
+    }
+
+    /// Moves the mouse through places of the page, in CSS pixels, with the button pressed from the first to the last.
+    pub fn drag(&self, places: &[(i64, i64)]) {
+        let mut moves = Vec::new();
+        for (number, (x, y)) in places.iter().enumerate() {
+            moves.push(json!({"type": "pointerMove", "duration": 0, "x": x, "y": y}));
+            if number == 0 {
+                moves.push(json!({"type": "pointerDown", "button": 0}));
+            }
+        }
+        moves.push(json!({"type": "pointerUp", "button": 0}));
+        let mouse = json!({"type": "pointer", "id": "mouse", "actions": moves});
+        let answer = self.command("actions", &json!({"actions": [mouse]}));
+        assert!(answer.is_null(), "{answer}");
+    }
+
+    /// Clicks a place of the page, in CSS pixels.
+    pub fn click(&self, x: i64, y: i64) {
+        self.drag(&[(x, y)]);
+    }
+
+    /// The page as a picture, a PNG.
+    #[must_use]
+    pub fn screenshot(&self) -> Vec<u8> {
+        let path = format!("/session/{}/screenshot", self.session);
+        let picture = request(self.address, "GET", &path, &Value::Null);
+        decode_base64(picture.as_str().unwrap_or_default())
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let path = format!("/session/{}", self.session);
+        if !std::thread::panicking() {
+            let _ = request(self.address, "DELETE", &path, &Value::Null);
+        }
+    }
+}
+
+/// Sends a command, and returns the value in the answer.
+fn request(address: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
+    let body = match body {
+        Value::Null => String::new(),
+        body => body.to_string(),
+    };
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Type: application/json; charset=utf-8\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    socket.write_all(head.as_bytes()).unwrap();
+    socket.write_all(body.as_bytes()).unwrap();
+    let body = read_body(BufReader::new(socket));
+    let mut answer: Value = serde_json::from_slice(&body).unwrap();
+    answer["value"].take()
+}
+
+/// Reads a response to the end of its body. The driver leaves the connection open.
+fn read_body(mut response: impl BufRead) -> Vec<u8> {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        response.read_line(&mut line).unwrap();
+        let line = line.trim_end().to_ascii_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    let mut body = vec![0; length];
+    response.read_exact(&mut body).unwrap();
+    body
+}
+
+fn decode_base64(text: &str) -> Vec<u8> {
+    let value = |byte: u8| match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let mut bytes = Vec::new();
+    let (mut bits, mut count) = (0_u32, 0);
+    for digit in text.bytes().filter_map(value) {
+        bits = bits << 6 | u32::from(digit);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from(bits >> count & 0xFF).unwrap());
+        }
+    }
+    bytes
+}

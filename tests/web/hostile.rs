@@ -1,0 +1,137 @@
+//! Names that would be scripts, requests beyond all limits, and pages that take nothing.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use tests::browser::Browser;
+use tests::relay::Relay;
+use tests::{TEST_TIMEOUT, wait_until};
+
+use crate::system::{Agent, Web, wait_for_row};
+
+/// Opens a WebSocket without a browser.
+fn open_socket(web: &Web) -> TcpStream {
+    let mut socket = TcpStream::connect(web.address()).unwrap();
+    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    let head = format!(
+        "GET /socket HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        web.address()
+    );
+    socket.write_all(head.as_bytes()).unwrap();
+    let mut answer = [0; 12];
+    socket.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 101");
+    socket
+}
+
+/// Sends a text message, masked with zeros.
+fn send_text(socket: &mut TcpStream, text: &str) -> std::io::Result<()> {
+    let mut frame = vec![0x81];
+    match u16::try_from(text.len()) {
+        Ok(short @ ..126) => frame.push(0x80 | u8::try_from(short).unwrap()),
+        Ok(length) => {
+            frame.push(0x80 | 126);
+            frame.extend(length.to_be_bytes());
+        }
+        Err(_) => {
+            frame.push(0x80 | 127);
+            frame.extend((text.len() as u64).to_be_bytes());
+        }
+    }
+    frame.extend([0; 4]);
+    frame.extend(text.as_bytes());
+    socket.write_all(&frame)
+}
+
+#[test]
+fn names_of_events_are_never_run_or_shown_as_markup() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let agent = Agent::start(&lab, &relay);
+    let web = Web::show(&lab, relay.live);
+    let browser = Browser::start(&lab);
+    browser.open(&web.url);
+    let name = r#"<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>"#;
+    let escaped = name.replace('"', "\\\"");
+    let mut client = agent.open("hostile");
+    for line in [
+        r#"{"ph":"M","name":"process_name","pid":7,"tid":8,"args":{"name":"NAME"}}"#,
+        r#"{"ph":"M","name":"thread_name","pid":7,"tid":8,"args":{"name":"NAME"}}"#,
+        r#"{"ph":"X","name":"NAME","ts":1000,"dur":900,"pid":7,"tid":8}"#,
+    ] {
+        client.send(&format!("{}\n", line.replace("NAME", &escaped)));
+    }
+    wait_for_row(&browser, name);
+    browser.run("document.getElementById('all').click()");
+    browser.wait_for(
+        "the span is wide",
+        &format!(
+            "const r = __view().shown.find(r => r.name === {} && r.width > 200); return r && r",
+            serde_json::to_string(name).unwrap()
+        ),
+    );
+    let row = wait_for_row(&browser, name);
+    let (x, y) = crate::system::center(&row);
+    browser.click(x, y);
+    let title = browser.run("return document.getElementById('panel-title').textContent");
+    assert_eq!(title, name);
+    assert_eq!(browser.run("return window.hacked === undefined"), true);
+    assert_eq!(
+        browser.run("return document.querySelectorAll('img').length"),
+        0
+    );
+    // The policy of the page forbids scripts in its text, too.
+    browser.run("const s = document.createElement('script'); s.textContent = 'window.hacked=1'; document.body.append(s)");
+    assert_eq!(browser.run("return window.hacked === undefined"), true);
+}
+
+#[test]
+fn page_that_takes_nothing_delays_no_other_page() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let agent = Agent::start(&lab, &relay);
+    let web = Web::show(&lab, relay.live);
+    let mut client = agent.open("busy");
+    client.send("{\"ph\":\"i\",\"name\":\"first\",\"ts\":1,\"pid\":7,\"tid\":8}\n");
+    let view = r#"{"type":"view","number":1,"from":"0","to":"1000000000","isFollowing":true,"width":1000,"tracks":[0,1,2,3,4,5,6,7]}"#;
+    let mut slow: Vec<TcpStream> = (0..8).map(|_| open_socket(&web)).collect();
+    for socket in &mut slow {
+        send_text(socket, view).unwrap();
+        // It says that it has shown everything, and reads nothing.
+        for frame in 1..2000 {
+            let ack = format!(r#"{{"type":"ack","frame":{frame}}}"#);
+            if send_text(socket, &ack).is_err() {
+                break;
+            }
+        }
+    }
+    let browser = Browser::start(&lab);
+    browser.open(&web.url);
+    wait_for_row(&browser, "first");
+    client.send("{\"ph\":\"i\",\"name\":\"second\",\"ts\":2000000,\"pid\":7,\"tid\":8}\n");
+    wait_for_row(&browser, "second");
+}
+
+#[test]
+fn requests_beyond_the_limits_close_their_connection_only() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let mut web = Web::show(&lab, relay.live);
+    let long = "x".repeat(100_000);
+    for text in [
+        "",
+        "{",
+        "[]",
+        &long,
+        r#"{"type":"view","number":1,"from":"0","to":"1","isFollowing":false,"width":4294967295,"tracks":[]}"#,
+        r#"{"type":"view","number":1,"from":"9999999999999999999999","to":"1","isFollowing":false,"width":1,"tracks":[]}"#,
+    ] {
+        let mut socket = open_socket(&web);
+        let _ = send_text(&mut socket, text);
+        let mut rest = Vec::new();
+        // Either an end or a reset.
+        let _ = socket.read_to_end(&mut rest);
+    }
+    wait_until("the server answers", || {
+        web.request("/", "").starts_with("HTTP/1.1 200")
+    });
+    assert!(web.process.is_running());
+}

@@ -1,0 +1,7 @@
+//! `test-live web` in a real browser: events of real programs appear in the page.
+
+mod access;
+mod hostile;
+mod ranges;
+mod system;
+mod timeline;

@@ -1,0 +1,173 @@
+//! Search, filter, the fields of an event, and what is taken out of a range.
+
+use serde_json::Value;
+use tests::browser::Browser;
+use tests::lab::Lab;
+use tests::{test_live, traces};
+
+use crate::system::{Web, center, wait_for_row};
+
+/// A recording of 200 numbered events, and a page that shows it.
+fn numbered(lab: &Lab) -> (String, Web, Browser) {
+    let directory = traces::with_numbered_events(lab, "numbered", 200, 1_000_000);
+    let web = Web::show_directory(lab, &directory);
+    let browser = Browser::start(lab);
+    browser.open(&web.url);
+    browser.wait_for("all events", "return __view().rows === 200");
+    (directory.to_str().unwrap().to_owned(), web, browser)
+}
+
+fn text_of(browser: &Browser, id: &str) -> String {
+    let text = browser.run(&format!(
+        "return document.getElementById('{id}').textContent"
+    ));
+    text.as_str().unwrap_or_default().to_owned()
+}
+
+fn fill(browser: &Browser, form: &str, text: &str) {
+    let text = serde_json::to_string(text).unwrap();
+    browser.run(&format!(
+        "document.getElementById('{form}-text').value = {text};
+         document.getElementById('{form}').requestSubmit()"
+    ));
+}
+
+#[test]
+fn clicked_event_is_shown_with_all_its_fields() {
+    let lab = Lab::new();
+    let (_directory, _web, browser) = numbered(&lab);
+    // The event of number 17 begins at 17 ms.
+    browser.run("location.hash = 'from=16900000&to=17100000'");
+    let row = wait_for_row(&browser, "numbered");
+    let (x, y) = center(&row);
+    browser.click(x, y);
+    tests::wait_until("the fields are shown", || {
+        text_of(&browser, "panel-facts").contains("number17")
+    });
+    assert_eq!(text_of(&browser, "panel-title"), "numbered");
+}
+
+#[test]
+fn names_are_found_in_both_directions_and_a_filter_hides_other_events() {
+    let lab = Lab::new();
+    let (_directory, _web, browser) = numbered(&lab);
+    browser.run("location.hash = 'from=0&to=20000000'");
+    fill(&browser, "search", "NUMB");
+    browser.wait_for(
+        "the number of events",
+        "return document.getElementById('search-result').textContent === '200 found'",
+    );
+    fill(&browser, "search", "nothing");
+    browser.wait_for(
+        "nothing is found",
+        "return document.getElementById('search-result').textContent === 'none'",
+    );
+
+    browser.press("\u{e011}");
+    fill(&browser, "filter", "number >= 50 && number < 60");
+    let shown = "return __view().shown.reduce((sum, row) => sum + row.count, 0)";
+    browser.run("document.getElementById('all').click()");
+    browser.wait_for("ten events match", &format!("{shown} === 10"));
+    fill(&browser, "filter", "number >= ");
+    browser.wait_for(
+        "the error is shown",
+        "return document.querySelector('#filter-result.wrong') !== null",
+    );
+    assert!(!text_of(&browser, "filter-result").is_empty());
+    fill(&browser, "filter", "");
+    browser.wait_for("all events are shown again", &format!("{shown} === 200"));
+}
+
+#[test]
+fn downloads_of_a_range_are_what_the_sinks_write() {
+    let lab = Lab::new();
+    let (directory, web, browser) = numbered(&lab);
+    browser.run("location.hash = 'from=0&to=200000000'");
+    browser.wait_for("the range is shown", "return __view().to === '200000000'");
+    // On the line of times a drag selects.
+    browser.drag(&[(400, 108), (600, 108), (900, 108)]);
+    let range = browser.wait_for("a range", "return __view().range");
+    let time = |name: &str| range[name].as_str().unwrap().parse::<i64>().unwrap();
+    let (from, to) = (time("from"), time("to"));
+    let events = 1 + to / 1_000_000 - (from + 999_999) / 1_000_000;
+    let counted = format!(
+        "return document.getElementById('panel-facts').textContent.endsWith('Events{events}')"
+    );
+    browser.wait_for("the number of events", &counted);
+
+    let bound = |time: i64| format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000);
+    for (format, sink) in [("tef", "tef"), ("json", "json")] {
+        let href = browser.run(&format!(
+            "return document.getElementById('download-{format}').href"
+        ));
+        let path = href
+            .as_str()
+            .unwrap()
+            .splitn(4, '/')
+            .nth(3)
+            .unwrap()
+            .to_owned();
+        let response = web.request(&format!("/{path}"), "");
+        assert!(
+            response.contains("content-disposition: attachment"),
+            "{response}"
+        );
+        let downloaded = browser.run(&format!(
+            "return fetch(document.getElementById('download-{format}').href).then(r => r.text())"
+        ));
+        let arguments = ["--sink", sink, "--begin", &bound(from), "--end", &bound(to)];
+        let written = test_live::read(&lab, &arguments, directory.as_ref());
+        let written = String::from_utf8(written.stdout_bytes).unwrap();
+        assert_eq!(records(downloaded.as_str().unwrap()).len() as i64, events);
+        assert_eq!(
+            records(downloaded.as_str().unwrap()),
+            records(&written),
+            "{format}"
+        );
+    }
+    let refused = web.request("/download?format=tef&from=0&to=1&filter=%28", "");
+    assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
+}
+
+/// The events of a file, without those that name processes and threads.
+fn records(text: &str) -> Vec<Value> {
+    if let Ok(Value::Object(document)) = serde_json::from_str::<Value>(text)
+        && let Some(Value::Array(records)) = document.get("traceEvents")
+    {
+        let is_event = |record: &&Value| record["ph"] != "M";
+        return records.iter().filter(is_event).cloned().collect();
+    }
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn range_is_passed_to_perfetto_when_its_page_answers() {
+    let lab = Lab::new();
+    let (_directory, _web, browser) = numbered(&lab);
+    browser.run("location.hash = 'from=0&to=200000000'");
+    browser.wait_for("the range is shown", "return __view().to === '200000000'");
+    browser.drag(&[(400, 108), (600, 108), (900, 108)]);
+    browser.wait_for("a range", "return __view().range");
+    // In place of the other page: it answers a ping.
+    browser.run(
+        "window.open = url => ({ postMessage(message, origin) {
+             if (message === 'PING') {
+                 dispatchEvent(new MessageEvent('message', { data: 'PONG', origin: 'https://evil.example' }));
+                 dispatchEvent(new MessageEvent('message', { data: 'PONG', origin }));
+             } else {
+                 window.passed = { url, origin, ...message.perfetto };
+             }
+         } });
+         document.getElementById('open-perfetto').click()",
+    );
+    let passed = browser.wait_for(
+        "the trace is passed",
+        "return window.passed && [passed.url, passed.origin, new TextDecoder().decode(passed.buffer)]",
+    );
+    assert_eq!(passed[0], "https://ui.perfetto.dev");
+    assert_eq!(passed[1], "https://ui.perfetto.dev");
+    assert!(!records(passed[2].as_str().unwrap()).is_empty());
+}
