@@ -333,6 +333,7 @@ interface PanelEvent {
   end: bigint | null;
   value: number;
   count: number;
+  depth: number;
 }
 
 function closePanel(): void {
@@ -358,6 +359,7 @@ function select(shown: Shown | null): void {
     end,
     value: rows.end(at),
     count: rows.count(at),
+    depth: rows.depth(at),
   });
 }
 
@@ -367,6 +369,9 @@ function showEvent(event: PanelEvent): void {
   timeline.selection = selection;
   element("panel").hidden = false;
   element("panel-actions").hidden = true;
+  // The panel may cover the row.
+  timeline.resize();
+  timeline.reveal(event.track, event.depth);
   isDirty = true;
   setText("panel-title", event.name);
   const track = model.tracks.get(event.track);
@@ -451,7 +456,6 @@ function showFound(found: FoundRow): void {
   const isLong = Number(end - begin) > viewport.span;
   const middle = isLong ? begin + half / 2n : (begin + end) / 2n;
   viewport.show(middle - half, middle + half);
-  timeline.reveal(found.track, found.depth);
   showEvent({
     track: found.track,
     row: found.row,
@@ -461,6 +465,7 @@ function showFound(found: FoundRow): void {
     end: found.end === null ? null : end,
     value: 0,
     count: 1,
+    depth: found.depth,
   });
 }
 
