@@ -8,13 +8,25 @@ use tests::{test_live, traces};
 use crate::system::{Web, center, wait_for_row};
 
 /// A recording of 200 numbered events, and a page that shows it.
-fn numbered(lab: &Lab) -> (String, Web, Browser) {
+fn numbered(lab: &Lab) -> (String, Web, Browser, i64) {
     let directory = traces::with_numbered_events(lab, "numbered", 200, 1_000_000);
     let web = Web::show_directory(lab, &directory);
     let browser = Browser::start(lab);
     browser.open(&web.url);
     browser.wait_for("all events", "return __view().rows === 200");
-    (directory.to_str().unwrap().to_owned(), web, browser)
+    let first = "return __view().shown.map(r => r.begin).sort()[0]";
+    let first = browser.wait_for("the first event", first);
+    let first = first.as_str().unwrap().parse().unwrap();
+    (directory.to_str().unwrap().to_owned(), web, browser, first)
+}
+
+/// Shows what is between two times, in nanoseconds.
+fn show(browser: &Browser, from: i64, to: i64) {
+    browser.run(&format!("location.hash = 'from={from}&to={to}'"));
+    browser.wait_for(
+        "the range is shown",
+        &format!("return __view().to === '{to}'"),
+    );
 }
 
 fn text_of(browser: &Browser, id: &str) -> String {
@@ -35,9 +47,9 @@ fn fill(browser: &Browser, form: &str, text: &str) {
 #[test]
 fn clicked_event_is_shown_with_all_its_fields() {
     let lab = Lab::new();
-    let (_directory, _web, browser) = numbered(&lab);
+    let (_directory, _web, browser, first) = numbered(&lab);
     // The event of number 17 begins at 17 ms.
-    browser.run("location.hash = 'from=16900000&to=17100000'");
+    show(&browser, first + 16_900_000, first + 17_100_000);
     let row = wait_for_row(&browser, "numbered");
     let (x, y) = center(&row);
     browser.click(x, y);
@@ -50,8 +62,8 @@ fn clicked_event_is_shown_with_all_its_fields() {
 #[test]
 fn names_are_found_in_both_directions_and_a_filter_hides_other_events() {
     let lab = Lab::new();
-    let (_directory, _web, browser) = numbered(&lab);
-    browser.run("location.hash = 'from=0&to=20000000'");
+    let (_directory, _web, browser, first) = numbered(&lab);
+    show(&browser, first, first + 20_000_000);
     fill(&browser, "search", "NUMB");
     browser.wait_for(
         "the number of events",
@@ -81,15 +93,14 @@ fn names_are_found_in_both_directions_and_a_filter_hides_other_events() {
 #[test]
 fn downloads_of_a_range_are_what_the_sinks_write() {
     let lab = Lab::new();
-    let (directory, web, browser) = numbered(&lab);
-    browser.run("location.hash = 'from=0&to=200000000'");
-    browser.wait_for("the range is shown", "return __view().to === '200000000'");
+    let (directory, web, browser, first) = numbered(&lab);
+    show(&browser, first, first + 200_000_000);
     // On the line of times a drag selects.
     browser.drag(&[(400, 108), (600, 108), (900, 108)]);
     let range = browser.wait_for("a range", "return __view().range");
     let time = |name: &str| range[name].as_str().unwrap().parse::<i64>().unwrap();
     let (from, to) = (time("from"), time("to"));
-    let events = 1 + to / 1_000_000 - (from + 999_999) / 1_000_000;
+    let events = 1 + (to - first) / 1_000_000 - (from - first + 999_999) / 1_000_000;
     let counted = format!(
         "return document.getElementById('panel-facts').textContent.endsWith('Events{events}')"
     );
@@ -146,9 +157,8 @@ fn records(text: &str) -> Vec<Value> {
 #[test]
 fn range_is_passed_to_perfetto_when_its_page_answers() {
     let lab = Lab::new();
-    let (_directory, _web, browser) = numbered(&lab);
-    browser.run("location.hash = 'from=0&to=200000000'");
-    browser.wait_for("the range is shown", "return __view().to === '200000000'");
+    let (_directory, _web, browser, first) = numbered(&lab);
+    show(&browser, first, first + 200_000_000);
     browser.drag(&[(400, 108), (600, 108), (900, 108)]);
     browser.wait_for("a range", "return __view().range");
     // In place of the other page: it answers a ping.

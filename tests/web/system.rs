@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use tests::browser::Browser;
@@ -51,8 +52,17 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// Sends lines, whose times are microseconds from now.
     pub(crate) fn send(&mut self, lines: &str) {
-        self.socket.write_all(lines.as_bytes()).unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        for line in lines.lines() {
+            let mut event: Value = serde_json::from_str(line).unwrap();
+            if let Some(ts) = event["ts"].as_u64() {
+                let now = u64::try_from(now.as_micros()).unwrap();
+                event["ts"] = (now + ts).into();
+            }
+            writeln!(self.socket, "{event}").unwrap();
+        }
     }
 }
 
