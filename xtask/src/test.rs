@@ -15,6 +15,14 @@ pub(crate) struct Options {
     long: bool,
 }
 
+/// The programs that most tests run. The others are built by the tests that need them.
+const PROGRAMS: [&str; 4] = [
+    "--bin=relayd",
+    "--bin=consumer",
+    "--bin=tldrs",
+    "--bin=test-live",
+];
+
 /// Runs of the whole-program tests with `--long`.
 const LONG_ROUNDS: usize = 10;
 
@@ -51,8 +59,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         "doc --workspace --no-deps",
         &[("RUSTDOCFLAGS", "--deny=warnings")],
     )?;
-    // The tests run them.
-    stage::build("4 of 6: all programs (cargo build)", &["--bins"])?;
+    stage::build("4 of 6: programs that tests run (cargo build)", &PROGRAMS)?;
     stage::announce("5 of 6: all tests (whole programs and the real peers included)");
     test_programs::run()?;
     stage::cargo(
