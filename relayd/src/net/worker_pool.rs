@@ -22,8 +22,16 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{debug, error};
 
-use super::worker::{Job, Worker, WorkerId};
+use super::worker::{CountedSession, Job, Worker, WorkerId};
 use crate::limits::{MAX_LIVE_THREADS, MAX_REPLACEMENT_WORKERS};
+
+/// The place of a connection on a worker, to be kept for as long as the connection is served.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) worker_id: WorkerId,
+    /// Not in a future around that of the connection, which would be as large once more.
+    _counted: Option<CountedSession>,
+}
 
 /// The owner of a pool's threads. Dropping it stops the event loops and cancels their tasks.
 #[derive(Debug)]
@@ -204,12 +212,12 @@ impl WorkerPool {
         &self,
         socket: TcpStream,
         peer: SocketAddr,
-        serve: impl FnOnce(TcpStream, WorkerId) -> F + Send + 'static,
+        serve: impl FnOnce(TcpStream, Place) -> F + Send + 'static,
     ) {
         let socket = socket.into_std();
         self.serve_task(
-            async move |worker_id| match socket.and_then(TcpStream::from_std) {
-                Ok(socket) => serve(socket, worker_id).await,
+            async move |place| match socket.and_then(TcpStream::from_std) {
+                Ok(socket) => serve(socket, place).await,
                 Err(error) => {
                     debug!(%peer, %error, "connection lost while it was assigned to a worker")
                 }
@@ -220,16 +228,15 @@ impl WorkerPool {
     /// Assigns a task to a worker that responds; `serve` is called there.
     pub(super) fn serve_task<F: Future<Output = ()> + Send + 'static>(
         &self,
-        serve: impl FnOnce(WorkerId) -> F + Send + 'static,
+        serve: impl FnOnce(Place) -> F + Send + 'static,
     ) {
         let counts_sessions = self.counts_sessions;
         self.assign(Box::new(move |worker| {
-            let counted = counts_sessions.then(|| worker.count_session());
-            let served = serve(worker.worker_id());
-            tokio::spawn(async move {
-                served.await;
-                drop(counted);
-            });
+            let place = Place {
+                worker_id: worker.worker_id(),
+                _counted: counts_sessions.then(|| worker.count_session()),
+            };
+            tokio::spawn(serve(place));
         }));
     }
 
@@ -344,9 +351,10 @@ mod tests {
     fn begin_session(pool: &WorkerPool) -> (WorkerId, oneshot::Sender<()>) {
         let (begun, has_begun) = channel();
         let (end, has_ended) = oneshot::channel();
-        pool.counting_sessions().serve_task(async move |worker_id| {
-            begun.send(worker_id).unwrap();
+        pool.counting_sessions().serve_task(async move |place| {
+            begun.send(place.worker_id).unwrap();
             let _ = has_ended.await;
+            drop(place);
         });
         (has_begun.recv().unwrap(), end)
     }
