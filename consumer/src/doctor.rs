@@ -78,7 +78,7 @@ async fn check_relay(report: &mut Report, target: &RelayTarget) {
         }
         Err(error) => report.problem(
             format!("relay {}: {}", target.control, describe_error(&error)),
-            "relayd doctor, on the relay's host",
+            "give its control port, or run relayd doctor on its host",
         ),
     }
 }

@@ -122,7 +122,7 @@ fn a_relay_that_cannot_be_reached_is_a_problem_with_a_remedy() {
     );
     let (status, text) = doctor(&lab, binaries::consumer(), &["-U", &url]);
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("problem  relay 127.0.0.1"), "{text}");
+    assert!(text.contains("problem  relay tcp://127.0.0.1"), "{text}");
     let spool = lab.path().join("spool");
     let spool = format!("--spool={}", spool.display());
     let url = format!(

@@ -1,9 +1,10 @@
-//! Asks a relay for its version, and opens no session.
+//! Asks a relay for its version and extensions, and opens no session.
 
 use std::time::{Duration, Instant};
 
+use relay_proto::command::GetConfiguration;
 use relay_proto::producer::Producer;
-use relay_proto::{Command, Version};
+use relay_proto::{Command, Minor, Version};
 
 use super::connection::Connection;
 use super::error::UplinkError;
@@ -21,7 +22,7 @@ pub(crate) struct Greeting {
     pub(crate) round_trip: Duration,
 }
 
-/// Connects to a relay, with TLS or QUIC if the target says so, and asks it for its version.
+/// Connects to a relay, with TLS or QUIC if the target says so, and asks it for its version and extensions.
 ///
 /// # Errors
 /// If it cannot be reached, its certificate is not trusted, it is no relay, or it is too old.
@@ -31,12 +32,16 @@ pub(crate) async fn greet(target: &RelayTarget) -> Result<Greeting, UplinkError>
     let asked = Instant::now();
     send_and_wait(&mut pair, &mut machine, &Command::Version(Version::OURS)).await?;
     let round_trip = asked.elapsed();
-    let minor = machine.minor().map_or(0, |minor| minor.0);
-    if minor < MIN_MINOR {
-        return Err(UplinkError::TooOld { minor });
+    let minor = machine.minor().unwrap_or(Minor(0));
+    if minor.0 < MIN_MINOR {
+        return Err(UplinkError::TooOld { minor: minor.0 });
+    }
+    if minor.has_configuration() {
+        let ask = Command::GetConfiguration(GetConfiguration { query: 0 });
+        send_and_wait(&mut pair, &mut machine, &ask).await?;
     }
     Ok(Greeting {
-        minor,
+        minor: minor.0,
         has_resume: machine.has_resume(),
         round_trip,
     })
