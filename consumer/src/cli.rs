@@ -28,6 +28,7 @@ Examples:
   consumer codetracer -U net://COLLECTOR DIR     Send a CodeTracer recording, also while it is made
   consumer rings --print                         Show events of shared-memory rings as they are written
   consumer status                                Show the sessions of a running agent
+  consumer doctor -U net://COLLECTOR             Say whether the relay can be reached, or why not
 
 A relay is relayd, or lttng-relayd 2.11 or later. Its URL is
 net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH], or net6:// with [ADDRESS] for IPv6; the default ports
@@ -38,7 +39,7 @@ nets://, or tls:// for one port, encrypts the connections; --tls-ca is needed, a
 
 The environment variable RUST_LOG selects log messages by module and overrides -v.
 
-Exit status: 0 if the relay has acknowledged everything, 1 if not, 2 if the command line or the
+Exit status: 0 if the relay has acknowledged everything (doctor: if there is no problem), 1 if not, 2 if the command line or the
 configuration is invalid.";
 
 /// Stream events of this host to a relay daemon as CTF.
@@ -67,6 +68,8 @@ pub enum Command {
     Status(StatusArguments),
     /// Show, record and control the shared-memory rings of this host; needs no relay and no agent
     Rings(RingsArguments),
+    /// Check whether `serve` with these options would work: the relay, directories, limits, clock
+    Doctor(ServeArguments),
     /// Check a configuration file, and print all settings
     CheckConfig {
         /// Configuration file of the agent

@@ -10,6 +10,7 @@
 pub mod agent;
 pub mod cli;
 pub mod config;
+pub mod doctor;
 pub mod frontend;
 pub mod limits;
 mod local_socket;

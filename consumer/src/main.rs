@@ -7,11 +7,13 @@ use clap::Parser;
 use consumer::agent::{self, UsageError};
 use consumer::cli::{Arguments, Command, RingsCommand};
 use consumer::config::{Config, ConfigError};
+use consumer::doctor;
 use consumer::rings::filter::enable;
 use consumer::rings::list::RingTable;
 use consumer::rings::print::print;
 use consumer::rings::record;
 use consumer::status;
+use daemon::checkup::State;
 use daemon::error_text::describe_error;
 use daemon::fd_limit::raise_fd_limit;
 use daemon::logging::{self, LogFormat};
@@ -73,6 +75,13 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
             Ok(true)
         }
         Command::Rings(arguments) => run_rings(arguments.command()),
+        Command::Doctor(serve) => {
+            raise_fd_limit();
+            let config = serve.config()?;
+            let report = runtime()?.block_on(doctor::check(&config));
+            print!("{report}");
+            Ok(report.count(State::Problem) == 0)
+        }
         Command::CheckConfig { file } => {
             let config = Config::read(&file)?;
             config.check()?;
@@ -114,12 +123,16 @@ fn run_rings(command: RingsCommand) -> anyhow::Result<bool> {
     }
 }
 
+fn runtime() -> anyhow::Result<Runtime> {
+    Runtime::new().context("cannot start threads")
+}
+
 /// Runs a future on a new runtime. The token is cancelled at the first SIGTERM or SIGINT.
 fn until_stopped<F>(run: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<bool>
 where
     F: Future<Output = anyhow::Result<bool>>,
 {
-    let runtime = Runtime::new().context("cannot start threads")?;
+    let runtime = runtime()?;
     let ended = runtime.block_on(async {
         let stop = CancellationToken::new();
         let signals = StopSignals::catch().context("cannot catch signals")?;

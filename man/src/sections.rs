@@ -98,12 +98,13 @@ const RELAYD: Sections = Sections {
         (
             "0",
             "The relay was stopped by a signal; or it runs in the background (-b, -d) and accepts connections; or \
-             check-config found no fault.",
+             check-config found no fault, doctor no problem.",
         ),
         (
             "1",
             "Invalid option, configuration or environment variable; a port is in use; a directory, log file or \
-             certificate cannot be used; check-config found a fault or a line that would be ignored.",
+             certificate cannot be used; check-config found a fault or a line that would be ignored; \
+             doctor found a problem.",
         ),
     ],
     see_also: "relayd-certs(8), consumer(1), test-live(1), lttng-relayd(8)",

@@ -11,6 +11,7 @@
 pub mod certs;
 pub mod cli;
 pub mod config;
+pub mod doctor;
 pub mod health;
 pub mod http;
 pub mod ingest;

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 use clap::Parser;
+use daemon::checkup::State;
 use daemon::error_text::describe_error;
 use daemon::fd_limit::raise_fd_limit;
 use daemon::logging::LogTarget;
@@ -15,6 +16,7 @@ use daemon::{background, logging};
 use relayd::certs;
 use relayd::cli::{Arguments, CertsArguments, Mode};
 use relayd::config::LogFormat;
+use relayd::doctor;
 use relayd::limits::DELETION_TIMEOUT;
 use relayd::net::{Addresses, InheritedPorts, Server};
 use relayd::service::{self, Service};
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         return create_certificates();
     }
     let is_check = command == Some("check-config");
+    let is_doctor = command == Some("doctor");
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(message) => {
@@ -53,6 +56,8 @@ fn main() -> ExitCode {
     }
     let ended = if is_check {
         check_configuration(arguments)
+    } else if is_doctor {
+        check_host(arguments)
     } else {
         run(arguments)
     };
@@ -84,6 +89,22 @@ fn check_configuration(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
         .for_each(|warning| eprintln!("relayd: {warning}"));
     print!("{}", config.to_file());
     Ok(match warnings.count() {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+/// Runs `relayd doctor [FILE]`: prints what would keep a relay with these settings from working on this host.
+fn check_host(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
+    arguments.take_file_operand()?;
+    let (arguments, ignored) = arguments.with_files()?;
+    let config = arguments.config(raise_fd_limit())?;
+    ignored
+        .iter()
+        .for_each(|warning| eprintln!("relayd: {warning}"));
+    let report = doctor::check(&config);
+    print!("{report}");
+    Ok(match report.count(State::Problem) {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })

@@ -3,6 +3,7 @@
 
 mod descriptors;
 mod disk_full;
+mod doctor;
 mod durability;
 mod error_texts;
 mod interrupted_calls;

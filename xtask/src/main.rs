@@ -10,6 +10,7 @@ mod man;
 mod packages;
 mod stage;
 mod test;
+mod test_programs;
 mod web;
 
 use clap::{Parser, Subcommand};

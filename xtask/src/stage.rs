@@ -36,11 +36,16 @@ pub(crate) fn cargo_with(
     environment: &[(&str, &str)],
 ) -> anyhow::Result<()> {
     announce(stage);
+    let mut cargo = command();
+    cargo.args(arguments.split(' ')).args(further);
+    cargo.envs(environment.iter().copied());
+    run(&mut cargo).with_context(|| stage.to_owned())
+}
+
+/// A command that runs cargo in the workspace.
+pub(crate) fn command() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args(arguments.split(' '))
-        .args(further)
-        .current_dir(WORKSPACE);
+    cargo.current_dir(WORKSPACE);
     // What cargo tells this program about its package: build scripts, as that of `ring`, would run again because these
     // differ from one cargo to the next, and everything that depends on the library would be compiled again.
     for (name, _) in std::env::vars_os() {
@@ -49,8 +54,7 @@ pub(crate) fn cargo_with(
             cargo.env_remove(&name);
         }
     }
-    cargo.envs(environment.iter().copied());
-    run(&mut cargo).with_context(|| stage.to_owned())
+    cargo
 }
 
 /// Builds binaries and examples of the workspace as its tests build them. `targets` are options of

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::{packages, stage};
+use crate::{packages, stage, test_programs};
 
 /// How much is run.
 #[derive(Debug, Args)]
@@ -15,8 +15,13 @@ pub(crate) struct Options {
     long: bool,
 }
 
-/// Tests that run at the same time. More than two processors can run: most tests wait for programs most of the time.
-const TEST_THREADS: &str = "4";
+/// The programs that most tests run. The others are built by the tests that need them.
+const PROGRAMS: [&str; 4] = [
+    "--bin=relayd",
+    "--bin=consumer",
+    "--bin=tldrs",
+    "--bin=test-live",
+];
 
 /// Runs of the whole-program tests with `--long`.
 const LONG_ROUNDS: usize = 10;
@@ -40,24 +45,27 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let begun = Instant::now();
     packages::install_missing()?;
     stage::cargo(
-        "1 of 4: format (cargo fmt --check)",
+        "1 of 6: format (cargo fmt --check)",
         "fmt --all --check",
         &[],
     )?;
     stage::cargo(
-        "2 of 4: lints (cargo clippy)",
+        "2 of 6: lints (cargo clippy)",
         "clippy --workspace --all-targets -- --deny=warnings",
         &[],
     )?;
     stage::cargo(
-        "3 of 4: documentation (cargo doc)",
+        "3 of 6: documentation (cargo doc)",
         "doc --workspace --no-deps",
         &[("RUSTDOCFLAGS", "--deny=warnings")],
     )?;
+    stage::build("4 of 6: programs that tests run (cargo build)", &PROGRAMS)?;
+    stage::announce("5 of 6: all tests (whole programs and the real peers included)");
+    test_programs::run()?;
     stage::cargo(
-        "4 of 4: all tests (cargo test; whole programs and the real peers included)",
-        "test --workspace --no-fail-fast",
-        &[("RUST_TEST_THREADS", TEST_THREADS)],
+        "6 of 6: examples in the documentation (cargo test --doc)",
+        "test --workspace --doc",
+        &[],
     )?;
     if options.long {
         run_long()?;

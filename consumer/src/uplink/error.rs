@@ -14,7 +14,7 @@ use super::target::RelayEndpoint;
 
 /// A connection to a relay has failed.
 #[derive(Debug, Error)]
-pub(super) enum UplinkError {
+pub(crate) enum UplinkError {
     #[error("cannot connect to {to}: {source}")]
     Connect {
         to: RelayEndpoint,

@@ -21,7 +21,7 @@ use crate::limits::{MAX_TRACEFILES, REPLY_TIMEOUT};
 use crate::queue::SessionDescription;
 
 /// The oldest supported minor version of the protocol: the first with trace chunks.
-const MIN_MINOR: u32 = 11;
+pub(super) const MIN_MINOR: u32 = 11;
 
 /// The parameters of the session that is opened on the relay.
 #[derive(Debug, Clone, Copy)]
@@ -178,7 +178,7 @@ async fn create_session(
 }
 
 /// Sends a command and waits for its reply, which must report success.
-async fn send_and_wait(
+pub(super) async fn send_and_wait(
     pair: &mut Connection,
     machine: &mut Producer,
     command: &Command,

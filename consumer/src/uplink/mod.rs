@@ -10,13 +10,15 @@
 //!
 //! Read in this order: `session` (the task), `handshake`, `upload` (the commands and replies of one
 //! connection, a state machine without I/O), `session_state` (what a reconnect resumes), `send_queue` and
-//! `connection` (bytes), with `connection_pair` (TCP), and `quic_connection` with `transit` (QUIC).
+//! `connection` (bytes), with `connection_pair` (TCP), and `quic_connection` with `transit` (QUIC). `greeting` only asks
+//! for a version.
 
 mod backoff;
 mod connection;
 mod connection_pair;
 mod creation_times;
 mod error;
+mod greeting;
 mod handshake;
 mod quic_connection;
 mod send_queue;
@@ -36,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::creation_times::CreationTimes;
+pub(crate) use self::greeting::greet;
 use self::session::{SessionTask, UplinkContext};
 use self::target::RelayTarget;
 use crate::queue::OpenedSession;

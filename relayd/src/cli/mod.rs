@@ -32,6 +32,7 @@ Examples:
   relayd -d -v -o /srv/traces --log-file /var/log/relayd.log
                                           Run in the background, and log sessions and connections
   relayd check-config FILE                Check options and configuration files, print the settings
+  relayd doctor                           Check ports, disk, limits and clock of this host
   relayd certs                            Create certificates for tls:// ports; see relayd certs --help
 
 On the traced host:
@@ -275,8 +276,8 @@ pub enum ArgumentError {
         "--tls-cert, --tls-key and --tls-client-ca are for tls:// ports and --quic, and there is none; give for example -C tls://0.0.0.0"
     )]
     UnusedCertificate,
-    /// `check-config` is followed by an operand that is not the only configuration file.
-    #[error("check-config takes one configuration file; unexpected {0:?}")]
+    /// `check-config` or `doctor` is followed by an operand that is not the only configuration file.
+    #[error("check-config and doctor take one configuration file; unexpected {0:?}")]
     UnexpectedOperand(OsString),
     /// A variable that takes a boolean has another value.
     #[error("invalid value of {0}: expected 1, yes, true, on, 0, no, false or off")]
@@ -315,7 +316,7 @@ impl Arguments {
             .then_some(if self.verbose > 0 { details } else { brief })
     }
 
-    /// The operand of `check-config FILE` becomes the value of `--config`.
+    /// The operand of `check-config FILE` and `doctor FILE` becomes the value of `--config`.
     ///
     /// # Errors
     /// If there are two files.

@@ -145,13 +145,13 @@ impl Listener {
             let evicted = CancellationToken::new();
             let handshake = self.admission.begin_handshake(peer.ip(), evicted.clone());
             let (serve, task) = (serve.clone(), tasks.token());
-            pool.serve(socket, peer, async move |socket, worker_id| {
+            pool.serve(socket, peer, async move |socket, place| {
                 tokio::select! {
                     biased;
                     () = evicted.cancelled() => {}
-                    () = serve(socket, peer, worker_id, handshake) => {}
+                    () = serve(socket, peer, place.worker_id, handshake) => {}
                 }
-                drop((task, admitted));
+                drop((task, admitted, place));
             });
         }
     }

@@ -357,14 +357,22 @@ impl Server {
             session: None,
         };
         let tls = &self.tls;
-        self.accept_producers(control, &tls.control, context.clone(), control::serve);
-        self.accept_producers(data, &tls.data, context.clone(), data::serve);
+        // A session has one control connection.
+        let sessions = pool.counting_sessions();
+        self.accept_producers(
+            control,
+            sessions,
+            &tls.control,
+            context.clone(),
+            control::serve,
+        );
+        self.accept_producers(data, pool.clone(), &tls.data, context.clone(), data::serve);
         let registry = Arc::clone(&self.registry);
         let viewers = Arc::<ViewerTasks>::default();
         if let (Some(quic), Some(workers)) = (quic, &self.quic) {
             let serving = QuicServing {
                 stop: self.stop.clone(),
-                producers: self.producers.pool().clone(),
+                producers: self.producers.pool().counting_sessions(),
                 producer_tasks: self.connections.clone(),
                 context,
                 viewers: self.viewers.pool().clone(),
@@ -408,6 +416,7 @@ impl Server {
     fn accept_producers<F: Future<Output = ()> + Send + 'static>(
         &self,
         listener: Listener,
+        pool: WorkerPool,
         tls: &Option<Arc<TlsPort>>,
         context: ProducerContext,
         serve: fn(Accepted, SocketAddr, WorkerId, ProducerContext, Handshake) -> F,
@@ -416,7 +425,7 @@ impl Server {
         let accepting = listener.accept(
             self.stop.clone(),
             self.connections.clone(),
-            self.producers.pool().clone(),
+            pool,
             move |socket, peer, worker_id, handshake| {
                 let (tls, context) = (tls.clone(), context.clone());
                 async move {

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ use crate::limits::MAX_MISSED_HEARTBEATS;
 pub(super) struct WorkerId(pub(super) usize);
 
 /// Starts to serve a new connection. Called on the worker that serves it.
-pub(super) type Job = Box<dyn FnOnce(WorkerId) + Send>;
+pub(super) type Job = Box<dyn FnOnce(&Arc<Worker>) + Send>;
 
 /// The handle of a worker, shared with the threads that assign connections and monitor it.
 #[derive(Debug)]
@@ -28,10 +28,22 @@ pub(super) struct Worker {
     handle: Handle,
     inbox: Mutex<Inbox>,
     wake: Notify,
+    /// Sessions that the worker serves.
+    sessions: AtomicUsize,
     /// Heartbeats requested since the worker last ran.
     missed_heartbeats: AtomicU32,
     /// Whether it has been logged that the worker does not respond.
     is_reported: AtomicBool,
+}
+
+/// A session of a worker, until it is dropped.
+#[derive(Debug)]
+pub(super) struct CountedSession(Arc<Worker>);
+
+impl Drop for CountedSession {
+    fn drop(&mut self) {
+        self.0.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// New connections that the worker has not taken.
@@ -58,6 +70,7 @@ impl Worker {
             handle: runtime.handle().clone(),
             inbox: Mutex::default(),
             wake: Notify::new(),
+            sessions: AtomicUsize::new(0),
             missed_heartbeats: AtomicU32::new(0),
             is_reported: AtomicBool::new(false),
         });
@@ -88,7 +101,7 @@ impl Worker {
             }
             self.missed_heartbeats.store(0, Ordering::Relaxed);
             for job in self.take_jobs() {
-                job(self.worker_id);
+                job(&self);
             }
         }
     }
@@ -96,6 +109,22 @@ impl Worker {
     /// Spawns tasks on this worker.
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Index of the worker in its pool.
+    pub(super) fn worker_id(&self) -> WorkerId {
+        self.worker_id
+    }
+
+    /// Counts a session of this worker.
+    pub(super) fn count_session(self: &Arc<Self>) -> CountedSession {
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+        CountedSession(Arc::clone(self))
+    }
+
+    /// Number of sessions that the worker serves, and of connections that it has not taken.
+    pub(super) fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed) + self.inbox.lock().0.len()
     }
 
     /// Assigns a new connection to the worker.

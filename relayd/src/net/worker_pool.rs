@@ -1,6 +1,6 @@
-//! Worker pool: fixed threads with an event loop each, one per core and at least two. New connections are assigned
-//! round-robin to the workers that respond, and stay on their worker: nothing is handed from thread to thread while
-//! packets pass.
+//! Worker pool: fixed threads with an event loop each, one per core and at least two. A new connection is assigned to the
+//! worker with the fewest sessions among those that respond, and stays there: nothing is handed from thread to thread
+//! while packets pass. Sessions are counted, not connections: a data connection moves to the worker of its session.
 //!
 //! Workers write files themselves, so that a disk that hangs stops a worker and all connections on it.
 //! [`WorkerPool::check_workers`] engages when a worker has missed
@@ -22,8 +22,16 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{debug, error};
 
-use super::worker::{Job, Worker, WorkerId};
+use super::worker::{CountedSession, Job, Worker, WorkerId};
 use crate::limits::{MAX_LIVE_THREADS, MAX_REPLACEMENT_WORKERS};
+
+/// The place of a connection on a worker, to be kept for as long as the connection is served.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) worker_id: WorkerId,
+    /// Not in a future around that of the connection, which would be as large once more.
+    _counted: Option<CountedSession>,
+}
 
 /// The owner of a pool's threads. Dropping it stops the event loops and cancels their tasks.
 #[derive(Debug)]
@@ -37,7 +45,11 @@ pub(super) struct Workers {
 
 /// Spawns tasks and assigns connections to the workers of a pool.
 #[derive(Debug, Clone)]
-pub(super) struct WorkerPool(Arc<Inner>);
+pub(super) struct WorkerPool {
+    inner: Arc<Inner>,
+    /// Whether each connection that is assigned by this handle counts as a session of its worker.
+    counts_sessions: bool,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -49,7 +61,7 @@ struct Inner {
     workers: RwLock<Vec<Arc<Worker>>>,
     /// The runtime of the first worker.
     first: Handle,
-    /// Number of connections assigned so far, for the round-robin.
+    /// Number of connections assigned so far: workers with the same number of sessions are taken in turn.
     next: AtomicUsize,
     stop: CancellationToken,
     /// A clone is held by every thread. None once the pool stops.
@@ -89,7 +101,7 @@ impl Workers {
         let first = runtimes.first().ok_or_else(no_runtime)?.handle().clone();
         let (alive, ended) = channel();
         let stop = CancellationToken::new();
-        let pool = WorkerPool(Arc::new(Inner {
+        let inner = Inner {
             name,
             target: runtimes.len(),
             max_workers: runtimes.len() + replacements,
@@ -99,10 +111,14 @@ impl Workers {
             stop: stop.clone(),
             alive: Mutex::new(Some(alive)),
             is_exhausted: AtomicBool::new(false),
-        }));
+        };
+        let pool = WorkerPool {
+            inner: Arc::new(inner),
+            counts_sessions: false,
+        };
         let stop = stop.drop_guard();
         for runtime in runtimes {
-            pool.0.add_worker(runtime)?;
+            pool.inner.add_worker(runtime)?;
         }
         Ok(Self { pool, stop, ended })
     }
@@ -125,7 +141,7 @@ impl Workers {
     /// Stops all workers, and waits for their threads for up to `timeout`.
     pub(super) fn stop(self, timeout: Duration) {
         drop(self.stop);
-        self.pool.0.alive.lock().take();
+        self.pool.inner.alive.lock().take();
         if self.ended.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
             debug!("worker thread not ended: a file call hangs; the thread is left behind");
         }
@@ -152,13 +168,15 @@ impl Inner {
         Ok(())
     }
 
-    /// The next worker in turn that responds. If none does, the next in turn.
+    /// The worker with the fewest sessions among those that respond, the first in turn of several. If none responds, the
+    /// next in turn.
     fn next_worker(&self) -> Option<Arc<Worker>> {
         let workers = self.workers.read();
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         let in_turn = |step| workers.get((turn + step) % workers.len().max(1));
-        let mut all = (0..workers.len()).filter_map(in_turn);
-        all.find(|worker| worker.is_responsive())
+        let all = (0..workers.len()).filter_map(in_turn);
+        all.filter(|worker| worker.is_responsive())
+            .min_by_key(|worker| worker.sessions())
             .or_else(|| in_turn(0))
             .cloned()
     }
@@ -167,7 +185,15 @@ impl Inner {
 impl WorkerPool {
     /// The first worker's runtime, for tasks of which there is one.
     pub(super) fn first(&self) -> &Handle {
-        &self.0.first
+        &self.inner.first
+    }
+
+    /// A handle for connections that each have a session: its packets will keep the worker busy.
+    pub(super) fn counting_sessions(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            counts_sessions: true,
+        }
     }
 
     /// Spawns a task on a worker. The handle ends with an error if the worker ends before the task.
@@ -176,7 +202,7 @@ impl WorkerPool {
         worker_id: WorkerId,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
-        let worker = self.0.workers.read().get(worker_id.0).cloned();
+        let worker = self.inner.workers.read().get(worker_id.0).cloned();
         let handle = worker.as_deref().map_or(self.first(), Worker::handle);
         handle.spawn(task)
     }
@@ -186,33 +212,36 @@ impl WorkerPool {
         &self,
         socket: TcpStream,
         peer: SocketAddr,
-        serve: impl FnOnce(TcpStream, WorkerId) -> F + Send + 'static,
+        serve: impl FnOnce(TcpStream, Place) -> F + Send + 'static,
     ) {
         let socket = socket.into_std();
-        self.assign(Box::new(move |worker_id| {
-            tokio::spawn(async move {
-                match socket.and_then(TcpStream::from_std) {
-                    Ok(socket) => serve(socket, worker_id).await,
-                    Err(error) => {
-                        debug!(%peer, %error, "connection lost while it was assigned to a worker")
-                    }
+        self.serve_task(
+            async move |place| match socket.and_then(TcpStream::from_std) {
+                Ok(socket) => serve(socket, place).await,
+                Err(error) => {
+                    debug!(%peer, %error, "connection lost while it was assigned to a worker")
                 }
-            });
-        }));
+            },
+        );
     }
 
     /// Assigns a task to a worker that responds; `serve` is called there.
     pub(super) fn serve_task<F: Future<Output = ()> + Send + 'static>(
         &self,
-        serve: impl FnOnce(WorkerId) -> F + Send + 'static,
+        serve: impl FnOnce(Place) -> F + Send + 'static,
     ) {
-        self.assign(Box::new(move |worker_id| {
-            tokio::spawn(serve(worker_id));
+        let counts_sessions = self.counts_sessions;
+        self.assign(Box::new(move |worker| {
+            let place = Place {
+                worker_id: worker.worker_id(),
+                _counted: counts_sessions.then(|| worker.count_session()),
+            };
+            tokio::spawn(serve(place));
         }));
     }
 
     fn assign(&self, job: Job) {
-        if let Some(worker) = self.0.next_worker() {
+        if let Some(worker) = self.inner.next_worker() {
             worker.assign(job);
         }
     }
@@ -221,23 +250,24 @@ impl WorkerPool {
     /// connections that they have not taken to others. To be called every
     /// [`HEARTBEAT_INTERVAL`](crate::limits::HEARTBEAT_INTERVAL). Returns whether all workers respond.
     pub(super) fn check_workers(&self) -> bool {
-        let workers = self.0.workers.read().clone();
+        let workers = self.inner.workers.read().clone();
         workers.iter().for_each(|worker| worker.request_heartbeat());
         let (responsive, hung): (Vec<_>, Vec<_>) =
             workers.iter().partition(|worker| worker.is_responsive());
-        let missing = self.0.target.saturating_sub(responsive.len());
-        let may_start = self.0.max_workers.saturating_sub(workers.len());
+        let missing = self.inner.target.saturating_sub(responsive.len());
+        let may_start = self.inner.max_workers.saturating_sub(workers.len());
         let mut started = 0;
         for _ in 0..missing.min(may_start) {
-            match event_loop().and_then(|runtime| self.0.add_worker(runtime)) {
+            match event_loop().and_then(|runtime| self.inner.add_worker(runtime)) {
                 Ok(()) => started += 1,
                 Err(error) => error!(%error, "cannot start replacement worker"),
             }
         }
         let is_exhausted = responsive.is_empty() && started == 0;
-        if !self.0.is_exhausted.swap(is_exhausted, Ordering::Relaxed) && is_exhausted {
+        let is_reported = &self.inner.is_exhausted;
+        if !is_reported.swap(is_exhausted, Ordering::Relaxed) && is_exhausted {
             error!(
-                threads = self.0.name,
+                threads = self.inner.name,
                 "no worker responds, and no replacement can be started; new connections wait"
             );
         }
@@ -251,13 +281,17 @@ impl WorkerPool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::oneshot;
+
     use super::*;
     use crate::limits::MAX_MISSED_HEARTBEATS;
 
     /// Assigns a job. Returns the worker that runs it.
     fn assign_job(pool: &WorkerPool) -> Receiver<WorkerId> {
         let (begun, has_begun) = channel();
-        pool.assign(Box::new(move |worker_id| begun.send(worker_id).unwrap()));
+        pool.assign(Box::new(move |worker| {
+            begun.send(worker.worker_id()).unwrap()
+        }));
         has_begun
     }
 
@@ -265,8 +299,8 @@ mod tests {
     fn block(pool: &WorkerPool) -> (WorkerId, Sender<()>) {
         let (unblock, is_unblocked) = channel::<()>();
         let (begun, has_begun) = channel();
-        pool.assign(Box::new(move |worker_id| {
-            begun.send(worker_id).unwrap();
+        pool.assign(Box::new(move |worker| {
+            begun.send(worker.worker_id()).unwrap();
             let _ = is_unblocked.recv();
         }));
         (has_begun.recv().unwrap(), unblock)
@@ -276,7 +310,7 @@ mod tests {
     fn check_repeatedly(pool: &WorkerPool, hung: &[(WorkerId, Sender<()>)]) -> bool {
         let mut all_respond = true;
         for _ in 0..=MAX_MISSED_HEARTBEATS {
-            let workers = pool.0.workers.read().clone();
+            let workers = pool.inner.workers.read().clone();
             for (worker_id, worker) in workers.iter().enumerate() {
                 let hangs = hung.iter().any(|(of_hung, _)| of_hung.0 == worker_id);
                 while !hangs && worker.missed_heartbeats() > 0 {
@@ -293,23 +327,63 @@ mod tests {
         let worker_pool = Workers::start("test").unwrap();
         let pool = worker_pool.pool();
         assert!(check_repeatedly(pool, &[]));
-        let hung: Vec<_> = (0..pool.0.target).map(|_| block(pool)).collect();
+        let hung: Vec<_> = (0..pool.inner.target).map(|_| block(pool)).collect();
         // Assigned to a worker that hangs, before that is detected.
         let stranded = assign_job(pool);
         assert!(!check_repeatedly(pool, &hung));
         let is_hung = |worker_id: WorkerId| hung.iter().any(|(of_hung, _)| *of_hung == worker_id);
         assert!(!is_hung(stranded.recv().unwrap()));
-        assert_eq!(pool.0.workers.read().len(), 2 * pool.0.target);
+        assert_eq!(pool.inner.workers.read().len(), 2 * pool.inner.target);
         for _ in 0..10 {
             assert!(!is_hung(assign_job(pool).recv().unwrap()));
         }
         // Workers that respond again get connections again.
         drop(hung);
         assert!(check_repeatedly(pool, &[]));
-        let used: Vec<_> = (0..2 * pool.0.target)
+        let used: Vec<_> = (0..2 * pool.inner.target)
             .map(|_| assign_job(pool).recv().unwrap().0)
             .collect();
         assert!(used.contains(&0) && used.contains(&1), "{used:?}");
+        worker_pool.stop(Duration::from_secs(10));
+    }
+
+    /// A session that lasts until the sender is dropped, and its worker.
+    fn begin_session(pool: &WorkerPool) -> (WorkerId, oneshot::Sender<()>) {
+        let (begun, has_begun) = channel();
+        let (end, has_ended) = oneshot::channel();
+        pool.counting_sessions().serve_task(async move |place| {
+            begun.send(place.worker_id).unwrap();
+            let _ = has_ended.await;
+            drop(place);
+        });
+        (has_begun.recv().unwrap(), end)
+    }
+
+    #[test]
+    fn sessions_are_distributed_evenly_whatever_other_connections_are_assigned_between_them() {
+        let worker_pool = Workers::start("test").unwrap();
+        let pool = worker_pool.pool();
+        let workers = pool.inner.target;
+        let begin = |_| {
+            let session = begin_session(pool);
+            // So many that by turns the next session would get the same worker.
+            (1..workers).for_each(|_| assert!(assign_job(pool).recv().is_ok()));
+            session
+        };
+        let mut sessions: Vec<_> = (0..2 * workers).map(begin).collect();
+        let of_worker = |sessions: &[(WorkerId, _)], worker| {
+            let of_worker = sessions.iter().filter(|(of, _)| of.0 == worker);
+            of_worker.count()
+        };
+        assert!((0..workers).all(|worker| of_worker(&sessions, worker) == 2));
+        // A worker whose sessions have ended gets the next ones.
+        sessions.retain(|(worker, _)| worker.0 != 0);
+        let first = Arc::clone(&pool.inner.workers.read()[0]);
+        while first.sessions() > 0 {
+            std::thread::yield_now();
+        }
+        sessions.extend((0..2).map(begin));
+        assert_eq!(of_worker(&sessions, 0), 2);
         worker_pool.stop(Duration::from_secs(10));
     }
 
@@ -318,11 +392,11 @@ mod tests {
         let worker_pool = Workers::start("test").unwrap();
         let pool = worker_pool.pool();
         let mut hung = Vec::new();
-        while hung.len() < pool.0.max_workers {
+        while hung.len() < pool.inner.max_workers {
             hung.push(block(pool));
             check_repeatedly(pool, &hung);
         }
-        assert_eq!(pool.0.workers.read().len(), pool.0.max_workers);
+        assert_eq!(pool.inner.workers.read().len(), pool.inner.max_workers);
         let waiting = assign_job(pool);
         assert!(!check_repeatedly(pool, &hung));
         assert!(waiting.try_recv().is_err());

@@ -32,8 +32,7 @@ use super::accepted::{load_config, report_reload};
 use super::admission::{Admission, Admitted, ConnectionTable};
 use super::push::ViewerTasks;
 use super::refusal_log::RefusalLog;
-use super::worker::WorkerId;
-use super::worker_pool::{WorkerPool, Workers};
+use super::worker_pool::{Place, WorkerPool, Workers};
 use super::{ProducerContext, StartError};
 use crate::config::{Config, TlsFiles};
 use crate::http::{Port, QuicCounters};
@@ -266,12 +265,11 @@ impl QuicPort {
             Role::Produce => {
                 let (window, counters) = (self.windows.reserve(), Arc::clone(&self.counters));
                 let task = serving.producer_tasks.token();
-                serving
-                    .producers
-                    .serve_task(async move |worker_id: WorkerId| {
-                        producer::serve(connection, window, counters, worker_id, context).await;
-                        drop((task, admitted));
-                    });
+                serving.producers.serve_task(async move |place: Place| {
+                    let worker_id = place.worker_id;
+                    producer::serve(connection, window, counters, worker_id, context).await;
+                    drop((task, admitted, place));
+                });
             }
             Role::View => {
                 let viewers = Arc::clone(&serving.viewer_tasks);

@@ -1,0 +1,153 @@
+//! `consumer doctor`: checks whether an agent with these settings would work on this host: whether the relay can be
+//! reached, and what the frontends need. It opens no session and changes nothing.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
+use daemon::checkup::Report;
+use daemon::checkup::host::{check_clock, check_directory, check_open_files};
+use daemon::error_text::describe_error;
+
+use crate::config::Config;
+use crate::uplink::greet;
+use crate::uplink::target::{AddressFamily, Link, RelayEndpoint, RelayTarget};
+
+/// Time for a connection to a port of the relay.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The unit of the service.
+const UNIT: &str = "consumer";
+
+/// Checks the host and the relay for an agent with this configuration. Blocks the thread while it connects.
+pub async fn check(config: &Config) -> Report {
+    let mut report = Report::default();
+    match config.relay.target() {
+        Ok(target) => check_relay(&mut report, &target).await,
+        Err(error) => report.problem(describe_error(&error), "-U net://COLLECTOR"),
+    }
+    if let Some(spool) = &config.spool {
+        check_directory(&mut report, "spool", &spool.directory, "--spool");
+    }
+    if let Some(rings) = config.rings() {
+        check_directory(
+            &mut report,
+            "rings",
+            &rings.directory,
+            "--ring=DIR, or TRACE_RING_DIR=DIR",
+        );
+    }
+    let tldrs = config.tldrs.iter().flat_map(|tldrs| &tldrs.sockets);
+    let codetracer = config
+        .codetracer
+        .iter()
+        .map(|recordings| &recordings.socket);
+    for socket in tldrs.chain(codetracer).chain([&config.agent.status_socket]) {
+        check_socket(&mut report, socket);
+    }
+    check_open_files(&mut report, UNIT);
+    check_clock(&mut report);
+    report
+}
+
+async fn check_relay(report: &mut Report, target: &RelayTarget) {
+    let ports = match target.link {
+        // One UDP port: there is no connection without a handshake.
+        Link::Quic => Vec::new(),
+        Link::Tcp => vec![("control", &target.control), ("data", &target.data)],
+    };
+    let mut can_connect = true;
+    for (name, endpoint) in ports {
+        can_connect &= check_port(report, name, endpoint);
+    }
+    if !can_connect {
+        return;
+    }
+    match greet(target).await {
+        Ok(greeting) => {
+            let resume = match greeting.has_resume {
+                true => "it continues sessions after a lost connection",
+                false => "it is not relayd: a lost connection ends sessions, and they begin again",
+            };
+            let (minor, micros) = (greeting.minor, greeting.round_trip.as_micros());
+            report.ok(format!(
+                "relay {}: speaks protocol 2.{minor} and answers in {micros} us; {resume}",
+                target.control
+            ));
+        }
+        Err(error) => report.problem(
+            format!("relay {}: {}", target.control, describe_error(&error)),
+            "give its control port, or run relayd doctor on its host",
+        ),
+    }
+}
+
+/// Connects to a port of the relay. Returns whether that was possible.
+fn check_port(report: &mut Report, name: &str, endpoint: &RelayEndpoint) -> bool {
+    let address = match resolve(endpoint) {
+        Ok(address) => address,
+        Err(why) => {
+            report.problem(
+                format!("{name} port {endpoint}: {why}"),
+                format!("getent hosts {}, or -U with an address", endpoint.host),
+            );
+            return false;
+        }
+    };
+    let connected = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT);
+    match &connected {
+        Ok(_) => report.ok(format!("{name} port {endpoint}: accepts connections")),
+        Err(error) => report.problem(
+            format!("{name} port {endpoint}: {error}"),
+            remedy(error, endpoint),
+        ),
+    }
+    connected.is_ok()
+}
+
+/// What mends a connection that fails.
+fn remedy(error: &std::io::Error, endpoint: &RelayEndpoint) -> String {
+    let (host, port) = (&endpoint.host, endpoint.port);
+    match error.kind() {
+        ErrorKind::ConnectionRefused => {
+            format!("start relayd on {host}; relayd doctor says what it waits for")
+        }
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => {
+            format!("open TCP port {port} in the firewall of {host}, and in those on the way")
+        }
+        _ => format!("check the route: ping {host}"),
+    }
+}
+
+fn resolve(endpoint: &RelayEndpoint) -> Result<SocketAddr, String> {
+    let host = (endpoint.host.as_str(), endpoint.port);
+    let mut addresses = host.to_socket_addrs().map_err(|error| error.to_string())?;
+    let wants_v6 = endpoint.family == AddressFamily::V6;
+    let address = addresses.find(|address| address.is_ipv6() == wants_v6);
+    address.ok_or_else(|| {
+        format!(
+            "the host has no IPv{} address",
+            if wants_v6 { 6 } else { 4 }
+        )
+    })
+}
+
+/// Checks the directory of a Unix socket that the agent listens on.
+fn check_socket(report: &mut Report, socket: &Path) {
+    let directory = socket
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    let shown = socket.display();
+    if directory.is_dir() {
+        return report.ok(format!("socket {shown}: its directory exists"));
+    }
+    report.problem(
+        format!(
+            "socket {shown}: the directory {} does not exist",
+            directory.display()
+        ),
+        format!("mkdir -p {}", directory.display()),
+    );
+}

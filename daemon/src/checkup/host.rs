@@ -1,0 +1,181 @@
+//! Checks of the host that all programs share: its clock, its limits, and the disk of a directory.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::fs::{statfs, statvfs};
+use rustix::process::{Resource, getrlimit};
+
+use super::Report;
+
+/// Created by systemd-timesyncd when the clock was first synchronised after the start of the system.
+const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
+
+/// Open files below which a warning is given.
+const FEW_FILES: u64 = 4096;
+
+/// Free space in bytes below which a warning is given.
+const LITTLE_SPACE: u64 = 1 << 30;
+
+/// Numbers of file systems, of `linux/magic.h`.
+const NETWORK_FILE_SYSTEMS: [(u64, &str); 3] =
+    [(0x6969, "NFS"), (0xff53_4d42, "CIFS"), (0xfe53_4d42, "SMB")];
+const TMPFS: u64 = 0x0102_1994;
+
+/// Whether something keeps the clock of this host right. Events of several hosts are ordered by their clocks.
+pub fn check_clock(report: &mut Report) {
+    let timedatectl = Command::new("timedatectl")
+        .args(["show", "--property=NTPSynchronized", "--value"])
+        .stderr(Stdio::null())
+        .output();
+    let answer = timedatectl.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    match answer.as_deref().map(str::trim) {
+        _ if Path::new(SYNCHRONIZED).exists() => report.ok("the clock is synchronised"),
+        Ok("yes") => report.ok("the clock is synchronised"),
+        Ok("no") => report.warning(
+            "the clock is not synchronised: events of several hosts are in the wrong order",
+            "timedatectl set-ntp true",
+        ),
+        _ => report.warning(
+            "cannot tell whether the clock is synchronised: there is no timedatectl that works",
+            "if several hosts are traced, run an NTP client on each, such as chrony",
+        ),
+    }
+}
+
+/// Whether the limit of open files is high enough for many streams. `unit` is the service of the program.
+pub fn check_open_files(report: &mut Report, unit: &str) {
+    // The programs raise their own limit to the hard one.
+    match getrlimit(Resource::Nofile).maximum {
+        Some(limit) if limit < FEW_FILES => report.warning(
+            format!("at most {limit} files and connections can be open"),
+            format!("ulimit -Hn 65536, or LimitNOFILE=65536 in `systemctl edit {unit}`"),
+        ),
+        Some(limit) => report.ok(format!("{limit} files and connections can be open")),
+        None => report.ok("any number of files and connections can be open"),
+    }
+}
+
+/// Whether files can be written below a directory, how much space it has, and on what kind of file system it is. The
+/// directory is not created: its nearest parent that exists is checked. `option` is the one that names another.
+pub fn check_directory(report: &mut Report, what: &str, directory: &Path, option: &str) {
+    let mut ancestors = directory.ancestors();
+    let Some(existing) = ancestors.find(|parent| parent.exists()) else {
+        return report.problem(
+            format!("{what} {}: no parent of it exists", directory.display()),
+            format!("{option} with an absolute path"),
+        );
+    };
+    let shown = directory.display();
+    if !existing.is_dir() {
+        return report.problem(
+            format!("{what} {shown}: {} is not a directory", existing.display()),
+            format!("{option} DIR, or remove the file"),
+        );
+    }
+    if let Err(error) = write_file(existing) {
+        return report.problem(
+            format!("{what} {shown}: no file can be created: {error}"),
+            format!("chown $(id -un) {}, or {option} DIR", existing.display()),
+        );
+    }
+    match free_space(existing) {
+        Some(free) if free < LITTLE_SPACE => report.warning(
+            format!(
+                "{what} {shown}: writable, but only {} free",
+                gigabytes(free)
+            ),
+            format!("{option} DIR on a larger disk"),
+        ),
+        Some(free) => report.ok(format!(
+            "{what} {shown}: writable, {} free",
+            gigabytes(free)
+        )),
+        None => report.ok(format!("{what} {shown}: writable")),
+    }
+    check_file_system(report, what, existing, option);
+}
+
+fn check_file_system(report: &mut Report, what: &str, directory: &Path, option: &str) {
+    let Ok(found) = statfs(directory) else { return };
+    let number = u64::try_from(found.f_type).unwrap_or(0);
+    let network = NETWORK_FILE_SYSTEMS.iter().find(|(of, _)| *of == number);
+    if let Some((_, name)) = network {
+        report.warning(
+            format!(
+                "{what} is on {name}: locks and syncs may not work, and a lost server stops it"
+            ),
+            format!("{option} DIR on a local disk"),
+        );
+    } else if number == TMPFS {
+        report.warning(
+            format!("{what} is in memory (tmpfs): it is lost when this host restarts"),
+            format!("{option} DIR on a disk"),
+        );
+    }
+}
+
+/// Creates a file and removes it.
+fn write_file(directory: &Path) -> io::Result<()> {
+    let path = directory.join(format!(".doctor-{}", std::process::id()));
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&path)?;
+    let written = file.write_all(b"x");
+    fs::remove_file(&path)?;
+    written
+}
+
+/// Space in bytes that this user may use.
+fn free_space(directory: &Path) -> Option<u64> {
+    let space = statvfs(directory).ok()?;
+    space.f_bavail.checked_mul(space.f_frsize)
+}
+
+/// Bytes as gigabytes with one digit behind the point.
+fn gigabytes(bytes: u64) -> String {
+    let tenths = bytes / 100_000_000;
+    format!("{}.{} GB", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    fn check(directory: &Path) -> Report {
+        let mut report = Report::default();
+        check_directory(&mut report, "output", directory, "--output");
+        report
+    }
+
+    #[test]
+    fn a_directory_that_does_not_exist_yet_is_checked_by_its_parent_and_not_created() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("a/b");
+        let report = check(&directory);
+        assert_eq!(report.count(State::Problem), 0, "{report}");
+        assert!(report.findings()[0].text.contains("writable"), "{report}");
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_the_directory_is_a_problem() {
+        let parent = tempfile::tempdir().unwrap();
+        let file = parent.path().join("file");
+        fs::write(&file, "").unwrap();
+        for path in [file.clone(), file.join("below")] {
+            let report = check(&path);
+            assert_eq!(report.count(State::Problem), 1, "{report}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_in_gigabytes() {
+        assert_eq!(gigabytes(1_290_000_000), "1.2 GB");
+        assert_eq!(gigabytes(0), "0.0 GB");
+    }
+}
