@@ -7,7 +7,7 @@ use tests::browser::Browser;
 use tests::relay::Relay;
 use tests::{TEST_TIMEOUT, wait_until};
 
-use crate::system::{Agent, Web, wait_for_row};
+use crate::system::{Agent, Web, show_from, wait_for_row};
 
 /// Opens a WebSocket without a browser.
 fn open_socket(web: &Web) -> TcpStream {
@@ -50,7 +50,7 @@ fn names_of_events_are_never_run_or_shown_as_markup() {
     let agent = Agent::start(&lab, &relay);
     let web = Web::show(&lab, relay.live);
     let browser = Browser::start(&lab);
-    browser.open(&web.url);
+    browser.open(&web.long_url());
     let name = r#"<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>"#;
     let escaped = name.replace('"', "\\\"");
     let mut client = agent.open("hostile");
@@ -61,14 +61,11 @@ fn names_of_events_are_never_run_or_shown_as_markup() {
     ] {
         client.send(&format!("{}\n", line.replace("NAME", &escaped)));
     }
-    wait_for_row(&browser, name);
-    browser.run("document.getElementById('all').click()");
+    let row = wait_for_row(&browser, name);
+    show_from(&browser, &row);
     browser.wait_for(
         "the span is wide",
-        &format!(
-            "const r = __view().shown.find(r => r.name === {} && r.width > 200); return r && r",
-            serde_json::to_string(name).unwrap()
-        ),
+        "return __view().shown.some(row => row.width > 200)",
     );
     let row = wait_for_row(&browser, name);
     let (x, y) = crate::system::center(&row);
@@ -105,9 +102,9 @@ fn page_that_takes_nothing_delays_no_other_page() {
         }
     }
     let browser = Browser::start(&lab);
-    browser.open(&web.url);
+    browser.open(&web.long_url());
     wait_for_row(&browser, "first");
-    client.send("{\"ph\":\"i\",\"name\":\"second\",\"ts\":2000000,\"pid\":7,\"tid\":8}\n");
+    client.send("{\"ph\":\"i\",\"name\":\"second\",\"ts\":1,\"pid\":7,\"tid\":9}\n");
     wait_for_row(&browser, "second");
 }
 

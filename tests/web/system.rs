@@ -99,6 +99,11 @@ impl Web {
         Self::start(lab, &[directory.to_str().unwrap()])
     }
 
+    /// The page, with so much of the past in view that nothing leaves it during a test.
+    pub(crate) fn long_url(&self) -> String {
+        format!("{}#follow=600000000000", self.url)
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         let rest = self.url.strip_prefix("http://").unwrap();
         rest.split('/').next().unwrap().parse().unwrap()
@@ -135,6 +140,17 @@ pub(crate) fn rows_named(browser: &Browser, name: &str) -> Vec<Value> {
 pub(crate) fn wait_for_row(browser: &Browser, name: &str) -> Value {
     let what = format!("the page shows {name}");
     wait_for(&what, || rows_named(browser, name).into_iter().next())
+}
+
+/// Shows the 2.5 ms around the begin of a row, 0.5 ms of them before it.
+pub(crate) fn show_from(browser: &Browser, row: &Value) {
+    let begin: i64 = row["begin"].as_str().unwrap().parse().unwrap();
+    let (from, to) = (begin - 500_000, begin + 2_000_000);
+    browser.run(&format!("location.hash = 'from={from}&to={to}'"));
+    browser.wait_for(
+        "the range is shown",
+        &format!("return __view().to === '{to}'"),
+    );
 }
 
 /// The place in the middle of a row, in CSS pixels of the page.

@@ -8,7 +8,7 @@ use tests::relay::Relay;
 use tests::traced_app::TracedApp;
 use tests::{traces, wait_until};
 
-use crate::system::{Agent, Web, center, rows_named, wait_for_row};
+use crate::system::{Agent, Web, center, rows_named, show_from, wait_for_row};
 
 /// A program with two threads, spans in spans, an instant and a counter. Times are in microseconds.
 const PROGRAM: &str = r#"{"ph":"M","name":"process_name","pid":7,"tid":8,"args":{"name":"builder"}}
@@ -24,7 +24,7 @@ const PROGRAM: &str = r#"{"ph":"M","name":"process_name","pid":7,"tid":8,"args":
 
 fn page(lab: &Lab, web: &Web) -> Browser {
     let browser = Browser::start(lab);
-    browser.open(&web.url);
+    browser.open(&web.long_url());
     browser
 }
 
@@ -38,23 +38,16 @@ fn spans_instants_and_counters_of_a_program_appear_on_their_tracks() {
     // The session appears without a reload.
     let mut client = agent.open("first");
     client.send(PROGRAM);
-    wait_for_row(&browser, "load");
-    browser.run("document.getElementById('all').click()");
+    let row = wait_for_row(&browser, "load");
+    show_from(&browser, &row);
     wait_until("all rows are shown apart", || {
-        let names = [
-            "load",
-            "parse",
-            "checkpoint",
-            "inner",
-            "outer",
-            "queue length",
-        ];
+        let names = ["load", "parse", "checkpoint", "inner", "outer"];
         let is_single = |name: &&str| {
             rows_named(&browser, name)
                 .iter()
                 .any(|row| row["count"] == 1)
         };
-        names[..5].iter().all(is_single) && !rows_named(&browser, "queue").is_empty()
+        names.iter().all(is_single) && !rows_named(&browser, "queue").is_empty()
     });
     let of = |name: &str| rows_named(&browser, name).remove(0);
     let nanoseconds = |name: &str| {
@@ -229,7 +222,10 @@ fn page_continues_after_the_relay_and_the_server_were_restarted() {
     let target = format!("net://{}", relay.live);
     let web = Web::start_with(&lab, &["web", &listen, "--seek=beginning", &target]);
     browser.wait_for("the page is connected again", "return __view().isConnected");
-    client.send(&PROGRAM.replace("load", "again"));
+    let again = PROGRAM
+        .replace("load", "again")
+        .replace(r#""pid":7"#, r#""pid":17"#);
+    client.send(&again);
     wait_for_row(&browser, "again");
     drop(web);
 }
@@ -239,7 +235,8 @@ fn losses_of_a_recording_are_marked_on_its_track() {
     let lab = Lab::new();
     let directory = traces::with_losses(&lab);
     let web = Web::show_directory(&lab, &directory);
-    let browser = page(&lab, &web);
+    let browser = Browser::start(&lab);
+    browser.open(&web.url);
     let losses =
         "const rows = __view().shown.filter(r => r.kind === 2); return rows.length > 3 && rows";
     let rows = browser.wait_for("losses are shown", losses);

@@ -580,8 +580,9 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   isDirty = true;
 });
 
-addEventListener("hashchange", () => {
-  viewport.readFragment(location.hash);
+addEventListener("hashchange", (event) => {
+  // By now the interval below may have replaced the fragment.
+  viewport.readFragment(new URL(event.newURL).hash);
   isDirty = true;
 });
 
