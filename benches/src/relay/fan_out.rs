@@ -50,13 +50,20 @@ pub(super) fn run() {
     println!("# one producer, 4 streams of 64 KiB packets; medians of {ROUNDS} rounds");
     println!(
         "{:<10}{:>8} {:>14} {:>8} {:>14} {:>20} {:>16}",
-        "", "viewers", "producer MB/s", "kept", "viewers MB/s", "slowest / median", "KiB per viewer"
+        "",
+        "viewers",
+        "producer MB/s",
+        "kept",
+        "viewers MB/s",
+        "slowest / median",
+        "KiB per viewer"
     );
     for discovery in [Discovery::Polled, Discovery::Pushed] {
         let mut alone = None;
         for viewers in VIEWERS {
             let runs: Vec<_> = (0..ROUNDS).map(|_| watched(viewers, discovery)).collect();
-            let of = |value: fn(&Run) -> f64| median(&mut runs.iter().map(value).collect::<Vec<_>>());
+            let of =
+                |value: fn(&Run) -> f64| median(&mut runs.iter().map(value).collect::<Vec<_>>());
             let speed = of(|run| run.speed);
             println!(
                 "{:<10}{viewers:>8} {speed:>14.0} {:>6.0} % {:>14.0} {:>20.2} {:>16.1}",
