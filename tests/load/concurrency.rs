@@ -90,7 +90,7 @@ fn viewers_that_do_not_read_their_packet_take_little_memory_and_get_it_whole() {
     const SIZE: usize = 8 << 20;
     const MAX_VIEWER_BYTES: u64 = 64 << 10;
     let (_lab, relay) = Relay::start_in_new_lab();
-    let (mut producer, stream) = Producer::open_with_stream(&relay, live_session("large"));
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("large"));
     // Each piece differs from its neighbours.
     let payload: Vec<u8> = (0..SIZE / 4)
         .flat_map(|number| u32::try_from(number).unwrap().to_be_bytes())
