@@ -2,6 +2,7 @@
 //! no other stream has an earlier one.
 
 mod clocks;
+mod decoding;
 mod input;
 mod order;
 mod report;
@@ -17,7 +18,8 @@ use ctf::{Metadata, MetadataError};
 
 use self::clocks::Clocks;
 pub(crate) use self::clocks::is_since_1970;
-use self::input::{Feed, Input, Step};
+use self::decoding::Feed;
+use self::input::{Input, Step};
 use self::order::Rank;
 pub use self::report::Report;
 pub use self::stage::{Progress, Stage};
@@ -363,7 +365,11 @@ impl Mux {
                     stage.lost(loss, origin)?;
                 }
             }
-            match input.advance(declared) {
+            let step = match input.advance_in_found() {
+                Some(time) => Step::Event(time),
+                None => input.advance(declared),
+            };
+            match step {
                 Step::Event(next) if (next, rank) < limit => time = next,
                 Step::Event(next) => {
                     input.free_event();
