@@ -58,6 +58,13 @@ impl FoundEvents {
         self.events.truncate(place);
     }
 
+    /// The clock value of the event at this place, in cycles.
+    #[inline]
+    #[must_use]
+    pub fn cycles(&self, place: usize) -> Option<u64> {
+        self.events.get(place).map(|event| event.cycles)
+    }
+
     /// The clock values of all events, in cycles.
     pub fn all_cycles(&self) -> impl Iterator<Item = u64> {
         self.events.iter().map(|event| event.cycles)

@@ -9,8 +9,11 @@ use ctf::directory::{DirectoryError, StreamReader};
 use ctf::metadata::Trace;
 
 use super::window::Window;
-use crate::attach::{Backlog, MemoryBudget, Packet};
+use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo};
 use crate::sink::{Loss, Lost};
+
+/// Memory that an event takes when it has been found.
+const BYTES_OF_EVENT: usize = 32;
 
 /// Most events of a packet that are found at a time.
 const MAX_FOUND: usize = 256;
@@ -18,8 +21,8 @@ const MAX_FOUND: usize = 256;
 /// The packets of a stream that are still to be read, and how far the one that was begun last has been decoded.
 pub(super) struct Decoding {
     feed: Feed,
-    /// The name of the stream in messages, where packets have no place in a file.
-    name: String,
+    info: StreamInfo,
+    has_ended: bool,
     decoder: StreamDecoder,
     /// The one that was begun last. Shared with the events that were found in it and have not been shown.
     packet: Arc<Packet>,
@@ -68,7 +71,6 @@ pub(super) enum Piece {
 pub(super) struct PacketStart {
     pub(super) class: u64,
     pub(super) id: Option<u64>,
-    pub(super) timescale: Option<Timescale>,
     /// Losses before the packet, or in it.
     pub(super) losses: Vec<Loss>,
 }
@@ -82,6 +84,11 @@ pub(super) struct TimedEvents {
 }
 
 impl TimedEvents {
+    /// The memory that the events take.
+    pub(super) fn bytes(&self) -> usize {
+        self.times.len() * BYTES_OF_EVENT
+    }
+
     /// Fills in the times. Events from the first on whose time is out of range are removed.
     fn fill_times(&mut self, scale: Option<Timescale>) -> Result<(), String> {
         let count = self.events.len();
@@ -109,10 +116,11 @@ enum Next {
 }
 
 impl Decoding {
-    pub(super) fn new(name: String, feed: Feed, budget: &MemoryBudget) -> Self {
+    pub(super) fn new(info: StreamInfo, feed: Feed, budget: &MemoryBudget) -> Self {
         Self {
             feed,
-            name,
+            info,
+            has_ended: false,
             decoder: StreamDecoder::new(),
             packet: Arc::new(Packet::none(budget)),
             budget: budget.clone(),
@@ -181,6 +189,16 @@ impl Decoding {
         self.watermark
     }
 
+    /// The stream, as the packet that was begun last says.
+    pub(super) fn info(&self) -> &StreamInfo {
+        &self.info
+    }
+
+    /// Whether no further piece follows.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// The packet that was begun last.
     pub(super) fn packet(&self) -> &Arc<Packet> {
         &self.packet
@@ -205,7 +223,7 @@ impl Decoding {
         }
     }
 
-    /// Whether the next packet is to be left in its file, because there is no memory for it.
+    /// Whether the packet is left in its file, because there is no memory for it.
     pub(super) fn is_stored(&self) -> bool {
         self.packet.stored.is_some()
     }
@@ -252,11 +270,12 @@ impl Decoding {
         }
         // One at a time: more metadata may arrive before the next event of a source that runs beside, and the next event of
         // a stored packet may take the memory of this one.
-        let more = match Arc::get_mut(packet) {
-            Some(packet) if packet.stored.is_some() => self.window.advance(packet, decoder, trace)?,
-            _ => decoder
-                .advance(trace, &packet.bytes)
-                .map_err(|error| error.to_string())?,
+        let more = if packet.stored.is_some() {
+            let packet = Arc::get_mut(packet).ok_or("it is in use")?;
+            self.window.advance(packet, decoder, trace)?
+        } else {
+            let more = decoder.advance(trace, &packet.bytes);
+            more.map_err(|error| error.to_string())?
         };
         decoder.copy_event(found);
         Ok(more)
@@ -292,12 +311,15 @@ impl Decoding {
             self.packet = Arc::new(Packet::none(&self.budget));
         }
         let Some(packet) = Arc::get_mut(&mut self.packet) else {
-            return Piece::Ended(None);
+            return self.fail("it is in use".to_owned());
         };
         match self.feed.next(packet) {
             Next::Packet => {}
             Next::Waiting => return Piece::Waiting,
-            Next::Ended(problem) => return Piece::Ended(problem),
+            Next::Ended(problem) => {
+                self.has_ended = true;
+                return Piece::Ended(problem);
+            }
         }
         let decoder = &mut self.decoder;
         let begun = match packet.stored {
@@ -314,6 +336,10 @@ impl Decoding {
 
     fn begin_packet(&mut self, trace: &Trace, head: &PacketHead) -> PacketStart {
         self.in_packet = true;
+        self.info.class = head.stream_class;
+        if head.stream_id.is_some() {
+            self.info.id = head.stream_id;
+        }
         let class = trace.stream(head.stream_class);
         self.timescale = class.and_then(|class| class.timescale());
         let time = |cycles: Option<u64>| self.timescale?.nanoseconds(cycles?);
@@ -321,9 +347,8 @@ impl Decoding {
         let before = time(losses.previous_end).map(|end| end.max(self.reached));
         let (begin, end) = (time(head.begin), time(head.end));
         PacketStart {
-            class: head.stream_class,
-            id: head.stream_id,
-            timescale: self.timescale,
+            class: self.info.class,
+            id: self.info.id,
             losses: found_losses(losses, before, begin, end),
         }
     }
@@ -336,6 +361,7 @@ impl Decoding {
         self.free_packet();
         match &self.feed {
             Feed::Files(reader) => {
+                self.has_ended = true;
                 let place = reader.place().map(|(file, offset)| {
                     format!(
                         "cannot decode a packet: {}, byte {offset}: {what}; the rest of the stream is not shown",
@@ -346,7 +372,7 @@ impl Decoding {
             }
             Feed::Queue { .. } => Piece::Passed(format!(
                 "cannot decode a packet: stream {}: {what}; the rest of the packet is not shown",
-                self.name
+                self.info.name
             )),
         }
     }

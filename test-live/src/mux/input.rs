@@ -1,14 +1,18 @@
 //! One stream of the mux: what has been found in it and not been shown.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ctf::decode::Event;
 use ctf::metadata::Trace;
 
+use super::ahead::{Ahead, ReadyPiece};
 use super::decoding::{Decoding, Feed, PacketStart, Piece, TimedEvents};
 use super::order::Rank;
+use super::stage::Stage;
 use crate::attach::{MemoryBudget, Packet, StreamInfo};
-use crate::sink::Loss;
+use crate::sink::render::RenderedEvents;
+use crate::sink::{Loss, RenderedEvent};
 
 /// A stream that is being read.
 pub(super) struct Input {
@@ -17,12 +21,22 @@ pub(super) struct Input {
     pub(super) info: StreamInfo,
     /// The order at equal times, and the number among all streams. Both are known with the first packet.
     pub(super) rank: Option<(Arc<Rank>, u32)>,
-    decoding: Decoding,
+    /// None while a thread decodes ahead.
+    decoding: Option<Box<Decoding>>,
+    ahead: Option<Ahead>,
+    /// What has been decoded ahead.
+    ready: VecDeque<ReadyPiece>,
+    /// The packet of the events that were found last, if it has been decoded ahead.
+    packet: Option<Arc<Packet>>,
+    /// The events that were found last, as the sink's renderer has rendered them.
+    rendered: Option<RenderedEvents>,
     /// The events that were found last, and the place among them of the one that is next.
     found: TimedEvents,
     place: usize,
     /// Whether there is an event, which has been found and not been passed.
     has_event: bool,
+    /// Whether the packet of the event is left in its file.
+    is_stored: bool,
     /// Whether the events of other streams wait for it.
     pub(super) is_holding: bool,
     /// Losses that have been found and not shown.
@@ -51,11 +65,16 @@ impl Input {
         Self {
             trace,
             rank: None,
-            decoding: Decoding::new(info.name.clone(), feed, budget),
+            decoding: Some(Box::new(Decoding::new(info.clone(), feed, budget))),
+            ahead: None,
+            ready: VecDeque::new(),
+            packet: None,
+            rendered: None,
             info,
             found: TimedEvents::default(),
             place: 0,
             has_event: false,
+            is_stored: false,
             is_holding: true,
             losses: Vec::new(),
             time: i64::MIN,
@@ -65,33 +84,52 @@ impl Input {
 
     /// The queue that a source fills.
     pub(super) fn push_packet(&mut self, packet: Packet) {
-        self.decoding.push_packet(packet);
+        if let Some(decoding) = &mut self.decoding {
+            decoding.push_packet(packet);
+        }
     }
 
     /// Drops what has been pushed and not been decoded. Whether the source will push no more.
     pub(super) fn discard_packets(&mut self) -> bool {
         self.has_event = false;
-        self.decoding.discard_packets()
+        let decoding = self.decoding.as_mut();
+        decoding.is_none_or(|decoding| decoding.discard_packets())
     }
 
     /// Marks the feed as complete: the source will push no more.
     pub(super) fn end_feed(&mut self) {
-        self.decoding.end_feed();
+        if let Some(decoding) = &mut self.decoding {
+            decoding.end_feed();
+        }
     }
 
     /// Raises the watermark, given in cycles of the trace's clock.
     pub(super) fn advance_watermark(&mut self, trace: &Trace, cycles: u64) {
-        self.decoding.advance_watermark(trace, cycles);
+        if let Some(decoding) = &mut self.decoding {
+            decoding.advance_watermark(trace, cycles);
+        }
     }
 
     /// No event before this time will arrive, in nanoseconds.
     pub(super) fn watermark(&self) -> i64 {
-        self.decoding.watermark()
+        let decoding = self.decoding.as_ref();
+        decoding.map_or(i64::MIN, |decoding| decoding.watermark())
     }
 
     /// The packet that was begun last.
-    pub(super) fn packet(&self) -> &Packet {
-        self.decoding.packet()
+    #[inline]
+    pub(super) fn packet(&self) -> Option<&Packet> {
+        let decoding = self.decoding.as_ref();
+        let packet = self.packet.as_ref();
+        packet
+            .or_else(|| decoding.map(|decoding| decoding.packet()))
+            .map(|packet| &**packet)
+    }
+
+    /// Lets threads decode the stream ahead.
+    pub(super) fn decode_ahead(&mut self, ahead: Ahead) {
+        self.decoding = self.decoding.take().and_then(|decoding| ahead.begin(decoding));
+        self.ahead = Some(ahead);
     }
 
     /// The stream's number among those of equal time.
@@ -103,21 +141,26 @@ impl Input {
     /// stream.
     #[inline]
     pub(super) fn load_event(&mut self) -> Result<(), Step> {
-        if !self.decoding.is_stored() {
+        if !self.is_stored {
             return Ok(());
         }
-        let loaded = self.decoding.load_event();
-        loaded.map_err(|problem| {
-            let piece = self.decoding.fail(problem);
-            self.step(piece)
-        })
+        let Some(decoding) = &mut self.decoding else {
+            return Ok(());
+        };
+        let Err(problem) = decoding.load_event() else {
+            return Ok(());
+        };
+        let piece = decoding.fail(problem);
+        Err(self.step(piece))
     }
 
     /// Other streams come first: an event that takes much memory is loaded again when it is its turn.
     #[inline]
     pub(super) fn free_event(&mut self) {
-        if self.decoding.is_stored() {
-            self.decoding.free_event();
+        if self.is_stored
+            && let Some(decoding) = &mut self.decoding
+        {
+            decoding.free_event();
         }
     }
 
@@ -127,8 +170,19 @@ impl Input {
         if !self.has_event {
             return None;
         }
-        let bytes = &self.decoding.packet().bytes;
+        let bytes = &self.packet()?.bytes;
         self.found.events.event(trace, bytes, self.place)
+    }
+
+    /// The event that was found last, at this time, if it has been rendered.
+    #[inline]
+    pub(super) fn rendered_event(&self, time: i64) -> Option<RenderedEvent<'_>> {
+        let rendered = self.rendered.as_ref()?;
+        Some(RenderedEvent {
+            cycles: self.found.events.cycles(self.place)?,
+            time: (time > i64::MIN).then_some(time),
+            parts: rendered.parts(self.place)?,
+        })
     }
 
     /// The losses before the packet that was begun last, unless they have been taken.
@@ -141,13 +195,15 @@ impl Input {
         std::mem::take(&mut self.losses)
     }
 
-    /// Whether an event was earlier than the one before; said once.
+    /// Reports, once, that an event is earlier than the one before.
     #[inline]
-    pub(super) fn goes_back(&mut self, time: i64) -> bool {
-        let back = time < self.time && !self.went_back;
-        self.went_back |= back;
+    pub(super) fn check_order(&mut self, time: i64, stage: &mut impl Stage) {
+        if time < self.time && !self.went_back {
+            self.went_back = true;
+            let stream = &self.info.name;
+            stage.report_warning(&format!("event times go backwards: stream {stream}"));
+        }
         self.time = time;
-        back
     }
 
     /// The time of the next event, if that has been found already.
@@ -164,8 +220,53 @@ impl Input {
         if let Some(time) = self.advance_in_found() {
             return Step::Event(time);
         }
-        let piece = self.decoding.next_piece(trace, &mut self.found);
+        let piece = self.next_piece(trace);
+        self.is_stored = match &self.decoding {
+            Some(decoding) if self.packet.is_none() => decoding.is_stored(),
+            _ => false,
+        };
         self.step(piece)
+    }
+
+    fn next_piece(&mut self, trace: &Trace) -> Piece {
+        (self.packet, self.rendered) = (None, None);
+        loop {
+            if let Some(ready) = self.ready.pop_front() {
+                self.found = ready.found;
+                self.rendered = ready.rendered;
+                self.packet = Some(ready.packet);
+                return ready.piece;
+            }
+            match (self.decoding.take(), &self.ahead) {
+                // A stored packet is decoded here: a part of it is in memory, as long as its events are shown.
+                (Some(decoding), Some(ahead))
+                    if !decoding.is_stored() && !decoding.has_ended() =>
+                {
+                    self.decoding = ahead.begin(decoding);
+                    if self.decoding.is_some() {
+                        self.ahead = None;
+                    }
+                }
+                (Some(mut decoding), _) => {
+                    let piece = decoding.next_piece(trace, &mut self.found);
+                    self.decoding = Some(decoding);
+                    return piece;
+                }
+                (None, Some(ahead)) => {
+                    let Some(chunk) = ahead.wait() else {
+                        return Piece::Ended(Some("a thread that decodes has ended".to_owned()));
+                    };
+                    self.ready = chunk.pieces;
+                    let decoding = chunk.decoding;
+                    self.decoding = if decoding.is_stored() || decoding.has_ended() {
+                        Some(decoding)
+                    } else {
+                        ahead.begin(decoding)
+                    };
+                }
+                (None, None) => return Piece::Ended(None),
+            }
+        }
     }
 
     fn step(&mut self, piece: Piece) -> Step {
@@ -189,9 +290,7 @@ impl Input {
 
     fn begin_packet(&mut self, start: PacketStart) {
         self.info.class = start.class;
-        if start.id.is_some() {
-            self.info.id = start.id;
-        }
+        self.info.id = start.id;
         self.losses = start.losses;
     }
 }
