@@ -219,9 +219,14 @@ fn decode_threads(
     arguments: &Arguments,
     select: &mut Select,
 ) -> anyhow::Result<Option<DecodeThreads>> {
-    let processors = || thread::available_parallelism().map_or(1, NonZero::get);
-    let count = arguments.threads.map_or_else(processors, usize::from);
-    if count < 2 || select.sink().copies_packets() || !DecodeThreads::suit(traces) {
+    let count = match arguments.threads {
+        Some(threads) => threads.into(),
+        None if DecodeThreads::are_faster(traces) => {
+            thread::available_parallelism().map_or(1, NonZero::get)
+        }
+        None => 1,
+    };
+    if count < 2 || select.sink().copies_packets() || !DecodeThreads::have_room(traces) {
         return Ok(None);
     }
     let shows_all = select.shows_all() && !arguments.stream_intersection;

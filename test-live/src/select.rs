@@ -185,7 +185,12 @@ impl Select {
 
     /// Whether events can be rendered before it is known whether they are shown: all that are in the selected times are.
     pub(crate) fn shows_all(&self) -> bool {
-        let Selection { begin, filter, counters, .. } = &self.selection;
+        let Selection {
+            begin,
+            filter,
+            counters,
+            ..
+        } = &self.selection;
         begin.is_none() && filter.is_none() && counters.is_empty() && self.spans.is_empty()
     }
 

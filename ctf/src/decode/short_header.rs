@@ -106,6 +106,7 @@ fn selected_time<'p>(id: &Read, choice: &'p Choice) -> Option<(&'p Read, (u64, u
         [Step::Order(order), Step::Read(time)] if *order == id.order => Some((time, number)),
         _ => None,
     });
-    let times = times.filter_map(|(time, number)| Some((time, choice.lookup.largest_range(number)?)));
+    let times =
+        times.filter_map(|(time, number)| Some((time, choice.lookup.largest_range(number)?)));
     times.max_by_key(|(_, (low, high))| high - low)
 }

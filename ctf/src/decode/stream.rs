@@ -243,7 +243,11 @@ impl StreamDecoder {
             self.catch_up(trace, bytes)?;
         }
         let end = self.content_end;
-        let max = if trace.has_distant_references() { max.min(1) } else { max };
+        let max = if trace.has_distant_references() {
+            max.min(1)
+        } else {
+            max
+        };
         let mut failed = None;
         while found.events.len() < max && self.position < end {
             match self.find_event(stream, bytes, end) {

@@ -65,17 +65,21 @@ pub(super) struct ReadyPiece {
 }
 
 impl DecodeThreads {
-    /// Whether decoding these traces ahead takes less time, and no more memory for packets than there is: it takes that
-    /// of two packets of each stream.
+    /// Whether these traces are so large that decoding them ahead takes less time.
     #[must_use]
-    pub fn suit(traces: &[TraceDirectory]) -> bool {
+    pub fn are_faster(traces: &[TraceDirectory]) -> bool {
+        let streams = traces.iter().flat_map(|trace| &trace.streams);
+        streams.map(StreamFiles::bytes).sum::<u64>() >= MIN_BYTES
+    }
+
+    /// Whether there is enough memory to decode these traces ahead: that of two packets of each stream.
+    #[must_use]
+    pub fn have_room(traces: &[TraceDirectory]) -> bool {
         let streams = || traces.iter().flat_map(|trace| &trace.streams);
-        let bytes: u64 = streams().map(StreamFiles::bytes).sum();
         let packets: u64 = streams().map(StreamFiles::max_packet_bytes).sum();
-        let is_small = |bytes: u64| usize::try_from(bytes).is_ok_and(|bytes| bytes <= MAX_MEMORY_BYTES);
-        streams().count() <= MAX_STREAMS
-            && bytes >= MIN_BYTES
-            && is_small(packets.saturating_mul(2))
+        let is_small =
+            |bytes: u64| usize::try_from(bytes).is_ok_and(|bytes| bytes <= MAX_MEMORY_BYTES);
+        streams().count() <= MAX_STREAMS && is_small(packets.saturating_mul(2))
     }
 
     /// Starts `count` threads, each with a renderer if there are as many, for this number of streams.
@@ -129,11 +133,7 @@ impl Ahead {
     }
 }
 
-fn run(
-    jobs: &Mutex<Receiver<Job>>,
-    mut renderer: Option<Box<dyn Renderer>>,
-    max_bytes: usize,
-) {
+fn run(jobs: &Mutex<Receiver<Job>>, mut renderer: Option<Box<dyn Renderer>>, max_bytes: usize) {
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = job else { return };

@@ -128,7 +128,10 @@ impl Input {
 
     /// Lets threads decode the stream ahead.
     pub(super) fn decode_ahead(&mut self, ahead: Ahead) {
-        self.decoding = self.decoding.take().and_then(|decoding| ahead.begin(decoding));
+        self.decoding = self
+            .decoding
+            .take()
+            .and_then(|decoding| ahead.begin(decoding));
         self.ahead = Some(ahead);
     }
 
@@ -239,9 +242,7 @@ impl Input {
             }
             match (self.decoding.take(), &self.ahead) {
                 // A stored packet is decoded here: a part of it is in memory, as long as its events are shown.
-                (Some(decoding), Some(ahead))
-                    if !decoding.is_stored() && !decoding.has_ended() =>
-                {
+                (Some(decoding), Some(ahead)) if !decoding.is_stored() && !decoding.has_ended() => {
                     self.decoding = ahead.begin(decoding);
                     if self.decoding.is_some() {
                         self.ahead = None;

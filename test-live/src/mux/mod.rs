@@ -17,9 +17,9 @@ use std::sync::Arc;
 use ctf::directory::{StreamReader, TraceDirectory};
 use ctf::{Metadata, MetadataError};
 
-use self::clocks::Clocks;
 pub use self::ahead::DecodeThreads;
 use self::ahead::SharedTrace;
+use self::clocks::Clocks;
 pub(crate) use self::clocks::is_since_1970;
 use self::decoding::Feed;
 use self::input::{Input, Step};

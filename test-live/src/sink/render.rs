@@ -63,7 +63,9 @@ impl RenderedEvents {
     #[inline]
     pub(crate) fn parts(&self, place: usize) -> Option<(&[u8], &[u8])> {
         let (middle, end) = *self.ends.get(place)?;
-        let before = place.checked_sub(1).and_then(|before| self.ends.get(before));
+        let before = place
+            .checked_sub(1)
+            .and_then(|before| self.ends.get(before));
         let begin = before.map_or(0, |(_, end)| *end);
         Some((self.text.get(begin..middle)?, self.text.get(middle..end)?))
     }

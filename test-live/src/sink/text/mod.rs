@@ -194,7 +194,8 @@ impl Renderer for LineRenderer {
     ) -> Result<usize, SinkError> {
         let begin = out.len();
         if event.stream_class().timescale().is_some() {
-            self.times.write_event_time(out, event.cycles(), event.time());
+            self.times
+                .write_event_time(out, event.cycles(), event.time());
         }
         let first = out.len() - begin;
         self.classes.write(event, origin, out)?;
