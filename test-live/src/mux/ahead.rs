@@ -1,5 +1,5 @@
 //! Threads that decode the streams of complete directories ahead of the mux, and render their events if the sink has a
-//! renderer. A stream is decoded by one thread at a time, a chunk after the other: at most one chunk waits for the mux while
+//! renderer. A stream is decoded by one thread at a time, a batch after the other: at most one batch waits for the mux while
 //! the next is decoded, so that memory is bounded.
 
 use std::collections::VecDeque;
@@ -16,10 +16,10 @@ use crate::attach::{MAX_MEMORY_BYTES, Packet, TraceInfo};
 use crate::sink::render::RenderedEvents;
 use crate::sink::{Origin, Renderer};
 
-/// Bytes that the chunks of all streams together may take, roughly: those of rendered text, or of found events.
-const MAX_CHUNK_BYTES: usize = 64 << 20;
-/// Bytes of a chunk where there are few streams.
-const CHUNK_BYTES: usize = 256 << 10;
+/// Bytes that the batches of all streams together may take, roughly: those of rendered text, or of found events.
+const MAX_BATCH_BYTES: usize = 64 << 20;
+/// Bytes of a batch where there are few streams.
+const BATCH_BYTES: usize = 256 << 10;
 /// Largest number of streams that are decoded ahead.
 const MAX_STREAMS: usize = 256;
 /// Fewest bytes of packets for which threads are started.
@@ -34,8 +34,8 @@ pub struct DecodeThreads {
 pub(super) struct Ahead {
     jobs: Sender<Job>,
     trace: Arc<SharedTrace>,
-    done: SyncSender<Chunk>,
-    chunks: Receiver<Chunk>,
+    /// The batch that was begun last. No thread has it if one has panicked, and then waiting fails.
+    batch: Option<Receiver<Batch>>,
 }
 
 /// What all streams of a trace have in common.
@@ -44,14 +44,23 @@ pub(super) struct SharedTrace {
     pub(super) metadata: Arc<Metadata>,
 }
 
+/// Buffers of a piece that has been shown, to be filled again: memory that goes back and forth between threads costs more
+/// than the decoding.
+#[derive(Default)]
+pub(super) struct Buffers {
+    pub(super) found: TimedEvents,
+    pub(super) rendered: RenderedEvents,
+}
+
 struct Job {
     decoding: Box<Decoding>,
+    buffers: Vec<Buffers>,
     trace: Arc<SharedTrace>,
-    done: SyncSender<Chunk>,
+    done: SyncSender<Batch>,
 }
 
 /// A part of a stream, decoded.
-pub(super) struct Chunk {
+pub(super) struct Batch {
     pub(super) decoding: Box<Decoding>,
     pub(super) pieces: VecDeque<ReadyPiece>,
 }
@@ -72,14 +81,14 @@ impl DecodeThreads {
         streams.map(StreamFiles::bytes).sum::<u64>() >= MIN_BYTES
     }
 
-    /// Whether there is enough memory to decode these traces ahead: that of two packets of each stream.
+    /// Whether there is enough memory to decode these traces ahead: that of three packets of each stream.
     #[must_use]
     pub fn have_room(traces: &[TraceDirectory]) -> bool {
         let streams = || traces.iter().flat_map(|trace| &trace.streams);
         let packets: u64 = streams().map(StreamFiles::max_packet_bytes).sum();
         let is_small =
             |bytes: u64| usize::try_from(bytes).is_ok_and(|bytes| bytes <= MAX_MEMORY_BYTES);
-        streams().count() <= MAX_STREAMS && is_small(packets.saturating_mul(2))
+        streams().count() <= MAX_STREAMS && is_small(packets.saturating_mul(3))
     }
 
     /// Starts `count` threads, each with a renderer if there are as many, for this number of streams.
@@ -93,7 +102,7 @@ impl DecodeThreads {
     ) -> io::Result<Self> {
         let (jobs, receiver) = channel();
         let receiver = Arc::new(Mutex::new(receiver));
-        let max_bytes = CHUNK_BYTES.min(MAX_CHUNK_BYTES / 2 / streams.max(1));
+        let max_bytes = BATCH_BYTES.min(MAX_BATCH_BYTES / 2 / streams.max(1));
         for _ in 0..count {
             let receiver = Arc::clone(&receiver);
             let renderer = renderers.pop();
@@ -106,30 +115,35 @@ impl DecodeThreads {
     }
 
     pub(super) fn stream(&self, trace: &Arc<SharedTrace>) -> Ahead {
-        let (done, chunks) = sync_channel(1);
         Ahead {
             jobs: self.jobs.clone(),
             trace: Arc::clone(trace),
-            done,
-            chunks,
+            batch: None,
         }
     }
 }
 
 impl Ahead {
-    /// Lets a thread decode the next chunk. If there is none left, the stream is returned.
-    pub(super) fn begin(&self, decoding: Box<Decoding>) -> Option<Box<Decoding>> {
+    /// Lets a thread decode the next batch. If there is no thread left, the stream is returned.
+    pub(super) fn begin(
+        &mut self,
+        decoding: Box<Decoding>,
+        buffers: Vec<Buffers>,
+    ) -> Option<Box<Decoding>> {
+        let (done, batch) = sync_channel(1);
         let job = Job {
             decoding,
+            buffers,
             trace: Arc::clone(&self.trace),
-            done: self.done.clone(),
+            done,
         };
+        self.batch = Some(batch);
         self.jobs.send(job).err().map(|failed| failed.0.decoding)
     }
 
-    /// Waits for the chunk that was begun last.
-    pub(super) fn wait(&self) -> Option<Chunk> {
-        self.chunks.recv().ok()
+    /// Waits for the batch that was begun last.
+    pub(super) fn wait(&mut self) -> Option<Batch> {
+        self.batch.take()?.recv().ok()
     }
 }
 
@@ -137,29 +151,34 @@ fn run(jobs: &Mutex<Receiver<Job>>, mut renderer: Option<Box<dyn Renderer>>, max
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = job else { return };
-        let chunk = decode(job.decoding, &job.trace, renderer.as_deref_mut(), max_bytes);
+        let renderer = renderer.as_deref_mut();
+        let batch = decode(job.decoding, job.buffers, &job.trace, renderer, max_bytes);
         // The mux has ended, and wants no more.
-        let _ = job.done.send(chunk);
+        let _ = job.done.send(batch);
     }
 }
 
-/// Decodes until the chunk has its size, or nothing can be decoded here.
+/// Decodes until the batch has its size, or nothing can be decoded here.
 fn decode(
     mut decoding: Box<Decoding>,
+    mut buffers: Vec<Buffers>,
     trace: &SharedTrace,
     mut renderer: Option<&mut (dyn Renderer + 'static)>,
     max_bytes: usize,
-) -> Chunk {
+) -> Batch {
     let declared = trace.metadata.trace();
     let (mut pieces, mut bytes) = (VecDeque::new(), 0);
     while bytes < max_bytes && !decoding.is_stored() && !decoding.has_ended() {
-        let mut found = TimedEvents::default();
+        let Buffers {
+            mut found,
+            rendered: mut events,
+        } = buffers.pop().unwrap_or_default();
         let piece = decoding.next_piece(declared, &mut found);
         let packet = Arc::clone(decoding.packet());
         bytes += size_of::<ReadyPiece>() + found.bytes();
         let mut rendered = None;
         if let Some(renderer) = renderer.as_deref_mut() {
-            let mut events = RenderedEvents::default();
+            events.clear();
             let origin = Origin {
                 trace: &trace.info,
                 stream: decoding.info(),
@@ -181,5 +200,5 @@ fn decode(
             packet,
         });
     }
-    Chunk { decoding, pieces }
+    Batch { decoding, pieces }
 }

@@ -26,6 +26,8 @@ pub(super) struct Decoding {
     decoder: StreamDecoder,
     /// The one that was begun last. Shared with the events that were found in it and have not been shown.
     packet: Arc<Packet>,
+    /// The one before it, to be read into again.
+    other_packet: Option<Arc<Packet>>,
     budget: MemoryBudget,
     /// The part of the packet that is in memory, if the packet is stored in a file.
     window: Window,
@@ -123,6 +125,7 @@ impl Decoding {
             has_ended: false,
             decoder: StreamDecoder::new(),
             packet: Arc::new(Packet::none(budget)),
+            other_packet: None,
             budget: budget.clone(),
             window: Window::default(),
             in_packet: false,
@@ -305,10 +308,19 @@ impl Decoding {
         }
     }
 
+    /// Takes another packet for reading, because events of this one have still to be shown: the one before, if it has
+    /// been shown by now.
+    fn replace_packet(&mut self) {
+        let other = self.other_packet.take();
+        let other = other.filter(|other| Arc::strong_count(other) == 1);
+        let other = other.unwrap_or_else(|| Arc::new(Packet::none(&self.budget)));
+        self.other_packet = Some(std::mem::replace(&mut self.packet, other));
+    }
+
     fn next_packet(&mut self, trace: &Trace) -> Piece {
         self.free_packet();
         if Arc::get_mut(&mut self.packet).is_none() {
-            self.packet = Arc::new(Packet::none(&self.budget));
+            self.replace_packet();
         }
         let Some(packet) = Arc::get_mut(&mut self.packet) else {
             return self.fail("it is in use".to_owned());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ctf::decode::Event;
 use ctf::metadata::Trace;
 
-use super::ahead::{Ahead, ReadyPiece};
+use super::ahead::{Ahead, Buffers, ReadyPiece};
 use super::decoding::{Decoding, Feed, PacketStart, Piece, TimedEvents};
 use super::order::Rank;
 use super::stage::Stage;
@@ -24,6 +24,8 @@ pub(super) struct Input {
     /// None while a thread decodes ahead.
     decoding: Option<Box<Decoding>>,
     ahead: Option<Ahead>,
+    /// Buffers for what is decoded ahead next.
+    buffers: Vec<Buffers>,
     /// What has been decoded ahead.
     ready: VecDeque<ReadyPiece>,
     /// The packet of the events that were found last, if it has been decoded ahead.
@@ -67,6 +69,7 @@ impl Input {
             rank: None,
             decoding: Some(Box::new(Decoding::new(info.clone(), feed, budget))),
             ahead: None,
+            buffers: Vec::new(),
             ready: VecDeque::new(),
             packet: None,
             rendered: None,
@@ -127,11 +130,11 @@ impl Input {
     }
 
     /// Lets threads decode the stream ahead.
-    pub(super) fn decode_ahead(&mut self, ahead: Ahead) {
+    pub(super) fn decode_ahead(&mut self, mut ahead: Ahead) {
         self.decoding = self
             .decoding
             .take()
-            .and_then(|decoding| ahead.begin(decoding));
+            .and_then(|decoding| ahead.begin(decoding, Vec::new()));
         self.ahead = Some(ahead);
     }
 
@@ -232,7 +235,13 @@ impl Input {
     }
 
     fn next_piece(&mut self, trace: &Trace) -> Piece {
-        (self.packet, self.rendered) = (None, None);
+        self.packet = None;
+        let rendered = self.rendered.take();
+        if self.ahead.is_some() {
+            let found = std::mem::take(&mut self.found);
+            let rendered = rendered.unwrap_or_default();
+            self.buffers.push(Buffers { found, rendered });
+        }
         loop {
             if let Some(ready) = self.ready.pop_front() {
                 self.found = ready.found;
@@ -240,10 +249,10 @@ impl Input {
                 self.packet = Some(ready.packet);
                 return ready.piece;
             }
-            match (self.decoding.take(), &self.ahead) {
+            match (self.decoding.take(), &mut self.ahead) {
                 // A stored packet is decoded here: a part of it is in memory, as long as its events are shown.
                 (Some(decoding), Some(ahead)) if !decoding.is_stored() && !decoding.has_ended() => {
-                    self.decoding = ahead.begin(decoding);
+                    self.decoding = ahead.begin(decoding, std::mem::take(&mut self.buffers));
                     if self.decoding.is_some() {
                         self.ahead = None;
                     }
@@ -254,15 +263,15 @@ impl Input {
                     return piece;
                 }
                 (None, Some(ahead)) => {
-                    let Some(chunk) = ahead.wait() else {
+                    let Some(batch) = ahead.wait() else {
                         return Piece::Ended(Some("a thread that decodes has ended".to_owned()));
                     };
-                    self.ready = chunk.pieces;
-                    let decoding = chunk.decoding;
+                    self.ready = batch.pieces;
+                    let decoding = batch.decoding;
                     self.decoding = if decoding.is_stored() || decoding.has_ended() {
                         Some(decoding)
                     } else {
-                        ahead.begin(decoding)
+                        ahead.begin(decoding, std::mem::take(&mut self.buffers))
                     };
                 }
                 (None, None) => return Piece::Ended(None),

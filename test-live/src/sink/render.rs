@@ -38,6 +38,12 @@ pub(crate) struct RenderedEvents {
 }
 
 impl RenderedEvents {
+    /// Forgets all events, and keeps their memory.
+    pub(crate) fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+    }
+
     /// Renders one more event. Returns false if that failed: the sink shall fail in its place.
     pub(crate) fn add(
         &mut self,
