@@ -16,8 +16,9 @@ use crate::attach::{MAX_MEMORY_BYTES, Packet, TraceInfo};
 use crate::sink::render::RenderedEvents;
 use crate::sink::{Origin, Renderer};
 
-/// Bytes that the batches of all streams together may take, roughly: those of rendered text, or of found events.
-const MAX_BATCH_BYTES: usize = 64 << 20;
+/// Bytes that the batches of all streams together may take, roughly: those of rendered text, or of found events. Few, so
+/// that the mux finds most of them in the processor's cache.
+const MAX_BATCH_BYTES: usize = 8 << 20;
 /// Bytes of a batch where there are few streams.
 const BATCH_BYTES: usize = 256 << 10;
 /// Largest number of streams that are decoded ahead.
@@ -77,8 +78,11 @@ impl DecodeThreads {
     /// Whether these traces are so large that decoding them ahead takes less time.
     #[must_use]
     pub fn are_faster(traces: &[TraceDirectory]) -> bool {
-        let streams = traces.iter().flat_map(|trace| &trace.streams);
-        streams.map(StreamFiles::bytes).sum::<u64>() >= MIN_BYTES
+        let streams = || traces.iter().flat_map(|trace| &trace.streams);
+        // A single stream is decoded by one thread at a time, and with many streams the memory that goes from thread to
+        // thread costs more than it gains: measured with 64.
+        (2..=16).contains(&streams().count())
+            && streams().map(StreamFiles::bytes).sum::<u64>() >= MIN_BYTES
     }
 
     /// Whether there is enough memory to decode these traces ahead: that of three packets of each stream.
