@@ -34,6 +34,5 @@ pub use fields::Fields;
 pub use found::FoundEvents;
 pub use losses::{Losses, LostEvents};
 pub use packet::{Counter, PacketHead};
-pub(crate) use short_header::ShortHeader;
 pub use stream::{PartStep, StreamDecoder};
 pub use visit::{NumberFormat, Visitor};

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::resolve::Slots;
 use crate::clock::Timescale;
-use crate::decode::ShortHeader;
 use crate::model::{LogLevel, Structure};
 use crate::plan::{KnownPosition, Plan};
+use crate::short_header::ShortHeader;
 
 /// Event classes below this id are found by their place in a list, others by search: few traces have ids above
 /// it, and a list of all possible ids would take too much memory.

@@ -54,21 +54,21 @@ impl Place {
 
     #[inline]
     pub(super) fn time(self) -> i64 {
-        let [_, high] = self.halves();
+        let [_, high] = self.low_and_high();
         (high ^ 1 << 63).cast_signed()
     }
 
     #[inline]
     pub(super) fn slot(self) -> usize {
-        let [low, _] = self.halves();
+        let [low, _] = self.low_and_high();
         usize::try_from(low & u64::from(u32::MAX)).unwrap_or(usize::MAX)
     }
 
     #[inline]
-    fn halves(self) -> [u64; 2] {
+    fn low_and_high(self) -> [u64; 2] {
         let bytes = self.0.to_le_bytes();
-        let half = |half: Option<&[u8; 8]>| half.map_or(0, |half| u64::from_le_bytes(*half));
-        [half(bytes.first_chunk()), half(bytes.last_chunk())]
+        let number = |eight: Option<&[u8; 8]>| eight.map_or(0, |eight| u64::from_le_bytes(*eight));
+        [number(bytes.first_chunk()), number(bytes.last_chunk())]
     }
 }
 
