@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 
@@ -41,20 +43,13 @@ pub(crate) fn machine_cpu() -> Duration {
     Duration::from_millis(busy.iter().sum::<u64>() * TICK_MS)
 }
 
-/// Processor time of all child processes that have ended and been waited for, in user and system mode.
+/// Processor time of all child processes that have ended and been waited for, in user and system mode, with a resolution
+/// of microseconds.
 pub(crate) fn children_cpu() -> Duration {
-    cpu_fields("/proc/self/stat", 13)
-}
-
-/// Sum of two fields of a `stat` file: utime and stime, or cutime and cstime. `first` is the index of the first of them
-/// among the fields behind the process name (`proc_pid_stat(5)`).
-fn cpu_fields(stat: &str, first: usize) -> Duration {
-    let stat = fs::read_to_string(stat).unwrap();
-    // The process name may contain blanks and parentheses; the fields behind it do not.
-    let (_, fields) = stat.rsplit_once(") ").unwrap();
-    let fields = fields.split(' ').skip(first).take(2);
-    let ticks: u64 = fields.map(|field| field.parse::<u64>().unwrap()).sum();
-    Duration::from_millis(ticks * TICK_MS)
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).unwrap();
+    let times = [usage.user_time(), usage.system_time()];
+    let microseconds = times.map(|time| u64::try_from(time.num_microseconds()).unwrap());
+    Duration::from_micros(microseconds.iter().sum())
 }
 
 /// Peak resident memory of a process, in KiB. None if the process has ended.

@@ -293,6 +293,7 @@ pub mod metadata;
 pub mod model;
 pub mod owned;
 mod plan;
+mod short_header;
 mod trace;
 pub mod write;
 

@@ -61,6 +61,14 @@ impl FirstMatch {
         Self::new([&ranges[..]], signed)
     }
 
+    /// First and last value of the largest range that belongs to a set, where the selector is not signed.
+    pub(crate) fn largest_range(&self, set: usize) -> Option<(u64, u64)> {
+        let segments = self.segments.iter();
+        let of_set = segments.filter(|(_, _, number)| usize::try_from(*number) == Ok(set));
+        let ranges = of_set.map(|(low, high, _)| (*low, *high));
+        ranges.max_by_key(|(low, high)| high - low)
+    }
+
     /// The number of the first set that contains the number of these bits.
     #[inline]
     pub(crate) fn find(&self, bits: u64, signed: bool) -> Option<usize> {

@@ -226,9 +226,12 @@ pub const MAX_LATE_INDEXES: u32 = 4;
 /// Packets that are read at once after [`MAX_LATE_INDEXES`].
 pub const SPIN_COOLDOWN: u32 = 64;
 
-/// Size in bytes of the pieces in which packets are read for a viewer: one is read while the previous one is sent. Smaller
-/// packets are sent together with the replies around them.
+/// Size in bytes of the pieces in which packets are read for a viewer: one is read while the viewer receives the previous
+/// one.
 pub const SENT_BYTES: usize = 64 << 10;
+
+/// Largest packet, in bytes, that is collected with the replies around it. A larger one is worth a system call of its own.
+pub const MAX_COPIED_PACKET: usize = 16 << 10;
 
 /// Maximum metadata in one reply, in bytes. The viewer asks for the rest at once.
 pub const METADATA_BYTES: u64 = 256 << 10;

@@ -207,6 +207,9 @@ pub struct Arguments {
     #[arg(long, value_name = "EXPR", help_heading = "Trace Event Format")]
     pub counter: Vec<String>,
 
+    /// Decode directories with N threads, which changes nothing but the time; default: one for each processor.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: Option<u16>,
     /// Log more to standard error; may be given up to three times. RUST_LOG overrides it.
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,

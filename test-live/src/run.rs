@@ -2,12 +2,15 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use ctf::directory::TraceDirectory;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{self, Receiver, WeakSender};
@@ -21,7 +24,7 @@ use crate::attach::{MemoryBudget, SourceEvent, TraceKey, list, relay};
 use crate::bound::Bound;
 use crate::cli::{Arguments, NotFound, SeekTo, SinkKind};
 use crate::filter::{Filter, NumberSelector};
-use crate::mux::{Mux, Progress, Report, Stage};
+use crate::mux::{DecodeThreads, Mux, Progress, Report, Stage};
 use crate::progress;
 use crate::select::{Select, Selection, Tally};
 use crate::sink::codetracer::CodetracerSink;
@@ -194,6 +197,9 @@ fn add_directories(
     let on_terminal = arguments.output.is_none() && io::stdout().is_terminal();
     let silent = arguments.quiet || on_terminal;
     select.set_progress_bar(progress::of_directories(&traces, silent));
+    if let Some(threads) = decode_threads(&traces, arguments, select)? {
+        mux.decode_ahead(threads);
+    }
     for mut trace in traces {
         for warning in trace.metadata.take_warnings() {
             select.report_warning(&format!("trace {}: {warning}", trace.name));
@@ -205,6 +211,30 @@ fn add_directories(
         mux.add_directory(key, trace, select)?;
     }
     Ok(())
+}
+
+/// The threads that decode directories ahead of the main thread. None if that would not be faster.
+fn decode_threads(
+    traces: &[TraceDirectory],
+    arguments: &Arguments,
+    select: &mut Select,
+) -> anyhow::Result<Option<DecodeThreads>> {
+    let count = match arguments.threads {
+        Some(threads) => threads.into(),
+        None if DecodeThreads::are_faster(traces) => {
+            thread::available_parallelism().map_or(1, NonZero::get)
+        }
+        None => 1,
+    };
+    if count < 2 || select.sink().copies_packets() || !DecodeThreads::have_room(traces) {
+        return Ok(None);
+    }
+    let shows_all = select.shows_all() && !arguments.stream_intersection;
+    let renderers = (0..count).filter(|_| shows_all);
+    let renderers = renderers.map_while(|_| select.sink().renderer()).collect();
+    let streams = traces.iter().map(|trace| trace.streams.len()).sum();
+    let threads = DecodeThreads::start(count, streams, renderers);
+    Ok(Some(threads.context("cannot start a thread")?))
 }
 
 /// The channels between the main thread and the sources.

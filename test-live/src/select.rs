@@ -15,7 +15,7 @@ use crate::filter::{Filter, NumberSelector, UndeclaredNames};
 use crate::mux::Stage;
 use crate::sink::losses::{LossSum, write_warning};
 use crate::sink::text::Times;
-use crate::sink::{Loss, Origin, Sink, SinkError};
+use crate::sink::{Loss, Origin, RenderedEvent, Sink, SinkError};
 
 /// The events that are to be shown.
 #[derive(Debug, Default)]
@@ -183,11 +183,62 @@ impl Select {
             .collect()
     }
 
+    /// Whether events can be rendered before it is known whether they are shown: all that are in the selected times are.
+    pub(crate) fn shows_all(&self) -> bool {
+        let Selection {
+            begin,
+            filter,
+            counters,
+            ..
+        } = &self.selection;
+        begin.is_none() && filter.is_none() && counters.is_empty() && self.spans.is_empty()
+    }
+
+    /// Counts an event, and says whether it is within the times that are shown.
+    #[inline]
+    fn place(&mut self, time: i64, trace: TraceKey) -> Place {
+        if self.tally.read == 0 {
+            self.report_undeclared_names();
+        }
+        self.tally.read += 1;
+        let selection = &mut self.selection;
+        if let Some(begin) = &mut selection.begin
+            && time < begin.nanoseconds(time)
+        {
+            self.outside = Some(time);
+            return Place::Outside;
+        }
+        if let Some(end) = &mut selection.end
+            && time > end.nanoseconds(time)
+        {
+            // Events arrive in time order: none that follows is earlier.
+            self.outside = Some(time);
+            return Place::Behind;
+        }
+        if !self.spans.is_empty()
+            && let Some((begin, end)) = self.spans.get(&trace)
+            && !(*begin..=*end).contains(&time)
+        {
+            return Place::Outside;
+        }
+        Place::Within
+    }
+
     /// Whether `limit` has been reached before the first event.
+    #[inline]
     #[must_use]
     pub fn is_limit_reached(&self) -> bool {
         self.selection.limit == Some(self.tally.events)
     }
+}
+
+/// The place of an event relative to the times that are shown.
+enum Place {
+    Within,
+    /// Before them, or not in those of its trace.
+    Outside,
+    /// Behind them, as all events that follow.
+    Behind,
 }
 
 impl Stage for Select {
@@ -198,30 +249,12 @@ impl Stage for Select {
         time: i64,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
-        if self.tally.read == 0 {
-            self.report_undeclared_names();
+        match self.place(time, origin.trace.key) {
+            Place::Within => {}
+            Place::Outside => return Ok(true),
+            Place::Behind => return Ok(false),
         }
-        self.tally.read += 1;
         let selection = &mut self.selection;
-        if let Some(begin) = &mut selection.begin
-            && time < begin.nanoseconds(time)
-        {
-            self.outside = Some(time);
-            return Ok(true);
-        }
-        if let Some(end) = &mut selection.end
-            && time > end.nanoseconds(time)
-        {
-            // Events arrive in time order: none that follows is earlier.
-            self.outside = Some(time);
-            return Ok(false);
-        }
-        if !self.spans.is_empty()
-            && let Some((begin, end)) = self.spans.get(&origin.trace.key)
-            && !(*begin..=*end).contains(&time)
-        {
-            return Ok(true);
-        }
         if let Some(filter) = &mut selection.filter
             && !filter.matches(event, origin)
         {
@@ -233,6 +266,23 @@ impl Stage for Select {
                 *has_values |= self.sink.counter(counter.name(), value)?;
             }
         }
+        self.tally.events += 1;
+        Ok(!self.is_limit_reached())
+    }
+
+    #[inline]
+    fn rendered_event(
+        &mut self,
+        event: &RenderedEvent<'_>,
+        time: i64,
+        trace: TraceKey,
+    ) -> Result<bool, SinkError> {
+        match self.place(time, trace) {
+            Place::Within => {}
+            Place::Outside => return Ok(true),
+            Place::Behind => return Ok(false),
+        }
+        self.sink.rendered_event(event)?;
         self.tally.events += 1;
         Ok(!self.is_limit_reached())
     }

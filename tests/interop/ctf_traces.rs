@@ -31,7 +31,7 @@ const THROUGH_REFERENCE: &[&str] = &[
 ];
 
 /// The directories of all cases, if there are any.
-fn cases() -> Vec<PathBuf> {
+pub(crate) fn cases() -> Vec<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/ctf-traces");
     let directory = std::env::var_os("CTF_TRACES").map_or(beside, PathBuf::from);
     let Ok(entries) = fs::read_dir(&directory) else {

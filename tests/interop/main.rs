@@ -18,3 +18,4 @@ mod test_live_attach;
 mod test_live_run;
 mod test_live_text;
 mod test_live_top;
+mod threads;

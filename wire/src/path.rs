@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -82,9 +83,10 @@ impl fmt::Display for FileName {
     }
 }
 
-/// A path below a directory of ours: relative, with at least one part, none of them `.` or `..`.
+/// A path below a directory of ours: relative, with at least one part, none of them `.` or `..`. Clones share its bytes:
+/// every stream has the path of its trace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TracePath(OsString);
+pub struct TracePath(Arc<OsStr>);
 
 impl TracePath {
     /// Checks a path. Doubled and trailing slashes are dropped, as producers before LTTng 2.11
@@ -111,7 +113,7 @@ impl TracePath {
         if kept.is_empty() {
             return Err(NameError::Empty);
         }
-        Ok(Self(OsString::from_vec(kept)))
+        Ok(Self(OsString::from_vec(kept).into()))
     }
 
     /// Checks a path as [`Self::parse`] does, but drops one leading slash first: producers before LTTng
@@ -145,13 +147,13 @@ impl TracePath {
 
 impl From<FileName> for TracePath {
     fn from(name: FileName) -> Self {
-        Self(name.0)
+        Self(name.0.into())
     }
 }
 
 impl AsRef<Path> for TracePath {
     fn as_ref(&self) -> &Path {
-        Path::new(&self.0)
+        Path::new(&*self.0)
     }
 }
 

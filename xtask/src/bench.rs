@@ -22,6 +22,9 @@ pub(crate) struct Options {
     /// With `--matrix`: only rows whose name contains this text, such as "8 x 64 x 4 KiB" or "Nagle"; may be repeated
     #[arg(long = "row", requires = "matrix", value_name = "TEXT")]
     rows: Vec<String>,
+    /// With `relay`: only viewers on one session, from none to 1,000, and idle connections
+    #[arg(long, conflicts_with = "matrix")]
+    viewers: bool,
 }
 
 /// The modules of `benches/`.
@@ -46,7 +49,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         // The measurement builds the programs that it measures itself.
         let arguments = format!("run --release --package=benches -- {name}");
         let further = if name == "relay" {
-            options.matrix_arguments()
+            options.relay_arguments()
         } else {
             Vec::new()
         };
@@ -56,8 +59,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 impl Options {
-    /// The arguments of the measurement `relay` for its matrix. None without `--matrix`.
-    fn matrix_arguments(&self) -> Vec<String> {
+    /// The arguments of the measurement `relay`.
+    fn relay_arguments(&self) -> Vec<String> {
+        if self.viewers {
+            return vec!["--viewers".to_owned()];
+        }
         if !self.matrix {
             return Vec::new();
         }

@@ -4,10 +4,12 @@
 //! like ours (pipelined). Only the ratio is compared: a machine that is slow for a while is slow for both.
 
 mod crowd;
+mod fan_out;
 mod latency;
 pub(crate) mod load;
 mod matrix;
 pub(crate) mod noise;
+mod viewer_load;
 mod viewers;
 
 use std::path::Path;
@@ -53,6 +55,9 @@ pub(crate) fn run() {
         && first == "--matrix"
     {
         return matrix::run(options);
+    }
+    if arguments.first().is_some_and(|first| first == "--viewers") {
+        return fan_out::run();
     }
     let only = arguments.first().cloned();
     if Path::new(MEMORY).is_dir() && std::env::var_os("TMPDIR").is_none() {

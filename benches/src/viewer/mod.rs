@@ -1,5 +1,6 @@
-//! Reading a large trace from the page cache: `babeltrace2` and `test-live`, in turns.
+//! Reading large traces from the page cache: `babeltrace2` and `test-live`, in turns.
 
+mod lttng;
 pub(crate) mod trace;
 
 use std::fs;
@@ -7,28 +8,86 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lttng::{Kind, Shape};
+
 use crate::process::{build, children_cpu, peak_memory};
 
-/// Minimum size of the trace, in bytes.
-const TRACE_BYTES: u64 = 200_000_000;
-/// Number of runs per viewer. The median is printed.
-const TURNS: usize = 5;
+/// Number of events of a trace in LTTng's format.
+const EVENTS: u64 = 2_000_000;
+/// Minimum size of the trace with all kinds of fields, in bytes.
+const TRACE_BYTES: u64 = 100_000_000;
+/// Number of pairs of runs for each row.
+const PAIRS: usize = 5;
 
-/// One row of the table: an operation on the trace.
-struct Row {
+/// A trace that is read.
+struct Profile {
+    name: &'static str,
+    /// None: the trace has all kinds of fields that our own producers write.
+    shape: Option<Shape>,
+}
+
+const PROFILES: [Profile; 6] = [
+    Profile {
+        name: "all kinds of fields, 4 streams, 256 KiB",
+        shape: None,
+    },
+    Profile {
+        name: "two ints, 4 streams, 256 KiB",
+        shape: Some(Shape {
+            kind: Kind::Ints,
+            streams: 4,
+            packet: 256 << 10,
+        }),
+    },
+    Profile {
+        name: "text and contexts, 4 streams, 256 KiB",
+        shape: Some(Shape {
+            kind: Kind::Strings,
+            streams: 4,
+            packet: 256 << 10,
+        }),
+    },
+    Profile {
+        name: "two ints, 64 streams, 64 KiB",
+        shape: Some(Shape {
+            kind: Kind::Ints,
+            streams: 64,
+            packet: 64 << 10,
+        }),
+    },
+    Profile {
+        name: "two ints, 4 streams, 4 KiB",
+        shape: Some(Shape {
+            kind: Kind::Ints,
+            streams: 4,
+            packet: 4 << 10,
+        }),
+    },
+    Profile {
+        name: "text and contexts, 1 stream, 1 MiB",
+        shape: Some(Shape {
+            kind: Kind::Strings,
+            streams: 1,
+            packet: 1 << 20,
+        }),
+    },
+];
+
+/// What is done with the events: the arguments of both programs.
+struct Work {
     name: &'static str,
     theirs: &'static [&'static str],
     ours: &'static [&'static str],
 }
 
-const ROWS: &[Row] = &[
-    Row {
-        name: "decode and order only",
+const WORK: [Work; 2] = [
+    Work {
+        name: "decode",
         theirs: &["-o", "dummy"],
         ours: &["--sink", "dummy"],
     },
-    Row {
-        name: "text to /dev/null",
+    Work {
+        name: "text",
         theirs: &["--clock-gmt", "--clock-date"],
         ours: &["--clock-gmt", "--clock-date"],
     },
@@ -36,52 +95,76 @@ const ROWS: &[Row] = &[
 
 pub(crate) fn run() {
     let lab = tempfile::tempdir().unwrap();
-    // `benches viewer DIRECTORY` leaves the trace there, for a profiler.
+    // `benches viewer DIRECTORY` leaves the traces there, for a profiler.
     let kept = std::env::args_os().nth(2).map(PathBuf::from);
-    let directory = kept.unwrap_or_else(|| lab.path().join("trace"));
-    eprintln!("writing a trace of {} MB", TRACE_BYTES / 1_000_000);
-    let events = trace::write(&directory, TRACE_BYTES).unwrap();
+    let directory = kept.unwrap_or_else(|| lab.path().to_owned());
+    let traces: Vec<_> = (0..)
+        .zip(&PROFILES)
+        .map(|(number, profile): (usize, _)| {
+            let trace = directory.join(number.to_string());
+            let events = match profile.shape {
+                None => trace::write(&trace, TRACE_BYTES),
+                Some(shape) => lttng::write(&trace, shape, EVENTS),
+            };
+            (trace, events.unwrap())
+        })
+        .collect();
     let test_live = build("test-live");
+    println!("{PAIRS} pairs for each row");
     println!(
-        "{events} events in {} MB, {TURNS} turns",
-        size(&directory) / 1_000_000
+        "{:<42}{:<8}{:>12}{:>12}{:>8}{:>14}{:>9}{:>9}{:>16}",
+        "trace", "", "theirs/s", "ours/s", "ratio", "spread", "MB", "MB", "all processors"
     );
-    println!(
-        "{:<24}{:>14}{:>14}{:>8}{:>10}{:>12}{:>12}",
-        "", "babeltrace2/s", "test-live/s", "ratio", "spread", "theirs MB", "ours MB"
-    );
-    for row in ROWS {
-        let (mut theirs, mut ours) = (Vec::new(), Vec::new());
-        for _ in 0..TURNS {
-            theirs.push(measure(Path::new("babeltrace2"), row.theirs, &directory));
-            ours.push(measure(&test_live, row.ours, &directory));
+    for (profile, (trace, events)) in PROFILES.iter().zip(&traces) {
+        for work in &WORK {
+            let row = row(&test_live, work, trace, *events);
+            println!("{:<42}{row}", profile.name);
         }
-        let (their, our) = (median(&mut theirs), median(&mut ours));
-        let rate = |run: &Run| events as f64 / run.cpu.as_secs_f64();
-        let spread = |runs: &[Run]| {
-            let (first, last) = (runs.first().unwrap(), runs.last().unwrap());
-            (last.cpu.as_secs_f64() / first.cpu.as_secs_f64() - 1.0) * 100.0
-        };
-        println!(
-            "{:<24}{:>14.0}{:>14.0}{:>7.1}x{:>9.0}%{:>12}{:>12}",
-            row.name,
-            rate(&their),
-            rate(&our),
-            rate(&our) / rate(&their),
-            spread(&theirs).max(spread(&ours)),
-            their.memory / 1024,
-            our.memory / 1024,
-        );
     }
     println!(
-        "events per second of CPU in user and kernel mode; the spread is that of the slowest turn over the fastest"
+        "theirs: babeltrace2; ours: test-live on one thread. Events per second of CPU in user and kernel mode, medians; \
+         ratio of the medians, and the range of the ratios of the pairs; peak memory of both; with a thread for each \
+         processor, the time that passes relative to one thread, and the CPU"
     );
+}
+
+fn row(test_live: &Path, work: &Work, trace: &Path, events: u64) -> String {
+    let (mut theirs, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut faster, mut costs) = (Vec::new(), Vec::new());
+    for _ in 0..PAIRS {
+        let their = measure(Path::new("babeltrace2"), work.theirs, trace);
+        let alone = [work.ours, &["--threads", "1"]].concat();
+        let our = measure(test_live, &alone, trace);
+        let all = measure(test_live, work.ours, trace);
+        ratios.push(their.cpu.as_secs_f64() / our.cpu.as_secs_f64());
+        faster.push(our.elapsed.as_secs_f64() / all.elapsed.as_secs_f64());
+        costs.push(all.cpu.as_secs_f64() / our.cpu.as_secs_f64());
+        theirs.push(their);
+        ours.push(our);
+    }
+    for figures in [&mut ratios, &mut faster, &mut costs] {
+        figures.sort_by(f64::total_cmp);
+    }
+    let (their, our) = (median(&mut theirs), median(&mut ours));
+    let rate = |run: &Run| events as f64 / run.cpu.as_secs_f64();
+    format!(
+        "{:<8}{:>12.0}{:>12.0}{:>7.1}x{:>14}{:>9}{:>9}{:>16}",
+        work.name,
+        rate(&their),
+        rate(&our),
+        rate(&our) / rate(&their),
+        format!("{:.1} to {:.1}", ratios[0], ratios[PAIRS - 1]),
+        their.memory / 1024,
+        our.memory / 1024,
+        format!("{:.2}x, {:.2}x", faster[PAIRS / 2], costs[PAIRS / 2]),
+    )
 }
 
 /// Result of one run.
 #[derive(Clone, Copy)]
 struct Run {
     cpu: Duration,
+    elapsed: Duration,
     /// Peak resident memory, in KiB.
     memory: u64,
 }
@@ -93,13 +176,14 @@ fn median(runs: &mut [Run]) -> Run {
 
 fn measure(program: &Path, arguments: &[&str], directory: &Path) -> Run {
     let before = children_cpu();
+    let begin = Instant::now();
     let mut child = Command::new(program)
         .args(arguments)
         .arg(directory)
         .stdout(Stdio::null())
         .spawn()
         .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
-    let (mut memory, begin) = (0, Instant::now());
+    let mut memory = 0;
     let ended = loop {
         memory = memory.max(peak_memory(child.id()).unwrap_or(0));
         if let Some(ended) = child.try_wait().unwrap() {
@@ -109,11 +193,12 @@ fn measure(program: &Path, arguments: &[&str], directory: &Path) -> Run {
             begin.elapsed() < Duration::from_secs(600),
             "the viewer does not end"
         );
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(2));
     };
     assert!(ended.success(), "{}: {ended}", program.display());
     Run {
         cpu: children_cpu() - before,
+        elapsed: begin.elapsed(),
         memory,
     }
 }

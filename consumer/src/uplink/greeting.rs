@@ -8,8 +8,11 @@ use relay_proto::{Command, Minor, Version};
 
 use super::connection::Connection;
 use super::error::UplinkError;
-use super::handshake::{MIN_MINOR, send_and_wait};
+use super::handshake::send_and_wait;
 use super::target::RelayTarget;
+
+/// The oldest supported minor version of the protocol: the first with trace chunks.
+const MIN_MINOR: u32 = 11;
 
 /// What a relay answers to a greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +21,7 @@ pub(crate) struct Greeting {
     pub(crate) minor: u32,
     /// Whether it can continue sessions whose connection was lost.
     pub(crate) has_resume: bool,
-    /// Time from the command to its reply.
+    /// Time from the first command to the last reply.
     pub(crate) round_trip: Duration,
 }
 
@@ -30,19 +33,31 @@ pub(crate) async fn greet(target: &RelayTarget) -> Result<Greeting, UplinkError>
     let mut pair = Connection::connect(target).await?;
     let mut machine = Producer::default();
     let asked = Instant::now();
-    send_and_wait(&mut pair, &mut machine, &Command::Version(Version::OURS)).await?;
-    let round_trip = asked.elapsed();
+    let minor = exchange_versions(&mut pair, &mut machine).await?;
+    Ok(Greeting {
+        minor: minor.0,
+        has_resume: machine.has_resume(),
+        round_trip: asked.elapsed(),
+    })
+}
+
+/// Begins the conversation on a new connection: the version that both speak, and the extensions of the relay.
+///
+/// # Errors
+/// If the relay refuses, or is too old.
+pub(super) async fn exchange_versions(
+    pair: &mut Connection,
+    machine: &mut Producer,
+) -> Result<Minor, UplinkError> {
+    send_and_wait(pair, machine, &Command::Version(Version::OURS)).await?;
     let minor = machine.minor().unwrap_or(Minor(0));
     if minor.0 < MIN_MINOR {
         return Err(UplinkError::TooOld { minor: minor.0 });
     }
     if minor.has_configuration() {
-        let ask = Command::GetConfiguration(GetConfiguration { query: 0 });
-        send_and_wait(&mut pair, &mut machine, &ask).await?;
+        let ask_all_pending = GetConfiguration { query: 0 };
+        let command = Command::GetConfiguration(ask_all_pending);
+        send_and_wait(pair, machine, &command).await?;
     }
-    Ok(Greeting {
-        minor: minor.0,
-        has_resume: machine.has_resume(),
-        round_trip,
-    })
+    Ok(minor)
 }

@@ -4,24 +4,21 @@
 use std::time::{Duration, Instant};
 
 use relay_proto::chunk::CreateTraceChunk;
-use relay_proto::command::GetConfiguration;
 use relay_proto::producer::Producer;
 use relay_proto::resume::{MakeResumable, ResumeSession};
 use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
-use relay_proto::{Command, CommandCode, Reply, ReturnCode, Version};
+use relay_proto::{Command, CommandCode, Reply, ReturnCode};
 use tokio::time::timeout;
 use tracing::warn;
 use wire::{Bytes, EpochSeconds, Micros, SessionId, Text};
 
 use super::connection::Connection;
 use super::error::UplinkError;
+use super::greeting::exchange_versions;
 use super::send_queue::SendQueue;
 use super::upload::{CHUNK, RelaySession, TracefileLimits};
 use crate::limits::{MAX_TRACEFILES, REPLY_TIMEOUT};
 use crate::queue::SessionDescription;
-
-/// The oldest supported minor version of the protocol: the first with trace chunks.
-pub(super) const MIN_MINOR: u32 = 11;
 
 /// The parameters of the session that is opened on the relay.
 #[derive(Debug, Clone, Copy)]
@@ -66,20 +63,7 @@ pub(super) async fn open_relay_session(
         ..
     } = parameters;
     let mut machine = Producer::default();
-    send_and_wait(pair, &mut machine, &Command::Version(Version::OURS)).await?;
-    let minor = machine.minor().unwrap_or(relay_proto::Minor(0));
-    if minor.0 < MIN_MINOR {
-        return Err(UplinkError::TooOld { minor: minor.0 });
-    }
-    if minor.has_configuration() {
-        let ask_all_pending = GetConfiguration { query: 0 };
-        send_and_wait(
-            pair,
-            &mut machine,
-            &Command::GetConfiguration(ask_all_pending),
-        )
-        .await?;
-    }
+    let minor = exchange_versions(pair, &mut machine).await?;
     if description.trace_format == TraceFormat::Ctf2 && !minor.names_trace_format() {
         warn!(
             session = %description.name,

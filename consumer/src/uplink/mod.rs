@@ -10,8 +10,8 @@
 //!
 //! Read in this order: `session` (the task), `handshake`, `upload` (the commands and replies of one
 //! connection, a state machine without I/O), `session_state` (what a reconnect resumes), `send_queue` and
-//! `connection` (bytes), with `connection_pair` (TCP), and `quic_connection` with `transit` (QUIC). `greeting` only asks
-//! for a version.
+//! `connection` (bytes), with `connection_pair` (TCP), and `quic_connection` with `transit` (QUIC). `greeting` is how
+//! every connection begins.
 
 mod backoff;
 mod connection;

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 
 use super::error::FieldError;
-use super::run::{Cursor, store_slot};
+use super::run::{Cursor, find_terminator, load_length, store_slot};
 use super::visit::Visitor;
 use super::walk::{Walk, skip_hidden};
-use crate::model::{FieldClass, Integer};
+use crate::model::{FieldClass, Integer, Length};
 
 /// A cursor before a field of an event. Fields must be taken in the order of the class: in another order the
 /// values are wrong, or there is an error, but no panic.
@@ -47,6 +47,20 @@ impl<'a> Fields<'a> {
     pub fn string(&mut self) -> Result<&'a [u8], FieldError> {
         self.cursor.align(8);
         self.cursor.read_text(1)
+    }
+
+    /// Takes a text of UTF-8 in an array of this length, up to the first zero. ([`FieldClass::Text`])
+    ///
+    /// # Errors
+    /// If the content ends within the array.
+    #[inline]
+    pub fn text(&mut self, length: &Length) -> Result<&'a [u8], FieldError> {
+        self.cursor.align(8);
+        let length = load_length(self.slots, length);
+        let bytes = self.cursor.read_bytes(length)?;
+        // All bytes belong to the field, but the text ends at the first zero: short texts are padded.
+        let end = find_terminator(bytes, 1);
+        Ok(end.and_then(|end| bytes.get(..end)).unwrap_or(bytes))
     }
 
     /// Takes a field of any class, and shows it to the visitor.

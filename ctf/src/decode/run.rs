@@ -250,6 +250,12 @@ impl DecodeState {
         self.order = checkpoint.order;
     }
 
+    /// Takes note that an event header of this order was read at once.
+    #[inline]
+    pub(crate) fn read_short_header(&mut self, order: ByteOrder) {
+        self.order = Some(order);
+    }
+
     /// Makes room for slots that the metadata has assigned since the last call.
     #[inline]
     pub(crate) fn need_slots(&mut self, count: u32) {
@@ -347,7 +353,13 @@ impl Plan {
         cursor: &mut Cursor<'_>,
         state: &mut DecodeState,
     ) -> Result<(), DecodeError> {
-        run_steps(&self.steps, cursor, state).map_err(|what| cursor.error(what))
+        let ran = match &*self.steps {
+            [] => Ok(()),
+            // Most events have fields of fixed size, or texts between such: no step needs a call then.
+            [Step::Skip(bits, order)] => cursor.skip(*bits).map(|()| state.order = Some(*order)),
+            steps => run_steps(steps, cursor, state),
+        };
+        ran.map_err(|what| cursor.error(what))
     }
 }
 

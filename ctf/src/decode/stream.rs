@@ -2,6 +2,7 @@
 
 use super::error::{DecodeError, FieldError};
 use super::event::Event;
+use super::found::{FoundEvent, FoundEvents};
 use super::losses::Losses;
 use super::packet::PacketHead;
 use super::run::{Cursor, DecodeState};
@@ -27,19 +28,10 @@ pub struct StreamDecoder {
     content_end: u64,
     /// The number of bits behind the packet's head that have been removed (see
     /// [`remove_bytes`](Self::remove_bytes)). They are not counted in `position`, `content_end` and
-    /// [`Current::fields_at`].
+    /// [`FoundEvent::fields_at`].
     shift: u64,
-    current: Option<Current>,
-}
-
-/// The event that was found last.
-#[derive(Debug, Clone, Copy)]
-struct Current {
-    /// Place in the list of its stream class.
-    class: usize,
-    /// The position of the event's contexts, in bits from the first of the given bytes.
-    fields_at: u64,
-    cycles: u64,
+    /// The event that was found last.
+    current: Option<FoundEvent>,
 }
 
 /// The result of [`StreamDecoder::advance_part`].
@@ -225,6 +217,78 @@ impl StreamDecoder {
         }
     }
 
+    /// Finds the next events of the packet, at most `max`, and replaces those in `found` by them. Returns false if the
+    /// packet has no further event behind them. It finds what [`advance`](Self::advance) would, one by one; in the rare
+    /// traces whose events have to be shown in the order in which they are found, it finds one at a time.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance). The events before the error are in `found`.
+    pub fn find_events(
+        &mut self,
+        trace: &Trace,
+        bytes: &[u8],
+        max: usize,
+        found: &mut FoundEvents,
+    ) -> Result<bool, DecodeError> {
+        found.events.clear();
+        self.current = None;
+        let Some(head) = self.head else {
+            return Ok(false);
+        };
+        let Some(stream) = trace.streams.get(&head.stream_class) else {
+            let id = head.stream_class;
+            return Err(DecodeError::UnknownStreamClass { id });
+        };
+        if self.state.shared_slots != trace.shared_slots(stream) {
+            self.catch_up(trace, bytes)?;
+        }
+        let end = self.content_end;
+        let max = if trace.has_distant_references() {
+            max.min(1)
+        } else {
+            max
+        };
+        let mut failed = None;
+        while found.events.len() < max && self.position < end {
+            match self.find_event(stream, bytes, end) {
+                Ok(event) => found.events.push(event),
+                Err(error) => {
+                    self.head = None;
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        self.set_packet(&head, found);
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let is_end = self.position >= end;
+        if is_end {
+            self.end_packet();
+        }
+        Ok(!is_end)
+    }
+
+    /// Replaces the events in `found` by the one that [`advance`](Self::advance) or
+    /// [`advance_part`](Self::advance_part) found last, if any.
+    pub fn copy_event(&self, found: &mut FoundEvents) {
+        found.events.clear();
+        if let (Some(event), Some(head)) = (self.current, self.head) {
+            found.events.push(event);
+            self.set_packet(&head, found);
+        }
+    }
+
+    fn set_packet(&self, head: &PacketHead, found: &mut FoundEvents) {
+        found.stream_class = head.stream_class;
+        found.end = self.content_end;
+        found.context_at = head.context_at;
+        found.shift = self.shift;
+        found.packet = self.packets;
+        found.slots.clone_from(&self.state.slots);
+    }
+
     /// Decodes the packet's header and context again, because metadata that arrived since refers to fields
     /// in them.
     #[cold]
@@ -242,7 +306,7 @@ impl StreamDecoder {
         stream: &StreamClass,
         bytes: &[u8],
         end: u64,
-    ) -> Result<Current, DecodeError> {
+    ) -> Result<FoundEvent, DecodeError> {
         let begin = self.position;
         let mut cursor = Cursor {
             bytes,
@@ -250,10 +314,16 @@ impl StreamDecoder {
             end,
             shift: self.shift,
         };
-        stream.header_plan.run(&mut cursor, &mut self.state)?;
+        let short = stream.short_header.as_ref();
+        let id = match short.and_then(|header| header.read(&mut cursor, &mut self.state)) {
+            Some(id) => Some(id),
+            None => {
+                stream.header_plan.run(&mut cursor, &mut self.state)?;
+                self.state.roles.value(Role::EventClassId)
+            }
+        };
         // Taken here: a field of a context or of the payload moves the clock for later events only.
         let cycles = self.state.cycles;
-        let id = self.state.roles.value(Role::EventClassId);
         // Metadata with several event classes is refused if event headers have no id.
         let place = id.map_or(Some(0), |id| stream.place(id));
         let Some((place, class)) = place.and_then(|place| Some((place, stream.events.get(place)?)))
@@ -278,7 +348,7 @@ impl StreamDecoder {
             return Err(cursor.error(FieldError::EmptyEvent));
         }
         self.position = cursor.position;
-        Ok(Current {
+        Ok(FoundEvent {
             class: place,
             fields_at,
             cycles,

@@ -1,7 +1,8 @@
 //! Reads the packets of a stream from its files, one after the other.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -135,17 +136,14 @@ fn failed(packet: &PacketPlace, source: io::Error) -> DirectoryError {
     }
 }
 
-/// Reads `length` bytes into the buffer, without first filling it with zeros as `Read::read_exact` would need.
-fn read_at(mut file: &File, offset: u64, length: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
-    bytes.clear();
+/// Replaces the contents of the buffer by `length` bytes of the file. Only what the buffer grows by is filled with zeros
+/// before: packets mostly have the same size.
+fn read_at(file: &File, offset: u64, length: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
     let whole = usize::try_from(length).unwrap_or(usize::MAX);
+    let missing = whole.saturating_sub(bytes.len());
     bytes
-        .try_reserve_exact(whole)
+        .try_reserve_exact(missing)
         .map_err(|_| ErrorKind::OutOfMemory)?;
-    file.seek(SeekFrom::Start(offset))?;
-    let read = file.take(length).read_to_end(bytes)? as u64;
-    if read < length {
-        return Err(ErrorKind::UnexpectedEof.into());
-    }
-    Ok(())
+    bytes.resize(whole, 0);
+    file.read_exact_at(bytes, offset)
 }

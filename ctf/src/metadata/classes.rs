@@ -8,6 +8,7 @@ use super::resolve::Slots;
 use crate::clock::Timescale;
 use crate::model::{LogLevel, Structure};
 use crate::plan::{KnownPosition, Plan};
+use crate::short_header::ShortHeader;
 
 /// Event classes below this id are found by their place in a list, others by search: few traces have ids above
 /// it, and a list of all possible ids would take too much memory.
@@ -31,6 +32,7 @@ pub struct StreamClass {
     pub(crate) event_context: Option<Arc<Structure>>,
     pub(crate) context_plan: Plan,
     pub(crate) header_plan: Plan,
+    pub(crate) short_header: Option<ShortHeader>,
     /// The plan of the common context, apart from those of the event classes: the context may be large, and
     /// each of many event classes would repeat it.
     pub(crate) event_context_plan: Plan,
@@ -155,6 +157,7 @@ impl StreamClass {
         self.context_plan = Plan::over(begin, self.packet_context.as_deref());
         // The position of an event depends on the events before it.
         self.header_plan = Plan::over(KnownPosition::default(), self.event_header.as_deref());
+        self.short_header = ShortHeader::of(&self.header_plan);
         self.event_context_plan = Plan::over(self.header_plan.end, self.event_context.as_deref());
     }
 

@@ -90,6 +90,8 @@ pub(crate) struct Roots<'a> {
 pub(crate) struct FieldsLeft {
     fields: u32,
     comparisons: u64,
+    /// Whether a reference has been found whose value cannot be had from the event alone.
+    pub(super) has_distant_references: bool,
 }
 
 impl Default for FieldsLeft {
@@ -97,6 +99,7 @@ impl Default for FieldsLeft {
         Self {
             fields: MAX_FIELDS,
             comparisons: MAX_COMPARISONS,
+            has_distant_references: false,
         }
     }
 }
@@ -456,6 +459,8 @@ impl Resolver<'_, '_> {
             return Ok(None);
         };
         let left = &mut *roots.fields_left;
+        // Who shows the fields of an event begins behind its header.
+        left.has_distant_references |= scope == Scope::EventHeader;
         left.count_comparisons(root.members.len())?;
         let mut members = root.members.iter_mut();
         let Some(member) = members.find(|member| member.written == *name) else {
@@ -524,6 +529,8 @@ fn assign_slot(
             let Some((name, rest)) = names.split_first() else {
                 return Err("is a variant, no number");
             };
+            // An event that takes another option leaves the value of the event before it.
+            left.has_distant_references = true;
             left.count_comparisons(variant.options.len())?;
             let mut options = Arc::make_mut(variant).options.iter_mut();
             match options.find(|option| is_option(option, name)) {
@@ -531,7 +538,10 @@ fn assign_slot(
                 None => Ok(None),
             }
         }
-        FieldClass::Optional { class, .. } => assign_slot(Arc::make_mut(class), names, slots, left),
+        FieldClass::Optional { class, .. } => {
+            left.has_distant_references = true;
+            assign_slot(Arc::make_mut(class), names, slots, left)
+        }
         FieldClass::Array { .. } => Err("is an array, no number"),
         FieldClass::Float(_) => Err("is a floating point number, no whole one"),
         FieldClass::BitArray(_)

@@ -113,6 +113,13 @@ impl Trace {
         self.trace_slots.needed() + stream.stream_slots.needed()
     }
 
+    /// Whether showing an event takes values that its decoder has only until it finds the next one: of the event header,
+    /// or of an event before it.
+    #[inline]
+    pub(crate) fn has_distant_references(&self) -> bool {
+        self.fields_left.has_distant_references
+    }
+
     /// Adds a declaration.
     pub(crate) fn declare(&mut self, declaration: Declaration) -> Result<(), MetadataError> {
         match declaration {
@@ -265,6 +272,7 @@ impl Trace {
             event_context,
             context_plan: Plan::default(),
             header_plan: Plan::default(),
+            short_header: None,
             event_context_plan: Plan::default(),
             events: Vec::new(),
             dense: Vec::new(),

@@ -32,7 +32,7 @@ pub(super) struct FileCalls {
 pub struct FileCallLimits(Mutex<Vec<Weak<FileCalls>>>);
 
 /// The right of a viewer to make file calls. It is given up when the value is dropped.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FileCallPermits {
     _permits: Vec<OwnedSemaphorePermit>,
 }
@@ -74,6 +74,12 @@ impl FileCallLimits {
         let mut sessions = self.0.lock();
         sessions.retain(|calls| calls.strong_count() > 0);
         sessions.push(Arc::downgrade(calls));
+    }
+
+    /// Whether a file call would have to wait: one of the sessions, or all together, have the maximum of calls in flight.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        !self.exhausted().is_empty()
     }
 
     /// Waits until neither any of the sessions nor all together have the maximum of calls in flight.
@@ -146,6 +152,9 @@ impl ReadFile {
     /// If the file ends before, or cannot be read.
     pub(super) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let file = self.open()?;
+        if self.is_in_memory.get() == Some(&true) {
+            return file.read_exact_at(bytes, offset);
+        }
         let (cached, is_supported) = read_cached(file, bytes, offset);
         let rest = match bytes.get_mut(cached..) {
             None | Some([]) => return Ok(()),

@@ -345,21 +345,36 @@ impl Packet {
         self.left as usize
     }
 
-    /// Appends the next bytes to `to`, at most `max`.
+    /// Appends the packet to `to`.
     ///
     /// # Errors
     /// If the file ends before, or cannot be read. Then nothing is appended.
-    pub fn read(&mut self, max: usize, to: &mut BytesMut) -> io::Result<()> {
+    pub fn read(&mut self, to: &mut BytesMut) -> io::Result<()> {
         let start = to.len();
-        to.resize(start + self.left().min(max), 0);
-        let (_, piece) = to.split_at_mut(start);
-        let (read, len) = (self.file.read_exact_at(piece, self.offset.0), piece.len());
-        if let Err(error) = read {
-            to.truncate(start);
-            return Err(error);
+        to.resize(start + self.left(), 0);
+        let (_, bytes) = to.split_at_mut(start);
+        let read = self.peek(bytes).map(<[u8]>::len);
+        match read {
+            Ok(len) => self.advance(len),
+            Err(_) => to.truncate(start),
         }
+        read.map(drop)
+    }
+
+    /// Reads the next bytes into `buffer`, as many as fit. The packet stays where it is.
+    ///
+    /// # Errors
+    /// If the file ends before, or cannot be read.
+    pub fn peek<'a>(&self, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
+        let len = self.left().min(buffer.len());
+        let (bytes, _) = buffer.split_at_mut(len);
+        self.file.read_exact_at(bytes, self.offset.0)?;
+        Ok(bytes)
+    }
+
+    /// Moves past the next `len` bytes.
+    pub fn advance(&mut self, len: usize) {
         self.offset.0 += len as u64;
-        self.left -= u32::try_from(len).unwrap_or(self.left);
-        Ok(())
+        self.left = u32::try_from(len).map_or(0, |len| self.left.saturating_sub(len));
     }
 }

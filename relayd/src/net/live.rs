@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::BytesMut;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use transport::fault::is_handshake;
@@ -13,13 +12,14 @@ use wire::ViewerId;
 
 use super::admission::Handshake;
 use super::error::ConnectionError;
+use super::packet_sender::{acquire_file_calls, borrow_buffer, return_buffer, send_packet};
 use super::push::{PushConnection, ViewerTasks};
 use super::receive::Received;
 use super::send::{send, send_last};
 use super::timeouts::CommandTimeouts;
 use crate::config::Timeouts;
-use crate::limits::{FILE_CALL_TIMEOUT, REPLY_BYTES, SENT_BYTES};
-use crate::live::{FileCallPermits, Packet, View};
+use crate::limits::{MAX_COPIED_PACKET, REPLY_BYTES};
+use crate::live::View;
 use crate::registry::Registry;
 
 /// Maximum number of bytes of commands that are read at once. Commands are short.
@@ -76,7 +76,6 @@ async fn serve_commands(
     let mut command_timeouts = CommandTimeouts::new(timeouts.viewer_read);
     let mut connection = Connection::default();
     let mut received = Received::new(MAX_COMMAND_READ);
-    let mut replies = BytesMut::new();
     // Viewers are not waited for when the relay stops.
     let never = CancellationToken::new();
     loop {
@@ -86,6 +85,7 @@ async fn serve_commands(
         let mut input = received.bytes();
         let mut needs_more = false;
         let mut handled = Ok(None);
+        let mut replies = borrow_buffer();
         let permits = acquire_file_calls(view).await?;
         while matches!(handled, Ok(None)) && !needs_more && replies.len() < REPLY_BYTES {
             let before = replies.len();
@@ -93,9 +93,9 @@ async fn serve_commands(
                 Ok(Progress::Advanced) => command_timeouts.restart_read_timeout(),
                 Ok(Progress::Packet(mut packet)) => {
                     command_timeouts.restart_read_timeout();
-                    if replies.len() + packet.left() > SENT_BYTES {
+                    if packet.left() > MAX_COPIED_PACKET {
                         handled = Ok(Some(packet));
-                    } else if let Err(error) = packet.read(SENT_BYTES, &mut replies) {
+                    } else if let Err(error) = packet.read(&mut replies) {
                         // Without the head of this packet, the replies to earlier commands stay valid.
                         replies.truncate(before);
                         handled = Err(ConnectionError::ReadPacket(error));
@@ -116,13 +116,14 @@ async fn serve_commands(
         match handled {
             Ok(None) => {}
             Ok(Some(mut packet)) => {
-                send_packet(socket, &mut packet, &mut replies, view, timeouts).await?;
+                send_packet(socket, &mut packet, &mut replies, view, timeouts.write).await?;
             }
             Err(error) => {
                 return Err(send_last(socket, &mut replies, timeouts.write, error).await);
             }
         }
         send(socket, &mut replies, timeouts.write).await?;
+        return_buffer(replies);
         if !needs_more {
             continue;
         }
@@ -139,30 +140,4 @@ async fn serve_commands(
             return Ok(Ended::ByPeer);
         }
     }
-}
-
-/// Waits until the viewer may make file calls. The permits are kept until the calls have returned.
-async fn acquire_file_calls(view: &View) -> Result<FileCallPermits, ConnectionError> {
-    let permits = tokio::time::timeout(FILE_CALL_TIMEOUT, view.file_call_limits().acquire());
-    permits.await.map_err(|_| ConnectionError::FileCallsHang)
-}
-
-/// Appends the packet to its head in `replies`, so that both leave together, and sends all but the last piece.
-async fn send_packet(
-    socket: &mut Socket,
-    packet: &mut Packet,
-    replies: &mut BytesMut,
-    view: &View,
-    timeouts: Timeouts,
-) -> Result<(), ConnectionError> {
-    while packet.left() > 0 {
-        if replies.len() >= SENT_BYTES {
-            send(socket, replies, timeouts.write).await?;
-        }
-        let _permits = acquire_file_calls(view).await?;
-        packet
-            .read(SENT_BYTES, replies)
-            .map_err(ConnectionError::ReadRestOfPacket)?;
-    }
-    Ok(())
 }

@@ -6,7 +6,7 @@
 //! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen`, `admission`,
 //! `refusal_log` and `accepted` (accepting); `receive`, `send`, `timeouts` and `error` (all connections); then one file
 //! per port: `control`, `data` with `event_socket` and what decides when it reads (`activity`, `busy_poll`, `coalescing`,
-//! `read_turn`), `live` with `push`, `http`.
+//! `read_turn`), `live` with `packet_sender` and `push`, `http`.
 
 mod accepted;
 mod activity;
@@ -23,6 +23,7 @@ mod inherited;
 mod listen;
 mod live;
 mod monitor;
+mod packet_sender;
 mod push;
 mod quic;
 mod read_turn;

@@ -16,6 +16,14 @@ pub(super) async fn send(
     replies: &mut BytesMut,
     timeout: Duration,
 ) -> Result<(), ConnectionError> {
+    // Without a timer first: nearly always there is room.
+    if replies.has_remaining()
+        && !socket.has_unsent()
+        && let Ok(sent) = socket.try_write(replies)
+    {
+        replies.advance(sent);
+    }
+    // An error is returned by the next attempt.
     while replies.has_remaining() || socket.has_unsent() {
         let sent = tokio::time::timeout(timeout, socket.write_buf(replies)).await;
         sent.map_err(|_| ConnectionError::WriteTimeout(timeout))??;

@@ -96,6 +96,7 @@ pub(super) fn create_stream(
         None => TracePath::parse_rooted(&request.path),
     };
     let path = path.map_err(|source| named("path", &request.path, source))?;
+    let path = open.session.share_path(path);
     let name = FileName::parse(&request.channel)
         .map_err(|source| named("channel name", &request.channel, source))?;
     if !open.session.has_room() {

@@ -211,6 +211,12 @@ impl Session {
         self.streams.lock().metadata_streams() < MAX_METADATA_STREAMS
     }
 
+    /// The path of a trace, which shares its bytes with that of the streams that the trace has already.
+    #[must_use]
+    pub fn share_path(&self, path: TracePath) -> TracePath {
+        self.streams.lock().share_path(path)
+    }
+
     /// Adds a stream, which is announced to viewers later. A new trace gets its number from `new_trace`.
     pub fn add_stream(
         &self,

@@ -173,6 +173,12 @@ impl StreamTable {
 
     // Adding and publishing.
 
+    /// The path of a trace, which shares its bytes with that of the streams that the trace has already.
+    pub(super) fn share_path(&self, path: TracePath) -> TracePath {
+        let known = self.traces.get_key_value(&path);
+        known.map_or(path, |(known, _)| known.clone())
+    }
+
     /// The number of the trace in this directory. A new trace gets its number from `new_trace`.
     pub(super) fn trace_id(
         &mut self,

@@ -1,15 +1,16 @@
 //! A tracefile and its index file, for the stream that writes them: open, or closed until there is something to write.
 
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use ctf::index::{Entry, IndexFormat};
 use tracing::warn;
-use wire::{Bytes, FileName, Timestamp};
+use wire::{Bytes, FileName, Text, Timestamp};
 
 use super::StoreError;
-use super::chunk::Holding;
+use super::chunk::{Holding, INDEX_DIRECTORY};
 use super::eviction::ClockSlot;
 use super::index_file::IndexFile;
 use super::pool::{Pool, PooledFile};
@@ -26,9 +27,6 @@ pub(super) struct SegmentWriter {
     pub(super) data: Tracefile,
     /// Slot of the stream, which owns the files.
     slot: Arc<ClockSlot>,
-    /// Relative to the chunk.
-    index_directory: PathBuf,
-    index_name: FileName,
     /// None: neither bytes nor a beacon have been written.
     index: Option<IndexFile>,
     /// None: no entry has been written.
@@ -48,15 +46,12 @@ impl SegmentWriter {
         number: u64,
         slot: &Arc<ClockSlot>,
         data: ReopenableFile,
-        (index_directory, index_name): (PathBuf, FileName),
     ) -> Self {
         Self {
             chunk,
             number,
             data: Tracefile::new(data),
             slot: Arc::clone(slot),
-            index_directory,
-            index_name,
             index: None,
             segment: None,
             unindexed: 0,
@@ -123,10 +118,19 @@ impl SegmentWriter {
     }
 
     fn create_index(&self, format: IndexFormat) -> Result<IndexFile, StoreError> {
-        let (directory, name) = (&self.index_directory, &self.index_name);
-        let status = self.data.file().location().sync_status();
-        let sync = (SyncOrder::Index, status);
-        let file = ReopenableFile::create(self.pool(), self.chunk.chunk(), directory, name, sync)?;
+        let data = self.data.file().location();
+        // Made from the path of the tracefile: thousands of idle streams keep no second one.
+        let name = data.path().file_name().unwrap_or_default();
+        let name = FileName::parse(&Text::from(name.as_bytes()))
+            .and_then(|name| name.with_suffix(".idx"))
+            .map_err(|error| {
+                StoreError::on("name the index of", data.path())(io::Error::other(error))
+            })?;
+        let directory = data.path().parent().unwrap_or(Path::new(""));
+        let directory = directory.join(INDEX_DIRECTORY);
+        let sync = (SyncOrder::Index, data.sync_status());
+        let file =
+            ReopenableFile::create(self.pool(), self.chunk.chunk(), &directory, &name, sync)?;
         let location = Arc::clone(file.location());
         IndexFile::begin(file, format).map_err(|error| {
             // A partial header would make readers reject the whole trace.

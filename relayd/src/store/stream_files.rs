@@ -379,8 +379,6 @@ impl StreamFiles {
         let directory: &Path = self.layout.directory.as_ref();
         let failed = |error| StoreError::on("name files in", directory)(io::Error::other(error));
         let data_name = self.layout.data_name(number).map_err(failed)?;
-        let index_name = data_name.with_suffix(".idx").map_err(failed)?;
-        let index_directory = directory.join(INDEX_DIRECTORY);
         for older in &mut self.open {
             // Its packets still wait for indexes, but its claim and lock must not keep us from replacing it.
             if older.chunk.is(&chunk) && older.number == self.number {
@@ -393,14 +391,24 @@ impl StreamFiles {
         self.pool.clock.add_slot(&self.slot);
         if self.layout.index_format.is_some() {
             // The index file of the tracefile that this one replaces.
-            chunk.with_path(&index_directory.join(&index_name), remove_file)?;
+            let index_name = data_name.with_suffix(".idx").map_err(failed)?;
+            let index = directory.join(INDEX_DIRECTORY).join(index_name);
+            chunk.with_path(&index, remove_file)?;
         }
-        let index = (index_directory, index_name);
-        let writer = SegmentWriter::new(chunk, self.number, &self.slot, data, index);
-        self.open.push_back(writer);
-        self.is_writing = true;
+        let writer = SegmentWriter::new(chunk, self.number, &self.slot, data);
+        self.push_writer(writer);
         self.close_indexed();
         Ok(())
+    }
+
+    /// Writes to this tracefile from now on.
+    fn push_writer(&mut self, writer: SegmentWriter) {
+        // Most streams have one, and there may be thousands: a deque would begin with room for four.
+        if self.open.is_empty() {
+            self.open.reserve_exact(1);
+        }
+        self.open.push_back(writer);
+        self.is_writing = true;
     }
 
     /// Closes the tracefiles in front to which nothing will be added.

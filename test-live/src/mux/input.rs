@@ -1,17 +1,18 @@
-//! One stream of the mux: its source of packets, and how far it has been decoded.
+//! One stream of the mux: what has been found in it and not been shown.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ctf::Timescale;
-use ctf::decode::{Event, Losses, LostEvents, PacketHead, StreamDecoder};
-use ctf::directory::{DirectoryError, StreamReader};
+use ctf::decode::Event;
 use ctf::metadata::Trace;
 
+use super::ahead::{Ahead, Buffers, ReadyPiece};
+use super::decoding::{Decoding, Feed, PacketStart, Piece, TimedEvents};
 use super::order::Rank;
-use super::window::Window;
-use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo};
-use crate::sink::{Loss, Lost};
+use super::stage::Stage;
+use crate::attach::{MemoryBudget, Packet, StreamInfo};
+use crate::sink::render::RenderedEvents;
+use crate::sink::{Loss, RenderedEvent};
 
 /// A stream that is being read.
 pub(super) struct Input {
@@ -20,39 +21,31 @@ pub(super) struct Input {
     pub(super) info: StreamInfo,
     /// The order at equal times, and the number among all streams. Both are known with the first packet.
     pub(super) rank: Option<(Arc<Rank>, u32)>,
-    feed: Feed,
-    decoder: StreamDecoder,
-    /// The one that was begun last.
-    packet: Packet,
-    /// The part of the packet that is in memory, if the packet is stored in a file.
-    window: Window,
-    in_packet: bool,
+    /// None while a thread decodes ahead.
+    decoding: Option<Box<Decoding>>,
+    ahead: Option<Ahead>,
+    /// Buffers for what is decoded ahead next.
+    buffers: Vec<Buffers>,
+    /// What has been decoded ahead.
+    ready: VecDeque<ReadyPiece>,
+    /// The packet of the events that were found last, if it has been decoded ahead.
+    packet: Option<Arc<Packet>>,
+    /// The events that were found last, as the sink's renderer has rendered them.
+    rendered: Option<RenderedEvents>,
+    /// The events that were found last, and the place among them of the one that is next.
+    found: TimedEvents,
+    place: usize,
+    /// Whether there is an event, which has been found and not been passed.
+    has_event: bool,
+    /// Whether the packet of the event is left in its file.
+    is_stored: bool,
     /// Whether the events of other streams wait for it.
     pub(super) is_holding: bool,
-    /// Known with the first packet.
-    timescale: Option<Timescale>,
     /// Losses that have been found and not shown.
     losses: Vec<Loss>,
-    /// No event before this time will arrive, in nanoseconds.
-    watermark: i64,
-    /// The time up to which the stream has been decoded, in nanoseconds: the watermark may be beyond
-    /// packets that are still queued.
-    reached: i64,
     /// The time of the event that was found last.
     time: i64,
     went_back: bool,
-}
-
-/// The source of a stream's packets.
-pub(super) enum Feed {
-    /// Files that are complete.
-    Files(StreamReader),
-    /// A source that runs beside.
-    Queue {
-        packets: VecDeque<Packet>,
-        backlog: Backlog,
-        ended: bool,
-    },
 }
 
 /// The result of a step through a stream.
@@ -69,28 +62,24 @@ pub(super) enum Step {
     Passed(String),
 }
 
-enum Next {
-    Packet,
-    Waiting,
-    Ended(Option<String>),
-}
-
 impl Input {
     pub(super) fn new(trace: usize, info: StreamInfo, feed: Feed, budget: &MemoryBudget) -> Self {
         Self {
             trace,
-            info,
             rank: None,
-            feed,
-            decoder: StreamDecoder::new(),
-            packet: Packet::none(budget),
-            window: Window::default(),
-            in_packet: false,
+            decoding: Some(Box::new(Decoding::new(info.clone(), feed, budget))),
+            ahead: None,
+            buffers: Vec::new(),
+            ready: VecDeque::new(),
+            packet: None,
+            rendered: None,
+            info,
+            found: TimedEvents::default(),
+            place: 0,
+            has_event: false,
+            is_stored: false,
             is_holding: true,
-            timescale: None,
             losses: Vec::new(),
-            watermark: i64::MIN,
-            reached: i64::MIN,
             time: i64::MIN,
             went_back: false,
         }
@@ -98,58 +87,55 @@ impl Input {
 
     /// The queue that a source fills.
     pub(super) fn push_packet(&mut self, packet: Packet) {
-        if let Feed::Queue { packets, .. } = &mut self.feed {
-            packets.push_back(packet);
+        if let Some(decoding) = &mut self.decoding {
+            decoding.push_packet(packet);
         }
     }
 
     /// Drops what has been pushed and not been decoded. Whether the source will push no more.
     pub(super) fn discard_packets(&mut self) -> bool {
-        self.in_packet = false;
-        self.packet.clear();
-        match &mut self.feed {
-            Feed::Files(_) => true,
-            Feed::Queue {
-                packets,
-                backlog,
-                ended,
-            } => {
-                packets.drain(..).for_each(|_| backlog.remove_packet());
-                *ended
-            }
-        }
+        self.has_event = false;
+        let decoding = self.decoding.as_mut();
+        decoding.is_none_or(|decoding| decoding.discard_packets())
     }
 
     /// Marks the feed as complete: the source will push no more.
     pub(super) fn end_feed(&mut self) {
-        if let Feed::Queue { ended, .. } = &mut self.feed {
-            *ended = true;
+        if let Some(decoding) = &mut self.decoding {
+            decoding.end_feed();
         }
     }
 
     /// Raises the watermark, given in cycles of the trace's clock.
     pub(super) fn advance_watermark(&mut self, trace: &Trace, cycles: u64) {
-        // Before its first packet a stream has not said its class. All of a trace have one clock,
-        // in every tracer there is.
-        let scale = self
-            .timescale
-            .or_else(|| trace.streams().find_map(|stream| stream.timescale()));
-        if let Some(time) = scale.and_then(|scale| scale.nanoseconds(cycles)) {
-            self.watermark = self.watermark.max(time);
-            if !self.in_packet && self.feed.is_empty() {
-                self.reached = self.watermark;
-            }
+        if let Some(decoding) = &mut self.decoding {
+            decoding.advance_watermark(trace, cycles);
         }
     }
 
     /// No event before this time will arrive, in nanoseconds.
     pub(super) fn watermark(&self) -> i64 {
-        self.watermark
+        let decoding = self.decoding.as_ref();
+        decoding.map_or(i64::MIN, |decoding| decoding.watermark())
     }
 
     /// The packet that was begun last.
-    pub(super) fn packet(&self) -> &Packet {
-        &self.packet
+    #[inline]
+    pub(super) fn packet(&self) -> Option<&Packet> {
+        let decoding = self.decoding.as_ref();
+        let packet = self.packet.as_ref();
+        packet
+            .or_else(|| decoding.map(|decoding| decoding.packet()))
+            .map(|packet| &**packet)
+    }
+
+    /// Lets threads decode the stream ahead.
+    pub(super) fn decode_ahead(&mut self, mut ahead: Ahead) {
+        self.decoding = self
+            .decoding
+            .take()
+            .and_then(|decoding| ahead.begin(decoding, Vec::new()));
+        self.ahead = Some(ahead);
     }
 
     /// The stream's number among those of equal time.
@@ -161,25 +147,48 @@ impl Input {
     /// stream.
     #[inline]
     pub(super) fn load_event(&mut self) -> Result<(), Step> {
-        if self.packet.stored.is_none() {
+        if !self.is_stored {
             return Ok(());
         }
-        let loaded = self.window.load_event(&mut self.packet, &self.decoder);
-        loaded.map_err(|problem| self.fail(problem))
+        let Some(decoding) = &mut self.decoding else {
+            return Ok(());
+        };
+        let Err(problem) = decoding.load_event() else {
+            return Ok(());
+        };
+        let piece = decoding.fail(problem);
+        Err(self.step(piece))
     }
 
     /// Other streams come first: an event that takes much memory is loaded again when it is its turn.
     #[inline]
     pub(super) fn free_event(&mut self) {
-        if self.packet.stored.is_some() {
-            Window::free_event(&mut self.packet, &self.decoder);
+        if self.is_stored
+            && let Some(decoding) = &mut self.decoding
+        {
+            decoding.free_event();
         }
     }
 
     /// The event that was found last.
     #[inline]
     pub(super) fn event<'a>(&'a self, trace: &'a Trace) -> Option<Event<'a>> {
-        self.decoder.event(trace, &self.packet.bytes)
+        if !self.has_event {
+            return None;
+        }
+        let bytes = &self.packet()?.bytes;
+        self.found.events.event(trace, bytes, self.place)
+    }
+
+    /// The event that was found last, at this time, if it has been rendered.
+    #[inline]
+    pub(super) fn rendered_event(&self, time: i64) -> Option<RenderedEvent<'_>> {
+        let rendered = self.rendered.as_ref()?;
+        Some(RenderedEvent {
+            cycles: self.found.events.cycles(self.place)?,
+            time: (time > i64::MIN).then_some(time),
+            parts: rendered.parts(self.place)?,
+        })
     }
 
     /// The losses before the packet that was begun last, unless they have been taken.
@@ -192,197 +201,106 @@ impl Input {
         std::mem::take(&mut self.losses)
     }
 
-    /// Whether an event was earlier than the one before; said once.
-    pub(super) fn goes_back(&mut self, time: i64) -> bool {
-        let back = time < self.time && !self.went_back;
-        self.went_back |= back;
+    /// Reports, once, that an event is earlier than the one before.
+    #[inline]
+    pub(super) fn check_order(&mut self, time: i64, stage: &mut impl Stage) {
+        if time < self.time && !self.went_back {
+            self.went_back = true;
+            let stream = &self.info.name;
+            stage.report_warning(&format!("event times go backwards: stream {stream}"));
+        }
         self.time = time;
-        back
+    }
+
+    /// The time of the next event, if that has been found already.
+    #[inline]
+    pub(super) fn advance_in_found(&mut self) -> Option<i64> {
+        let next = self.place + 1;
+        let time = *self.found.times.get(next)?;
+        self.place = next;
+        Some(time)
     }
 
     /// Goes on to the next event or packet.
-    #[inline]
     pub(super) fn advance(&mut self, trace: &Trace) -> Step {
+        if let Some(time) = self.advance_in_found() {
+            return Step::Event(time);
+        }
+        let piece = self.next_piece(trace);
+        self.is_stored = match &self.decoding {
+            Some(decoding) if self.packet.is_none() => decoding.is_stored(),
+            _ => false,
+        };
+        self.step(piece)
+    }
+
+    fn next_piece(&mut self, trace: &Trace) -> Piece {
+        self.packet = None;
+        let rendered = self.rendered.take();
+        if self.ahead.is_some() {
+            let found = std::mem::take(&mut self.found);
+            let rendered = rendered.unwrap_or_default();
+            self.buffers.push(Buffers { found, rendered });
+        }
         loop {
-            if !self.in_packet {
-                return self.next_packet(trace);
+            if let Some(ready) = self.ready.pop_front() {
+                self.found = ready.found;
+                self.rendered = ready.rendered;
+                self.packet = Some(ready.packet);
+                return ready.piece;
             }
-            let (packet, decoder) = (&mut self.packet, &mut self.decoder);
-            let found = match packet.stored {
-                None => decoder
-                    .advance(trace, &packet.bytes)
-                    .map_err(|error| error.to_string()),
-                Some(_) => self.window.advance(packet, decoder, trace),
-            };
-            match found {
-                Ok(true) => return self.event_step(),
-                Ok(false) => self.end_packet(),
-                Err(problem) => return self.fail(problem),
+            match (self.decoding.take(), &mut self.ahead) {
+                // A stored packet is decoded here: a part of it is in memory, as long as its events are shown.
+                (Some(decoding), Some(ahead)) if !decoding.is_stored() && !decoding.has_ended() => {
+                    self.decoding = ahead.begin(decoding, std::mem::take(&mut self.buffers));
+                    if self.decoding.is_some() {
+                        self.ahead = None;
+                    }
+                }
+                (Some(mut decoding), _) => {
+                    let piece = decoding.next_piece(trace, &mut self.found);
+                    self.decoding = Some(decoding);
+                    return piece;
+                }
+                (None, Some(ahead)) => {
+                    let Some(batch) = ahead.wait() else {
+                        return Piece::Ended(Some("a thread that decodes has ended".to_owned()));
+                    };
+                    self.ready = batch.pieces;
+                    let decoding = batch.decoding;
+                    self.decoding = if decoding.is_stored() || decoding.has_ended() {
+                        Some(decoding)
+                    } else {
+                        ahead.begin(decoding, std::mem::take(&mut self.buffers))
+                    };
+                }
+                (None, None) => return Piece::Ended(None),
             }
         }
     }
 
-    #[inline]
-    fn event_step(&mut self) -> Step {
-        let Some(scale) = self.timescale else {
-            return Step::Event(i64::MIN);
-        };
-        let cycles = self.decoder.cycles();
-        match scale.nanoseconds(cycles) {
-            Some(time) => Step::Event(time),
-            None => self.fail(format!("the clock value {cycles} is out of range")),
-        }
-    }
-
-    fn end_packet(&mut self) {
-        let scale = self.timescale;
-        let end = scale.and_then(|scale| scale.nanoseconds(self.decoder.cycles()));
-        if let Some(end) = end {
-            self.reached = self.reached.max(end);
-            self.watermark = self.watermark.max(end);
-        }
-        self.free_packet();
-    }
-
-    /// Frees the packet. What is read from files is read into the same memory again.
-    fn free_packet(&mut self) {
-        self.in_packet = false;
-        if matches!(self.feed, Feed::Queue { .. }) || self.packet.stored.is_some() {
-            self.packet.clear();
-        }
-    }
-
-    fn next_packet(&mut self, trace: &Trace) -> Step {
-        match self.feed.next(&mut self.packet) {
-            Next::Packet => {}
-            Next::Waiting => return Step::Waiting,
-            Next::Ended(problem) => return Step::Ended(problem),
-        }
-        let (packet, decoder) = (&mut self.packet, &mut self.decoder);
-        let begun = match packet.stored {
-            None => decoder
-                .begin_packet(trace, &packet.bytes)
-                .map_err(|error| error.to_string()),
-            Some(_) => self.window.begin_packet(packet, decoder, trace),
-        };
-        match begun {
-            Ok(head) => {
-                self.set_packet_head(trace, &head);
+    fn step(&mut self, piece: Piece) -> Step {
+        self.place = 0;
+        self.has_event = false;
+        match piece {
+            Piece::Packet(start) => {
+                self.begin_packet(*start);
                 Step::Packet
             }
-            Err(problem) => self.fail(problem),
-        }
-    }
-
-    fn set_packet_head(&mut self, trace: &Trace, head: &PacketHead) {
-        self.in_packet = true;
-        self.info.class = head.stream_class;
-        if head.stream_id.is_some() {
-            self.info.id = head.stream_id;
-        }
-        let class = trace.stream(head.stream_class);
-        self.timescale = class.and_then(|class| class.timescale());
-        let time = |cycles: Option<u64>| self.timescale?.nanoseconds(cycles?);
-        let losses = self.decoder.losses();
-        let before = time(losses.previous_end).map(|end| end.max(self.reached));
-        let (begin, end) = (time(head.begin), time(head.end));
-        self.losses = found_losses(losses, before, begin, end);
-    }
-
-    /// A file that is wrong is wrong to its end; a relay may go on with a good packet.
-    fn fail(&mut self, what: String) -> Step {
-        self.free_packet();
-        match &self.feed {
-            Feed::Files(reader) => {
-                let place = reader.place().map(|(file, offset)| {
-                    format!(
-                        "cannot decode a packet: {}, byte {offset}: {what}; the rest of the stream is not shown",
-                        file.display()
-                    )
-                });
-                Step::Ended(Some(place.unwrap_or(what)))
+            Piece::Events => {
+                self.has_event = true;
+                let time = self.found.times.first();
+                Step::Event(time.copied().unwrap_or(i64::MIN))
             }
-            Feed::Queue { .. } => Step::Passed(format!(
-                "cannot decode a packet: stream {}: {what}; the rest of the packet is not shown",
-                self.info.name
-            )),
-        }
-    }
-}
-
-fn found_losses(
-    losses: &Losses,
-    before: Option<i64>,
-    begin: Option<i64>,
-    end: Option<i64>,
-) -> Vec<Loss> {
-    let mut found = Vec::new();
-    let mut push = |what, begin: Option<i64>, end: Option<i64>| {
-        // Half a range is none.
-        let (begin, end) = match (begin, end) {
-            (Some(begin), Some(end)) => (Some(begin), Some(end)),
-            _ => (None, None),
-        };
-        found.push(Loss { what, begin, end });
-    };
-    match losses.events {
-        Some(what @ LostEvents::Some) => push(Lost::Events(what), begin, end),
-        Some(what @ LostEvents::Count(_)) => push(Lost::Events(what), before, end),
-        None => {}
-    }
-    if let Some(count) = losses.packets {
-        push(Lost::Packets(count), before, begin);
-    }
-    found
-}
-
-impl Feed {
-    fn is_empty(&self) -> bool {
-        match self {
-            Self::Files(_) => false,
-            Self::Queue { packets, .. } => packets.is_empty(),
+            Piece::Waiting => Step::Waiting,
+            Piece::Ended(problem) => Step::Ended(problem),
+            Piece::Passed(problem) => Step::Passed(problem),
         }
     }
 
-    fn next(&mut self, packet: &mut Packet) -> Next {
-        match self {
-            Self::Files(reader) => match next_in_files(reader, packet) {
-                Ok(true) => Next::Packet,
-                Ok(false) => Next::Ended(None),
-                Err(error) => Next::Ended(Some(crate::with_sources(&*error))),
-            },
-            Self::Queue {
-                packets,
-                backlog,
-                ended,
-            } => match packets.pop_front() {
-                Some(next) => {
-                    backlog.remove_packet();
-                    *packet = next;
-                    Next::Packet
-                }
-                None if *ended => Next::Ended(None),
-                None => Next::Waiting,
-            },
-        }
+    fn begin_packet(&mut self, start: PacketStart) {
+        self.info.class = start.class;
+        self.info.id = start.id;
+        self.losses = start.losses;
     }
-}
-
-/// Reads the next packet, or leaves it where it is if the memory budget has no room for it.
-fn next_in_files(
-    reader: &mut StreamReader,
-    packet: &mut Packet,
-) -> Result<bool, Arc<DirectoryError>> {
-    let size = reader.peek().map_or(0, |next| next.bytes);
-    let size = usize::try_from(size).unwrap_or(usize::MAX);
-    if packet.reservation.grow(size) {
-        packet.stored = None;
-        return reader.next(&mut packet.bytes);
-    }
-    packet.clear();
-    let unread = reader.next_unread()?;
-    Ok(unread.is_some_and(|unread| {
-        packet.store_in(unread.file, unread.offset, unread.bytes);
-        true
-    }))
 }

@@ -1,7 +1,9 @@
 //! The mux: merges the events of all streams in order of time, and never shows one before it is certain that
 //! no other stream has an earlier one.
 
+mod ahead;
 mod clocks;
+mod decoding;
 mod input;
 mod order;
 mod report;
@@ -15,10 +17,13 @@ use std::sync::Arc;
 use ctf::directory::{StreamReader, TraceDirectory};
 use ctf::{Metadata, MetadataError};
 
+pub use self::ahead::DecodeThreads;
+use self::ahead::SharedTrace;
 use self::clocks::Clocks;
 pub(crate) use self::clocks::is_since_1970;
-use self::input::{Feed, Input, Step};
-use self::order::Rank;
+use self::decoding::Feed;
+use self::input::{Input, Step};
+use self::order::{Place, Rank};
 pub use self::report::Report;
 pub use self::stage::{Progress, Stage};
 use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
@@ -31,6 +36,8 @@ use crate::slots::Slots;
 pub struct Mux {
     /// The memory for packets of files.
     memory: MemoryBudget,
+    /// The threads that decode directories ahead; none if the mux decodes them itself.
+    threads: Option<DecodeThreads>,
     traces: Slots<TraceState>,
     trace_slots: HashMap<TraceKey, usize>,
     /// Traces that may have ended with their last stream, or without any.
@@ -40,7 +47,7 @@ pub struct Mux {
     /// The order of streams at equal times: each has a number, smaller first.
     ranks: BTreeMap<Arc<Rank>, usize>,
     /// The streams that have an event, the earliest first.
-    ready: BinaryHeap<Reverse<(i64, u32, usize)>>,
+    ready: BinaryHeap<Reverse<Place>>,
     /// The streams that have none for now.
     waiting: Vec<usize>,
     /// The lowest watermark of the waiting streams: none of their events will be earlier.
@@ -55,7 +62,8 @@ const END_OF_TIME: (i64, u32) = (i64::MAX, u32::MAX);
 
 struct TraceState {
     info: TraceInfo,
-    metadata: Metadata,
+    /// Shared with the threads that decode ahead, which is only done once it is complete.
+    metadata: Arc<Metadata>,
     /// Whether its metadata cannot be read.
     broken: bool,
     /// The number of its streams that have not been removed.
@@ -68,7 +76,7 @@ impl TraceState {
     fn new(info: TraceInfo, metadata: Metadata) -> Self {
         Self {
             info,
-            metadata,
+            metadata: Arc::new(metadata),
             broken: false,
             streams: 0,
             ended: false,
@@ -105,6 +113,11 @@ impl Mux {
         self.is_unordered = true;
     }
 
+    /// Lets threads decode the directories that are added from now on.
+    pub fn decode_ahead(&mut self, threads: DecodeThreads) {
+        self.threads = Some(threads);
+    }
+
     /// The number of traces and streams: those that have not ended, and those of which not all has been
     /// shown.
     #[must_use]
@@ -129,10 +142,15 @@ impl Mux {
         };
         stage.metadata(&trace.metadata_bytes, &info)?;
         stage.declared(trace.metadata.trace());
-        let slot = self.traces.insert(TraceState {
+        let state = TraceState {
             ended: true,
-            ..TraceState::new(info, trace.metadata)
+            ..TraceState::new(info.clone(), trace.metadata)
+        };
+        let shared = Arc::new(SharedTrace {
+            info,
+            metadata: Arc::clone(&state.metadata),
         });
+        let slot = self.traces.insert(state);
         self.ended_traces.push(slot);
         for stream in &trace.streams {
             let first = stream.files.first();
@@ -142,7 +160,10 @@ impl Mux {
                 class: stream.class,
                 id: Some(stream.id),
             };
-            self.add_input(slot, info, Feed::Files(StreamReader::new(stream)));
+            let input = self.add_input(slot, info, Feed::Files(StreamReader::new(stream)));
+            if let (Some(threads), Some(input)) = (&self.threads, self.streams.get_mut(input)) {
+                input.decode_ahead(threads.stream(&shared));
+            }
         }
         Ok(())
     }
@@ -176,10 +197,15 @@ impl Mux {
             return Ok(());
         }
         stage.metadata(bytes, &trace.info)?;
-        if let Err(error) = trace.metadata.extend(bytes) {
+        let Some(metadata) = Arc::get_mut(&mut trace.metadata) else {
+            return Ok(());
+        };
+        let extended = metadata.extend(bytes);
+        let warnings = metadata.take_warnings();
+        if let Err(error) = extended {
             trace.report_error(&error, stage);
         }
-        for warning in trace.metadata.take_warnings() {
+        for warning in warnings {
             stage.report_warning(&format!("trace {}: {warning}", trace.info.name));
         }
         trace.info.uuid = trace.metadata.trace().uuid();
@@ -219,7 +245,9 @@ impl Mux {
         };
         if trace.broken {
             input.discard_packets();
-        } else if let Err(error) = trace.metadata.imply_stream() {
+        } else if let Some(metadata) = Arc::get_mut(&mut trace.metadata)
+            && let Err(error) = metadata.imply_stream()
+        {
             trace.report_error(&error, stage);
         }
     }
@@ -287,12 +315,12 @@ impl Mux {
         }
         self.remove_ended_traces(stage);
         self.update_watermark();
-        while let Some(Reverse((time, rank, slot))) = self.ready.peek().copied() {
+        while let Some(Reverse(first)) = self.ready.peek().copied() {
             // An event without a time is shown at once.
-            if time > i64::MIN && (time, rank) >= self.watermark {
+            if first.time() > i64::MIN && first >= Place::before(self.watermark) {
                 return Ok(Progress::Waiting);
             }
-            if !self.show_first(slot, time, stage, stop)? {
+            if !self.show_first(first, stage, stop)? {
                 return Ok(Progress::Enough);
             }
         }
@@ -314,16 +342,16 @@ impl Mux {
     /// before all others. False: no more is wanted.
     fn show_first(
         &mut self,
-        slot: usize,
-        mut time: i64,
+        first: Place,
         stage: &mut impl Stage,
         stop: &impl Fn() -> bool,
     ) -> Result<bool, SinkError> {
+        let (slot, mut time) = (first.slot(), first.time());
         // The second smallest of a binary heap is one of the two children of its root.
         let second = self.ready.as_slice().get(1..).unwrap_or_default();
-        let second = second.iter().take(2);
-        let second = second.map(|Reverse((time, rank, _))| (*time, *rank)).min();
-        let limit = second.unwrap_or(END_OF_TIME).min(self.watermark);
+        let second = second.iter().take(2).map(|Reverse(place)| *place).min();
+        let watermark = Place::before(self.watermark);
+        let limit = second.map_or(watermark, |second| second.min(watermark));
         let input = self.streams.get_mut(slot);
         let trace = input
             .as_ref()
@@ -332,14 +360,18 @@ impl Mux {
             self.ready.pop();
             return Ok(true);
         };
-        let rank = input.rank_number();
         if let Err(step) = input.load_event() {
             self.ready.pop();
             return self.handle_step(slot, step, stage).map(|()| true);
         }
         let declared = trace.metadata.trace();
         while !stop() {
-            if let Some(event) = input.event(declared) {
+            if let Some(event) = input.rendered_event(time) {
+                if !stage.rendered_event(&event, time, trace.info.key)? {
+                    return Ok(false);
+                }
+                input.check_order(time, stage);
+            } else if let Some(event) = input.event(declared) {
                 let origin = Origin {
                     trace: &trace.info,
                     stream: &input.info,
@@ -347,12 +379,7 @@ impl Mux {
                 if !stage.event(&event, time, origin)? {
                     return Ok(false);
                 }
-                if input.goes_back(time) {
-                    stage.report_warning(&format!(
-                        "event times go backwards: stream {}",
-                        input.info.name
-                    ));
-                }
+                input.check_order(time, stage);
             } else {
                 let losses = input.take_losses();
                 let origin = Origin {
@@ -363,12 +390,16 @@ impl Mux {
                     stage.lost(loss, origin)?;
                 }
             }
-            match input.advance(declared) {
-                Step::Event(next) if (next, rank) < limit => time = next,
+            let step = match input.advance_in_found() {
+                Some(time) => Step::Event(time),
+                None => input.advance(declared),
+            };
+            match step {
+                Step::Event(next) if first.at(next) < limit => time = next,
                 Step::Event(next) => {
                     input.free_event();
-                    if let Some(mut first) = self.ready.peek_mut() {
-                        *first = Reverse((next, rank, slot));
+                    if let Some(mut place) = self.ready.peek_mut() {
+                        *place = Reverse(first.at(next));
                     }
                     return Ok(true);
                 }
@@ -417,7 +448,7 @@ impl Mux {
                 Step::Event(time) => {
                     input.free_event();
                     let rank = input.rank_number();
-                    self.ready.push(Reverse((time, rank, slot)));
+                    self.ready.push(Reverse(Place::new(time, rank, slot)));
                     return Ok(());
                 }
                 Step::Waiting => {
@@ -438,7 +469,9 @@ impl Mux {
                         trace: &trace.info,
                         stream: &input.info,
                     };
-                    stage.packet(input.packet(), origin)?;
+                    if let Some(packet) = input.packet() {
+                        stage.packet(packet, origin)?;
+                    }
                     let lost = input.losses().first().map(|loss| loss.begin);
                     let is_new = input.rank.is_none();
                     let declared = trace.metadata.trace();
@@ -454,7 +487,7 @@ impl Mux {
                         // Losses have their place in time too.
                         let rank = self.rank_of(slot);
                         let time = begin.unwrap_or(i64::MIN);
-                        self.ready.push(Reverse((time, rank, slot)));
+                        self.ready.push(Reverse(Place::new(time, rank, slot)));
                         return Ok(());
                     }
                 }
@@ -478,7 +511,10 @@ impl Mux {
             }
         }
         let ready = std::mem::take(&mut self.ready);
-        let renumbered = |Reverse((time, _, slot))| Reverse((time, self.rank_of(slot), slot));
+        let renumbered = |Reverse(place): Reverse<Place>| {
+            let slot = place.slot();
+            Reverse(Place::new(place.time(), self.rank_of(slot), slot))
+        };
         self.ready = ready.into_iter().map(renumbered).collect();
         self.update_watermark();
     }

@@ -26,3 +26,78 @@ impl Rank {
         }
     }
 }
+
+/// The place of an event or a loss in the order of all streams, with the slot of its stream. One number: the time, then the
+/// rank, then the slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place(u128);
+
+impl Place {
+    pub(super) fn new(time: i64, rank: u32, slot: usize) -> Self {
+        // There are not as many streams.
+        let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+        let low = u64::from(rank) << 32 | u64::from(slot);
+        Self(u128::from(ordered(time)) << 64 | u128::from(low))
+    }
+
+    /// The first place at this time and rank.
+    pub(super) fn before((time, rank): (i64, u32)) -> Self {
+        Self::new(time, rank, 0)
+    }
+
+    /// The place of another event of the same stream.
+    #[inline]
+    pub(super) fn at(self, time: i64) -> Self {
+        let low = self.0 & u128::from(u64::MAX);
+        Self(u128::from(ordered(time)) << 64 | low)
+    }
+
+    #[inline]
+    pub(super) fn time(self) -> i64 {
+        let [_, high] = self.low_and_high();
+        (high ^ 1 << 63).cast_signed()
+    }
+
+    #[inline]
+    pub(super) fn slot(self) -> usize {
+        let [low, _] = self.low_and_high();
+        usize::try_from(low & u64::from(u32::MAX)).unwrap_or(usize::MAX)
+    }
+
+    #[inline]
+    fn low_and_high(self) -> [u64; 2] {
+        let bytes = self.0.to_le_bytes();
+        let number = |eight: Option<&[u8; 8]>| eight.map_or(0, |eight| u64::from_le_bytes(*eight));
+        [number(bytes.first_chunk()), number(bytes.last_chunk())]
+    }
+}
+
+/// A number in the order of the times.
+#[inline]
+fn ordered(time: i64) -> u64 {
+    time.cast_unsigned() ^ 1 << 63
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_ordered_by_time_then_rank_then_slot() {
+        let times = [i64::MIN, -1, 0, 1, i64::MAX];
+        let mut places = Vec::new();
+        for time in times {
+            for rank in [0, 1, u32::MAX] {
+                for slot in [0, 1, 70_000] {
+                    let place = Place::new(time, rank, slot);
+                    assert_eq!((place.time(), place.slot()), (time, slot));
+                    assert_eq!(place, Place::new(5, rank, slot).at(time));
+                    places.push(place);
+                }
+            }
+        }
+        assert!(places.is_sorted());
+        assert!(Place::before((1, 1)) <= Place::new(1, 1, 0));
+        assert!(Place::new(1, 0, 70_000) < Place::before((1, 1)));
+    }
+}

@@ -13,6 +13,7 @@ mod keys;
 pub mod log;
 pub mod losses;
 pub(crate) mod process_context;
+pub(crate) mod render;
 pub mod tef;
 pub(crate) mod terminal;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use ::ctf::decode::{Event, FieldError, LostEvents};
 use thiserror::Error;
 
 use self::codetracer::RecordingError;
+pub use self::render::{RenderedEvent, Renderer};
 use crate::attach::{StreamInfo, StreamKey, TraceInfo, TraceKey};
 
 /// A destination of events, which have been put in order.
@@ -35,6 +37,20 @@ pub trait Sink {
     /// # Errors
     /// If it cannot be written.
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError>;
+
+    /// A renderer of events for another thread; none if this sink renders all events itself.
+    fn renderer(&self) -> Option<Box<dyn Renderer>> {
+        None
+    }
+
+    /// Shows an event that a [`renderer`](Self::renderer) of this sink has rendered.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn rendered_event(&mut self, event: &RenderedEvent<'_>) -> Result<(), SinkError> {
+        let _ = event;
+        Ok(())
+    }
 
     /// Whether events of different streams must come in order of time. If not, a stream does not wait for others.
     fn needs_order(&self) -> bool {

@@ -224,24 +224,14 @@ impl StreamFiles {
         pair: RestoredPair,
         latest: &mut Timestamp,
     ) -> Result<Option<RestoredRun>, StoreError> {
-        let (_, index_name) = self.names(self.first_open)?;
-        let directory: &Path = self.layout.directory.as_ref();
         let run = self.run(&pair, self.number, latest);
-        let index_directory = directory.join(INDEX_DIRECTORY);
-        let mut writer = SegmentWriter::new(
-            chunk,
-            self.number,
-            &self.slot,
-            pair.data,
-            (index_directory, index_name),
-        );
+        let mut writer = SegmentWriter::new(chunk, self.number, &self.slot, pair.data);
         let segment = run.as_ref().map(|run| Arc::clone(&run.segment));
         let restored = (pair.entries, pair.last.as_ref().map_or(Bytes(0), end_of));
         let index = pair.index.zip(self.layout.index_format);
         writer.restore(index, segment, restored)?;
         self.pool.clock.add_slot(&self.slot);
-        self.open.push_back(writer);
-        self.is_writing = true;
+        self.push_writer(writer);
         Ok(run)
     }
 }

@@ -7,6 +7,7 @@ use ctf::model::Scope;
 
 use super::header::{HeaderFields, header};
 use super::program::Program;
+use super::short;
 use super::style::Style;
 use super::values::Names;
 use crate::attach::{StreamKey, TraceKey};
@@ -76,7 +77,7 @@ impl ClassPrograms {
                 &self.style,
             ))),
         };
-        out.extend_from_slice(&class.header);
+        short::push(out, &class.header);
         let packet = match self.packets.entry(origin.stream.key) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(PacketText::default()),
@@ -84,7 +85,7 @@ impl ClassPrograms {
         if packet.number != event.packet() {
             packet.begin(event, self.names, &self.style)?;
         }
-        out.extend_from_slice(&packet.text);
+        short::push(out, &packet.text);
         class.program.run(event.fields(), out, &self.style)
     }
 }

@@ -5,6 +5,7 @@ mod class;
 mod header;
 mod number;
 mod program;
+mod short;
 mod style;
 mod time;
 mod values;
@@ -19,7 +20,7 @@ pub use values::Names;
 
 use self::class::ClassPrograms;
 use self::style::Style;
-use super::{Origin, Sink, SinkError, buffer};
+use super::{Origin, RenderedEvent, Renderer, Sink, SinkError, buffer};
 use crate::attach::{StreamKey, TraceKey};
 
 /// The look of lines. What `babeltrace2` calls the same is the same.
@@ -42,25 +43,58 @@ pub struct TextSink<W> {
     output: W,
     out: Vec<u8>,
     options: TextOptions,
-    style: Style,
+    frame: TimeFrame,
     times: Times,
     classes: ClassPrograms,
     /// Cycles and time of the event before.
     before: Option<(u64, Option<i64>)>,
 }
 
+/// What stands around the time of a line, and around the time since the event before.
+struct TimeFrame {
+    before: Box<[u8]>,
+    between: Box<[u8]>,
+    behind: &'static [u8],
+}
+
+impl TimeFrame {
+    fn new(options: &TextOptions, style: &Style) -> Self {
+        let name = |name: &str| format!("{}{name}{} = ", style.name, style.end);
+        let named = options.names.header;
+        let (begin, end) = if named {
+            (name("timestamp"), ", ")
+        } else {
+            ("[".to_owned(), "] ")
+        };
+        let delta = match (options.no_delta, named) {
+            (true, _) => String::new(),
+            (false, true) => name("delta"),
+            (false, false) => "(".to_owned(),
+        };
+        let before = format!("{begin}{}", style.time);
+        let between = format!("{}{end}{delta}", style.end);
+        Self {
+            before: before.into_bytes().into(),
+            between: between.into_bytes().into(),
+            behind: if named { b", " } else { b") " },
+        }
+    }
+}
+
+/// Renders lines without the time since the event before.
+struct LineRenderer {
+    times: Times,
+    classes: ClassPrograms,
+}
+
 impl<W: Write> TextSink<W> {
     /// A sink that writes to `output`.
     pub fn new(output: W, options: TextOptions) -> Self {
-        let style = if options.colour {
-            Style::coloured()
-        } else {
-            Style::plain()
-        };
+        let style = style(&options);
         Self {
             output,
             out: buffer::with_capacity(),
-            style,
+            frame: TimeFrame::new(&options, &style),
             times: Times::new(options.clock.clone()),
             classes: ClassPrograms::new(options.fields, options.names, style),
             options,
@@ -68,34 +102,16 @@ impl<W: Write> TextSink<W> {
         }
     }
 
-    /// The time of an event, and how much later it is than the one before.
-    fn write_time(&mut self, event: &Event<'_>) {
-        if event.stream_class().timescale().is_none() {
-            return;
-        }
-        let (cycles, time) = (event.cycles(), event.time());
-        let before = self.before.replace((cycles, time));
-        let (named, style) = (self.options.names.header, self.style);
+    /// Writes what stands between the time of an event and the rest of its line: how much later it is than the one
+    /// before.
+    #[inline]
+    fn write_delta(&mut self, cycles: u64, time: Option<i64>) {
         let out = &mut self.out;
-        let put = |out: &mut Vec<u8>, text: &str| out.extend_from_slice(text.as_bytes());
-        let begin = |out: &mut Vec<u8>, name: &str, bracket: &str| {
-            if named {
-                for text in [style.name, name, style.end, " = "] {
-                    put(out, text);
-                }
-            } else {
-                put(out, bracket);
-            }
-        };
-        begin(out, "timestamp", "[");
-        put(out, self.style.time);
-        self.times.write_event_time(out, cycles, time);
-        put(out, self.style.end);
-        put(out, if named { ", " } else { "] " });
+        let before = self.before.replace((cycles, time));
+        short::push(out, &self.frame.between);
         if self.options.no_delta {
             return;
         }
-        begin(out, "delta", "(");
         let since = |before: i64| time.unwrap_or(before).saturating_sub(before);
         let went_back = match before {
             // Cycles of clocks with different origins wrap around here, as in babeltrace2.
@@ -103,24 +119,56 @@ impl<W: Write> TextSink<W> {
             Some((_, Some(before))) => since(before) < 0,
             _ => false,
         };
-        put(out, if went_back { "-" } else { "+" });
+        out.push(if went_back { b'-' } else { b'+' });
         match (self.times.shows_cycles(), before) {
-            (true, None) => put(out, "????????????"),
+            (true, None) => out.extend_from_slice(b"????????????"),
             (true, Some((before, _))) => time::padded(out, cycles.wrapping_sub(before), 12),
             (false, Some((_, Some(before)))) if time.is_some() => {
                 time::seconds(out, since(before).unsigned_abs());
             }
-            (false, _) => put(out, "?.?????????"),
+            (false, _) => out.extend_from_slice(b"?.?????????"),
         }
-        put(out, if named { ", " } else { ") " });
+        short::push(out, self.frame.behind);
+    }
+}
+
+fn style(options: &TextOptions) -> Style {
+    if options.colour {
+        Style::coloured()
+    } else {
+        Style::plain()
     }
 }
 
 impl<W: Write> Sink for TextSink<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
-        self.write_time(event);
+        if event.stream_class().timescale().is_some() {
+            let (cycles, time) = (event.cycles(), event.time());
+            short::push(&mut self.out, &self.frame.before);
+            self.times.write_event_time(&mut self.out, cycles, time);
+            self.write_delta(cycles, time);
+        }
         self.classes.write(event, origin, &mut self.out)?;
         self.out.push(b'\n');
+        Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
+    }
+
+    fn renderer(&self) -> Option<Box<dyn Renderer>> {
+        let options = &self.options;
+        Some(Box::new(LineRenderer {
+            times: Times::new(options.clock.clone()),
+            classes: ClassPrograms::new(options.fields, options.names, style(options)),
+        }))
+    }
+
+    fn rendered_event(&mut self, event: &RenderedEvent<'_>) -> Result<(), SinkError> {
+        let (time, rest) = event.parts;
+        if event.time.is_some() {
+            short::push(&mut self.out, &self.frame.before);
+            short::push(&mut self.out, time);
+            self.write_delta(event.cycles, event.time);
+        }
+        self.out.extend_from_slice(rest);
         Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
     }
 
@@ -134,5 +182,24 @@ impl<W: Write> Sink for TextSink<W> {
 
     fn flush(&mut self) -> Result<(), SinkError> {
         Ok(buffer::flush(&mut self.out, &mut self.output)?)
+    }
+}
+
+impl Renderer for LineRenderer {
+    fn render(
+        &mut self,
+        event: &Event<'_>,
+        origin: Origin<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, SinkError> {
+        let begin = out.len();
+        if event.stream_class().timescale().is_some() {
+            self.times
+                .write_event_time(out, event.cycles(), event.time());
+        }
+        let first = out.len() - begin;
+        self.classes.write(event, origin, out)?;
+        out.push(b'\n');
+        Ok(first)
     }
 }

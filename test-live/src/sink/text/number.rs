@@ -2,14 +2,16 @@
 
 use std::io::Write;
 
+use super::short;
+
 #[inline]
 pub(super) fn decimal(out: &mut Vec<u8>, value: u64) {
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+    short::push(out, itoa::Buffer::new().format(value).as_bytes());
 }
 
 #[inline]
 pub(super) fn signed_decimal(out: &mut Vec<u8>, value: i64) {
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+    short::push(out, itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// The low bits of a number: `bits` of them, rounded up to whole digits of `digit` bits.

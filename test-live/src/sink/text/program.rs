@@ -2,11 +2,11 @@
 //! same in all its events is one piece of text between two values.
 
 use ctf::decode::{FieldError, Fields};
-use ctf::model::{Base, Encoding, FieldClass, Integer, Scope, Structure};
+use ctf::model::{Base, Encoding, FieldClass, Integer, Length, Scope, Structure};
 
-use super::number;
 use super::style::Style;
 use super::values::{Names, Values, escape};
+use super::{number, short};
 
 /// The steps by which the fields of a class are written.
 #[derive(Debug, Default)]
@@ -22,8 +22,12 @@ enum Step {
     Unsigned(Integer),
     /// A number with sign, in base 10.
     Signed(Integer),
-    /// A text with its quotes.
+    /// A number without sign, in base 16.
+    Hexadecimal(Integer),
+    /// A text that ends with a zero.
     String,
+    /// A text in an array of this length.
+    Text(Length),
     /// Any other field, with names or without.
     Other(FieldClass, bool),
     /// Write nothing: the field is not shown.
@@ -72,12 +76,14 @@ impl Program {
     ) -> Result<(), FieldError> {
         for step in &self.0 {
             match step {
-                Step::Literal(text) => out.extend_from_slice(text),
+                Step::Literal(text) => short::push(out, text),
                 Step::Unsigned(class) => number::decimal(out, fields.number(class)?),
                 Step::Signed(class) => {
                     number::signed_decimal(out, fields.number(class)?.cast_signed());
                 }
+                Step::Hexadecimal(class) => number::hexadecimal(out, fields.number(class)?),
                 Step::String => escape(out, fields.string()?),
+                Step::Text(length) => escape(out, fields.text(length)?),
                 Step::Align(alignment) => fields.align(*alignment),
                 Step::Other(class, named) => {
                     fields.visit(class, &mut Values::new(out, style, *named))?;
@@ -123,16 +129,31 @@ impl Program {
                 });
                 self.literal(style.end);
             }
-            FieldClass::String(Encoding::Utf8) => {
-                self.literal(style.text);
-                self.literal("\"");
-                self.0.push(Step::String);
-                self.literal("\"");
+            FieldClass::Integer(integer)
+                if integer.base == Base::Hexadecimal
+                    && integer.labels.is_none()
+                    && !integer.signed =>
+            {
+                self.literal(style.number);
+                self.0.push(Step::Hexadecimal(integer.clone()));
                 self.literal(style.end);
             }
+            FieldClass::String(Encoding::Utf8) => self.text(Step::String, style),
+            FieldClass::Text {
+                length,
+                encoding: Encoding::Utf8,
+            } => self.text(Step::Text(length.clone()), style),
             FieldClass::Structure(structure) => self.structure(structure, named, style),
             other => self.0.push(Step::Other(other.clone(), named)),
         }
+    }
+
+    fn text(&mut self, step: Step, style: &Style) {
+        self.literal(style.text);
+        self.literal("\"");
+        self.0.push(step);
+        self.literal("\"");
+        self.literal(style.end);
     }
 
     fn hide(&mut self, root: &Structure) {

@@ -5,7 +5,7 @@ use std::io::Write;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::number;
+use super::{number, short};
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
@@ -77,7 +77,7 @@ impl Times {
             }
             self.second = Some(second);
         }
-        out.extend_from_slice(&self.text);
+        short::push(out, &self.text);
         nine_digits(out, rest.unsigned_abs());
     }
 
@@ -99,7 +99,10 @@ impl Times {
 /// Writes nanoseconds as `SECONDS.NNNNNNNNN`.
 pub(super) fn seconds(out: &mut Vec<u8>, nanoseconds: u64) {
     let second = NANOSECONDS.unsigned_abs();
-    number::decimal(out, nanoseconds / second);
+    match nanoseconds / second {
+        0 => out.push(b'0'),
+        whole => number::decimal(out, whole),
+    }
     out.push(b'.');
     nine_digits(out, nanoseconds % second);
 }
@@ -118,9 +121,15 @@ pub(super) fn padded(out: &mut Vec<u8>, value: u64, width: usize) {
     out.extend_from_slice(digits.as_bytes());
 }
 
+/// Writes a number below 1,000,000,000 with zeros in front.
 #[inline]
 fn nine_digits(out: &mut Vec<u8>, value: u64) {
-    padded(out, value, 9);
+    // One digit in front keeps the zeros.
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(value + NANOSECONDS.unsigned_abs());
+    if let Some(nine) = digits.as_bytes().last_chunk::<9>() {
+        out.extend_from_slice(nine);
+    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Base, Labels};
 
-use super::number;
 use super::style::Style;
+use super::{number, short};
 use crate::sink::json_text::hex;
 
 /// Writes fields behind what `out` holds.
@@ -53,7 +53,7 @@ impl<'a> Values<'a> {
 
     #[inline]
     fn push_text(&mut self, text: &str) {
-        self.out.extend_from_slice(text.as_bytes());
+        short::push(self.out, text.as_bytes());
     }
 
     /// Without colours there is nothing to put, and that is the usual case.
@@ -251,7 +251,53 @@ const fn escape_of(byte: u8) -> u8 {
 }
 
 /// Appends `text` with what is not printable replaced.
+#[inline]
 pub(super) fn escape(out: &mut Vec<u8>, text: &[u8]) {
+    if is_plain(text) {
+        short::push(out, text);
+    } else {
+        escape_bytes(out, text);
+    }
+}
+
+/// Whether no byte has an escape. Looks at sixteen bytes at a time.
+#[inline]
+fn is_plain(text: &[u8]) -> bool {
+    let mut rest = text;
+    while let Some((sixteen, after)) = rest.split_first_chunk::<16>() {
+        if has_escape(sixteen) {
+            return false;
+        }
+        rest = after;
+    }
+    match text.last_chunk::<16>() {
+        _ if rest.is_empty() => true,
+        Some(last) => !has_escape(last),
+        None => match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
+            (Some(first), Some(last)) => !(has_escape(first) | has_escape(last)),
+            _ => !rest.iter().any(|byte| escape_of(*byte) != 0),
+        },
+    }
+}
+
+/// Whether any byte has an escape: comparisons only, so that the compiler makes vector instructions of them.
+#[inline]
+fn has_escape<const N: usize>(bytes: &[u8; N]) -> bool {
+    let mut any = 0_u8;
+    for byte in bytes {
+        let is_odd = (*byte < 0x20)
+            | (*byte == 0x7F)
+            | (*byte == b'\\')
+            | (*byte == b'\'')
+            | (*byte == b'"')
+            | (*byte == b'?');
+        any |= u8::from(is_odd);
+    }
+    any != 0
+}
+
+#[cold]
+fn escape_bytes(out: &mut Vec<u8>, text: &[u8]) {
     let mut rest = text;
     while let Some(place) = rest.iter().position(|byte| escape_of(*byte) != 0) {
         let (plain, odd) = rest.split_at(place);
@@ -327,6 +373,25 @@ mod tests {
         let mut out = Vec::new();
         escape(&mut out, b"a\x01\x7f\x1b\n\\\"'?\xc3\xa9z");
         assert_eq!(out, b"a\\x01\\x7f\\e\\n\\\\\\\"\\'\\?\xc3\xa9z");
+    }
+
+    #[test]
+    fn each_byte_is_escaped_wherever_it_is_in_a_text() {
+        for byte in 0..=255_u8 {
+            let mut want = Vec::new();
+            escape_bytes(&mut want, &[byte]);
+            assert_eq!(is_plain(&[byte]), want == [byte]);
+            for length in 1..40 {
+                for place in 0..length {
+                    let mut text = vec![b'x'; length];
+                    text[place] = byte;
+                    let mut out = Vec::new();
+                    escape(&mut out, &text);
+                    let (before, behind) = (&text[..place], &text[place + 1..]);
+                    assert_eq!(out, [before, &want, behind].concat());
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,468 @@
+//! Reads the packets of one stream and finds their events, piece by piece.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ctf::Timescale;
+use ctf::decode::{FoundEvents, Losses, LostEvents, PacketHead, StreamDecoder};
+use ctf::directory::{DirectoryError, StreamReader};
+use ctf::metadata::Trace;
+
+use super::window::Window;
+use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo};
+use crate::sink::{Loss, Lost};
+
+/// Memory that an event takes when it has been found.
+const BYTES_OF_EVENT: usize = 32;
+
+/// Most events of a packet that are found at a time.
+const MAX_FOUND: usize = 256;
+
+/// The packets of a stream that are still to be read, and how far the one that was begun last has been decoded.
+pub(super) struct Decoding {
+    feed: Feed,
+    info: StreamInfo,
+    has_ended: bool,
+    decoder: StreamDecoder,
+    /// The one that was begun last. Shared with the events that were found in it and have not been shown.
+    packet: Arc<Packet>,
+    /// The one before it, to be read into again.
+    other_packet: Option<Arc<Packet>>,
+    budget: MemoryBudget,
+    /// The part of the packet that is in memory, if the packet is stored in a file.
+    window: Window,
+    in_packet: bool,
+    /// An error behind the events that were found last.
+    problem: Option<String>,
+    /// Known with the first packet.
+    timescale: Option<Timescale>,
+    /// No event before this time will arrive, in nanoseconds.
+    watermark: i64,
+    /// The time up to which the stream has been decoded, in nanoseconds: the watermark may be beyond
+    /// packets that are still queued.
+    reached: i64,
+}
+
+/// The source of a stream's packets.
+pub(super) enum Feed {
+    /// Files that are complete.
+    Files(StreamReader),
+    /// A source that runs beside.
+    Queue {
+        packets: VecDeque<Packet>,
+        backlog: Backlog,
+        ended: bool,
+    },
+}
+
+/// What comes next in a stream.
+pub(super) enum Piece {
+    /// A packet begins.
+    Packet(Box<PacketStart>),
+    /// Events of the packet, at least one: those that were given to [`Decoding::next_piece`].
+    Events,
+    /// Nothing for now.
+    Waiting,
+    /// Nothing any more. With the reason if that is a failure.
+    Ended(Option<String>),
+    /// Something cannot be read and is passed over.
+    Passed(String),
+}
+
+/// What is known when a packet begins.
+pub(super) struct PacketStart {
+    pub(super) class: u64,
+    pub(super) id: Option<u64>,
+    /// Losses before the packet, or in it.
+    pub(super) losses: Vec<Loss>,
+}
+
+/// Events that were found in one packet.
+#[derive(Default)]
+pub(super) struct TimedEvents {
+    pub(super) events: FoundEvents,
+    /// The time of each, in nanoseconds; the least number if the stream has no clock.
+    pub(super) times: Vec<i64>,
+}
+
+impl TimedEvents {
+    /// The memory that the events take.
+    pub(super) fn bytes(&self) -> usize {
+        self.times.len() * BYTES_OF_EVENT
+    }
+
+    /// Fills in the times. Events from the first on whose time is out of range are removed.
+    fn fill_times(&mut self, scale: Option<Timescale>) -> Result<(), String> {
+        let count = self.events.len();
+        let Some(scale) = scale else {
+            self.times.resize(count, i64::MIN);
+            return Ok(());
+        };
+        let times = self.events.all_cycles();
+        let times = times.map_while(|cycles| scale.nanoseconds(cycles));
+        self.times.extend(times);
+        let known = self.times.len();
+        if known < count {
+            let cycles = self.events.all_cycles().nth(known).unwrap_or(0);
+            self.events.truncate(known);
+            return Err(format!("the clock value {cycles} is out of range"));
+        }
+        Ok(())
+    }
+}
+
+enum Next {
+    Packet,
+    Waiting,
+    Ended(Option<String>),
+}
+
+impl Decoding {
+    pub(super) fn new(info: StreamInfo, feed: Feed, budget: &MemoryBudget) -> Self {
+        Self {
+            feed,
+            info,
+            has_ended: false,
+            decoder: StreamDecoder::new(),
+            packet: Arc::new(Packet::none(budget)),
+            other_packet: None,
+            budget: budget.clone(),
+            window: Window::default(),
+            in_packet: false,
+            problem: None,
+            timescale: None,
+            watermark: i64::MIN,
+            reached: i64::MIN,
+        }
+    }
+
+    /// Whether the packets come from files that are complete.
+    pub(super) fn is_of_files(&self) -> bool {
+        matches!(self.feed, Feed::Files(_))
+    }
+
+    /// The queue that a source fills.
+    pub(super) fn push_packet(&mut self, packet: Packet) {
+        if let Feed::Queue { packets, .. } = &mut self.feed {
+            packets.push_back(packet);
+        }
+    }
+
+    /// Drops what has been pushed and not been decoded. Whether the source will push no more.
+    pub(super) fn discard_packets(&mut self) -> bool {
+        self.in_packet = false;
+        self.clear_packet();
+        match &mut self.feed {
+            Feed::Files(_) => true,
+            Feed::Queue {
+                packets,
+                backlog,
+                ended,
+            } => {
+                packets.drain(..).for_each(|_| backlog.remove_packet());
+                *ended
+            }
+        }
+    }
+
+    /// Marks the feed as complete: the source will push no more.
+    pub(super) fn end_feed(&mut self) {
+        if let Feed::Queue { ended, .. } = &mut self.feed {
+            *ended = true;
+        }
+    }
+
+    /// Raises the watermark, given in cycles of the trace's clock.
+    pub(super) fn advance_watermark(&mut self, trace: &Trace, cycles: u64) {
+        // Before its first packet a stream has not said its class. All of a trace have one clock,
+        // in every tracer there is.
+        let scale = self
+            .timescale
+            .or_else(|| trace.streams().find_map(|stream| stream.timescale()));
+        if let Some(time) = scale.and_then(|scale| scale.nanoseconds(cycles)) {
+            self.watermark = self.watermark.max(time);
+            if !self.in_packet && self.feed.is_empty() {
+                self.reached = self.watermark;
+            }
+        }
+    }
+
+    /// No event before this time will arrive, in nanoseconds.
+    pub(super) fn watermark(&self) -> i64 {
+        self.watermark
+    }
+
+    /// The stream, as the packet that was begun last says.
+    pub(super) fn info(&self) -> &StreamInfo {
+        &self.info
+    }
+
+    /// Whether no further piece follows.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// The packet that was begun last.
+    pub(super) fn packet(&self) -> &Arc<Packet> {
+        &self.packet
+    }
+
+    /// Makes sure that the event of a stored packet that was found last is in memory.
+    pub(super) fn load_event(&mut self) -> Result<(), String> {
+        match Arc::get_mut(&mut self.packet) {
+            Some(packet) if packet.stored.is_some() => {
+                self.window.load_event(packet, &self.decoder)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Other streams come first: an event that takes much memory is loaded again when it is its turn.
+    pub(super) fn free_event(&mut self) {
+        if let Some(packet) = Arc::get_mut(&mut self.packet)
+            && packet.stored.is_some()
+        {
+            Window::free_event(packet, &self.decoder);
+        }
+    }
+
+    /// Whether the packet is left in its file, because there is no memory for it.
+    pub(super) fn is_stored(&self) -> bool {
+        self.packet.stored.is_some()
+    }
+
+    /// Goes on to what comes next. Events replace those in `found`.
+    pub(super) fn next_piece(&mut self, trace: &Trace, found: &mut TimedEvents) -> Piece {
+        found.events.clear();
+        found.times.clear();
+        loop {
+            if let Some(problem) = self.problem.take() {
+                return self.fail(problem);
+            }
+            if !self.in_packet {
+                return self.next_packet(trace);
+            }
+            let mut more = self.find_events(trace, &mut found.events);
+            if let Err(problem) = found.fill_times(self.timescale) {
+                more = Err(problem);
+            }
+            if !found.events.is_empty() {
+                // What follows the events is told behind them.
+                match more {
+                    Ok(true) => {}
+                    Ok(false) => self.end_packet(),
+                    Err(problem) => self.problem = Some(problem),
+                }
+                return Piece::Events;
+            }
+            match more {
+                Ok(true) => {}
+                Ok(false) => self.end_packet(),
+                Err(problem) => return self.fail(problem),
+            }
+        }
+    }
+
+    /// Finds the next events. False: the packet has none behind them.
+    fn find_events(&mut self, trace: &Trace, found: &mut FoundEvents) -> Result<bool, String> {
+        let decoder = &mut self.decoder;
+        let packet = &mut self.packet;
+        if packet.stored.is_none() && matches!(self.feed, Feed::Files(_)) {
+            let more = decoder.find_events(trace, &packet.bytes, MAX_FOUND, found);
+            return more.map_err(|error| error.to_string());
+        }
+        // One at a time: more metadata may arrive before the next event of a source that runs beside, and the next event of
+        // a stored packet may take the memory of this one.
+        let more = if packet.stored.is_some() {
+            let packet = Arc::get_mut(packet).ok_or("it is in use")?;
+            self.window.advance(packet, decoder, trace)?
+        } else {
+            let more = decoder.advance(trace, &packet.bytes);
+            more.map_err(|error| error.to_string())?
+        };
+        decoder.copy_event(found);
+        Ok(more)
+    }
+
+    fn end_packet(&mut self) {
+        let scale = self.timescale;
+        let end = scale.and_then(|scale| scale.nanoseconds(self.decoder.cycles()));
+        if let Some(end) = end {
+            self.reached = self.reached.max(end);
+            self.watermark = self.watermark.max(end);
+        }
+        self.in_packet = false;
+    }
+
+    /// Frees the packet, of which nothing more is shown. What is read from files is read into the same memory again.
+    pub(super) fn free_packet(&mut self) {
+        if !self.in_packet && (!self.is_of_files() || self.packet.stored.is_some()) {
+            self.clear_packet();
+        }
+    }
+
+    fn clear_packet(&mut self) {
+        match Arc::get_mut(&mut self.packet) {
+            Some(packet) => packet.clear(),
+            None => self.packet = Arc::new(Packet::none(&self.budget)),
+        }
+    }
+
+    /// Takes another packet for reading, because events of this one have still to be shown: the one before, if it has
+    /// been shown by now.
+    fn replace_packet(&mut self) {
+        let other = self.other_packet.take();
+        let other = other.filter(|other| Arc::strong_count(other) == 1);
+        let other = other.unwrap_or_else(|| Arc::new(Packet::none(&self.budget)));
+        self.other_packet = Some(std::mem::replace(&mut self.packet, other));
+    }
+
+    fn next_packet(&mut self, trace: &Trace) -> Piece {
+        self.free_packet();
+        if Arc::get_mut(&mut self.packet).is_none() {
+            self.replace_packet();
+        }
+        let Some(packet) = Arc::get_mut(&mut self.packet) else {
+            return self.fail("it is in use".to_owned());
+        };
+        match self.feed.next(packet) {
+            Next::Packet => {}
+            Next::Waiting => return Piece::Waiting,
+            Next::Ended(problem) => {
+                self.has_ended = true;
+                return Piece::Ended(problem);
+            }
+        }
+        let decoder = &mut self.decoder;
+        let begun = match packet.stored {
+            None => decoder
+                .begin_packet(trace, &packet.bytes)
+                .map_err(|error| error.to_string()),
+            Some(_) => self.window.begin_packet(packet, decoder, trace),
+        };
+        match begun {
+            Ok(head) => Piece::Packet(Box::new(self.begin_packet(trace, &head))),
+            Err(problem) => self.fail(problem),
+        }
+    }
+
+    fn begin_packet(&mut self, trace: &Trace, head: &PacketHead) -> PacketStart {
+        self.in_packet = true;
+        self.info.class = head.stream_class;
+        if head.stream_id.is_some() {
+            self.info.id = head.stream_id;
+        }
+        let class = trace.stream(head.stream_class);
+        self.timescale = class.and_then(|class| class.timescale());
+        let time = |cycles: Option<u64>| self.timescale?.nanoseconds(cycles?);
+        let losses = self.decoder.losses();
+        let before = time(losses.previous_end).map(|end| end.max(self.reached));
+        let (begin, end) = (time(head.begin), time(head.end));
+        PacketStart {
+            class: self.info.class,
+            id: self.info.id,
+            losses: found_losses(losses, before, begin, end),
+        }
+    }
+
+    /// Ends the packet, the rest of which cannot be shown. A file that is wrong is wrong to its end; a relay may go on
+    /// with a good packet.
+    pub(super) fn fail(&mut self, what: String) -> Piece {
+        self.in_packet = false;
+        self.problem = None;
+        self.free_packet();
+        match &self.feed {
+            Feed::Files(reader) => {
+                self.has_ended = true;
+                let place = reader.place().map(|(file, offset)| {
+                    format!(
+                        "cannot decode a packet: {}, byte {offset}: {what}; the rest of the stream is not shown",
+                        file.display()
+                    )
+                });
+                Piece::Ended(Some(place.unwrap_or(what)))
+            }
+            Feed::Queue { .. } => Piece::Passed(format!(
+                "cannot decode a packet: stream {}: {what}; the rest of the packet is not shown",
+                self.info.name
+            )),
+        }
+    }
+}
+
+fn found_losses(
+    losses: &Losses,
+    before: Option<i64>,
+    begin: Option<i64>,
+    end: Option<i64>,
+) -> Vec<Loss> {
+    let mut found = Vec::new();
+    let mut push = |what, begin: Option<i64>, end: Option<i64>| {
+        // Half a range is none.
+        let (begin, end) = match (begin, end) {
+            (Some(begin), Some(end)) => (Some(begin), Some(end)),
+            _ => (None, None),
+        };
+        found.push(Loss { what, begin, end });
+    };
+    match losses.events {
+        Some(what @ LostEvents::Some) => push(Lost::Events(what), begin, end),
+        Some(what @ LostEvents::Count(_)) => push(Lost::Events(what), before, end),
+        None => {}
+    }
+    if let Some(count) = losses.packets {
+        push(Lost::Packets(count), before, begin);
+    }
+    found
+}
+
+impl Feed {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Files(_) => false,
+            Self::Queue { packets, .. } => packets.is_empty(),
+        }
+    }
+
+    fn next(&mut self, packet: &mut Packet) -> Next {
+        match self {
+            Self::Files(reader) => match next_in_files(reader, packet) {
+                Ok(true) => Next::Packet,
+                Ok(false) => Next::Ended(None),
+                Err(error) => Next::Ended(Some(crate::with_sources(&*error))),
+            },
+            Self::Queue {
+                packets,
+                backlog,
+                ended,
+            } => match packets.pop_front() {
+                Some(next) => {
+                    backlog.remove_packet();
+                    *packet = next;
+                    Next::Packet
+                }
+                None if *ended => Next::Ended(None),
+                None => Next::Waiting,
+            },
+        }
+    }
+}
+
+/// Reads the next packet, or leaves it where it is if the memory budget has no room for it.
+fn next_in_files(
+    reader: &mut StreamReader,
+    packet: &mut Packet,
+) -> Result<bool, Arc<DirectoryError>> {
+    let size = reader.peek().map_or(0, |next| next.bytes);
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    if packet.reservation.grow(size) {
+        packet.stored = None;
+        return reader.next(&mut packet.bytes);
+    }
+    packet.clear();
+    let unread = reader.next_unread()?;
+    Ok(unread.is_some_and(|unread| {
+        packet.store_in(unread.file, unread.offset, unread.bytes);
+        true
+    }))
+}

@@ -1,0 +1,142 @@
+//! `test-live --threads`: the same output, messages and exit status, however many threads decode.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ctf::directory::StreamHandle;
+use ctf::write::{EventRecord, FieldType, Width};
+use ctf::{Timestamp, TraceWriter};
+use tests::lab::Lab;
+use tests::process::{CompletedProcess, Process};
+use tests::{test_live, traces};
+
+use super::ctf_traces;
+
+/// The time within which a trace must be read.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+fn show(lab: &Lab, trace: &Path, options: &[&str], threads: &str) -> CompletedProcess {
+    let mut command = test_live::command(lab, &[&["--threads", threads], options].concat());
+    Process::start(command.arg(trace)).wait_within(READ_TIMEOUT)
+}
+
+/// Compares what one thread shows with what several show. Returns the number of bytes.
+fn assert_same(lab: &Lab, trace: &Path, options: &[&str]) -> usize {
+    let alone = show(lab, trace, options, "1");
+    for threads in ["2", "5"] {
+        let together = show(lab, trace, options, threads);
+        let what = format!("{} {options:?}, {threads} threads", trace.display());
+        assert_eq!(alone.status.code(), together.status.code(), "{what}");
+        assert_eq!(alone.stderr, together.stderr, "{what}");
+        assert!(alone.stdout_bytes == together.stdout_bytes, "{what}");
+    }
+    alone.stdout_bytes.len()
+}
+
+#[test]
+fn several_threads_show_every_trace_of_the_collection_as_one_does() {
+    let lab = Lab::new();
+    for case in ctf_traces::cases() {
+        let trace = case.join("trace");
+        for options in [&["--clock-gmt"][..], &["--sink", "details"]] {
+            assert_same(&lab, &trace, options);
+        }
+    }
+}
+
+/// A trace of several streams, whose events have partly the same times, with packets of several sizes.
+fn with_many_packets(lab: &Lab) -> PathBuf {
+    let directory = lab.path().join("many");
+    let mut trace = TraceWriter::create(&directory).unwrap();
+    let fields = [
+        ("number", FieldType::Unsigned(Width::Bits64)),
+        ("text", FieldType::Text),
+    ];
+    let classes = ["one", "two"].map(|name| trace.event_class(name, &fields).unwrap());
+    let mut streams = vec![StreamHandle::FIRST];
+    streams.extend((0..4).map(|_| trace.add_stream()));
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut times = [0; 5];
+    let long = "\"quoted\" and long ".repeat(3000);
+    for number in 0..40_000_u64 {
+        let place = random.usize(0..streams.len());
+        times[place] += random.u64(0..3000);
+        let text = match random.u32(0..1000) {
+            0 => long.as_str(),
+            even if even % 2 == 0 => "a text",
+            _ => "",
+        };
+        let event = EventRecord {
+            time: Timestamp(times[place]),
+            process: 1,
+            thread: 1,
+            values: &[number.into(), text.into()],
+        };
+        let class = &classes[random.usize(0..2)];
+        trace.write_to(streams[place], class, &event).unwrap();
+    }
+    trace.finish().unwrap();
+    directory
+}
+
+#[test]
+fn several_threads_show_many_packets_as_one_thread_does_with_any_selection() {
+    let lab = Lab::new();
+    let many = with_many_packets(&lab);
+    let options: &[&[&str]] = &[
+        &["--clock-gmt"],
+        &["--clock-cycles", "--names", "all", "--fields", "all"],
+        &["--no-delta", "--color", "always"],
+        &["--limit", "1"],
+        &["--limit", "12345"],
+        &["--begin", "0.01", "--clock-seconds"],
+        &["--end", "0.005", "--clock-seconds"],
+        &["--begin", "0.002", "--end", "0.008", "--limit", "777"],
+        &["--filter", "number > 100 && text == \"a text\""],
+        &["--stream-intersection"],
+        &["--sink", "json"],
+        &["--sink", "counter"],
+    ];
+    for options in options {
+        assert!(assert_same(&lab, &many, options) > 0, "{options:?}");
+    }
+    let dummy = ["--sink", "dummy", "--verbose"];
+    assert_same(&lab, &many, &dummy);
+}
+
+#[test]
+fn several_threads_report_losses_and_broken_packets_where_one_thread_does() {
+    let lab = Lab::new();
+    for trace in [
+        traces::with_losses(&lab),
+        traces::with_idle_streams(&lab),
+        traces::with_equal_timestamps(&lab),
+        traces::with_every_field_type(&lab),
+    ] {
+        assert_same(&lab, &trace, &["--clock-gmt"]);
+    }
+    let many = with_many_packets(&lab);
+    let mut random = fastrand::Rng::with_seed(2);
+    let files = std::fs::read_dir(&many)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files.filter(|path| !path.ends_with("metadata")).collect();
+    files.retain(|path| path.is_file());
+    files.sort();
+    for round in 0..6 {
+        let file = &files[random.usize(0..files.len())];
+        let good = std::fs::read(file).unwrap();
+        let mut bad = good.clone();
+        for _ in 0..=round {
+            let at = random.usize(100..bad.len());
+            bad[at] = 0xFF;
+        }
+        if round % 2 == 1 {
+            bad.truncate(bad.len() / 3 * 2);
+        }
+        std::fs::write(file, &bad).unwrap();
+        assert_same(&lab, &many, &["--clock-gmt"]);
+        assert_same(&lab, &many, &["--sink", "dummy"]);
+        std::fs::write(file, &good).unwrap();
+    }
+}
