@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::stage;
 
 /// Test programs that run at the same time.
-const PROGRAMS: usize = 3;
+const PROGRAMS: usize = 2;
 
 /// Tests of one program that run at the same time.
 const TEST_THREADS: &str = "4";
