@@ -8,7 +8,7 @@ use relay_proto::{Command, Minor, Version};
 
 use super::connection::Connection;
 use super::error::UplinkError;
-use super::handshake::send_and_wait;
+use super::exchange::send_and_wait;
 use super::target::RelayTarget;
 
 /// The oldest supported minor version of the protocol: the first with trace chunks.

@@ -8,16 +8,15 @@ use relay_proto::producer::Producer;
 use relay_proto::resume::{MakeResumable, ResumeSession};
 use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
 use relay_proto::{Command, CommandCode, Reply, ReturnCode};
-use tokio::time::timeout;
 use tracing::warn;
 use wire::{Bytes, EpochSeconds, Micros, SessionId, Text};
 
 use super::connection::Connection;
 use super::error::UplinkError;
+use super::exchange::{send_and_receive, send_and_wait};
 use super::greeting::exchange_versions;
-use super::send_queue::SendQueue;
 use super::upload::{CHUNK, RelaySession, TracefileLimits};
-use crate::limits::{MAX_TRACEFILES, REPLY_TIMEOUT};
+use crate::limits::MAX_TRACEFILES;
 use crate::queue::SessionDescription;
 
 /// The parameters of the session that is opened on the relay.
@@ -159,44 +158,6 @@ async fn create_session(
         }
         Err(error) => Err(error),
     }
-}
-
-/// Sends a command and waits for its reply, which must report success.
-pub(super) async fn send_and_wait(
-    pair: &mut Connection,
-    machine: &mut Producer,
-    command: &Command,
-) -> Result<Reply, UplinkError> {
-    let reply = send_and_receive(pair, machine, command).await?;
-    if reply.is_ok() {
-        Ok(reply)
-    } else {
-        Err(UplinkError::refused(command.code(), &reply))
-    }
-}
-
-/// Sends a command and waits for its reply, whatever it says.
-async fn send_and_receive(
-    pair: &mut Connection,
-    machine: &mut Producer,
-    command: &Command,
-) -> Result<Reply, UplinkError> {
-    let mut out = SendQueue::default();
-    machine.send(command, &mut out.control)?;
-    let command = command.code();
-    let replied = async {
-        loop {
-            pair.write(&mut out)?;
-            pair.read()?;
-            if let Some((_, reply)) = pair.parse_replies(|input| machine.receive(input))? {
-                return Ok::<_, UplinkError>(reply);
-            }
-            pair.wait_ready(&mut out).await?;
-        }
-    };
-    let within = REPLY_TIMEOUT;
-    let silent = |_| UplinkError::ReplyTimeout { command, within };
-    timeout(within, replied).await.map_err(silent)?
 }
 
 /// Converts the live timer. The result is never 0, which would mean that the session is not live.

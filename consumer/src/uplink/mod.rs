@@ -18,6 +18,7 @@ mod connection;
 mod connection_pair;
 mod creation_times;
 mod error;
+mod exchange;
 mod greeting;
 mod handshake;
 mod quic_connection;
