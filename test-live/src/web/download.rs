@@ -3,7 +3,9 @@
 
 use std::io::{self, Write};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 use std::thread;
 use std::time::Duration;
 
@@ -86,6 +88,9 @@ pub(super) fn start(
         return Err(RangeTooLong);
     }
     let (sender, parts) = mpsc::channel(MAX_WAITING_PARTS);
+    let is_complete = Arc::new(AtomicBool::new(false));
+    // Dropped when the thread has said whether the file is complete: only then the body ends.
+    let (last, completed) = (sender.clone(), Arc::clone(&is_complete));
     let out = PartWriter {
         sender,
         handle: Handle::current(),
@@ -93,14 +98,16 @@ pub(super) fn start(
     let started = thread::Builder::new()
         .name("download".to_owned())
         .spawn(move || {
-            // The error is that of the client, which takes no more.
-            let _ = write(selected, &packets, out);
-            drop(permit);
+            match write(selected, &packets, out) {
+                Ok(()) => completed.store(true, Ordering::Release),
+                Err(error) => tracing::warn!(%error, "download not complete"),
+            }
+            drop((last, permit));
         });
     if let Err(error) = started {
-        tracing::warn!(%error, "cannot start a thread; the file is empty");
+        tracing::warn!(%error, "cannot start a thread for a download");
     }
-    Ok(Body::new(Parts(parts)))
+    Ok(Body::new(Parts { parts, is_complete }))
 }
 
 /// Writes the events of packets.
@@ -194,8 +201,11 @@ impl Write for PartWriter {
     }
 }
 
-/// The body of a response.
-struct Parts(Receiver<Bytes>);
+/// The body of a response. It ends with an error if the file is not complete, so that browsers do not keep it.
+struct Parts {
+    parts: Receiver<Bytes>,
+    is_complete: Arc<AtomicBool>,
+}
 
 impl HttpBody for Parts {
     type Data = Bytes;
@@ -205,7 +215,12 @@ impl HttpBody for Parts {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let part = self.0.poll_recv(context);
-        part.map(|part| part.map(|part| Ok(Frame::data(part))))
+        let part = ready!(self.parts.poll_recv(context));
+        let is_complete = || self.is_complete.load(Ordering::Acquire);
+        Poll::Ready(match part {
+            Some(part) => Some(Ok(Frame::data(part))),
+            None if is_complete() => None,
+            None => Some(Err(io::ErrorKind::UnexpectedEof.into())),
+        })
     }
 }
