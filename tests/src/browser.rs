@@ -1,7 +1,7 @@
 //! A real browser, Debian's Chromium without a window, driven by WebDriver: JSON over HTTP, see
 //! <https://www.w3.org/TR/webdriver2/>.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
 
@@ -130,15 +130,18 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
+        // Also after a failed test: the driver that is killed leaves the browser behind.
         let path = format!("/session/{}", self.session);
-        if !std::thread::panicking() {
-            let _ = request(self.address, "DELETE", &path, &Value::Null);
-        }
+        let _ = try_request(self.address, "DELETE", &path, &Value::Null);
     }
 }
 
 /// Sends a command, and returns the value in the answer.
 fn request(address: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
+    try_request(address, method, path, body).unwrap()
+}
+
+fn try_request(address: SocketAddr, method: &str, path: &str, body: &Value) -> io::Result<Value> {
     let body = match body {
         Value::Null => String::new(),
         body => body.to_string(),
@@ -148,21 +151,21 @@ fn request(address: SocketAddr, method: &str, path: &str, body: &Value) -> Value
          Content-Type: application/json; charset=utf-8\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    let mut socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-    socket.write_all(head.as_bytes()).unwrap();
-    socket.write_all(body.as_bytes()).unwrap();
-    let body = read_body(BufReader::new(socket));
-    let mut answer: Value = serde_json::from_slice(&body).unwrap();
-    answer["value"].take()
+    let mut socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(TEST_TIMEOUT))?;
+    socket.write_all(head.as_bytes())?;
+    socket.write_all(body.as_bytes())?;
+    let body = read_body(BufReader::new(socket))?;
+    let mut answer: Value = serde_json::from_slice(&body)?;
+    Ok(answer["value"].take())
 }
 
 /// Reads a response to the end of its body. The driver leaves the connection open.
-fn read_body(mut response: impl BufRead) -> Vec<u8> {
+fn read_body(mut response: impl BufRead) -> io::Result<Vec<u8>> {
     let mut length = 0;
     loop {
         let mut line = String::new();
-        response.read_line(&mut line).unwrap();
+        response.read_line(&mut line)?;
         let line = line.trim_end().to_ascii_lowercase();
         if line.is_empty() {
             break;
@@ -172,8 +175,8 @@ fn read_body(mut response: impl BufRead) -> Vec<u8> {
         }
     }
     let mut body = vec![0; length];
-    response.read_exact(&mut body).unwrap();
-    body
+    response.read_exact(&mut body)?;
+    Ok(body)
 }
 
 fn decode_base64(text: &str) -> Vec<u8> {
