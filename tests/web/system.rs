@@ -138,8 +138,12 @@ pub(crate) fn rows_named(browser: &Browser, name: &str) -> Vec<Value> {
 
 /// Waits until the page shows a row of this name, and returns the first.
 pub(crate) fn wait_for_row(browser: &Browser, name: &str) -> Value {
-    let what = format!("the page shows {name}");
-    wait_for(&what, || rows_named(browser, name).into_iter().next())
+    wait_for(&format!("the page shows {name}"), || {
+        // The script of a page that was just opened may not have run yet.
+        let all = browser.run("return window.__view ? __view().shown : null");
+        let mut rows = all.as_array()?.iter();
+        rows.find(|row| row["name"] == name).cloned()
+    })
 }
 
 /// Shows the 2.5 ms around the begin of a row, 0.5 ms of them before it.
