@@ -8,8 +8,9 @@ use std::path::Path;
 
 use ctf::Metadata;
 use ctf::decode::{
-    DecodeError, Event, LostEvents, NumberFormat, PacketHead, StreamDecoder, Visitor,
+    DecodeError, Event, FoundEvents, LostEvents, NumberFormat, PacketHead, StreamDecoder, Visitor,
 };
+use ctf::metadata::Trace;
 use ctf::model::{Base, Labels, Scope};
 
 #[test]
@@ -228,8 +229,19 @@ impl Output {
         Ok(())
     }
 
-    fn stream(&mut self, metadata: &mut Metadata, mut bytes: &[u8]) -> Result<(), DecodeError> {
-        let trace = metadata.trace();
+    fn stream(&mut self, metadata: &mut Metadata, bytes: &[u8]) -> Result<(), DecodeError> {
+        let mut events = Vec::new();
+        let read = self.read_events(metadata.trace(), bytes, &mut events);
+        assert_eq!(found_together(metadata.trace(), bytes), events);
+        read
+    }
+
+    fn read_events(
+        &mut self,
+        trace: &Trace,
+        mut bytes: &[u8],
+        events: &mut Vec<String>,
+    ) -> Result<(), DecodeError> {
         let mut decoder = StreamDecoder::new();
         while !bytes.is_empty() {
             let head = decoder.begin_packet(trace, bytes)?;
@@ -255,11 +267,36 @@ impl Output {
                     self.decoded.last_mut().unwrap().push_str(&context(&event));
                     is_first = false;
                 }
+                events.push(event_line(&event));
                 self.decoded.push(event_line(&event));
             }
         }
         Ok(())
     }
+}
+
+/// The events of a stream, or those before its error, found several at a time.
+fn found_together(trace: &Trace, mut bytes: &[u8]) -> Vec<String> {
+    let (mut decoder, mut found) = (StreamDecoder::new(), FoundEvents::default());
+    let mut lines = Vec::new();
+    while !bytes.is_empty() {
+        let Ok(head) = decoder.begin_packet(trace, bytes) else {
+            break;
+        };
+        let (packet, rest) = bytes.split_at(usize::try_from(head.packet_bytes()).unwrap());
+        bytes = rest;
+        loop {
+            let more = decoder.find_events(trace, packet, 3, &mut found);
+            let events = (0..found.len()).map(|place| found.event(trace, packet, place).unwrap());
+            lines.extend(events.map(|event| event_line(&event)));
+            match more {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) => return lines,
+            }
+        }
+    }
+    lines
 }
 
 fn packet_line(head: &PacketHead) -> String {
