@@ -19,13 +19,12 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
 
 use super::packet_log::{LoggedPacket, PacketLog};
-use super::replay::Replay;
-use crate::attach::{Packet, TraceInfo};
+use super::replay::{Events, Replay};
+use crate::attach::TraceInfo;
 use crate::filter::Filter;
-use crate::mux::Stage;
 use crate::sink::json::Json;
 use crate::sink::tef::{SentTimes, Tef, TefOptions};
-use crate::sink::{Loss, Origin, Sink, SinkError};
+use crate::sink::{Origin, Sink, SinkError};
 
 /// Largest number of bytes of packets that are decoded for one file: they are in memory at a time.
 const MAX_PACKET_BYTES: usize = 512 << 20;
@@ -126,22 +125,22 @@ fn write(
             Box::new(Tef::new(out, options))
         }
     };
-    let mut stage = RangeStage { selected, sink };
+    let mut range = Range { selected, sink };
     let mut replay = Replay::new(true);
     for packet in packets {
-        replay.add(packet, &mut stage)?;
+        replay.add(packet, &mut range)?;
     }
-    replay.finish(&mut stage)?;
-    stage.sink.finish()
+    replay.finish(&mut range)?;
+    range.sink.finish()
 }
 
 /// Shows the events of a range to a sink.
-struct RangeStage {
+struct Range {
     selected: Selected,
     sink: Box<dyn Sink>,
 }
 
-impl Stage for RangeStage {
+impl Events for Range {
     fn event(
         &mut self,
         event: &Event<'_>,
@@ -161,21 +160,9 @@ impl Stage for RangeStage {
         Ok(true)
     }
 
-    fn packet(&mut self, _packet: &Packet, _origin: Origin<'_>) -> Result<(), SinkError> {
-        Ok(())
-    }
-
     fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
         self.sink.metadata(bytes, trace)
     }
-
-    fn lost(&mut self, _loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn report_failure(&mut self, _what: &str) {}
-
-    fn report_warning(&mut self, _what: &str) {}
 }
 
 /// Passes what is written to a response, and waits until that takes it.

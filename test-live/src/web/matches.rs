@@ -11,12 +11,10 @@ use ctf::decode::Event;
 use parking_lot::RwLock;
 
 use super::packet_log::PacketLog;
-use super::replay::Replay;
+use super::replay::{Events, Replay};
 use super::row::EventPlace;
-use crate::attach::{Packet, TraceInfo};
 use crate::filter::Filter;
-use crate::mux::Stage;
-use crate::sink::{Loss, Origin, SinkError};
+use crate::sink::{Origin, SinkError};
 
 /// Time between two looks for new packets.
 const POLL_INTERVAL: Duration = Duration::from_millis(40);
@@ -131,7 +129,7 @@ struct Matcher {
     next: usize,
 }
 
-impl Stage for Matcher {
+impl Events for Matcher {
     fn event(
         &mut self,
         event: &Event<'_>,
@@ -150,22 +148,6 @@ impl Stage for Matcher {
         }
         Ok(true)
     }
-
-    fn packet(&mut self, _packet: &Packet, _origin: Origin<'_>) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn metadata(&mut self, _bytes: &[u8], _trace: &TraceInfo) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn lost(&mut self, _loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn report_failure(&mut self, _what: &str) {}
-
-    fn report_warning(&mut self, _what: &str) {}
 }
 
 #[cfg(test)]

@@ -31,6 +31,58 @@ struct ReplayedTrace {
     streams: Vec<StreamKey>,
 }
 
+/// What is done with events that are decoded again.
+pub(super) trait Events {
+    /// Shows an event. Returns false if no further event is wanted.
+    ///
+    /// # Errors
+    /// If it cannot be shown.
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        time: i64,
+        origin: Origin<'_>,
+    ) -> Result<bool, SinkError>;
+
+    /// More metadata, before the events that need it.
+    ///
+    /// # Errors
+    /// If it cannot be shown.
+    fn metadata(&mut self, _bytes: &[u8], _trace: &TraceInfo) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// Shows events only: losses and failures were shown when the packets were decoded first.
+struct EventStage<'a, E>(&'a mut E);
+
+impl<E: Events> Stage for EventStage<'_, E> {
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        time: i64,
+        origin: Origin<'_>,
+    ) -> Result<bool, SinkError> {
+        self.0.event(event, time, origin)
+    }
+
+    fn packet(&mut self, _packet: &Packet, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
+        self.0.metadata(bytes, trace)
+    }
+
+    fn lost(&mut self, _loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn report_failure(&mut self, _what: &str) {}
+
+    fn report_warning(&mut self, _what: &str) {}
+}
+
 impl Replay {
     /// `is_ordered`: nothing is shown before [`finish`](Self::finish), and then in order of time. Otherwise the events of
     /// a packet are shown when it is added.
@@ -54,9 +106,10 @@ impl Replay {
     pub(super) fn add(
         &mut self,
         packet: &LoggedPacket,
-        stage: &mut impl Stage,
+        events: &mut impl Events,
     ) -> Result<(), SinkError> {
         let (key, stream) = (packet.trace.info.key, &packet.stream);
+        let stage = &mut EventStage(events);
         let trace = match self.traces.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
@@ -97,7 +150,8 @@ impl Replay {
     ///
     /// # Errors
     /// If it cannot be shown.
-    pub(super) fn finish(self, stage: &mut impl Stage) -> Result<(), SinkError> {
+    pub(super) fn finish(self, events: &mut impl Events) -> Result<(), SinkError> {
+        let stage = &mut EventStage(events);
         let mut traces: Vec<_> = self.traces.into_iter().collect();
         traces.sort_by_key(|(key, _)| *key);
         for (key, mut trace) in traces {
@@ -171,7 +225,7 @@ struct OneEvent {
     json: Json<Vec<u8>>,
 }
 
-impl Stage for OneEvent {
+impl Events for OneEvent {
     fn event(
         &mut self,
         event: &Event<'_>,
@@ -185,20 +239,4 @@ impl Stage for OneEvent {
         self.next += 1;
         Ok(self.next <= self.wanted)
     }
-
-    fn packet(&mut self, _packet: &Packet, _origin: Origin<'_>) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn metadata(&mut self, _bytes: &[u8], _trace: &TraceInfo) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn lost(&mut self, _loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn report_failure(&mut self, _what: &str) {}
-
-    fn report_warning(&mut self, _what: &str) {}
 }
