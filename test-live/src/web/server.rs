@@ -57,7 +57,7 @@ const FILES: [(&str, &str, &str); 3] = [
     (
         "/",
         "text/html; charset=utf-8",
-        include_str!("../../web/dist/index.html"),
+        include_str!("../../web/src/index.html"),
     ),
     (
         "/page.js",
