@@ -91,7 +91,7 @@ fn parse_history(text: &str) -> Result<usize, String> {
     let number = number.and_then(|number| usize::try_from(number).ok());
     number.ok_or_else(|| {
         let (min, max) = (HISTORIES.start(), HISTORIES.end());
-        format!("expected {min} to {max} events")
+        format!("expected {min} to {max} rows")
     })
 }
 
