@@ -100,7 +100,7 @@ impl Tree {
             fs::remove_file(&tar)?;
         }
         files::append_tar(&tar, &self.parent, &[&self.name], 0, release.epoch)?;
-        files::compress(&tar)?;
+        files::compress(&tar, release.level)?;
         let bill = release.output.join(format!("{}.spdx.json", self.name));
         files::write(&bill, &self.bill, files::DATA)
     }

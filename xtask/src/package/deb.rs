@@ -150,7 +150,7 @@ impl Builder<'_> {
             if rest.is_some_and(|rest| rest.starts_with(['-', '.'])) {
                 let installed = manual.join(&*name);
                 files::install(&pages.join("man").join(&page), &installed, files::DATA)?;
-                files::compress(&installed)?;
+                files::compress(&installed, super::MAX_LEVEL)?;
             }
         }
         let share = self.root.join("usr/share");
@@ -195,14 +195,14 @@ impl Builder<'_> {
         files::write(&documents.join("copyright"), copyright, files::DATA)?;
         let changelog = documents.join("changelog");
         files::install(&self.sources.join("CHANGELOG.md"), &changelog, files::DATA)?;
-        files::compress(&changelog)?;
+        files::compress(&changelog, super::MAX_LEVEL)?;
         let debian = files::read(&self.sources.join("packaging/changelog"))?
             .replace("@VERSION@", &self.release.debian_version())
             .replace("@UPSTREAM@", &self.release.version)
             .replace("@MAINTAINER@", &self.release.maintainer);
         let changelog = documents.join("changelog.Debian");
         files::write(&changelog, debian, files::DATA)?;
-        files::compress(&changelog)?;
+        files::compress(&changelog, super::MAX_LEVEL)?;
         let readme = self.folder().join("README.Debian");
         if readme.is_file() {
             files::install(&readme, &documents.join("README.Debian"), files::DATA)?;
@@ -251,7 +251,9 @@ impl Builder<'_> {
             self.release.architecture
         );
         let mut pack = Command::new("dpkg-deb");
-        pack.args(["--root-owner-group", THREADS, "--build"])
+        pack.args(["--root-owner-group", THREADS, "-Zxz"])
+            .arg(format!("-z{}", self.release.level))
+            .arg("--build")
             .arg(&self.root)
             .arg(self.release.output.join(file))
             .env("SOURCE_DATE_EPOCH", self.release.epoch.to_string());
@@ -285,6 +287,8 @@ impl Builder<'_> {
         let directory = self.release.staging.join("shlibdeps");
         let control = "Source: lttng-live\n\nPackage: lttng-live\nArchitecture: any\n";
         files::write(&directory.join("debian/control"), control, files::DATA)?;
+        // By this directory dpkg-shlibdeps knows the root of a package.
+        fs::create_dir_all(self.root.join("DEBIAN"))?;
         let mut shlibdeps = Command::new("dpkg-shlibdeps");
         shlibdeps.current_dir(&directory).arg("-O");
         shlibdeps.arg(self.root.join("usr/bin").join(self.package.program));

@@ -70,9 +70,10 @@ pub(super) fn list(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Replaces a file by what gzip makes of it, with the suffix `.gz`.
-pub(super) fn compress(path: &Path) -> anyhow::Result<()> {
-    stage::run(Command::new("gzip").args(["-9n", "--force"]).arg(path))
+/// Replaces a file by what gzip makes of it, with the suffix `.gz`. The level is 1 to 9.
+pub(super) fn compress(path: &Path, level: u8) -> anyhow::Result<()> {
+    let options = [format!("-{level}n"), "--force".to_owned()];
+    stage::run(Command::new("gzip").args(options).arg(path))
 }
 
 /// Gives all files of a tree one time, and all directories one mode, whatever the umask of this process.

@@ -80,7 +80,7 @@ fn write(release: &Release, root: &Path, layout: &Path) -> anyhow::Result<()> {
     let entries = [TRACES, RUN, "tmp"];
     files::append_tar(&layer, &writable, &entries, USER, release.epoch)?;
     let diff = files::sha256(&layer)?;
-    files::compress(&layer)?;
+    files::compress(&layer, release.level)?;
     let date = release.date()?;
     let blobs = layout.join("blobs/sha256");
     let layer = add_blob(&blobs, &release.staging.join("layer.tar.gz"))?;

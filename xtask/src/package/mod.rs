@@ -23,6 +23,9 @@ use crate::stage;
 /// Name of the source package, of the archive and of the image.
 const NAME: &str = "lttng-live";
 
+/// The level at which kept packages are compressed.
+const MAX_LEVEL: u8 = 9;
+
 /// What is built, and where.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -36,9 +39,13 @@ pub(crate) struct Options {
     /// Write to DIR [default: target/package]
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Debian revision of the packages: the number behind the version
-    #[arg(long, value_name = "N", default_value = "1")]
+    /// Debian revision of the packages, behind the version; those of Debian itself begin with 1 and replace all that begin with
+    /// 0
+    #[arg(long, value_name = "REVISION", default_value = "0local1")]
     revision: String,
+    /// Compress little: for packages that are not kept
+    #[arg(long)]
+    fast: bool,
 }
 
 /// A form in which the programs are delivered.
@@ -61,6 +68,8 @@ struct Release {
     revision: String,
     /// Debian's name of the architecture, such as amd64, which is also that of container images.
     architecture: String,
+    /// The level of xz and gzip, 0 to 9.
+    level: u8,
     /// Name and address of who answers for the packages.
     maintainer: String,
     /// The time of all files, in seconds since 1970.
@@ -123,6 +132,7 @@ impl Release {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             revision: options.revision.clone(),
             architecture: architecture.trim().to_owned(),
+            level: if options.fast { 1 } else { MAX_LEVEL },
             maintainer: maintainer(),
             epoch: epoch(&workspace)?,
             output,
@@ -148,7 +158,7 @@ impl Release {
 fn maintainer() -> String {
     let variable = |name, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
     let name = variable("DEBFULLNAME", "lttng-live maintainers");
-    format!("{name} <{}>", variable("DEBEMAIL", "root@example.org"))
+    format!("{name} <{}>", variable("DEBEMAIL", "packages@example.org"))
 }
 
 /// `SOURCE_DATE_EPOCH`, or the date of the newest entry of Debian's changelog.
