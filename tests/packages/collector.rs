@@ -152,6 +152,8 @@ fn relay_of_lttng_tools_that_runs_keeps_its_ports_when_the_collector_is_installe
     debian.install_lttng();
     debian.run("lttng-relayd --daemonize");
     record(&debian, "reference");
+    let mut tracee = Tracee::start(&debian);
+    tracee.emit();
     let printed = debian.install(COLLECTOR, OLD);
     assert!(printed.contains("lttng-relayd"), "{printed}");
     assert!(

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tests::process::Process;
@@ -12,7 +13,7 @@ use tests::{build_directory, peers, wait_for, wait_until};
 use crate::built;
 
 /// Changes when [`create`] makes something else than before.
-const RECIPE: u32 = 1;
+const RECIPE: u32 = 2;
 
 /// Where the packages of lttng-tools are in a root, to be installed without a network.
 pub(crate) const LTTNG: &str = "/srv/lttng";
@@ -21,7 +22,7 @@ pub(crate) const LTTNG: &str = "/srv/lttng";
 pub(crate) const PACKAGES: &str = "/srv/packages";
 
 /// Downloads the packages of LTTng into a root that is being made, without installing them.
-const DOWNLOAD_LTTNG: &str = "chroot \"$1\" apt-get --yes --no-install-recommends --download-only install lttng-tools \
+const DOWNLOAD_LTTNG: &str = "rm --force \"$1\"/var/cache/apt/archives/*.deb && chroot \"$1\" apt-get --yes --no-install-recommends --download-only install lttng-tools \
                               liblttng-ust1 && mkdir \"$1/srv/lttng\" && mv \"$1\"/var/cache/apt/archives/*.deb \"$1/srv/lttng\"";
 
 /// What runs as process 1.
@@ -48,6 +49,8 @@ impl Debian {
             eprintln!("only root can start a Debian in namespaces: test skipped");
             return None;
         }
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut nspawn = Command::new(peers::program("systemd-nspawn"));
         nspawn
             .args(["--quiet", "--volatile=overlay", "--private-network"])
@@ -57,6 +60,10 @@ impl Debian {
                 "--bind-ro={}:{PACKAGES}",
                 built::packages().display()
             ))
+            .arg(format!(
+                "--machine=packages-{}-{number}",
+                std::process::id()
+            ))
             .arg(format!("--directory={}", root().display()));
         match init {
             Init::None => nspawn.args(["--as-pid2", "/bin/sleep", "infinity"]),
@@ -65,9 +72,7 @@ impl Debian {
         let mut nspawn = Process::start(nspawn.stdin(std::process::Stdio::null()));
         let leader = wait_for("the system starts", || {
             assert!(nspawn.is_running(), "nspawn: {:?}", nspawn.stderr());
-            let id = nspawn.id();
-            let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-            children.split(' ').next()?.parse().ok()
+            process_1(nspawn.id())
         });
         let debian = Self { nspawn, leader };
         match init {
@@ -158,6 +163,17 @@ impl Drop for Debian {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
+}
+
+/// The child of nspawn that is process 1 of its system, as the host numbers it. Before there is one, nspawn has another child.
+fn process_1(nspawn: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
+    children.split_whitespace().find_map(|child| {
+        let status = fs::read_to_string(format!("/proc/{child}/status")).ok()?;
+        let mut lines = status.lines();
+        let numbers = lines.find_map(|line| line.strip_prefix("NSpid:"))?;
+        numbers.ends_with("\t1").then(|| child.parse().ok())?
+    })
 }
 
 /// The fresh root, which nobody changes. It is made at the first call, and kept for further runs of the tests.

@@ -108,9 +108,11 @@ fn tldrs_serves_users_that_its_settings_name() {
     );
     debian.run("useradd alice; echo 'TLDRS_OPTIONS=--allow-user=alice' >/etc/default/tldrs");
     debian.run("systemctl enable --now tldrs.socket; systemctl start tldrs");
-    let arguments = debian
-        .run("tr '\\0' ' ' </proc/$(systemctl show --property=MainPID --value tldrs)/cmdline");
-    assert!(arguments.contains("--allow-user=alice"), "{arguments}");
+    let arguments =
+        "tr '\\0' ' ' </proc/$(systemctl show --property=MainPID --value tldrs)/cmdline";
+    tests::wait_until("the daemon runs with its options", || {
+        debian.run(arguments).contains("--allow-user=alice")
+    });
     let printed = debian.run("dpkg --remove tldrs");
     assert!(printed.contains("Stopping tldrs.service"), "{printed}");
 }

@@ -23,6 +23,12 @@ use crate::stage;
 /// Name of the source package, of the archive and of the image.
 const NAME: &str = "lttng-live";
 
+/// Debian revision unless another is asked for.
+const REVISION: &str = "0local1";
+
+/// Directory of the packages in the workspace unless another is asked for.
+const OUTPUT: &str = "target/package";
+
 /// The level at which kept packages are compressed.
 const MAX_LEVEL: u8 = 9;
 
@@ -41,7 +47,7 @@ pub(crate) struct Options {
     output: Option<PathBuf>,
     /// Debian revision of the packages, behind the version; those of Debian itself begin with 1 and replace all that begin with
     /// 0
-    #[arg(long, value_name = "REVISION", default_value = "0local1")]
+    #[arg(long, value_name = "REVISION", default_value = REVISION)]
     revision: String,
     /// Compress little: for packages that are not kept
     #[arg(long)]
@@ -78,6 +84,23 @@ struct Release {
     output: PathBuf,
     /// Directory of files on their way into packages. It is emptied when a run begins.
     staging: PathBuf,
+}
+
+/// Builds everything with the profile `release`. Returns the directory of the packages.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn build_all() -> anyhow::Result<String> {
+    let options = Options {
+        formats: Vec::new(),
+        binaries: None,
+        output: None,
+        revision: REVISION.to_owned(),
+        fast: false,
+    };
+    run(&options)?;
+    let packages = Path::new(stage::WORKSPACE).canonicalize()?.join(OUTPUT);
+    Ok(packages.display().to_string())
 }
 
 /// Builds the formats that are asked for.
@@ -117,7 +140,7 @@ impl Release {
         let workspace = Path::new(stage::WORKSPACE).canonicalize()?;
         let output = match &options.output {
             Some(output) => output.clone(),
-            None => workspace.join("target/package"),
+            None => workspace.join(OUTPUT),
         };
         fs::create_dir_all(&output)
             .with_context(|| format!("cannot create {}", output.display()))?;
