@@ -27,6 +27,19 @@ impl Browser {
     /// If the browser cannot be started.
     #[must_use]
     pub fn start(lab: &Lab) -> Self {
+        Self::start_with_host(lab, None)
+    }
+
+    /// Starts a browser for which a host is another address, if one is given.
+    ///
+    /// # Panics
+    /// If the browser cannot be started.
+    #[must_use]
+    pub fn start_with_host(lab: &Lab, host: Option<(&str, SocketAddr)>) -> Self {
+        let host_rules = match host {
+            Some((name, address)) => format!("--host-resolver-rules=MAP {name} {address}"),
+            None => "--host-resolver-rules=".to_owned(),
+        };
         let mut command = Command::new(peers::program("chromedriver"));
         command.arg("--port=0").env("HOME", lab.path());
         let driver = Process::start(&mut command);
@@ -50,9 +63,15 @@ impl Browser {
             "--disable-background-networking",
             "--window-size=1280,800",
             format!("--user-data-dir={}", data.display()),
+            host_rules,
         ]);
         let options = json!({"args": arguments, "binary": peers::program("chromium")});
-        let wanted = json!({"browserName": "chrome", "goog:chromeOptions": options});
+        // Servers of tests have certificates of their own CA.
+        let wanted = json!({
+            "browserName": "chrome",
+            "acceptInsecureCerts": true,
+            "goog:chromeOptions": options,
+        });
         let body = json!({"capabilities": {"alwaysMatch": wanted}});
         let created = request(address, "POST", "/session", &body);
         let session = created["sessionId"].as_str();

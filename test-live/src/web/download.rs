@@ -18,6 +18,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
 
+use super::archive;
 use super::packet_log::{LoggedPacket, PacketLog};
 use super::replay::{Events, Replay};
 use crate::attach::TraceInfo;
@@ -41,6 +42,8 @@ pub(super) enum Format {
     Tef,
     /// JSON lines, as `--sink json` writes them.
     Json,
+    /// An archive of the packets, as `--sink ctf` copies them: whole, and without a filter.
+    Ctf,
 }
 
 /// The events that are wanted.
@@ -54,13 +57,30 @@ pub(super) struct Selected {
     pub(super) filter: Option<Filter>,
 }
 
-/// The range has more packets than one file may be made of.
+/// Why there is no file of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the range has more than {} MiB of packets; select a shorter one, or use test-live --begin and --end",
-    MAX_PACKET_BYTES >> 20
-)]
-pub(super) struct RangeTooLong;
+pub(super) enum Refused {
+    /// One file may not be made of so many packets.
+    #[error(
+        "the range has more than {} MiB of packets; select a shorter one, or use test-live --begin and --end",
+        MAX_PACKET_BYTES >> 20
+    )]
+    TooLong,
+    /// The file would not be complete. The time is in nanoseconds.
+    #[error(
+        "the packets until {} are no longer kept; select a range that begins later",
+        show_time(*until)
+    )]
+    Dropped {
+        /// The last time of an event of the packets that were dropped.
+        until: i64,
+    },
+}
+
+fn show_time(ns: i64) -> String {
+    jiff::Timestamp::from_nanosecond(ns.into())
+        .map_or_else(|_| ns.to_string(), |time| time.to_string())
+}
 
 impl Format {
     /// The name and the type of the file.
@@ -68,24 +88,36 @@ impl Format {
         match self {
             Self::Tef => ("trace.json", "application/json"),
             Self::Json => ("events.jsonl", "application/x-ndjson"),
+            Self::Ctf => ("traces.tar", "application/x-tar"),
         }
+    }
+}
+
+/// The packets that may have events of a range, whose times are in nanoseconds.
+///
+/// # Errors
+/// If they are too many, or have been dropped.
+pub(super) fn packets(log: &PacketLog, from: i64, to: i64) -> Result<Vec<LoggedPacket>, Refused> {
+    let packets = log.packets_between(from, to);
+    if packets.iter().map(|packet| packet.size).sum::<usize>() > MAX_PACKET_BYTES {
+        return Err(Refused::TooLong);
+    }
+    match log.dropped_until() {
+        Some(until) if from <= until => Err(Refused::Dropped { until }),
+        _ => Ok(packets),
     }
 }
 
 /// Begins to write a file, on a thread of its own that has `permit`.
 ///
 /// # Errors
-/// If the range is too long.
+/// If there is no file of this range.
 pub(super) fn start(
     selected: Selected,
     log: &PacketLog,
     permit: OwnedSemaphorePermit,
-) -> Result<Body, RangeTooLong> {
-    let packets = log.packets_between(selected.from, selected.to);
-    let size = |packet: &LoggedPacket| packet.size;
-    if packets.iter().map(size).sum::<usize>() > MAX_PACKET_BYTES {
-        return Err(RangeTooLong);
-    }
+) -> Result<Body, Refused> {
+    let packets = packets(log, selected.from, selected.to)?;
     let (sender, parts) = mpsc::channel(MAX_WAITING_PARTS);
     let is_complete = Arc::new(AtomicBool::new(false));
     // Dropped when the thread has said whether the file is complete: only then the body ends.
@@ -116,6 +148,7 @@ fn write(
     out: impl Write + 'static,
 ) -> Result<(), SinkError> {
     let sink: Box<dyn Sink> = match selected.format {
+        Format::Ctf => return Ok(archive::write(packets, out)?),
         Format::Json => Box::new(Json::new(out)),
         Format::Tef => {
             let options = TefOptions {
