@@ -19,8 +19,10 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
 
 use super::archive;
+use super::client_clocks::ClientClocks;
 use super::packet_log::{LoggedPacket, PacketLog};
 use super::replay::{Events, Replay};
+use super::sent::{SentEvents, SentTime};
 use crate::attach::TraceInfo;
 use crate::filter::Filter;
 use crate::sink::json::Json;
@@ -118,6 +120,7 @@ pub(super) fn start(
     permit: OwnedSemaphorePermit,
 ) -> Result<Body, Refused> {
     let packets = packets(log, selected.from, selected.to)?;
+    let clocks = Arc::clone(&log.clocks);
     let (sender, parts) = mpsc::channel(MAX_WAITING_PARTS);
     let is_complete = Arc::new(AtomicBool::new(false));
     // Dropped when the thread has said whether the file is complete: only then the body ends.
@@ -129,7 +132,7 @@ pub(super) fn start(
     let started = thread::Builder::new()
         .name("download".to_owned())
         .spawn(move || {
-            match write(selected, &packets, out) {
+            match write(selected, &packets, clocks, out) {
                 Ok(()) => completed.store(true, Ordering::Release),
                 Err(error) => tracing::warn!(%error, "download not complete"),
             }
@@ -145,6 +148,7 @@ pub(super) fn start(
 fn write(
     selected: Selected,
     packets: &[LoggedPacket],
+    clocks: Arc<ClientClocks>,
     out: impl Write + 'static,
 ) -> Result<(), SinkError> {
     let sink: Box<dyn Sink> = match selected.format {
@@ -158,7 +162,11 @@ fn write(
             Box::new(Tef::new(out, options))
         }
     };
-    let mut range = Range { selected, sink };
+    let mut range = Range {
+        selected,
+        sent: SentEvents::new(clocks),
+        sink,
+    };
     let mut replay = Replay::new(true);
     for packet in packets {
         replay.add(packet, &mut range)?;
@@ -170,6 +178,7 @@ fn write(
 /// Shows the events of a range to a sink.
 struct Range {
     selected: Selected,
+    sent: SentEvents,
     sink: Box<dyn Sink>,
 }
 
@@ -183,7 +192,12 @@ impl Events for Range {
         let Selected {
             from, to, filter, ..
         } = &mut self.selected;
-        let is_selected = (*from..=*to).contains(&time)
+        let is_within = match self.sent.time(event, origin.trace.key)? {
+            None => (*from..=*to).contains(&time),
+            Some(SentTime::At(time)) => (*from..=*to).contains(&time),
+            Some(SentTime::Always) => true,
+        };
+        let is_selected = is_within
             && filter
                 .as_mut()
                 .is_none_or(|filter| filter.matches(event, origin));

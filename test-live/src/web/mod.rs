@@ -3,13 +3,14 @@
 //! The main thread runs sources, a mux for each trace and `stage`, which turns events into rows of a bounded `store`.
 //! Other threads serve pages from the store: a slow page delays neither events nor other pages.
 //!
-//! Read in this order; each module uses only those before it: `row`, `packet_log`, `replay` and `matches` (the packets of
-//! the history, decoded again for single events and filters), `track` and `view` (the rows of one track, and what is seen
-//! of them), `histogram`, `names`, `store`, `fields`, `thread_tracks`, `sent` and `stage` (from events to rows),
-//! `trace_muxes`, `archive` and `download` (files of a range), `protocol`, `search`, `page_state`, `access`, `server`.
+//! Read in this order; each module uses only those before it: `row`, `client_clocks`, `packet_log`, `replay` and `matches`
+//! (the packets of the history, decoded again for single events and filters), `track` and `view` (the rows of one track,
+//! and what is seen of them), `histogram`, `names`, `store`, `fields`, `thread_tracks`, `sent` and `stage` (from events to
+//! rows), `trace_muxes`, `archive` and `download` (files of a range), `protocol`, `search`, `page_state`, `access`, `server`.
 
 mod access;
 mod archive;
+mod client_clocks;
 mod download;
 mod fields;
 mod histogram;

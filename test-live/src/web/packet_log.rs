@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::client_clocks::ClientClocks;
 use super::row::EventPlace;
 use crate::attach::{Packet, StreamInfo, TraceInfo, TraceKey};
 
@@ -53,6 +54,8 @@ struct Packets {
 pub(super) struct PacketLog {
     max_bytes: usize,
     packets: Mutex<Packets>,
+    /// The clocks of clients, to find the events of a packet that are at a time of the timeline.
+    pub(super) clocks: Arc<ClientClocks>,
 }
 
 impl LoggedTrace {
@@ -79,6 +82,7 @@ impl PacketLog {
         Self {
             max_bytes,
             packets: Mutex::default(),
+            clocks: Arc::default(),
         }
     }
 
