@@ -334,6 +334,10 @@ async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
                     return;
                 };
                 page = answered;
+                if page.needs_frame() {
+                    // What the user has moved to is shown at once.
+                    ticks.reset_immediately();
+                }
                 let reply = reply.map(|reply| serde_json::to_string(&reply));
                 let Ok(text) = reply.transpose() else { return };
                 text.map(|text| Message::Text(text.into()))

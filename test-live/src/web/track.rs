@@ -21,7 +21,12 @@ const MAX_MOVED_ROWS: usize = 1 << 16;
 pub(super) struct Block {
     pub(super) rows: Vec<Row>,
     pub(super) min_start: i64,
+    /// [`OPEN`] while a span of the block has not ended.
     pub(super) max_end: i64,
+    /// The latest end of the rows that are not open.
+    max_known_end: i64,
+    /// The number of spans that have not ended.
+    open: usize,
     /// What the rows are when they are too small to be told apart; made when it is needed.
     pub(super) summary: Option<Vec<Summary>>,
 }
@@ -62,13 +67,34 @@ impl Block {
             rows: Vec::new(),
             min_start: i64::MAX,
             max_end: i64::MIN,
+            max_known_end: i64::MIN,
+            open: 0,
             summary: None,
         }
     }
 
-    fn extend_to(&mut self, row: &Row) {
+    fn push(&mut self, row: Row) {
         self.min_start = self.min_start.min(row.start);
         self.max_end = self.max_end.max(row.end());
+        match row.is_open() {
+            true => self.open += 1,
+            false => self.max_known_end = self.max_known_end.max(row.end()),
+        }
+        self.summary = None;
+        self.rows.push(row);
+    }
+
+    /// Ends a span of the block.
+    fn close(&mut self, place: usize, time: i64) {
+        let Some(row) = self.rows.get_mut(place).filter(|row| row.is_open()) else {
+            return;
+        };
+        row.close(time);
+        self.open = self.open.saturating_sub(1);
+        self.max_known_end = self.max_known_end.max(row.end());
+        if self.open == 0 {
+            self.max_end = self.max_known_end;
+        }
         self.summary = None;
     }
 
@@ -159,8 +185,7 @@ impl TrackRows {
             self.blocks.push_back(Block::new());
         }
         if let Some(block) = self.blocks.back_mut() {
-            block.extend_to(&row);
-            block.rows.push(row);
+            block.push(row);
         }
         self.depths = self.depths.max(row.depth + 1);
         number
@@ -225,14 +250,9 @@ impl TrackRows {
             return;
         };
         let place = usize::try_from(place).unwrap_or(usize::MAX);
-        let Some(block) = self.blocks.get_mut(place / BLOCK_ROWS) else {
-            return;
-        };
-        if let Some(row) = block.rows.get_mut(place % BLOCK_ROWS) {
-            row.close(time);
+        if let Some(block) = self.blocks.get_mut(place / BLOCK_ROWS) {
+            block.close(place % BLOCK_ROWS, time);
         }
-        block.max_end = block.rows.iter().map(Row::end).max().unwrap_or(i64::MIN);
-        block.summary = None;
     }
 
     /// Adds a span that has ended, around those that have begun and ended within it.
