@@ -14,18 +14,27 @@ use super::live::start_consumer;
 use super::{Web, load};
 use crate::process::cpu;
 
-const THREADS: &str = "64";
-const RATE: &str = "50000";
-const SECONDS: &str = "40";
+/// Threads, events per second, and the live timer in microseconds: by default, and with packets of an event or two.
+const SESSIONS: [[u32; 3]; 2] = [[64, 50_000, 100_000], [4, 4_000, 1_000]];
+/// How long the session is before the viewer begins.
+const SECONDS: u32 = 40;
 
 pub(crate) fn run() {
+    for session in SESSIONS {
+        run_session(session);
+    }
+}
+
+fn run_session([threads, rate, live_timer]: [u32; 3]) {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let rings = lab.directory("rings");
-    let _consumer = start_consumer(&lab, &relay, &rings);
+    let live = format!("--live={live_timer}");
+    let _consumer = start_consumer(&lab, &relay, &rings, &[&live]);
     let mut command = lab.command(std::env::current_exe().unwrap());
     command
-        .args([load::NAME, THREADS, RATE, SECONDS])
+        .arg(load::NAME)
+        .args([threads, rate, SECONDS].map(|number| number.to_string()))
         .env("TRACE_RING_DIR", &rings)
         .stdin(Stdio::piped());
     let load = Process::start(&mut command);
@@ -46,7 +55,9 @@ pub(crate) fn run() {
         (events.as_u64() == Some(emitted)).then_some(())
     });
     println!(
-        "catching up {emitted} events of {SECONDS} s: {:.1} s, of which {:.1} s CPU of test-live web",
+        "catching up {emitted} events of {SECONDS} s on {threads} streams, live timer {} ms: {:.1} s, of which {:.1} s \
+         CPU of test-live web",
+        live_timer / 1000,
         begun.elapsed().as_secs_f64(),
         cpu(web.process.id()).as_secs_f64()
     );

@@ -28,7 +28,8 @@ const MEAN_GAP: u64 = 640_000;
 /// The first event, in nanoseconds since 1970.
 const BEGIN: u64 = 1_800_000_000_000_000_000;
 
-/// Asks the server as the page does, over a connection of its own, and notes how long each answer takes in milliseconds.
+/// Asks the server as the page does, over a connection of its own and with the pauses of a page, and notes how long each
+/// answer takes in milliseconds.
 const REQUESTS: &str = r"
 const run = async () => {
     const socket = new WebSocket(location.origin.replace('http', 'ws') + '/socket');
@@ -47,6 +48,7 @@ const run = async () => {
     };
     const state = __view(), tracks = state.tracks.slice(0, 26).map(track => track.id);
     const first = BigInt(FIRST), all = BigInt(ALL);
+    const pause = () => new Promise(done => setTimeout(done, 40));
     const view = (from, span) => new Promise(done => {
         number += 1;
         const begun = performance.now();
@@ -62,6 +64,7 @@ const run = async () => {
     const result = {zoom: [], pan: [], search: [], count: [], bytes: 0};
     const middle = first + all / 2n;
     for (let span = all; span > 20n; span = span * 2n / 3n) {
+        await pause();
         const [ms, bytes] = await view(middle - span / 2n, span);
         result.zoom.push(ms);
         result.bytes = Math.max(result.bytes, bytes);
@@ -69,6 +72,7 @@ const run = async () => {
     for (const part of [1n, 3n, 10n, 100n, 1000n, 100000n]) {
         const span = all / part;
         for (let step = 0n; step < 40n; step++) {
+            await pause();
             result.pan.push((await view(middle + step * span / 10n - 2n * span, span))[0]);
         }
     }

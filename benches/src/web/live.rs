@@ -70,7 +70,7 @@ pub(crate) fn run(rate: u64) {
     let lab = Lab::new();
     let mut relay = Relay::start(&lab);
     let rings = lab.directory("rings");
-    let consumer = start_consumer(&lab, &relay, &rings);
+    let consumer = start_consumer(&lab, &relay, &rings, &[]);
     let web = Web::start(&lab, &[&format!("net://{}", relay.live)]);
     let browser = Browser::start(&lab);
     browser.open(&web.url);
@@ -158,8 +158,8 @@ fn received(load: &mut Process, browser: &Browser) -> String {
     }
 }
 
-/// Starts `consumer serve` with its defaults.
-pub(super) fn start_consumer(lab: &Lab, relay: &Relay, rings: &Path) -> Process {
+/// Starts `consumer serve` with its defaults and these options.
+pub(super) fn start_consumer(lab: &Lab, relay: &Relay, rings: &Path, options: &[&str]) -> Process {
     let (address, control, data) = (
         relay.control.ip(),
         relay.control.port(),
@@ -168,6 +168,7 @@ pub(super) fn start_consumer(lab: &Lab, relay: &Relay, rings: &Path) -> Process 
     let mut command = lab.command(binaries::consumer());
     command
         .args(["serve", "-v"])
+        .args(options)
         .arg(format!("-U=net://{address}:{control}:{data}"))
         .arg(format!("--ring={}", rings.display()))
         .arg(format!("--socket={}", lab.path().join("status").display()));

@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 
 use super::row::{EventPlace, OPEN, Row, RowKind};
 
-/// Rows of a block. All blocks but the last have as many.
-pub(super) const BLOCK_ROWS: usize = 256;
+/// Rows of a block. All blocks but the last have as many. With few a view of millions of rows looks at many blocks; with
+/// many a view in which no block is small enough to be summarized looks at many rows.
+pub(super) const BLOCK_ROWS: usize = 64;
 /// Largest depth that is shown. Spans within are shown at this depth.
 const MAX_DEPTH: u16 = 63;
 /// Open spans of a track. Further ones are shown as instants.
@@ -111,7 +112,9 @@ fn summarize(rows: &[Row]) -> Vec<Summary> {
         let same =
             |one: &&mut Summary| (one.longest.kind, one.longest.depth) == (row.kind, row.depth);
         match all.iter_mut().find(same) {
-            Some(summary) => summary.add(row),
+            Some(summary) => {
+                summary.add(row, (row.start, row.end()), 1);
+            }
             None => all.push(Summary::of(row)),
         }
     }
@@ -129,19 +132,18 @@ impl Summary {
         }
     }
 
-    /// Adds a row of the same kind and depth.
-    pub(super) fn add(&mut self, row: &Row) {
-        self.merge(&Self::of(row));
-    }
-
-    /// Adds further rows of the same kind and depth.
-    pub(super) fn merge(&mut self, other: &Self) {
-        if is_longer(&other.longest, &self.longest) {
-            self.longest = other.longest;
+    /// Adds `count` rows of the same kind and depth between two times. Returns whether one of them, `longest`, is the
+    /// longest of all now.
+    #[inline]
+    pub(super) fn add(&mut self, longest: &Row, (start, end): (i64, i64), count: u32) -> bool {
+        let is_longest = is_longer(longest, &self.longest);
+        if is_longest {
+            self.longest = *longest;
         }
-        self.start = self.start.min(other.start);
-        self.end = self.end.max(other.end);
-        self.count = self.count.saturating_add(other.count);
+        self.start = self.start.min(start);
+        self.end = self.end.max(end);
+        self.count = self.count.saturating_add(count);
+        is_longest
     }
 }
 
