@@ -3,5 +3,6 @@
 mod access;
 mod hostile;
 mod ranges;
+mod scale;
 mod system;
 mod timeline;

@@ -160,11 +160,7 @@ fn received(load: &mut Process, browser: &Browser) -> String {
 
 /// Starts `consumer serve` with its defaults and these options.
 pub(super) fn start_consumer(lab: &Lab, relay: &Relay, rings: &Path, options: &[&str]) -> Process {
-    let (address, control, data) = (
-        relay.control.ip(),
-        relay.control.port(),
-        relay.data.port(),
-    );
+    let (address, control, data) = (relay.control.ip(), relay.control.port(), relay.data.port());
     let mut command = lab.command(binaries::consumer());
     command
         .args(["serve", "-v"])

@@ -64,8 +64,7 @@ fn is_live(session: &Session) -> bool {
 /// latest event. Absent before the first event.
 pub(super) fn edge(store: &Store, now: i64) -> Option<Edge> {
     let (_, last) = store.times()?;
-    let is_live =
-        |session: &Arc<Session>| is_live(session) && session.last_unix_time().is_some();
+    let is_live = |session: &Arc<Session>| is_live(session) && session.last_unix_time().is_some();
     let is_live = store.sessions().iter().any(is_live);
     let time = if is_live { last.max(now) } else { last };
     Some(Edge { time, is_live })
