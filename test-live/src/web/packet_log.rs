@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use zstd::bulk::Compressor;
 
+use super::client_clocks::ClientClocks;
 use super::row::EventPlace;
 use crate::attach::{Packet, StreamInfo, TraceInfo, TraceKey};
 
@@ -46,6 +47,8 @@ struct Packets {
     /// The number of the first packet that is kept.
     first: u32,
     bytes: usize,
+    /// The last time of an event of the packets that were dropped, in nanoseconds.
+    dropped_until: Option<i64>,
     traces: HashMap<TraceKey, Arc<LoggedTrace>>,
 }
 
@@ -97,6 +100,8 @@ pub(super) struct PacketLog {
     max_bytes: usize,
     packets: Mutex<Packets>,
     compressor: Mutex<PacketCompressor>,
+    /// The clocks of clients, to find the events of a packet that are at a time of the timeline.
+    pub(super) clocks: Arc<ClientClocks>,
 }
 
 impl LoggedTrace {
@@ -128,6 +133,7 @@ impl PacketLog {
                 packet: Vec::new(),
                 compressed: Vec::new(),
             }),
+            clocks: Arc::default(),
         }
     }
 
@@ -174,6 +180,7 @@ impl PacketLog {
             };
             log.bytes -= cost(&oldest);
             log.first = log.first.wrapping_add(1);
+            log.dropped_until = log.dropped_until.max(oldest.times.map(|(_, last)| last));
         }
         let count = u32::try_from(log.packets.len()).unwrap_or(u32::MAX);
         Some(log.first.wrapping_add(count).wrapping_sub(1))
@@ -194,6 +201,11 @@ impl PacketLog {
         let log = self.packets.lock();
         let place = usize::try_from(place.packet.wrapping_sub(log.first)).ok()?;
         log.packets.get(place).cloned()
+    }
+
+    /// The last time of an event of the packets that have been dropped, in nanoseconds.
+    pub(super) fn dropped_until(&self) -> Option<i64> {
+        self.packets.lock().dropped_until
     }
 
     /// The packets that may have events between two times, in the order in which they came.
