@@ -298,6 +298,17 @@ impl TimelineStage {
                 self.apply(&track, *action, *time, place, is_shown);
                 self.add_stream_track(origin, track);
             }
+            SentAction::Async {
+                category,
+                action,
+                time,
+                ..
+            } => {
+                let of = TrackOf::Async(Arc::clone(category));
+                let track = self.tracks.track(&self.store, session, of, owner);
+                self.apply(&track, *action, *time, place, is_shown);
+                self.add_stream_track(origin, track);
+            }
             SentAction::Values { time, values, .. } => {
                 for (name, value) in values {
                     let of = TrackOf::Counter(name.as_str().into());
@@ -320,7 +331,13 @@ impl TimelineStage {
                     rows.add(Row::new(RowKind::Instant, time, time, name, place));
                 }
             }
+            Action::AsyncEnd(name, key) => {
+                if !rows.end_overlapping(time, key) && is_shown {
+                    rows.add(Row::new(RowKind::Instant, time, time, name, place));
+                }
+            }
             _ if !is_shown => {}
+            Action::AsyncBegin(name, key) => rows.begin_overlapping(time, name, key, place),
             Action::Complete(name, start, end) => rows.complete(start, end, name, place),
             Action::Instant(name, at) => {
                 rows.add(Row::new(RowKind::Instant, at, at, name, place));

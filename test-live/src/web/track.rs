@@ -60,6 +60,8 @@ pub(super) struct TrackRows {
     /// The greatest depth of a row, plus one.
     pub(super) depths: u16,
     open: Vec<OpenSpan>,
+    /// The spans that may overlap and have not ended, each with its key and row, at the depth of its place.
+    overlapping: Vec<Option<(u64, u64)>>,
 }
 
 impl Block {
@@ -240,8 +242,46 @@ impl TrackRows {
         true
     }
 
+    /// Begins a span that may overlap others: it is shown on the first line that is free until its end.
+    pub(super) fn begin_overlapping(&mut self, time: i64, name: u32, key: u64, place: EventPlace) {
+        let free = self.overlapping.iter().position(Option::is_none);
+        let line = free.unwrap_or(self.overlapping.len());
+        let depth = u16::try_from(line).unwrap_or(MAX_DEPTH);
+        let mut row = Row::new(RowKind::Span, time, OPEN, name, place);
+        if depth >= MAX_DEPTH {
+            row = Row::new(RowKind::Instant, time, time, name, place);
+        }
+        row.depth = depth.min(MAX_DEPTH);
+        let number = self.push(row);
+        if !row.is_open() {
+            return;
+        }
+        match self.overlapping.get_mut(line) {
+            Some(free) => *free = Some((key, number)),
+            None => self.overlapping.push(Some((key, number))),
+        }
+    }
+
+    /// Ends the span of this key. Returns false if there is none.
+    pub(super) fn end_overlapping(&mut self, time: i64, key: u64) -> bool {
+        let is_it = |span: &&mut Option<(u64, u64)>| span.is_some_and(|(of, _)| of == key);
+        let Some((_, row)) = self
+            .overlapping
+            .iter_mut()
+            .find(is_it)
+            .and_then(Option::take)
+        else {
+            return false;
+        };
+        self.close_row(Some(row), time);
+        true
+    }
+
     /// Ends all open spans: no more events come.
     pub(super) fn end_all(&mut self, time: i64) {
+        for (_, row) in std::mem::take(&mut self.overlapping).into_iter().flatten() {
+            self.close_row(Some(row), time);
+        }
         for span in std::mem::take(&mut self.open) {
             self.close_row(span.row, time);
         }
@@ -354,13 +394,34 @@ mod tests {
         }
         assert_eq!(track.drop_oldest(), BLOCK_ROWS);
         assert_eq!(track.len(), count - BLOCK_ROWS);
-        assert_eq!(track.dropped_until, Some(255));
-        assert_eq!(track.row(255), None);
-        assert_eq!(track.row(256).unwrap().start, 256);
+        let first = BLOCK_ROWS as u64;
+        assert_eq!(track.dropped_until, Some(first as i64 - 1));
+        assert_eq!(track.row(first - 1), None);
+        assert_eq!(track.row(first).unwrap().start, first as i64);
         assert_eq!(track.number_of(300), 300);
         assert_eq!(track.row(count as u64), None);
         track.first_row = (1 << 32) + 256;
         assert_eq!(track.number_of(300), (1 << 32) + 300);
+    }
+
+    #[test]
+    fn spans_that_overlap_have_lines_of_their_own_until_they_end() {
+        let mut track = TrackRows::default();
+        track.begin_overlapping(10, 1, 100, PLACE);
+        track.begin_overlapping(20, 1, 200, PLACE);
+        assert!(track.end_overlapping(30, 100));
+        assert!(!track.end_overlapping(31, 100), "it has ended");
+        track.begin_overlapping(40, 2, 300, PLACE);
+        track.end_all(50);
+        assert_eq!(
+            rows(&track),
+            [(10, 30, 1, 0), (20, 50, 1, 1), (40, 50, 2, 0)]
+        );
+        for key in 0..1000 {
+            track.begin_overlapping(60, 3, key, PLACE);
+        }
+        assert_eq!(track.depths, MAX_DEPTH + 1);
+        assert_eq!(track.overlapping.len(), usize::from(MAX_DEPTH));
     }
 
     #[test]
