@@ -395,9 +395,10 @@ mod tests {
         assert_eq!(track.drop_oldest(), BLOCK_ROWS);
         assert_eq!(track.len(), count - BLOCK_ROWS);
         let first = BLOCK_ROWS as u64;
-        assert_eq!(track.dropped_until, Some(first as i64 - 1));
+        let time = i64::try_from(first).unwrap();
+        assert_eq!(track.dropped_until, Some(time - 1));
         assert_eq!(track.row(first - 1), None);
-        assert_eq!(track.row(first).unwrap().start, first as i64);
+        assert_eq!(track.row(first).unwrap().start, time);
         assert_eq!(track.number_of(300), 300);
         assert_eq!(track.row(count as u64), None);
         track.first_row = (1 << 32) + 256;

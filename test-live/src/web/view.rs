@@ -115,7 +115,10 @@ impl TrackRows {
                 }
                 continue;
             }
-            let is_small = block.max_end.saturating_sub(block.min_start) < merger.resolution;
+            // Of a block that is partly in view only some rows count.
+            let is_within = block.min_start >= view.from && block.max_end <= view.to;
+            let is_small =
+                is_within && block.max_end.saturating_sub(block.min_start) < merger.resolution;
             if is_small && block.rows.len() == BLOCK_ROWS && filter.is_none() {
                 for of in block.summary() {
                     merger.add(first, &of.longest, (of.start, of.end), of.count);
