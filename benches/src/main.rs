@@ -10,6 +10,7 @@ mod replay;
 mod ring;
 mod tldrs;
 mod viewer;
+mod web;
 
 /// Name and function of each benchmark.
 const BENCHES: &[(&str, fn())] = &[
@@ -22,6 +23,7 @@ const BENCHES: &[(&str, fn())] = &[
     ("durability", durability::run),
     ("ring", ring::run),
     ("codetracer", codetracer::run),
+    ("web", web::run),
 ];
 
 fn main() {
@@ -32,6 +34,9 @@ fn main() {
     }
     if name == ring::load::NAME {
         return ring::load::run(&arguments);
+    }
+    if name == web::load::NAME {
+        return web::load::run(&arguments);
     }
     if name == relay::noise::NAME {
         return relay::noise::run();

@@ -54,8 +54,17 @@ pub(crate) fn children_cpu() -> Duration {
 
 /// Peak resident memory of a process, in KiB. None if the process has ended.
 pub(crate) fn peak_memory(id: u32) -> Option<u64> {
+    status(id, "VmHWM:")
+}
+
+/// Resident memory of a process, in KiB. None if the process has ended.
+pub(crate) fn resident_memory(id: u32) -> Option<u64> {
+    status(id, "VmRSS:")
+}
+
+fn status(id: u32, name: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     // The line is missing while the process is a zombie.
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let line = status.lines().find(|line| line.starts_with(name))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }

@@ -15,7 +15,7 @@ use crate::{TEST_TIMEOUT, wait_for};
 #[derive(Debug)]
 pub struct Browser {
     /// The driver ends the browser when it ends.
-    _driver: Process,
+    driver: Process,
     address: SocketAddr,
     session: String,
 }
@@ -77,10 +77,16 @@ impl Browser {
         let session = created["sessionId"].as_str();
         let session = session.unwrap_or_else(|| panic!("no browser: {created}"));
         Self {
-            _driver: driver,
+            driver,
             address,
             session: session.to_owned(),
         }
+    }
+
+    /// The process id of the driver, of which all processes of the browser descend.
+    #[must_use]
+    pub fn driver_id(&self) -> u32 {
+        self.driver.id()
     }
 
     fn command(&self, name: &str, body: &Value) -> Value {

@@ -4,5 +4,6 @@ mod access;
 mod hostile;
 mod perfetto;
 mod ranges;
+mod scale;
 mod system;
 mod timeline;

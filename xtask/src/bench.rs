@@ -28,7 +28,7 @@ pub(crate) struct Options {
 }
 
 /// The modules of `benches/`.
-const BENCHES: [&str; 9] = [
+const BENCHES: [&str; 10] = [
     "latency",
     "relay",
     "links",
@@ -38,6 +38,7 @@ const BENCHES: [&str; 9] = [
     "durability",
     "ring",
     "codetracer",
+    "web",
 ];
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {

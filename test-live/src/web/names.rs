@@ -46,6 +46,10 @@ impl Names {
 
 /// The beginning of a name that is not too long.
 pub(super) fn shortened(name: &str) -> &str {
+    // No character has less than one byte.
+    if name.len() <= MAX_NAME_CHARACTERS {
+        return name;
+    }
     let end = name.char_indices().nth(MAX_NAME_CHARACTERS);
     name.get(..end.map_or(name.len(), |(end, _)| end))
         .unwrap_or_default()

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use zstd::bulk::Compressor;
 
 use super::client_clocks::ClientClocks;
 use super::row::EventPlace;
@@ -16,6 +17,8 @@ const MAX_PACKET_BYTES: u64 = 16 << 20;
 const MAX_METADATA_BYTES: usize = 16 << 20;
 /// Memory of a packet besides its bytes, about.
 const PACKET_OVERHEAD: usize = 96;
+/// Largest buffer that is kept for the next packet, in bytes.
+const MAX_KEPT_BUFFER: usize = 1 << 20;
 /// The fastest level.
 const COMPRESSION_LEVEL: i32 = 1;
 
@@ -49,11 +52,54 @@ struct Packets {
     traces: HashMap<TraceKey, Arc<LoggedTrace>>,
 }
 
+/// Compresses packets. What it needs is kept from packet to packet: many packets are small.
+struct PacketCompressor {
+    /// Absent until the first packet.
+    zstd: Option<Compressor<'static>>,
+    packet: Vec<u8>,
+    compressed: Vec<u8>,
+}
+
+impl std::fmt::Debug for PacketCompressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PacketCompressor").finish_non_exhaustive()
+    }
+}
+
+impl PacketCompressor {
+    /// The compressed bytes of a packet and its size before. `None` if it cannot be read.
+    fn compress(&mut self, packet: &Packet) -> Option<(Arc<[u8]>, usize)> {
+        let bytes = &mut self.packet;
+        bytes.clear();
+        let copied = packet.each_piece(|piece| {
+            bytes.extend_from_slice(piece);
+            Ok::<(), ()>(())
+        });
+        copied.ok()?.ok()?;
+        let zstd = match &mut self.zstd {
+            Some(zstd) => zstd,
+            none => none.insert(Compressor::new(COMPRESSION_LEVEL).ok()?),
+        };
+        self.compressed.clear();
+        self.compressed
+            .reserve(zstd::zstd_safe::compress_bound(bytes.len()));
+        zstd.compress_to_buffer(bytes, &mut self.compressed).ok()?;
+        let compressed = self.compressed.as_slice().into();
+        let size = bytes.len();
+        for buffer in [&mut self.packet, &mut self.compressed] {
+            buffer.clear();
+            buffer.shrink_to(MAX_KEPT_BUFFER);
+        }
+        Some((compressed, size))
+    }
+}
+
 /// The packets of the history.
 #[derive(Debug)]
 pub(super) struct PacketLog {
     max_bytes: usize,
     packets: Mutex<Packets>,
+    compressor: Mutex<PacketCompressor>,
     /// The clocks of clients, to find the events of a packet that are at a time of the timeline.
     pub(super) clocks: Arc<ClientClocks>,
 }
@@ -82,6 +128,11 @@ impl PacketLog {
         Self {
             max_bytes,
             packets: Mutex::default(),
+            compressor: Mutex::new(PacketCompressor {
+                zstd: None,
+                packet: Vec::new(),
+                compressed: Vec::new(),
+            }),
             clocks: Arc::default(),
         }
     }
@@ -112,20 +163,14 @@ impl PacketLog {
         if packet.len() > MAX_PACKET_BYTES {
             return None;
         }
-        let mut bytes = Vec::new();
-        let copied = packet.each_piece(|piece| {
-            bytes.extend_from_slice(piece);
-            Ok::<(), ()>(())
-        });
-        copied.ok()?.ok()?;
-        let compressed = zstd::bulk::compress(&bytes, COMPRESSION_LEVEL).ok()?;
+        let (compressed, size) = self.compressor.lock().compress(packet)?;
         let mut log = self.packets.lock();
         let logged = LoggedPacket {
             trace: Arc::clone(log.traces.get(&trace)?),
             stream: Arc::clone(stream),
             times: None,
-            compressed: compressed.into(),
-            size: bytes.len(),
+            compressed,
+            size,
         };
         log.bytes += cost(&logged);
         log.packets.push_back(logged);

@@ -49,13 +49,23 @@ pub(super) struct Edge {
     pub(super) is_live: bool,
 }
 
+/// Nanoseconds since the latest event of all live sessions whose clocks count from 1970.
+fn latest_age(store: &Store, now: i64) -> Option<i64> {
+    let sessions = store.sessions();
+    let live = sessions.iter().filter(|session| is_live(session));
+    let last = live.filter_map(|session| session.last_unix_time()).max()?;
+    Some(now.saturating_sub(last))
+}
+
+fn is_live(session: &Session) -> bool {
+    !session.is_ended() && !session.is_recording
+}
+
 /// The end of the timeline: `now`, in nanoseconds since 1970, if a session whose clock counts from 1970 is live, else the
 /// latest event. Absent before the first event.
 pub(super) fn edge(store: &Store, now: i64) -> Option<Edge> {
     let (_, last) = store.times()?;
-    let is_live = |session: &Arc<Session>| {
-        !session.is_ended() && !session.is_recording && session.last_unix_time().is_some()
-    };
+    let is_live = |session: &Arc<Session>| is_live(session) && session.last_unix_time().is_some();
     let is_live = store.sessions().iter().any(is_live);
     let time = if is_live { last.max(now) } else { last };
     Some(Edge { time, is_live })
@@ -125,6 +135,11 @@ impl PageState {
         }
     }
 
+    /// Whether the page shows another part of the timeline since the last frame.
+    pub(super) fn needs_frame(&self) -> bool {
+        self.is_view_new
+    }
+
     fn set_filter(&mut self, text: &str, log: &Arc<PacketLog>) -> Result<(), String> {
         let filter = match text.trim() {
             "" => None,
@@ -158,7 +173,8 @@ impl PageState {
         self.is_view_new = false;
         self.frames = self.frames.wrapping_add(1);
         let view = request.at(edge.time);
-        let mut frame = Frame::new(self.frames, request.number, view);
+        let age = latest_age(store, now);
+        let mut frame = Frame::new(self.frames, request.number, view, age);
         let mut rows: Vec<VisibleRow> = Vec::new();
         for id in &request.tracks {
             if let Some(track) = store.track(*id) {
@@ -246,8 +262,7 @@ fn track_state(track: &Track) -> TrackState {
 
 fn session_state(session: &Session, now: i64) -> SessionState {
     let losses = session.losses();
-    let is_live = !session.is_recording && !session.is_ended();
-    let last = session.last_unix_time().filter(|_| is_live);
+    let last = session.last_unix_time().filter(|_| is_live(session));
     SessionState {
         id: session.id,
         name: session.name.clone(),

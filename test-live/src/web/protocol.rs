@@ -243,7 +243,8 @@ pub(super) struct HistogramState {
 
 /// The rows in view, as the page reads them: little-endian, all parts multiples of eight bytes.
 ///
-/// Head: number of the frame, number of the request (`u32`), begin and end of the view (`i64`), number of tracks, zero.
+/// Head: number of the frame, number of the request (`u32`), begin and end of the view, nanoseconds from the latest event
+/// of a live session until now or [`NO_AGE`] (`i64`), number of tracks, zero (`u32`).
 /// Each track: id, number of rows. Each row: begin and end in nanoseconds from the begin of the view (`f64`; the end of
 /// an open span is infinite, that of a counter its value), name, count, row (`u32`), depth (`u16`), kind (`u8`), zero.
 #[derive(Debug)]
@@ -253,15 +254,19 @@ pub(super) struct Frame {
 }
 
 /// Where the number of tracks is in a frame.
-const TRACK_COUNT_OFFSET: usize = 24;
+const TRACK_COUNT_OFFSET: usize = 32;
+/// The age of the latest event if there is none.
+const NO_AGE: i64 = i64::MIN;
 
 impl Frame {
-    pub(super) fn new(frame: u32, request: u32, view: View) -> Self {
+    /// A frame without tracks. `age`: nanoseconds since the latest event of a live session.
+    pub(super) fn new(frame: u32, request: u32, view: View, age: Option<i64>) -> Self {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&frame.to_le_bytes());
         bytes.extend_from_slice(&request.to_le_bytes());
         bytes.extend_from_slice(&view.from.to_le_bytes());
         bytes.extend_from_slice(&view.to.to_le_bytes());
+        bytes.extend_from_slice(&age.unwrap_or(NO_AGE).to_le_bytes());
         bytes.extend_from_slice(&[0; 8]);
         Self { bytes, view }
     }
@@ -372,16 +377,16 @@ mod tests {
         track.begin(view.from + 600, 6, place);
         let mut rows = Vec::new();
         track.visible(view, None, &mut rows);
-        let mut frame = Frame::new(3, 4, view);
+        let mut frame = Frame::new(3, 4, view, Some(7));
         frame.add_track(9, &rows);
         let bytes = frame.into_bytes();
-        assert_eq!(bytes.len(), 32 + 8 + 2 * 32);
+        assert_eq!(bytes.len(), 40 + 8 + 2 * 32);
         let float = |at: usize| f64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
         let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-        assert_eq!((number(0), number(4), number(24)), (3, 4, 1));
-        assert_eq!((number(32), number(36)), (9, 2));
-        assert_eq!((float(40), float(48)), (1.0, 501.0));
-        assert_eq!((number(56), number(60), number(64)), (5, 1, 0));
-        assert_eq!(float(80), f64::INFINITY);
+        assert_eq!((number(0), number(4), number(24)), (3, 4, 7));
+        assert_eq!((number(32), number(40), number(44)), (1, 9, 2));
+        assert_eq!((float(48), float(56)), (1.0, 501.0));
+        assert_eq!((number(64), number(68), number(72)), (5, 1, 0));
+        assert_eq!(float(88), f64::INFINITY);
     }
 }

@@ -115,6 +115,10 @@ pub(super) enum Action {
     Begin(u32),
     /// The end of the innermost span of this name, or of the innermost at all.
     End(Option<u32>),
+    /// The begin of a span of this name that may overlap others. Its end has the same key.
+    AsyncBegin(u32, u64),
+    /// The end of the span of this name and key.
+    AsyncEnd(u32, u64),
     /// A span from one time to another.
     Complete(u32, i64, i64),
     /// A point in time.

@@ -120,5 +120,7 @@ mod tests {
         assert_eq!(begin("other", 0, false), (0, None));
         assert_eq!(count_events(&store, None, i64::MIN / 2, i64::MAX / 2), 200);
         assert_eq!(count_events(&store, None, 30, 39), 2);
+        // The range begins and ends within blocks of rows.
+        assert_eq!(count_events(&store, None, 205, 985), 78 + 79);
     }
 }

@@ -3,6 +3,7 @@
 //! Their times are on the clock of the program. On the timeline they are moved to the clock of all other events, by a
 //! distance that is the same for all events of a client, so that its spans stay nested.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use ::tef::Record;
@@ -36,6 +37,13 @@ pub(super) enum SentAction {
         action: Action,
         time: i64,
     },
+    /// Something of this category that belongs to no thread.
+    Async {
+        process: Option<i64>,
+        category: Arc<str>,
+        action: Action,
+        time: i64,
+    },
     /// Values of counters at a time.
     Values {
         process: Option<i64>,
@@ -52,14 +60,18 @@ impl SentAction {
             Self::ProcessName(process, _)
             | Self::Program(process, _)
             | Self::ThreadName(process, ..) => Some(*process),
-            Self::Row { process, .. } | Self::Values { process, .. } => *process,
+            Self::Row { process, .. }
+            | Self::Async { process, .. }
+            | Self::Values { process, .. } => *process,
         }
     }
 
     /// Where it is on the timeline, in nanoseconds.
     pub(super) fn time(&self) -> Option<i64> {
         match self {
-            Self::Row { time, .. } | Self::Values { time, .. } => Some(*time),
+            Self::Row { time, .. } | Self::Async { time, .. } | Self::Values { time, .. } => {
+                Some(*time)
+            }
             _ => None,
         }
     }
@@ -203,6 +215,19 @@ fn action(sent: &SentEvent<'_>, offset: i64, arrival: i64, store: &Store) -> Sen
         };
     }
     let shown = if name.is_empty() { "<unnamed>" } else { name };
+    if let "b" | "e" | "n" = sent.phase {
+        let name = store.name(shown);
+        return SentAction::Async {
+            process,
+            category: sent.cat.as_deref().unwrap_or_default().into(),
+            action: match sent.phase {
+                "b" => Action::AsyncBegin(name, async_key(sent)),
+                "e" => Action::AsyncEnd(name, async_key(sent)),
+                _ => Action::Instant(name, time),
+            },
+            time,
+        };
+    }
     let action = match sent.phase {
         "B" => Action::Begin(store.name(shown)),
         "E" if name.is_empty() => Action::End(None),
@@ -219,6 +244,13 @@ fn action(sent: &SentEvent<'_>, offset: i64, arrival: i64, store: &Store) -> Sen
         action,
         time,
     }
+}
+
+/// What begin and end of an async span have in common, besides process and category.
+fn async_key(sent: &SentEvent<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (sent.scope.as_deref(), sent.id, sent.name.as_deref()).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A text in the object `args`.
@@ -293,6 +325,21 @@ mod tests {
         ] {
             assert_eq!(action_of(line), want, "{line}");
         }
+        let of = |phase: &str| {
+            let line =
+                format!(r#"{{"ph":"{phase}","cat":"io","id":"0x5","name":"read","pid":1,"ts":1}}"#);
+            match action_of(&line) {
+                SentAction::Async {
+                    category, action, ..
+                } => (category, action),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (category, begin) = of("b");
+        let (Action::AsyncBegin(_, key), (_, end)) = (begin, of("e")) else {
+            panic!("{begin:?}");
+        };
+        assert_eq!((&*category, end), ("io", Action::AsyncEnd(0, key)));
         let counter = r#"{"ph":"C","name":"c","pid":1,"ts":1,"args":{"a":1,"b":"x","c":2.5}}"#;
         let SentAction::Values { values, time, .. } = action_of(counter) else {
             panic!("no values");

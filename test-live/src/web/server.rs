@@ -51,8 +51,9 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 const FRAME_INTERVAL: Duration = Duration::from_millis(50);
 /// Frames between two messages about everything but rows.
 const STATE_FRAMES: u32 = 4;
-/// The part of the time that is spent on the frames of one page, at most: a quarter.
-const FRAME_COST_FACTOR: u32 = 3;
+/// The part of the time that is spent on the frames of one page, at most: a quarter, and half while its user moves.
+const FRAME_COST_FACTOR: u32 = 4;
+const MOVED_FRAME_COST_FACTOR: u32 = 2;
 /// Time to wait when no connection can be accepted, for example because of too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -327,6 +328,10 @@ async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
                     continue;
                 }
                 let begun = Instant::now();
+                let factor = match page.needs_frame() {
+                    true => MOVED_FRAME_COST_FACTOR,
+                    false => FRAME_COST_FACTOR,
+                };
                 let made = run_blocking(page, move |page| {
                     page.next_frame(&shared.store, unix_time())
                 });
@@ -334,7 +339,7 @@ async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
                     return;
                 };
                 page = made;
-                next_frame = begun + begun.elapsed() * FRAME_COST_FACTOR;
+                next_frame = begun + begun.elapsed() * factor;
                 frame.map(|frame| Message::Binary(frame.into()))
             }
             Some(Some(Ok(Message::Text(text)))) => {
@@ -352,6 +357,10 @@ async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
                     return;
                 };
                 page = answered;
+                if page.needs_frame() {
+                    // What the user has moved to is shown at once.
+                    ticks.reset_immediately();
+                }
                 let reply = reply.map(|reply| serde_json::to_string(&reply));
                 let Ok(text) = reply.transpose() else { return };
                 text.map(|text| Message::Text(text.into()))

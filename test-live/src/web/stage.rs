@@ -27,11 +27,19 @@ use crate::sources::SessionStage;
 /// Tracks of a stream on which its losses are shown.
 const MAX_TRACKS_WITH_LOSSES: usize = 64;
 
-/// A track of a stream, and whether only events of one thread come there.
+/// A track of a stream, and what is known of the events that come there.
+#[derive(Clone)]
 struct Place {
     track: Arc<Track>,
+    /// Whether only events of one thread come there.
     is_thread: bool,
+    /// Whether they are those of a kernel.
+    is_kernel: bool,
+    owner: EventOwner,
 }
+
+/// Whose an event is, as its contexts say: process, thread and CPU.
+type EventOwner = (Option<i64>, Option<i64>, Option<i64>);
 
 struct TraceState {
     session: Arc<Session>,
@@ -47,6 +55,8 @@ struct SessionState {
 #[derive(Default)]
 struct StreamState {
     tracks: Vec<Arc<Track>>,
+    /// The place of the latest event, which is often that of the next: finding it takes long.
+    place: Option<Place>,
     next: EventPlace,
     /// The stream as the packet log names it. Absent before its first packet.
     info: Option<Arc<StreamInfo>>,
@@ -140,23 +150,45 @@ impl TimelineStage {
             true => event.visit_fields(&mut self.fields)?,
             false => event.visit_contexts(&mut self.fields)?,
         }
-        let Place { track, is_thread } = self.track_of(event, &session, origin);
+        let found = self.place_of(event, &session, origin);
+        let Place {
+            track, is_thread, ..
+        } = found;
         let action = match &call {
             Some(CallRecord::Begin(name, _)) => Action::Begin(self.store.name(name)),
             Some(CallRecord::End(name, _)) => Action::End(Some(self.store.name(name))),
             _ => {
-                let is_kernel = Environment::of(event.trace()).is_kernel;
-                let fits = kind.fits(is_thread, is_kernel);
+                let fits = kind.fits(is_thread, found.is_kernel);
                 self.action(&kind, fits, class, time)
             }
         };
         self.apply(&track, action, time, place, is_shown);
-        self.add_stream_track(origin, track);
         Ok(())
     }
 
-    /// The track of an event that says by its contexts whose it is.
-    fn track_of(&mut self, event: &Event<'_>, session: &Arc<Session>, origin: Origin<'_>) -> Place {
+    /// The track of an event that says by its contexts whose it is. Losses of its stream are shown there, too.
+    fn place_of(&mut self, event: &Event<'_>, session: &Arc<Session>, origin: Origin<'_>) -> Place {
+        let fields = &self.fields;
+        let owner = (fields.process(), fields.thread(), fields.cpu);
+        let stream = self.streams.get(&origin.stream.key);
+        let last = stream.and_then(|stream| stream.place.as_ref());
+        let is_same = |place: &&Place| place.owner == owner && !place.track.is_ended();
+        if let Some(place) = last.filter(is_same) {
+            return place.clone();
+        }
+        let place = self.find_place(event, session, origin, owner);
+        self.add_stream_track(origin, Arc::clone(&place.track));
+        let stream = self.streams.entry(origin.stream.key).or_default();
+        stream.place.insert(place).clone()
+    }
+
+    fn find_place(
+        &mut self,
+        event: &Event<'_>,
+        session: &Arc<Session>,
+        origin: Origin<'_>,
+        event_owner: EventOwner,
+    ) -> Place {
         let program = self.recordings.program(origin.trace.key);
         let environment = Environment::of(event.trace()).of_program(program);
         let fields = &self.fields;
@@ -185,6 +217,8 @@ impl TimelineStage {
         Place {
             track: self.tracks.track(&self.store, session, of, owner),
             is_thread: thread.is_some() || is_recording,
+            is_kernel: environment.is_kernel,
+            owner: event_owner,
         }
     }
 
@@ -264,6 +298,17 @@ impl TimelineStage {
                 self.apply(&track, *action, *time, place, is_shown);
                 self.add_stream_track(origin, track);
             }
+            SentAction::Async {
+                category,
+                action,
+                time,
+                ..
+            } => {
+                let of = TrackOf::Async(Arc::clone(category));
+                let track = self.tracks.track(&self.store, session, of, owner);
+                self.apply(&track, *action, *time, place, is_shown);
+                self.add_stream_track(origin, track);
+            }
             SentAction::Values { time, values, .. } => {
                 for (name, value) in values {
                     let of = TrackOf::Counter(name.as_str().into());
@@ -286,7 +331,13 @@ impl TimelineStage {
                     rows.add(Row::new(RowKind::Instant, time, time, name, place));
                 }
             }
+            Action::AsyncEnd(name, key) => {
+                if !rows.end_overlapping(time, key) && is_shown {
+                    rows.add(Row::new(RowKind::Instant, time, time, name, place));
+                }
+            }
             _ if !is_shown => {}
+            Action::AsyncBegin(name, key) => rows.begin_overlapping(time, name, key, place),
             Action::Complete(name, start, end) => rows.complete(start, end, name, place),
             Action::Instant(name, at) => {
                 rows.add(Row::new(RowKind::Instant, at, at, name, place));

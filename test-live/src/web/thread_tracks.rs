@@ -20,6 +20,8 @@ pub(super) enum TrackOf {
     /// A stream on which something was lost before its first event.
     Stream(String),
     Counter(Arc<str>),
+    /// Spans of a category that belong to no thread.
+    Async(Arc<str>),
     /// All that have no track of their own, because there are too many.
     Other,
 }
@@ -102,6 +104,8 @@ impl ThreadTracks {
             TrackOf::Recording(_) => "calls".to_owned(),
             TrackOf::Stream(name) => name.clone(),
             TrackOf::Counter(name) => name.to_string(),
+            TrackOf::Async(category) if category.is_empty() => "async".to_owned(),
+            TrackOf::Async(category) => format!("async {category}"),
             TrackOf::Other => "other threads".to_owned(),
         };
         TrackLabel {

@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 
 use super::row::{EventPlace, OPEN, Row, RowKind};
 
-/// Rows of a block. All blocks but the last have as many.
-pub(super) const BLOCK_ROWS: usize = 256;
+/// Rows of a block. All blocks but the last have as many. With few a view of millions of rows looks at many blocks; with
+/// many a view in which no block is small enough to be summarized looks at many rows.
+pub(super) const BLOCK_ROWS: usize = 64;
 /// Largest depth that is shown. Spans within are shown at this depth.
 const MAX_DEPTH: u16 = 63;
 /// Open spans of a track. Further ones are shown as instants.
@@ -21,7 +22,12 @@ const MAX_MOVED_ROWS: usize = 1 << 16;
 pub(super) struct Block {
     pub(super) rows: Vec<Row>,
     pub(super) min_start: i64,
+    /// [`OPEN`] while a span of the block has not ended.
     pub(super) max_end: i64,
+    /// The latest end of the rows that are not open.
+    max_known_end: i64,
+    /// The number of spans that have not ended.
+    open: usize,
     /// What the rows are when they are too small to be told apart; made when it is needed.
     pub(super) summary: Option<Vec<Summary>>,
 }
@@ -54,6 +60,8 @@ pub(super) struct TrackRows {
     /// The greatest depth of a row, plus one.
     pub(super) depths: u16,
     open: Vec<OpenSpan>,
+    /// The spans that may overlap and have not ended, each with its key and row, at the depth of its place.
+    overlapping: Vec<Option<(u64, u64)>>,
 }
 
 impl Block {
@@ -62,13 +70,34 @@ impl Block {
             rows: Vec::new(),
             min_start: i64::MAX,
             max_end: i64::MIN,
+            max_known_end: i64::MIN,
+            open: 0,
             summary: None,
         }
     }
 
-    fn extend_to(&mut self, row: &Row) {
+    fn push(&mut self, row: Row) {
         self.min_start = self.min_start.min(row.start);
         self.max_end = self.max_end.max(row.end());
+        match row.is_open() {
+            true => self.open += 1,
+            false => self.max_known_end = self.max_known_end.max(row.end()),
+        }
+        self.summary = None;
+        self.rows.push(row);
+    }
+
+    /// Ends a span of the block.
+    fn close(&mut self, place: usize, time: i64) {
+        let Some(row) = self.rows.get_mut(place).filter(|row| row.is_open()) else {
+            return;
+        };
+        row.close(time);
+        self.open = self.open.saturating_sub(1);
+        self.max_known_end = self.max_known_end.max(row.end());
+        if self.open == 0 {
+            self.max_end = self.max_known_end;
+        }
         self.summary = None;
     }
 
@@ -85,7 +114,9 @@ fn summarize(rows: &[Row]) -> Vec<Summary> {
         let same =
             |one: &&mut Summary| (one.longest.kind, one.longest.depth) == (row.kind, row.depth);
         match all.iter_mut().find(same) {
-            Some(summary) => summary.add(row),
+            Some(summary) => {
+                summary.add(row, (row.start, row.end()), 1);
+            }
             None => all.push(Summary::of(row)),
         }
     }
@@ -103,19 +134,18 @@ impl Summary {
         }
     }
 
-    /// Adds a row of the same kind and depth.
-    pub(super) fn add(&mut self, row: &Row) {
-        self.merge(&Self::of(row));
-    }
-
-    /// Adds further rows of the same kind and depth.
-    pub(super) fn merge(&mut self, other: &Self) {
-        if is_longer(&other.longest, &self.longest) {
-            self.longest = other.longest;
+    /// Adds `count` rows of the same kind and depth between two times. Returns whether one of them, `longest`, is the
+    /// longest of all now.
+    #[inline]
+    pub(super) fn add(&mut self, longest: &Row, (start, end): (i64, i64), count: u32) -> bool {
+        let is_longest = is_longer(longest, &self.longest);
+        if is_longest {
+            self.longest = *longest;
         }
-        self.start = self.start.min(other.start);
-        self.end = self.end.max(other.end);
-        self.count = self.count.saturating_add(other.count);
+        self.start = self.start.min(start);
+        self.end = self.end.max(end);
+        self.count = self.count.saturating_add(count);
+        is_longest
     }
 }
 
@@ -159,8 +189,7 @@ impl TrackRows {
             self.blocks.push_back(Block::new());
         }
         if let Some(block) = self.blocks.back_mut() {
-            block.extend_to(&row);
-            block.rows.push(row);
+            block.push(row);
         }
         self.depths = self.depths.max(row.depth + 1);
         number
@@ -213,8 +242,46 @@ impl TrackRows {
         true
     }
 
+    /// Begins a span that may overlap others: it is shown on the first line that is free until its end.
+    pub(super) fn begin_overlapping(&mut self, time: i64, name: u32, key: u64, place: EventPlace) {
+        let free = self.overlapping.iter().position(Option::is_none);
+        let line = free.unwrap_or(self.overlapping.len());
+        let depth = u16::try_from(line).unwrap_or(MAX_DEPTH);
+        let mut row = Row::new(RowKind::Span, time, OPEN, name, place);
+        if depth >= MAX_DEPTH {
+            row = Row::new(RowKind::Instant, time, time, name, place);
+        }
+        row.depth = depth.min(MAX_DEPTH);
+        let number = self.push(row);
+        if !row.is_open() {
+            return;
+        }
+        match self.overlapping.get_mut(line) {
+            Some(free) => *free = Some((key, number)),
+            None => self.overlapping.push(Some((key, number))),
+        }
+    }
+
+    /// Ends the span of this key. Returns false if there is none.
+    pub(super) fn end_overlapping(&mut self, time: i64, key: u64) -> bool {
+        let is_it = |span: &&mut Option<(u64, u64)>| span.is_some_and(|(of, _)| of == key);
+        let Some((_, row)) = self
+            .overlapping
+            .iter_mut()
+            .find(is_it)
+            .and_then(Option::take)
+        else {
+            return false;
+        };
+        self.close_row(Some(row), time);
+        true
+    }
+
     /// Ends all open spans: no more events come.
     pub(super) fn end_all(&mut self, time: i64) {
+        for (_, row) in std::mem::take(&mut self.overlapping).into_iter().flatten() {
+            self.close_row(Some(row), time);
+        }
         for span in std::mem::take(&mut self.open) {
             self.close_row(span.row, time);
         }
@@ -225,14 +292,9 @@ impl TrackRows {
             return;
         };
         let place = usize::try_from(place).unwrap_or(usize::MAX);
-        let Some(block) = self.blocks.get_mut(place / BLOCK_ROWS) else {
-            return;
-        };
-        if let Some(row) = block.rows.get_mut(place % BLOCK_ROWS) {
-            row.close(time);
+        if let Some(block) = self.blocks.get_mut(place / BLOCK_ROWS) {
+            block.close(place % BLOCK_ROWS, time);
         }
-        block.max_end = block.rows.iter().map(Row::end).max().unwrap_or(i64::MIN);
-        block.summary = None;
     }
 
     /// Adds a span that has ended, around those that have begun and ended within it.
@@ -332,13 +394,35 @@ mod tests {
         }
         assert_eq!(track.drop_oldest(), BLOCK_ROWS);
         assert_eq!(track.len(), count - BLOCK_ROWS);
-        assert_eq!(track.dropped_until, Some(255));
-        assert_eq!(track.row(255), None);
-        assert_eq!(track.row(256).unwrap().start, 256);
+        let first = BLOCK_ROWS as u64;
+        let time = i64::try_from(first).unwrap();
+        assert_eq!(track.dropped_until, Some(time - 1));
+        assert_eq!(track.row(first - 1), None);
+        assert_eq!(track.row(first).unwrap().start, time);
         assert_eq!(track.number_of(300), 300);
         assert_eq!(track.row(count as u64), None);
         track.first_row = (1 << 32) + 256;
         assert_eq!(track.number_of(300), (1 << 32) + 300);
+    }
+
+    #[test]
+    fn spans_that_overlap_have_lines_of_their_own_until_they_end() {
+        let mut track = TrackRows::default();
+        track.begin_overlapping(10, 1, 100, PLACE);
+        track.begin_overlapping(20, 1, 200, PLACE);
+        assert!(track.end_overlapping(30, 100));
+        assert!(!track.end_overlapping(31, 100), "it has ended");
+        track.begin_overlapping(40, 2, 300, PLACE);
+        track.end_all(50);
+        assert_eq!(
+            rows(&track),
+            [(10, 30, 1, 0), (20, 50, 1, 1), (40, 50, 2, 0)]
+        );
+        for key in 0..1000 {
+            track.begin_overlapping(60, 3, key, PLACE);
+        }
+        assert_eq!(track.depths, MAX_DEPTH + 1);
+        assert_eq!(track.overlapping.len(), usize::from(MAX_DEPTH));
     }
 
     #[test]

@@ -43,9 +43,14 @@ struct Merger<'o> {
 }
 
 impl Merger<'_> {
-    fn add(&mut self, row: u64, added: &Summary) {
-        let of = &added.longest;
-        let slot = usize::from(of.depth) * RowKind::COUNT + usize::from(of.kind.code());
+    fn add_row(&mut self, number: u64, row: &Row) {
+        self.add(number, row, (row.start, row.end()), 1);
+    }
+
+    /// Adds `count` rows of the kind and depth of `longest`, which is one of them and has this number.
+    #[inline]
+    fn add(&mut self, number: u64, longest: &Row, (start, end): (i64, i64), count: u32) {
+        let slot = usize::from(longest.depth) * RowKind::COUNT + usize::from(longest.kind.code());
         if self.pending.len() <= slot {
             self.pending.resize(slot + 1, None);
         }
@@ -53,21 +58,24 @@ impl Merger<'_> {
             return;
         };
         if let Some(current) = pending {
-            let start = current.merged.start.min(added.start);
-            let end = current.merged.end.max(added.end);
-            if end.saturating_sub(start) < self.resolution {
-                let longest = current.merged.longest;
-                current.merged.merge(added);
-                if current.merged.longest != longest {
-                    current.row = row;
+            let merged = &mut current.merged;
+            let (first, last) = (merged.start.min(start), merged.end.max(end));
+            if last.saturating_sub(first) < self.resolution {
+                if merged.add(longest, (start, end), count) {
+                    current.row = number;
                 }
                 return;
             }
         }
         self.out.extend(pending.take());
         *pending = Some(VisibleRow {
-            row,
-            merged: *added,
+            row: number,
+            merged: Summary {
+                longest: *longest,
+                start,
+                end,
+                count,
+            },
         });
     }
 }
@@ -107,10 +115,13 @@ impl TrackRows {
                 }
                 continue;
             }
-            let is_small = block.max_end.saturating_sub(block.min_start) < merger.resolution;
+            // Of a block that is partly in view only some rows count.
+            let is_within = block.min_start >= view.from && block.max_end <= view.to;
+            let is_small =
+                is_within && block.max_end.saturating_sub(block.min_start) < merger.resolution;
             if is_small && block.rows.len() == BLOCK_ROWS && filter.is_none() {
-                for summary in block.summary() {
-                    merger.add(first, summary);
+                for of in block.summary() {
+                    merger.add(first, &of.longest, (of.start, of.end), of.count);
                 }
                 continue;
             }
@@ -122,7 +133,7 @@ impl TrackRows {
                     }
                     continue;
                 }
-                merger.add(row, &Summary::of(of));
+                merger.add_row(row, of);
             }
         }
         if let Some((row, merged)) = before {

@@ -42,6 +42,8 @@ let frameAt = 0;
 let frameEdge: bigint | null = null;
 /** When the page was drawn, over the last second. */
 let drawnAt: number[] = [];
+/** How often it was drawn, and the milliseconds that this took. */
+let drawn = { times: 0, ms: 0 };
 /** The expression of the filter; empty: none. */
 let filter = new URLSearchParams(location.hash.slice(1)).get("filter") ?? "";
 let eventRate = 0;
@@ -76,10 +78,10 @@ const connection = new Connection({
   },
   binary(buffer) {
     const frame = parseFrame(buffer);
-    model.applyFrame(frame);
+    frameAt = performance.now();
+    model.applyFrame(frame, frameAt);
     frames = frame.frame;
     frameEdge = frame.to;
-    frameAt = performance.now();
     connection.send({ type: "ack", frame: frame.frame });
     isDirty = true;
   },
@@ -159,10 +161,12 @@ function draw(now: number): void {
     return;
   }
   isDirty = false;
+  const begun = performance.now();
   timeline.clampScroll();
   timeline.draw();
   histogram.draw();
-  updateTexts();
+  updateTexts(now);
+  drawn = { times: drawn.times + 1, ms: drawn.ms + performance.now() - begun };
   drawnAt.push(now);
   drawnAt = drawnAt.filter((at) => now - at <= 1000);
 }
@@ -174,10 +178,9 @@ function setText(id: string, text: string): void {
   }
 }
 
-function updateTexts(): void {
+function updateTexts(now: number): void {
   setText("range", `${dayAndTime(viewport.from)}  +  ${duration(viewport.span)}`);
-  const lags = model.sessions.flatMap((session) => (session.lag === null ? [] : [session.lag]));
-  const lag = lags.length === 0 ? null : Math.max(0, Math.min(...lags));
+  const lag = model.lagNow(now);
   setText("lag", lag === null ? "" : `latest event ${duration(lag * 1e6)} ago`);
   setText("rate", model.isLive ? `${count(eventRate)} events/s` : "");
   setText("kept", `${count(model.kept)} rows kept`);
@@ -606,7 +609,7 @@ setInterval(() => {
 
 /** What is shown now, for tests. */
 function viewForTests(): object {
-  const shown = timeline.shown.map((shown) => {
+  const shown = timeline.shown().map((shown) => {
     const [begin, end] = times(shown);
     const track = model.tracks.get(shown.track);
     return {
@@ -638,9 +641,15 @@ function viewForTests(): object {
     frames,
     range: timeline.range && { from: timeline.range.from.toString(), to: timeline.range.to.toString() },
     framesPerSecond: drawnAt.length,
+    drawn: drawn.times,
+    drawMs: drawn.ms,
+    lag: model.lagNow(performance.now()),
     rows: model.kept,
+    droppedUntil: model.droppedUntil?.toString() ?? null,
   };
 }
-Object.assign(window, { __view: viewForTests });
+/** Milliseconds since the latest event that is shown, for measurements: cheap enough for each frame. */
+const lagForTests = (): number | null => model.lagNow(performance.now());
+Object.assign(window, { __view: viewForTests, __lag: lagForTests });
 
 requestAnimationFrame(draw);

@@ -36,6 +36,8 @@ export class Model {
   height = 0;
   private edge: bigint | null = null;
   private edgeAt = 0;
+  /** When the latest event was, by the clock of the page. */
+  private latestAt: number | null = null;
 
   /** The end of the timeline now. */
   edgeNow(now: number): bigint | null {
@@ -43,6 +45,16 @@ export class Model {
       return this.edge;
     }
     return this.edge + BigInt(Math.round((now - this.edgeAt) * 1e6));
+  }
+
+  /** Milliseconds since the latest event of a live session. */
+  lagNow(now: number): number | null {
+    return this.latestAt === null ? null : Math.max(0, now - this.latestAt);
+  }
+
+  private setLatest(age: number | null, now: number): void {
+    // What the network delays looks older than it is.
+    this.latestAt = age === null ? null : Math.max(now - age, this.latestAt ?? -Infinity);
   }
 
   /** Forgets everything: a new connection tells it again. */
@@ -53,10 +65,13 @@ export class Model {
     this.sessions = [];
     this.histogram = null;
     this.edge = null;
+    this.latestAt = null;
   }
 
   applyState(state: StateMessage, now: number): void {
     this.sessions = state.sessions;
+    const lags = state.sessions.flatMap((session) => (session.lag === null ? [] : [session.lag]));
+    this.setLatest(lags.length === 0 ? null : Math.min(...lags), now);
     for (const id of state.removedTracks) {
       this.tracks.delete(id);
       this.rows.delete(id);
@@ -79,8 +94,9 @@ export class Model {
     this.layOut();
   }
 
-  applyFrame(frame: Frame): void {
+  applyFrame(frame: Frame, now: number): void {
     this.rows = frame.tracks;
+    this.setLatest(frame.age === null ? null : frame.age / 1e6, now);
   }
 
   name(number: number): string {

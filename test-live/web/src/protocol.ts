@@ -99,7 +99,9 @@ export const enum Kind {
   Counter = 3,
 }
 
-const HEAD_BYTES = 32;
+const HEAD_BYTES = 40;
+/** The age of the latest event where there is none. */
+const NO_AGE = -(2n ** 63n);
 const TRACK_BYTES = 8;
 const ROW_BYTES = 32;
 
@@ -148,6 +150,8 @@ export interface Frame {
   request: number;
   from: bigint;
   to: bigint;
+  /** Nanoseconds from the latest event of a live session until the frame was made. */
+  age: number | null;
   tracks: Map<number, Rows>;
 }
 
@@ -155,7 +159,8 @@ export interface Frame {
 export function parseFrame(buffer: ArrayBuffer): Frame {
   const view = new DataView(buffer);
   const from = view.getBigInt64(8, true);
-  const count = view.getUint32(24, true);
+  const age = view.getBigInt64(24, true);
+  const count = view.getUint32(32, true);
   const tracks = new Map<number, Rows>();
   let offset = HEAD_BYTES;
   for (let track = 0; track < count; track++) {
@@ -170,6 +175,7 @@ export function parseFrame(buffer: ArrayBuffer): Frame {
     request: view.getUint32(4, true),
     from,
     to: view.getBigInt64(16, true),
+    age: age === NO_AGE ? null : Number(age),
     tracks,
   };
 }

@@ -1,5 +1,6 @@
 // Draws the timeline, and finds what is under the mouse.
 
+import { Boxes } from "./boxes";
 import { LABEL_FONT, ROW_FONT, STRONG_FONT, Surface, fitted, textWidth } from "./canvas";
 import { count, duration, tick } from "./format";
 import { Lane, Model, ROW_HEIGHT } from "./model";
@@ -11,8 +12,13 @@ export const GUTTER = 220;
 export const RULER = 26;
 const PAD = 3;
 const MIN_TEXT_WIDTH = 28;
+/** An instant has its name beside it if there is so much room, in pixels, and no more than so much of it is used. */
+const MIN_INSTANT_ROOM = 50;
+const MAX_INSTANT_WIDTH = 320;
+/** Boxes that are not wider are drawn without a gap, and as one if they touch and have one color. */
+const MAX_DENSE_WIDTH = 3;
 
-/** A row that is drawn, for tests and for the mouse. */
+/** A row and where it is drawn, for tests and for the mouse. Drawing itself makes no object for each row. */
 export interface Shown {
   track: number;
   rows: Rows;
@@ -39,8 +45,11 @@ export class Timeline {
   range: Range | null = null;
   /** What names are searched for; others are drawn pale. Empty: nothing. */
   searched = "";
-  shown: Shown[] = [];
   private colors: number[] = [];
+  /** What is drawn of a track, by color, first what is found and then what is not. */
+  private readonly boxes: Boxes[] = [];
+  /** The number of rows that begin at each pixel, for each depth. */
+  private begins = new Uint8Array(0);
   private readonly surface: Surface;
 
   constructor(
@@ -93,21 +102,56 @@ export class Timeline {
 
   /** The row at a place: the last that was drawn there. */
   rowAt(x: number, y: number): Shown | null {
-    for (let at = this.shown.length - 1; at >= 0; at--) {
-      const shown = this.shown[at]!;
-      const slack = shown.width < 6 ? 3 : 0;
-      const inX = x >= shown.x - slack && x <= shown.x + shown.width + slack;
-      if (inX && y >= shown.y && y < shown.y + shown.height) {
-        return shown;
+    const lane = this.laneAt(y);
+    const shown = lane === null ? [] : this.shownOf(lane);
+    const isThere = (one: Shown): boolean => {
+      const slack = one.width < 6 ? 3 : 0;
+      return x >= one.x - slack && x <= one.x + one.width + slack && y >= one.y && y < one.y + one.height;
+    };
+    // What is drawn last is on top.
+    return shown.reverse().find(isThere) ?? null;
+  }
+
+  /** All rows in view. */
+  shown(): Shown[] {
+    return this.model.lanes.filter((lane) => this.isVisible(lane)).flatMap((lane) => this.shownOf(lane));
+  }
+
+  /** The rows of a track in view, losses last. */
+  private shownOf(lane: Lane): Shown[] {
+    const track = lane.track?.id;
+    const rows = track === undefined ? undefined : this.model.rows.get(track);
+    if (track === undefined || rows === undefined) {
+      return [];
+    }
+    if (lane.track!.isCounter) {
+      return this.shownOfCounter(lane, rows);
+    }
+    const top = this.laneTop(lane);
+    const [scale, right] = [this.pixelsPerNs, this.surface.width];
+    const shift = this.viewport.offset(rows.from);
+    const [shown, losses]: [Shown[], Shown[]] = [[], []];
+    for (let at = 0; at < rows.length; at++) {
+      const begin = GUTTER + (rows.start(at) + shift) * scale;
+      const end = Math.min(GUTTER + (rows.end(at) + shift) * scale, right);
+      if (end < GUTTER || begin > right) {
+        continue;
+      }
+      const x = Math.max(begin, GUTTER);
+      const width = Math.max(end - x, 1);
+      if (rows.kind(at) === Kind.Loss) {
+        losses.push({ track, rows, at, x, y: top, width: Math.max(width, 3), height: lane.height - 1 });
+      } else {
+        const y = top + PAD + rows.depth(at) * ROW_HEIGHT;
+        shown.push({ track, rows, at, x, y, width, height: ROW_HEIGHT - 1 });
       }
     }
-    return null;
+    return [...shown, ...losses];
   }
 
   draw(): void {
     const { context, width, height } = this.surface;
     const theme = this.theme;
-    this.shown = [];
     context.fillStyle = theme.background;
     context.fillRect(0, 0, width, height);
     context.save();
@@ -344,50 +388,25 @@ export class Timeline {
     }
     const { context } = this.surface;
     const top = this.laneTop(lane);
-    const [scale, right] = [this.pixelsPerNs, this.surface.width];
-    const shift = this.viewport.offset(rows.from);
-    const byColor: Shown[][] = this.theme.palette.map(() => []);
-    const losses: Shown[] = [];
-    for (let at = 0; at < rows.length; at++) {
-      const begin = GUTTER + (rows.start(at) + shift) * scale;
-      const end = Math.min(GUTTER + (rows.end(at) + shift) * scale, right);
-      if (end < GUTTER || begin > right) {
-        continue;
+    const { names, instants, losses } = this.collectBoxes(lane, rows);
+    for (const [place, boxes] of this.boxes.entries()) {
+      if (boxes.length > 0) {
+        context.fillStyle = this.theme.palette[place >> 1]!;
+        context.globalAlpha = place % 2 === 0 ? 1 : 0.3;
+        boxes.fill(context);
       }
-      const x = Math.max(begin, GUTTER);
-      const kind = rows.kind(at);
-      const y = top + PAD + rows.depth(at) * ROW_HEIGHT;
-      const shown = { track: track.id, rows, at, x, y, width: Math.max(end - x, 1), height: ROW_HEIGHT - 1 };
-      if (kind === Kind.Loss) {
-        losses.push({ ...shown, y: top, height: lane.height - 1, width: Math.max(shown.width, 3) });
-      } else {
-        byColor[this.color(rows.name(at))]!.push(shown);
-      }
-    }
-    const searched = this.searched.toLowerCase();
-    for (const [color, group] of byColor.entries()) {
-      context.fillStyle = this.theme.palette[color]!;
-      for (const shown of group) {
-        if (searched !== "") {
-          const isFound = this.model.name(shown.rows.name(shown.at)).toLowerCase().includes(searched);
-          context.globalAlpha = isFound ? 1 : 0.3;
-        }
-        this.drawBox(shown);
-      }
-      this.shown.push(...group);
     }
     context.globalAlpha = 1;
     context.font = ROW_FONT;
     context.textBaseline = "middle";
     context.fillStyle = this.theme.rowText;
-    for (const group of byColor) {
-      for (const shown of group) {
-        if (shown.width >= MIN_TEXT_WIDTH && shown.rows.kind(shown.at) === Kind.Span) {
-          this.drawName(shown);
-        }
-      }
+    for (const shown of names) {
+      this.drawName(shown);
     }
-    this.drawInstantNames(byColor.flat());
+    context.fillStyle = this.theme.text;
+    for (const shown of instants) {
+      this.drawInstantName(shown, top);
+    }
     for (const loss of losses) {
       context.fillStyle = this.theme.lossFill;
       context.fillRect(loss.x, loss.y, loss.width, loss.height);
@@ -395,19 +414,83 @@ export class Timeline {
       context.fillRect(loss.x, loss.y, loss.width, 3);
       context.fillRect(loss.x, loss.y, 1, loss.height);
     }
-    this.shown.push(...losses);
-    this.drawSelection(top);
+    if (this.selection?.track === track.id) {
+      this.drawSelection(lane, this.selection.row);
+    }
   }
 
-  private drawBox(shown: Shown): void {
-    const { context } = this.surface;
-    const { x, y, width, height } = shown;
-    if (shown.rows.kind(shown.at) === Kind.Instant) {
-      context.fillRect(x, y + 1, Math.max(width, 3), height - 2);
-    } else {
-      // A gap shows where one span ends and the next begins.
-      context.fillRect(x, y, width > 3 ? width - 0.75 : width, height);
+  /** Puts the boxes of a track into `boxes`, and returns what more than boxes is drawn of. */
+  private collectBoxes(lane: Lane, rows: Rows): { names: Shown[]; instants: Shown[]; losses: Shown[] } {
+    const [names, instants, losses]: [Shown[], Shown[], Shown[]] = [[], [], []];
+    const track = lane.track!.id;
+    const top = this.laneTop(lane);
+    const [scale, right] = [this.pixelsPerNs, this.surface.width];
+    const shift = this.viewport.offset(rows.from);
+    const columns = Math.ceil(right) + 1;
+    const is = this.nameMatcher();
+    this.clearBoxes(columns * (lane.track!.depths + 1));
+    for (let at = 0; at < rows.length; at++) {
+      const begin = GUTTER + (rows.start(at) + shift) * scale;
+      const end = Math.min(GUTTER + (rows.end(at) + shift) * scale, right);
+      if (end < GUTTER || begin > right) {
+        continue;
+      }
+      const x = begin > GUTTER ? begin : GUTTER;
+      const width = end - x > 1 ? end - x : 1;
+      const kind = rows.kind(at);
+      if (kind === Kind.Loss) {
+        losses.push({ track, rows, at, x, y: top, width: Math.max(width, 3), height: lane.height - 1 });
+        continue;
+      }
+      const depth = rows.depth(at);
+      const y = top + PAD + depth * ROW_HEIGHT;
+      const name = rows.name(at);
+      const boxes = this.boxes[2 * this.color(name) + (is === null || is(name) ? 0 : 1)]!;
+      const column = depth * columns + (x | 0);
+      this.begins[column]! += this.begins[column]! < 255 ? 1 : 0;
+      if (kind === Kind.Instant) {
+        boxes.add(x, y + 1, width > 3 ? width : 3, ROW_HEIGHT - 3, depth);
+        if (rows.count(at) === 1) {
+          instants.push({ track, rows, at, x, y, width, height: ROW_HEIGHT - 1 });
+        }
+      } else if (width > MAX_DENSE_WIDTH) {
+        // A gap shows where one span ends and the next begins.
+        boxes.addApart(x, y, width - 0.75, ROW_HEIGHT - 1);
+        if (width >= MIN_TEXT_WIDTH) {
+          names.push({ track, rows, at, x, y, width, height: ROW_HEIGHT - 1 });
+        }
+      } else {
+        boxes.add(x, y, width, ROW_HEIGHT - 1, depth);
+      }
     }
+    return { names, instants, losses };
+  }
+
+  /** Whether a name is searched for; null if nothing is. */
+  private nameMatcher(): ((name: number) => boolean) | null {
+    if (this.searched === "") {
+      return null;
+    }
+    const searched = this.searched.toLowerCase();
+    const known = new Map<number, boolean>();
+    return (name) => {
+      const is = known.get(name) ?? this.model.name(name).toLowerCase().includes(searched);
+      known.set(name, is);
+      return is;
+    };
+  }
+
+  private clearBoxes(columns: number): void {
+    while (this.boxes.length < 2 * this.theme.palette.length) {
+      this.boxes.push(new Boxes());
+    }
+    for (const boxes of this.boxes) {
+      boxes.clear();
+    }
+    if (this.begins.length < columns) {
+      this.begins = new Uint8Array(columns);
+    }
+    this.begins.fill(0, 0, columns);
   }
 
   private drawName(shown: Shown): void {
@@ -418,37 +501,30 @@ export class Timeline {
     context.fillText(fitted(context, text, width - 8), x + 4, y + ROW_HEIGHT / 2);
   }
 
-  /** Instants have their name beside them, where there is room. */
-  private drawInstantNames(all: Shown[]): void {
-    const { context } = this.surface;
-    const byDepth = new Map<number, Shown[]>();
-    for (const shown of all) {
-      const of = byDepth.get(shown.y);
-      of === undefined ? byDepth.set(shown.y, [shown]) : of.push(shown);
+  /** An instant has its name beside it, where there is room. */
+  private drawInstantName(shown: Shown, top: number): void {
+    const { context, width } = this.surface;
+    const depth = Math.round((shown.y - top - PAD) / ROW_HEIGHT);
+    const first = depth * (Math.ceil(width) + 1);
+    const own = first + (shown.x | 0);
+    if (this.begins[own] !== 1) {
+      return;
     }
-    context.fillStyle = this.theme.text;
-    for (const rows of byDepth.values()) {
-      rows.sort((one, other) => one.x - other.x);
-      for (const [place, shown] of rows.entries()) {
-        if (shown.rows.kind(shown.at) !== Kind.Instant || shown.rows.count(shown.at) > 1) {
-          continue;
-        }
-        const next = rows[place + 1]?.x ?? this.surface.width;
-        const room = next - shown.x - 10;
-        if (room > 40) {
-          const name = this.model.name(shown.rows.name(shown.at));
-          context.fillText(fitted(context, name, Math.min(room, 320)), shown.x + 6, shown.y + ROW_HEIGHT / 2);
-        }
-      }
+    const last = Math.min(own + MAX_INSTANT_WIDTH + 10, first + Math.floor(width));
+    let next = own + 1;
+    while (next < last && this.begins[next] === 0) {
+      next += 1;
+    }
+    if (next - own > MIN_INSTANT_ROOM) {
+      const name = this.model.name(shown.rows.name(shown.at));
+      const text = fitted(context, name, Math.min(next - own - 10, MAX_INSTANT_WIDTH));
+      context.fillText(text, shown.x + 6, shown.y + ROW_HEIGHT / 2);
     }
   }
 
-  private drawSelection(top: number): void {
+  private drawSelection(lane: Lane, row: number): void {
     const { context } = this.surface;
-    const selection = this.selection;
-    const isIt = (shown: Shown): boolean =>
-      shown.track === selection?.track && shown.rows.row(shown.at) === selection.row && shown.y >= top;
-    const shown = selection === null ? undefined : this.shown.find(isIt);
+    const shown = this.shownOf(lane).find((shown) => shown.rows.row(shown.at) === row);
     if (shown !== undefined) {
       context.strokeStyle = this.theme.accent;
       context.lineWidth = 2;
@@ -456,27 +532,33 @@ export class Timeline {
     }
   }
 
-  private drawCounter(lane: Lane, rows: Rows): void {
-    const { context, width } = this.surface;
+  private shownOfCounter(lane: Lane, rows: Rows): Shown[] {
     const places = Array.from({ length: rows.length }, (_, at) => at);
     places.sort((one, other) => rows.start(one) - rows.start(other));
+    const [top, room] = [this.laneTop(lane) + 4, lane.height - 9];
+    const shift = this.viewport.offset(rows.from);
+    return places.map((at, place) => {
+      const x = Math.max(GUTTER, GUTTER + (rows.start(at) + shift) * this.pixelsPerNs);
+      const next = places[place + 1];
+      const end = next === undefined ? this.presentX() : GUTTER + (rows.start(next) + shift) * this.pixelsPerNs;
+      return { track: lane.track!.id, rows, at, x, y: top, width: Math.max(end - x, 1), height: room };
+    });
+  }
+
+  private drawCounter(lane: Lane, rows: Rows): void {
+    const { context, width } = this.surface;
+    const shown = this.shownOfCounter(lane, rows);
     let [min, max] = [0, 0];
-    for (const at of places) {
+    for (const { at } of shown) {
       min = Math.min(min, rows.end(at));
       max = Math.max(max, rows.end(at));
     }
     const [top, room] = [this.laneTop(lane) + 4, lane.height - 9];
     const y = (value: number): number => top + room - ((value - min) / (max - min || 1)) * room;
-    const shift = this.viewport.offset(rows.from);
-    const color = this.theme.palette[colorIndex(lane.label, this.theme.palette.length)]!;
-    for (const [place, at] of places.entries()) {
-      const x = Math.max(GUTTER, GUTTER + (rows.start(at) + shift) * this.pixelsPerNs);
-      const next = places[place + 1];
-      const end = next === undefined ? this.presentX() : GUTTER + (rows.start(next) + shift) * this.pixelsPerNs;
+    context.fillStyle = this.theme.palette[colorIndex(lane.label, this.theme.palette.length)]!;
+    for (const { at, x, width: own } of shown) {
       const [high, low] = [y(Math.max(rows.end(at), 0)), y(Math.min(rows.end(at), 0))];
-      context.fillStyle = color;
-      context.fillRect(x, high, Math.max(Math.min(end, width) - x, 1), Math.max(low - high, 1));
-      this.shown.push({ track: lane.track!.id, rows, at, x, y: top, width: Math.max(end - x, 1), height: room });
+      context.fillRect(x, high, Math.max(Math.min(x + own, width) - x, 1), Math.max(low - high, 1));
     }
     context.font = ROW_FONT;
     context.textBaseline = "top";
