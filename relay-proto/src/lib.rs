@@ -33,3 +33,8 @@ pub use command::{Command, CommandCode, ControlHeader};
 pub use data::{DataDecoder, DataEvent, DataHeader};
 pub use reply::{Reply, ReturnCode};
 pub use version::{Minor, Version};
+
+/// The examples in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

@@ -31,3 +31,8 @@ pub mod version;
 
 pub use command::{Command, CommandCode};
 pub use version::Minor;
+
+/// The examples in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;
