@@ -1,0 +1,67 @@
+//! `doc/five-minutes.md`.
+
+use tests::lab::Lab;
+use tests::machine::Machine;
+use tests::network::{Host, Network};
+use tests::page::Page;
+use tests::{binaries, peers, wait_until};
+
+/// The port of the page that `test-live web` serves.
+const WEB: u16 = 5380;
+
+/// Commands that change the machine or compile for minutes: tests of packages run them.
+const NOT_RUN: [&str; 2] = ["apt-get install", "cargo install"];
+
+/// Answers `cargo run --example NAME -- ARGUMENTS` by the program that was built before.
+const CARGO: &str = r#"
+cargo() {
+    while [ "$1" != --example ]; do shift; done
+    "/opt/examples/$2" "${@:4}"
+}
+export LTTNG_UST_REGISTER_TIMEOUT=-1
+"#;
+
+#[test]
+fn commands_of_every_frontend_show_their_events_in_the_page() {
+    let lab = Lab::new();
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let _ = (
+        binaries::relayd(),
+        binaries::consumer(),
+        binaries::test_live(),
+    );
+    let _ = (binaries::ring_app(), peers::program("lttng"));
+    let mut page = Page::open("doc/five-minutes.md");
+    let machine = Machine::start(&lab, &network, Host::Traced);
+    let mut running = vec![machine.start_script(&(page.commands("test-live web") + "\nwait"))];
+    machine.wait_for_port(5342);
+    machine.wait_for_port(WEB);
+    running.push(machine.start_script(&(page.commands("consumer serve") + "\nwait")));
+    wait_until("the agent listens", || {
+        machine
+            .try_run("test -S /tmp/tldrs.socket")
+            .status
+            .success()
+    });
+    let wait_for_event = |text: &str| {
+        wait_until(text, || {
+            let path = "/download?format=json&from=0&to=9000000000000000000";
+            let events = machine.get(WEB, path);
+            events.starts_with("HTTP/1.1 200") && events.contains(text)
+        });
+    };
+    for (commands, event) in [
+        ("perl", r#""name":"work""#),
+        ("cargo run", r#""event":"app:span:enter""#),
+        ("lttng create", r#""event":"lttng_ust_libc:malloc""#),
+        ("consumer codetracer", r#""function":"greet""#),
+        ("consumer replay", "traced/again"),
+    ] {
+        machine.run(&format!("{CARGO}{}", page.commands(commands)));
+        wait_for_event(event);
+    }
+    assert!(machine.get(WEB, "/").contains("text/html"));
+    page.assert_all_used(&NOT_RUN);
+}
