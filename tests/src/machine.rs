@@ -63,7 +63,7 @@ impl Machine {
     ) -> Self {
         let hosts = lab.path().join("hosts");
         let address = Network::collector(0).ip();
-        let names = format!("127.0.0.1 localhost {TRACED}\n{address} {COLLECTOR}\n");
+        let names = format!("127.0.0.1 localhost {TRACED}\n{address} {COLLECTOR} relayd\n");
         fs::write(&hosts, names).unwrap();
         let name = match host {
             Host::Collector => COLLECTOR,
