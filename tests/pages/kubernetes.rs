@@ -226,16 +226,16 @@ fn run_pods(relay: &Workload, app: &Workload, prepare: impl Fn(&Lab, &Machine)) 
     stop(&relay_machine, "relayd", relay_process);
     write("second");
     let relay_process = start_relay(&relay_machine, &relay);
-    write("third");
-    wait_until("the agent is connected again", || {
-        let status = agent.probe("livenessProbe").0.unwrap();
-        let sessions = agent_machine.run(&status).join("\n");
-        sessions.contains("connected")
+    let read = "test-live --sink json --no-follow /srv/traces/app-0";
+    wait_until("the agent has continued its sessions", || {
+        let events = relay_machine.try_run(read).stdout;
+        events.iter().any(|event| event.contains("\"second\""))
     });
+    write("third");
     stop(&agent_machine, "consumer", agent_process);
     stop(&relay_machine, "relayd", relay_process);
 
-    let lines = relay_machine.run("test-live --sink json /srv/traces/app-0");
+    let lines = relay_machine.run(read);
     for name in ["first", "second", "third"] {
         let begins = lines
             .iter()
