@@ -9,14 +9,14 @@ use tests::{binaries, peers, wait_until};
 /// The port of the page that `test-live web` serves.
 const WEB: u16 = 5380;
 
-/// Commands that change the machine or compile for minutes: tests of packages run them.
+/// Commands that change the machine, which tests of packages run, and those that compile for minutes.
 const NOT_RUN: [&str; 2] = ["apt-get install", "cargo install"];
 
-/// Answers `cargo run --example NAME -- ARGUMENTS` by the program that was built before.
+/// Answers `cargo run --example NAME` by the program that was built before.
 const CARGO: &str = r#"
 cargo() {
     while [ "$1" != --example ]; do shift; done
-    "/opt/examples/$2" "${@:4}"
+    "/opt/examples/$2"
 }
 export LTTNG_UST_REGISTER_TIMEOUT=-1
 "#;
@@ -32,7 +32,7 @@ fn commands_of_every_frontend_show_their_events_in_the_page() {
         binaries::consumer(),
         binaries::test_live(),
     );
-    let _ = (binaries::ring_app(), peers::program("lttng"));
+    let _ = (binaries::ring_requests(), peers::program("lttng"));
     let mut page = Page::open("doc/five-minutes.md");
     let machine = Machine::start(&lab, &network, Host::Traced);
     let mut running = vec![machine.start_script(&(page.commands("test-live web") + "\nwait"))];
@@ -54,7 +54,7 @@ fn commands_of_every_frontend_show_their_events_in_the_page() {
     };
     for (commands, event) in [
         ("perl", r#""name":"work""#),
-        ("cargo run", r#""event":"app:span:enter""#),
+        ("cargo run", r#""event":"requests:request_begin""#),
         ("lttng create", r#""event":"lttng_ust_libc:malloc""#),
         ("consumer codetracer", r#""function":"greet""#),
         ("consumer replay", "traced/again"),
