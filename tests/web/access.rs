@@ -1,8 +1,10 @@
 //! Who gets the page, and who does not.
 
 use std::fs;
+use std::process::Command;
 
 use tests::browser::Browser;
+use tests::certificates::Certificates;
 use tests::lab::Lab;
 use tests::{test_live, traces};
 
@@ -87,6 +89,57 @@ fn token_in_the_url_is_needed_beyond_loopback_and_expires() {
         web.request("/?token=chosen-elsewhere-0123", "")
             .contains("the token has expired")
     });
+}
+
+#[test]
+fn page_is_encrypted_with_the_certificate_of_its_host() {
+    let lab = Lab::new();
+    let certificates = Certificates::create(&lab, "certificates");
+    let (certificate, key) = (
+        certificates.file("server.pem"),
+        certificates.file("server.key"),
+    );
+    let directory = directory(&lab);
+    let options = ["--https-cert", &certificate, "--https-key", &key];
+    let web = [&["web", "--listen=0.0.0.0:0"], &options[..], &[&directory]].concat();
+    let web = Web::start_with(&lab, &web);
+    let is_named = web.url.starts_with("https://localhost:") && web.url.contains("/?token=");
+    assert!(is_named, "{}", web.url);
+    // A client that trusts the CA, and no other, gets the page; the browser, its WebSocket too.
+    let script = "import ssl, sys, urllib.request as r; \
+                  c = ssl.create_default_context(cafile=sys.argv[1]); \
+                  print(r.urlopen(sys.argv[2], context=c).read().decode())";
+    let ca = certificates.file("ca.pem");
+    let mut client = Command::new(peers::program("python3"));
+    let fetched = client.args(["-c", script, &ca, &web.url]).output().unwrap();
+    assert!(
+        fetched.status.success(),
+        "{}",
+        String::from_utf8_lossy(&fetched.stderr)
+    );
+    assert!(String::from_utf8_lossy(&fetched.stdout).contains("<canvas"));
+    let browser = Browser::start(&lab);
+    browser.open(&web.url);
+    browser.wait_for(
+        "the page is connected",
+        "return __view().isConnected && __view().rows > 0",
+    );
+    // Without TLS nobody gets an answer, and others are served on.
+    assert!(!web.request("/", "").contains("HTTP/1.1 200"));
+    let other = Certificates::create(&lab, "other");
+    let wrong = [
+        "--https-cert",
+        &certificate,
+        "--https-key",
+        &other.file("server.key"),
+    ];
+    for (options, status) in [(&wrong[..], 1), (&wrong[..2], 2)] {
+        let arguments = [&["web"], options, &[&directory]].concat();
+        let ended = test_live::start(&lab, &arguments).wait();
+        let errors = ended.stderr.join("\n");
+        assert_eq!(ended.status.code(), Some(status), "{errors}");
+        assert!(errors.contains("key"), "{errors}");
+    }
 }
 
 #[test]

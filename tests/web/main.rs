@@ -2,6 +2,7 @@
 
 mod access;
 mod hostile;
+mod perfetto;
 mod ranges;
 mod system;
 mod timeline;

@@ -1,9 +1,14 @@
 //! Search, filter, the fields of an event, and what is taken out of a range.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
 use serde_json::Value;
+use tests::babeltrace::Babeltrace;
 use tests::browser::Browser;
 use tests::lab::Lab;
-use tests::{test_live, traces};
+use tests::{test_live, traces, wait_for};
 
 use crate::system::{Web, center, wait_for_row};
 
@@ -138,6 +143,65 @@ fn downloads_of_a_range_are_what_the_sinks_write() {
     }
     let refused = web.request("/download?format=tef&from=0&to=1&filter=%28", "");
     assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
+}
+
+#[test]
+fn download_in_ctf_is_the_packets_of_the_range_for_any_reader() {
+    let lab = Lab::new();
+    let directory = traces::with_numbered_events(&lab, "numbered", 2_000, 1_000_000);
+    let every = traces::with_every_field_type(&lab);
+    let read = |directory: &Path| {
+        let options = ["--no-delta", "--clock-cycles"];
+        Babeltrace::Two.read_with(&options, directory)
+    };
+    let original = read(&every).expect_success();
+    let web = Web::show_directory(&lab, &every);
+    let (from, to) = (i64::MIN, i64::MAX);
+    // The history is read after the URL is printed.
+    let extracted = wait_for("an archive of all packets", || {
+        let archive = web.download(&format!("/download?format=ctf&from={from}&to={to}"));
+        let extracted = extract(&lab, &archive)?;
+        // Part of a trace may not be readable yet.
+        let written = read(&extracted);
+        (written.stdout == original).then_some(extracted)
+    });
+    assert!(fs::read_dir(extracted).unwrap().next().is_some());
+    drop(web);
+
+    let web = Web::show_directory(&lab, &directory);
+    let browser = Browser::start(&lab);
+    browser.open(&web.url);
+    browser.wait_for("all events", "return __view().rows === 2000");
+    let first = "return __view().shown.map(r => r.begin).sort()[0]";
+    let first = browser.wait_for("the first event", first);
+    let first: i64 = first.as_str().unwrap().parse().unwrap();
+    show(&browser, first, first + 2_000_000_000);
+    fill(&browser, "filter", "number < 5");
+    browser.drag(&[(400, 108), (600, 108), (900, 108)]);
+    let range = browser.wait_for("a range", "return __view().range");
+    let time = |name: &str| range[name].as_str().unwrap().parse::<i64>().unwrap();
+    let href = browser.run("return document.getElementById('download-ctf').href");
+    let path = href.as_str().unwrap().splitn(4, '/').nth(3).unwrap();
+    let extracted = extract(&lab, &web.download(&format!("/{path}"))).unwrap();
+    let bound = |time: i64| format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000);
+    let (begin, end) = (bound(time("from")), bound(time("to")));
+    let arguments = ["--begin", &begin, "--end", &end];
+    let events = |of: &Path| test_live::read(&lab, &arguments, of).stdout_bytes;
+    assert_eq!(events(&extracted), events(&directory));
+    let refused = web.request(&format!("/{path}&filter=number"), "");
+    assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
+}
+
+/// Unpacks an archive into a new directory; none if it has no file.
+fn extract(lab: &Lab, archive: &[u8]) -> Option<PathBuf> {
+    let file = lab.path().join("traces.tar");
+    fs::write(&file, archive).unwrap();
+    let directory = lab.directory(&format!("extracted-{}", archive.len()));
+    let mut tar = Command::new("tar");
+    tar.arg("-xf").arg(&file).arg("-C").arg(&directory);
+    assert!(tar.status().unwrap().success());
+    let is_empty = fs::read_dir(&directory).unwrap().next().is_none();
+    (!is_empty).then_some(directory)
 }
 
 /// The events of a file, without those that name processes and threads.

@@ -105,8 +105,30 @@ impl Web {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        let rest = self.url.strip_prefix("http://").unwrap();
-        rest.split('/').next().unwrap().parse().unwrap()
+        let rest = self.url.split("//").nth(1).unwrap();
+        let host = rest.split('/').next().unwrap();
+        host.replace("localhost", "127.0.0.1").parse().unwrap()
+    }
+
+    /// The body of a response, without chunks.
+    pub(crate) fn download(&self, path: &str) -> Vec<u8> {
+        let mut socket = TcpStream::connect(self.address()).unwrap();
+        socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+        let head = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address());
+        socket.write_all(head.as_bytes()).unwrap();
+        let mut response = Vec::new();
+        socket.read_to_end(&mut response).unwrap();
+        assert!(
+            response.starts_with(b"HTTP/1.0 200"),
+            "{}",
+            String::from_utf8_lossy(&response)
+        );
+        let body = response
+            .windows(4)
+            .position(|bytes| bytes == b"\r\n\r\n")
+            .unwrap()
+            + 4;
+        response.split_off(body)
     }
 
     /// Sends a request, and returns the whole response.

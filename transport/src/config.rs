@@ -25,6 +25,9 @@ pub const ALPN_CONTROL: &[u8] = b"lttng-relay-control";
 /// Application protocol of producers' data connections.
 pub const ALPN_DATA: &[u8] = b"lttng-relay-data";
 
+/// Application protocol of browsers: HTTP/1.1.
+pub const ALPN_HTTP: &[u8] = b"http/1.1";
+
 /// Application protocol of viewers' connections.
 pub const ALPN_LIVE: &[u8] = b"lttng-live";
 

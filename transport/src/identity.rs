@@ -8,6 +8,8 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use webpki::EndEntityCert;
+
 use crate::crypto::provider;
 use crate::error::TransportError;
 use crate::pem_file::read_pem;
@@ -34,6 +36,17 @@ impl Identity {
             source,
         };
         Ok(Self(Arc::new(certified.map_err(failed)?)))
+    }
+
+    /// The names of hosts that the certificate is for, such as `collector.example.org` and `*.example.org`.
+    #[must_use]
+    pub fn dns_names(&self) -> Vec<String> {
+        let certificate = self.0.end_entity_cert().ok();
+        let parsed = certificate.and_then(|certificate| EndEntityCert::try_from(certificate).ok());
+        let names = parsed
+            .iter()
+            .flat_map(|certificate| certificate.valid_dns_names());
+        names.map(str::to_owned).collect()
     }
 }
 
@@ -100,6 +113,8 @@ mod tests {
         let server = Purpose::Server(vec!["localhost".to_owned()]);
         let issue = |name| authority.issue(name, &server, validity, false).unwrap();
         let (one, other) = (issue("one"), issue("other"));
+        let loaded = Identity::load(&one.certificate, &one.key).unwrap();
+        assert_eq!(loaded.dns_names(), ["localhost"]);
         let empty = directory.path().join("empty");
         fs::write(&empty, "no PEM").unwrap();
         let broken = directory.path().join("broken");

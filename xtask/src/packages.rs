@@ -1,16 +1,56 @@
-//! Installs the real peers from Debian's packages.
+//! Installs the real peers from Debian's packages, and the page of Perfetto from a Python package.
 
+use std::fs;
 use std::process::Command;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 
 use crate::stage;
 
-/// Installs the peers that are missing, if this process is root on a system with `apt-get`.
+/// Installs the peers that are missing. Those of Debian's packages only if this process is root on a system with `apt-get`.
 ///
 /// # Errors
 /// If a peer is missing and cannot be installed. The error names the command that installs it.
 pub(crate) fn install_missing() -> anyhow::Result<()> {
+    install_packages()?;
+    fetch_perfetto()
+}
+
+/// Fetches the page of Perfetto, unless it is there.
+fn fetch_perfetto() -> anyhow::Result<()> {
+    if peers::has_perfetto_page() {
+        return Ok(());
+    }
+    stage::announce(&format!("fetching {}", peers::PERFETTO_PACKAGE));
+    let directory = peers::perfetto_directory();
+    let mut fetch = Command::new(peers::program("pip3"));
+    fetch.args([
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--dest",
+    ]);
+    stage::run(fetch.arg(&directory).arg(peers::PERFETTO_PACKAGE))?;
+    let entries = fs::read_dir(&directory)?.filter_map(Result::ok);
+    let wheel = entries.map(|entry| entry.path());
+    let wheel = wheel.filter(|path| path.extension().is_some_and(|extension| extension == "whl"));
+    for wheel in wheel {
+        let mut unpack = Command::new(peers::program("python3"));
+        unpack
+            .args(["-m", "zipfile", "-e"])
+            .args([&wheel, &directory]);
+        stage::run(&mut unpack)?;
+    }
+    ensure!(
+        peers::has_perfetto_page(),
+        "{} does not contain the page of Perfetto",
+        peers::PERFETTO_PACKAGE
+    );
+    Ok(())
+}
+
+fn install_packages() -> anyhow::Result<()> {
     let missing = peers::missing();
     if missing.is_empty() {
         return Ok(());

@@ -33,7 +33,7 @@ pub struct WebArguments {
     #[arg(value_name = "TARGET", required = true)]
     pub targets: Vec<Target>,
     /// Listen on ADDRESS:PORT; with port 0 on a free port. On an address that other hosts reach, the URL has a token,
-    /// without which nobody gets the page; what is sent is not encrypted.
+    /// without which nobody gets the page; what is sent is not encrypted without --https-cert.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5380")]
     pub listen: SocketAddr,
     /// Take the token of the URL from FILE, instead of a new one at each start.
@@ -42,6 +42,12 @@ pub struct WebArguments {
     /// Accept the token for SECONDS only, and close the pages then; on any address the URL has a token then.
     #[arg(long, value_name = "SECONDS", value_parser = parse_lifetime)]
     pub token_lifetime: Option<Duration>,
+    /// Encrypt the page (https), with the certificate in FILE, in PEM; intermediate ones may follow it.
+    #[arg(long, value_name = "FILE", requires = "https_key")]
+    pub https_cert: Option<PathBuf>,
+    /// Private key of --https-cert, in PEM.
+    #[arg(long, value_name = "FILE", requires = "https_cert")]
+    pub https_key: Option<PathBuf>,
     /// Show only events that match EXPR, for example '$name == "sched_*"'; doc/filter.md describes the language.
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<String>,
@@ -69,6 +75,9 @@ Examples:
 
   Let other hosts open the page, for an hour:
     test-live web --listen 0.0.0.0:5380 --token-lifetime 3600 COLLECTOR
+
+  The same, encrypted:
+    test-live web --listen 0.0.0.0:5380 --https-cert viewer.pem --https-key viewer.key COLLECTOR
 
 Exit status:
   0    A signal ended it.

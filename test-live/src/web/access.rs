@@ -46,6 +46,8 @@ pub(super) struct Access {
     pub(super) token: Option<Token>,
     /// Where the server listens.
     pub(super) address: SocketAddr,
+    /// The names of the certificate. Absent: connections are not encrypted.
+    pub(super) certificate_names: Option<Vec<String>>,
 }
 
 /// The token of a file or option is none.
@@ -144,9 +146,10 @@ impl Access {
                 false => Ok(()),
             };
         };
-        let host = origin
-            .strip_prefix("http://")
-            .or_else(|| origin.strip_prefix("https://"));
+        let host = origin.strip_prefix(match self.certificate_names {
+            Some(_) => "https://",
+            None => "http://",
+        });
         match host.is_some() && host == text(&HOST) {
             true => Ok(()),
             false => Err(Refusal::ForeignOrigin),
@@ -168,9 +171,12 @@ impl Access {
         }
         let (name, own_port) = match host.rsplit_once(':') {
             Some((name, of)) => (name, of.parse() == Ok(port)),
+            None if self.certificate_names.is_some() => (host, port == 443),
             None => (host, port == 80),
         };
+        let mut names = self.certificate_names.iter().flatten();
         let is_own = name.eq_ignore_ascii_case("localhost")
+            || names.any(|own| own.eq_ignore_ascii_case(name))
             || name
                 .parse()
                 .is_ok_and(|address| self.is_own_address(address));
@@ -194,7 +200,11 @@ mod tests {
 
     fn access(token: Option<Token>) -> Access {
         let address = "127.0.0.1:8000".parse().unwrap();
-        Access { token, address }
+        Access {
+            token,
+            address,
+            certificate_names: None,
+        }
     }
 
     #[test]
@@ -242,6 +252,26 @@ mod tests {
         let no_browser = headers(&[("host", "localhost:8000")]);
         let checked = access.check_origin(&no_browser, None, Instant::now());
         assert_eq!(checked, Ok(()));
+    }
+
+    #[test]
+    fn encrypted_page_may_have_the_names_of_its_certificate() {
+        let address = "127.0.0.1:443".parse().unwrap();
+        let access = Access {
+            token: None,
+            address,
+            certificate_names: Some(vec!["viewer.example".to_owned()]),
+        };
+        let check = |host: &str, origin: &str| {
+            let headers = headers(&[("host", host), ("origin", origin)]);
+            access.check_origin(&headers, None, Instant::now())
+        };
+        assert_eq!(check("viewer.example", "https://viewer.example"), Ok(()));
+        assert_eq!(check("localhost:443", "https://localhost:443"), Ok(()));
+        let refused = check("viewer.example", "http://viewer.example");
+        assert_eq!(refused, Err(Refusal::ForeignOrigin));
+        let refused = check("other.example", "https://other.example");
+        assert_eq!(refused, Err(Refusal::ForeignHost));
     }
 
     #[test]

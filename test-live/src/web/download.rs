@@ -18,8 +18,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
 
+use super::archive;
+use super::client_clocks::ClientClocks;
 use super::packet_log::{LoggedPacket, PacketLog};
 use super::replay::{Events, Replay};
+use super::sent::{SentEvents, SentTime};
 use crate::attach::TraceInfo;
 use crate::filter::Filter;
 use crate::sink::json::Json;
@@ -41,6 +44,8 @@ pub(super) enum Format {
     Tef,
     /// JSON lines, as `--sink json` writes them.
     Json,
+    /// An archive of the packets, as `--sink ctf` copies them: whole, and without a filter.
+    Ctf,
 }
 
 /// The events that are wanted.
@@ -54,13 +59,30 @@ pub(super) struct Selected {
     pub(super) filter: Option<Filter>,
 }
 
-/// The range has more packets than one file may be made of.
+/// Why there is no file of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the range has more than {} MiB of packets; select a shorter one, or use test-live --begin and --end",
-    MAX_PACKET_BYTES >> 20
-)]
-pub(super) struct RangeTooLong;
+pub(super) enum Refused {
+    /// One file may not be made of so many packets.
+    #[error(
+        "the range has more than {} MiB of packets; select a shorter one, or use test-live --begin and --end",
+        MAX_PACKET_BYTES >> 20
+    )]
+    TooLong,
+    /// The file would not be complete. The time is in nanoseconds.
+    #[error(
+        "the packets until {} are no longer kept; select a range that begins later",
+        show_time(*until)
+    )]
+    Dropped {
+        /// The last time of an event of the packets that were dropped.
+        until: i64,
+    },
+}
+
+fn show_time(ns: i64) -> String {
+    jiff::Timestamp::from_nanosecond(ns.into())
+        .map_or_else(|_| ns.to_string(), |time| time.to_string())
+}
 
 impl Format {
     /// The name and the type of the file.
@@ -68,24 +90,37 @@ impl Format {
         match self {
             Self::Tef => ("trace.json", "application/json"),
             Self::Json => ("events.jsonl", "application/x-ndjson"),
+            Self::Ctf => ("traces.tar", "application/x-tar"),
         }
+    }
+}
+
+/// The packets that may have events of a range, whose times are in nanoseconds.
+///
+/// # Errors
+/// If they are too many, or have been dropped.
+pub(super) fn packets(log: &PacketLog, from: i64, to: i64) -> Result<Vec<LoggedPacket>, Refused> {
+    let packets = log.packets_between(from, to);
+    if packets.iter().map(|packet| packet.size).sum::<usize>() > MAX_PACKET_BYTES {
+        return Err(Refused::TooLong);
+    }
+    match log.dropped_until() {
+        Some(until) if from <= until => Err(Refused::Dropped { until }),
+        _ => Ok(packets),
     }
 }
 
 /// Begins to write a file, on a thread of its own that has `permit`.
 ///
 /// # Errors
-/// If the range is too long.
+/// If there is no file of this range.
 pub(super) fn start(
     selected: Selected,
     log: &PacketLog,
     permit: OwnedSemaphorePermit,
-) -> Result<Body, RangeTooLong> {
-    let packets = log.packets_between(selected.from, selected.to);
-    let size = |packet: &LoggedPacket| packet.size;
-    if packets.iter().map(size).sum::<usize>() > MAX_PACKET_BYTES {
-        return Err(RangeTooLong);
-    }
+) -> Result<Body, Refused> {
+    let packets = packets(log, selected.from, selected.to)?;
+    let clocks = Arc::clone(&log.clocks);
     let (sender, parts) = mpsc::channel(MAX_WAITING_PARTS);
     let is_complete = Arc::new(AtomicBool::new(false));
     // Dropped when the thread has said whether the file is complete: only then the body ends.
@@ -97,7 +132,7 @@ pub(super) fn start(
     let started = thread::Builder::new()
         .name("download".to_owned())
         .spawn(move || {
-            match write(selected, &packets, out) {
+            match write(selected, &packets, clocks, out) {
                 Ok(()) => completed.store(true, Ordering::Release),
                 Err(error) => tracing::warn!(%error, "download not complete"),
             }
@@ -113,9 +148,11 @@ pub(super) fn start(
 fn write(
     selected: Selected,
     packets: &[LoggedPacket],
+    clocks: Arc<ClientClocks>,
     out: impl Write + 'static,
 ) -> Result<(), SinkError> {
     let sink: Box<dyn Sink> = match selected.format {
+        Format::Ctf => return Ok(archive::write(packets, out)?),
         Format::Json => Box::new(Json::new(out)),
         Format::Tef => {
             let options = TefOptions {
@@ -125,7 +162,11 @@ fn write(
             Box::new(Tef::new(out, options))
         }
     };
-    let mut range = Range { selected, sink };
+    let mut range = Range {
+        selected,
+        sent: SentEvents::new(clocks),
+        sink,
+    };
     let mut replay = Replay::new(true);
     for packet in packets {
         replay.add(packet, &mut range)?;
@@ -137,6 +178,7 @@ fn write(
 /// Shows the events of a range to a sink.
 struct Range {
     selected: Selected,
+    sent: SentEvents,
     sink: Box<dyn Sink>,
 }
 
@@ -150,7 +192,12 @@ impl Events for Range {
         let Selected {
             from, to, filter, ..
         } = &mut self.selected;
-        let is_selected = (*from..=*to).contains(&time)
+        let is_within = match self.sent.time(event, origin.trace.key)? {
+            None => (*from..=*to).contains(&time),
+            Some(SentTime::At(time)) => (*from..=*to).contains(&time),
+            Some(SentTime::Always) => true,
+        };
+        let is_selected = is_within
             && filter
                 .as_mut()
                 .is_none_or(|filter| filter.matches(event, origin));

@@ -3,12 +3,14 @@
 //! The main thread runs sources, a mux for each trace and `stage`, which turns events into rows of a bounded `store`.
 //! Other threads serve pages from the store: a slow page delays neither events nor other pages.
 //!
-//! Read in this order; each module uses only those before it: `row`, `packet_log`, `replay` and `matches` (the packets of
-//! the history, decoded again for single events and filters), `track` and `view` (the rows of one track, and what is seen
-//! of them), `histogram`, `names`, `store`, `fields`, `thread_tracks`, `sent` and `stage` (from events to rows),
-//! `trace_muxes`, `protocol`, `search`, `page_state`, `access`, `download`, `server`.
+//! Read in this order; each module uses only those before it: `row`, `client_clocks`, `packet_log`, `replay` and `matches`
+//! (the packets of the history, decoded again for single events and filters), `track` and `view` (the rows of one track,
+//! and what is seen of them), `histogram`, `names`, `store`, `fields`, `thread_tracks`, `sent` and `stage` (from events to
+//! rows), `trace_muxes`, `archive` and `download` (files of a range), `protocol`, `search`, `page_state`, `access`, `server`.
 
 mod access;
+mod archive;
+mod client_clocks;
 mod download;
 mod fields;
 mod histogram;
@@ -39,6 +41,9 @@ use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use transport::config::{ALPN_HTTP, server_config};
+use transport::identity::Identity;
 
 use self::access::{Access, Token};
 use self::packet_log::PacketLog;
@@ -75,6 +80,9 @@ pub fn run(arguments: &WebArguments, stop: &Stop) -> anyhow::Result<Outcome> {
         None => None,
     };
     let token = token(arguments)?;
+    let identity = identity(arguments)?;
+    let config = |identity| server_config(identity, None, &[ALPN_HTTP]).map(TlsAcceptor::from);
+    let acceptor = identity.as_ref().map(config).transpose()?;
     let store = Arc::new(Store::new(arguments.history));
     let log = Arc::new(PacketLog::new(MAX_LOG_BYTES));
     let mut stage = TimelineStage::new(Arc::clone(&store), Arc::clone(&log), filter);
@@ -88,12 +96,14 @@ pub fn run(arguments: &WebArguments, stop: &Stop) -> anyhow::Result<Outcome> {
     let cannot = || format!("cannot listen on {}", arguments.listen);
     let listener = listener.with_context(cannot)?;
     let address = listener.local_addr()?;
-    let url = url(address, token.as_ref());
-    let access = Access { token, address };
-    runtime.spawn(server::serve(
-        listener,
-        Arc::new(Shared::new(store, log, access)),
-    ));
+    let url = url(address, identity.as_ref(), token.as_ref());
+    let access = Access {
+        token,
+        address,
+        certificate_names: identity.as_ref().map(Identity::dns_names),
+    };
+    let shared = Arc::new(Shared::new(store, log, access));
+    runtime.spawn(server::serve(listener, acceptor, shared));
 
     let memory = MemoryBudget::default();
     let mut muxes = TraceMuxes::new(memory.clone());
@@ -151,7 +161,22 @@ fn token(arguments: &WebArguments) -> anyhow::Result<Option<Token>> {
     }
 }
 
-fn url(address: SocketAddr, token: Option<&Token>) -> String {
+/// The certificate of the page, if it is encrypted.
+fn identity(arguments: &WebArguments) -> anyhow::Result<Option<Identity>> {
+    match (&arguments.https_cert, &arguments.https_key) {
+        (Some(certificate), Some(key)) => Ok(Some(Identity::load(certificate, key)?)),
+        _ => Ok(None),
+    }
+}
+
+fn url(address: SocketAddr, identity: Option<&Identity>, token: Option<&Token>) -> String {
+    let token = token.map_or_else(String::new, |token| format!("?token={}", token.text()));
+    let names = identity.map(Identity::dns_names).unwrap_or_default();
+    // A browser compares the name in the URL with those of the certificate.
+    if let Some(name) = names.iter().find(|name| !name.contains('*')) {
+        return format!("https://{name}:{}/{token}", address.port());
+    }
+    let scheme = identity.map_or("http", |_| "https");
     // No browser connects to the address that stands for all.
     let host = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -159,8 +184,7 @@ fn url(address: SocketAddr, token: Option<&Token>) -> String {
         ip => ip,
     };
     let address = SocketAddr::new(host, address.port());
-    let token = token.map_or_else(String::new, |token| format!("?token={}", token.text()));
-    format!("http://{address}/{token}")
+    format!("{scheme}://{address}/{token}")
 }
 
 /// Shows events until all sources have ended, or `stop` is requested. Returns the number of failures of sources.
@@ -217,7 +241,7 @@ mod tests {
 
     #[test]
     fn url_names_an_address_that_a_browser_can_open() {
-        let url_of = |address: &str| url(address.parse().unwrap(), None);
+        let url_of = |address: &str| url(address.parse().unwrap(), None, None);
         assert_eq!(url_of("0.0.0.0:80"), "http://127.0.0.1:80/");
         assert_eq!(url_of("[::]:81"), "http://[::1]:81/");
         assert_eq!(url_of("10.0.0.1:82"), "http://10.0.0.1:82/");

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::client_clocks::ClientClocks;
 use super::row::EventPlace;
 use crate::attach::{Packet, StreamInfo, TraceInfo, TraceKey};
 
@@ -43,6 +44,8 @@ struct Packets {
     /// The number of the first packet that is kept.
     first: u32,
     bytes: usize,
+    /// The last time of an event of the packets that were dropped, in nanoseconds.
+    dropped_until: Option<i64>,
     traces: HashMap<TraceKey, Arc<LoggedTrace>>,
 }
 
@@ -51,6 +54,8 @@ struct Packets {
 pub(super) struct PacketLog {
     max_bytes: usize,
     packets: Mutex<Packets>,
+    /// The clocks of clients, to find the events of a packet that are at a time of the timeline.
+    pub(super) clocks: Arc<ClientClocks>,
 }
 
 impl LoggedTrace {
@@ -77,6 +82,7 @@ impl PacketLog {
         Self {
             max_bytes,
             packets: Mutex::default(),
+            clocks: Arc::default(),
         }
     }
 
@@ -129,6 +135,7 @@ impl PacketLog {
             };
             log.bytes -= cost(&oldest);
             log.first = log.first.wrapping_add(1);
+            log.dropped_until = log.dropped_until.max(oldest.times.map(|(_, last)| last));
         }
         let count = u32::try_from(log.packets.len()).unwrap_or(u32::MAX);
         Some(log.first.wrapping_add(count).wrapping_sub(1))
@@ -149,6 +156,11 @@ impl PacketLog {
         let log = self.packets.lock();
         let place = usize::try_from(place.packet.wrapping_sub(log.first)).ok()?;
         log.packets.get(place).cloned()
+    }
+
+    /// The last time of an event of the packets that have been dropped, in nanoseconds.
+    pub(super) fn dropped_until(&self) -> Option<i64> {
+        self.packets.lock().dropped_until
     }
 
     /// The packets that may have events between two times, in the order in which they came.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::download;
 use super::matches::PageFilter;
 use super::packet_log::PacketLog;
 use super::protocol::{
@@ -110,7 +111,12 @@ impl PageState {
             Request::Count { number, from, to } => {
                 let matches = self.filter.as_ref().map(|filter| filter.matches.read());
                 let events = count_events(store, matches.as_deref(), from, to);
-                Some(Reply::Count { number, events })
+                let refused = download::packets(log, from, to).err();
+                Some(Reply::Count {
+                    number,
+                    events,
+                    refused: refused.map_or_else(String::new, |refused| refused.to_string()),
+                })
             }
             Request::Filter { number, text } => {
                 let error = self.set_filter(&text, log).err().unwrap_or_default();

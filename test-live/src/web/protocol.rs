@@ -76,6 +76,8 @@ pub(super) enum Reply {
     Count {
         number: u32,
         events: u64,
+        /// Why there is no file of the range; empty if there is one.
+        refused: String,
     },
     Filter {
         number: u32,

@@ -3,7 +3,7 @@
 //! Their times are on the clock of the program. On the timeline they are moved to the clock of all other events, by a
 //! distance that is the same for all events of a client, so that its spans stay nested.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use ::tef::Record;
 use ::tef::ctf::{Decoded, RecordDecoder};
@@ -11,12 +11,11 @@ use ::tef::event::Event as SentEvent;
 use ctf::decode::{Event, FieldError};
 use serde_json::Value;
 
+use super::client_clocks::ClientClocks;
 use super::row::Action;
 use super::store::Store;
 use crate::attach::TraceKey;
 
-/// Largest number of clients of which the distance of the clock is remembered. With one more, all are forgotten.
-const MAX_CLIENTS: usize = 1 << 14;
 /// Series of one counter that are shown.
 const MAX_SERIES: usize = 16;
 
@@ -56,17 +55,52 @@ impl SentAction {
             Self::Row { process, .. } | Self::Values { process, .. } => *process,
         }
     }
+
+    /// Where it is on the timeline, in nanoseconds.
+    pub(super) fn time(&self) -> Option<i64> {
+        match self {
+            Self::Row { time, .. } | Self::Values { time, .. } => Some(*time),
+            _ => None,
+        }
+    }
+}
+
+/// The time of an event that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SentTime {
+    /// In nanoseconds, as on the timeline.
+    At(i64),
+    /// It names processes, threads or clients for all times.
+    Always,
 }
 
 /// Decodes such events.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SentEvents {
     decoder: RecordDecoder,
-    /// What is added to the times of each client, in nanoseconds.
-    offsets: HashMap<(TraceKey, u32), i64>,
+    clocks: Arc<ClientClocks>,
+}
+
+/// An event that was decoded.
+#[expect(clippy::large_enum_variant, reason = "it is on the stack for one call")]
+enum Sent<'a> {
+    Program(Option<(i64, &'a str)>),
+    Event {
+        sent: SentEvent<'a>,
+        offset: i64,
+        arrival: i64,
+    },
+    Other,
 }
 
 impl SentEvents {
+    pub(super) fn new(clocks: Arc<ClientClocks>) -> Self {
+        Self {
+            decoder: RecordDecoder::default(),
+            clocks,
+        }
+    }
+
     /// What an event is on the timeline. `None` if no program has sent it.
     pub(super) fn record(
         &mut self,
@@ -74,6 +108,38 @@ impl SentEvents {
         trace: TraceKey,
         store: &Store,
     ) -> Result<Option<SentAction>, FieldError> {
+        Ok(self.decode(event, trace)?.map(|sent| match sent {
+            Sent::Program(Some((pid, exe))) => SentAction::Program(pid, exe.to_owned()),
+            Sent::Program(None) | Sent::Other => SentAction::Nothing,
+            Sent::Event {
+                sent,
+                offset,
+                arrival,
+            } => action(&sent, offset, arrival, store),
+        }))
+    }
+
+    /// The time of an event on the timeline. `None` if no program has sent it.
+    pub(super) fn time(
+        &mut self,
+        event: &Event<'_>,
+        trace: TraceKey,
+    ) -> Result<Option<SentTime>, FieldError> {
+        Ok(self.decode(event, trace)?.map(|sent| match sent {
+            Sent::Event {
+                sent,
+                offset,
+                arrival,
+            } if sent.phase != "M" => SentTime::At(shown_time(&sent, offset, arrival)),
+            _ => SentTime::Always,
+        }))
+    }
+
+    fn decode(
+        &mut self,
+        event: &Event<'_>,
+        trace: TraceKey,
+    ) -> Result<Option<Sent<'_>>, FieldError> {
         let class = event.class().name().unwrap_or_default();
         if !RecordDecoder::is_known_class(class) {
             return Ok(None);
@@ -85,36 +151,33 @@ impl SentEvents {
             None => None,
             Some(Decoded::Client(client)) => {
                 if let Some(offset) = client.offset {
-                    self.offsets.insert((trace, client.client), offset);
+                    self.clocks.offset(trace, client.client, || offset);
                 }
-                let program = client
-                    .pid
-                    .map(|pid| (i64::from(pid), client.exe.to_owned()));
-                Some(program.map_or(SentAction::Nothing, |(pid, exe)| {
-                    SentAction::Program(pid, exe)
-                }))
+                Some(Sent::Program(
+                    client.pid.map(|pid| (pid.into(), client.exe)),
+                ))
             }
             Some(Decoded::Record {
                 client,
                 record: Record::Event(sent),
             }) => {
-                if self.offsets.len() >= MAX_CLIENTS {
-                    self.offsets.clear();
-                }
                 let end = sent.end();
-                let offset = self.offsets.entry((trace, client));
-                let offset =
-                    offset.or_insert_with(|| end.map_or(0, |end| arrival.saturating_sub(end)));
-                Some(action(&sent, *offset, arrival, store))
+                let arrived = || end.map_or(0, |end| arrival.saturating_sub(end));
+                let offset = self.clocks.offset(trace, client, arrived);
+                Some(Sent::Event {
+                    sent,
+                    offset,
+                    arrival,
+                })
             }
-            Some(Decoded::Record { .. } | Decoded::Lost(_)) => Some(SentAction::Nothing),
+            Some(Decoded::Record { .. } | Decoded::Lost(_)) => Some(Sent::Other),
         })
     }
+}
 
-    /// Forgets a trace that has ended.
-    pub(super) fn forget_trace(&mut self, trace: TraceKey) {
-        self.offsets.retain(|(of, _), _| *of != trace);
-    }
+/// The time on the timeline, in nanoseconds.
+fn shown_time(sent: &SentEvent<'_>, offset: i64, arrival: i64) -> i64 {
+    sent.ts.map_or(arrival, |ts| ts.saturating_add(offset))
 }
 
 fn action(sent: &SentEvent<'_>, offset: i64, arrival: i64, store: &Store) -> SentAction {
@@ -131,7 +194,7 @@ fn action(sent: &SentEvent<'_>, offset: i64, arrival: i64, store: &Store) -> Sen
             _ => SentAction::Nothing,
         };
     }
-    let time = sent.ts.map_or(arrival, |ts| ts.saturating_add(offset));
+    let time = shown_time(sent, offset, arrival);
     if sent.phase == "C" {
         return SentAction::Values {
             process,

@@ -18,9 +18,11 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde::Deserialize;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
 use super::access::{Access, Refusal};
@@ -39,6 +41,8 @@ const MAX_PAGES: usize = 32;
 const MAX_DOWNLOADS: usize = 2;
 /// Largest head of an HTTP request, in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
+/// Time for a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for a message to leave. A page that takes nothing for so long is closed.
@@ -130,8 +134,8 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Serves pages until the runtime is shut down.
-pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+/// Serves pages until the runtime is shut down; encrypted, if there is a TLS acceptor.
+pub(super) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     let router = router(shared);
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
@@ -146,22 +150,32 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
                 continue;
             }
         };
-        let router = router.clone();
+        // Frames are small, and late if they wait for more.
+        let _ = socket.set_nodelay(true);
+        let (tls, router) = (tls.clone(), router.clone());
         tokio::spawn(async move {
-            serve_connection(socket, peer, router).await;
+            match tls {
+                None => serve_connection(socket, peer, router).await,
+                Some(tls) => match timeout(HANDSHAKE_TIMEOUT, tls.accept(socket)).await {
+                    Ok(Ok(stream)) => serve_connection(stream, peer, router).await,
+                    Ok(Err(error)) => debug!(%peer, %error, "no TLS handshake"),
+                    Err(_) => debug!(%peer, "TLS handshake takes too long"),
+                },
+            }
             drop(permit);
         });
     }
 }
 
-async fn serve_connection(socket: TcpStream, peer: SocketAddr, router: Router) {
-    // Frames are small, and late if they wait for more.
-    let _ = socket.set_nodelay(true);
+async fn serve_connection<S>(stream: S, peer: SocketAddr, router: Router)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(socket), TowerToHyperService::new(router))
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
         .with_upgrades()
         .await;
     if let Err(error) = served {
@@ -218,6 +232,10 @@ async fn download(
             Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
         },
     };
+    if filter.is_some() && query.format == Format::Ctf {
+        let text = "400 Bad Request: packets are whole; a download in CTF has no filter\n";
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    }
     let Ok(permit) = Arc::clone(&shared.downloads).try_acquire_owned() else {
         let text = "503 Service Unavailable: other downloads are running; try again later\n";
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();

@@ -72,6 +72,7 @@ pub(super) struct TimelineStage {
 
 impl TimelineStage {
     pub(super) fn new(store: Arc<Store>, log: Arc<PacketLog>, filter: Option<Filter>) -> Self {
+        let sent = SentEvents::new(Arc::clone(&log.clocks));
         Self {
             store,
             log,
@@ -82,7 +83,7 @@ impl TimelineStage {
             tracks: ThreadTracks::default(),
             kinds: RecordKinds::default(),
             recordings: Recordings::default(),
-            sent: SentEvents::default(),
+            sent,
             fields: EventFields::default(),
             failures: 0,
         }
@@ -121,6 +122,10 @@ impl TimelineStage {
         }
         let class = event.class().name().unwrap_or("<unknown>");
         if let Some(sent) = self.sent.record(event, origin.trace.key, &self.store)? {
+            if let Some(time) = sent.time() {
+                let stream = self.streams.entry(origin.stream.key).or_default();
+                stream.add_time(time);
+            }
             self.apply_sent(&sent, &session, origin, place, is_shown);
             return Ok(());
         }
@@ -305,6 +310,12 @@ impl TimelineStage {
 }
 
 impl StreamState {
+    /// An event of the packet that is read is at this time, of its arrival or on the timeline.
+    fn add_time(&mut self, time: i64) {
+        let (first, last) = self.times.unwrap_or((time, time));
+        self.times = Some((first.min(time), last.max(time)));
+    }
+
     /// Tells the log when the events of the packet were that has been read.
     fn end_packet(&mut self, log: &PacketLog) {
         if let Some(times) = self.times.take() {
@@ -345,8 +356,7 @@ impl Stage for TimelineStage {
         let place = stream.next;
         stream.next.event = place.event.saturating_add(1);
         if let Some(time) = event.time() {
-            let (first, last) = stream.times.unwrap_or((time, time));
-            stream.times = Some((first.min(time), last.max(time)));
+            stream.add_time(time);
         }
         let is_shown = match &mut self.filter {
             Some(filter) => filter.matches(event, origin),
@@ -404,7 +414,6 @@ impl Stage for TimelineStage {
     fn trace_ended(&mut self, trace: TraceKey) {
         self.kinds.forget_trace(trace);
         self.recordings.forget_trace(trace);
-        self.sent.forget_trace(trace);
         self.log.end_trace(trace);
         let Some(ended) = self.traces.remove(&trace) else {
             return;

@@ -5,12 +5,13 @@ import { count, dayAndTime, duration, exactDuration, time } from "./format";
 import { Histogram } from "./histogram";
 import { Model } from "./model";
 import { FoundRow, Kind, ServerMessage, parseFrame } from "./protocol";
-import { downloadUrl, openInPerfetto } from "./perfetto";
+import { type Format, downloadUrl, openInPerfetto } from "./perfetto";
 import { Requests } from "./requests";
 import { applyTheme, toggleTheme } from "./theme";
 import { GUTTER, RULER, Range, Shown, Timeline } from "./timeline";
 import { FIRST_SPAN, Viewport } from "./viewport";
 
+const FORMATS: readonly Format[] = ["tef", "json", "ctf"];
 const REQUEST_INTERVAL_MS = 40;
 const FRAGMENT_INTERVAL_MS = 300;
 /** Part of the view by which a key pans. */
@@ -408,9 +409,12 @@ function showRange(range: Range): void {
   element("panel-actions").hidden = false;
   setText("panel-title", "Selected range");
   setText("action-result", "");
-  for (const format of ["tef", "json"] as const) {
-    element<HTMLAnchorElement>(`download-${format}`).href = downloadUrl(format, range.from, range.to, filter);
+  for (const format of FORMATS) {
+    const link = element<HTMLAnchorElement>(`download-${format}`);
+    link.href = downloadUrl(format, range.from, range.to, format === "ctf" ? "" : filter);
+    link.hidden = false;
   }
+  element("open-perfetto").hidden = false;
   const ns = range.to - range.from;
   const facts: [string, string][] = [
     ["Begin", dayAndTime(range.from)],
@@ -421,6 +425,12 @@ function showRange(range: Range): void {
   asked.count(range.from, range.to, (reply) => {
     if (timeline.range === range) {
       showFacts([...facts, ["Events", reply.events.toLocaleString("en")]]);
+      if (reply.refused !== "") {
+        for (const id of ["open-perfetto", ...FORMATS.map((format) => `download-${format}`)]) {
+          element(id).hidden = true;
+        }
+        setText("action-result", `nothing to download: ${reply.refused}`);
+      }
     }
   });
   isDirty = true;

@@ -4,8 +4,11 @@ const ORIGIN = "https://ui.perfetto.dev";
 const PING_INTERVAL_MS = 50;
 const MAX_PINGS = 600;
 
+/** The form of a download, as in test-live/src/web/download.rs. */
+export type Format = "tef" | "json" | "ctf";
+
 /** The address of a download. */
-export function downloadUrl(format: "tef" | "json", from: bigint, to: bigint, filter: string): string {
+export function downloadUrl(format: Format, from: bigint, to: bigint, filter: string): string {
   const url = new URL("download", location.href);
   url.hash = "";
   const token = new URLSearchParams(location.search).get("token");

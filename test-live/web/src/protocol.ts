@@ -70,6 +70,7 @@ export interface CountReply {
   type: "count";
   number: number;
   events: number;
+  refused: string;
 }
 
 export interface FilterReply {

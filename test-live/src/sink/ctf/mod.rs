@@ -3,6 +3,8 @@
 //! One directory for each trace, with a file `metadata` and a file for each stream. No name from
 //! outside leads out of the target directory, and no file that was there is written to.
 
+pub(crate) mod names;
+
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,17 +13,13 @@ use std::path::{Path, PathBuf};
 use ctf::decode::Event;
 use thiserror::Error;
 
+use self::names::Tree;
+
 use super::{Origin, Sink, SinkError};
 use crate::attach::{StreamKey, TraceInfo, TraceKey};
 
 /// Largest number of files that are open at a time: well below what a process may have.
 const MAX_OPEN_FILES: usize = 200;
-/// Largest number of bytes of one part of a path: file systems take 255, and a number may follow.
-const MAX_NAME_PART_BYTES: usize = 200;
-/// Largest number of parts of a trace's name that become directories.
-const MAX_NAME_PARTS: usize = 16;
-/// Largest number of names that are tried before giving up.
-const MAX_NAME_ATTEMPTS: u32 = 1 << 20;
 
 /// Why a recording cannot begin.
 #[derive(Debug, Error)]
@@ -90,7 +88,7 @@ impl Recorder {
 
     fn recording(&mut self, trace: &TraceInfo) -> io::Result<&mut Recording> {
         if !self.traces.contains_key(&trace.key) {
-            let directory = self.new_directory(&trace.name)?;
+            let directory = names::create_trace(&mut Disk, &self.root, &trace.name)?;
             let path = directory.join("metadata");
             let file = OpenOptions::new()
                 .append(true)
@@ -111,48 +109,11 @@ impl Recorder {
         known.ok_or_else(|| io::Error::other("a trace vanished"))
     }
 
-    fn new_directory(&self, name: &str) -> io::Result<PathBuf> {
-        let mut parts: Vec<String> = name
-            .split('/')
-            .filter(|part| !matches!(*part, "" | "."))
-            .map(safe)
-            .take(MAX_NAME_PARTS)
-            .collect();
-        let last = parts.pop().unwrap_or_else(|| "trace".to_owned());
-        let mut parent = self.root.clone();
-        for part in parts {
-            parent = self.enter(&parent, &part)?;
-        }
-        let (directory, ()) = first_free(&parent, &last, |path| fs::create_dir(path))?;
-        Ok(directory)
-    }
-
-    /// The directory `part` of `parent`: made, or there already. A file of that name is gone around.
-    fn enter(&self, parent: &Path, part: &str) -> io::Result<PathBuf> {
-        let enter = |path: &Path| match fs::create_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let there = fs::symlink_metadata(path)?;
-                if there.is_dir() { Ok(()) } else { Err(error) }
-            }
-            made => made,
-        };
-        first_free(parent, part, enter).map(|(path, ())| path)
-    }
-
     fn stream(&mut self, origin: Origin<'_>) -> io::Result<&mut Growing> {
         let key = origin.stream.key;
         if !self.streams.contains_key(&key) {
-            let name = origin.stream.name.rsplit('/').find(|part| !part.is_empty());
-            let name = match name.map(safe) {
-                // Readers take these for something else than a stream.
-                Some(name) if matches!(name.as_str(), "metadata" | "index") => format!("{name}_"),
-                Some(name) => name,
-                None => "stream".to_owned(),
-            };
-            let recording = self.recording(origin.trace)?;
-            let (path, file) = first_free(&recording.directory, &name, |path| {
-                OpenOptions::new().append(true).create_new(true).open(path)
-            })?;
+            let directory = &self.recording(origin.trace)?.directory;
+            let (path, file) = names::create_stream(&mut Disk, directory, &origin.stream.name)?;
             self.open += 1;
             let file = Some(file);
             self.streams.insert(key, Growing { path, file });
@@ -184,6 +145,25 @@ impl Growing {
         };
         file.write_all(bytes)?;
         Ok(opened)
+    }
+}
+
+/// Directories and files of the file system.
+struct Disk;
+
+impl Tree for Disk {
+    type File = File;
+
+    fn create_directory(&mut self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+
+    fn is_directory(&self, path: &Path) -> io::Result<bool> {
+        fs::symlink_metadata(path).map(|there| there.is_dir())
+    }
+
+    fn create_file(&mut self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().append(true).create_new(true).open(path)
     }
 }
 
@@ -226,48 +206,6 @@ impl Sink for Recorder {
     fn flush(&mut self) -> Result<(), SinkError> {
         Ok(())
     }
-}
-
-/// Makes the first of `name`, `name-2`, `name-3`, ... that is not there yet.
-fn first_free<T>(
-    parent: &Path,
-    name: &str,
-    make: impl Fn(&Path) -> io::Result<T>,
-) -> io::Result<(PathBuf, T)> {
-    let mut path = parent.join(name);
-    let mut number = 2;
-    loop {
-        match make(&path) {
-            Ok(made) => return Ok((path, made)),
-            Err(error)
-                if error.kind() == io::ErrorKind::AlreadyExists && number < MAX_NAME_ATTEMPTS =>
-            {
-                path = parent.join(format!("{name}-{number}"));
-                number += 1;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// A part of a path that is safe as a file name: without separators, control characters and a dot in front,
-/// and neither empty nor too long.
-fn safe(part: &str) -> String {
-    let mut name = String::with_capacity(part.len());
-    for char in part.chars() {
-        let safe = !char.is_control() && !matches!(char, '/' | '\\' | ':');
-        // Readers pass over what is hidden, and `..` must not be.
-        let safe = safe && !(char == '.' && name.is_empty());
-        let char = if safe { char } else { '_' };
-        if name.len() + char.len_utf8() > MAX_NAME_PART_BYTES {
-            break;
-        }
-        name.push(char);
-    }
-    if name.is_empty() {
-        name.push('_');
-    }
-    name
 }
 
 #[cfg(test)]
@@ -419,12 +357,5 @@ mod tests {
         fs::write(root.path().join("x"), "").unwrap();
         let refused = Recorder::new(root.path()).unwrap_err();
         assert!(refused.to_string().contains("is not empty"), "{refused}");
-    }
-
-    #[test]
-    fn a_long_recorded_name_is_cut_between_characters() {
-        let name = safe(&"é".repeat(300));
-        assert_eq!(name.len(), MAX_NAME_PART_BYTES);
-        assert_eq!(safe(""), "_");
     }
 }
