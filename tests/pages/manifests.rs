@@ -46,7 +46,7 @@ impl Workload {
         lists.flatten().map(Container).collect()
     }
 
-    /// Checks what Kubernetes would refuse, and what the page promises.
+    /// Checks what Kubernetes would refuse, and what the page says of it.
     pub(crate) fn check(&self) {
         let spec = &self.object["spec"];
         let labels = &spec["template"]["metadata"]["labels"];
