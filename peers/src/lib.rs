@@ -26,6 +26,13 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("promtool", "prometheus"),
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),
+    ("dpkg-shlibdeps", "dpkg-dev"),
+    ("strip", "binutils"),
+    ("readelf", "binutils"),
+    ("mmdebstrap", "mmdebstrap"),
+    ("lintian", "lintian"),
+    ("systemd-nspawn", "systemd-container"),
+    ("musl-gcc", "musl-tools"),
 ];
 
 /// Lists the packages of the programs that are not on the `PATH`, without duplicates.

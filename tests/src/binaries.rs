@@ -40,6 +40,15 @@ pub fn tldrs() -> &'static Path {
     PROGRAM.get_or_init(|| build("tldrs"))
 }
 
+/// `xtask`, which builds packages, and beside it `man`, which writes their man pages.
+///
+/// # Panics
+/// If one of them cannot be built.
+pub fn xtask() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| cargo_build(&["--bin", "xtask", "--bin", "man"], "xtask").join("xtask"))
+}
+
 /// The traced program of the tests of shared-memory rings, `ring-writer`.
 ///
 /// # Panics

@@ -273,7 +273,7 @@ pub fn producer_url(control: SocketAddr, data: SocketAddr) -> String {
 }
 
 /// The control, data and live addresses in the log line of a relay that listens.
-fn parse_listening_addresses(line: &str) -> Option<[SocketAddr; 3]> {
+pub fn parse_listening_addresses(line: &str) -> Option<[SocketAddr; 3]> {
     let (_, fields) = line.split_once(" listening ")?;
     let field = |name: &str| {
         let value = fields

@@ -7,6 +7,7 @@ mod bench;
 mod demo;
 mod fuzz;
 mod man;
+mod package;
 mod packages;
 mod stage;
 mod test;
@@ -33,6 +34,8 @@ enum Job {
     Fuzz(fuzz::Options),
     /// Write the man pages of all programs to target/man, shell completions to target/completions
     Man,
+    /// Build Debian packages, an archive of static programs, and an image for containers
+    Package(package::Options),
     /// Run everything that must pass: format, lints, documentation, all tests with the real peers
     Test(test::Options),
     /// Build the page of test-live web (needs npm)
@@ -45,6 +48,7 @@ fn main() -> anyhow::Result<()> {
         Job::Demo(options) => demo::run(&options),
         Job::Fuzz(options) => fuzz::run(&options),
         Job::Man => man::run(),
+        Job::Package(options) => package::run(&options),
         Job::Test(options) => test::run(&options),
         Job::Web(options) => web::run(&options),
     }

@@ -4,13 +4,14 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::{packages, stage, test_programs};
+use crate::{package, packages, stage, test_programs};
 
 /// How much is run.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Also run what takes long: 20,000 cases of every property, every whole-program test ten times, every
-    /// fault test twelve times, which kills more than 500 programs, and half an hour at full load
+    /// fault test twelve times, which kills more than 500 programs, half an hour at full load, and the released
+    /// packages
     #[arg(long)]
     long: bool,
 }
@@ -120,5 +121,11 @@ fn run_long() -> anyhow::Result<()> {
         "long: full load",
         "test --package=tests --test=soak -- --nocapture",
         &[("SOAK_SECONDS", LONG_SOAK)],
+    )?;
+    let packages = package::build_all()?;
+    stage::cargo(
+        "long: released packages",
+        "test --package=tests --test=packages -- released --nocapture",
+        &[("PACKAGES", &packages)],
     )
 }

@@ -1,0 +1,118 @@
+//! Agent, viewer and tldrs; what all packages leave behind.
+
+use crate::built::{NEW, OLD};
+use crate::debian::{Debian, Init};
+
+const ALL: [&str; 4] = [
+    "lttng-live-collector",
+    "lttng-live-agent",
+    "lttng-live-viewer",
+    "tldrs",
+];
+
+/// Files of the system and their contents, except for those that any installation of a package changes.
+const FILES: &str = "find / -xdev -type f ! -path '/var/lib/dpkg/*' ! -path '/var/log/*' ! -path '/var/cache/*' \
+                     ! -path '/tmp/*' ! -path '/run/*' ! -name '*-' -exec sha256sum {} + | sort -k 2; \
+                     find / -xdev ! -type f ! -path '/var/lib/dpkg/*' ! -path '/tmp/*' ! -path '/run/*' ! -path '/proc/*' | sort";
+
+#[test]
+fn purged_packages_leave_nothing_behind() {
+    let Some(debian) = Debian::start(Init::None) else {
+        return;
+    };
+    let before = debian.run(FILES);
+    for package in ALL {
+        debian.install(package, OLD);
+    }
+    for (program, package) in [
+        ("relayd", ALL[0]),
+        ("consumer", ALL[1]),
+        ("test-live", ALL[2]),
+        ("tldrs", ALL[3]),
+    ] {
+        debian.run(&format!("{program} --version"));
+        let pages = debian.run(&format!("dpkg --listfiles {package} | grep /man/"));
+        assert!(pages.contains(&format!("/{program}.")), "{pages}");
+        debian.run(&format!(
+            "test -f /usr/share/bash-completion/completions/{program}"
+        ));
+    }
+    debian.run("relayd check-config /etc/relayd.conf");
+    assert_eq!(debian.run("dpkg --audit; dpkg --verify"), "");
+    for package in ALL {
+        debian.install(package, NEW);
+    }
+    assert_eq!(debian.run("dpkg --audit; dpkg --verify"), "");
+    debian.run(&format!("dpkg --purge {}", ALL.join(" ")));
+    let after = debian.run(FILES);
+    let (before, after): (Vec<_>, Vec<_>) = (before.lines().collect(), after.lines().collect());
+    let added: Vec<_> = after.iter().filter(|line| !before.contains(line)).collect();
+    let lost: Vec<_> = before.iter().filter(|line| !after.contains(line)).collect();
+    assert!(
+        added.is_empty() && lost.is_empty(),
+        "added {added:#?}, lost {lost:#?}"
+    );
+}
+
+#[test]
+fn agent_stays_disabled_until_it_is_enabled_and_is_not_restarted_by_an_upgrade() {
+    let Some(debian) = Debian::start(Init::Systemd) else {
+        return;
+    };
+    debian.install("lttng-live-agent", OLD);
+    assert_eq!(
+        debian.try_run("systemctl is-enabled consumer").1,
+        "disabled\n"
+    );
+    assert_eq!(
+        debian.try_run("systemctl is-active consumer").1,
+        "inactive\n"
+    );
+    let settings = "[relay]\nurl = \"net://127.0.0.1\"\n[spool]\ndirectory = \"/var/lib/consumer/spool\"\n[tldrs]\n";
+    std::fs::write(debian.path("/etc/consumer.toml"), settings).unwrap();
+    debian.run("systemctl enable --now consumer");
+    let status = "consumer status --socket /run/consumer/consumer.socket";
+    tests::wait_until("the agent answers", || debian.try_run(status).0);
+    let process = "systemctl show --property=MainPID --value consumer";
+    let before = debian.run(process);
+
+    let printed = debian.install("lttng-live-agent", NEW);
+    let goes_on = format!("consumer {} goes on with the program", before.trim());
+    assert!(printed.contains(&goes_on), "{printed}");
+    assert_eq!(debian.run(process), before);
+    assert_eq!(debian.run("systemctl is-enabled consumer"), "enabled\n");
+    assert_eq!(debian.run("cat /etc/consumer.toml"), settings);
+
+    let printed = debian.run("dpkg --remove lttng-live-agent");
+    assert!(
+        printed.contains("Stopping consumer.service. This ends its sessions"),
+        "{printed}"
+    );
+    assert_eq!(
+        debian.try_run("systemctl is-active consumer").1,
+        "inactive\n"
+    );
+    debian.run("dpkg --purge lttng-live-agent");
+    assert!(!debian.path("/etc/consumer.toml").exists());
+}
+
+#[test]
+fn tldrs_serves_users_that_its_settings_name() {
+    let Some(debian) = Debian::start(Init::Systemd) else {
+        return;
+    };
+    debian.install("tldrs", OLD);
+    assert_eq!(
+        debian.try_run("systemctl is-enabled tldrs.socket").1,
+        "disabled\n"
+    );
+    debian.run("useradd alice; echo 'TLDRS_OPTIONS=--allow-user=alice' >/etc/default/tldrs");
+    debian.run("systemctl enable --now tldrs.socket; systemctl start tldrs");
+    let arguments =
+        "tr '\\0' ' ' </proc/$(systemctl show --property=MainPID --value tldrs)/cmdline";
+    tests::wait_until("the daemon runs with its options", || {
+        debian.run(arguments).contains("--allow-user=alice")
+    });
+    let printed = debian.run("dpkg --remove tldrs");
+    assert!(printed.contains("Stopping tldrs.service"), "{printed}");
+}

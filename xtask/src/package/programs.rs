@@ -1,0 +1,143 @@
+//! The programs that are packaged: built, stripped, and with their man pages and completions.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use super::files;
+use crate::stage;
+
+/// The programs of all packages.
+pub(super) const ALL: [&str; 4] = ["relayd", "consumer", "tldrs", "test-live"];
+
+/// A platform for which programs are built, as rustc names it: `x86_64-unknown-linux-gnu`.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    triple: String,
+}
+
+impl Target {
+    /// The platform of the compiler itself.
+    pub(super) fn of_this_machine() -> anyhow::Result<Self> {
+        let version = files::output(Command::new("rustc").arg("--version").arg("--verbose"))?;
+        let triple = version.lines().find_map(|line| line.strip_prefix("host: "));
+        let triple = triple.context("rustc does not name its platform")?;
+        Ok(Self {
+            triple: triple.to_owned(),
+        })
+    }
+
+    /// The same machine with musl, a C library that is linked into programs.
+    pub(super) fn to_static(&self) -> Self {
+        Self {
+            triple: self.triple.replace("-gnu", "-musl"),
+        }
+    }
+
+    /// The machine, such as `x86_64`.
+    pub(super) fn machine(&self) -> &str {
+        self.triple.split('-').next().unwrap_or_default()
+    }
+
+    /// The name of the platform.
+    pub(super) fn triple(&self) -> &str {
+        &self.triple
+    }
+
+    fn is_static(&self) -> bool {
+        self.triple.contains("-musl")
+    }
+}
+
+/// A directory of programs for one platform.
+#[derive(Debug)]
+pub(super) struct Programs {
+    directory: PathBuf,
+    pub(super) target: Target,
+}
+
+impl Programs {
+    /// Builds the programs with the profile `release`, unless there is a directory of programs already.
+    pub(super) fn new(target: &Target, built: Option<&Path>) -> anyhow::Result<Self> {
+        let directory = match built {
+            Some(directory) => directory.to_owned(),
+            None => build(target)?,
+        };
+        for name in ALL.iter().chain(&["man"]) {
+            let path = directory.join(name);
+            if !path.is_file() {
+                bail!("{} is missing", path.display());
+            }
+        }
+        Ok(Self {
+            directory,
+            target: target.clone(),
+        })
+    }
+
+    /// Fails unless all programs run without shared libraries.
+    pub(super) fn require_static(&self) -> anyhow::Result<()> {
+        for name in ALL {
+            let path = self.directory.join(name);
+            let headers = files::output(
+                Command::new("readelf")
+                    .args(["--program-headers", "--wide"])
+                    .arg(&path),
+            )?;
+            if headers.contains("INTERP") {
+                bail!("{} needs shared libraries", path.display());
+            }
+        }
+        Ok(())
+    }
+
+    /// Installs a program without symbols and debug information.
+    pub(super) fn install(&self, name: &str, path: &Path) -> anyhow::Result<()> {
+        files::install(&self.directory.join(name), path, files::PROGRAM)?;
+        let sections = ["--remove-section=.comment", "--remove-section=.note"];
+        stage::run(Command::new("strip").args(sections).arg(path))
+    }
+
+    /// Writes the man pages of all programs to `man/` and their completions to `completions/`, in a directory.
+    pub(super) fn write_pages(&self, directory: &Path) -> anyhow::Result<()> {
+        let mut man = Command::new(self.directory.join("man"));
+        files::output(man.arg(directory))?;
+        Ok(())
+    }
+}
+
+/// Builds the programs, and returns their directory.
+fn build(target: &Target) -> anyhow::Result<PathBuf> {
+    let triple = target.triple();
+    if target.is_static() {
+        stage::announce(&format!("rustup target add {triple}"));
+        stage::run(Command::new("rustup").args(["target", "add", triple]))?;
+    }
+    let mut cargo = stage::command();
+    cargo.args(["build", "--release", "--locked", "--target", triple]);
+    for name in ALL.iter().chain(&["man"]) {
+        cargo.arg(format!("--package={name}"));
+    }
+    // Programs do not tell where they were built: equal sources give equal programs.
+    let workspace = Path::new(stage::WORKSPACE).canonicalize()?;
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let mut flags = format!(
+        "--remap-path-prefix={}=/usr/src/{}",
+        workspace.display(),
+        super::NAME
+    );
+    if let Some(home) = home {
+        flags.push_str(&format!(
+            " --remap-path-prefix={}=/usr/src/cargo",
+            home.display()
+        ));
+    }
+    cargo.env("RUSTFLAGS", flags);
+    stage::announce(&format!("building all programs for {triple}"));
+    stage::run(&mut cargo)?;
+    let target_directory = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target_directory = target_directory.unwrap_or_else(|| workspace.join("target"));
+    Ok(target_directory.join(triple).join("release"))
+}
