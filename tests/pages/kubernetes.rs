@@ -219,6 +219,7 @@ fn run_pods(relay: &Workload, app: &Workload, prepare: impl Fn(&Lab, &Machine)) 
     let relay_process = start_relay(&relay_machine, &relay);
     let agent_process = agent_machine.start_script(&agent.command());
     wait_for_probe(&agent_machine, &agent, "startupProbe");
+    agent_machine.run(&agent.command().replacen("'serve'", "'doctor'", 1));
     let write = |name: &str| app_machine.run(&(app.environment() + &SEND.replace("NAME", name)));
     write("first");
     let ring = "/opt/examples/app --requests 3";
