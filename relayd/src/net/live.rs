@@ -10,17 +10,18 @@ use transport::socket::Socket;
 use viewer_proto::server::{Connection, Progress};
 use wire::ViewerId;
 
+use super::ViewerContext;
 use super::admission::Handshake;
 use super::error::ConnectionError;
 use super::packet_sender::{acquire_file_calls, borrow_buffer, return_buffer, send_packet};
-use super::push::{PushConnection, ViewerTasks};
+use super::push::PushConnection;
 use super::receive::Received;
 use super::send::{send, send_last};
 use super::timeouts::CommandTimeouts;
+use super::viewer_pacing::ViewerPace;
 use crate::config::Timeouts;
 use crate::limits::{MAX_COPIED_PACKET, REPLY_BYTES};
 use crate::live::View;
-use crate::registry::Registry;
 
 /// Maximum number of bytes of commands that are read at once. Commands are short.
 const MAX_COMMAND_READ: usize = 4 << 10;
@@ -28,17 +29,16 @@ const MAX_COMMAND_READ: usize = 4 << 10;
 pub(super) async fn serve(
     mut socket: Socket,
     peer: SocketAddr,
-    registry: Arc<Registry>,
-    viewers: Arc<ViewerTasks>,
-    timeouts: Timeouts,
+    context: ViewerContext,
     mut handshake: Handshake,
 ) {
-    let mut push = PushConnection::new(Arc::clone(&viewers));
+    let mut push = PushConnection::new(Arc::clone(&context.tasks));
     match serve_commands(
         &mut socket,
-        &View::new(registry, peer),
+        &View::new(context.registry, peer),
         &mut push,
-        timeouts,
+        &mut ViewerPace::new(context.pacing),
+        context.timeouts,
         &mut handshake,
     )
     .await
@@ -47,7 +47,7 @@ pub(super) async fn serve(
         Ok(Ended::AsPushConnection(viewer)) => {
             drop(push);
             debug!(%peer, "push connection accepted");
-            if !viewers.hand_over(socket, viewer).await {
+            if !context.tasks.hand_over(socket, viewer).await {
                 info!(%peer, "push connection closed: no viewer with its id is connected");
             }
         }
@@ -70,6 +70,7 @@ async fn serve_commands(
     socket: &mut Socket,
     view: &View,
     push: &mut PushConnection,
+    pace: &mut ViewerPace,
     timeouts: Timeouts,
     handshake: &mut Handshake,
 ) -> Result<Ended, ConnectionError> {
@@ -116,14 +117,17 @@ async fn serve_commands(
         match handled {
             Ok(None) => {}
             Ok(Some(mut packet)) => {
-                send_packet(socket, &mut packet, &mut replies, view, timeouts.write).await?;
+                let write = timeouts.write;
+                send_packet(socket, &mut packet, &mut replies, view, pace, write).await?;
             }
             Err(error) => {
                 return Err(send_last(socket, &mut replies, timeouts.write, error).await);
             }
         }
+        let bytes = replies.len();
         send(socket, &mut replies, timeouts.write).await?;
         return_buffer(replies);
+        pace.pay(bytes).await;
         if !needs_more {
             continue;
         }

@@ -6,7 +6,7 @@
 //! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen`, `admission`,
 //! `refusal_log` and `accepted` (accepting); `receive`, `send`, `timeouts` and `error` (all connections); then one file
 //! per port: `control`, `data` with `event_socket` and what decides when it reads (`activity`, `busy_poll`, `coalescing`,
-//! `read_turn`), `live` with `packet_sender` and `push`, `http`.
+//! `read_turn`), `live` with `viewer_pacing`, `packet_sender` and `push`, `http`.
 
 mod accepted;
 mod activity;
@@ -32,6 +32,7 @@ mod refusal_log;
 mod send;
 mod session_affinity;
 mod timeouts;
+mod viewer_pacing;
 mod worker;
 mod worker_pool;
 
@@ -68,6 +69,7 @@ use monitor::monitor;
 use push::ViewerTasks;
 use quic::{QuicCertificates, QuicPort, QuicServing, QuicSetup};
 use session_affinity::SessionAffinity;
+use viewer_pacing::ViewerPacing;
 use worker::WorkerId;
 use worker_pool::{WorkerPool, Workers};
 
@@ -115,8 +117,19 @@ struct ProducerContext {
     session_affinity: Arc<SessionAffinity>,
     timeouts: Timeouts,
     stop: CancellationToken,
+    /// Slows viewers down while the threads of producers wait.
+    viewer_pacing: Arc<ViewerPacing>,
     /// Receives the session that a control connection opens. None: nobody waits for it.
     session: Option<Arc<OnceLock<SessionId>>>,
+}
+
+/// What the tasks of all viewers' connections share.
+#[derive(Debug, Clone)]
+struct ViewerContext {
+    registry: Arc<Registry>,
+    tasks: Arc<ViewerTasks>,
+    pacing: Arc<ViewerPacing>,
+    timeouts: Timeouts,
 }
 
 /// The addresses that a relay listens on, with the ports that the system chose for port 0.
@@ -355,7 +368,14 @@ impl Server {
             session_affinity: Arc::new(SessionAffinity::new(pool.clone())),
             timeouts,
             stop: self.stop.clone(),
+            viewer_pacing: Arc::default(),
             session: None,
+        };
+        let viewer_context = ViewerContext {
+            registry: Arc::clone(&self.registry),
+            tasks: Arc::default(),
+            pacing: Arc::clone(&context.viewer_pacing),
+            timeouts,
         };
         let tls = &self.tls;
         // A session has one control connection.
@@ -368,8 +388,6 @@ impl Server {
             control::serve,
         );
         self.accept_producers(data, pool.clone(), &tls.data, context.clone(), data::serve);
-        let registry = Arc::clone(&self.registry);
-        let viewers = Arc::<ViewerTasks>::default();
         if let (Some(quic), Some(workers)) = (quic, &self.quic) {
             let serving = QuicServing {
                 stop: self.stop.clone(),
@@ -377,7 +395,7 @@ impl Server {
                 producer_tasks: self.connections.clone(),
                 context,
                 viewers: self.viewers.pool().clone(),
-                viewer_tasks: Arc::clone(&viewers),
+                viewer_context: viewer_context.clone(),
             };
             let accepting = quic.accept(serving);
             let health = Arc::clone(&self.health);
@@ -393,13 +411,13 @@ impl Server {
             TaskTracker::new(),
             self.viewers.pool().clone(),
             move |socket, peer, _, handshake| {
-                let (registry, viewers) = (Arc::clone(&registry), Arc::clone(&viewers));
+                let context = viewer_context.clone();
                 let (tls, stop) = (tls.clone(), stop.clone());
                 async move {
                     let accepted = accept(socket, peer, tls.as_deref(), &stop).await;
                     if let Some(accepted) = accepted {
                         let socket = accepted.into_socket();
-                        live::serve(socket, peer, registry, viewers, timeouts, handshake).await;
+                        live::serve(socket, peer, context, handshake).await;
                     }
                 }
             },
@@ -430,6 +448,7 @@ impl Server {
             move |socket, peer, worker_id, handshake| {
                 let (tls, context) = (tls.clone(), context.clone());
                 async move {
+                    context.viewer_pacing.add_this_thread();
                     let accepted = accept(socket, peer, tls.as_deref(), &context.stop).await;
                     if let Some(accepted) = accepted {
                         serve(accepted, peer, worker_id, context, handshake).await;

@@ -28,9 +28,9 @@ use transport::quic::{self, PROTOCOL_ERROR, ROLE_MISSING};
 use transport::role::Role;
 use transport::rustls::ServerConfig;
 
+use super::ViewerContext;
 use super::accepted::{load_config, report_reload};
 use super::admission::{Admission, Admitted, ConnectionTable};
-use super::push::ViewerTasks;
 use super::refusal_log::RefusalLog;
 use super::worker_pool::{Place, WorkerPool, Workers};
 use super::{ProducerContext, StartError};
@@ -83,7 +83,7 @@ pub(super) struct QuicServing {
     pub(super) producer_tasks: TaskTracker,
     pub(super) context: ProducerContext,
     pub(super) viewers: WorkerPool,
-    pub(super) viewer_tasks: Arc<ViewerTasks>,
+    pub(super) viewer_context: ViewerContext,
 }
 
 /// A handshake in progress. Dropping the value ends the count.
@@ -267,15 +267,16 @@ impl QuicPort {
                 let task = serving.producer_tasks.token();
                 serving.producers.serve_task(async move |place: Place| {
                     let worker_id = place.worker_id;
+                    context.viewer_pacing.add_this_thread();
                     producer::serve(connection, window, counters, worker_id, context).await;
                     drop((task, admitted, place));
                 });
             }
             Role::View => {
-                let viewers = Arc::clone(&serving.viewer_tasks);
+                let context = serving.viewer_context.clone();
                 // Shutdown does not wait for viewers.
                 serving.viewers.serve_task(async move |_| {
-                    viewer::serve(connection, viewers, context).await;
+                    viewer::serve(connection, context).await;
                     drop(admitted);
                 });
             }

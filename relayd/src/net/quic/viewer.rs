@@ -1,34 +1,24 @@
 //! The QUIC connection of a viewer: each bidirectional stream is one connection of the live protocol.
 
-use std::sync::Arc;
-
 use tokio::task::JoinSet;
 use transport::quic::CLOSED;
 use transport::quic_stream::QuicStream;
 use transport::socket::Socket;
 
 use crate::net::admission::Handshake;
-use crate::net::push::ViewerTasks;
-use crate::net::{ProducerContext, live};
+use crate::net::{ViewerContext, live};
 
 /// Serves the connection of a viewer until it ends.
-pub(super) async fn serve(
-    connection: quinn::Connection,
-    viewers: Arc<ViewerTasks>,
-    context: ProducerContext,
-) {
+pub(super) async fn serve(connection: quinn::Connection, context: ViewerContext) {
     let peer = connection.remote_address();
     let mut streams = JoinSet::new();
     // An error: the connection is lost, and with it all streams.
     while let Ok(ends) = connection.accept_bi().await {
         let socket = Socket::Quic(Box::new(QuicStream::new(connection.clone(), ends)));
-        let (registry, viewers) = (Arc::clone(&context.registry), Arc::clone(&viewers));
         streams.spawn(live::serve(
             socket,
             peer,
-            registry,
-            viewers,
-            context.timeouts,
+            context.clone(),
             Handshake::completed(),
         ));
         // The results of those that have ended.
