@@ -38,9 +38,19 @@ pub const PROGRAMS: &[(&str, &str)] = &[
 /// Lists the packages of the programs that are not on the `PATH`, without duplicates.
 #[must_use]
 pub fn missing() -> Vec<&'static str> {
+    missing_where(|_| true)
+}
+
+/// Lists the packages of those of the named programs that are not on the `PATH`, without duplicates.
+#[must_use]
+pub fn missing_of(programs: &[&str]) -> Vec<&'static str> {
+    missing_where(|program| programs.contains(&program))
+}
+
+fn missing_where(is_needed: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let missing = PROGRAMS
         .iter()
-        .filter(|(program, _)| find(program).is_none());
+        .filter(|(program, _)| is_needed(program) && find(program).is_none());
     let mut packages: Vec<_> = missing.map(|(_, package)| *package).collect();
     // Programs of one package are neighbours in the table, as `dedup` requires.
     packages.dedup();

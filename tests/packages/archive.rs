@@ -258,8 +258,23 @@ impl Image {
             return None;
         }
         assert_eq!(self.config["User"], format!("{USER}:{USER}"));
-        let mut command = lab.command("/usr/sbin/chroot");
+        // What every runtime of containers mounts.
+        let mounts = "mount -t proc proc \"$0/proc\" && mount --rbind /dev \"$0/dev\" && exec /usr/sbin/chroot \"$@\"";
+        for directory in ["proc", "dev"] {
+            fs::create_dir_all(self.root.join(directory)).unwrap();
+        }
+        let mut command = lab.command("/usr/bin/unshare");
         command
+            .args([
+                "--mount",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "/bin/sh",
+                "-c",
+                mounts,
+            ])
+            .arg(&self.root)
             .arg(format!("--userspec={USER}:{USER}"))
             .arg(&self.root)
             .args(arguments);

@@ -96,7 +96,7 @@ fn recording_continues_through_an_upgrade_and_ends_with_a_removal_that_says_so()
     assert_ne!(main_process(&debian), process);
     record(&debian, "removal");
     tracee.emit();
-    debian.run("lttng rotate removal");
+    debian.run("lttng stop");
     let printed = debian.run(&format!("dpkg --remove {COLLECTOR}"));
     assert!(
         printed.contains("Stopping relayd.service. This ends what it records"),

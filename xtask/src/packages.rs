@@ -50,6 +50,16 @@ fn fetch_perfetto() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Fails if one of these programs is missing. The error names the command that installs them.
+pub(crate) fn require(programs: &[&str]) -> anyhow::Result<()> {
+    let missing: Vec<_> = peers::missing_of(programs);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let install = peers::install_command(&missing);
+    bail!("missing programs; as root, run:\n\n    apt-get update && {install}\n");
+}
+
 fn install_packages() -> anyhow::Result<()> {
     let missing = peers::missing();
     if missing.is_empty() {

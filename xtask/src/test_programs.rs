@@ -21,7 +21,7 @@ const PROGRAMS: usize = 2;
 const TEST_THREADS: &str = "4";
 
 /// The programs that take longest: they begin first.
-const LONGEST: [&str; 4] = ["interop", "reconnect", "soak", "links"];
+const LONGEST: [&str; 5] = ["interop", "reconnect", "soak", "links", "packages"];
 
 /// A test program that cargo has built.
 #[derive(Debug)]

@@ -84,7 +84,38 @@ fn write(release: &Release, root: &Path, layout: &Path) -> anyhow::Result<()> {
     let date = release.date()?;
     let blobs = layout.join("blobs/sha256");
     let layer = add_blob(&blobs, &release.staging.join("layer.tar.gz"))?;
-    let config = json!({
+    let config = configuration(release, &date, &diff);
+    let config = add_json(release, &blobs, &config)?;
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": descriptor(&config, "application/vnd.oci.image.config.v1+json"),
+        "layers": [descriptor(&layer, "application/vnd.oci.image.layer.v1.tar+gzip")],
+    });
+    let manifest = add_json(release, &blobs, &manifest)?;
+    let index = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": [{
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "digest": format!("sha256:{}", manifest.digest),
+            "size": manifest.bytes,
+            "platform": { "architecture": release.architecture, "os": "linux" },
+            "annotations": {
+                "org.opencontainers.image.ref.name": release.version,
+                "io.containerd.image.name": format!("localhost/{NAME}:{}", release.version),
+            },
+        }],
+    });
+    files::write(&layout.join("index.json"), index.to_string(), files::DATA)?;
+    let version = json!({ "imageLayoutVersion": "1.0.0" });
+    files::write(&layout.join("oci-layout"), version.to_string(), files::DATA)?;
+    files::normalize(layout, release.epoch)
+}
+
+/// What a container of the image runs, and the SHA-256 of its layer before compression.
+fn configuration(release: &Release, date: &str, diff: &str) -> Value {
+    json!({
         "created": date,
         "architecture": release.architecture,
         "os": "linux",
@@ -108,30 +139,7 @@ fn write(release: &Release, root: &Path, layout: &Path) -> anyhow::Result<()> {
         },
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{diff}")] },
         "history": [{ "created": date, "created_by": "cargo xtask package image" }],
-    });
-    let config = add_json(release, &blobs, &config)?;
-    let manifest = json!({
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": descriptor(&config, "application/vnd.oci.image.config.v1+json"),
-        "layers": [descriptor(&layer, "application/vnd.oci.image.layer.v1.tar+gzip")],
-    });
-    let manifest = add_json(release, &blobs, &manifest)?;
-    let mut manifest = descriptor(&manifest, "application/vnd.oci.image.manifest.v1+json");
-    manifest["platform"] = json!({ "architecture": release.architecture, "os": "linux" });
-    manifest["annotations"] = json!({
-        "org.opencontainers.image.ref.name": release.version,
-        "io.containerd.image.name": format!("localhost/{NAME}:{}", release.version),
-    });
-    let index = json!({
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [manifest],
-    });
-    files::write(&layout.join("index.json"), index.to_string(), files::DATA)?;
-    let version = json!({ "imageLayoutVersion": "1.0.0" });
-    files::write(&layout.join("oci-layout"), version.to_string(), files::DATA)?;
-    files::normalize(layout, release.epoch)
+    })
 }
 
 /// A file of the layout.

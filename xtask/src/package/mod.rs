@@ -18,7 +18,7 @@ use std::process::Command;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 
-use crate::stage;
+use crate::{packages, stage};
 
 /// Name of the source package, of the archive and of the image.
 const NAME: &str = "lttng-live";
@@ -112,6 +112,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         [] => Format::value_variants(),
         formats => formats,
     };
+    packages::require(&["dpkg-shlibdeps", "strip", "readelf"])?;
     let release = Release::new(options)?;
     let target = programs::Target::of_this_machine()?;
     if formats.contains(&Format::Deb) {

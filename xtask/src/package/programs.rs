@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use super::files;
-use crate::stage;
+use crate::{packages, stage};
 
 /// The programs of all packages.
 pub(super) const ALL: [&str; 4] = ["relayd", "consumer", "tldrs", "test-live"];
@@ -20,7 +20,9 @@ pub(super) struct Target {
 impl Target {
     /// The platform of the compiler itself.
     pub(super) fn of_this_machine() -> anyhow::Result<Self> {
-        let version = files::output(Command::new("rustc").arg("--version").arg("--verbose"))?;
+        let mut rustc = Command::new("rustc");
+        rustc.current_dir(stage::WORKSPACE);
+        let version = files::output(rustc.args(["--version", "--verbose"]))?;
         let triple = version.lines().find_map(|line| line.strip_prefix("host: "));
         let triple = triple.context("rustc does not name its platform")?;
         Ok(Self {
@@ -111,8 +113,13 @@ impl Programs {
 fn build(target: &Target) -> anyhow::Result<PathBuf> {
     let triple = target.triple();
     if target.is_static() {
+        // Libraries with code in C.
+        packages::require(&["musl-gcc"])?;
         stage::announce(&format!("rustup target add {triple}"));
-        stage::run(Command::new("rustup").args(["target", "add", triple]))?;
+        let mut rustup = Command::new("rustup");
+        // There `rust-toolchain.toml` selects the toolchain.
+        rustup.current_dir(stage::WORKSPACE);
+        stage::run(rustup.args(["target", "add", triple]))?;
     }
     let mut cargo = stage::command();
     cargo.args(["build", "--release", "--locked", "--target", triple]);
