@@ -1,5 +1,5 @@
-//! `doc/kubernetes.md` and its manifests. There is no Kubernetes here: containers are machines that have what manifests
-//! say, command, arguments, variables, user, volumes, and addresses that those of a pod share.
+//! `doc/kubernetes.md` and its manifests. There is no Kubernetes here: containers are machines that have what the
+//! manifests say, command, arguments, variables, user, volumes, and addresses that those of a pod share.
 
 use std::path::{Path, PathBuf};
 

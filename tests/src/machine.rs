@@ -1,5 +1,5 @@
-//! A host of its own for the commands of a page: network, host name, processes, and empty `/tmp`, `/run`, `/srv` and home,
-//! so that commands run as they are written, with the default ports and paths.
+//! A host of its own for the commands of a page: network, host name, processes, and empty `/tmp`, `/run`, `/srv` and
+//! home, so that commands run as they are written, with the default ports and paths.
 
 use std::fs;
 use std::path::Path;
@@ -99,7 +99,7 @@ impl Machine {
         self
     }
 
-    /// A command that runs a script of the shell `bash` on the machine. The script ends at the first command that fails.
+    /// A command that runs a script of the shell `bash` on the machine. The script ends when a command of it fails.
     #[must_use]
     pub fn shell(&self, script: &str) -> Command {
         let mut command = Command::new(peers::program("nsenter"));

@@ -36,7 +36,7 @@ const LONG_RING_SCRIBBLE: &str = "600";
 /// Runs of every fault test with `--long`. One run of all kills more than 40 programs.
 const LONG_FAULT_ROUNDS: &str = "12";
 
-/// The packages that can be published. `tests/structure/publish.rs` has the same list, and checks what is cheap to check.
+/// The packages that can be published. `tests/structure/publish.rs` has the same list, and the checks that take no time.
 const PUBLISHED: &str = "--package=wire --package=ctf --package=tef --package=relay-proto --package=viewer-proto \
      --package=trace-ring-core --package=trace-ring";
 
