@@ -15,6 +15,8 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("script", "bsdutils"),
     ("prlimit", "util-linux"),
     ("nsenter", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("unshare", "util-linux"),
     ("ip", "iproute2"),
     ("tc", "iproute2"),
     ("perl", "perl-base"),

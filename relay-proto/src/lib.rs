@@ -9,6 +9,20 @@
 //! This crate encodes and decodes messages, and enforces the order of events at each end. It uses no socket, file or
 //! clock. `doc/relay-protocol.md` describes the protocol byte by byte.
 //!
+//! ```
+//! use relay_proto::producer::Producer;
+//! use relay_proto::{Command, Version};
+//!
+//! let mut producer = Producer::default();
+//! let mut bytes = Vec::new();
+//! producer.send(&Command::Version(Version::OURS), &mut bytes)?;
+//! // The program sends the bytes to the relay, and passes on what it receives, in pieces of any size.
+//! let received: &[u8] = &[];
+//! assert_eq!(producer.receive(&mut &received[..])?, None);
+//! assert_eq!(producer.awaited(), 1);
+//! # Ok::<(), relay_proto::producer::ProducerError>(())
+//! ```
+//!
 //! Read in this order: [`command`] (the table of commands), the modules of the messages
 //! ([`session`], [`stream`], [`index`], [`metadata`], [`chunk`], and [`resume`], an extension), [`reply`], [`data`]; then the
 //! two ends: [`producer`], and [`server`] with the [`relay`] trait that it calls and the errors that close a
@@ -33,3 +47,8 @@ pub use command::{Command, CommandCode, ControlHeader};
 pub use data::{DataDecoder, DataEvent, DataHeader};
 pub use reply::{Reply, ReturnCode};
 pub use version::{Minor, Version};
+
+/// The examples in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

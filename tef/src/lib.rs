@@ -57,3 +57,8 @@ pub mod phase;
 pub use check::{Checked, Reason, Repairs, check, check_str};
 pub use event::{Event, Record};
 pub use phase::{Family, Field};
+
+/// The examples in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

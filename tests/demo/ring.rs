@@ -78,12 +78,7 @@ pub(super) fn run() -> anyhow::Result<()> {
 
 /// Starts `consumer serve`, and waits until it reads the rings.
 pub(super) fn start_consumer(lab: &Lab, relay: &Relay, rings: &Path) -> Process {
-    let url = format!(
-        "net://{}:{}:{}",
-        relay.control.ip(),
-        relay.control.port(),
-        relay.data.port()
-    );
+    let url = relay.producer_url();
     let ring = format!("--ring={}", rings.display());
     let mut command = lab.command(binaries::consumer());
     command

@@ -80,12 +80,7 @@ pub(super) fn run() -> anyhow::Result<()> {
 
 /// Starts `consumer serve`, and waits until the consumer is ready.
 fn start_consumer(lab: &Lab, relay: &Relay, socket: &Path) -> Process {
-    let url = format!(
-        "net://{}:{}:{}",
-        relay.control.ip(),
-        relay.control.port(),
-        relay.data.port()
-    );
+    let url = relay.producer_url();
     let mut command = lab.command(binaries::consumer());
     command
         .args(["serve", "-v", "-U", &url])

@@ -7,7 +7,7 @@ use std::path::Path;
 use tests::binaries;
 use tests::lab::Lab;
 use tests::process::Process;
-use tests::relay::{Relay, free_addresses};
+use tests::relay::{Relay, free_addresses, producer_url};
 
 /// Runs a `doctor`. Returns its exit status and what it prints.
 fn doctor(lab: &Lab, program: &Path, arguments: &[&str]) -> (Option<i32>, String) {
@@ -45,11 +45,7 @@ fn a_relay_that_runs_is_found_by_both() {
     let listens = format!("relayd listens (process {})", relay.id());
     assert_eq!(text.matches(&listens).count(), 3, "{text}");
     assert!(text.contains("0 problems"), "{text}");
-    let url = format!(
-        "net://127.0.0.1:{}:{}",
-        relay.control.port(),
-        relay.data.port()
-    );
+    let url = relay.producer_url();
     let (status, text) = doctor(&lab, binaries::consumer(), &["-U", &url]);
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("speaks protocol 2.15"), "{text}");
@@ -68,11 +64,7 @@ fn a_relay_of_lttng_is_named_with_the_command_that_stops_it() {
         "{text}"
     );
     assert!(text.contains("-> systemctl stop lttng-relayd"), "{text}");
-    let url = format!(
-        "net://127.0.0.1:{}:{}",
-        relay.control.port(),
-        relay.data.port()
-    );
+    let url = relay.producer_url();
     let (status, text) = doctor(&lab, binaries::consumer(), &["-U", &url]);
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("it is not relayd"), "{text}");
@@ -104,7 +96,7 @@ fn ports_in_use_and_an_output_that_is_a_file_are_problems_with_remedies() {
 fn a_relay_that_cannot_be_reached_is_a_problem_with_a_remedy() {
     let lab = Lab::new();
     let [control, data, _] = free_addresses();
-    let url = format!("net://127.0.0.1:{}:{}", control.port(), data.port());
+    let url = producer_url(control, data);
     let (status, text) = doctor(&lab, binaries::consumer(), &["-U", &url]);
     assert_eq!(status, Some(1), "{text}");
     assert_eq!(text.matches("Connection refused").count(), 2, "{text}");
@@ -115,21 +107,13 @@ fn a_relay_that_cannot_be_reached_is_a_problem_with_a_remedy() {
     assert!(text.contains("-> getent hosts host.invalid"), "{text}");
     // The port for viewers is not that for producers.
     let relay = Relay::start(&lab);
-    let url = format!(
-        "net://127.0.0.1:{}:{}",
-        relay.live.port(),
-        relay.data.port()
-    );
+    let url = producer_url(relay.live, relay.data);
     let (status, text) = doctor(&lab, binaries::consumer(), &["-U", &url]);
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("problem  relay tcp://127.0.0.1"), "{text}");
     let spool = lab.path().join("spool");
     let spool = format!("--spool={}", spool.display());
-    let url = format!(
-        "net://127.0.0.1:{}:{}",
-        relay.control.port(),
-        relay.data.port()
-    );
+    let url = relay.producer_url();
     let socket = lab.path().join("missing/agent.socket");
     let socket = format!("--socket={}", socket.display());
     let arguments = ["-U", url.as_str(), spool.as_str(), socket.as_str()];

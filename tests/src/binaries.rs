@@ -76,6 +76,15 @@ pub fn ring_app() -> &'static Path {
     PROGRAM.get_or_init(|| build_example("app"))
 }
 
+/// The example `requests`, which writes events to rings for a second.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn ring_requests() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build_example("requests"))
+}
+
 /// The directory of `libtrace_ring.a`, the library for traced programs in C.
 ///
 /// # Panics

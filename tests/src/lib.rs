@@ -5,7 +5,7 @@
 //! are free. Programs of this project ([`relay`], [`test_live`], [`consumer`], [`tldrs`]) are built by
 //! [`binaries`]; [`disk`] mounts a small file system for them, [`network`] puts them on two hosts,
 //! [`file_lease`] makes a file hang, [`certificates`] are those of encrypted links, [`terminal`] is a terminal
-//! with keys to press. Real peers are [`lttng`],
+//! with keys to press. [`machine`] is a host of its own for the commands of a [`page`]. Real peers are [`lttng`],
 //! [`traced_app`] and [`babeltrace`]. Synthetic peers on the protocol crates are [`producer`], [`resumable`]
 //! (a producer that resumes its session), [`replay`] (a trace directory sent by a producer), [`viewer`],
 //! [`push`] and [`probe_session`]; [`capture_proxy`] records what real ones send, [`cut_proxy`] cuts their
@@ -23,7 +23,9 @@ pub mod disk;
 pub mod file_lease;
 pub mod lab;
 pub mod lttng;
+pub mod machine;
 pub mod network;
+pub mod page;
 pub mod probe_session;
 pub mod process;
 pub mod producer;

@@ -119,6 +119,12 @@ impl Relay {
         }
     }
 
+    /// The URL under which `consumer` reaches the relay.
+    #[must_use]
+    pub fn producer_url(&self) -> String {
+        producer_url(self.control, self.data)
+    }
+
     /// Starts `lttng-relayd`.
     ///
     /// # Panics
@@ -258,6 +264,12 @@ impl Relay {
             .unwrap()
             .count()
     }
+}
+
+/// The URL of a relay for `consumer`.
+#[must_use]
+pub fn producer_url(control: SocketAddr, data: SocketAddr) -> String {
+    format!("net://{}:{}:{}", control.ip(), control.port(), data.port())
 }
 
 /// The control, data and live addresses in the log line of a relay that listens.

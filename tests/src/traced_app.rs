@@ -1,4 +1,4 @@
-//! An application that LTTng-UST traces, built from `tracee/` when the tests run.
+//! Applications that LTTng-UST traces, built from `tracee/` when the tests run.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -85,20 +85,29 @@ fn program_in(lab: &Lab) -> PathBuf {
 /// If the C compiler or LTTng-UST is missing.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(build)
+    PROGRAM.get_or_init(|| build("tracee", "tracee.c"))
 }
 
-fn build() -> PathBuf {
+/// The path of a program with the events of a node of ROS 2, which is built at the first call.
+///
+/// # Panics
+/// As [`program`].
+pub fn ros2_node() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build("ros2-node", "ros2.c"))
+}
+
+fn build(name: &str, file: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tracee");
     let directory = crate::build_directory();
-    let program = directory.join("tracee");
+    let program = directory.join(name);
     // Test processes run at the same time: each builds its own copy and renames it, since another may be
     // running the older copy.
-    let new = directory.join(format!("tracee-{}", std::process::id()));
+    let new = directory.join(format!("{name}-{}", std::process::id()));
     let mut cc = Command::new(peers::program("cc"));
     cc.args(["-O2", "-Wall", "-I"])
         .arg(&source)
-        .arg(source.join("tracee.c"));
+        .arg(source.join(file));
     let built = cc
         .arg("-o")
         .arg(&new)

@@ -3,6 +3,7 @@
 mod dependencies;
 mod layers;
 mod pages;
+mod publish;
 mod sizes;
 mod source;
 mod words;

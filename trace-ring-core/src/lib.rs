@@ -99,3 +99,8 @@ macro_rules! value_list {
     () => { () };
     ($first:expr $(, $rest:expr)*) => { (&$first, $crate::value_list!($($rest),*)) };
 }
+
+/// The examples in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

@@ -8,6 +8,20 @@
 //! This crate encodes and decodes messages, and enforces the order of events at each end. It uses no socket, file or
 //! clock. `doc/live-protocol.md` describes the protocol byte by byte.
 //!
+//! ```
+//! use viewer_proto::client::Client;
+//! use viewer_proto::Minor;
+//!
+//! let mut client = Client::new(Minor::OURS);
+//! let mut bytes = Vec::new();
+//! client.send(&client.connect_command(), &mut bytes)?;
+//! // The program sends the bytes to the relay, and passes on what it receives, in pieces of any size.
+//! let received: &[u8] = &[];
+//! assert_eq!(client.receive(&mut &received[..])?, None);
+//! assert!(client.awaits_reply());
+//! # Ok::<(), viewer_proto::client::ClientError>(())
+//! ```
+//!
 //! Read in this order: [`command`] (the table of commands), the modules of the messages
 //! ([`session`], [`stream`], [`index`], [`packet`], [`metadata`]); then the two ends: [`client`],
 //! and [`server`] with the [`relay`] traits that it calls and the errors that close a connection
@@ -31,3 +45,8 @@ pub mod version;
 
 pub use command::{Command, CommandCode};
 pub use version::Minor;
+
+/// The examples in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

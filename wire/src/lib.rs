@@ -32,3 +32,8 @@ pub use text::{FixedText, Text};
 pub mod __private {
     pub use bytes::BufMut;
 }
+
+/// The examples in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

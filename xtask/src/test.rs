@@ -36,6 +36,10 @@ const LONG_RING_SCRIBBLE: &str = "600";
 /// Runs of every fault test with `--long`. One run of all kills more than 40 programs.
 const LONG_FAULT_ROUNDS: &str = "12";
 
+/// The packages that can be published. `tests/structure/publish.rs` has the same list, and the checks that take no time.
+const PUBLISHED: &str = "--package=wire --package=ctf --package=tef --package=relay-proto --package=viewer-proto \
+     --package=trace-ring-core --package=trace-ring";
+
 /// Seconds at full load with `--long`.
 const LONG_SOAK: &str = "1800";
 
@@ -84,6 +88,12 @@ fn run_long() -> anyhow::Result<()> {
         "long: properties",
         "test --workspace --exclude=tests",
         &[("PROPTEST_CASES", LONG_CASES)],
+    )?;
+    // Compiles each from the files in its archive alone, in a directory of its own: other features would be compiled.
+    stage::cargo(
+        "long: packages as they are published",
+        &format!("package --allow-dirty --target-dir=target/publish {PUBLISHED}"),
+        &[],
     )?;
     for round in 1..=LONG_ROUNDS {
         let stage = format!("long: whole programs, round {round} of {LONG_ROUNDS}");

@@ -5,7 +5,7 @@
     reason = "the lock that keeps entries whole is part of the format, and is on the file"
 )]
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -127,13 +127,13 @@ impl IndexFollower {
                 IndexHeader::SIZE as u64 + checker.count * layout.stride as u64
             }
         };
-        match file_lock::try_lock_shared(&self.file) {
-            Ok(true) => {}
-            Ok(false) => return Ok(None),
-            Err(source) => return Err(error(source)),
+        match self.file.try_lock_shared() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(source)) => return Err(error(source)),
         }
         let read = self.read_at(position);
-        file_lock::unlock(&self.file).map_err(io_error(&self.path))?;
+        unlock(&self.file).map_err(io_error(&self.path))?;
         let (have, length) = read.map_err(error)?;
         if length < position {
             return Err(FollowError::Shorter {
@@ -244,10 +244,24 @@ pub fn is_being_written(data: &Path) -> io::Result<bool> {
     }
 }
 
+/// Releases the lock. A signal does not interrupt the call.
+fn unlock(file: &File) -> io::Result<()> {
+    loop {
+        match file.unlock() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
 fn is_locked(path: &Path) -> io::Result<bool> {
     let file = File::open(path)?;
     // Closing the file releases the lock.
-    Ok(!file_lock::try_lock_shared(&file)?)
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
 fn ends_in_beacon(index: &File) -> io::Result<bool> {

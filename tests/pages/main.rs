@@ -1,0 +1,6 @@
+//! What pages of the documentation say: their commands are run, as they are written, on machines of their own.
+
+mod five_minutes;
+mod kubernetes;
+mod manifests;
+mod ros2;
