@@ -11,11 +11,14 @@ use daemon::checkup::host::{check_clock, check_directory, check_open_files};
 use daemon::error_text::describe_error;
 
 use crate::config::Config;
-use crate::uplink::greet;
+use crate::uplink::{ClockDifference, greet};
 use crate::uplink::target::{AddressFamily, Link, RelayEndpoint, RelayTarget};
 
 /// Time for a connection to a port of the relay.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Difference of two clocks that is not normal: synchronised ones differ by some milliseconds.
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_millis(100);
 
 /// The unit of the service.
 const UNIT: &str = "consumer";
@@ -75,11 +78,36 @@ async fn check_relay(report: &mut Report, target: &RelayTarget) {
                 "relay {}: speaks protocol 2.{minor} and answers in {micros} us; {resume}",
                 target.control
             ));
+            check_clock_of_relay(report, greeting.clock, &target.control.host);
         }
         Err(error) => report.problem(
             format!("relay {}: {}", target.control, describe_error(&error)),
             "give its control port, or run relayd doctor on its host",
         ),
+    }
+}
+
+/// Whether events of this host and of others are in the right order.
+fn check_clock_of_relay(report: &mut Report, clock: Option<ClockDifference>, host: &str) {
+    let Some(clock) = clock else {
+        report.ok("the clocks of the relay and of this host are not compared: only relayd tells its clock");
+        return;
+    };
+    let millis = |nanos: u64| format!("{:.1} ms", Duration::from_nanos(nanos).as_secs_f64() * 1e3);
+    let direction = if clock.ahead < 0 { "behind" } else { "ahead of" };
+    let difference = millis(clock.ahead.unsigned_abs());
+    let uncertainty = millis(clock.uncertainty.unsigned_abs());
+    let found = format!(
+        "the clock of the relay is {difference} {direction} that of this host, give or take {uncertainty}"
+    );
+    let least = clock.ahead.unsigned_abs().saturating_sub(clock.uncertainty.unsigned_abs());
+    if u128::from(least) > MAX_CLOCK_DIFFERENCE.as_nanos() {
+        report.problem(
+            format!("{found}: events of several hosts are in the wrong order"),
+            format!("timedatectl set-ntp true, here and on {host}"),
+        );
+    } else {
+        report.ok(found);
     }
 }
 
@@ -150,4 +178,29 @@ fn check_socket(report: &mut Report, socket: &Path) {
         ),
         format!("mkdir -p {}", directory.display()),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use daemon::checkup::State;
+
+    use super::*;
+
+    #[test]
+    fn clocks_that_differ_by_more_than_is_certain_are_a_problem() {
+        let check = |ahead, uncertainty| {
+            let mut report = Report::default();
+            let clock = ClockDifference { ahead, uncertainty };
+            check_clock_of_relay(&mut report, Some(clock), "collector");
+            report.findings().to_vec()
+        };
+        let normal = check(-2_500_000, 100_000);
+        assert_eq!(normal[0].state, State::Ok);
+        let text = "the clock of the relay is 2.5 ms behind that of this host, give or take 0.1 ms";
+        assert_eq!(normal[0].text, text);
+        assert_eq!(check(150_000_000, 60_000_000)[0].state, State::Ok);
+        let wrong = check(3_000_000_000, 60_000_000);
+        assert_eq!(wrong[0].state, State::Problem);
+        assert!(wrong[0].text.contains("3000.0 ms ahead"), "{}", wrong[0].text);
+    }
 }

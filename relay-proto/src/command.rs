@@ -6,6 +6,7 @@ use wire::{DecodeError, Field, wire_enum, wire_struct};
 use crate::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
 use crate::index::SendIndex;
 use crate::metadata::{ResetMetadata, SendMetadata};
+use crate::reply::{CLOCK, RESUME};
 use crate::resume::{GetPosition, MakeResumable, OpenStream, ResumeSession, SkipPackets};
 use crate::session::CreateSession;
 use crate::stream::{
@@ -99,6 +100,8 @@ wire_enum! {
         GetPosition = 0x4558_0004,
         /// [`SkipPackets`], of the resume extension.
         SkipPackets = 0x4558_0005,
+        /// Asks for the relay's clock.
+        GetClock = 0x4558_0006,
     }
 }
 
@@ -117,22 +120,24 @@ impl CommandCode {
             | Self::CloseTraceChunk
             | Self::TraceChunkExists => 11,
             Self::GetConfiguration => 12,
-            _ if self.is_extension() => 12,
+            _ if self.extension().is_some() => 12,
             _ => 1,
         })
     }
 
-    /// Whether the command belongs to the resume extension, which a relay offers in its configuration.
+    /// The bit by which a relay offers the command in its [`Configuration`](crate::reply::Configuration). None: every
+    /// relay has the command, from [`since`](Self::since) on.
     #[must_use]
-    pub fn is_extension(self) -> bool {
-        matches!(
-            self,
+    pub fn extension(self) -> Option<u64> {
+        match self {
             Self::MakeResumable
-                | Self::ResumeSession
-                | Self::OpenStream
-                | Self::GetPosition
-                | Self::SkipPackets
-        )
+            | Self::ResumeSession
+            | Self::OpenStream
+            | Self::GetPosition
+            | Self::SkipPackets => Some(RESUME),
+            Self::GetClock => Some(CLOCK),
+            _ => None,
+        }
     }
 
     /// Size of the largest form of the command without its header, in bytes. Further bytes are ignored, except after
@@ -144,7 +149,7 @@ impl CommandCode {
             Self::CreateSession => CreateSession::MAX_SIZE,
             Self::CreateTraceChunk => CreateTraceChunk::MAX_SIZE,
             Self::RotateStreams => RotateStreams::max_size(MAX_ROTATED_STREAMS),
-            Self::StartData | Self::StreamsSent => 0,
+            Self::StartData | Self::StreamsSent | Self::GetClock => 0,
             Self::Version => Version::SIZE,
             Self::SendMetadata => SendMetadata::SIZE,
             Self::CloseStream => CloseStream::SIZE,
@@ -196,6 +201,8 @@ pub enum Command {
     OpenStream(OpenStream),
     GetPosition(GetPosition),
     SkipPackets(SkipPackets),
+    /// Asks for the relay's clock.
+    GetClock,
 }
 
 impl Command {
@@ -226,6 +233,7 @@ impl Command {
             Self::GetPosition(_) => CommandCode::GetPosition,
             Self::SkipPackets(_) => CommandCode::SkipPackets,
             Self::OpenStream(_) => CommandCode::OpenStream,
+            Self::GetClock => CommandCode::GetClock,
         }
     }
 
@@ -261,6 +269,7 @@ impl Command {
             CommandCode::GetPosition => Self::GetPosition(Field::read(fixed)?),
             CommandCode::SkipPackets => Self::SkipPackets(Field::read(fixed)?),
             CommandCode::OpenStream => Self::OpenStream(OpenStream::decode(minor, from)?),
+            CommandCode::GetClock => Self::GetClock,
         })
     }
 
@@ -269,7 +278,7 @@ impl Command {
         match self {
             Self::AddStream(command) => command.encode(minor, to),
             Self::CreateSession(command) => command.encode(minor, to),
-            Self::StartData | Self::StreamsSent => {}
+            Self::StartData | Self::StreamsSent | Self::GetClock => {}
             Self::Version(command) => command.write(to),
             Self::SendMetadata(command) => command.write(to),
             Self::CloseStream(command) => command.write(to),

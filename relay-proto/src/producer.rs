@@ -9,7 +9,7 @@ use wire::{DecodeError, Field};
 
 use crate::command::{CommandCode, ControlHeader};
 use crate::metadata::SendMetadata;
-use crate::reply::RESUME;
+use crate::reply::{CLOCK, RESUME};
 use crate::{Command, Minor, Reply, Version};
 
 /// One control connection to a relay.
@@ -24,8 +24,8 @@ pub struct Producer {
     minor: Option<Minor>,
     /// Commands without a reply so far, oldest first.
     awaited: VecDeque<CommandCode>,
-    /// Whether the relay has offered the resume extension.
-    has_resume: bool,
+    /// The flags of the relay's configuration: the extensions that it has offered.
+    flags: u64,
 }
 
 /// A command that cannot be sent, or an error that ends the connection.
@@ -67,7 +67,7 @@ impl Default for Producer {
             ours: Version::OURS,
             minor: None,
             awaited: VecDeque::new(),
-            has_resume: false,
+            flags: 0,
         }
     }
 }
@@ -82,7 +82,13 @@ impl Producer {
     /// Whether the relay has offered the commands of [`resume`](crate::resume), in its reply to `GET_CONFIGURATION`.
     #[must_use]
     pub fn has_resume(&self) -> bool {
-        self.has_resume
+        self.flags & RESUME != 0
+    }
+
+    /// Whether the relay has offered to tell its clock, likewise.
+    #[must_use]
+    pub fn has_clock(&self) -> bool {
+        self.flags & CLOCK != 0
     }
 
     /// Number of commands in flight.
@@ -110,7 +116,7 @@ impl Producer {
             (None, _) => return not_now("the relay has not answered VERSION"),
             (_, CommandCode::SendMetadata) => return not_now("metadata needs its text"),
             (Some(minor), _) if minor < code.since() => return not_now("the relay is too old"),
-            _ if code.is_extension() && !self.has_resume => {
+            _ if code.extension().is_some_and(|bit| self.flags & bit == 0) => {
                 return not_now("the relay has not offered the extension");
             }
             (Some(minor), _) => minor,
@@ -176,7 +182,7 @@ impl Producer {
             self.minor = Some(minor.ok_or(ProducerError::Incompatible { theirs })?);
         }
         if let Reply::Configuration(configuration) = &reply {
-            self.has_resume = configuration.flags & RESUME != 0;
+            self.flags = configuration.flags;
         }
         Ok(Some((command, reply)))
     }

@@ -102,6 +102,11 @@ pub trait Relay {
     /// Whether a chunk is still written to.
     fn chunk_exists(&mut self, request: TraceChunkExists) -> bool;
 
+    /// The clock in nanoseconds since 1970, UTC. None: the relay does not tell.
+    fn clock(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether the relay has the resume extension, which consists of the methods below. They are not called otherwise.
     fn has_resume(&self) -> bool {
         false

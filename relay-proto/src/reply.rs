@@ -63,7 +63,7 @@ wire_struct! {
     pub Configuration [12 bytes] {
         /// Result of the command.
         code: ReturnCode,
-        /// [`CLEAR_ALLOWED`] and [`RESUME`]; producers ignore the other bits.
+        /// [`CLEAR_ALLOWED`], [`RESUME`] and [`CLOCK`]; producers ignore the other bits.
         flags: u64,
     }
 
@@ -90,6 +90,15 @@ wire_struct! {
         /// 1 while the chunk is written to, else 0.
         exists: u8,
     }
+
+    /// Answers `GET_CLOCK`.
+    #[derive(Copy)]
+    pub RelayClock [12 bytes] {
+        /// Result of the command.
+        code: ReturnCode,
+        /// Nanoseconds since 1970, UTC, when the relay handled the command.
+        time: u64,
+    }
 }
 
 /// Bit of [`Configuration::flags`]: recordings may be cleared.
@@ -98,6 +107,9 @@ pub const CLEAR_ALLOWED: u64 = 1;
 /// Bit of [`Configuration::flags`]: the relay knows the commands of [`resume`](crate::resume). LTTng counts its flags from
 /// bit 0 and ignores this one.
 pub const RESUME: u64 = 1 << 63;
+
+/// Bit of [`Configuration::flags`]: the relay knows `GET_CLOCK`.
+pub const CLOCK: u64 = 1 << 62;
 
 /// A reply, whatever version it is encoded for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,6 +148,8 @@ pub enum Reply {
     StreamOpened(StreamOpened),
     /// Reply to `GET_POSITION`.
     Position(StreamPosition),
+    /// Reply to `GET_CLOCK`.
+    Clock(RelayClock),
 }
 
 /// Longest path in a reply, in bytes, including its NUL.
@@ -155,7 +169,8 @@ impl Reply {
             | Self::ChunkClosed { code, .. }
             | Self::ChunkExists(ChunkExists { code, .. })
             | Self::StreamOpened(StreamOpened { code, .. })
-            | Self::Position(StreamPosition { code, .. }) => *code == ReturnCode::OK,
+            | Self::Position(StreamPosition { code, .. })
+            | Self::Clock(RelayClock { code, .. }) => *code == ReturnCode::OK,
         }
     }
 
@@ -189,6 +204,7 @@ impl Reply {
             Self::ChunkExists(exists) => exists.write(to),
             Self::StreamOpened(opened) => opened.write(to),
             Self::Position(position) => position.write(to),
+            Self::Clock(clock) => clock.write(to),
         }
     }
 
@@ -246,6 +262,7 @@ impl Reply {
             CommandCode::TraceChunkExists => Self::ChunkExists(Field::read(from)?),
             CommandCode::OpenStream => Self::StreamOpened(Field::read(from)?),
             CommandCode::GetPosition => Self::Position(Field::read(from)?),
+            CommandCode::GetClock => Self::Clock(Field::read(from)?),
             _ => Self::Ended(Field::read(from)?),
         })
     }

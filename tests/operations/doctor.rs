@@ -50,6 +50,9 @@ fn a_relay_that_runs_is_found_by_both() {
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("speaks protocol 2.15"), "{text}");
     assert!(text.contains("continues sessions"), "{text}");
+    // Both have the same clock.
+    let clock = "ok       the clock of the relay is ";
+    assert!(text.contains(clock), "{text}");
 }
 
 #[test]
@@ -68,6 +71,7 @@ fn a_relay_of_lttng_is_named_with_the_command_that_stops_it() {
     let (status, text) = doctor(&lab, binaries::consumer(), &["-U", &url]);
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("it is not relayd"), "{text}");
+    assert!(text.contains("are not compared"), "{text}");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Asks a relay for its version and extensions, and opens no session.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use relay_proto::command::GetConfiguration;
 use relay_proto::producer::Producer;
-use relay_proto::{Command, Minor, Version};
+use relay_proto::{Command, Minor, Reply, Version};
 
 use super::connection::Connection;
 use super::error::UplinkError;
@@ -13,6 +13,9 @@ use super::target::RelayTarget;
 
 /// The oldest supported minor version of the protocol: the first with trace chunks.
 const MIN_MINOR: u32 = 11;
+
+/// Number of times that a relay is asked for its clock. The answer that took the shortest time counts.
+const CLOCK_ROUNDS: u32 = 5;
 
 /// What a relay answers to a greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +26,17 @@ pub(crate) struct Greeting {
     pub(crate) has_resume: bool,
     /// Time from the first command to the last reply.
     pub(crate) round_trip: Duration,
+    /// The relay's clock. None: it does not tell.
+    pub(crate) clock: Option<ClockDifference>,
+}
+
+/// The clock of a relay beside that of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ClockDifference {
+    /// Nanoseconds by which the relay's clock is ahead; negative: behind.
+    pub(crate) ahead: i64,
+    /// By how much that may be wrong, in nanoseconds: half of the time between question and answer.
+    pub(crate) uncertainty: i64,
 }
 
 /// Connects to a relay, with TLS or QUIC if the target says so, and asks it for its version and extensions.
@@ -34,11 +48,46 @@ pub(crate) async fn greet(target: &RelayTarget) -> Result<Greeting, UplinkError>
     let mut machine = Producer::default();
     let asked = Instant::now();
     let minor = exchange_versions(&mut pair, &mut machine).await?;
+    let round_trip = asked.elapsed();
+    let mut clock: Option<ClockDifference> = None;
+    if machine.has_clock() {
+        for _ in 0..CLOCK_ROUNDS {
+            let asked = unix_time();
+            let reply = send_and_wait(&mut pair, &mut machine, &Command::GetClock).await?;
+            let Reply::Clock(relay) = reply else { break };
+            let found = ClockDifference::new(asked, relay.time, unix_time());
+            clock = Some(match clock {
+                Some(best) if best.uncertainty <= found.uncertainty => best,
+                _ => found,
+            });
+        }
+    }
     Ok(Greeting {
         minor: minor.0,
         has_resume: machine.has_resume(),
-        round_trip: asked.elapsed(),
+        round_trip,
+        clock,
     })
+}
+
+impl ClockDifference {
+    /// Of what the relay's clock showed at some time between `asked` and `answered`, by the clock of this host. All are in
+    /// nanoseconds since 1970.
+    fn new(asked: i64, relay: u64, answered: i64) -> Self {
+        let uncertainty = answered.saturating_sub(asked) / 2;
+        let relay = i64::try_from(relay).unwrap_or(i64::MAX);
+        Self {
+            ahead: relay.saturating_sub(asked.saturating_add(uncertainty)),
+            uncertainty,
+        }
+    }
+}
+
+/// The clock of this host, in nanoseconds since 1970.
+fn unix_time() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_nanos();
+    i64::try_from(now).unwrap_or(i64::MAX)
 }
 
 /// Begins the conversation on a new connection: the version that both speak, and the extensions of the relay.
@@ -60,4 +109,20 @@ pub(super) async fn exchange_versions(
         send_and_wait(pair, machine, &command).await?;
     }
     Ok(minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_of_the_relay_is_compared_with_the_middle_of_question_and_answer() {
+        let of = |asked, relay, answered| {
+            let found = ClockDifference::new(asked, relay, answered);
+            (found.ahead, found.uncertainty)
+        };
+        assert_eq!(of(1000, 1500, 1200), (400, 100));
+        assert_eq!(of(1000, 100, 1002), (-901, 1));
+        assert_eq!(of(0, u64::MAX, 0), (i64::MAX, 0));
+    }
 }

@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::creation_times::CreationTimes;
-pub(crate) use self::greeting::greet;
+pub(crate) use self::greeting::{ClockDifference, greet};
 use self::session::{SessionTask, UplinkContext};
 use self::target::RelayTarget;
 use crate::queue::OpenedSession;

@@ -29,6 +29,7 @@ struct Recorder {
     metadata: Vec<u8>,
     refuse: bool,
     has_resume: bool,
+    clock: Option<u64>,
 }
 
 impl Recorder {
@@ -108,6 +109,9 @@ impl Relay for Recorder {
     }
     fn chunk_exists(&mut self, _: TraceChunkExists) -> bool {
         false
+    }
+    fn clock(&self) -> Option<u64> {
+        self.clock
     }
     fn has_resume(&self) -> bool {
         self.has_resume

@@ -1,6 +1,7 @@
 //! The commands of the resume extension.
 
 use relay_proto::command::GetConfiguration;
+use relay_proto::reply::RelayClock;
 use relay_proto::resume::{
     GetPosition, MakeResumable, OpenStream, ResumeSession, SkipPackets, StreamOpened,
     StreamPosition,
@@ -118,4 +119,24 @@ fn position_of_an_unknown_stream_closes_the_connection() {
     ask.encode(Minor(15), &mut payload);
     let outcome = pair.deliver(&raw(ask.code().code(), 8, &payload));
     assert!(matches!(outcome, Err(ControlError::Refused { .. })));
+}
+
+#[test]
+fn relay_that_offers_its_clock_tells_it_without_a_session() {
+    let configuration = Command::GetConfiguration(GetConfiguration { query: 0 });
+    let mut pair = Pair::greeted(15);
+    assert!(pair.ask(&configuration).unwrap().is_ok());
+    assert!(!pair.producer.has_clock());
+    let early = pair.producer.send(&Command::GetClock, &mut Vec::new());
+    assert!(matches!(early, Err(ProducerError::NotNow { .. })));
+
+    let mut pair = Pair::greeted(15);
+    pair.relay.clock = Some(1 << 60);
+    assert!(pair.ask(&configuration).unwrap().is_ok());
+    assert!(pair.producer.has_clock() && !pair.producer.has_resume());
+    let clock = RelayClock {
+        code: ReturnCode::OK,
+        time: 1 << 60,
+    };
+    assert_eq!(pair.ask(&Command::GetClock).unwrap(), Reply::Clock(clock));
 }

@@ -18,7 +18,7 @@ mod streams;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use relay_proto::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
 use relay_proto::index::SendIndex;
@@ -242,6 +242,11 @@ impl Relay for Producer {
     fn close_chunk(&mut self, close: CloseTraceChunk) -> Result<Text, Refusal> {
         let registry = Arc::clone(&self.registry);
         Ok(chunks::close_chunk(&registry, self.open()?, &close)?)
+    }
+
+    fn clock(&self) -> Option<u64> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        u64::try_from(now.as_nanos()).ok()
     }
 
     fn has_resume(&self) -> bool {
