@@ -82,6 +82,8 @@ struct Viewer {
     program: Program,
     /// The session ended while neither it nor a viewer's connection existed for long enough: only a part was shown.
     is_partial: bool,
+    /// It is started when the relay listens.
+    waits_for_relay: bool,
 }
 
 /// What commands refer to.
@@ -190,26 +192,29 @@ impl System {
         let trace = self.names.name(self.generation, trace);
         let viewer = self.viewers.iter_mut().find(|viewer| viewer.trace == trace);
         let viewer = viewer.expect("each trace has a viewer");
+        if viewer.waits_for_relay {
+            return;
+        }
         viewer.program.kill();
-        viewer.program.start();
+        viewer.waits_for_relay = true;
+        self.start_waiting_viewers();
     }
 
-    /// Starts the relay, and again those viewers that have exited because there was no relay when they were started,
-    /// which they say.
+    /// Starts the relay, and the viewers that were to be started while there was none.
     pub fn start_relay(&mut self) {
         self.relay.start();
-        let refused = |viewer: &mut Viewer| {
-            !viewer.program.is_running() && viewer.program.reap_failed("cannot connect to")
-        };
-        let refused: Vec<_> = self
-            .viewers
-            .iter_mut()
-            .filter_map(|viewer| refused(viewer).then_some(viewer))
-            .collect();
-        if !refused.is_empty() {
-            self.relay.wait_for_log(" listening ");
+        self.start_waiting_viewers();
+    }
+
+    /// Starts the viewers that wait for the relay, if it runs: without one they would exit.
+    fn start_waiting_viewers(&mut self) {
+        let waits = |viewer: &Viewer| viewer.waits_for_relay;
+        if !self.relay.is_running() || !self.viewers.iter().any(waits) {
+            return;
         }
-        for viewer in refused {
+        self.relay.wait_for_log(" listening ");
+        for viewer in self.viewers.iter_mut().filter(|viewer| waits(viewer)) {
+            viewer.waits_for_relay = false;
             viewer.program.start();
         }
     }
@@ -231,14 +236,15 @@ impl System {
                     .args(["--session-not-found=continue", &url]);
                 command
             };
-            let mut program = Program::new(&self.history, &format!("viewer of {trace}"), command);
-            program.start();
+            let program = Program::new(&self.history, &format!("viewer of {trace}"), command);
             self.viewers.push(Viewer {
                 trace,
                 program,
                 is_partial: false,
+                waits_for_relay: true,
             });
         }
+        self.start_waiting_viewers();
     }
 
     /// Waits until the consumer has ended all sessions. Clients must have disconnected.
