@@ -11,8 +11,8 @@ use daemon::checkup::host::{check_clock, check_directory, check_open_files};
 use daemon::error_text::describe_error;
 
 use crate::config::Config;
-use crate::uplink::{ClockDifference, greet};
 use crate::uplink::target::{AddressFamily, Link, RelayEndpoint, RelayTarget};
+use crate::uplink::{ClockDifference, greet};
 
 /// Time for a connection to a port of the relay.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -94,13 +94,20 @@ fn check_clock_of_relay(report: &mut Report, clock: Option<ClockDifference>, hos
         return;
     };
     let millis = |nanos: u64| format!("{:.1} ms", Duration::from_nanos(nanos).as_secs_f64() * 1e3);
-    let direction = if clock.ahead < 0 { "behind" } else { "ahead of" };
+    let direction = if clock.ahead < 0 {
+        "behind"
+    } else {
+        "ahead of"
+    };
     let difference = millis(clock.ahead.unsigned_abs());
     let uncertainty = millis(clock.uncertainty.unsigned_abs());
     let found = format!(
         "the clock of the relay is {difference} {direction} that of this host, give or take {uncertainty}"
     );
-    let least = clock.ahead.unsigned_abs().saturating_sub(clock.uncertainty.unsigned_abs());
+    let least = clock
+        .ahead
+        .unsigned_abs()
+        .saturating_sub(clock.uncertainty.unsigned_abs());
     if u128::from(least) > MAX_CLOCK_DIFFERENCE.as_nanos() {
         report.problem(
             format!("{found}: events of several hosts are in the wrong order"),
@@ -201,6 +208,10 @@ mod tests {
         assert_eq!(check(150_000_000, 60_000_000)[0].state, State::Ok);
         let wrong = check(3_000_000_000, 60_000_000);
         assert_eq!(wrong[0].state, State::Problem);
-        assert!(wrong[0].text.contains("3000.0 ms ahead"), "{}", wrong[0].text);
+        assert!(
+            wrong[0].text.contains("3000.0 ms ahead"),
+            "{}",
+            wrong[0].text
+        );
     }
 }

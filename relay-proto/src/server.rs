@@ -174,17 +174,18 @@ impl Connection {
             (None, _) => return out_of_place("VERSION must come first"),
             (Some(_), CommandCode::Version) => return out_of_place("VERSION has been sent before"),
             (Some(minor), _) if minor < command.since() => return Err(unknown),
-            _ if command.extension().is_some_and(|bit| extensions(relay) & bit == 0) => {
+            _ if command
+                .extension()
+                .is_some_and(|bit| extensions(relay) & bit == 0) =>
+            {
                 return Err(unknown);
             }
             (_, CommandCode::CreateSession | CommandCode::ResumeSession) if self.has_session => {
                 return out_of_place("the connection has a session");
             }
             (_, CommandCode::CreateSession | CommandCode::ResumeSession) => {}
-            (
-                _,
-                CommandCode::GetConfiguration | CommandCode::GetClock | CommandCode::StartData,
-            ) => {}
+            (_, CommandCode::GetConfiguration | CommandCode::GetClock | CommandCode::StartData) => {
+            }
             _ if !self.has_session => return out_of_place("the connection has no session"),
             _ => {}
         }

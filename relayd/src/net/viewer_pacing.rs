@@ -8,14 +8,15 @@
 //! A viewer pays with time for what it has been sent. One that reads less than its share has always paid: it never waits,
 //! so that the viewers of small sessions are not late because of large ones.
 
-use std::fs::File;
+use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::process::Pid;
+use rustix::thread::gettid;
 use tokio::time::{Instant, sleep_until};
 
 use crate::limits::{
@@ -42,8 +43,7 @@ struct ProducerThreads {
 
 #[derive(Debug)]
 struct ProducerThread {
-    id: std::thread::ThreadId,
-    schedstat: File,
+    id: Pid,
     used: Schedstat,
 }
 
@@ -73,15 +73,11 @@ impl Default for ViewerPacing {
 impl ViewerPacing {
     /// The calling thread serves a producer. Where the system has no `schedstat`, viewers are never slowed down.
     pub(super) fn add_this_thread(&self) {
-        let id = std::thread::current().id();
+        let id = gettid();
         let mut threads = self.threads.lock();
-        if threads.threads.iter().any(|known| known.id == id) {
-            return;
-        }
-        if let Ok(schedstat) = File::open("/proc/thread-self/schedstat") {
+        if threads.threads.iter().all(|known| known.id != id) {
             threads.threads.push(ProducerThread {
                 id,
-                schedstat,
                 used: Schedstat::default(),
             });
         }
@@ -125,9 +121,10 @@ impl ProducerThreads {
         let elapsed = nanos(now - std::mem::replace(&mut self.looked, now));
         let mut has_waiting = false;
         self.threads.retain_mut(|thread| {
-            // A thread that has ended has no file any more.
-            let Ok(used) = Schedstat::read(&thread.schedstat) else {
-                return false;
+            let used = match Schedstat::read(thread.id) {
+                Ok(used) => used,
+                // A thread that has ended has no file any more. Other errors, as too many open files, may pass.
+                Err(error) => return error.kind() != io::ErrorKind::NotFound,
             };
             let before = std::mem::replace(&mut thread.used, used);
             has_waiting |= is_waiting(before, used, elapsed);
@@ -146,12 +143,11 @@ fn is_waiting(before: Schedstat, now: Schedstat, elapsed: u64) -> bool {
 }
 
 impl Schedstat {
-    fn read(file: &File) -> io::Result<Self> {
-        let mut text = [0; 96];
-        let read = file.read_at(&mut text, 0)?;
-        let text = std::str::from_utf8(text.get(..read).unwrap_or_default());
-        let parsed = text.ok().and_then(Self::parse);
-        parsed.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    /// Reads what a thread of this process has used. The file does not stay open: relays have many others.
+    fn read(thread: Pid) -> io::Result<Self> {
+        let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
+        let text = fs::read_to_string(path)?;
+        Self::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Parses time on a processor, time runnable and number of time slices.
