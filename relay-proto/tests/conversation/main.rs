@@ -413,6 +413,7 @@ fn commands_that_need_a_session_are_rejected_before_one_is_created() {
     for code in CommandCode::ALL {
         let mut pair = Pair::greeted(15);
         pair.relay.has_resume = true;
+        pair.relay.clock = Some(0);
         // A session that is resumed would be recorded as asked for.
         pair.relay.refuse = true;
         let outcome = pair.deliver(&raw(code.code(), 4376, &[0; 4376]));
@@ -423,6 +424,7 @@ fn commands_that_need_a_session_are_rejected_before_one_is_created() {
             CommandCode::CreateSession,
             CommandCode::ResumeSession,
             CommandCode::GetConfiguration,
+            CommandCode::GetClock,
             CommandCode::StartData,
         ];
         assert_eq!(
