@@ -6,7 +6,6 @@ use wire::{DecodeError, Field, wire_enum, wire_struct};
 use crate::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
 use crate::index::SendIndex;
 use crate::metadata::{ResetMetadata, SendMetadata};
-use crate::reply::{CLOCK, RESUME};
 use crate::resume::{GetPosition, MakeResumable, OpenStream, ResumeSession, SkipPackets};
 use crate::session::CreateSession;
 use crate::stream::{
@@ -120,24 +119,24 @@ impl CommandCode {
             | Self::CloseTraceChunk
             | Self::TraceChunkExists => 11,
             Self::GetConfiguration => 12,
-            _ if self.extension().is_some() => 12,
+            _ if self.is_extension() => 12,
             _ => 1,
         })
     }
 
-    /// The bit by which a relay offers the command in its [`Configuration`](crate::reply::Configuration). None: every
-    /// relay has the command, from [`since`](Self::since) on.
+    /// Whether the command belongs to the extensions that a relay offers by [`RESUME`](crate::reply::RESUME) in its
+    /// configuration.
     #[must_use]
-    pub fn extension(self) -> Option<u64> {
-        match self {
+    pub fn is_extension(self) -> bool {
+        matches!(
+            self,
             Self::MakeResumable
-            | Self::ResumeSession
-            | Self::OpenStream
-            | Self::GetPosition
-            | Self::SkipPackets => Some(RESUME),
-            Self::GetClock => Some(CLOCK),
-            _ => None,
-        }
+                | Self::ResumeSession
+                | Self::OpenStream
+                | Self::GetPosition
+                | Self::SkipPackets
+                | Self::GetClock
+        )
     }
 
     /// Size of the largest form of the command without its header, in bytes. Further bytes are ignored, except after

@@ -9,7 +9,7 @@ use wire::{DecodeError, Field};
 
 use crate::command::{CommandCode, ControlHeader};
 use crate::metadata::SendMetadata;
-use crate::reply::{CLOCK, RESUME};
+use crate::reply::RESUME;
 use crate::{Command, Minor, Reply, Version};
 
 /// One control connection to a relay.
@@ -24,8 +24,8 @@ pub struct Producer {
     minor: Option<Minor>,
     /// Commands without a reply so far, oldest first.
     awaited: VecDeque<CommandCode>,
-    /// The flags of the relay's configuration: the extensions that it has offered.
-    flags: u64,
+    /// Whether the relay has offered the extensions.
+    has_resume: bool,
 }
 
 /// A command that cannot be sent, or an error that ends the connection.
@@ -67,7 +67,7 @@ impl Default for Producer {
             ours: Version::OURS,
             minor: None,
             awaited: VecDeque::new(),
-            flags: 0,
+            has_resume: false,
         }
     }
 }
@@ -79,16 +79,10 @@ impl Producer {
         self.minor
     }
 
-    /// Whether the relay has offered the commands of [`resume`](crate::resume), in its reply to `GET_CONFIGURATION`.
+    /// Whether the relay has offered the commands of [`resume`](crate::resume) and `GET_CLOCK`, in its reply to `GET_CONFIGURATION`.
     #[must_use]
     pub fn has_resume(&self) -> bool {
-        self.flags & RESUME != 0
-    }
-
-    /// Whether the relay has offered to tell its clock, likewise.
-    #[must_use]
-    pub fn has_clock(&self) -> bool {
-        self.flags & CLOCK != 0
+        self.has_resume
     }
 
     /// Number of commands in flight.
@@ -116,7 +110,7 @@ impl Producer {
             (None, _) => return not_now("the relay has not answered VERSION"),
             (_, CommandCode::SendMetadata) => return not_now("metadata needs its text"),
             (Some(minor), _) if minor < code.since() => return not_now("the relay is too old"),
-            _ if code.extension().is_some_and(|bit| self.flags & bit == 0) => {
+            _ if code.is_extension() && !self.has_resume => {
                 return not_now("the relay has not offered the extension");
             }
             (Some(minor), _) => minor,
@@ -182,7 +176,7 @@ impl Producer {
             self.minor = Some(minor.ok_or(ProducerError::Incompatible { theirs })?);
         }
         if let Reply::Configuration(configuration) = &reply {
-            self.flags = configuration.flags;
+            self.has_resume = configuration.flags & RESUME != 0;
         }
         Ok(Some((command, reply)))
     }

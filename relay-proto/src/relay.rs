@@ -102,11 +102,6 @@ pub trait Relay {
     /// Whether a chunk is still written to.
     fn chunk_exists(&mut self, request: TraceChunkExists) -> bool;
 
-    /// The clock in nanoseconds since 1970, UTC. None: the relay does not tell.
-    fn clock(&self) -> Option<u64> {
-        None
-    }
-
     /// Whether the relay has the resume extension, which consists of the methods below. They are not called otherwise.
     fn has_resume(&self) -> bool {
         false
@@ -145,6 +140,11 @@ pub trait Relay {
     /// stream is unknown: the connection is closed.
     fn position(&mut self, _stream: StreamId) -> Option<(u64, u64)> {
         None
+    }
+
+    /// The relay's clock, in nanoseconds since 1970, UTC.
+    fn clock(&self) -> u64 {
+        0
     }
 
     /// Gives up packets that have not arrived.

@@ -63,7 +63,7 @@ wire_struct! {
     pub Configuration [12 bytes] {
         /// Result of the command.
         code: ReturnCode,
-        /// [`CLEAR_ALLOWED`], [`RESUME`] and [`CLOCK`]; producers ignore the other bits.
+        /// [`CLEAR_ALLOWED`] and [`RESUME`]; producers ignore the other bits.
         flags: u64,
     }
 
@@ -104,12 +104,9 @@ wire_struct! {
 /// Bit of [`Configuration::flags`]: recordings may be cleared.
 pub const CLEAR_ALLOWED: u64 = 1;
 
-/// Bit of [`Configuration::flags`]: the relay knows the commands of [`resume`](crate::resume). LTTng counts its flags from
+/// Bit of [`Configuration::flags`]: the relay knows the commands of [`resume`](crate::resume) and `GET_CLOCK`. LTTng counts its flags from
 /// bit 0 and ignores this one.
 pub const RESUME: u64 = 1 << 63;
-
-/// Bit of [`Configuration::flags`]: the relay knows `GET_CLOCK`.
-pub const CLOCK: u64 = 1 << 62;
 
 /// A reply, whatever version it is encoded for.
 #[derive(Debug, Clone, PartialEq, Eq)]

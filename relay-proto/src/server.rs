@@ -12,9 +12,7 @@ use crate::command::{CommandCode, ControlHeader, GetConfiguration};
 use crate::error::ControlError;
 use crate::metadata::SendMetadata;
 use crate::relay::{Refusal, Relay};
-use crate::reply::{
-    CLEAR_ALLOWED, CLOCK, ChunkExists, Configuration, RESUME, RelayClock, StreamAdded,
-};
+use crate::reply::{CLEAR_ALLOWED, ChunkExists, Configuration, RESUME, RelayClock, StreamAdded};
 use crate::resume::{OpenStream, ResumeSession, StreamOpened, StreamPosition};
 use crate::session::CreateSession;
 use crate::stream::AddStream;
@@ -174,12 +172,7 @@ impl Connection {
             (None, _) => return out_of_place("VERSION must come first"),
             (Some(_), CommandCode::Version) => return out_of_place("VERSION has been sent before"),
             (Some(minor), _) if minor < command.since() => return Err(unknown),
-            _ if command
-                .extension()
-                .is_some_and(|bit| extensions(relay) & bit == 0) =>
-            {
-                return Err(unknown);
-            }
+            _ if command.is_extension() && !relay.has_resume() => return Err(unknown),
             (_, CommandCode::CreateSession | CommandCode::ResumeSession) if self.has_session => {
                 return out_of_place("the connection has a session");
             }
@@ -323,7 +316,7 @@ impl Connection {
             Command::SkipPackets(request) => status_only(relay.skip_packets(request)),
             Command::GetClock => Ok(Reply::Clock(RelayClock {
                 code: ReturnCode::OK,
-                time: relay.clock().unwrap_or_default(),
+                time: relay.clock(),
             })),
         }
     }
@@ -378,14 +371,8 @@ fn configuration(request: GetConfiguration, relay: &impl Relay) -> Result<Reply,
         return Err(Rejection::keep_open(reply(code, 0), refusal));
     }
     let is_allowed = u64::from(relay.clear_allowed()) * CLEAR_ALLOWED;
-    Ok(reply(ReturnCode::OK, is_allowed | extensions(relay)))
-}
-
-/// The bits of the extensions that the relay has.
-fn extensions(relay: &impl Relay) -> u64 {
     let has_resume = u64::from(relay.has_resume()) * RESUME;
-    let has_clock = u64::from(relay.clock().is_some()) * CLOCK;
-    has_resume | has_clock
+    Ok(reply(ReturnCode::OK, is_allowed | has_resume))
 }
 
 fn resume_session(

@@ -50,12 +50,12 @@ pub(crate) async fn greet(target: &RelayTarget) -> Result<Greeting, UplinkError>
     let minor = exchange_versions(&mut pair, &mut machine).await?;
     let round_trip = asked.elapsed();
     let mut clock: Option<ClockDifference> = None;
-    if machine.has_clock() {
+    if machine.has_resume() {
         for _ in 0..CLOCK_ROUNDS {
-            let asked = unix_time();
+            let (asked, began) = (unix_time(), Instant::now());
             let reply = send_and_wait(&mut pair, &mut machine, &Command::GetClock).await?;
             let Reply::Clock(relay) = reply else { break };
-            let found = ClockDifference::new(asked, relay.time, unix_time());
+            let found = ClockDifference::new(asked, relay.time, began.elapsed());
             clock = Some(match clock {
                 Some(best) if best.uncertainty <= found.uncertainty => best,
                 _ => found,
@@ -71,10 +71,10 @@ pub(crate) async fn greet(target: &RelayTarget) -> Result<Greeting, UplinkError>
 }
 
 impl ClockDifference {
-    /// Of what the relay's clock showed at some time between `asked` and `answered`, by the clock of this host. All are in
-    /// nanoseconds since 1970.
-    fn new(asked: i64, relay: u64, answered: i64) -> Self {
-        let uncertainty = answered.saturating_sub(asked) / 2;
+    /// Of what the relay's clock showed at some time within `round_trip` after `asked`, by the clock of this host. Both
+    /// times are in nanoseconds since 1970.
+    fn new(asked: i64, relay: u64, round_trip: Duration) -> Self {
+        let uncertainty = i64::try_from(round_trip.as_nanos() / 2).unwrap_or(i64::MAX);
         let relay = i64::try_from(relay).unwrap_or(i64::MAX);
         Self {
             ahead: relay.saturating_sub(asked.saturating_add(uncertainty)),
@@ -117,12 +117,12 @@ mod tests {
 
     #[test]
     fn clock_of_the_relay_is_compared_with_the_middle_of_question_and_answer() {
-        let of = |asked, relay, answered| {
-            let found = ClockDifference::new(asked, relay, answered);
+        let of = |asked, relay, round_trip| {
+            let found = ClockDifference::new(asked, relay, Duration::from_nanos(round_trip));
             (found.ahead, found.uncertainty)
         };
-        assert_eq!(of(1000, 1500, 1200), (400, 100));
-        assert_eq!(of(1000, 100, 1002), (-901, 1));
+        assert_eq!(of(1000, 1500, 200), (400, 100));
+        assert_eq!(of(1000, 100, 2), (-901, 1));
         assert_eq!(of(0, u64::MAX, 0), (i64::MAX, 0));
     }
 }

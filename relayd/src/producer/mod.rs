@@ -244,11 +244,6 @@ impl Relay for Producer {
         Ok(chunks::close_chunk(&registry, self.open()?, &close)?)
     }
 
-    fn clock(&self) -> Option<u64> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-        u64::try_from(now.as_nanos()).ok()
-    }
-
     fn has_resume(&self) -> bool {
         !self.registry.settings().resume_timeout.is_zero()
     }
@@ -277,6 +272,11 @@ impl Relay for Producer {
     fn position(&mut self, stream: StreamId) -> Option<(u64, u64)> {
         let registry = Arc::clone(&self.registry);
         resume::position(&registry, self.open().ok()?, stream)
+    }
+
+    fn clock(&self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        u64::try_from(now.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn skip_packets(&mut self, request: SkipPackets) -> Result<(), Refusal> {
