@@ -371,6 +371,9 @@ pub const MAX_REBUILT_ENTRIES: usize = 1 << 21;
 /// Interval at which viewers look whether producers wait for a processor.
 pub const PACING_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Time after which viewers forget how much producers waited, if none of them has looked.
+pub const PACING_EXPIRY: Duration = Duration::from_secs(1);
+
 /// Part of the time for which a thread of producers runs that counts as busy, in percent. Those of small sessions get a
 /// processor soon, however many viewers there are.
 pub const BUSY_PERCENT: u64 = 15;

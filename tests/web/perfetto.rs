@@ -41,7 +41,10 @@ const FAULTS: &str =
 /// Spans of two threads, in one of them nested, and between them instants, complete spans and counters. Times are in
 /// microseconds from now.
 fn program() -> String {
-    let mut lines = String::new();
+    // Without a time: the clock of the program is known only from the next record.
+    let mut lines = r#"{"ph":"M","name":"process_name","pid":7,"tid":8,"args":{"name":"builder"}}"#
+        .to_owned()
+        + "\n";
     for step in 0..100_u32 {
         let at = f64::from(step) * 30.0 + 0.125;
         let mut add = |phase: &str, name: &str, after: f64, tid: u32, more: &str| {

@@ -186,7 +186,8 @@ fn download_in_ctf_is_the_packets_of_the_range_for_any_reader() {
     let bound = |time: i64| format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000);
     let (begin, end) = (bound(time("from")), bound(time("to")));
     let arguments = ["--begin", &begin, "--end", &end];
-    let events = |of: &Path| test_live::read(&lab, &arguments, of).stdout_bytes;
+    let events = |of: &Path| test_live::read(&lab, &arguments, of).expect_success();
+    assert!(!events(&directory).is_empty());
     assert_eq!(events(&extracted), events(&directory));
     let refused = web.request(&format!("/{path}&filter=number"), "");
     assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");

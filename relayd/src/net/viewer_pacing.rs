@@ -20,7 +20,8 @@ use rustix::thread::gettid;
 use tokio::time::{Instant, sleep_until};
 
 use crate::limits::{
-    BUSY_PERCENT, MAX_VIEWER_PACE, MIN_VIEWER_PACE, PACING_INTERVAL, VIEWER_BURST, WAITING_PERCENT,
+    BUSY_PERCENT, MAX_VIEWER_PACE, MIN_VIEWER_PACE, PACING_EXPIRY, PACING_INTERVAL, VIEWER_BURST,
+    WAITING_PERCENT,
 };
 
 /// The pace of all viewers.
@@ -98,6 +99,11 @@ impl ViewerPacing {
         if claimed.is_err() {
             return pace;
         }
+        // Nobody has looked for a while: what was then says nothing about now.
+        let pace = match elapsed - next > nanos(PACING_EXPIRY) {
+            true => 0,
+            false => pace,
+        };
         let pace = next_pace(pace, self.threads.lock().has_waiting(now));
         self.pace.store(pace, Ordering::Relaxed);
         pace
@@ -158,7 +164,7 @@ impl Schedstat {
     }
 }
 
-/// What one viewer has paid.
+/// What the connection of one viewer has paid.
 #[derive(Debug)]
 pub(super) struct ViewerPace {
     pacing: Arc<ViewerPacing>,

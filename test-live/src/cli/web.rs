@@ -51,7 +51,7 @@ pub struct WebArguments {
     /// Show only events that match EXPR, for example '$name == "sched_*"'; doc/filter.md describes the language.
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<String>,
-    /// Keep about N events, each in 32 bytes of memory.
+    /// Keep about N rows (spans, instants and values of counters), each in 32 bytes of memory.
     #[arg(long, value_name = "N", default_value = "10000000", value_parser = parse_history)]
     pub history: usize,
     /// Where to begin in sessions that exist when test-live starts.

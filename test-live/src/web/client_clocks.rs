@@ -16,7 +16,7 @@ pub(super) struct ClientClocks(Mutex<HashMap<(TraceKey, u32), i64>>);
 
 impl ClientClocks {
     /// The offset of a client; `or_else` if it is not known yet.
-    pub(super) fn offset(
+    pub(super) fn offset_or_insert_with(
         &self,
         trace: TraceKey,
         client: u32,
@@ -30,5 +30,20 @@ impl ClientClocks {
             offsets.clear();
         }
         *offsets.entry((trace, client)).or_insert_with(or_else)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offset_of_a_client_stays_what_it_was_first() {
+        let clocks = ClientClocks::default();
+        let (one, other) = (TraceKey::fresh(), TraceKey::fresh());
+        assert_eq!(clocks.offset_or_insert_with(one, 1, || 5), 5);
+        assert_eq!(clocks.offset_or_insert_with(one, 1, || 6), 5);
+        assert_eq!(clocks.offset_or_insert_with(one, 2, || 7), 7);
+        assert_eq!(clocks.offset_or_insert_with(other, 1, || 8), 8);
     }
 }

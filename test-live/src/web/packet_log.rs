@@ -27,6 +27,8 @@ const COMPRESSION_LEVEL: i32 = 1;
 pub(super) struct LoggedTrace {
     pub(super) info: TraceInfo,
     metadata: Mutex<Vec<u8>>,
+    /// The last time of an event of the packets that were dropped, in nanoseconds.
+    dropped_until: Mutex<Option<i64>>,
 }
 
 /// A packet that is kept.
@@ -47,8 +49,6 @@ struct Packets {
     /// The number of the first packet that is kept.
     first: u32,
     bytes: usize,
-    /// The last time of an event of the packets that were dropped, in nanoseconds.
-    dropped_until: Option<i64>,
     traces: HashMap<TraceKey, Arc<LoggedTrace>>,
 }
 
@@ -145,6 +145,7 @@ impl PacketLog {
             Arc::new(LoggedTrace {
                 info: trace.clone(),
                 metadata: Mutex::default(),
+                dropped_until: Mutex::default(),
             })
         });
         let mut metadata = known.metadata.lock();
@@ -180,7 +181,8 @@ impl PacketLog {
             };
             log.bytes -= cost(&oldest);
             log.first = log.first.wrapping_add(1);
-            log.dropped_until = log.dropped_until.max(oldest.times.map(|(_, last)| last));
+            let mut dropped_until = oldest.trace.dropped_until.lock();
+            *dropped_until = (*dropped_until).max(oldest.times.map(|(_, last)| last));
         }
         let count = u32::try_from(log.packets.len()).unwrap_or(u32::MAX);
         Some(log.first.wrapping_add(count).wrapping_sub(1))
@@ -203,9 +205,13 @@ impl PacketLog {
         log.packets.get(place).cloned()
     }
 
-    /// The last time of an event of the packets that have been dropped, in nanoseconds.
+    /// The last time of an event of the packets that have been dropped, in nanoseconds, of traces that are still read or
+    /// have other packets.
     pub(super) fn dropped_until(&self) -> Option<i64> {
-        self.packets.lock().dropped_until
+        let log = self.packets.lock();
+        let kept = log.packets.iter().map(|packet| &packet.trace);
+        let traces = log.traces.values().chain(kept);
+        traces.filter_map(|trace| *trace.dropped_until.lock()).max()
     }
 
     /// The packets that may have events between two times, in the order in which they came.

@@ -163,7 +163,8 @@ impl SentEvents {
             None => None,
             Some(Decoded::Client(client)) => {
                 if let Some(offset) = client.offset {
-                    self.clocks.offset(trace, client.client, || offset);
+                    self.clocks
+                        .offset_or_insert_with(trace, client.client, || offset);
                 }
                 Some(Sent::Program(
                     client.pid.map(|pid| (pid.into(), client.exe)),
@@ -173,9 +174,11 @@ impl SentEvents {
                 client,
                 record: Record::Event(sent),
             }) => {
-                let end = sent.end();
-                let arrived = || end.map_or(0, |end| arrival.saturating_sub(end));
-                let offset = self.clocks.offset(trace, client, arrived);
+                // A record without a time, such as the name of a process, says nothing about the clock.
+                let offset = sent.end().map_or(0, |end| {
+                    let arrived = || arrival.saturating_sub(end);
+                    self.clocks.offset_or_insert_with(trace, client, arrived)
+                });
                 Some(Sent::Event {
                     sent,
                     offset,
@@ -249,7 +252,8 @@ fn action(sent: &SentEvent<'_>, offset: i64, arrival: i64, store: &Store) -> Sen
 /// What begin and end of an async span have in common, besides process and category.
 fn async_key(sent: &SentEvent<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (sent.scope.as_deref(), sent.id, sent.name.as_deref()).hash(&mut hasher);
+    (sent.scope.as_deref(), sent.name.as_deref()).hash(&mut hasher);
+    (sent.id, sent.id2_local, sent.id2_global).hash(&mut hasher);
     hasher.finish()
 }
 

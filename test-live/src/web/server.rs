@@ -49,8 +49,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between two frames, at least.
 const FRAME_INTERVAL: Duration = Duration::from_millis(50);
-/// Frames between two messages about everything but rows.
-const STATE_FRAMES: u32 = 4;
+/// Time between two messages about everything but rows, at least.
+const STATE_INTERVAL: Duration = Duration::from_millis(200);
 /// The part of the time that is spent on the frames of one page, at most: a quarter, and half while its user moves.
 const FRAME_COST_FACTOR: u32 = 4;
 const MOVED_FRAME_COST_FACTOR: u32 = 2;
@@ -307,7 +307,7 @@ async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
     let mut page = PageState::default();
     let mut ticks = interval(FRAME_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut frames = 0_u32;
+    let mut next_state = Instant::now();
     let mut next_frame = Instant::now();
     loop {
         let received = tokio::select! {
@@ -317,13 +317,13 @@ async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
         let shared = Arc::clone(&shared);
         let message = match received {
             None => {
-                if frames.is_multiple_of(STATE_FRAMES) {
+                if next_state <= Instant::now() {
+                    next_state = Instant::now() + STATE_INTERVAL;
                     let state = page.state_message(&shared.store, unix_time());
                     if !send_json(&mut socket, &state).await {
                         return;
                     }
                 }
-                frames = frames.wrapping_add(1);
                 if Instant::now() < next_frame {
                     continue;
                 }

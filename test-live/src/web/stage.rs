@@ -336,6 +336,7 @@ impl TimelineStage {
                     rows.add(Row::new(RowKind::Instant, time, time, name, place));
                 }
             }
+            Action::AsyncBegin(_, key) if !is_shown => rows.begin_overlapping_hidden(key),
             _ if !is_shown => {}
             Action::AsyncBegin(name, key) => rows.begin_overlapping(time, name, key, place),
             Action::Complete(name, start, end) => rows.complete(start, end, name, place),

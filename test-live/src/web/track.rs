@@ -62,6 +62,8 @@ pub(super) struct TrackRows {
     open: Vec<OpenSpan>,
     /// The spans that may overlap and have not ended, each with its key and row, at the depth of its place.
     overlapping: Vec<Option<(u64, u64)>>,
+    /// Keys of open spans that are not shown.
+    hidden_overlapping: Vec<u64>,
 }
 
 impl Block {
@@ -262,16 +264,24 @@ impl TrackRows {
         }
     }
 
+    /// Begins such a span that is not shown.
+    pub(super) fn begin_overlapping_hidden(&mut self, key: u64) {
+        if self.hidden_overlapping.len() < usize::from(MAX_DEPTH) {
+            self.hidden_overlapping.push(key);
+        }
+    }
+
     /// Ends the span of this key. Returns false if there is none.
     pub(super) fn end_overlapping(&mut self, time: i64, key: u64) -> bool {
         let is_it = |span: &&mut Option<(u64, u64)>| span.is_some_and(|(of, _)| of == key);
-        let Some((_, row)) = self
-            .overlapping
-            .iter_mut()
-            .find(is_it)
-            .and_then(Option::take)
-        else {
-            return false;
+        let begun = self.overlapping.iter_mut().filter(is_it);
+        // Spans of one key are nested: the one that began last ends first.
+        let last = begun.max_by_key(|span| span.map(|(_, row)| row));
+        let Some((_, row)) = last.and_then(Option::take) else {
+            let hidden = self.hidden_overlapping.iter().rposition(|of| *of == key);
+            return hidden
+                .map(|place| self.hidden_overlapping.remove(place))
+                .is_some();
         };
         self.close_row(Some(row), time);
         true
@@ -418,6 +428,14 @@ mod tests {
             rows(&track),
             [(10, 30, 1, 0), (20, 50, 1, 1), (40, 50, 2, 0)]
         );
+        track.begin_overlapping(51, 1, 100, PLACE);
+        track.begin_overlapping(52, 1, 100, PLACE);
+        assert!(track.end_overlapping(53, 100) && track.end_overlapping(54, 100));
+        let nested = [(51, 54, 1, 0), (52, 53, 1, 1)];
+        assert_eq!(rows(&track).split_at(3).1, nested, "of one key");
+        track.begin_overlapping_hidden(100);
+        assert!(track.end_overlapping(55, 100) && !track.end_overlapping(56, 100));
+        assert_eq!(rows(&track).len(), 5);
         for key in 0..1000 {
             track.begin_overlapping(60, 3, key, PLACE);
         }
