@@ -366,13 +366,13 @@ pub const MAX_CHECKED_PACKET: u64 = 64 << 20;
 /// Maximum number of entries that the repair adds to an index file. Some hundred megabytes of memory.
 pub const MAX_REBUILT_ENTRIES: usize = 1 << 21;
 
-// Pacing of viewers.
+// Throttling of viewers.
 
 /// Interval at which viewers look whether producers wait for a processor.
-pub const PACING_INTERVAL: Duration = Duration::from_millis(10);
+pub const THROTTLE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Time after which viewers forget how much producers waited, if none of them has looked.
-pub const PACING_EXPIRY: Duration = Duration::from_secs(1);
+pub const THROTTLE_EXPIRY: Duration = Duration::from_secs(1);
 
 /// Part of the time for which a thread of producers runs that counts as busy, in percent. Those of small sessions get a
 /// processor soon, however many viewers there are.
@@ -381,13 +381,13 @@ pub const BUSY_PERCENT: u64 = 15;
 /// Part of the time for which a busy thread may be runnable without running before viewers are slowed down, in percent.
 pub const WAITING_PERCENT: u64 = 5;
 
-/// What a viewer pays for each KiB at first, in nanoseconds: 1 GiB/s for each viewer.
-pub const MIN_VIEWER_PACE: u64 = 1_000;
+/// Time that each KiB takes a viewer at first, in nanoseconds: 1 GiB/s for each connection.
+pub const MIN_VIEWER_DELAY: u64 = 1_000;
 
-/// What it pays at most: 1 MiB/s for each viewer, more than most sessions have.
-pub const MAX_VIEWER_PACE: u64 = 1_000_000;
+/// The same, at most: 1 MiB/s for each connection, more than most sessions have.
+pub const MAX_VIEWER_DELAY: u64 = 1_000_000;
 
-/// Time that a viewer may have paid ahead by reading less than its share: so much of it comes at once.
+/// Time that a viewer that has read less than it might saves at most: what takes so long comes at once.
 pub const VIEWER_BURST: Duration = Duration::from_millis(20);
 
 // Retention.

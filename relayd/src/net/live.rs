@@ -18,7 +18,7 @@ use super::push::PushConnection;
 use super::receive::Received;
 use super::send::{send, send_last};
 use super::timeouts::CommandTimeouts;
-use super::viewer_pacing::ViewerPace;
+use super::viewer_throttle::ConnectionThrottle;
 use crate::config::Timeouts;
 use crate::limits::{MAX_COPIED_PACKET, REPLY_BYTES};
 use crate::live::View;
@@ -37,7 +37,7 @@ pub(super) async fn serve(
         &mut socket,
         &View::new(context.registry, peer),
         &mut push,
-        &mut ViewerPace::new(context.pacing),
+        &mut ConnectionThrottle::new(context.throttle),
         context.timeouts,
         &mut handshake,
     )
@@ -70,7 +70,7 @@ async fn serve_commands(
     socket: &mut Socket,
     view: &View,
     push: &mut PushConnection,
-    pace: &mut ViewerPace,
+    throttle: &mut ConnectionThrottle,
     timeouts: Timeouts,
     handshake: &mut Handshake,
 ) -> Result<Ended, ConnectionError> {
@@ -118,7 +118,7 @@ async fn serve_commands(
             Ok(None) => {}
             Ok(Some(mut packet)) => {
                 let write = timeouts.write;
-                send_packet(socket, &mut packet, &mut replies, view, pace, write).await?;
+                send_packet(socket, &mut packet, &mut replies, view, throttle, write).await?;
             }
             Err(error) => {
                 return Err(send_last(socket, &mut replies, timeouts.write, error).await);
@@ -127,7 +127,7 @@ async fn serve_commands(
         let bytes = replies.len();
         send(socket, &mut replies, timeouts.write).await?;
         return_buffer(replies);
-        pace.pay(bytes).await;
+        throttle.throttle(bytes).await;
         if !needs_more {
             continue;
         }

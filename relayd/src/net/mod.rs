@@ -6,7 +6,7 @@
 //! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen`, `admission`,
 //! `refusal_log` and `accepted` (accepting); `receive`, `send`, `timeouts` and `error` (all connections); then one file
 //! per port: `control`, `data` with `event_socket` and what decides when it reads (`activity`, `busy_poll`, `coalescing`,
-//! `read_turn`), `live` with `viewer_pacing`, `packet_sender` and `push`, `http`.
+//! `read_turn`), `live` with `viewer_throttle`, `packet_sender` and `push`, `http`.
 
 mod accepted;
 mod activity;
@@ -32,7 +32,7 @@ mod refusal_log;
 mod send;
 mod session_affinity;
 mod timeouts;
-mod viewer_pacing;
+mod viewer_throttle;
 mod worker;
 mod worker_pool;
 
@@ -69,7 +69,7 @@ use monitor::monitor;
 use push::ViewerTasks;
 use quic::{QuicCertificates, QuicPort, QuicServing, QuicSetup};
 use session_affinity::SessionAffinity;
-use viewer_pacing::ViewerPacing;
+use viewer_throttle::ViewerThrottle;
 use worker::WorkerId;
 use worker_pool::{WorkerPool, Workers};
 
@@ -118,7 +118,7 @@ struct ProducerContext {
     timeouts: Timeouts,
     stop: CancellationToken,
     /// Slows viewers down while the threads of producers wait.
-    viewer_pacing: Arc<ViewerPacing>,
+    viewer_throttle: Arc<ViewerThrottle>,
     /// Receives the session that a control connection opens. None: nobody waits for it.
     session: Option<Arc<OnceLock<SessionId>>>,
 }
@@ -128,7 +128,7 @@ struct ProducerContext {
 struct ViewerContext {
     registry: Arc<Registry>,
     tasks: Arc<ViewerTasks>,
-    pacing: Arc<ViewerPacing>,
+    throttle: Arc<ViewerThrottle>,
     timeouts: Timeouts,
 }
 
@@ -368,13 +368,13 @@ impl Server {
             session_affinity: Arc::new(SessionAffinity::new(pool.clone())),
             timeouts,
             stop: self.stop.clone(),
-            viewer_pacing: Arc::default(),
+            viewer_throttle: Arc::default(),
             session: None,
         };
         let viewer_context = ViewerContext {
             registry: Arc::clone(&self.registry),
             tasks: Arc::default(),
-            pacing: Arc::clone(&context.viewer_pacing),
+            throttle: Arc::clone(&context.viewer_throttle),
             timeouts,
         };
         let tls = &self.tls;
@@ -448,7 +448,7 @@ impl Server {
             move |socket, peer, worker_id, handshake| {
                 let (tls, context) = (tls.clone(), context.clone());
                 async move {
-                    context.viewer_pacing.add_this_thread();
+                    context.viewer_throttle.add_this_thread();
                     let accepted = accept(socket, peer, tls.as_deref(), &context.stop).await;
                     if let Some(accepted) = accepted {
                         serve(accepted, peer, worker_id, context, handshake).await;

@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use transport::socket::Socket;
 
 use super::error::ConnectionError;
-use super::viewer_pacing::ViewerPace;
+use super::viewer_throttle::ConnectionThrottle;
 use crate::limits::{FILE_CALL_TIMEOUT, REPLY_BYTES, SENT_BYTES};
 use crate::live::{FileCallPermits, Packet, View};
 
@@ -56,7 +56,7 @@ pub(super) async fn send_packet(
     packet: &mut Packet,
     replies: &mut BytesMut,
     view: &View,
-    pace: &mut ViewerPace,
+    throttle: &mut ConnectionThrottle,
     timeout: Duration,
 ) -> Result<(), ConnectionError> {
     while packet.left() > 0 {
@@ -74,7 +74,7 @@ pub(super) async fn send_packet(
         PIECE.set(buffer);
         let sent = sent?;
         packet.advance(sent);
-        pace.pay(sent).await;
+        throttle.throttle(sent).await;
         if sent < len {
             let room = tokio::time::timeout(timeout, socket.ready(Interest::WRITABLE)).await;
             room.map_err(|_| ConnectionError::WriteTimeout(timeout))??;

@@ -267,7 +267,7 @@ impl QuicPort {
                 let task = serving.producer_tasks.token();
                 serving.producers.serve_task(async move |place: Place| {
                     let worker_id = place.worker_id;
-                    context.viewer_pacing.add_this_thread();
+                    context.viewer_throttle.add_this_thread();
                     producer::serve(connection, window, counters, worker_id, context).await;
                     drop((task, admitted, place));
                 });

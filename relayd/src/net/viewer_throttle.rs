@@ -5,8 +5,8 @@
 //! producers that is busy and often runnable without running, by `/proc/PID/task/TID/schedstat`. Viewers look at it
 //! themselves: without viewers it costs nothing.
 //!
-//! A viewer pays with time for what it has been sent. One that reads less than its share has always paid: it never waits,
-//! so that the viewers of small sessions are not late because of large ones.
+//! Each KiB that a viewer is sent takes it some time. One that reads less than that allows never waits, so that the viewers
+//! of small sessions are not late because of large ones.
 
 use std::fs;
 use std::io;
@@ -20,16 +20,16 @@ use rustix::thread::gettid;
 use tokio::time::{Instant, sleep_until};
 
 use crate::limits::{
-    BUSY_PERCENT, MAX_VIEWER_PACE, MIN_VIEWER_PACE, PACING_EXPIRY, PACING_INTERVAL, VIEWER_BURST,
-    WAITING_PERCENT,
+    BUSY_PERCENT, MAX_VIEWER_DELAY, MIN_VIEWER_DELAY, THROTTLE_EXPIRY, THROTTLE_INTERVAL,
+    VIEWER_BURST, WAITING_PERCENT,
 };
 
-/// The pace of all viewers.
+/// How much viewers are slowed down, the same for all.
 #[derive(Debug)]
-pub(super) struct ViewerPacing {
+pub(super) struct ViewerThrottle {
     created: Instant,
-    /// Nanoseconds that a viewer pays for each KiB. 0: producers do not wait.
-    pace: AtomicU64,
+    /// Time that each KiB takes a viewer, in nanoseconds. 0: producers do not wait.
+    delay: AtomicU64,
     /// When the threads are looked at again, in nanoseconds since `created`.
     next_look: AtomicU64,
     threads: Mutex<ProducerThreads>,
@@ -56,12 +56,12 @@ struct Schedstat {
     waited: u64,
 }
 
-impl Default for ViewerPacing {
+impl Default for ViewerThrottle {
     fn default() -> Self {
         let created = Instant::now();
         Self {
             created,
-            pace: AtomicU64::new(0),
+            delay: AtomicU64::new(0),
             next_look: AtomicU64::new(0),
             threads: Mutex::new(ProducerThreads {
                 threads: Vec::new(),
@@ -71,7 +71,7 @@ impl Default for ViewerPacing {
     }
 }
 
-impl ViewerPacing {
+impl ViewerThrottle {
     /// The calling thread serves a producer. Where the system has no `schedstat`, viewers are never slowed down.
     pub(super) fn add_this_thread(&self) {
         let id = gettid();
@@ -84,39 +84,39 @@ impl ViewerPacing {
         }
     }
 
-    /// The pace now. One of the viewers that ask in an interval looks at the threads.
-    fn pace(&self, now: Instant) -> u64 {
+    /// The time for each KiB, in nanoseconds. One of the viewers that ask in an interval looks at the threads.
+    fn delay(&self, now: Instant) -> u64 {
         let elapsed = nanos(now - self.created);
         let next = self.next_look.load(Ordering::Relaxed);
-        let pace = self.pace.load(Ordering::Relaxed);
+        let delay = self.delay.load(Ordering::Relaxed);
         if elapsed < next {
-            return pace;
+            return delay;
         }
-        let after = elapsed + nanos(PACING_INTERVAL);
+        let after = elapsed + nanos(THROTTLE_INTERVAL);
         let claimed =
             self.next_look
                 .compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed);
         if claimed.is_err() {
-            return pace;
+            return delay;
         }
         // Nobody has looked for a while: what was then says nothing about now.
-        let pace = match elapsed - next > nanos(PACING_EXPIRY) {
+        let delay = match elapsed - next > nanos(THROTTLE_EXPIRY) {
             true => 0,
-            false => pace,
+            false => delay,
         };
-        let pace = next_pace(pace, self.threads.lock().has_waiting(now));
-        self.pace.store(pace, Ordering::Relaxed);
-        pace
+        let delay = next_delay(delay, self.threads.lock().has_waiting(now));
+        self.delay.store(delay, Ordering::Relaxed);
+        delay
     }
 }
 
-/// The pace after one more look at the threads.
-fn next_pace(pace: u64, is_waiting: bool) -> u64 {
+/// The time for each KiB after one more look at the threads, in nanoseconds.
+fn next_delay(delay: u64, is_waiting: bool) -> u64 {
     if is_waiting {
-        return (pace + pace / 2).clamp(MIN_VIEWER_PACE, MAX_VIEWER_PACE);
+        return (delay + delay / 2).clamp(MIN_VIEWER_DELAY, MAX_VIEWER_DELAY);
     }
-    match pace - pace / 8 {
-        less if less < MIN_VIEWER_PACE => 0,
+    match delay - delay / 8 {
+        less if less < MIN_VIEWER_DELAY => 0,
         less => less,
     }
 }
@@ -164,35 +164,35 @@ impl Schedstat {
     }
 }
 
-/// What the connection of one viewer has paid.
+/// The limit of the rate of one connection of a viewer.
 #[derive(Debug)]
-pub(super) struct ViewerPace {
-    pacing: Arc<ViewerPacing>,
-    /// Until then it has been sent its share.
-    paid_until: Instant,
+pub(super) struct ConnectionThrottle {
+    throttle: Arc<ViewerThrottle>,
+    /// When the bytes that were sent have taken their time.
+    next_at: Instant,
 }
 
-impl ViewerPace {
-    pub(super) fn new(pacing: Arc<ViewerPacing>) -> Self {
+impl ConnectionThrottle {
+    pub(super) fn new(throttle: Arc<ViewerThrottle>) -> Self {
         Self {
-            pacing,
-            paid_until: Instant::now(),
+            throttle,
+            next_at: Instant::now(),
         }
     }
 
-    /// Waits until the viewer has paid for these bytes: not at all unless producers wait and it reads much.
-    pub(super) async fn pay(&mut self, bytes: usize) {
+    /// Waits for as long as these bytes take: not at all unless producers wait and the viewer reads much.
+    pub(super) async fn throttle(&mut self, bytes: usize) {
         let now = Instant::now();
-        let pace = self.pacing.pace(now);
-        if pace == 0 {
+        let delay = self.throttle.delay(now);
+        if delay == 0 {
             return;
         }
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let cost = Duration::from_nanos(bytes.saturating_mul(pace) / 1024);
+        let cost = Duration::from_nanos(bytes.saturating_mul(delay) / 1024);
         let earliest = now.checked_sub(VIEWER_BURST).unwrap_or(now);
-        self.paid_until = self.paid_until.max(earliest) + cost;
-        if self.paid_until > now {
-            sleep_until(self.paid_until).await;
+        self.next_at = self.next_at.max(earliest) + cost;
+        if self.next_at > now {
+            sleep_until(self.next_at).await;
         }
     }
 }
@@ -221,29 +221,29 @@ mod tests {
 
     #[test]
     fn pace_rises_while_producers_wait_and_ends_when_they_do_not() {
-        let mut pace = next_pace(0, true);
-        assert_eq!(pace, MIN_VIEWER_PACE);
+        let mut delay = next_delay(0, true);
+        assert_eq!(delay, MIN_VIEWER_DELAY);
         for _ in 0..100 {
-            pace = next_pace(pace, true);
+            delay = next_delay(delay, true);
         }
-        assert_eq!(pace, MAX_VIEWER_PACE);
+        assert_eq!(delay, MAX_VIEWER_DELAY);
         let steps = (0..1000).take_while(|_| {
-            pace = next_pace(pace, false);
-            pace > 0
+            delay = next_delay(delay, false);
+            delay > 0
         });
         // Less than a second.
         assert!(steps.count() < 100);
-        assert_eq!(next_pace(0, false), 0);
+        assert_eq!(next_delay(0, false), 0);
     }
 
     #[test]
     fn schedstat_of_this_thread_is_read_and_each_thread_is_added_once() {
         assert_eq!(Schedstat::parse("12 34 5\n"), Some(percent(12, 34)));
         assert_eq!(Schedstat::parse("12"), None);
-        let pacing = ViewerPacing::default();
-        pacing.add_this_thread();
-        pacing.add_this_thread();
-        let mut threads = pacing.threads.lock();
+        let throttle = ViewerThrottle::default();
+        throttle.add_this_thread();
+        throttle.add_this_thread();
+        let mut threads = throttle.threads.lock();
         assert_eq!(threads.threads.len(), 1);
         let ran = |threads: &ProducerThreads| threads.threads.first().map(|thread| thread.used.ran);
         // The system counts when another thread may run.
@@ -254,9 +254,9 @@ mod tests {
         assert!(ran(&threads) > Some(0));
         drop(threads);
         std::thread::scope(|scope| {
-            scope.spawn(|| pacing.add_this_thread());
+            scope.spawn(|| throttle.add_this_thread());
         });
-        let mut threads = pacing.threads.lock();
+        let mut threads = throttle.threads.lock();
         assert_eq!(threads.threads.len(), 2);
         // The other one has ended, or is about to.
         while threads.threads.len() > 1 {
@@ -267,16 +267,16 @@ mod tests {
 
     #[tokio::test]
     async fn viewer_waits_for_what_it_reads_beyond_its_share() {
-        let pacing = Arc::new(ViewerPacing::default());
-        // Nobody looks: the pace stays.
-        pacing.next_look.store(u64::MAX, Ordering::Relaxed);
-        let mut viewer = ViewerPace::new(Arc::clone(&pacing));
+        let throttle = Arc::new(ViewerThrottle::default());
+        // Nobody looks: the delay stays.
+        throttle.next_look.store(u64::MAX, Ordering::Relaxed);
+        let mut viewer = ConnectionThrottle::new(Arc::clone(&throttle));
         let begun = Instant::now();
-        viewer.pay(1 << 30).await;
-        assert!(viewer.paid_until <= Instant::now());
-        pacing.pace.store(MAX_VIEWER_PACE, Ordering::Relaxed);
-        viewer.pay(64 << 10).await;
-        let share = Duration::from_nanos(64 * MAX_VIEWER_PACE);
+        viewer.throttle(1 << 30).await;
+        assert!(viewer.next_at <= Instant::now());
+        throttle.delay.store(MAX_VIEWER_DELAY, Ordering::Relaxed);
+        viewer.throttle(64 << 10).await;
+        let share = Duration::from_nanos(64 * MAX_VIEWER_DELAY);
         assert!(begun.elapsed() + VIEWER_BURST >= share);
     }
 }
