@@ -258,3 +258,44 @@ impl HttpBody for Parts {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::{MemoryBudget, Packet, Reservation};
+    use crate::sink::tests_support::TestOrigin;
+
+    #[test]
+    fn range_whose_packets_are_too_many_or_no_longer_kept_is_refused() {
+        let log = PacketLog::new(1 << 20);
+        let origin = TestOrigin::new("t", "s");
+        let stream = Arc::new(origin.stream.clone());
+        log.add_metadata(b"m", &origin.trace);
+        // Zeros are small when they are compressed.
+        for number in 0..33 {
+            let zeros = Packet::in_memory(
+                vec![0; 16 << 20],
+                Reservation::none(&MemoryBudget::default()),
+            );
+            log.add_packet(&zeros, origin.trace.key, &stream).unwrap();
+            log.set_times(number, (number.into(), number.into()));
+        }
+        let refused = |log: &PacketLog, from, to| packets(log, from, to).err();
+        assert_eq!(refused(&log, 0, 31), None);
+        assert_eq!(refused(&log, 0, 32), Some(Refused::TooLong));
+
+        // There is room for one packet.
+        let small = PacketLog::new(150);
+        small.add_metadata(b"m", &origin.trace);
+        for number in 0..2 {
+            let packet = Packet::in_memory(vec![1], Reservation::none(&MemoryBudget::default()));
+            small.add_packet(&packet, origin.trace.key, &stream);
+            small.set_times(number, (7, 7));
+        }
+        assert_eq!(refused(&small, 7, 9), Some(Refused::Dropped { until: 7 }));
+        assert_eq!(refused(&small, 8, 9), None);
+        let text = "the packets until 1970-01-01T00:00:00Z are no longer kept; select a range that begins later";
+        let dropped = Refused::Dropped { until: 0 };
+        assert_eq!(dropped.to_string(), text);
+    }
+}

@@ -303,6 +303,8 @@ mod tests {
         for number in 0..40 {
             let added = log.add_packet(&packet(bytes.clone()), origin.trace.key, &stream);
             assert_eq!(added, Some(number));
+            let begin = i64::from(number) * 10;
+            log.set_times(number, (begin, begin + 9));
         }
         assert!(log.packets.lock().bytes <= MAX_BYTES);
         let place = |packet| EventPlace { packet, event: 0 };
@@ -310,9 +312,14 @@ mod tests {
         assert!(log.packet(place(39)).is_some());
         let (first, packets) = log.packets_from(0, 1000);
         assert!(first > 20 && packets.len() < 20, "{first}");
+        assert_eq!(log.dropped_until(), Some(i64::from(first) * 10 - 1));
         assert_eq!(log.packets_from(38, 1).0, 38);
         assert!(log.packets_from(40, 1).1.is_empty());
         let large = packet(vec![0; 17 << 20]);
         assert_eq!(log.add_packet(&large, origin.trace.key, &stream), None);
+        // A file of another trace is complete.
+        log.end_trace(origin.trace.key);
+        log.packets.lock().packets.clear();
+        assert_eq!(log.dropped_until(), None);
     }
 }

@@ -26,7 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
 use super::access::{Access, Refusal};
-use super::download::{self, Format, Selected};
+use super::download::{self, Format, Refused, Selected};
 use super::packet_log::PacketLog;
 use super::page_state::PageState;
 use super::protocol::{MAX_REQUEST_BYTES, Request};
@@ -257,7 +257,13 @@ async fn download(
             ];
             (headers, body).into_response()
         }
-        Err(error) => (StatusCode::PAYLOAD_TOO_LARGE, format!("{error}\n")).into_response(),
+        Err(error) => {
+            let status = match error {
+                Refused::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
+                Refused::Dropped { .. } => StatusCode::GONE,
+            };
+            (status, format!("{error}\n")).into_response()
+        }
     }
 }
 

@@ -178,6 +178,10 @@ impl TimelineStage {
         }
         let place = self.find_place(event, session, origin, owner);
         self.add_stream_track(origin, Arc::clone(&place.track));
+        // There may be room for the thread later.
+        if self.tracks.is_shared(&place.track) {
+            return place;
+        }
         let stream = self.streams.entry(origin.stream.key).or_default();
         stream.place.insert(place).clone()
     }

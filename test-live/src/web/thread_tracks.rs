@@ -84,6 +84,18 @@ impl ThreadTracks {
         track
     }
 
+    /// Whether it is the track for threads that found no room.
+    pub(super) fn is_shared(&self, track: &Track) -> bool {
+        let key = TrackKey {
+            session: track.session.id,
+            process: None,
+            of: TrackOf::Other,
+        };
+        self.tracks
+            .get(&key)
+            .is_some_and(|shared| shared.id == track.id)
+    }
+
     /// Forgets tracks that the store has removed, when there are many.
     fn forget_removed(&mut self, store: &Store) {
         if self.tracks.len().is_multiple_of(256) {

@@ -29,7 +29,7 @@ pub(super) struct Block {
     /// The number of spans that have not ended.
     open: usize,
     /// What the rows are when they are too small to be told apart; made when it is needed.
-    pub(super) summary: Option<Vec<Summary>>,
+    pub(super) summary: Option<Vec<(u64, Summary)>>,
 }
 
 /// The rows of a block that have one kind and depth.
@@ -104,22 +104,26 @@ impl Block {
     }
 
     /// The rows by kind and depth.
-    pub(super) fn summary(&mut self) -> &[Summary] {
+    pub(super) fn summary(&mut self) -> &[(u64, Summary)] {
         let rows = &self.rows;
         self.summary.get_or_insert_with(|| summarize(rows))
     }
 }
 
-fn summarize(rows: &[Row]) -> Vec<Summary> {
-    let mut all: Vec<Summary> = Vec::new();
-    for row in rows {
-        let same =
-            |one: &&mut Summary| (one.longest.kind, one.longest.depth) == (row.kind, row.depth);
+/// The summaries, each with the number of its longest row in the block.
+fn summarize(rows: &[Row]) -> Vec<(u64, Summary)> {
+    let mut all: Vec<(u64, Summary)> = Vec::new();
+    for (number, row) in (0..).zip(rows) {
+        let same = |(_, one): &&mut (u64, Summary)| {
+            (one.longest.kind, one.longest.depth) == (row.kind, row.depth)
+        };
         match all.iter_mut().find(same) {
-            Some(summary) => {
-                summary.add(row, (row.start, row.end()), 1);
+            Some((longest, summary)) => {
+                if summary.add(row, (row.start, row.end()), 1) {
+                    *longest = number;
+                }
             }
-            None => all.push(Summary::of(row)),
+            None => all.push((number, Summary::of(row))),
         }
     }
     all
@@ -441,6 +445,27 @@ mod tests {
         }
         assert_eq!(track.depths, MAX_DEPTH + 1);
         assert_eq!(track.overlapping.len(), usize::from(MAX_DEPTH));
+    }
+
+    #[test]
+    fn summary_of_a_block_names_the_longest_row_of_each_line() {
+        let span = |start, end, depth| {
+            let mut row = Row::new(RowKind::Span, start, end, 1, PLACE);
+            row.depth = depth;
+            row
+        };
+        let rows = [
+            span(0, 5, 0),
+            span(1, 4, 1),
+            span(10, 30, 0),
+            span(31, 32, 0),
+        ];
+        let summaries = summarize(&rows);
+        let found: Vec<_> = summaries
+            .iter()
+            .map(|(number, of)| (*number, of.longest.start, of.start, of.end, of.count))
+            .collect();
+        assert_eq!(found, [(2, 10, 0, 32, 3), (1, 1, 1, 4, 1)]);
     }
 
     #[test]

@@ -106,12 +106,12 @@ impl TrackRows {
                 continue;
             }
             if block.max_end < view.from {
-                let last = block
-                    .rows
-                    .iter()
-                    .rfind(|row| is_counter(row) && is_shown(row));
-                if let Some(last) = last {
-                    before = Some((first, Summary::of(last)));
+                let rows = (first..).zip(&block.rows);
+                if let Some((row, last)) = rows
+                    .filter(|(_, row)| is_counter(row) && is_shown(row))
+                    .last()
+                {
+                    before = Some((row, Summary::of(last)));
                 }
                 continue;
             }
@@ -120,8 +120,9 @@ impl TrackRows {
             let is_small =
                 is_within && block.max_end.saturating_sub(block.min_start) < merger.resolution;
             if is_small && block.rows.len() == BLOCK_ROWS && filter.is_none() {
-                for of in block.summary() {
-                    merger.add(first, &of.longest, (of.start, of.end), of.count);
+                for (longest, of) in block.summary() {
+                    let row = first + longest;
+                    merger.add(row, &of.longest, (of.start, of.end), of.count);
                 }
                 continue;
             }
