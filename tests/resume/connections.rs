@@ -57,5 +57,5 @@ fn session_is_taken_over_from_connections_that_are_still_open() {
         producer.send(addresses);
         assert_same(&session_tree(&relay.output, &name), &want, &name);
     }
-    assert!(relay.has_logged(&["session resumed", "was_detached=false"]));
+    relay.wait_for_log(&["session resumed", "was_detached=false"]);
 }

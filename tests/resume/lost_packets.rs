@@ -73,7 +73,7 @@ fn dropped_packets_are_lost_and_the_stream_continues_behind_them_after_a_restart
     wait_until("all packets are written", || {
         written(&mut producer, id) == 17
     });
-    assert!(relay.has_logged(&["packets lost", "first=10", "last=12"]));
+    relay.wait_for_log(&["packets lost", "first=10", "last=12"]);
     // A packet whose index is missing is sent again.
     producer.send_data(id, 17, 100);
     relay.kill();
