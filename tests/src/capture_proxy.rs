@@ -301,6 +301,10 @@ impl Capture {
                     .unwrap(),
             }
         }
+        // A producer may have kept connections open until it ended.
+        for socket in sockets.values() {
+            let _ = socket.stream.shutdown(Shutdown::Write);
+        }
         assert!(
             sockets
                 .values_mut()

@@ -1,7 +1,7 @@
 //! A synthetic producer on `relay-proto`, for what LTTng does not do: packets out of order, lost or cut, and
 //! malformed input of every kind.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 
 use relay_proto::chunk::{
@@ -555,9 +555,13 @@ impl Producer {
     }
 }
 
-/// Whether the peer closes a connection before it sends another byte. Blocks until either.
+/// Whether the peer closes or resets a connection before it sends another byte. Blocks until either, or until reads time
+/// out: then it is not closed.
 pub fn is_closed(socket: &mut TcpStream) -> bool {
-    matches!(socket.read(&mut [0; 4096]), Ok(0) | Err(_))
+    match socket.read(&mut [0; 4096]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+    }
 }
 
 /// Reads what the peer sends until it closes the connection. A peer resets a connection that it has not read to
