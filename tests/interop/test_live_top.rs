@@ -106,7 +106,7 @@ fn tables_show_the_lag_and_the_processes_of_a_session_of_lttng() {
     app.end();
     daemon.lttng(&["destroy", "live"]);
     top.signal(Signal::TERM);
-    assert!(top.wait().status.success());
+    top.wait().expect_success();
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn tables_show_sessions_that_appear_and_go() {
         replay.close();
     }
     top.signal(Signal::TERM);
-    assert!(top.wait().status.success());
+    top.wait().expect_success();
 }
 
 #[test]

@@ -109,6 +109,11 @@ pub(super) fn run(arguments: &[String]) {
             done.append(&mut rows);
         }
     }
+    assert!(
+        !done.is_empty(),
+        "no row has a name with all of {:?}",
+        options.parts
+    );
     summarize(&done);
 }
 
