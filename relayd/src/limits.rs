@@ -230,6 +230,9 @@ pub const SPIN_COOLDOWN: u32 = 64;
 /// one.
 pub const SENT_BYTES: usize = 64 << 10;
 
+/// Maximum bytes of a packet that one sendfile(2) sends. Other viewers of the thread wait meanwhile.
+pub const MAX_SENDFILE_BYTES: usize = 256 << 10;
+
 /// Largest packet, in bytes, that is collected with the replies around it. A larger one is worth a system call of its own.
 pub const MAX_COPIED_PACKET: usize = 16 << 10;
 

@@ -1,14 +1,20 @@
 //! Traces and viewers over TLS see what they see over plain TCP.
 
+use std::io::Write;
+use std::path::Path;
+
 use rustix::process::Signal;
 use tests::certificates::Certificates;
 use tests::consumer::HeldReplay;
 use tests::lab::Lab;
 use tests::process::Process;
+use tests::producer::{Producer, index, live_session, packet_of};
 use tests::relay::Relay;
 use tests::replay::HOST;
 use tests::viewer::Viewer;
 use tests::{consumer, test_live, traces, wait_until};
+use viewer_proto::index::IndexStatus;
+use viewer_proto::session::Seek;
 
 use super::proxy::start_proxy;
 use super::{assert_viewers_show, directory_of, events, replay_command, start_relay};
@@ -85,6 +91,34 @@ fn viewers_over_tls_show_a_live_session_with_and_without_push() {
     });
     Viewer::connect(address).wait_for_listed("live", |listed| listed.viewers == 2);
     assert_viewers_show(&want, held, viewers);
+}
+
+#[test]
+fn large_packets_of_a_tracefile_in_memory_are_read_over_tls() {
+    const SIZE: usize = 1 << 20;
+    // To viewers without encryption the relay sends such packets without copying them.
+    let memory = Path::new("/dev/shm");
+    let lab = match memory.is_dir() {
+        true => Lab::new_in(memory),
+        false => Lab::new(),
+    };
+    let certificates = Certificates::create(&lab, "certs");
+    let schemes = ["tcp", "tcp", "tls"];
+    let relay = Relay::start_with_schemes(&lab, schemes, &certificates.of_server(true));
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("large"));
+    let payload: Vec<u8> = (0..SIZE / 4)
+        .flat_map(|number| u32::try_from(number).unwrap().to_be_bytes())
+        .collect();
+    let bytes = packet_of(stream, 0, &payload, 0);
+    producer.data.write_all(&bytes).unwrap();
+    producer.send_index(stream, 0, index(0, SIZE as u64));
+    let (_proxy, address) = start_proxy(&lab, &relay, &certificates.of_client(Some("viewer")));
+    let (mut viewer, ..) = Viewer::attached(address, "large", Seek::Beginning);
+    assert_eq!(viewer.wait_for_index(stream).status, IndexStatus::Ready);
+    for len in [20_000, SIZE] {
+        let (_, packet) = viewer.packet(stream, 0, u32::try_from(len).unwrap());
+        assert!(packet == payload[..len], "{len}");
+    }
 }
 
 #[test]

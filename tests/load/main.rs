@@ -1,4 +1,5 @@
-//! Many connections at a time, and large amounts of malformed input.
+//! Many connections at a time, packets larger than sockets buffer, and large amounts of malformed input.
 
 mod concurrency;
+mod large_packets;
 mod malformed_input;

@@ -36,6 +36,15 @@ impl Socket {
         }
     }
 
+    /// The TCP socket of a connection that is not encrypted: peers receive what is written to it. None otherwise.
+    #[must_use]
+    pub fn plain(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Plain(socket) => Some(socket),
+            Self::Tls(_) | Self::Quic(_) => None,
+        }
+    }
+
     /// Waits until there may be something to read. Cancel-safe.
     ///
     /// # Errors

@@ -7,11 +7,12 @@
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
-use rustix::fs::fstatfs;
+use rustix::fs::{fstatfs, sendfile};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -146,13 +147,29 @@ impl ReadFile {
         self.file.as_ref().is_some_and(|file| file.pool().is_full())
     }
 
+    /// Whether the file is known to be on a tmpfs, which has been found out by reading from it. Sending it does not block.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.is_in_memory.get() == Some(&true)
+    }
+
+    /// Sends up to `len` bytes from byte `offset` of the file on. They are not copied: the socket holds the pages until
+    /// they have been received. Returns how many bytes it has taken, 0 at the end of the file.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket has no room; else the connection is lost, or the file cannot be read.
+    pub(super) fn send(&self, socket: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
+        let file = self.open()?;
+        let mut offset = offset;
+        Ok(sendfile(socket, &***file, Some(&mut offset), len)?)
+    }
+
     /// Fills `bytes` from byte `offset` of the file on.
     ///
     /// # Errors
     /// If the file ends before, or cannot be read.
     pub(super) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let file = self.open()?;
-        if self.is_in_memory.get() == Some(&true) {
+        if self.is_in_memory() {
             return file.read_exact_at(bytes, offset);
         }
         let (cached, is_supported) = read_cached(file, bytes, offset);
@@ -199,8 +216,12 @@ fn is_in_memory(file: &File) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
+
+    use rustix::fs::{MemfdFlags, memfd_create};
 
     use super::*;
     use crate::store::pool::Pool;
@@ -276,5 +297,33 @@ mod tests {
         file.read_exact_at(&mut read, 1000).unwrap();
         assert!(read == bytes[1000..]);
         assert!(file.read_exact_at(&mut read, 1001).is_err());
+        // Until a read has found out where a file is, it may be on a disk.
+        assert!(!ReadFile::new(pool.open(memory_file).unwrap(), &calls).is_in_memory());
+    }
+
+    /// An empty file on a tmpfs.
+    fn memory_file() -> io::Result<File> {
+        Ok(memfd_create("tracefile", MemfdFlags::CLOEXEC)?.into())
+    }
+
+    #[test]
+    fn file_in_memory_is_sent_up_to_its_end() {
+        let pool = Pool::new(9);
+        let file = pool.open(memory_file).unwrap();
+        let bytes: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+        file.write_all_at(&bytes, 0).unwrap();
+        let permits = [(); 2].map(|()| Arc::new(Semaphore::new(1)));
+        let calls = FileCalls::new(&permits[0], &permits[1]);
+        let file = ReadFile::new(file, &calls);
+        file.read_exact_at(&mut [0; 10], 0).unwrap();
+        assert!(file.is_in_memory());
+        let (to, mut from) = UnixStream::pair().unwrap();
+        assert_eq!(file.send(&to, 1000, 7000).unwrap(), 7000);
+        assert_eq!(file.send(&to, 8000, 7000).unwrap(), 2000);
+        assert_eq!(file.send(&to, 10_000, 7000).unwrap(), 0);
+        drop(to);
+        let mut sent = Vec::new();
+        from.read_to_end(&mut sent).unwrap();
+        assert!(sent == bytes[1000..]);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -370,6 +371,29 @@ impl Packet {
         let (bytes, _) = buffer.split_at_mut(len);
         self.file.read_exact_at(bytes, self.offset.0)?;
         Ok(bytes)
+    }
+
+    /// Whether [`send`](Self::send) does not block on a disk. Known when a part of the tracefile has been read.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        self.file.is_in_memory()
+    }
+
+    /// Sends the next bytes to a socket that is not blocking, up to `max` of them, without copying them. Returns how many
+    /// it has taken, and moves past them.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket has no room, `UnexpectedEof` if the file ends before; else the connection is lost, or
+    /// the file cannot be read.
+    pub fn send(&mut self, socket: impl AsFd, max: usize) -> io::Result<usize> {
+        let sent = self
+            .file
+            .send(socket, self.offset.0, self.left().min(max))?;
+        if sent == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.advance(sent);
+        Ok(sent)
     }
 
     /// Moves past the next `len` bytes.

@@ -3,18 +3,24 @@
 //!
 //! A large packet is sent in pieces. A viewer whose socket is full keeps no piece: what it has not been sent is read from
 //! the page cache again.
+//!
+//! Pieces of a tracefile in memory are not copied, but sent by sendfile(2) to viewers without encryption: the socket holds
+//! the pages of the page cache. What they contain does not change, since a published packet is never written again: a
+//! tracefile that replaces another has an inode of its own (`store::create_file`), and what is truncated was not published.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use rustix::net::SendFlags;
 use tokio::io::Interest;
+use tokio::net::TcpStream;
 use transport::socket::Socket;
 
 use super::error::ConnectionError;
 use super::viewer_throttle::ConnectionThrottle;
-use crate::limits::{FILE_CALL_TIMEOUT, REPLY_BYTES, SENT_BYTES};
+use crate::limits::{FILE_CALL_TIMEOUT, MAX_SENDFILE_BYTES, REPLY_BYTES, SENT_BYTES};
 use crate::live::{FileCallPermits, Packet, View};
 
 thread_local! {
@@ -63,17 +69,26 @@ pub(super) async fn send_packet(
         // Writes do not use up tokio's task budget while the socket has room: one viewer must not keep the others from
         // being served.
         tokio::task::consume_budget().await;
-        let permits = acquire_file_calls(view).await?;
-        let mut buffer = PIECE.take();
-        buffer.resize(SENT_BYTES, 0);
-        let piece = packet.peek(&mut buffer);
-        drop(permits);
-        let piece = piece.map_err(ConnectionError::ReadRestOfPacket)?;
-        let len = piece.len();
-        let sent = write_now(socket, replies, piece);
-        PIECE.set(buffer);
-        let sent = sent?;
-        packet.advance(sent);
+        let (sent, len) = match socket.plain() {
+            Some(socket) if packet.is_in_memory() => {
+                let len = packet.left().min(MAX_SENDFILE_BYTES);
+                (send_pages(socket, replies, packet, len)?, len)
+            }
+            _ => {
+                let permits = acquire_file_calls(view).await?;
+                let mut buffer = PIECE.take();
+                buffer.resize(SENT_BYTES, 0);
+                let piece = packet.peek(&mut buffer);
+                drop(permits);
+                let piece = piece.map_err(ConnectionError::ReadRestOfPacket)?;
+                let len = piece.len();
+                let sent = write_now(socket, replies, piece);
+                PIECE.set(buffer);
+                let sent = sent?;
+                packet.advance(sent);
+                (sent, len)
+            }
+        };
         throttle.throttle(sent).await;
         if sent < len {
             let room = tokio::time::timeout(timeout, socket.ready(Interest::WRITABLE)).await;
@@ -81,6 +96,37 @@ pub(super) async fn send_packet(
         }
     }
     Ok(())
+}
+
+/// Sends replies, which are removed, and up to `max` bytes of a packet behind them without copying these, until the socket
+/// is full. Returns how many bytes of the packet were sent.
+fn send_pages(
+    socket: &TcpStream,
+    replies: &mut BytesMut,
+    packet: &mut Packet,
+    max: usize,
+) -> Result<usize, ConnectionError> {
+    let mut sent = 0;
+    while sent < max {
+        let written = socket.try_io(Interest::WRITABLE, || {
+            if replies.is_empty() {
+                return packet.send(socket, max - sent);
+            }
+            // The viewer is not woken for the head of a packet: its bytes follow.
+            let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+            replies.advance(rustix::net::send(socket, replies, flags)?);
+            Ok(0)
+        });
+        match written {
+            Ok(written) => sent += written,
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock => break,
+                ErrorKind::UnexpectedEof => return Err(ConnectionError::ReadRestOfPacket(error)),
+                _ => return Err(error.into()),
+            },
+        }
+    }
+    Ok(sent)
 }
 
 /// Writes replies, which are removed, and a piece of a packet behind them, until the socket is full. Returns how many bytes
