@@ -15,7 +15,14 @@ use tracing_subscriber::fmt::format::{
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::logging::LogFormat;
+/// The form of a line of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Text for people; in colors if standard error is a terminal.
+    Text,
+    /// One JSON object to a line.
+    Json,
+}
 
 /// Writes the line of an event.
 pub(crate) enum LineFormat {

@@ -15,17 +15,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt};
 
+pub use crate::line_format::LogFormat;
 use crate::line_format::{FieldFormat, LineFormat};
 use crate::syslog::Syslog;
-
-/// The form of a line of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Text for people; in colors if standard error is a terminal.
-    Text,
-    /// One JSON object to a line.
-    Json,
-}
 
 /// Where the log goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
