@@ -10,20 +10,14 @@ use thiserror::Error;
 use tracing::level_filters::LevelFilter;
 use tracing::{error, warn};
 use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Layer, Registry};
+use tracing_subscriber::{Layer, Registry, fmt};
 
+pub use crate::line_format::LogFormat;
+use crate::line_format::{FieldFormat, LineFormat};
 use crate::syslog::Syslog;
-
-/// The form of a line of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Text for people; in colors if standard error is a terminal.
-    Text,
-    /// One JSON object to a line.
-    Json,
-}
 
 /// Where the log goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,39 +118,34 @@ pub fn start(
 type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 fn stderr_layer(format: LogFormat) -> BoxedLayer {
-    let layer = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
-        // Its own errors would be printed on standard error, which panics if that is a terminal that is gone.
-        .log_internal_errors(false)
-        .with_ansi(io::stderr().is_terminal());
-    match format {
-        LogFormat::Text => layer.boxed(),
-        LogFormat::Json => layer.with_ansi(false).json().boxed(),
-    }
+    let is_colored = format == LogFormat::Text && io::stderr().is_terminal();
+    layer(BoxMakeWriter::new(io::stderr), LineFormat::new(format))
+        .with_ansi(is_colored)
+        .boxed()
 }
 
 fn file_layer(file: Arc<LogFile>, format: LogFormat) -> BoxedLayer {
-    let layer = tracing_subscriber::fmt::layer()
-        .with_writer(move || file.current())
-        .log_internal_errors(false)
-        .with_ansi(false);
-    match format {
-        LogFormat::Text => layer.boxed(),
-        LogFormat::Json => layer.json().boxed(),
-    }
+    let writer = BoxMakeWriter::new(move || file.current());
+    layer(writer, LineFormat::new(format)).boxed()
 }
 
 fn syslog_layer(syslog: Syslog, format: LogFormat) -> BoxedLayer {
-    let layer = tracing_subscriber::fmt::layer()
-        .with_writer(syslog)
+    // The syslog daemon notes the time.
+    layer(BoxMakeWriter::new(syslog), LineFormat::without_time(format)).boxed()
+}
+
+/// The layer of every target and form: one type, so that it is in the program once.
+fn layer(
+    writer: BoxMakeWriter,
+    line: LineFormat,
+) -> fmt::Layer<Registry, FieldFormat, LineFormat, BoxMakeWriter> {
+    fmt::layer()
+        .with_writer(writer)
+        .fmt_fields(line.fields())
+        .event_format(line)
+        // Its own errors would be printed on standard error, which panics if that is a terminal that is gone.
         .log_internal_errors(false)
         .with_ansi(false)
-        // The syslog daemon notes the time.
-        .without_time();
-    match format {
-        LogFormat::Text => layer.boxed(),
-        LogFormat::Json => layer.json().boxed(),
-    }
 }
 
 /// Has panics logged as well: standard error of a daemon leads to `/dev/null`.

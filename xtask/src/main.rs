@@ -6,6 +6,7 @@
 mod bench;
 mod demo;
 mod fuzz;
+mod lttng_suite;
 mod man;
 mod package;
 mod packages;
@@ -32,6 +33,8 @@ enum Job {
     Demo(demo::Options),
     /// Feed hostile input to the parsers (needs cargo-fuzz)
     Fuzz(fuzz::Options),
+    /// Run the regression suite of LTTng with relayd in the place of lttng-relayd (needs root)
+    LttngSuite(lttng_suite::Options),
     /// Write the man pages of all programs to target/man, shell completions to target/completions
     Man,
     /// Build Debian packages, an archive of static programs, and an image for containers
@@ -47,6 +50,7 @@ fn main() -> anyhow::Result<()> {
         Job::Bench(options) => bench::run(&options),
         Job::Demo(options) => demo::run(&options),
         Job::Fuzz(options) => fuzz::run(&options),
+        Job::LttngSuite(options) => lttng_suite::run(&options),
         Job::Man => man::run(),
         Job::Package(options) => package::run(&options),
         Job::Test(options) => test::run(&options),

@@ -65,19 +65,28 @@ fn install_packages() -> anyhow::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let install = peers::install_command(&missing);
     if !can_install() {
+        let install = peers::install_command(&missing);
         bail!("missing programs; as root, run:\n\n    apt-get update && {install}\n");
     }
-    stage::announce(&format!("installing {}", missing.join(", ")));
-    for command in ["apt-get update", install.as_str()] {
-        let mut words = command.split(' ');
-        let mut program = Command::new(words.next().unwrap_or_default());
-        stage::run(program.args(words).env("DEBIAN_FRONTEND", "noninteractive"))?;
-    }
+    install(&missing)?;
     let missing = peers::missing();
     if !missing.is_empty() {
         bail!("still missing after installation: {}", missing.join(", "));
+    }
+    Ok(())
+}
+
+/// Installs packages of Debian, unless they are installed.
+///
+/// # Errors
+/// If that fails, as it does unless this process is root.
+pub(crate) fn install(packages: &[&str]) -> anyhow::Result<()> {
+    stage::announce(&format!("installing {}", packages.join(", ")));
+    for command in ["apt-get update", &peers::install_command(packages)] {
+        let mut words = command.split(' ');
+        let mut program = Command::new(words.next().unwrap_or_default());
+        stage::run(program.args(words).env("DEBIAN_FRONTEND", "noninteractive"))?;
     }
     Ok(())
 }

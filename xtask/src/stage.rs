@@ -1,6 +1,6 @@
 //! One stage of a job: prints a line about it on standard error, then runs a program.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, bail};
@@ -75,10 +75,17 @@ pub(crate) fn build(stage: &str, targets: &[&str]) -> anyhow::Result<()> {
 /// # Errors
 /// If the program cannot be run, or fails.
 pub(crate) fn run_built(name: &str, arguments: &[String]) -> anyhow::Result<()> {
+    run(Command::new(built(name)?).args(arguments))
+}
+
+/// Returns the path of a program that [`build`] has built.
+///
+/// # Errors
+/// If the system does not tell the path of this process.
+pub(crate) fn built(name: &str) -> anyhow::Result<PathBuf> {
     // This program is in the directory that cargo builds to, whatever CARGO_TARGET_DIR says.
     let this = std::env::current_exe().context("cannot find this program")?;
-    let directory = this.parent().unwrap_or(Path::new(WORKSPACE));
-    run(Command::new(directory.join(name)).args(arguments))
+    Ok(this.with_file_name(name))
 }
 
 /// Runs a command to its end.

@@ -4,14 +4,14 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::{package, packages, stage, test_programs};
+use crate::{lttng_suite, package, packages, stage, test_programs};
 
 /// How much is run.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Also run what takes long: 20,000 cases of every property, every whole-program test ten times, every
-    /// fault test twelve times, which kills more than 500 programs, half an hour at full load, and the released
-    /// packages
+    /// fault test twelve times, which kills more than 500 programs, half an hour at full load, the
+    /// regression suite of LTTng, and the released packages
     #[arg(long)]
     long: bool,
 }
@@ -122,6 +122,7 @@ fn run_long() -> anyhow::Result<()> {
         "test --package=tests --test=soak -- --nocapture",
         &[("SOAK_SECONDS", LONG_SOAK)],
     )?;
+    lttng_suite::run(&lttng_suite::Options::default())?;
     let packages = package::build_all()?;
     stage::cargo(
         "long: released packages",

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 use relay_proto::session::CreateSession;
 use thiserror::Error;
 use wire::{EpochSeconds, FileName, NameError, Text, TracePath};
@@ -133,7 +133,8 @@ fn path(what: &'static str, path: &Text) -> Result<TracePath, LayoutError> {
 /// # Errors
 /// If the calendar does not reach as far as the time.
 pub fn date(time: EpochSeconds, time_zone: &TimeZone) -> Result<String, LayoutError> {
-    format_time("%Y%m%d-%H%M%S", time, time_zone)
+    let zoned = zoned(time, time_zone)?;
+    Ok(format!("{}-{}", day(&zoned), time_of_day(&zoned)))
 }
 
 /// The form of a time in names of chunks: `20261120T213831+0000`.
@@ -141,22 +142,39 @@ pub fn date(time: EpochSeconds, time_zone: &TimeZone) -> Result<String, LayoutEr
 /// # Errors
 /// If the calendar does not reach as far as the time.
 pub fn chunk_date(time: EpochSeconds, time_zone: &TimeZone) -> Result<String, LayoutError> {
-    format_time("%Y%m%dT%H%M%S%z", time, time_zone)
+    let zoned = zoned(time, time_zone)?;
+    let seconds = zoned.offset().seconds();
+    let sign = if seconds < 0 { '-' } else { '+' };
+    let minutes = seconds.abs() / 60;
+    Ok(format!(
+        "{}T{}{sign}{:02}{:02}",
+        day(&zoned),
+        time_of_day(&zoned),
+        minutes / 60,
+        minutes % 60
+    ))
 }
 
-fn format_time(
-    format: &str,
-    time: EpochSeconds,
-    time_zone: &TimeZone,
-) -> Result<String, LayoutError> {
+// Not `strftime`: all its conversions would be in the program.
+
+fn day(zoned: &Zoned) -> String {
+    format!("{:04}{:02}{:02}", zoned.year(), zoned.month(), zoned.day())
+}
+
+fn time_of_day(zoned: &Zoned) -> String {
+    let (hour, minute, second) = (zoned.hour(), zoned.minute(), zoned.second());
+    format!("{hour:02}{minute:02}{second:02}")
+}
+
+fn zoned(time: EpochSeconds, time_zone: &TimeZone) -> Result<Zoned, LayoutError> {
     let seconds = i64::try_from(time.0).map_err(|_| LayoutError::Date(time))?;
     let timestamp = Timestamp::from_second(seconds).map_err(|_| LayoutError::Date(time))?;
-    let zoned = timestamp.to_zoned(time_zone.clone());
-    Ok(zoned.strftime(format).to_string())
+    Ok(timestamp.to_zoned(time_zone.clone()))
 }
 
 #[cfg(test)]
 mod tests {
+    use jiff::tz::Offset;
     use relay_proto::session::{DaemonId, Recording, TraceFormat};
     use wire::Micros;
 
@@ -233,6 +251,11 @@ mod tests {
         let time = EpochSeconds(1_795_210_711);
         assert_eq!(date(time, &zone).unwrap(), "20261120-183831");
         assert_eq!(chunk_date(time, &zone).unwrap(), "20261120T183831-0300");
+        let east = Offset::from_seconds(5 * 3600 + 45 * 60).unwrap();
+        let chunk = |offset| chunk_date(time, &TimeZone::fixed(offset)).unwrap();
+        assert_eq!(chunk(east), "20261121T032331+0545");
+        assert_eq!(chunk(-east), "20261120T155331-0545");
+        assert_eq!(chunk(Offset::UTC), "20261120T213831+0000");
     }
 
     #[test]

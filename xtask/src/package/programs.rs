@@ -11,6 +11,12 @@ use crate::{packages, stage};
 /// The programs of all packages.
 pub(super) const ALL: [&str; 4] = ["relayd", "consumer", "tldrs", "test-live"];
 
+/// The platform on which rustc links with lld, which knows [`LINK_SMALL`].
+const SMALL: &str = "x86_64-unknown-linux-gnu";
+
+/// Relocations in the compact form that glibc reads since 2.36, and functions with the same code once: 5 % of `relayd`.
+const LINK_SMALL: &str = " -Clink-arg=-Wl,-z,pack-relative-relocs -Clink-arg=-Wl,--icf=all";
+
 /// A platform for which programs are built, as rustc names it: `x86_64-unknown-linux-gnu`.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
@@ -140,6 +146,9 @@ fn build(target: &Target) -> anyhow::Result<PathBuf> {
             " --remap-path-prefix={}=/usr/src/cargo",
             home.display()
         ));
+    }
+    if triple == SMALL {
+        flags.push_str(LINK_SMALL);
     }
     cargo.env("RUSTFLAGS", flags);
     stage::announce(&format!("building all programs for {triple}"));
