@@ -287,6 +287,24 @@ impl Stage for Select {
         Ok(!self.is_limit_reached())
     }
 
+    fn counts_only(&self) -> bool {
+        let Selection {
+            filter, counters, ..
+        } = &self.selection;
+        self.sink.ignores_events() && filter.is_none() && counters.is_empty()
+    }
+
+    #[inline]
+    fn count_event(&mut self, time: i64, trace: TraceKey) -> Result<bool, SinkError> {
+        match self.place(time, trace) {
+            Place::Within => {}
+            Place::Outside => return Ok(true),
+            Place::Behind => return Ok(false),
+        }
+        self.tally.events += 1;
+        Ok(!self.is_limit_reached())
+    }
+
     fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError> {
         self.progress.inc(packet.len());
         if !self.sink.copies_packets() {

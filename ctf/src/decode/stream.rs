@@ -6,7 +6,7 @@ use super::found::{FoundEvent, FoundEvents};
 use super::losses::Losses;
 use super::packet::PacketHead;
 use super::run::{Cursor, DecodeState};
-use crate::metadata::{StreamClass, Trace};
+use crate::metadata::{EventClass, StreamClass, Trace};
 use crate::model::Role;
 
 /// Decodes one data stream. The caller keeps the bytes of the packet and passes them to each call: first
@@ -32,6 +32,14 @@ pub struct StreamDecoder {
     shift: u64,
     /// The event that was found last.
     current: Option<FoundEvent>,
+}
+
+/// The class of an event, and its place in the list of the stream class.
+#[derive(Debug, Clone, Copy)]
+struct LastClass<'t> {
+    id: Option<u64>,
+    place: usize,
+    class: &'t EventClass,
 }
 
 /// The result of [`StreamDecoder::advance_part`].
@@ -205,7 +213,8 @@ impl StreamDecoder {
         if self.state.shared_slots != trace.shared_slots(stream) {
             self.catch_up(trace, bytes)?;
         }
-        match self.find_event(stream, bytes, end) {
+        self.state.need_slots(stream.slots);
+        match self.find_event(stream, bytes, end, &mut None) {
             Ok(current) => {
                 self.current = Some(current);
                 Ok(true)
@@ -248,9 +257,10 @@ impl StreamDecoder {
         } else {
             max
         };
-        let mut failed = None;
+        let (mut failed, mut last) = (None, None);
+        self.state.need_slots(stream.slots);
         while found.events.len() < max && self.position < end {
-            match self.find_event(stream, bytes, end) {
+            match self.find_event(stream, bytes, end, &mut last) {
                 Ok(event) => found.events.push(event),
                 Err(error) => {
                     self.head = None;
@@ -300,12 +310,15 @@ impl StreamDecoder {
         Ok(())
     }
 
+    /// Finds the next event. `last` is the class of the event before, if it is known: most events have the same, and a
+    /// processor that guesses so need not wait until it has looked up where the event ends.
     #[inline]
-    fn find_event(
+    fn find_event<'t>(
         &mut self,
-        stream: &StreamClass,
+        stream: &'t StreamClass,
         bytes: &[u8],
         end: u64,
+        last: &mut Option<LastClass<'t>>,
     ) -> Result<FoundEvent, DecodeError> {
         let begin = self.position;
         let mut cursor = Cursor {
@@ -324,17 +337,23 @@ impl StreamDecoder {
         };
         // Taken here: a field of a context or of the payload moves the clock for later events only.
         let cycles = self.state.cycles;
-        // Metadata with several event classes is refused if event headers have no id.
-        let place = id.map_or(Some(0), |id| stream.place(id));
-        let Some((place, class)) = place.and_then(|place| Some((place, stream.events.get(place)?)))
-        else {
-            return Err(DecodeError::UnknownEventClass {
-                at: begin,
-                id: id.unwrap_or(0),
-                stream_class: stream.id,
-            });
+        let (place, class) = match last {
+            Some(last) if last.id == id => (last.place, last.class),
+            _ => {
+                // Metadata with several event classes is refused if event headers have no id.
+                let place = id.map_or(Some(0), |id| stream.place(id));
+                let class = place.and_then(|place| Some((place, stream.events.get(place)?)));
+                let Some((place, class)) = class else {
+                    return Err(DecodeError::UnknownEventClass {
+                        at: begin,
+                        id: id.unwrap_or(0),
+                        stream_class: stream.id,
+                    });
+                };
+                *last = Some(LastClass { id, place, class });
+                (place, class)
+            }
         };
-        self.state.need_slots(stream.slots);
         let fields_at = cursor.position;
         for plan in [&stream.event_context_plan, &class.plan] {
             plan.run(&mut cursor, &mut self.state)?;

@@ -33,6 +33,9 @@ impl Rank {
 pub(super) struct Place(u128);
 
 impl Place {
+    /// Behind all places.
+    pub(super) const NONE: Self = Self(u128::MAX);
+
     pub(super) fn new(time: i64, rank: u32, slot: usize) -> Self {
         // There are not as many streams.
         let slot = u32::try_from(slot).unwrap_or(u32::MAX);

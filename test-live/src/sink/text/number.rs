@@ -2,16 +2,70 @@
 
 use std::io::Write;
 
-use super::short;
+const EIGHT_DIGITS: u64 = 100_000_000;
 
+/// Writes a number in base 10.
 #[inline]
 pub(super) fn decimal(out: &mut Vec<u8>, value: u64) {
-    short::push(out, itoa::Buffer::new().format(value).as_bytes());
+    if value < EIGHT_DIGITS {
+        short_decimal(out, value);
+        return;
+    }
+    long_decimal(out, value);
 }
 
+/// Writes a number in base 10, with `-` in front if it is negative.
 #[inline]
 pub(super) fn signed_decimal(out: &mut Vec<u8>, value: i64) {
-    short::push(out, itoa::Buffer::new().format(value).as_bytes());
+    if value < 0 {
+        out.push(b'-');
+    }
+    decimal(out, value.unsigned_abs());
+}
+
+/// Writes a number below 1,000,000,000 in base 10, with zeros in front.
+#[inline]
+pub(super) fn nine_digits(out: &mut Vec<u8>, value: u64) {
+    let [first, ..] = (value / EIGHT_DIGITS).to_le_bytes();
+    out.push(b'0' + first);
+    out.extend_from_slice(&eight_digits(value % EIGHT_DIGITS).to_le_bytes());
+}
+
+/// Writes a number of at most eight digits.
+#[inline]
+fn short_decimal(out: &mut Vec<u8>, value: u64) {
+    let digits = eight_digits(value);
+    // Zeros in front are `0` too, of which the last of eight is kept.
+    let zeros = ((digits ^ ZEROS) | 1 << 56).trailing_zeros() / 8;
+    let begin = out.len();
+    out.extend_from_slice(&(digits >> (8 * zeros)).to_le_bytes());
+    out.truncate(begin + 8 - usize::try_from(zeros).unwrap_or(0));
+}
+
+fn long_decimal(out: &mut Vec<u8>, value: u64) {
+    let (high, low) = (value / EIGHT_DIGITS, value % EIGHT_DIGITS);
+    if high < EIGHT_DIGITS {
+        short_decimal(out, high);
+    } else {
+        short_decimal(out, high / EIGHT_DIGITS);
+        out.extend_from_slice(&eight_digits(high % EIGHT_DIGITS).to_le_bytes());
+    }
+    out.extend_from_slice(&eight_digits(low).to_le_bytes());
+}
+
+/// The text `00000000` as a number whose lowest byte is the first character.
+const ZEROS: u64 = 0x3030_3030_3030_3030;
+
+/// The eight digits of a number below 100,000,000 as text, whose first character is the lowest byte. All digits are found
+/// at once, by multiplications of the parts of a word: halves of four digits, then of two, then of one.
+#[inline]
+fn eight_digits(value: u64) -> u64 {
+    let fours = value / 10_000 | (value % 10_000) << 32;
+    // 10486 / 2^20 and 103 / 2^10 are 1 / 100 and 1 / 10 as exactly as these digits need.
+    let hundreds = (fours * 10_486 >> 20) & 0x7F_0000_007F;
+    let twos = hundreds | (fours - 100 * hundreds) << 16;
+    let tens = (twos * 103 >> 10) & 0x000F_000F_000F_000F;
+    ZEROS | tens | (twos - 10 * tens) << 8
 }
 
 /// The low bits of a number: `bits` of them, rounded up to whole digits of `digit` bits.
@@ -134,6 +188,23 @@ mod tests {
         let mut out = Vec::new();
         write(&mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn integers_of_any_length_are_written_in_text_with_all_digits() {
+        let mut values = vec![0, u64::MAX, 1 << 63, 104_729 * 104_723];
+        for power in 0..20 {
+            let power = 10_u64.pow(power);
+            values.extend([power - 1, power, power + 1, power * 9 / 10, power / 3]);
+        }
+        values.extend((0..EIGHT_DIGITS).step_by(9973));
+        for value in values {
+            assert_eq!(text(|out| decimal(out, value)), value.to_string());
+            let signed = value.cast_signed();
+            assert_eq!(text(|out| signed_decimal(out, signed)), signed.to_string());
+            let nine = value % 1_000_000_000;
+            assert_eq!(text(|out| nine_digits(out, nine)), format!("{nine:09}"));
+        }
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub struct ClockFormat {
 pub struct Times {
     format: ClockFormat,
     zone: TimeZone,
-    second: Option<i64>,
+    /// Where the second of the text begins, in nanoseconds; the least number if there is no text yet.
+    second: i64,
     text: Vec<u8>,
 }
 
@@ -45,7 +46,7 @@ impl Times {
         Self {
             format,
             zone,
-            second: None,
+            second: i64::MIN,
             text: Vec::new(),
         }
     }
@@ -64,21 +65,27 @@ impl Times {
             seconds(out, time.unsigned_abs());
             return;
         }
-        let (second, rest) = (time / NANOSECONDS, time % NANOSECONDS);
-        if self.second != Some(second) {
-            self.text.clear();
-            if let Ok(stamp) = Timestamp::from_second(second) {
-                let at = stamp.to_zoned(self.zone.clone());
-                if self.format.date {
-                    let _ = write!(self.text, "{} ", at.date());
-                }
-                let (hour, minute, second) = (at.hour(), at.minute(), at.second());
-                let _ = write!(self.text, "{hour:02}:{minute:02}:{second:02}.");
-            }
-            self.second = Some(second);
+        let mut rest = time.wrapping_sub(self.second).cast_unsigned();
+        if rest >= NANOSECONDS.cast_unsigned() {
+            self.write_second(time / NANOSECONDS);
+            rest = time.wrapping_sub(self.second).cast_unsigned();
         }
         short::push(out, &self.text);
-        nine_digits(out, rest.unsigned_abs());
+        number::nine_digits(out, rest);
+    }
+
+    #[cold]
+    fn write_second(&mut self, second: i64) {
+        self.text.clear();
+        if let Ok(stamp) = Timestamp::from_second(second) {
+            let at = stamp.to_zoned(self.zone.clone());
+            if self.format.date {
+                let _ = write!(self.text, "{} ", at.date());
+            }
+            let (hour, minute, second) = (at.hour(), at.minute(), at.second());
+            let _ = write!(self.text, "{hour:02}:{minute:02}:{second:02}.");
+        }
+        self.second = second * NANOSECONDS;
     }
 
     /// Appends the time of an event of a stream with a clock: that which users have chosen, as far as it is known.
@@ -104,7 +111,7 @@ pub(super) fn seconds(out: &mut Vec<u8>, nanoseconds: u64) {
         whole => number::decimal(out, whole),
     }
     out.push(b'.');
-    nine_digits(out, nanoseconds % second);
+    number::nine_digits(out, nanoseconds % second);
 }
 
 /// Writes a number with zeros in front: at least `width` digits, at most 20.
@@ -119,17 +126,6 @@ pub(super) fn padded(out: &mut Vec<u8>, value: u64, width: usize) {
             .as_bytes(),
     );
     out.extend_from_slice(digits.as_bytes());
-}
-
-/// Writes a number below 1,000,000,000 with zeros in front.
-#[inline]
-fn nine_digits(out: &mut Vec<u8>, value: u64) {
-    // One digit in front keeps the zeros.
-    let mut buffer = itoa::Buffer::new();
-    let digits = buffer.format(value + NANOSECONDS.unsigned_abs());
-    if let Some(nine) = digits.as_bytes().last_chunk::<9>() {
-        out.extend_from_slice(nine);
-    }
 }
 
 #[cfg(test)]
