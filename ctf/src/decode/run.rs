@@ -100,7 +100,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_number(&mut self, bits: u8, order: ByteOrder) -> Result<u64, FieldError> {
         let width = u64::from(bits);
         let end = self.position.saturating_add(width);
@@ -114,7 +114,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads an integer; a signed one is sign-extended to 64 bits.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_integer(
         &mut self,
         bits: u8,

@@ -8,6 +8,7 @@ use super::packet::PacketHead;
 use super::run::{Cursor, DecodeState};
 use crate::metadata::{EventClass, StreamClass, Trace};
 use crate::model::Role;
+use crate::short_header::ShortHeader;
 
 /// Decodes one data stream. The caller keeps the bytes of the packet and passes them to each call: first
 /// [`begin_packet`](Self::begin_packet), then [`advance`](Self::advance) until it returns false. After each
@@ -34,12 +35,31 @@ pub struct StreamDecoder {
     current: Option<FoundEvent>,
 }
 
-/// The class of an event, and its place in the list of the stream class.
+/// The class of an event that was found.
 #[derive(Debug, Clone, Copy)]
-struct LastClass<'t> {
-    id: Option<u64>,
+struct FoundClass<'t> {
+    id: u64,
+    /// The place in the list of the stream class.
     place: usize,
     class: &'t EventClass,
+    /// The size of its events behind their header, if that is fixed.
+    bits: Option<u64>,
+}
+
+impl<'t> FoundClass<'t> {
+    #[inline]
+    fn new(stream: &'t StreamClass, id: u64) -> Option<Self> {
+        let place = stream.place(id)?;
+        let class = stream.events.get(place)?;
+        let context = stream.event_context_plan.fixed_bits();
+        let bits = context.zip(class.plan.fixed_bits());
+        Some(Self {
+            id,
+            place,
+            class,
+            bits: bits.and_then(|(context, fields)| context.checked_add(fields)),
+        })
+    }
 }
 
 /// The result of [`StreamDecoder::advance_part`].
@@ -214,7 +234,7 @@ impl StreamDecoder {
             self.catch_up(trace, bytes)?;
         }
         self.state.need_slots(stream.slots);
-        match self.find_event(stream, bytes, end, &mut None) {
+        match self.find_event(stream, bytes, end) {
             Ok(current) => {
                 self.current = Some(current);
                 Ok(true)
@@ -257,10 +277,17 @@ impl StreamDecoder {
         } else {
             max
         };
-        let (mut failed, mut last) = (None, None);
+        let mut failed = None;
         self.state.need_slots(stream.slots);
         while found.events.len() < max && self.position < end {
-            match self.find_event(stream, bytes, end, &mut last) {
+            let short = stream.short_header.as_ref();
+            let short = short.map_or(Ok(()), |header| {
+                self.find_short_events(stream, header, bytes, max, &mut found.events)
+            });
+            if short.is_ok() && (found.events.len() >= max || self.position >= end) {
+                break;
+            }
+            match short.and_then(|()| self.find_event(stream, bytes, end)) {
                 Ok(event) => found.events.push(event),
                 Err(error) => {
                     self.head = None;
@@ -310,15 +337,97 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Finds the next event. `last` is the class of the event before, if it is known: most events have the same, and a
-    /// processor that guesses so need not wait until it has looked up where the event ends.
-    #[inline]
-    fn find_event<'t>(
+    /// Finds the next events, as many as have a short header, at most until there are `max`. What else follows, also an
+    /// unknown event, is left to [`find_event`](Self::find_event).
+    fn find_short_events(
         &mut self,
-        stream: &'t StreamClass,
+        stream: &StreamClass,
+        header: &ShortHeader,
+        bytes: &[u8],
+        max: usize,
+        found: &mut Vec<FoundEvent>,
+    ) -> Result<(), DecodeError> {
+        // Position and clock are in registers as long as events have a fixed size.
+        let mut cursor = Cursor {
+            bytes,
+            position: self.position,
+            end: self.content_end,
+            shift: self.shift,
+        };
+        let mut cycles = self.state.cycles;
+        // Most events are of the same class as the one before: a processor that guesses so need not wait for the lookup of
+        // where the event ends.
+        let mut last = None;
+        while found.len() < max {
+            let Some(values) = header.read(&cursor) else {
+                break;
+            };
+            let class = match last {
+                Some(class @ FoundClass { id, .. }) if id == values.id => class,
+                _ => match FoundClass::new(stream, values.id) {
+                    Some(class) => class,
+                    None => break,
+                },
+            };
+            last = Some(class);
+            let begin = cursor.position;
+            let after = header.advance_clock(cycles, values);
+            cursor.position = match class.bits {
+                Some(bits) if bits <= cursor.end - values.end => {
+                    cycles = after;
+                    values.end + bits
+                }
+                _ => {
+                    let mut cursor = cursor;
+                    header.pass(values, after, &mut cursor, &mut self.state);
+                    self.position = begin;
+                    self.pass_fields(stream, class.class, &mut cursor, begin)?;
+                    cycles = self.state.cycles;
+                    cursor.position
+                }
+            };
+            found.push(FoundEvent {
+                class: class.place,
+                fields_at: values.end,
+                cycles: after,
+            });
+        }
+        if let Some(last) = last {
+            header.store_id(last.id, &self.state);
+        }
+        (self.position, self.state.cycles) = (cursor.position, cycles);
+        Ok(())
+    }
+
+    /// Moves behind the fields of an event that begins at `begin`, and whose header has been passed.
+    #[inline]
+    fn pass_fields(
+        &mut self,
+        stream: &StreamClass,
+        class: &EventClass,
+        cursor: &mut Cursor<'_>,
+        begin: u64,
+    ) -> Result<(), DecodeError> {
+        for plan in [&stream.event_context_plan, &class.plan] {
+            plan.run(cursor, &mut self.state)?;
+        }
+        let end = cursor.end;
+        if cursor.position > end {
+            let bits = cursor.position - begin;
+            return Err(cursor.error(FieldError::PastEnd { bits, end }));
+        }
+        // Such an event would be found again without end; babeltrace2 2.0.4 prints it forever.
+        if cursor.position == begin {
+            return Err(cursor.error(FieldError::EmptyEvent));
+        }
+        Ok(())
+    }
+
+    fn find_event(
+        &mut self,
+        stream: &StreamClass,
         bytes: &[u8],
         end: u64,
-        last: &mut Option<LastClass<'t>>,
     ) -> Result<FoundEvent, DecodeError> {
         let begin = self.position;
         let mut cursor = Cursor {
@@ -328,8 +437,12 @@ impl StreamDecoder {
             shift: self.shift,
         };
         let short = stream.short_header.as_ref();
-        let id = match short.and_then(|header| header.read(&mut cursor, &mut self.state)) {
-            Some(id) => Some(id),
+        let id = match short.and_then(|header| Some((header, header.read(&cursor)?))) {
+            Some((header, values)) => {
+                let cycles = header.advance_clock(self.state.cycles, values);
+                header.pass(values, cycles, &mut cursor, &mut self.state);
+                Some(values.id)
+            }
             None => {
                 stream.header_plan.run(&mut cursor, &mut self.state)?;
                 self.state.roles.value(Role::EventClassId)
@@ -337,35 +450,18 @@ impl StreamDecoder {
         };
         // Taken here: a field of a context or of the payload moves the clock for later events only.
         let cycles = self.state.cycles;
-        let (place, class) = match last {
-            Some(last) if last.id == id => (last.place, last.class),
-            _ => {
-                // Metadata with several event classes is refused if event headers have no id.
-                let place = id.map_or(Some(0), |id| stream.place(id));
-                let class = place.and_then(|place| Some((place, stream.events.get(place)?)));
-                let Some((place, class)) = class else {
-                    return Err(DecodeError::UnknownEventClass {
-                        at: begin,
-                        id: id.unwrap_or(0),
-                        stream_class: stream.id,
-                    });
-                };
-                *last = Some(LastClass { id, place, class });
-                (place, class)
-            }
+        // Metadata with several event classes is refused if event headers have no id.
+        let place = id.map_or(Some(0), |id| stream.place(id));
+        let Some((place, class)) = place.and_then(|place| Some((place, stream.events.get(place)?)))
+        else {
+            return Err(DecodeError::UnknownEventClass {
+                at: begin,
+                id: id.unwrap_or(0),
+                stream_class: stream.id,
+            });
         };
         let fields_at = cursor.position;
-        for plan in [&stream.event_context_plan, &class.plan] {
-            plan.run(&mut cursor, &mut self.state)?;
-        }
-        if cursor.position > end {
-            let bits = cursor.position - begin;
-            return Err(cursor.error(FieldError::PastEnd { bits, end }));
-        }
-        // Such an event would be found again without end; babeltrace2 2.0.4 prints it forever.
-        if cursor.position == begin {
-            return Err(cursor.error(FieldError::EmptyEvent));
-        }
+        self.pass_fields(stream, class, &mut cursor, begin)?;
         self.position = cursor.position;
         Ok(FoundEvent {
             class: place,

@@ -4,6 +4,8 @@
 //! two children, and the root the smallest of all. A new place of one stream is compared once at each level, without a
 //! branch that depends on the result: streams that alternate with each event would make a processor guess wrong.
 
+use std::hint::select_unpredictable;
+
 use super::order::Place;
 
 /// The place of the next event or loss of each stream that has one.
@@ -74,7 +76,7 @@ impl ReadyStreams {
             let Some(other) = self.nodes.get(other) else {
                 return;
             };
-            first = first.min(*other);
+            first = select_unpredictable(first < *other, first, *other);
             at /= 2;
         }
         if let Some(root) = self.nodes.get_mut(1) {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-const EIGHT_DIGITS: u64 = 100_000_000;
+pub(super) const EIGHT_DIGITS: u64 = 100_000_000;
 
 /// Writes a number in base 10.
 #[inline]
@@ -35,11 +35,17 @@ pub(super) fn nine_digits(out: &mut Vec<u8>, value: u64) {
 #[inline]
 fn short_decimal(out: &mut Vec<u8>, value: u64) {
     let digits = eight_digits(value);
-    // Zeros in front are `0` too, of which the last of eight is kept.
-    let zeros = ((digits ^ ZEROS) | 1 << 56).trailing_zeros() / 8;
+    let zeros = leading_zeros(digits);
     let begin = out.len();
     out.extend_from_slice(&(digits >> (8 * zeros)).to_le_bytes());
-    out.truncate(begin + 8 - usize::try_from(zeros).unwrap_or(0));
+    out.truncate(begin + 8 - zeros);
+}
+
+/// The number of zeros in front of eight digits: at most seven, as a number has at least one digit.
+#[inline(always)]
+pub(super) fn leading_zeros(digits: u64) -> usize {
+    let zeros = ((digits ^ ZEROS) | 1 << 56).trailing_zeros() / 8;
+    usize::try_from(zeros).unwrap_or(0)
 }
 
 fn long_decimal(out: &mut Vec<u8>, value: u64) {
@@ -58,8 +64,8 @@ const ZEROS: u64 = 0x3030_3030_3030_3030;
 
 /// The eight digits of a number below 100,000,000 as text, whose first character is the lowest byte. All digits are found
 /// at once, by multiplications of the parts of a word: halves of four digits, then of two, then of one.
-#[inline]
-fn eight_digits(value: u64) -> u64 {
+#[inline(always)]
+pub(super) fn eight_digits(value: u64) -> u64 {
     let fours = value / 10_000 | (value % 10_000) << 32;
     // 10486 / 2^20 and 103 / 2^10 are 1 / 100 and 1 / 10 as exactly as these digits need.
     let hundreds = (fours * 10_486 >> 20) & 0x7F_0000_007F;

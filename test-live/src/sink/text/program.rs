@@ -4,9 +4,10 @@
 use ctf::decode::{FieldError, Fields};
 use ctf::model::{Base, Encoding, FieldClass, Integer, Length, Scope, Structure};
 
+use super::line::{Line, Literal};
+use super::number;
 use super::style::Style;
-use super::values::{Names, Values, escape};
-use super::{number, short};
+use super::values::{Names, Values, escape_bytes, is_plain};
 
 /// The steps by which the fields of a class are written.
 #[derive(Debug, Default)]
@@ -15,7 +16,7 @@ pub(super) struct Program(Vec<Step>);
 #[derive(Debug)]
 enum Step {
     /// Write this text.
-    Literal(Vec<u8>),
+    Literal(Literal),
     /// Write nothing: a structure begins here, which is aligned to this many bits.
     Align(u32),
     /// A number without sign, in base 10.
@@ -71,26 +72,28 @@ impl Program {
     pub(super) fn run(
         &self,
         mut fields: Fields<'_>,
-        out: &mut Vec<u8>,
+        line: &mut Line<'_>,
         style: &Style,
     ) -> Result<(), FieldError> {
+        let whole = line;
+        let mut line = whole.borrow();
         for step in &self.0 {
             match step {
-                Step::Literal(text) => short::push(out, text),
-                Step::Unsigned(class) => number::decimal(out, fields.number(class)?),
-                Step::Signed(class) => {
-                    number::signed_decimal(out, fields.number(class)?.cast_signed());
-                }
-                Step::Hexadecimal(class) => number::hexadecimal(out, fields.number(class)?),
-                Step::String => escape(out, fields.string()?),
-                Step::Text(length) => escape(out, fields.text(length)?),
+                Step::Literal(text) => line.literal(text),
+                Step::Unsigned(class) => line.decimal(fields.number(class)?),
+                Step::Signed(class) => line.signed_decimal(fields.number(class)?.cast_signed()),
+                Step::Hexadecimal(class) => number::hexadecimal(line.out(), fields.number(class)?),
+                Step::String => escape(&mut line, fields.string()?),
+                Step::Text(length) => escape(&mut line, fields.text(length)?),
                 Step::Align(alignment) => fields.align(*alignment),
                 Step::Other(class, named) => {
-                    fields.visit(class, &mut Values::new(out, style, *named))?;
+                    fields.visit(class, &mut Values::new(line.out(), style, *named))?;
                 }
                 Step::Hidden(class) => fields.skip_field(class)?,
             }
         }
+        let pending = line.pending();
+        whole.end_borrow(pending);
         Ok(())
     }
 
@@ -172,8 +175,18 @@ impl Program {
             .find(|step| !matches!(step, Step::Align(_)));
         match last {
             _ if text.is_empty() => {}
-            Some(Step::Literal(before)) => before.extend_from_slice(text.as_bytes()),
-            _ => self.0.push(Step::Literal(text.into())),
+            Some(Step::Literal(before)) => before.push(text.as_bytes()),
+            _ => self.0.push(Step::Literal(text.as_bytes().into())),
         }
+    }
+}
+
+/// Appends `text` with what is not printable replaced.
+#[inline(always)]
+fn escape(line: &mut Line<'_>, text: &[u8]) {
+    if is_plain(text) {
+        line.text(text);
+    } else {
+        escape_bytes(line.out(), text);
     }
 }

@@ -250,9 +250,27 @@ const fn escape_of(byte: u8) -> u8 {
     }
 }
 
+/// The escapes of all bytes.
+const ESCAPES: [u8; 256] = {
+    let mut escapes = [0; 256];
+    let mut rest: &mut [u8] = &mut escapes;
+    let mut byte = 0_u8;
+    while let Some((first, behind)) = rest.split_first_mut() {
+        *first = escape_of(byte);
+        (rest, byte) = (behind, byte.wrapping_add(1));
+    }
+    escapes
+};
+
+/// The [escape](escape_of) of a byte, from the table.
+#[inline]
+fn escape_in_table(byte: u8) -> u8 {
+    ESCAPES.get(usize::from(byte)).copied().unwrap_or(1)
+}
+
 /// Appends `text` with what is not printable replaced.
 #[inline]
-pub(super) fn escape(out: &mut Vec<u8>, text: &[u8]) {
+fn escape(out: &mut Vec<u8>, text: &[u8]) {
     if is_plain(text) {
         short::push(out, text);
     } else {
@@ -261,8 +279,8 @@ pub(super) fn escape(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 /// Whether no byte has an escape. Looks at sixteen bytes at a time.
-#[inline]
-fn is_plain(text: &[u8]) -> bool {
+#[inline(always)]
+pub(super) fn is_plain(text: &[u8]) -> bool {
     let mut rest = text;
     while let Some((sixteen, after)) = rest.split_first_chunk::<16>() {
         if has_escape(sixteen) {
@@ -275,13 +293,13 @@ fn is_plain(text: &[u8]) -> bool {
         Some(last) => !has_escape(last),
         None => match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
             (Some(first), Some(last)) => !(has_escape(first) | has_escape(last)),
-            _ => !rest.iter().any(|byte| escape_of(*byte) != 0),
+            _ => !rest.iter().any(|byte| escape_in_table(*byte) != 0),
         },
     }
 }
 
 /// Whether any byte has an escape: comparisons only, so that the compiler makes vector instructions of them.
-#[inline]
+#[inline(always)]
 fn has_escape<const N: usize>(bytes: &[u8; N]) -> bool {
     let mut any = 0_u8;
     for byte in bytes {
@@ -296,16 +314,17 @@ fn has_escape<const N: usize>(bytes: &[u8; N]) -> bool {
     any != 0
 }
 
+/// Appends `text` byte by byte, with what is not printable replaced.
 #[cold]
-fn escape_bytes(out: &mut Vec<u8>, text: &[u8]) {
+pub(super) fn escape_bytes(out: &mut Vec<u8>, text: &[u8]) {
     let mut rest = text;
-    while let Some(place) = rest.iter().position(|byte| escape_of(*byte) != 0) {
+    while let Some(place) = rest.iter().position(|byte| escape_in_table(*byte) != 0) {
         let (plain, odd) = rest.split_at(place);
         out.extend_from_slice(plain);
         let Some((byte, after)) = odd.split_first() else {
             return;
         };
-        match escape_of(*byte) {
+        match escape_in_table(*byte) {
             1 => {
                 out.extend_from_slice(b"\\x");
                 hex(&[*byte], out);
