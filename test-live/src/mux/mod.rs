@@ -59,6 +59,11 @@ pub struct Mux {
     clocks: Clocks,
 }
 
+/// Bytes of a file that are read at a time, if packets are smaller.
+const READ_AHEAD_BYTES: usize = 64 << 10;
+/// Largest number of streams that are read ahead: with more, their bytes would take too much memory.
+const MAX_READ_AHEAD_STREAMS: usize = 64;
+
 /// Later than every event.
 const END_OF_TIME: (i64, u32) = (i64::MAX, u32::MAX);
 
@@ -154,6 +159,7 @@ impl Mux {
         });
         let slot = self.traces.insert(state);
         self.ended_traces.push(slot);
+        let are_few = self.streams.len() + trace.streams.len() <= MAX_READ_AHEAD_STREAMS;
         for stream in &trace.streams {
             let first = stream.files.first();
             let info = StreamInfo {
@@ -162,7 +168,11 @@ impl Mux {
                 class: stream.class,
                 id: Some(stream.id),
             };
-            let input = self.add_input(slot, info, Feed::Files(StreamReader::new(stream)));
+            let mut reader = StreamReader::new(stream);
+            if are_few {
+                reader.read_ahead(READ_AHEAD_BYTES);
+            }
+            let input = self.add_input(slot, info, Feed::Files(reader));
             if let (Some(threads), Some(input)) = (&self.threads, self.streams.get_mut(input)) {
                 input.decode_ahead(threads.stream(&shared));
             }

@@ -1,10 +1,7 @@
 //! The streams that have an event, the earliest first.
 //!
 //! A winner tree: a complete binary tree whose leaves are the slots of the streams. Each inner node is the smaller of its
-//! two children, and the root the smallest of all. A new place of one stream is compared once at each level, without a
-//! branch that depends on the result: streams that alternate with each event would make a processor guess wrong.
-
-use std::hint::select_unpredictable;
+//! two children, and the root the smallest of all. A new place of one stream is compared once at each level.
 
 use super::order::Place;
 
@@ -76,7 +73,7 @@ impl ReadyStreams {
             let Some(other) = self.nodes.get(other) else {
                 return;
             };
-            first = select_unpredictable(first < *other, first, *other);
+            first = first.earlier(*other);
             at /= 2;
         }
         if let Some(root) = self.nodes.get_mut(1) {

@@ -4,29 +4,28 @@
 //! length of the vector would go through memory from one to the next. Here pieces are copied as 8 or 32 bytes whatever
 //! their length, what is too much is overwritten by the next piece, and the length stays in a register.
 
-use super::number::{EIGHT_DIGITS, eight_digits, leading_zeros};
+use super::number::{
+    EIGHT_DIGITS, SixDigits, eight_digits, general, hexadecimal_digits, leading_zeros,
+    trailing_zeros,
+};
 
-/// Bytes of a line that are written before they go to the output.
-const CAPACITY: usize = 1024;
-/// Bytes for which each piece may assume that there is room.
-const ROOM: usize = 64;
-/// Longest text in bytes that is copied as a whole.
+/// Longest text in bytes that is copied as a whole, and fewest bytes of a buffer.
 const SHORT: usize = 32;
 
-/// The memory of a line.
-pub(super) type LineBuffer = [u8; CAPACITY];
+/// Bytes of a buffer for a single line.
+const LINE_BYTES: usize = 512;
 
-/// A line buffer that holds nothing.
-pub(super) fn line_buffer() -> Box<LineBuffer> {
-    Box::new([0; CAPACITY])
+/// A buffer for a single line.
+pub(super) fn line_buffer() -> [u8; LINE_BYTES] {
+    [0; LINE_BYTES]
 }
 
 /// Appends pieces to a line.
 pub(super) struct Line<'a> {
-    buffer: &'a mut LineBuffer,
+    buffer: &'a mut [u8],
     /// The number of bytes in `buffer`. The rest of it may hold anything.
     length: usize,
-    /// What does not fit into the buffer, and in the end all of it.
+    /// What is before the bytes in `buffer`.
     out: &'a mut Vec<u8>,
 }
 
@@ -66,12 +65,12 @@ impl From<&[u8]> for Literal {
 }
 
 impl<'a> Line<'a> {
-    /// A line whose bytes go behind those in `out`.
+    /// A line behind the bytes in `out`, and behind the first `length` bytes in `buffer`.
     #[inline(always)]
-    pub(super) fn new(buffer: &'a mut LineBuffer, out: &'a mut Vec<u8>) -> Self {
+    pub(super) fn new(buffer: &'a mut [u8], length: usize, out: &'a mut Vec<u8>) -> Self {
         Self {
             buffer,
-            length: 0,
+            length,
             out,
         }
     }
@@ -87,7 +86,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The number of bytes that have not gone to the output.
+    /// The number of bytes in the buffer.
     #[inline(always)]
     pub(super) fn pending(&self) -> usize {
         self.length
@@ -99,7 +98,7 @@ impl<'a> Line<'a> {
         self.length = pending;
     }
 
-    /// The output, with all of the line so far.
+    /// What is before the bytes in the buffer, with all of them.
     #[inline(always)]
     pub(super) fn out(&mut self) -> &mut Vec<u8> {
         flush(self.buffer, self.length, self.out);
@@ -142,15 +141,19 @@ impl<'a> Line<'a> {
     /// Appends the first bytes of a piece: `length` of them, at most `N`.
     #[inline(always)]
     pub(super) fn copy<const N: usize>(&mut self, piece: &[u8; N], length: usize) {
-        if self.length > CAPACITY - ROOM {
-            flush(self.buffer, self.length, self.out);
-            self.length = 0;
-        }
         let place = self.buffer.get_mut(self.length..);
-        if let Some(place) = place.and_then(|place| place.first_chunk_mut::<N>()) {
-            *place = *piece;
+        match place.and_then(|place| place.first_chunk_mut::<N>()) {
+            Some(place) => {
+                *place = *piece;
+                self.length += length;
+            }
+            None => {
+                flush(self.buffer, self.length, self.out);
+                self.length = 0;
+                let piece = piece.get(..length).unwrap_or_default();
+                self.out.extend_from_slice(piece);
+            }
         }
-        self.length += length;
     }
 
     /// Appends a number in base 10.
@@ -185,6 +188,53 @@ impl<'a> Line<'a> {
         self.copy(&eight_digits(value % EIGHT_DIGITS).to_le_bytes(), 8);
     }
 
+    /// Appends a number in base 16, with `0x` in front.
+    #[inline(always)]
+    pub(super) fn hexadecimal(&mut self, value: u64) {
+        let (high, low) = (value >> 32, value & u64::from(u32::MAX));
+        let leading = usize::try_from((value | 1).leading_zeros() / 4).unwrap_or(0);
+        self.copy(b"0x", 2);
+        if leading < 8 {
+            self.copy(
+                &(hexadecimal_digits(high) >> (8 * leading)).to_le_bytes(),
+                8 - leading,
+            );
+            self.copy(&hexadecimal_digits(low).to_le_bytes(), 8);
+        } else {
+            let leading = leading - 8;
+            self.copy(
+                &(hexadecimal_digits(low) >> (8 * leading)).to_le_bytes(),
+                8 - leading,
+            );
+        }
+    }
+
+    /// Appends a number as `%g` does.
+    pub(super) fn general(&mut self, value: f64) {
+        let Some(SixDigits { digits, exponent }) = SixDigits::of(value) else {
+            general(self.out(), value);
+            return;
+        };
+        self.copy(b"-", usize::from(value.is_sign_negative()));
+        let text = eight_digits(digits) >> 16;
+        let significant = 6 - trailing_zeros(text);
+        match usize::try_from(exponent) {
+            Ok(exponent) => {
+                let whole = exponent + 1;
+                self.copy(&text.to_le_bytes(), whole);
+                if significant > whole {
+                    self.copy(b".", 1);
+                    self.copy(&(text >> (8 * whole)).to_le_bytes(), significant - whole);
+                }
+            }
+            Err(_) => {
+                let zeros = usize::try_from(-exponent).unwrap_or(1);
+                self.copy(b"0.000", 1 + zeros);
+                self.copy(&text.to_le_bytes(), significant);
+            }
+        }
+    }
+
     /// Appends a number of at most eight digits.
     #[inline(always)]
     fn short_decimal(&mut self, value: u64) {
@@ -196,6 +246,75 @@ impl<'a> Line<'a> {
 
 /// Moves the beginning of a buffer to the output.
 #[inline(never)]
-fn flush(buffer: &LineBuffer, length: usize, out: &mut Vec<u8>) {
+fn flush(buffer: &[u8], length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(buffer.get(..length).unwrap_or_default());
+}
+
+#[cfg(test)]
+pub(super) fn written(write: impl FnOnce(&mut Line<'_>)) -> Vec<u8> {
+    let (mut buffer, mut out) = (line_buffer(), Vec::new());
+    let mut line = Line::new(&mut buffer, 0, &mut out);
+    write(&mut line);
+    line.out();
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text(write: impl FnOnce(&mut Line<'_>)) -> String {
+        String::from_utf8(written(write)).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_is_its_pieces_one_behind_the_other(
+            pieces in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..100), 0..4), 0..60),
+        ) {
+            let mut want = Vec::new();
+            let line = written(|line| {
+                for (piece, kind) in &pieces {
+                    want.extend_from_slice(piece);
+                    match kind {
+                        0 => line.text(piece),
+                        1 => line.literal(&Literal::from(&**piece)),
+                        2 => line.out().extend_from_slice(piece),
+                        _ => {
+                            let mut lent = line.borrow();
+                            lent.text(piece);
+                            let pending = lent.pending();
+                            line.end_borrow(pending);
+                        }
+                    }
+                }
+            });
+            prop_assert_eq!(line, want);
+        }
+
+        #[test]
+        fn numbers_in_a_line_are_as_printf_writes_them(
+            bits: u64, zeros in 0..64_u32, exponent in -8..9_i32, digits in -1_000_000..1_000_000_i64,
+        ) {
+            let number = bits >> zeros;
+            prop_assert_eq!(text(|line| line.decimal(number)), number.to_string());
+            let signed = number.cast_signed();
+            prop_assert_eq!(text(|line| line.signed_decimal(signed)), signed.to_string());
+            prop_assert_eq!(text(|line| line.hexadecimal(number)), format!("{number:#X}").replace("0X", "0x"));
+            let floats = [
+                f64::from_bits(bits),
+                digits as f64 * 10_f64.powi(exponent),
+                // Ties between two decimals.
+                digits as f64 / 64.0,
+                (digits as f64 + 0.5) / 8.0,
+            ];
+            for float in floats {
+                let mut want = Vec::new();
+                general(&mut want, float);
+                prop_assert_eq!(written(|line| line.general(float)), want, "{:e}", float);
+            }
+        }
+    }
 }

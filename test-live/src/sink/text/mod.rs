@@ -6,12 +6,11 @@ mod header;
 mod line;
 mod number;
 mod program;
-mod short;
 mod style;
 mod time;
 mod values;
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use ctf::decode::Event;
 
@@ -20,10 +19,13 @@ pub use time::{ClockFormat, Times};
 pub use values::Names;
 
 use self::class::ClassPrograms;
-use self::line::{Line, LineBuffer, Literal, line_buffer};
+use self::line::{Line, Literal, line_buffer};
 use self::style::Style;
-use super::{Origin, RenderedEvent, Renderer, Sink, SinkError, buffer};
+use super::{Origin, RenderedEvent, Renderer, Sink, SinkError};
 use crate::attach::{StreamKey, TraceKey};
+
+/// Bytes of lines from which they are written.
+const MAX_PENDING_BYTES: usize = 64 << 10;
 
 /// The look of lines. What `babeltrace2` calls the same is the same.
 #[derive(Debug, Clone, Default)]
@@ -43,8 +45,10 @@ pub struct TextOptions {
 /// Writes each event as a line, as `babeltrace2` does.
 pub struct TextSink<W> {
     output: W,
+    /// Lines that have not been written: those in `out`, and then the first `pending` bytes of `lines`.
     out: Vec<u8>,
-    line: Box<LineBuffer>,
+    lines: Box<[u8]>,
+    pending: usize,
     options: TextOptions,
     frame: TimeFrame,
     times: Times,
@@ -119,7 +123,6 @@ impl TimeFrame {
 
 /// Renders lines without the time since the event before.
 struct LineRenderer {
-    line: Box<LineBuffer>,
     times: Times,
     classes: ClassPrograms,
 }
@@ -130,13 +133,37 @@ impl<W: Write> TextSink<W> {
         let style = style(&options);
         Self {
             output,
-            out: buffer::with_capacity(),
-            line: line_buffer(),
+            out: Vec::new(),
+            lines: vec![0; 2 * MAX_PENDING_BYTES].into(),
+            pending: 0,
             frame: TimeFrame::new(&options, &style),
             times: Times::new(options.clock.clone()),
             classes: ClassPrograms::new(options.fields, options.names, style),
             options,
         }
+    }
+}
+
+impl<W: Write> TextSink<W> {
+    #[inline]
+    fn write_if_full(&mut self) -> Result<(), SinkError> {
+        if self.out.len() + self.pending >= MAX_PENDING_BYTES {
+            self.write_lines()?;
+        }
+        Ok(())
+    }
+
+    /// Writes all lines. None is left even if they cannot be written: a sink that is dropped tries once more.
+    fn write_lines(&mut self) -> io::Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        let pending = self.lines.get(..pending).unwrap_or_default();
+        if self.out.is_empty() {
+            return self.output.write_all(pending);
+        }
+        self.out.extend_from_slice(pending);
+        let written = self.output.write_all(&self.out);
+        self.out.clear();
+        written
     }
 }
 
@@ -150,7 +177,7 @@ fn style(options: &TextOptions) -> Style {
 
 impl<W: Write> Sink for TextSink<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
-        let mut line = Line::new(&mut self.line, &mut self.out);
+        let mut line = Line::new(&mut self.lines, self.pending, &mut self.out);
         if event.stream_class().timescale().is_some() {
             let (cycles, time) = (event.cycles(), event.time());
             line.literal(&self.frame.before);
@@ -159,14 +186,13 @@ impl<W: Write> Sink for TextSink<W> {
         }
         self.classes.write(event, origin, &mut line)?;
         line.copy(b"\n", 1);
-        line.out();
-        Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
+        self.pending = line.pending();
+        self.write_if_full()
     }
 
     fn renderer(&self) -> Option<Box<dyn Renderer>> {
         let options = &self.options;
         Some(Box::new(LineRenderer {
-            line: line_buffer(),
             times: Times::new(options.clock.clone()),
             classes: ClassPrograms::new(options.fields, options.names, style(options)),
         }))
@@ -174,15 +200,15 @@ impl<W: Write> Sink for TextSink<W> {
 
     fn rendered_event(&mut self, event: &RenderedEvent<'_>) -> Result<(), SinkError> {
         let (time, rest) = event.parts;
+        let mut line = Line::new(&mut self.lines, self.pending, &mut self.out);
         if event.time.is_some() {
-            let mut line = Line::new(&mut self.line, &mut self.out);
             line.literal(&self.frame.before);
             line.text(time);
             self.frame.write_delta(&mut line, event.cycles, event.time);
-            line.out();
         }
-        self.out.extend_from_slice(rest);
-        Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
+        line.text(rest);
+        self.pending = line.pending();
+        self.write_if_full()
     }
 
     fn stream_ended(&mut self, stream: StreamKey) {
@@ -194,7 +220,8 @@ impl<W: Write> Sink for TextSink<W> {
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(buffer::flush(&mut self.out, &mut self.output)?)
+        self.write_lines()?;
+        Ok(self.output.flush()?)
     }
 }
 
@@ -211,7 +238,8 @@ impl Renderer for LineRenderer {
                 .write_event_time(out, event.cycles(), event.time());
         }
         let first = out.len() - begin;
-        let mut line = Line::new(&mut self.line, out);
+        let mut buffer = line_buffer();
+        let mut line = Line::new(&mut buffer, 0, out);
         self.classes.write(event, origin, &mut line)?;
         line.copy(b"\n", 1);
         line.out();
