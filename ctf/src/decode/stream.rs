@@ -356,18 +356,28 @@ impl StreamDecoder {
         };
         let mut cycles = self.state.cycles;
         // Most events are of the same class as the one before: a processor that guesses so need not wait for the lookup of
-        // where the event ends.
+        // where the event ends. For the others, what has been looked up is kept by the low bits of the id.
         let mut last = None;
+        let mut known = [None; 16];
         while found.len() < max {
             let Some(values) = header.read(&cursor) else {
                 break;
             };
-            let class = match last {
-                Some(class @ FoundClass { id, .. }) if id == values.id => class,
-                _ => match FoundClass::new(stream, values.id) {
-                    Some(class) => class,
-                    None => break,
-                },
+            let is_class = |class: &FoundClass<'_>| class.id == values.id;
+            let class = match last.filter(is_class) {
+                Some(class) => class,
+                None => {
+                    let place = usize::from(values.id.to_le_bytes()[0]) % known.len();
+                    let Some(known) = known.get_mut(place) else {
+                        break;
+                    };
+                    let class = known.filter(is_class);
+                    let Some(class) = class.or_else(|| FoundClass::new(stream, values.id)) else {
+                        break;
+                    };
+                    *known = Some(class);
+                    class
+                }
             };
             last = Some(class);
             let begin = cursor.position;
