@@ -120,7 +120,7 @@ impl PacketText {
         let roots = context.map(|context| (Scope::PacketContext, context));
         let mut program = Program::new(roots, names, style, false);
         let (mut buffer, mut text) = (line_buffer(), Vec::new());
-        let mut line = Line::new(&mut buffer, 0, &mut text);
+        let mut line = Line::new(&mut buffer, &mut text);
         program.run(event.packet_fields(), &mut line, style)?;
         line.out();
         self.text = text.into();
@@ -155,7 +155,7 @@ mod tests {
             assert!(decoder.advance(metadata.trace(), &[7]).unwrap());
             let event = decoder.event(metadata.trace(), &[7]).unwrap();
             let (mut buffer, mut text) = (line_buffer(), Vec::new());
-            let mut line = Line::new(&mut buffer, 0, &mut text);
+            let mut line = Line::new(&mut buffer, &mut text);
             classes.write(&event, place.origin(), &mut line).unwrap();
             assert!(line.out().ends_with(b"{ x = 7 }"));
             assert_eq!((classes.known.len(), classes.packets.len()), (1, 1));

@@ -9,20 +9,24 @@ use super::number::{
     trailing_zeros,
 };
 
-/// Longest text in bytes that is copied as a whole, and fewest bytes of a buffer.
+/// Bytes of a line that are written before they go to the output.
+const CAPACITY: usize = 1024;
+/// Bytes for which each piece may assume that there is room.
+const ROOM: usize = 64;
+/// Longest text in bytes that is copied as a whole.
 const SHORT: usize = 32;
 
-/// Bytes of a buffer for a single line.
-const LINE_BYTES: usize = 512;
+/// The memory of a line. Its size is known to the compiler, which leaves out checks then.
+pub(super) type LineBuffer = [u8; CAPACITY];
 
-/// A buffer for a single line.
-pub(super) fn line_buffer() -> [u8; LINE_BYTES] {
-    [0; LINE_BYTES]
+/// A line buffer that holds nothing.
+pub(super) fn line_buffer() -> Box<LineBuffer> {
+    Box::new([0; CAPACITY])
 }
 
 /// Appends pieces to a line.
 pub(super) struct Line<'a> {
-    buffer: &'a mut [u8],
+    buffer: &'a mut LineBuffer,
     /// The number of bytes in `buffer`. The rest of it may hold anything.
     length: usize,
     /// What is before the bytes in `buffer`.
@@ -65,12 +69,12 @@ impl From<&[u8]> for Literal {
 }
 
 impl<'a> Line<'a> {
-    /// A line behind the bytes in `out`, and behind the first `length` bytes in `buffer`.
+    /// A line behind the bytes in `out`.
     #[inline(always)]
-    pub(super) fn new(buffer: &'a mut [u8], length: usize, out: &'a mut Vec<u8>) -> Self {
+    pub(super) fn new(buffer: &'a mut LineBuffer, out: &'a mut Vec<u8>) -> Self {
         Self {
             buffer,
-            length,
+            length: 0,
             out,
         }
     }
@@ -141,19 +145,15 @@ impl<'a> Line<'a> {
     /// Appends the first bytes of a piece: `length` of them, at most `N`.
     #[inline(always)]
     pub(super) fn copy<const N: usize>(&mut self, piece: &[u8; N], length: usize) {
-        let place = self.buffer.get_mut(self.length..);
-        match place.and_then(|place| place.first_chunk_mut::<N>()) {
-            Some(place) => {
-                *place = *piece;
-                self.length += length;
-            }
-            None => {
-                flush(self.buffer, self.length, self.out);
-                self.length = 0;
-                let piece = piece.get(..length).unwrap_or_default();
-                self.out.extend_from_slice(piece);
-            }
+        if self.length > CAPACITY - ROOM {
+            flush(self.buffer, self.length, self.out);
+            self.length = 0;
         }
+        let place = self.buffer.get_mut(self.length..);
+        if let Some(place) = place.and_then(|place| place.first_chunk_mut::<N>()) {
+            *place = *piece;
+        }
+        self.length += length;
     }
 
     /// Appends a number in base 10.
@@ -246,14 +246,14 @@ impl<'a> Line<'a> {
 
 /// Moves the beginning of a buffer to the output.
 #[inline(never)]
-fn flush(buffer: &[u8], length: usize, out: &mut Vec<u8>) {
+fn flush(buffer: &LineBuffer, length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(buffer.get(..length).unwrap_or_default());
 }
 
 #[cfg(test)]
 pub(super) fn written(write: impl FnOnce(&mut Line<'_>)) -> Vec<u8> {
     let (mut buffer, mut out) = (line_buffer(), Vec::new());
-    let mut line = Line::new(&mut buffer, 0, &mut out);
+    let mut line = Line::new(&mut buffer, &mut out);
     write(&mut line);
     line.out();
     out

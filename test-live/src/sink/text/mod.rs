@@ -10,7 +10,7 @@ mod style;
 mod time;
 mod values;
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use ctf::decode::Event;
 
@@ -19,13 +19,10 @@ pub use time::{ClockFormat, Times};
 pub use values::Names;
 
 use self::class::ClassPrograms;
-use self::line::{Line, Literal, line_buffer};
+use self::line::{Line, LineBuffer, Literal, line_buffer};
 use self::style::Style;
-use super::{Origin, RenderedEvent, Renderer, Sink, SinkError};
+use super::{Origin, RenderedEvent, Renderer, Sink, SinkError, buffer};
 use crate::attach::{StreamKey, TraceKey};
-
-/// Bytes of lines from which they are written.
-const MAX_PENDING_BYTES: usize = 64 << 10;
 
 /// The look of lines. What `babeltrace2` calls the same is the same.
 #[derive(Debug, Clone, Default)]
@@ -45,10 +42,8 @@ pub struct TextOptions {
 /// Writes each event as a line, as `babeltrace2` does.
 pub struct TextSink<W> {
     output: W,
-    /// Lines that have not been written: those in `out`, and then the first `pending` bytes of `lines`.
     out: Vec<u8>,
-    lines: Box<[u8]>,
-    pending: usize,
+    line: Box<LineBuffer>,
     options: TextOptions,
     frame: TimeFrame,
     times: Times,
@@ -123,6 +118,7 @@ impl TimeFrame {
 
 /// Renders lines without the time since the event before.
 struct LineRenderer {
+    line: Box<LineBuffer>,
     times: Times,
     classes: ClassPrograms,
 }
@@ -133,37 +129,13 @@ impl<W: Write> TextSink<W> {
         let style = style(&options);
         Self {
             output,
-            out: Vec::new(),
-            lines: vec![0; 2 * MAX_PENDING_BYTES].into(),
-            pending: 0,
+            out: buffer::with_capacity(),
+            line: line_buffer(),
             frame: TimeFrame::new(&options, &style),
             times: Times::new(options.clock.clone()),
             classes: ClassPrograms::new(options.fields, options.names, style),
             options,
         }
-    }
-}
-
-impl<W: Write> TextSink<W> {
-    #[inline]
-    fn write_if_full(&mut self) -> Result<(), SinkError> {
-        if self.out.len() + self.pending >= MAX_PENDING_BYTES {
-            self.write_lines()?;
-        }
-        Ok(())
-    }
-
-    /// Writes all lines. None is left even if they cannot be written: a sink that is dropped tries once more.
-    fn write_lines(&mut self) -> io::Result<()> {
-        let pending = std::mem::take(&mut self.pending);
-        let pending = self.lines.get(..pending).unwrap_or_default();
-        if self.out.is_empty() {
-            return self.output.write_all(pending);
-        }
-        self.out.extend_from_slice(pending);
-        let written = self.output.write_all(&self.out);
-        self.out.clear();
-        written
     }
 }
 
@@ -177,7 +149,7 @@ fn style(options: &TextOptions) -> Style {
 
 impl<W: Write> Sink for TextSink<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
-        let mut line = Line::new(&mut self.lines, self.pending, &mut self.out);
+        let mut line = Line::new(&mut self.line, &mut self.out);
         if event.stream_class().timescale().is_some() {
             let (cycles, time) = (event.cycles(), event.time());
             line.literal(&self.frame.before);
@@ -186,13 +158,14 @@ impl<W: Write> Sink for TextSink<W> {
         }
         self.classes.write(event, origin, &mut line)?;
         line.copy(b"\n", 1);
-        self.pending = line.pending();
-        self.write_if_full()
+        line.out();
+        Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
     }
 
     fn renderer(&self) -> Option<Box<dyn Renderer>> {
         let options = &self.options;
         Some(Box::new(LineRenderer {
+            line: line_buffer(),
             times: Times::new(options.clock.clone()),
             classes: ClassPrograms::new(options.fields, options.names, style(options)),
         }))
@@ -200,15 +173,14 @@ impl<W: Write> Sink for TextSink<W> {
 
     fn rendered_event(&mut self, event: &RenderedEvent<'_>) -> Result<(), SinkError> {
         let (time, rest) = event.parts;
-        let mut line = Line::new(&mut self.lines, self.pending, &mut self.out);
+        let mut line = Line::new(&mut self.line, &mut self.out);
         if event.time.is_some() {
             line.literal(&self.frame.before);
             line.text(time);
             self.frame.write_delta(&mut line, event.cycles, event.time);
         }
-        line.text(rest);
-        self.pending = line.pending();
-        self.write_if_full()
+        line.out().extend_from_slice(rest);
+        Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
     }
 
     fn stream_ended(&mut self, stream: StreamKey) {
@@ -220,8 +192,7 @@ impl<W: Write> Sink for TextSink<W> {
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        self.write_lines()?;
-        Ok(self.output.flush()?)
+        Ok(buffer::flush(&mut self.out, &mut self.output)?)
     }
 }
 
@@ -238,8 +209,7 @@ impl Renderer for LineRenderer {
                 .write_event_time(out, event.cycles(), event.time());
         }
         let first = out.len() - begin;
-        let mut buffer = line_buffer();
-        let mut line = Line::new(&mut buffer, 0, out);
+        let mut line = Line::new(&mut self.line, out);
         self.classes.write(event, origin, &mut line)?;
         line.copy(b"\n", 1);
         line.out();

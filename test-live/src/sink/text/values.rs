@@ -55,7 +55,7 @@ impl<'l, 'a> Values<'l, 'a> {
     /// A number of an enumeration with its labels.
     pub(super) fn enumeration(class: &Integer, number: u64, style: &Style) -> Literal {
         let (mut buffer, mut text) = (line_buffer(), Vec::new());
-        let mut line = Line::new(&mut buffer, 0, &mut text);
+        let mut line = Line::new(&mut buffer, &mut text);
         let mut values = Values::new(&mut line, style, false);
         let format = NumberFormat {
             bits: class.bits,
