@@ -148,6 +148,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads a text up to its terminator, a code unit of `unit` bytes that are all zero, and moves behind
     /// the terminator.
+    #[inline(always)]
     pub(crate) fn read_text(&mut self, unit: u8) -> Result<&'a [u8], FieldError> {
         let endless = FieldError::EndlessText { end: self.end };
         let first = usize::try_from(self.position / 8).map_err(|_| endless)?;
@@ -313,7 +314,7 @@ pub(crate) fn load_length(slots: &[Cell<u64>], length: &Length) -> u64 {
 }
 
 /// The offset of the first zero. Most texts are short: to call `memchr` would take longer than to look at them.
-#[inline]
+#[inline(always)]
 fn find_zero(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let (mut rest, mut passed) = (bytes, 0);
@@ -333,7 +334,7 @@ fn find_zero(bytes: &[u8]) -> Option<usize> {
 }
 
 /// The offset in bytes of the first code unit of `unit` bytes that are all zero.
-#[inline]
+#[inline(always)]
 pub(crate) fn find_terminator(bytes: &[u8], unit: u8) -> Option<usize> {
     if unit == 1 {
         return find_zero(bytes);

@@ -101,12 +101,12 @@ const ZEROS: u64 = 0x3030_3030_3030_3030;
 /// at once, by multiplications of the parts of a word: halves of four digits, then of two, then of one.
 #[inline(always)]
 pub(super) fn eight_digits(value: u64) -> u64 {
-    let fours = value / 10_000 | (value % 10_000) << 32;
+    let fours = (value / 10_000) | ((value % 10_000) << 32);
     // 10486 / 2^20 and 103 / 2^10 are 1 / 100 and 1 / 10 as exactly as these digits need.
-    let hundreds = (fours * 10_486 >> 20) & 0x7F_0000_007F;
-    let twos = hundreds | (fours - 100 * hundreds) << 16;
-    let tens = (twos * 103 >> 10) & 0x000F_000F_000F_000F;
-    ZEROS | tens | (twos - 10 * tens) << 8
+    let hundreds = ((fours * 10_486) >> 20) & 0x7F_0000_007F;
+    let twos = hundreds | ((fours - 100 * hundreds) << 16);
+    let tens = ((twos * 103) >> 10) & 0x000F_000F_000F_000F;
+    ZEROS | tens | ((twos - 10 * tens) << 8)
 }
 
 /// The low bits of a number: `bits` of them, rounded up to whole digits of `digit` bits.
@@ -242,7 +242,7 @@ mod tests {
         let mut values = vec![0, u64::MAX, 1 << 63, 104_729 * 104_723];
         for power in 0..20 {
             let power = 10_u64.pow(power);
-            values.extend([power - 1, power, power + 1, power * 9 / 10, power / 3]);
+            values.extend([power - 1, power, power + 1, power / 10 * 9, power / 3]);
         }
         values.extend((0..EIGHT_DIGITS).step_by(9973));
         for value in values {

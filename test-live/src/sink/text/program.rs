@@ -49,7 +49,7 @@ enum Field {
     /// A number without sign, in base 16.
     Hexadecimal(Integer),
     /// A number with labels.
-    Enumeration(Integer, EnumerationText),
+    Enumeration(Integer, Box<EnumerationText>),
     /// A text that ends with a zero.
     String,
     /// A text in an array of this length.
@@ -208,10 +208,7 @@ impl Program {
                 self.literal(style.end);
             }
             FieldClass::Integer(integer) if integer.labels.is_some() => {
-                self.push(Field::Enumeration(
-                    integer.clone(),
-                    EnumerationText::default(),
-                ));
+                self.push(Field::Enumeration(integer.clone(), Box::default()));
             }
             FieldClass::String(Encoding::Utf8) => self.text(Field::String, style),
             FieldClass::Text {
