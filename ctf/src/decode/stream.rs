@@ -355,8 +355,8 @@ impl StreamDecoder {
             shift: self.shift,
         };
         let mut cycles = self.state.cycles;
-        // Most events are of the same class as the one before: a processor that guesses so need not wait for the lookup of
-        // where the event ends. For the others, what has been looked up is kept by the low bits of the id.
+        // Most events are of the same class as the one before: a processor that guesses so need not wait for the lookup
+        // of where the event ends. For the others, what has been looked up is kept by the low bits of the id.
         let mut last = None;
         let mut known = [None; 16];
         while found.len() < max {

@@ -44,8 +44,8 @@ pub struct StreamReader {
     ahead: ReadAhead,
 }
 
-/// Bytes of the open file that have been read with an earlier packet: reading small packets one by one would be more calls
-/// of the system than anything else.
+/// Bytes of the open file that have been read with an earlier packet: reading small packets one by one would be more
+/// calls of the system than anything else.
 #[derive(Debug, Default)]
 struct ReadAhead {
     /// The most bytes that are read at a time; 0 if packets are read one by one.
@@ -164,8 +164,8 @@ impl StreamReader {
 }
 
 impl ReadAhead {
-    /// The bytes of a packet, if they have been read, or if the packet is small and others follow it. `None` also if they
-    /// cannot be read: then the packet is to be read alone.
+    /// The bytes of a packet, if they have been read, or if the packet is small and others follow it. `None` also if
+    /// they cannot be read: then the packet is to be read alone.
     fn packet(&mut self, file: &File, packet: &PacketPlace, is_followed: bool) -> Option<&[u8]> {
         let length = usize::try_from(packet.bytes).ok()?;
         let end = self.offset.saturating_add(self.length as u64);

@@ -75,8 +75,8 @@ impl Times {
         }
     }
 
-    /// The nanoseconds behind the second of the text. Fails with the time to be shown, in nanoseconds, if that is not to be
-    /// shown as a time of day.
+    /// The nanoseconds behind the second of the text. Fails with the time to be shown, in nanoseconds, if that is not
+    /// to be shown as a time of day.
     #[inline]
     fn time_of_day(&mut self, time: i64) -> Result<u64, i64> {
         let time = time.saturating_add(self.format.offset);
