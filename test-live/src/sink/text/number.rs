@@ -98,7 +98,7 @@ impl SixDigits {
 const ZEROS: u64 = 0x3030_3030_3030_3030;
 
 /// The eight digits of a number below 100,000,000 as text, whose first character is the lowest byte. All digits are
-/// found at once, by multiplications of the parts of a word: halves of four digits, then of two, then of one.
+/// found at once, by multiplications of the parts of a word: of four digits, then of two, then of one.
 #[inline(always)]
 pub(super) fn eight_digits(value: u64) -> u64 {
     let fours = (value / 10_000) | ((value % 10_000) << 32);
