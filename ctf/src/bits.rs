@@ -13,7 +13,7 @@ pub(crate) const fn align_up(position: u64, alignment: u32) -> u64 {
 }
 
 /// Reads an integer of `bits` bits (1 to 64) at `position`, in bits; `None` if the bytes end before its end.
-#[inline]
+#[inline(always)]
 pub(crate) fn read_bits(bytes: &[u8], position: u64, bits: u8, order: ByteOrder) -> Option<u64> {
     let first = usize::try_from(position / 8).ok()?;
     let skipped = u32::from(position.to_le_bytes()[0] & 7);

@@ -12,7 +12,12 @@ type Range<T> = (T, T, u32);
 pub(crate) struct FirstMatch {
     /// The ranges in order of their values, which are [`rank`]s; they do not overlap.
     segments: Box<[Range<u64>]>,
+    /// The set of each of the first numbers from 0, plus 1; 0 if no set contains it. Most selectors are such numbers.
+    small: [u32; SMALL_NUMBERS],
 }
+
+/// Numbers that are looked up in a table.
+const SMALL_NUMBERS: usize = 16;
 
 /// Ranges that may overlap, prepared to find all of them that contain a value: an interval tree, stored as
 /// a sorted array.
@@ -50,9 +55,12 @@ impl FirstMatch {
                 (low <= high).then(|| (rank(low), rank(high), number))
             }));
         }
-        Self {
-            segments: segments(ranges),
+        let segments = segments(ranges);
+        let mut small = [0; SMALL_NUMBERS];
+        for (number, set) in (0..).zip(&mut small) {
+            *set = find(&segments, self::rank(number, signed)).map_or(0, |found| found + 1);
         }
+        Self { segments, small }
     }
 
     /// Prepares the lookup of an option that is selected by any value but 0.
@@ -72,7 +80,12 @@ impl FirstMatch {
     /// The number of the first set that contains the number of these bits.
     #[inline]
     pub(crate) fn find(&self, bits: u64, signed: bool) -> Option<usize> {
-        find(&self.segments, rank(bits, signed)).and_then(|number| usize::try_from(number).ok())
+        let small = usize::try_from(bits).ok();
+        let found = match small.and_then(|number| self.small.get(number)) {
+            Some(set) => set.checked_sub(1),
+            None => find(&self.segments, rank(bits, signed)),
+        };
+        found.and_then(|number| usize::try_from(number).ok())
     }
 }
 

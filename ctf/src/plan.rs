@@ -157,6 +157,16 @@ impl Default for KnownPosition {
 }
 
 impl Plan {
+    /// The number of bits of the structures, if it is fixed and no field of them is needed.
+    #[inline]
+    pub(crate) fn fixed_bits(&self) -> Option<u64> {
+        match &*self.steps {
+            [] => Some(0),
+            [Step::Skip(bits, _)] => Some(*bits),
+            _ => None,
+        }
+    }
+
     /// Over `structures`, one after the other, from a position of which `begin` is known.
     pub(crate) fn over<'a>(
         begin: KnownPosition,

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use ctf::directory::{StreamHandle, WriteError};
+use ctf::directory::{StreamHandle, StreamReader, WriteError};
 use ctf::model::Uuid;
 use ctf::owned::Structure;
 use ctf::write::{
@@ -437,4 +437,49 @@ fn an_event_with_too_many_values_is_left_out() {
         ("small", None, &Structure::default())
     );
     assert_eq!(read.len(), 2);
+}
+
+#[test]
+fn packets_that_are_read_ahead_are_those_of_the_files() {
+    let lab = tempfile::tempdir().unwrap();
+    let directory = lab.path().join("t");
+    let mut trace = TraceWriter::create(&directory).unwrap();
+    let class = trace
+        .event_class("n", &[("text", FieldType::Text)])
+        .unwrap();
+    for number in 0..60_u64 {
+        // Packets of one page and, some of them, of several.
+        let text = "x".repeat(if number % 17 == 16 { 20_000 } else { 10 });
+        let values = [text.as_str().into()];
+        trace
+            .write_to(StreamHandle::FIRST, &class, &record(number, 1, &values))
+            .unwrap();
+        trace.flush().unwrap();
+    }
+    trace.finish().unwrap();
+    let traces = ctf::directory::open(&[directory]).unwrap();
+    let stream = &traces[0].streams[0];
+    let read = |max| {
+        let mut reader = StreamReader::new(stream);
+        reader.read_ahead(max);
+        let (mut packets, mut bytes) = (Vec::new(), Vec::new());
+        let is_whole = loop {
+            match reader.next(&mut bytes) {
+                Ok(true) => packets.push(bytes.clone()),
+                Ok(false) => break true,
+                Err(_) => break false,
+            }
+        };
+        (packets, is_whole)
+    };
+    let (packets, is_whole) = read(0);
+    assert!(is_whole && packets.len() == 60);
+    for max in [1, 8192, 10_000, 65_536, 1 << 20] {
+        assert_eq!(read(max), (packets.clone(), true), "{max}");
+    }
+    let bytes = fs::read(&stream.files[0]).unwrap();
+    fs::write(&stream.files[0], &bytes[..bytes.len() - 5000]).unwrap();
+    for max in [0, 8192, 65_536] {
+        assert_eq!(read(max), (packets[..58].to_vec(), false), "{max}");
+    }
 }

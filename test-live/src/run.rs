@@ -460,7 +460,7 @@ fn open_sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
             };
             Box::new(Counter::new(output, screen))
         }
-        SinkKind::Dummy | SinkKind::Ctf | SinkKind::Codetracer => Box::new(Dummy::new()),
+        SinkKind::Dummy | SinkKind::Ctf | SinkKind::Codetracer => Box::new(Dummy),
     })
 }
 

@@ -58,6 +58,8 @@ pub struct Select {
     outside: Option<i64>,
     /// The times of single traces that are shown.
     spans: HashMap<TraceKey, (i64, i64)>,
+    /// Whether events are shown only at some times.
+    has_times: bool,
     sink: Box<dyn Sink>,
     /// The format of the times in warnings of losses.
     times: Times,
@@ -74,6 +76,7 @@ impl Select {
             undeclared: filter.map_or_else(UndeclaredNames::default, Filter::undeclared_names),
             has_values: vec![false; selection.counters.len()],
             outside: None,
+            has_times: selection.begin.is_some() || selection.end.is_some(),
             selection,
             spans: HashMap::new(),
             sink,
@@ -116,6 +119,7 @@ impl Select {
         let both = |one: (i64, i64), other: (i64, i64)| (one.0.max(other.0), one.1.min(other.1));
         if let Some(span) = spans.reduce(both) {
             self.spans.insert(key, span);
+            self.has_times = true;
         }
     }
 
@@ -201,6 +205,13 @@ impl Select {
             self.report_undeclared_names();
         }
         self.tally.read += 1;
+        if self.has_times {
+            return self.place_in_times(time, trace);
+        }
+        Place::Within
+    }
+
+    fn place_in_times(&mut self, time: i64, trace: TraceKey) -> Place {
         let selection = &mut self.selection;
         if let Some(begin) = &mut selection.begin
             && time < begin.nanoseconds(time)
@@ -283,6 +294,24 @@ impl Stage for Select {
             Place::Behind => return Ok(false),
         }
         self.sink.rendered_event(event)?;
+        self.tally.events += 1;
+        Ok(!self.is_limit_reached())
+    }
+
+    fn counts_only(&self) -> bool {
+        let Selection {
+            filter, counters, ..
+        } = &self.selection;
+        self.sink.ignores_events() && filter.is_none() && counters.is_empty()
+    }
+
+    #[inline]
+    fn count_event(&mut self, time: i64, trace: TraceKey) -> Result<bool, SinkError> {
+        match self.place(time, trace) {
+            Place::Within => {}
+            Place::Outside => return Ok(true),
+            Place::Behind => return Ok(false),
+        }
         self.tally.events += 1;
         Ok(!self.is_limit_reached())
     }

@@ -56,6 +56,7 @@ impl<'a> Event<'a> {
 
     /// The time of the event in nanoseconds since the clock's origin; `None` if the stream has no clock,
     /// or if the time is more than 292 years from the origin.
+    #[inline]
     #[must_use]
     pub fn time(&self) -> Option<i64> {
         self.stream.timescale?.nanoseconds(self.cycles)

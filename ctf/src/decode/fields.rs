@@ -27,7 +27,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// If the content ends within the integer.
-    #[inline]
+    #[inline(always)]
     pub fn number(&mut self, class: &Integer) -> Result<u64, FieldError> {
         self.cursor.align(class.alignment);
         let number = self

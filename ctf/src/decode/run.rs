@@ -100,7 +100,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_number(&mut self, bits: u8, order: ByteOrder) -> Result<u64, FieldError> {
         let width = u64::from(bits);
         let end = self.position.saturating_add(width);
@@ -114,7 +114,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads an integer; a signed one is sign-extended to 64 bits.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_integer(
         &mut self,
         bits: u8,
@@ -148,6 +148,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads a text up to its terminator, a code unit of `unit` bytes that are all zero, and moves behind
     /// the terminator.
+    #[inline(always)]
     pub(crate) fn read_text(&mut self, unit: u8) -> Result<&'a [u8], FieldError> {
         let endless = FieldError::EndlessText { end: self.end };
         let first = usize::try_from(self.position / 8).map_err(|_| endless)?;
@@ -312,10 +313,31 @@ pub(crate) fn load_length(slots: &[Cell<u64>], length: &Length) -> u64 {
     }
 }
 
+/// The offset of the first zero. Most texts are short: to call `memchr` would take longer than to look at them.
+#[inline(always)]
+fn find_zero(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let (mut rest, mut passed) = (bytes, 0);
+    for _ in 0..4 {
+        let Some((eight, behind)) = rest.split_first_chunk::<8>() else {
+            break;
+        };
+        let word = u64::from_le_bytes(*eight);
+        // The highest bit of each byte that is zero, and of no byte before the first such.
+        let zeros = word.wrapping_sub(ONES) & !word & (ONES << 7);
+        if zeros != 0 {
+            return Some(passed + usize::try_from(zeros.trailing_zeros() / 8).ok()?);
+        }
+        (rest, passed) = (behind, passed + 8);
+    }
+    memchr(0, rest).map(|place| passed + place)
+}
+
 /// The offset in bytes of the first code unit of `unit` bytes that are all zero.
+#[inline(always)]
 pub(crate) fn find_terminator(bytes: &[u8], unit: u8) -> Option<usize> {
     if unit == 1 {
-        return memchr(0, bytes);
+        return find_zero(bytes);
     }
     let unit = usize::from(unit);
     let mut units = bytes.chunks_exact(unit);
@@ -446,4 +468,24 @@ fn run_loop(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_terminator_of_a_text_is_its_first_zero() {
+        for fill in [1, 0x7F, 0x80, 0x81, 0xFF] {
+            for length in 0..60 {
+                let mut bytes = vec![fill; length];
+                assert_eq!(find_terminator(&bytes, 1), None);
+                for place in (0..length).rev() {
+                    // Those behind it remain.
+                    bytes[place] = 0;
+                    assert_eq!(find_terminator(&bytes, 1), Some(place));
+                }
+            }
+        }
+    }
 }

@@ -6,11 +6,21 @@ use crate::clock;
 use crate::model::ByteOrder;
 use crate::short_header::ShortHeader;
 
+/// What a short header says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeaderValues {
+    pub(crate) id: u64,
+    /// The low bits of the time, as many as the header has.
+    pub(crate) time: u64,
+    /// The position behind the header, in bits.
+    pub(crate) end: u64,
+}
+
 impl ShortHeader {
-    /// Reads the header, moves the clock, and returns the id. `None`, and nothing is changed, if this header is not short
-    /// or ends too close to the end of the bytes.
+    /// Reads the header at the position of the cursor, which is not moved. `None` if this header is not short or ends
+    /// too close to the end of the bytes.
     #[inline]
-    pub(crate) fn read(&self, cursor: &mut Cursor<'_>, state: &mut DecodeState) -> Option<u64> {
+    pub(crate) fn read(&self, cursor: &Cursor<'_>) -> Option<HeaderValues> {
         let at = align_up(cursor.position + cursor.shift, self.alignment) - cursor.shift;
         let first = usize::try_from(at / 8).ok()?;
         let eight = cursor.bytes.get(first..)?.first_chunk::<8>()?;
@@ -31,15 +41,36 @@ impl ShortHeader {
             }
         };
         let time = time & (u64::MAX >> (64 - time_bits));
-        if !(self.ids.0..=self.ids.1).contains(&id) {
-            return None;
-        }
+        let is_short = (self.ids.0..=self.ids.1).contains(&id);
+        is_short.then_some(HeaderValues { id, time, end })
+    }
+
+    /// The clock of the stream after a header, in cycles.
+    #[inline]
+    pub(crate) fn advance_clock(&self, cycles: u64, values: HeaderValues) -> u64 {
+        clock::advance_clock(cycles, values.time, self.time_bits)
+    }
+
+    /// Moves the cursor behind a header and the clock to `cycles`, and keeps the id for what refers to it.
+    #[inline]
+    pub(crate) fn pass(
+        &self,
+        values: HeaderValues,
+        cycles: u64,
+        cursor: &mut Cursor<'_>,
+        state: &mut DecodeState,
+    ) {
+        self.store_id(values.id, state);
+        state.read_short_header(self.order);
+        state.cycles = cycles;
+        cursor.position = values.end;
+    }
+
+    /// Keeps the id for what refers to it.
+    #[inline]
+    pub(crate) fn store_id(&self, id: u64, state: &DecodeState) {
         if let Some(slot) = self.id_slot {
             store_slot(&state.slots, slot, id);
         }
-        state.read_short_header(self.order);
-        state.cycles = clock::advance_clock(state.cycles, time, self.time_bits);
-        cursor.position = end;
-        Some(id)
     }
 }

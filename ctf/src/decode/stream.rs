@@ -6,8 +6,9 @@ use super::found::{FoundEvent, FoundEvents};
 use super::losses::Losses;
 use super::packet::PacketHead;
 use super::run::{Cursor, DecodeState};
-use crate::metadata::{StreamClass, Trace};
+use crate::metadata::{EventClass, StreamClass, Trace};
 use crate::model::Role;
+use crate::short_header::ShortHeader;
 
 /// Decodes one data stream. The caller keeps the bytes of the packet and passes them to each call: first
 /// [`begin_packet`](Self::begin_packet), then [`advance`](Self::advance) until it returns false. After each
@@ -32,6 +33,33 @@ pub struct StreamDecoder {
     shift: u64,
     /// The event that was found last.
     current: Option<FoundEvent>,
+}
+
+/// The class of an event that was found.
+#[derive(Debug, Clone, Copy)]
+struct FoundClass<'t> {
+    id: u64,
+    /// The place in the list of the stream class.
+    place: usize,
+    class: &'t EventClass,
+    /// The size of its events behind their header, if that is fixed.
+    bits: Option<u64>,
+}
+
+impl<'t> FoundClass<'t> {
+    #[inline]
+    fn new(stream: &'t StreamClass, id: u64) -> Option<Self> {
+        let place = stream.place(id)?;
+        let class = stream.events.get(place)?;
+        let context = stream.event_context_plan.fixed_bits();
+        let bits = context.zip(class.plan.fixed_bits());
+        Some(Self {
+            id,
+            place,
+            class,
+            bits: bits.and_then(|(context, fields)| context.checked_add(fields)),
+        })
+    }
 }
 
 /// The result of [`StreamDecoder::advance_part`].
@@ -205,6 +233,7 @@ impl StreamDecoder {
         if self.state.shared_slots != trace.shared_slots(stream) {
             self.catch_up(trace, bytes)?;
         }
+        self.state.need_slots(stream.slots);
         match self.find_event(stream, bytes, end) {
             Ok(current) => {
                 self.current = Some(current);
@@ -249,8 +278,16 @@ impl StreamDecoder {
             max
         };
         let mut failed = None;
+        self.state.need_slots(stream.slots);
         while found.events.len() < max && self.position < end {
-            match self.find_event(stream, bytes, end) {
+            let short = stream.short_header.as_ref();
+            let short = short.map_or(Ok(()), |header| {
+                self.find_short_events(stream, header, bytes, max, &mut found.events)
+            });
+            if short.is_ok() && (found.events.len() >= max || self.position >= end) {
+                break;
+            }
+            match short.and_then(|()| self.find_event(stream, bytes, end)) {
                 Ok(event) => found.events.push(event),
                 Err(error) => {
                     self.head = None;
@@ -300,7 +337,102 @@ impl StreamDecoder {
         Ok(())
     }
 
+    /// Finds the next events, as many as have a short header, at most until there are `max`. What else follows, also an
+    /// unknown event, is left to [`find_event`](Self::find_event).
+    fn find_short_events(
+        &mut self,
+        stream: &StreamClass,
+        header: &ShortHeader,
+        bytes: &[u8],
+        max: usize,
+        found: &mut Vec<FoundEvent>,
+    ) -> Result<(), DecodeError> {
+        // Position and clock are in registers as long as events have a fixed size.
+        let mut cursor = Cursor {
+            bytes,
+            position: self.position,
+            end: self.content_end,
+            shift: self.shift,
+        };
+        let mut cycles = self.state.cycles;
+        // Most events are of the same class as the one before: a processor that guesses so need not wait for the lookup
+        // of where the event ends. For the others, what has been looked up is kept by the low bits of the id.
+        let mut last = None;
+        let mut known = [None; 16];
+        while found.len() < max {
+            let Some(values) = header.read(&cursor) else {
+                break;
+            };
+            let is_class = |class: &FoundClass<'_>| class.id == values.id;
+            let class = match last.filter(is_class) {
+                Some(class) => class,
+                None => {
+                    let place = usize::from(values.id.to_le_bytes()[0]) % known.len();
+                    let Some(known) = known.get_mut(place) else {
+                        break;
+                    };
+                    let class = known.filter(is_class);
+                    let Some(class) = class.or_else(|| FoundClass::new(stream, values.id)) else {
+                        break;
+                    };
+                    *known = Some(class);
+                    class
+                }
+            };
+            last = Some(class);
+            let begin = cursor.position;
+            let after = header.advance_clock(cycles, values);
+            cursor.position = match class.bits {
+                Some(bits) if bits <= cursor.end - values.end => {
+                    cycles = after;
+                    values.end + bits
+                }
+                _ => {
+                    let mut cursor = cursor;
+                    header.pass(values, after, &mut cursor, &mut self.state);
+                    self.position = begin;
+                    self.pass_fields(stream, class.class, &mut cursor, begin)?;
+                    cycles = self.state.cycles;
+                    cursor.position
+                }
+            };
+            found.push(FoundEvent {
+                class: class.place,
+                fields_at: values.end,
+                cycles: after,
+            });
+        }
+        if let Some(last) = last {
+            header.store_id(last.id, &self.state);
+        }
+        (self.position, self.state.cycles) = (cursor.position, cycles);
+        Ok(())
+    }
+
+    /// Moves behind the fields of an event that begins at `begin`, and whose header has been passed.
     #[inline]
+    fn pass_fields(
+        &mut self,
+        stream: &StreamClass,
+        class: &EventClass,
+        cursor: &mut Cursor<'_>,
+        begin: u64,
+    ) -> Result<(), DecodeError> {
+        for plan in [&stream.event_context_plan, &class.plan] {
+            plan.run(cursor, &mut self.state)?;
+        }
+        let end = cursor.end;
+        if cursor.position > end {
+            let bits = cursor.position - begin;
+            return Err(cursor.error(FieldError::PastEnd { bits, end }));
+        }
+        // Such an event would be found again without end; babeltrace2 2.0.4 prints it forever.
+        if cursor.position == begin {
+            return Err(cursor.error(FieldError::EmptyEvent));
+        }
+        Ok(())
+    }
+
     fn find_event(
         &mut self,
         stream: &StreamClass,
@@ -315,8 +447,12 @@ impl StreamDecoder {
             shift: self.shift,
         };
         let short = stream.short_header.as_ref();
-        let id = match short.and_then(|header| header.read(&mut cursor, &mut self.state)) {
-            Some(id) => Some(id),
+        let id = match short.and_then(|header| Some((header, header.read(&cursor)?))) {
+            Some((header, values)) => {
+                let cycles = header.advance_clock(self.state.cycles, values);
+                header.pass(values, cycles, &mut cursor, &mut self.state);
+                Some(values.id)
+            }
             None => {
                 stream.header_plan.run(&mut cursor, &mut self.state)?;
                 self.state.roles.value(Role::EventClassId)
@@ -334,19 +470,8 @@ impl StreamDecoder {
                 stream_class: stream.id,
             });
         };
-        self.state.need_slots(stream.slots);
         let fields_at = cursor.position;
-        for plan in [&stream.event_context_plan, &class.plan] {
-            plan.run(&mut cursor, &mut self.state)?;
-        }
-        if cursor.position > end {
-            let bits = cursor.position - begin;
-            return Err(cursor.error(FieldError::PastEnd { bits, end }));
-        }
-        // Such an event would be found again without end; babeltrace2 2.0.4 prints it forever.
-        if cursor.position == begin {
-            return Err(cursor.error(FieldError::EmptyEvent));
-        }
+        self.pass_fields(stream, class, &mut cursor, begin)?;
         self.position = cursor.position;
         Ok(FoundEvent {
             class: place,

@@ -41,6 +41,19 @@ pub struct StreamReader {
     open: Option<(Arc<Path>, Arc<File>)>,
     current: Option<PacketPlace>,
     broken: Option<Arc<DirectoryError>>,
+    ahead: ReadAhead,
+}
+
+/// Bytes of the open file that have been read with an earlier packet: reading small packets one by one would be more
+/// calls of the system than anything else.
+#[derive(Debug, Default)]
+struct ReadAhead {
+    /// The most bytes that are read at a time; 0 if packets are read one by one.
+    max: usize,
+    bytes: Vec<u8>,
+    /// The place of the bytes in the file, and their number.
+    offset: u64,
+    length: usize,
 }
 
 impl StreamReader {
@@ -52,7 +65,17 @@ impl StreamReader {
             open: None,
             current: None,
             broken: stream.broken.clone(),
+            ahead: ReadAhead::default(),
         }
+    }
+
+    /// Reads several small packets that follow one another at a time, up to `max` bytes, and keeps them until they are
+    /// asked for.
+    pub fn read_ahead(&mut self, max: usize) {
+        self.ahead = ReadAhead {
+            max,
+            ..ReadAhead::default()
+        };
     }
 
     /// The size and times of the packet that [`next`](Self::next) would read; `None` behind the last.
@@ -100,6 +123,7 @@ impl StreamReader {
     /// Closes the file that is open. The next packet opens its file again.
     pub fn close_file(&mut self) {
         self.open = None;
+        self.ahead.length = 0;
     }
 
     /// The place of the packet that was read last: its file, and the offset in bytes. `None` before the
@@ -112,6 +136,15 @@ impl StreamReader {
 
     fn read(&mut self, packet: &PacketPlace, bytes: &mut Vec<u8>) -> Result<(), DirectoryError> {
         let file = self.open(packet)?;
+        let next = self.packets.as_slice().first();
+        let is_adjacent = next.is_some_and(|next| {
+            next.file == packet.file && next.offset == packet.offset.saturating_add(packet.bytes)
+        });
+        if let Some(read) = self.ahead.packet(&file, packet, is_adjacent) {
+            bytes.clear();
+            bytes.extend_from_slice(read);
+            return Ok(());
+        }
         read_at(&file, packet.offset, packet.bytes, bytes).map_err(|source| failed(packet, source))
     }
 
@@ -124,8 +157,32 @@ impl StreamReader {
         }
         let file = File::open(&packet.file).map_err(|source| failed(packet, source))?;
         let file = Arc::new(file);
+        self.ahead.length = 0;
         self.open = Some((Arc::clone(&packet.file), Arc::clone(&file)));
         Ok(file)
+    }
+}
+
+impl ReadAhead {
+    /// The bytes of a packet, if they have been read, or if the packet is small and others follow it. `None` also if
+    /// they cannot be read: then the packet is to be read alone.
+    fn packet(&mut self, file: &File, packet: &PacketPlace, is_followed: bool) -> Option<&[u8]> {
+        let length = usize::try_from(packet.bytes).ok()?;
+        let end = self.offset.saturating_add(self.length as u64);
+        let is_read = packet.offset >= self.offset && packet.offset + packet.bytes <= end;
+        if !is_read {
+            if !is_followed || length > self.max / 2 {
+                return None;
+            }
+            self.bytes.resize(self.max, 0);
+            self.length = 0;
+            self.length = file.read_at(&mut self.bytes, packet.offset).ok()?;
+            self.offset = packet.offset;
+        }
+        let first = usize::try_from(packet.offset - self.offset).ok()?;
+        self.bytes
+            .get(..self.length)?
+            .get(first..first.checked_add(length)?)
     }
 }
 

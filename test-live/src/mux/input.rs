@@ -10,7 +10,7 @@ use super::ahead::{Ahead, Buffers, ReadyPiece};
 use super::decoding::{Decoding, Feed, PacketStart, Piece, TimedEvents};
 use super::order::Rank;
 use super::stage::Stage;
-use crate::attach::{MemoryBudget, Packet, StreamInfo};
+use crate::attach::{MemoryBudget, Packet, StreamInfo, TraceKey};
 use crate::sink::render::RenderedEvents;
 use crate::sink::{Loss, RenderedEvent};
 
@@ -18,6 +18,7 @@ use crate::sink::{Loss, RenderedEvent};
 pub(super) struct Input {
     /// Slot of its trace in the mux.
     pub(super) trace: usize,
+    pub(super) trace_key: TraceKey,
     pub(super) info: StreamInfo,
     /// The order at equal times, and the number among all streams. Both are known with the first packet.
     pub(super) rank: Option<(Arc<Rank>, u32)>,
@@ -63,9 +64,15 @@ pub(super) enum Step {
 }
 
 impl Input {
-    pub(super) fn new(trace: usize, info: StreamInfo, feed: Feed, budget: &MemoryBudget) -> Self {
+    pub(super) fn new(
+        (trace, trace_key): (usize, TraceKey),
+        info: StreamInfo,
+        feed: Feed,
+        budget: &MemoryBudget,
+    ) -> Self {
         Self {
             trace,
+            trace_key,
             rank: None,
             decoding: Some(Box::new(Decoding::new(info.clone(), feed, budget))),
             ahead: None,
@@ -197,8 +204,8 @@ impl Input {
     }
 
     /// Removes the losses before the packet that was begun last.
-    pub(super) fn take_losses(&mut self) -> Vec<Loss> {
-        std::mem::take(&mut self.losses)
+    pub(super) fn remove_losses(&mut self) {
+        self.losses.clear();
     }
 
     /// Reports, once, that an event is earlier than the one before.
@@ -210,6 +217,25 @@ impl Input {
             stage.report_warning(&format!("event times go backwards: stream {stream}"));
         }
         self.time = time;
+    }
+
+    /// Whether there is an event, and not a loss.
+    pub(super) fn has_event(&self) -> bool {
+        self.has_event
+    }
+
+    /// The time of the event behind the next one, if both have been found. Then they are in memory: of a stored packet
+    /// one event is found at a time.
+    #[inline]
+    pub(super) fn time_behind(&self) -> Option<i64> {
+        let behind = self.found.times.get(self.place + 1);
+        behind.filter(|_| self.has_event).copied()
+    }
+
+    /// Goes on to the event [behind](Self::time_behind) the next one.
+    #[inline]
+    pub(super) fn pass_event(&mut self) {
+        self.place += 1;
     }
 
     /// The time of the next event, if that has been found already.

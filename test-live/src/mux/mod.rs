@@ -6,12 +6,13 @@ mod clocks;
 mod decoding;
 mod input;
 mod order;
+mod ready;
 mod report;
+mod show;
 mod stage;
 mod window;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use ctf::directory::{StreamReader, TraceDirectory};
@@ -24,6 +25,7 @@ pub(crate) use self::clocks::is_since_1970;
 use self::decoding::Feed;
 use self::input::{Input, Step};
 use self::order::{Place, Rank};
+use self::ready::ReadyStreams;
 pub use self::report::Report;
 pub use self::stage::{Progress, Stage};
 use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
@@ -46,8 +48,8 @@ pub struct Mux {
     stream_slots: HashMap<StreamKey, usize>,
     /// The order of streams at equal times: each has a number, smaller first.
     ranks: BTreeMap<Arc<Rank>, usize>,
-    /// The streams that have an event, the earliest first.
-    ready: BinaryHeap<Reverse<Place>>,
+    /// The streams that have an event or a loss.
+    ready: ReadyStreams,
     /// The streams that have none for now.
     waiting: Vec<usize>,
     /// The lowest watermark of the waiting streams: none of their events will be earlier.
@@ -56,6 +58,11 @@ pub struct Mux {
     is_unordered: bool,
     clocks: Clocks,
 }
+
+/// Bytes of a file that are read at a time, if packets are smaller.
+const READ_AHEAD_BYTES: usize = 64 << 10;
+/// Largest number of streams that are read ahead: with more, their bytes would take too much memory.
+const MAX_READ_AHEAD_STREAMS: usize = 64;
 
 /// Later than every event.
 const END_OF_TIME: (i64, u32) = (i64::MAX, u32::MAX);
@@ -152,6 +159,7 @@ impl Mux {
         });
         let slot = self.traces.insert(state);
         self.ended_traces.push(slot);
+        let are_few = self.streams.len() + trace.streams.len() <= MAX_READ_AHEAD_STREAMS;
         for stream in &trace.streams {
             let first = stream.files.first();
             let info = StreamInfo {
@@ -160,7 +168,11 @@ impl Mux {
                 class: stream.class,
                 id: Some(stream.id),
             };
-            let input = self.add_input(slot, info, Feed::Files(StreamReader::new(stream)));
+            let mut reader = StreamReader::new(stream);
+            if are_few {
+                reader.read_ahead(READ_AHEAD_BYTES);
+            }
+            let input = self.add_input(slot, info, Feed::Files(reader));
             if let (Some(threads), Some(input)) = (&self.threads, self.streams.get_mut(input)) {
                 input.decode_ahead(threads.stream(&shared));
             }
@@ -301,115 +313,10 @@ impl Mux {
         self.ended_traces.push(slot);
     }
 
-    /// Shows all events that are certain to be next, until `stop` says so.
-    ///
-    /// # Errors
-    /// If they cannot be shown.
-    pub fn run(
-        &mut self,
-        stage: &mut impl Stage,
-        stop: &impl Fn() -> bool,
-    ) -> Result<Progress, SinkError> {
-        for slot in std::mem::take(&mut self.waiting) {
-            self.advance(slot, stage)?;
-        }
-        self.remove_ended_traces(stage);
-        self.update_watermark();
-        while let Some(Reverse(first)) = self.ready.peek().copied() {
-            // An event without a time is shown at once.
-            if first.time() > i64::MIN && first >= Place::before(self.watermark) {
-                return Ok(Progress::Waiting);
-            }
-            if !self.show_first(first, stage, stop)? {
-                return Ok(Progress::Enough);
-            }
-        }
-        self.remove_ended_traces(stage);
-        Ok(if self.waiting.is_empty() {
-            Progress::Ended
-        } else {
-            Progress::Waiting
-        })
-    }
-
     /// Whether there is an event that is not shown until the watermarks of all streams have passed it.
     #[must_use]
     pub fn holds_back(&self) -> bool {
         !self.ready.is_empty()
-    }
-
-    /// Shows the event of the stream that is first of those ready, and those after it while they come
-    /// before all others. False: no more is wanted.
-    fn show_first(
-        &mut self,
-        first: Place,
-        stage: &mut impl Stage,
-        stop: &impl Fn() -> bool,
-    ) -> Result<bool, SinkError> {
-        let (slot, mut time) = (first.slot(), first.time());
-        // The second smallest of a binary heap is one of the two children of its root.
-        let second = self.ready.as_slice().get(1..).unwrap_or_default();
-        let second = second.iter().take(2).map(|Reverse(place)| *place).min();
-        let watermark = Place::before(self.watermark);
-        let limit = second.map_or(watermark, |second| second.min(watermark));
-        let input = self.streams.get_mut(slot);
-        let trace = input
-            .as_ref()
-            .and_then(|input| self.traces.get(input.trace));
-        let (Some(input), Some(trace)) = (input, trace) else {
-            self.ready.pop();
-            return Ok(true);
-        };
-        if let Err(step) = input.load_event() {
-            self.ready.pop();
-            return self.handle_step(slot, step, stage).map(|()| true);
-        }
-        let declared = trace.metadata.trace();
-        while !stop() {
-            if let Some(event) = input.rendered_event(time) {
-                if !stage.rendered_event(&event, time, trace.info.key)? {
-                    return Ok(false);
-                }
-                input.check_order(time, stage);
-            } else if let Some(event) = input.event(declared) {
-                let origin = Origin {
-                    trace: &trace.info,
-                    stream: &input.info,
-                };
-                if !stage.event(&event, time, origin)? {
-                    return Ok(false);
-                }
-                input.check_order(time, stage);
-            } else {
-                let losses = input.take_losses();
-                let origin = Origin {
-                    trace: &trace.info,
-                    stream: &input.info,
-                };
-                for loss in &losses {
-                    stage.lost(loss, origin)?;
-                }
-            }
-            let step = match input.advance_in_found() {
-                Some(time) => Step::Event(time),
-                None => input.advance(declared),
-            };
-            match step {
-                Step::Event(next) if first.at(next) < limit => time = next,
-                Step::Event(next) => {
-                    input.free_event();
-                    if let Some(mut place) = self.ready.peek_mut() {
-                        *place = Reverse(first.at(next));
-                    }
-                    return Ok(true);
-                }
-                step => {
-                    self.ready.pop();
-                    return self.handle_step(slot, step, stage).map(|()| true);
-                }
-            }
-        }
-        Ok(false)
     }
 
     /// Goes on to the next event of one stream.
@@ -448,7 +355,7 @@ impl Mux {
                 Step::Event(time) => {
                     input.free_event();
                     let rank = input.rank_number();
-                    self.ready.push(Reverse(Place::new(time, rank, slot)));
+                    self.ready.insert(Place::new(time, rank, slot));
                     return Ok(());
                 }
                 Step::Waiting => {
@@ -487,7 +394,7 @@ impl Mux {
                         // Losses have their place in time too.
                         let rank = self.rank_of(slot);
                         let time = begin.unwrap_or(i64::MIN);
-                        self.ready.push(Reverse(Place::new(time, rank, slot)));
+                        self.ready.insert(Place::new(time, rank, slot));
                         return Ok(());
                     }
                 }
@@ -510,12 +417,11 @@ impl Mux {
                 input.rank = Some((Arc::clone(rank), number));
             }
         }
-        let ready = std::mem::take(&mut self.ready);
-        let renumbered = |Reverse(place): Reverse<Place>| {
-            let slot = place.slot();
-            Reverse(Place::new(place.time(), self.rank_of(slot), slot))
-        };
-        self.ready = ready.into_iter().map(renumbered).collect();
+        let streams = &self.streams;
+        self.ready.replace_all(|place| {
+            let rank = streams.get(place.slot()).map_or(0, Input::rank_number);
+            Place::new(place.time(), rank, place.slot())
+        });
         self.update_watermark();
     }
 
@@ -540,11 +446,13 @@ impl Mux {
     }
 
     fn add_input(&mut self, trace: usize, info: StreamInfo, feed: Feed) -> usize {
-        let input = Input::new(trace, info, feed, &self.memory);
+        let state = self.traces.get_mut(trace);
+        let key = state.map_or_else(TraceKey::fresh, |state| {
+            state.streams += 1;
+            state.info.key
+        });
+        let input = Input::new((trace, key), info, feed, &self.memory);
         let slot = self.streams.insert(input);
-        if let Some(trace) = self.traces.get_mut(trace) {
-            trace.streams += 1;
-        }
         self.waiting.push(slot);
         slot
     }

@@ -19,6 +19,20 @@ pub trait Stage {
         origin: Origin<'_>,
     ) -> Result<bool, SinkError>;
 
+    /// Whether events are only counted, by [`count_event`](Self::count_event): the stage need not see them then.
+    fn counts_only(&self) -> bool {
+        false
+    }
+
+    /// Counts an event. Returns false if no further event is wanted.
+    ///
+    /// # Errors
+    /// If it cannot be shown.
+    fn count_event(&mut self, time: i64, trace: TraceKey) -> Result<bool, SinkError> {
+        let _ = (time, trace);
+        Ok(true)
+    }
+
     /// Shows an event that a renderer of the stage's sink has rendered. Returns false if no further event is wanted.
     ///
     /// # Errors

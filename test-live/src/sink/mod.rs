@@ -38,6 +38,11 @@ pub trait Sink {
     /// If it cannot be written.
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError>;
 
+    /// Whether the sink does nothing with events: it need not be shown them then.
+    fn ignores_events(&self) -> bool {
+        false
+    }
+
     /// A renderer of events for another thread; none if this sink renders all events itself.
     fn renderer(&self) -> Option<Box<dyn Renderer>> {
         None

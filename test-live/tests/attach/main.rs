@@ -9,6 +9,7 @@
 mod connections;
 mod fake;
 mod memory;
+mod merge;
 mod mux;
 mod packets;
 mod program;

@@ -1,18 +1,16 @@
 //! Text that is the same in all events of a class, or of a packet, and so is put together once.
 
-use std::collections::hash_map::Entry;
-
 use ctf::decode::{Event, FieldError};
 use ctf::model::Scope;
 
 use super::header::{HeaderFields, header};
+use super::line::{Line, Literal, line_buffer};
 use super::program::Program;
-use super::short;
 use super::style::Style;
 use super::values::Names;
 use crate::attach::{StreamKey, TraceKey};
 use crate::sink::Origin;
-use crate::sink::keys::KeyMap;
+use crate::sink::keys::RecentMap;
 
 /// The event classes seen so far, and the packet of each stream, of traces and streams that have not
 /// ended.
@@ -21,13 +19,13 @@ pub(super) struct ClassPrograms {
     names: Names,
     style: Style,
     /// The programs, by the ordinal of the event class.
-    known: KeyMap<usize, Box<ClassProgram>>,
-    packets: KeyMap<StreamKey, PacketText>,
+    known: RecentMap<Box<ClassProgram>>,
+    packets: RecentMap<PacketText>,
 }
 
 struct ClassProgram {
     trace: TraceKey,
-    header: Box<[u8]>,
+    header: Literal,
     /// The steps that write contexts and payload.
     program: Program,
 }
@@ -37,7 +35,7 @@ struct ClassProgram {
 struct PacketText {
     /// 0: there is none yet.
     number: u64,
-    text: Vec<u8>,
+    text: Literal,
 }
 
 impl ClassPrograms {
@@ -46,13 +44,13 @@ impl ClassPrograms {
             fields,
             names,
             style,
-            known: KeyMap::default(),
-            packets: KeyMap::default(),
+            known: RecentMap::default(),
+            packets: RecentMap::default(),
         }
     }
 
     pub(super) fn forget_stream(&mut self, stream: StreamKey) {
-        self.packets.remove(&stream);
+        self.packets.remove(stream.0);
     }
 
     pub(super) fn forget_trace(&mut self, trace: TraceKey) {
@@ -65,28 +63,25 @@ impl ClassPrograms {
         &mut self,
         event: &Event<'_>,
         origin: Origin<'_>,
-        out: &mut Vec<u8>,
+        line: &mut Line<'_>,
     ) -> Result<(), FieldError> {
-        let class = match self.known.entry(event.class().ordinal()) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Box::new(ClassProgram::new(
-                event,
-                origin,
-                self.fields,
-                self.names,
-                &self.style,
-            ))),
+        let (names, style) = (self.names, &self.style);
+        let class = self
+            .known
+            .get_or_insert(event.class().ordinal() as u64, || {
+                Box::new(ClassProgram::new(event, origin, self.fields, names, style))
+            });
+        let key = origin.stream.key.0;
+        let packet = self.packets.get_or_insert(key, PacketText::default);
+        let (Some(class), Some(packet)) = (class, packet) else {
+            return Ok(());
         };
-        short::push(out, &class.header);
-        let packet = match self.packets.entry(origin.stream.key) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(PacketText::default()),
-        };
+        line.literal(&class.header);
         if packet.number != event.packet() {
-            packet.begin(event, self.names, &self.style)?;
+            packet.begin(event, names, style)?;
         }
-        short::push(out, &packet.text);
-        class.program.run(event.fields(), out, &self.style)
+        line.literal(&packet.text);
+        class.program.run(event.fields(), line, style)
     }
 }
 
@@ -112,7 +107,7 @@ impl ClassProgram {
         let follows = context.is_some_and(|context| !context.is_hidden());
         Self {
             trace: origin.trace.key,
-            header: header(event, origin.trace, fields, names.header, style),
+            header: header(event, origin.trace, fields, names.header, style).into(),
             program: Program::new(roots, names, style, follows),
         }
     }
@@ -123,9 +118,12 @@ impl PacketText {
     fn begin(&mut self, event: &Event<'_>, names: Names, style: &Style) -> Result<(), FieldError> {
         let context = event.stream_class().packet_context();
         let roots = context.map(|context| (Scope::PacketContext, context));
-        let program = Program::new(roots, names, style, false);
-        self.text.clear();
-        program.run(event.packet_fields(), &mut self.text, style)?;
+        let mut program = Program::new(roots, names, style, false);
+        let (mut buffer, mut text) = (line_buffer(), Vec::new());
+        let mut line = Line::new(&mut buffer, &mut text);
+        program.run(event.packet_fields(), &mut line, style)?;
+        line.out();
+        self.text = text.into();
         self.number = event.packet();
         Ok(())
     }
@@ -156,9 +154,10 @@ mod tests {
             decoder.begin_packet(metadata.trace(), &[7]).unwrap();
             assert!(decoder.advance(metadata.trace(), &[7]).unwrap());
             let event = decoder.event(metadata.trace(), &[7]).unwrap();
-            let mut line = Vec::new();
+            let (mut buffer, mut text) = (line_buffer(), Vec::new());
+            let mut line = Line::new(&mut buffer, &mut text);
             classes.write(&event, place.origin(), &mut line).unwrap();
-            assert!(line.ends_with(b"{ x = 7 }"));
+            assert!(line.out().ends_with(b"{ x = 7 }"));
             assert_eq!((classes.known.len(), classes.packets.len()), (1, 1));
             classes.forget_stream(place.stream.key);
             classes.forget_trace(place.trace.key);

@@ -46,7 +46,7 @@ pub(super) fn header(
     fields: HeaderFields,
     named: bool,
     style: &Style,
-) -> Box<[u8]> {
+) -> Vec<u8> {
     let class = event.class();
     let environment = |name| match event.trace().environment_value(name)? {
         EnvironmentValue::Text(text) => Some(text.to_string()),
@@ -102,5 +102,5 @@ pub(super) fn header(
     text.push_str(class.name().unwrap_or("<unknown>"));
     text.push_str(style.end);
     text.push_str(if named { ", " } else { ": " });
-    text.into_bytes().into()
+    text.into_bytes()
 }

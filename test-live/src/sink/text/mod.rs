@@ -3,9 +3,9 @@
 
 mod class;
 mod header;
+mod line;
 mod number;
 mod program;
-mod short;
 mod style;
 mod time;
 mod values;
@@ -19,6 +19,7 @@ pub use time::{ClockFormat, Times};
 pub use values::Names;
 
 use self::class::ClassPrograms;
+use self::line::{Line, LineBuffer, Literal, line_buffer};
 use self::style::Style;
 use super::{Origin, RenderedEvent, Renderer, Sink, SinkError, buffer};
 use crate::attach::{StreamKey, TraceKey};
@@ -42,19 +43,22 @@ pub struct TextOptions {
 pub struct TextSink<W> {
     output: W,
     out: Vec<u8>,
+    line: Box<LineBuffer>,
     options: TextOptions,
     frame: TimeFrame,
     times: Times,
     classes: ClassPrograms,
-    /// Cycles and time of the event before.
-    before: Option<(u64, Option<i64>)>,
 }
 
-/// What stands around the time of a line, and around the time since the event before.
+/// What stands around the time of a line, and the time since the event before.
 struct TimeFrame {
-    before: Box<[u8]>,
-    between: Box<[u8]>,
-    behind: &'static [u8],
+    before: Literal,
+    between: Literal,
+    behind: Literal,
+    has_delta: bool,
+    shows_cycles: bool,
+    /// Cycles and time of the event before.
+    last: Option<(u64, Option<i64>)>,
 }
 
 impl TimeFrame {
@@ -76,13 +80,45 @@ impl TimeFrame {
         Self {
             before: before.into_bytes().into(),
             between: between.into_bytes().into(),
-            behind: if named { b", " } else { b") " },
+            behind: (if named { &b", "[..] } else { b") " }).into(),
+            has_delta: !options.no_delta,
+            shows_cycles: options.clock.cycles,
+            last: None,
         }
+    }
+
+    /// Writes what stands between the time of an event and the rest of its line: how much later it is than the one
+    /// before.
+    #[inline]
+    fn write_delta(&mut self, line: &mut Line<'_>, cycles: u64, time: Option<i64>) {
+        let before = self.last.replace((cycles, time));
+        line.literal(&self.between);
+        if !self.has_delta {
+            return;
+        }
+        let since = |before: i64| time.unwrap_or(before).saturating_sub(before);
+        let went_back = match before {
+            // Cycles of clocks with different origins wrap around here, as in babeltrace2.
+            _ if self.shows_cycles => false,
+            Some((_, Some(before))) => since(before) < 0,
+            _ => false,
+        };
+        line.copy(if went_back { b"-" } else { b"+" }, 1);
+        match (self.shows_cycles, before) {
+            (true, None) => line.text(b"????????????"),
+            (true, Some((before, _))) => time::padded(line.out(), cycles.wrapping_sub(before), 12),
+            (false, Some((_, Some(before)))) if time.is_some() => {
+                time::seconds_to_line(line, since(before).unsigned_abs());
+            }
+            (false, _) => line.text(b"?.?????????"),
+        }
+        line.literal(&self.behind);
     }
 }
 
 /// Renders lines without the time since the event before.
 struct LineRenderer {
+    line: Box<LineBuffer>,
     times: Times,
     classes: ClassPrograms,
 }
@@ -94,41 +130,12 @@ impl<W: Write> TextSink<W> {
         Self {
             output,
             out: buffer::with_capacity(),
+            line: line_buffer(),
             frame: TimeFrame::new(&options, &style),
             times: Times::new(options.clock.clone()),
             classes: ClassPrograms::new(options.fields, options.names, style),
             options,
-            before: None,
         }
-    }
-
-    /// Writes what stands between the time of an event and the rest of its line: how much later it is than the one
-    /// before.
-    #[inline]
-    fn write_delta(&mut self, cycles: u64, time: Option<i64>) {
-        let out = &mut self.out;
-        let before = self.before.replace((cycles, time));
-        short::push(out, &self.frame.between);
-        if self.options.no_delta {
-            return;
-        }
-        let since = |before: i64| time.unwrap_or(before).saturating_sub(before);
-        let went_back = match before {
-            // Cycles of clocks with different origins wrap around here, as in babeltrace2.
-            _ if self.times.shows_cycles() => false,
-            Some((_, Some(before))) => since(before) < 0,
-            _ => false,
-        };
-        out.push(if went_back { b'-' } else { b'+' });
-        match (self.times.shows_cycles(), before) {
-            (true, None) => out.extend_from_slice(b"????????????"),
-            (true, Some((before, _))) => time::padded(out, cycles.wrapping_sub(before), 12),
-            (false, Some((_, Some(before)))) if time.is_some() => {
-                time::seconds(out, since(before).unsigned_abs());
-            }
-            (false, _) => out.extend_from_slice(b"?.?????????"),
-        }
-        short::push(out, self.frame.behind);
     }
 }
 
@@ -142,20 +149,23 @@ fn style(options: &TextOptions) -> Style {
 
 impl<W: Write> Sink for TextSink<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        let mut line = Line::new(&mut self.line, &mut self.out);
         if event.stream_class().timescale().is_some() {
             let (cycles, time) = (event.cycles(), event.time());
-            short::push(&mut self.out, &self.frame.before);
-            self.times.write_event_time(&mut self.out, cycles, time);
-            self.write_delta(cycles, time);
+            line.literal(&self.frame.before);
+            self.times.write_event_time_to_line(&mut line, cycles, time);
+            self.frame.write_delta(&mut line, cycles, time);
         }
-        self.classes.write(event, origin, &mut self.out)?;
-        self.out.push(b'\n');
+        self.classes.write(event, origin, &mut line)?;
+        line.copy(b"\n", 1);
+        line.out();
         Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
     }
 
     fn renderer(&self) -> Option<Box<dyn Renderer>> {
         let options = &self.options;
         Some(Box::new(LineRenderer {
+            line: line_buffer(),
             times: Times::new(options.clock.clone()),
             classes: ClassPrograms::new(options.fields, options.names, style(options)),
         }))
@@ -163,12 +173,13 @@ impl<W: Write> Sink for TextSink<W> {
 
     fn rendered_event(&mut self, event: &RenderedEvent<'_>) -> Result<(), SinkError> {
         let (time, rest) = event.parts;
+        let mut line = Line::new(&mut self.line, &mut self.out);
         if event.time.is_some() {
-            short::push(&mut self.out, &self.frame.before);
-            short::push(&mut self.out, time);
-            self.write_delta(event.cycles, event.time);
+            line.literal(&self.frame.before);
+            line.text(time);
+            self.frame.write_delta(&mut line, event.cycles, event.time);
         }
-        self.out.extend_from_slice(rest);
+        line.out().extend_from_slice(rest);
         Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
     }
 
@@ -198,8 +209,10 @@ impl Renderer for LineRenderer {
                 .write_event_time(out, event.cycles(), event.time());
         }
         let first = out.len() - begin;
-        self.classes.write(event, origin, out)?;
-        out.push(b'\n');
+        let mut line = Line::new(&mut self.line, out);
+        self.classes.write(event, origin, &mut line)?;
+        line.copy(b"\n", 1);
+        line.out();
         Ok(first)
     }
 }

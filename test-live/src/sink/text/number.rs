@@ -2,16 +2,111 @@
 
 use std::io::Write;
 
-use super::short;
+pub(super) const EIGHT_DIGITS: u64 = 100_000_000;
 
-#[inline]
+/// Writes a number in base 10.
 pub(super) fn decimal(out: &mut Vec<u8>, value: u64) {
-    short::push(out, itoa::Buffer::new().format(value).as_bytes());
+    if value < EIGHT_DIGITS {
+        short_decimal(out, value);
+        return;
+    }
+    long_decimal(out, value);
 }
 
+/// Writes a number below 1,000,000,000 in base 10, with zeros in front.
 #[inline]
-pub(super) fn signed_decimal(out: &mut Vec<u8>, value: i64) {
-    short::push(out, itoa::Buffer::new().format(value).as_bytes());
+pub(super) fn nine_digits(out: &mut Vec<u8>, value: u64) {
+    let [first, ..] = (value / EIGHT_DIGITS).to_le_bytes();
+    out.push(b'0' + first);
+    out.extend_from_slice(&eight_digits(value % EIGHT_DIGITS).to_le_bytes());
+}
+
+/// Writes a number of at most eight digits.
+#[inline]
+fn short_decimal(out: &mut Vec<u8>, value: u64) {
+    let digits = eight_digits(value);
+    let zeros = leading_zeros(digits);
+    let begin = out.len();
+    out.extend_from_slice(&(digits >> (8 * zeros)).to_le_bytes());
+    out.truncate(begin + 8 - zeros);
+}
+
+/// The number of zeros in front of eight digits: at most seven, as a number has at least one digit.
+#[inline(always)]
+pub(super) fn leading_zeros(digits: u64) -> usize {
+    let zeros = ((digits ^ ZEROS) | 1 << 56).trailing_zeros() / 8;
+    usize::try_from(zeros).unwrap_or(0)
+}
+
+fn long_decimal(out: &mut Vec<u8>, value: u64) {
+    let (high, low) = (value / EIGHT_DIGITS, value % EIGHT_DIGITS);
+    if high < EIGHT_DIGITS {
+        short_decimal(out, high);
+    } else {
+        short_decimal(out, high / EIGHT_DIGITS);
+        out.extend_from_slice(&eight_digits(high % EIGHT_DIGITS).to_le_bytes());
+    }
+    out.extend_from_slice(&eight_digits(low).to_le_bytes());
+}
+
+/// The number of zeros behind the last other digit of six digits, which are the lowest bytes.
+#[inline(always)]
+pub(super) fn trailing_zeros(digits: u64) -> usize {
+    let others = (digits ^ ZEROS) & (u64::MAX >> 16);
+    let zeros = (others.leading_zeros() - 16) / 8;
+    usize::try_from(zeros).unwrap_or(0)
+}
+
+/// A number that is rounded to six digits: `0.123456` is 123456 and the exponent -1.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SixDigits {
+    pub(super) digits: u64,
+    /// The power of ten of the first digit, -4 to 5.
+    pub(super) exponent: i32,
+}
+
+impl SixDigits {
+    /// The six digits of the magnitude of `value`; `None` if that is below 0.0001, or rounded above 999999.
+    pub(super) fn of(value: f64) -> Option<Self> {
+        let magnitude = value.abs();
+        if !(1e-4..1e6).contains(&magnitude) {
+            return None;
+        }
+        // The value is an integer of 53 bits, divided by 2^32 to 2^66.
+        let bits = magnitude.to_bits();
+        let integer = u128::from(bits & ((1 << 52) - 1) | 1 << 52);
+        let shift = u32::try_from(1075 - (bits >> 52)).ok()?;
+        let powers = [1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3, 1e4, 1e5];
+        let mut exponent = -4;
+        for power in powers {
+            exponent += i32::from(magnitude >= power);
+        }
+        let scaled = integer * 10_u128.pow(u32::try_from(5 - exponent).ok()?);
+        let (mut digits, rest) = (scaled >> shift, scaled & ((1 << shift) - 1));
+        let half = 1 << (shift - 1);
+        if rest > half || rest == half && digits & 1 == 1 {
+            digits += 1;
+        }
+        // A power of ten that is no binary number may have been passed by rounding: that is left to others.
+        let is_normal = (100_000..1_000_000).contains(&digits);
+        let digits = u64::try_from(digits).ok()?;
+        is_normal.then_some(Self { digits, exponent })
+    }
+}
+
+/// The text `00000000` as a number whose lowest byte is the first character.
+const ZEROS: u64 = 0x3030_3030_3030_3030;
+
+/// The eight digits of a number below 100,000,000 as text, whose first character is the lowest byte. All digits are
+/// found at once, by multiplications of the parts of a word: of four digits, then of two, then of one.
+#[inline(always)]
+pub(super) fn eight_digits(value: u64) -> u64 {
+    let fours = (value / 10_000) | ((value % 10_000) << 32);
+    // 10486 / 2^20 and 103 / 2^10 are 1 / 100 and 1 / 10 as exactly as these digits need.
+    let hundreds = ((fours * 10_486) >> 20) & 0x7F_0000_007F;
+    let twos = hundreds | ((fours - 100 * hundreds) << 16);
+    let tens = ((twos * 103) >> 10) & 0x000F_000F_000F_000F;
+    ZEROS | tens | ((twos - 10 * tens) << 8)
 }
 
 /// The low bits of a number: `bits` of them, rounded up to whole digits of `digit` bits.
@@ -24,10 +119,16 @@ pub(super) fn low(value: u64, bits: u8, digit: u32) -> u64 {
     }
 }
 
-/// `0x` and upper case digits.
-pub(super) fn hexadecimal(out: &mut Vec<u8>, value: u64) {
-    out.extend_from_slice(b"0x");
-    digits(out, value, 4);
+/// The eight hexadecimal digits of a number below 2^32 as text, whose first character is the lowest byte.
+#[inline(always)]
+pub(super) fn hexadecimal_digits(value: u64) -> u64 {
+    // One digit for each byte, the last in the lowest.
+    let fours = (value | value << 16) & 0x0000_FFFF_0000_FFFF;
+    let twos = (fours | fours << 8) & 0x00FF_00FF_00FF_00FF;
+    let ones = (twos | twos << 4) & 0x0F0F_0F0F_0F0F_0F0F;
+    // 1 for each digit above 9, which is a letter: `A` is 7 behind the character after `9`.
+    let letters = (ones + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+    (ZEROS + ones + 7 * letters).swap_bytes()
 }
 
 /// Writes a number in base 8, with `0` in front.
@@ -137,6 +238,21 @@ mod tests {
     }
 
     #[test]
+    fn integers_of_any_length_are_written_in_text_with_all_digits() {
+        let mut values = vec![0, u64::MAX, 1 << 63, 104_729 * 104_723];
+        for power in 0..20 {
+            let power = 10_u64.pow(power);
+            values.extend([power - 1, power, power + 1, power / 10 * 9, power / 3]);
+        }
+        values.extend((0..EIGHT_DIGITS).step_by(9973));
+        for value in values {
+            assert_eq!(text(|out| decimal(out, value)), value.to_string());
+            let nine = value % 1_000_000_000;
+            assert_eq!(text(|out| nine_digits(out, nine)), format!("{nine:09}"));
+        }
+    }
+
+    #[test]
     fn floats_are_written_in_text_as_printf_does() {
         for (value, want) in [
             (0.0, "0"),
@@ -164,8 +280,6 @@ mod tests {
 
     #[test]
     fn integers_in_text_have_the_prefix_of_their_base() {
-        assert_eq!(text(|out| hexadecimal(out, 0)), "0x0");
-        assert_eq!(text(|out| hexadecimal(out, 0xABC)), "0xABC");
         assert_eq!(text(|out| octal(out, 0)), "00");
         assert_eq!(text(|out| octal(out, 0o777)), "0777");
         assert_eq!(text(|out| binary(out, 5, 5)), "0b00101");

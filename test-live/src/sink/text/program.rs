@@ -4,34 +4,82 @@
 use ctf::decode::{FieldError, Fields};
 use ctf::model::{Base, Encoding, FieldClass, Integer, Length, Scope, Structure};
 
+use super::line::{Line, Literal};
 use super::style::Style;
 use super::values::{Names, Values, escape};
-use super::{number, short};
 
 /// The steps by which the fields of a class are written.
 #[derive(Debug, Default)]
-pub(super) struct Program(Vec<Step>);
+pub(super) struct Program {
+    steps: Vec<Step>,
+    /// What stands before the field that is added next.
+    next: Lead,
+}
+
+/// A field, and what stands before it.
+#[derive(Debug)]
+struct Step {
+    lead: Lead,
+    field: Field,
+}
+
+/// What stands before a field, or behind the last one.
+#[derive(Debug)]
+struct Lead {
+    /// The alignment of the structures that begin here, in bits.
+    alignment: u32,
+    text: Literal,
+}
+
+impl Default for Lead {
+    fn default() -> Self {
+        Self {
+            alignment: 1,
+            text: Literal::default(),
+        }
+    }
+}
 
 #[derive(Debug)]
-enum Step {
-    /// Write this text.
-    Literal(Vec<u8>),
-    /// Write nothing: a structure begins here, which is aligned to this many bits.
-    Align(u32),
+enum Field {
     /// A number without sign, in base 10.
     Unsigned(Integer),
     /// A number with sign, in base 10.
     Signed(Integer),
     /// A number without sign, in base 16.
     Hexadecimal(Integer),
+    /// A number with labels.
+    Enumeration(Integer, Box<EnumerationText>),
     /// A text that ends with a zero.
     String,
     /// A text in an array of this length.
     Text(Length),
     /// Any other field, with names or without.
     Other(FieldClass, bool),
-    /// Write nothing: the field is not shown.
+    /// A field that is not shown.
     Hidden(FieldClass),
+}
+
+/// The texts of the numbers of an enumeration that were shown last, each at the low bits of its number.
+#[derive(Debug, Default)]
+struct EnumerationText([Option<(u64, Literal)>; 8]);
+
+impl EnumerationText {
+    /// Writes a number with its labels.
+    #[inline(always)]
+    fn write(&mut self, class: &Integer, number: u64, line: &mut Line<'_>, style: &Style) {
+        let place = usize::from(number.to_le_bytes()[0]) % self.0.len();
+        let Some(known) = self.0.get_mut(place) else {
+            return;
+        };
+        match known {
+            Some((shown, text)) if *shown == number => line.literal(text),
+            _ => {
+                let (_, text) = known.insert((number, Values::enumeration(class, number, style)));
+                line.literal(text);
+            }
+        }
+    }
 }
 
 impl Program {
@@ -69,38 +117,59 @@ impl Program {
 
     /// Writes the fields in the bytes of an event.
     pub(super) fn run(
-        &self,
+        &mut self,
         mut fields: Fields<'_>,
-        out: &mut Vec<u8>,
+        line: &mut Line<'_>,
         style: &Style,
     ) -> Result<(), FieldError> {
-        for step in &self.0 {
-            match step {
-                Step::Literal(text) => short::push(out, text),
-                Step::Unsigned(class) => number::decimal(out, fields.number(class)?),
-                Step::Signed(class) => {
-                    number::signed_decimal(out, fields.number(class)?.cast_signed());
+        let whole = line;
+        // No reference to this one leaves the function: its length stays in a register.
+        let mut line = whole.borrow();
+        for Step { lead, field } in &mut self.steps {
+            fields.align(lead.alignment);
+            line.literal(&lead.text);
+            match field {
+                Field::Unsigned(class) => line.decimal(fields.number(class)?),
+                Field::Signed(class) => line.signed_decimal(fields.number(class)?.cast_signed()),
+                Field::Hexadecimal(class) => line.hexadecimal(fields.number(class)?),
+                Field::Enumeration(class, text) => {
+                    let number = fields.number(class)?;
+                    text.write(class, number, &mut line, style);
                 }
-                Step::Hexadecimal(class) => number::hexadecimal(out, fields.number(class)?),
-                Step::String => escape(out, fields.string()?),
-                Step::Text(length) => escape(out, fields.text(length)?),
-                Step::Align(alignment) => fields.align(*alignment),
-                Step::Other(class, named) => {
-                    fields.visit(class, &mut Values::new(out, style, *named))?;
+                Field::String => escape(&mut line, fields.string()?),
+                Field::Text(length) => escape(&mut line, fields.text(length)?),
+                Field::Other(class, named) => {
+                    let mut lent = line.borrow();
+                    fields.visit(class, &mut Values::new(&mut lent, style, *named))?;
+                    let pending = lent.pending();
+                    line.end_borrow(pending);
                 }
-                Step::Hidden(class) => fields.skip_field(class)?,
+                Field::Hidden(class) => fields.skip_field(class)?,
             }
         }
+        line.literal(&self.next.text);
+        let pending = line.pending();
+        whole.end_borrow(pending);
         Ok(())
     }
 
+    fn push(&mut self, field: Field) {
+        let lead = std::mem::take(&mut self.next);
+        self.steps.push(Step { lead, field });
+    }
+
+    fn align(&mut self, alignment: u32) {
+        // Both are powers of two.
+        self.next.alignment = self.next.alignment.max(alignment);
+    }
+
     fn structure(&mut self, structure: &Structure, named: bool, style: &Style) {
-        self.0.push(Step::Align(structure.alignment));
+        self.align(structure.alignment);
         self.literal("{");
         let mut first = true;
         for member in &structure.members {
             if member.hidden {
-                self.0.push(Step::Hidden(member.class.clone()));
+                self.push(Field::Hidden(member.class.clone()));
                 continue;
             }
             self.literal(if first { " " } else { ", " });
@@ -122,10 +191,10 @@ impl Program {
                 if integer.base == Base::Decimal && integer.labels.is_none() =>
             {
                 self.literal(style.number);
-                self.0.push(if integer.signed {
-                    Step::Signed(integer.clone())
+                self.push(if integer.signed {
+                    Field::Signed(integer.clone())
                 } else {
-                    Step::Unsigned(integer.clone())
+                    Field::Unsigned(integer.clone())
                 });
                 self.literal(style.end);
             }
@@ -135,45 +204,38 @@ impl Program {
                     && !integer.signed =>
             {
                 self.literal(style.number);
-                self.0.push(Step::Hexadecimal(integer.clone()));
+                self.push(Field::Hexadecimal(integer.clone()));
                 self.literal(style.end);
             }
-            FieldClass::String(Encoding::Utf8) => self.text(Step::String, style),
+            FieldClass::Integer(integer) if integer.labels.is_some() => {
+                self.push(Field::Enumeration(integer.clone(), Box::default()));
+            }
+            FieldClass::String(Encoding::Utf8) => self.text(Field::String, style),
             FieldClass::Text {
                 length,
                 encoding: Encoding::Utf8,
-            } => self.text(Step::Text(length.clone()), style),
+            } => self.text(Field::Text(length.clone()), style),
             FieldClass::Structure(structure) => self.structure(structure, named, style),
-            other => self.0.push(Step::Other(other.clone(), named)),
+            other => self.push(Field::Other(other.clone(), named)),
         }
     }
 
-    fn text(&mut self, step: Step, style: &Style) {
+    fn text(&mut self, field: Field, style: &Style) {
         self.literal(style.text);
         self.literal("\"");
-        self.0.push(step);
+        self.push(field);
         self.literal("\"");
         self.literal(style.end);
     }
 
     fn hide(&mut self, root: &Structure) {
-        self.0.push(Step::Align(root.alignment));
+        self.align(root.alignment);
         for member in &root.members {
-            self.0.push(Step::Hidden(member.class.clone()));
+            self.push(Field::Hidden(member.class.clone()));
         }
     }
 
     fn literal(&mut self, text: &str) {
-        // An alignment between two texts does not part them.
-        let last = self
-            .0
-            .iter_mut()
-            .rev()
-            .find(|step| !matches!(step, Step::Align(_)));
-        match last {
-            _ if text.is_empty() => {}
-            Some(Step::Literal(before)) => before.extend_from_slice(text.as_bytes()),
-            _ => self.0.push(Step::Literal(text.into())),
-        }
+        self.next.text.push(text.as_bytes());
     }
 }

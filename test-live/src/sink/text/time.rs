@@ -5,7 +5,8 @@ use std::io::Write;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{number, short};
+use super::line::{Line, Literal};
+use super::number;
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
@@ -29,8 +30,9 @@ pub struct ClockFormat {
 pub struct Times {
     format: ClockFormat,
     zone: TimeZone,
-    second: Option<i64>,
-    text: Vec<u8>,
+    /// Where the second of the text begins, in nanoseconds; the least number if there is no text yet.
+    second: i64,
+    text: Literal,
 }
 
 impl Times {
@@ -45,40 +47,62 @@ impl Times {
         Self {
             format,
             zone,
-            second: None,
-            text: Vec::new(),
+            second: i64::MIN,
+            text: Literal::default(),
         }
-    }
-
-    pub(super) fn shows_cycles(&self) -> bool {
-        self.format.cycles
     }
 
     /// Appends a time in nanoseconds since 1970.
     pub fn write(&mut self, out: &mut Vec<u8>, time: i64) {
+        match self.time_of_day(time) {
+            Ok(rest) => {
+                out.extend_from_slice(self.text.text());
+                number::nine_digits(out, rest);
+            }
+            Err(time) => signed_seconds(out, time),
+        }
+    }
+
+    /// Appends a time in nanoseconds since 1970 to a line.
+    #[inline]
+    fn write_to_line(&mut self, line: &mut Line<'_>, time: i64) {
+        match self.time_of_day(time) {
+            Ok(rest) => {
+                line.literal(&self.text);
+                line.nine_digits(rest);
+            }
+            Err(time) => signed_seconds(line.out(), time),
+        }
+    }
+
+    /// The nanoseconds behind the second of the text. Fails with the time to be shown, in nanoseconds, if that is not
+    /// to be shown as a time of day.
+    #[inline]
+    fn time_of_day(&mut self, time: i64) -> Result<u64, i64> {
         let time = time.saturating_add(self.format.offset);
         if self.format.seconds || time < 0 {
-            if time < 0 {
-                out.push(b'-');
-            }
-            seconds(out, time.unsigned_abs());
-            return;
+            return Err(time);
         }
-        let (second, rest) = (time / NANOSECONDS, time % NANOSECONDS);
-        if self.second != Some(second) {
-            self.text.clear();
-            if let Ok(stamp) = Timestamp::from_second(second) {
-                let at = stamp.to_zoned(self.zone.clone());
-                if self.format.date {
-                    let _ = write!(self.text, "{} ", at.date());
-                }
-                let (hour, minute, second) = (at.hour(), at.minute(), at.second());
-                let _ = write!(self.text, "{hour:02}:{minute:02}:{second:02}.");
-            }
-            self.second = Some(second);
+        let rest = |second| time.wrapping_sub(second).cast_unsigned();
+        if rest(self.second) >= NANOSECONDS.cast_unsigned() {
+            self.set_second(time / NANOSECONDS);
         }
-        short::push(out, &self.text);
-        nine_digits(out, rest.unsigned_abs());
+        Ok(rest(self.second))
+    }
+
+    #[cold]
+    fn set_second(&mut self, second: i64) {
+        let mut text = Vec::new();
+        if let Ok(stamp) = Timestamp::from_second(second) {
+            let at = stamp.to_zoned(self.zone.clone());
+            if self.format.date {
+                let _ = write!(text, "{} ", at.date());
+            }
+            let (hour, minute, second) = (at.hour(), at.minute(), at.second());
+            let _ = write!(text, "{hour:02}:{minute:02}:{second:02}.");
+        }
+        self.text = text.into();
+        self.second = second * NANOSECONDS;
     }
 
     /// Appends the time of an event of a stream with a clock: that which users have chosen, as far as it is known.
@@ -90,21 +114,51 @@ impl Times {
         }
     }
 
+    /// Appends the time of an event of a stream with a clock to a line.
+    #[inline]
+    pub(super) fn write_event_time_to_line(
+        &mut self,
+        line: &mut Line<'_>,
+        cycles: u64,
+        time: Option<i64>,
+    ) {
+        match time {
+            Some(time) if !self.format.cycles => self.write_to_line(line, time),
+            _ => self.write_event_time(line.out(), cycles, time),
+        }
+    }
+
     /// Appends the cycles of an event's clock.
     fn write_cycles(out: &mut Vec<u8>, cycles: u64) {
         padded(out, cycles, 20);
     }
 }
 
-/// Writes nanoseconds as `SECONDS.NNNNNNNNN`.
-pub(super) fn seconds(out: &mut Vec<u8>, nanoseconds: u64) {
-    let second = NANOSECONDS.unsigned_abs();
-    match nanoseconds / second {
-        0 => out.push(b'0'),
-        whole => number::decimal(out, whole),
+fn signed_seconds(out: &mut Vec<u8>, nanoseconds: i64) {
+    if nanoseconds < 0 {
+        out.push(b'-');
     }
+    seconds(out, nanoseconds.unsigned_abs());
+}
+
+/// Writes nanoseconds as `SECONDS.NNNNNNNNN` to a line.
+#[inline]
+pub(super) fn seconds_to_line(line: &mut Line<'_>, nanoseconds: u64) {
+    let second = NANOSECONDS.unsigned_abs();
+    if nanoseconds < second {
+        line.copy(b"0.", 2);
+        line.nine_digits(nanoseconds);
+    } else {
+        seconds(line.out(), nanoseconds);
+    }
+}
+
+/// Writes nanoseconds as `SECONDS.NNNNNNNNN`.
+fn seconds(out: &mut Vec<u8>, nanoseconds: u64) {
+    let second = NANOSECONDS.unsigned_abs();
+    number::decimal(out, nanoseconds / second);
     out.push(b'.');
-    nine_digits(out, nanoseconds % second);
+    number::nine_digits(out, nanoseconds % second);
 }
 
 /// Writes a number with zeros in front: at least `width` digits, at most 20.
@@ -119,17 +173,6 @@ pub(super) fn padded(out: &mut Vec<u8>, value: u64, width: usize) {
             .as_bytes(),
     );
     out.extend_from_slice(digits.as_bytes());
-}
-
-/// Writes a number below 1,000,000,000 with zeros in front.
-#[inline]
-fn nine_digits(out: &mut Vec<u8>, value: u64) {
-    // One digit in front keeps the zeros.
-    let mut buffer = itoa::Buffer::new();
-    let digits = buffer.format(value + NANOSECONDS.unsigned_abs());
-    if let Some(nine) = digits.as_bytes().last_chunk::<9>() {
-        out.extend_from_slice(nine);
-    }
 }
 
 #[cfg(test)]

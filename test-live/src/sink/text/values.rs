@@ -1,16 +1,17 @@
 //! Fields as text, the way `babeltrace2`'s `sink.text.pretty` writes them (version 2.0.4).
 
 use ctf::decode::{NumberFormat, Visitor};
-use ctf::model::{Base, Labels};
+use ctf::model::{Base, Integer, Labels};
 
+use super::line::{Line, Literal, line_buffer};
+use super::number;
 use super::style::Style;
-use super::{number, short};
 use crate::sink::json_text::hex;
 
-/// Writes fields behind what `out` holds.
-pub(super) struct Values<'a> {
-    pub(super) out: &'a mut Vec<u8>,
-    pub(super) style: &'a Style,
+/// Writes fields to a line.
+pub(super) struct Values<'l, 'a> {
+    line: &'l mut Line<'a>,
+    style: &'l Style,
     /// Whether names are shown.
     named: bool,
     /// Whether no scope, member or element precedes the next one.
@@ -41,19 +42,43 @@ impl Default for Names {
     }
 }
 
-impl<'a> Values<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>, style: &'a Style, named: bool) -> Self {
+impl<'l, 'a> Values<'l, 'a> {
+    pub(super) fn new(line: &'l mut Line<'a>, style: &'l Style, named: bool) -> Self {
         Self {
-            out,
+            line,
             style,
             named,
             first: true,
         }
     }
 
-    #[inline]
+    /// A number of an enumeration with its labels.
+    pub(super) fn enumeration(class: &Integer, number: u64, style: &Style) -> Literal {
+        let (mut buffer, mut text) = (line_buffer(), Vec::new());
+        let mut line = Line::new(&mut buffer, &mut text);
+        let mut values = Values::new(&mut line, style, false);
+        let format = NumberFormat {
+            bits: class.bits,
+            base: class.base,
+            labels: class.labels.as_deref(),
+        };
+        if class.signed {
+            values.signed(number.cast_signed(), format);
+        } else {
+            values.unsigned(number, format);
+        }
+        line.out();
+        text.into()
+    }
+
+    #[inline(always)]
     fn push_text(&mut self, text: &str) {
-        short::push(self.out, text.as_bytes());
+        self.line.text(text.as_bytes());
+    }
+
+    #[inline(always)]
+    fn push(&mut self, byte: u8) {
+        self.line.copy(&[byte], 1);
     }
 
     /// Without colours there is nothing to put, and that is the usual case.
@@ -80,9 +105,9 @@ impl<'a> Values<'a> {
             }
             any = true;
             self.paint(self.style.label);
-            self.out.push(b'"');
-            escape(self.out, label.as_bytes());
-            self.out.push(b'"');
+            self.push(b'"');
+            escape(self.line, label.as_bytes());
+            self.push(b'"');
             self.paint(self.style.end);
         }
         if !any {
@@ -94,9 +119,9 @@ impl<'a> Values<'a> {
     }
 }
 
-impl Visitor for Values<'_> {
+impl Visitor for Values<'_, '_> {
     fn begin_structure(&mut self) {
-        self.out.push(b'{');
+        self.push(b'{');
         self.first = true;
     }
 
@@ -117,7 +142,7 @@ impl Visitor for Values<'_> {
     }
 
     fn begin_array(&mut self, _length: u64) {
-        self.out.push(b'[');
+        self.push(b'[');
         self.first = true;
     }
 
@@ -125,8 +150,8 @@ impl Visitor for Values<'_> {
     fn element(&mut self, index: u64) {
         self.separate();
         if self.named {
-            self.out.push(b'[');
-            number::decimal(self.out, index);
+            self.push(b'[');
+            self.line.decimal(index);
             self.push_text("] = ");
         }
     }
@@ -163,10 +188,10 @@ impl Visitor for Values<'_> {
         }
         self.paint(self.style.number);
         match format.base {
-            Base::Decimal => number::decimal(self.out, value),
-            Base::Hexadecimal => number::hexadecimal(self.out, value),
-            Base::Octal => number::octal(self.out, value),
-            Base::Binary => number::binary(self.out, value, format.bits),
+            Base::Decimal => self.line.decimal(value),
+            Base::Hexadecimal => self.line.hexadecimal(value),
+            Base::Octal => number::octal(self.line.out(), value),
+            Base::Binary => number::binary(self.line.out(), value, format.bits),
         }
         self.paint(self.style.end);
         if format.labels.is_some() {
@@ -182,12 +207,12 @@ impl Visitor for Values<'_> {
         self.paint(self.style.number);
         let bits = value.cast_unsigned();
         match format.base {
-            Base::Decimal => number::signed_decimal(self.out, value),
+            Base::Decimal => self.line.signed_decimal(value),
             Base::Hexadecimal => {
-                number::hexadecimal(self.out, number::low(bits, format.bits, 4));
+                self.line.hexadecimal(number::low(bits, format.bits, 4));
             }
-            Base::Octal => number::octal(self.out, number::low(bits, format.bits, 3)),
-            Base::Binary => number::binary(self.out, bits, format.bits),
+            Base::Octal => number::octal(self.line.out(), number::low(bits, format.bits, 3)),
+            Base::Binary => number::binary(self.line.out(), bits, format.bits),
         }
         self.paint(self.style.end);
         if format.labels.is_some() {
@@ -197,7 +222,7 @@ impl Visitor for Values<'_> {
 
     fn float(&mut self, value: f64, _bits: u8) {
         self.paint(self.style.number);
-        number::general(self.out, value);
+        self.line.general(value);
         self.paint(self.style.end);
     }
 
@@ -209,25 +234,25 @@ impl Visitor for Values<'_> {
 
     fn bit_array(&mut self, value: u64, _bits: u8, _flags: Option<&Labels>) {
         self.paint(self.style.number);
-        number::hexadecimal(self.out, value);
+        self.line.hexadecimal(value);
         self.paint(self.style.end);
     }
 
     #[inline]
     fn text(&mut self, bytes: &[u8]) {
         self.paint(self.style.text);
-        self.out.push(b'"');
-        escape(self.out, bytes);
-        self.out.push(b'"');
+        self.push(b'"');
+        escape(self.line, bytes);
+        self.push(b'"');
         self.paint(self.style.end);
     }
 
     fn blob(&mut self, bytes: &[u8], _media_type: &str) {
-        self.out.push(b'[');
+        self.push(b'[');
         self.first = true;
         for (index, byte) in bytes.iter().enumerate() {
             self.element(index as u64);
-            number::decimal(self.out, u64::from(*byte));
+            self.line.decimal(u64::from(*byte));
         }
         self.end_array();
     }
@@ -250,18 +275,36 @@ const fn escape_of(byte: u8) -> u8 {
     }
 }
 
-/// Appends `text` with what is not printable replaced.
+/// The escapes of all bytes.
+const ESCAPES: [u8; 256] = {
+    let mut escapes = [0; 256];
+    let mut rest: &mut [u8] = &mut escapes;
+    let mut byte = 0_u8;
+    while let Some((first, behind)) = rest.split_first_mut() {
+        *first = escape_of(byte);
+        (rest, byte) = (behind, byte.wrapping_add(1));
+    }
+    escapes
+};
+
+/// The [escape](escape_of) of a byte, from the table.
 #[inline]
-pub(super) fn escape(out: &mut Vec<u8>, text: &[u8]) {
+fn escape_in_table(byte: u8) -> u8 {
+    ESCAPES.get(usize::from(byte)).copied().unwrap_or(1)
+}
+
+/// Appends `text` with what is not printable replaced.
+#[inline(always)]
+pub(super) fn escape(line: &mut Line<'_>, text: &[u8]) {
     if is_plain(text) {
-        short::push(out, text);
+        line.text(text);
     } else {
-        escape_bytes(out, text);
+        escape_bytes(line.out(), text);
     }
 }
 
 /// Whether no byte has an escape. Looks at sixteen bytes at a time.
-#[inline]
+#[inline(always)]
 fn is_plain(text: &[u8]) -> bool {
     let mut rest = text;
     while let Some((sixteen, after)) = rest.split_first_chunk::<16>() {
@@ -275,13 +318,13 @@ fn is_plain(text: &[u8]) -> bool {
         Some(last) => !has_escape(last),
         None => match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
             (Some(first), Some(last)) => !(has_escape(first) | has_escape(last)),
-            _ => !rest.iter().any(|byte| escape_of(*byte) != 0),
+            _ => !rest.iter().any(|byte| escape_in_table(*byte) != 0),
         },
     }
 }
 
 /// Whether any byte has an escape: comparisons only, so that the compiler makes vector instructions of them.
-#[inline]
+#[inline(always)]
 fn has_escape<const N: usize>(bytes: &[u8; N]) -> bool {
     let mut any = 0_u8;
     for byte in bytes {
@@ -296,16 +339,17 @@ fn has_escape<const N: usize>(bytes: &[u8; N]) -> bool {
     any != 0
 }
 
+/// Appends `text` byte by byte, with what is not printable replaced.
 #[cold]
 fn escape_bytes(out: &mut Vec<u8>, text: &[u8]) {
     let mut rest = text;
-    while let Some(place) = rest.iter().position(|byte| escape_of(*byte) != 0) {
+    while let Some(place) = rest.iter().position(|byte| escape_in_table(*byte) != 0) {
         let (plain, odd) = rest.split_at(place);
         out.extend_from_slice(plain);
         let Some((byte, after)) = odd.split_first() else {
             return;
         };
-        match escape_of(*byte) {
+        match escape_in_table(*byte) {
             1 => {
                 out.extend_from_slice(b"\\x");
                 hex(&[*byte], out);
@@ -319,12 +363,13 @@ fn escape_bytes(out: &mut Vec<u8>, text: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::line::written;
     use super::*;
 
-    fn shown(visit: impl FnOnce(&mut Values<'_>)) -> String {
-        let (mut out, style) = (Vec::new(), Style::plain());
-        visit(&mut Values::new(&mut out, &style, true));
-        String::from_utf8(out).unwrap()
+    fn shown(visit: impl FnOnce(&mut Values<'_, '_>)) -> String {
+        let style = Style::plain();
+        let text = written(|line| visit(&mut Values::new(line, &style, true)));
+        String::from_utf8(text).unwrap()
     }
 
     #[test]
@@ -370,8 +415,7 @@ mod tests {
 
     #[test]
     fn unprintable_characters_in_text_are_escaped() {
-        let mut out = Vec::new();
-        escape(&mut out, b"a\x01\x7f\x1b\n\\\"'?\xc3\xa9z");
+        let out = written(|line| escape(line, b"a\x01\x7f\x1b\n\\\"'?\xc3\xa9z"));
         assert_eq!(out, b"a\\x01\\x7f\\e\\n\\\\\\\"\\'\\?\xc3\xa9z");
     }
 
@@ -385,8 +429,7 @@ mod tests {
                 for place in 0..length {
                     let mut text = vec![b'x'; length];
                     text[place] = byte;
-                    let mut out = Vec::new();
-                    escape(&mut out, &text);
+                    let out = written(|line| escape(line, &text));
                     let (before, behind) = (&text[..place], &text[place + 1..]);
                     assert_eq!(out, [before, &want, behind].concat());
                 }
