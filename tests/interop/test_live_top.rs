@@ -207,6 +207,8 @@ fn start_screen(lab: &Lab, relay: &Relay, size: (u16, u16)) -> (Terminal, Replay
     let relay = relay.live.to_string();
     let arguments = ["top", "--seek=beginning", "-d", "0.3", &relay];
     let screen = Terminal::start(lab, size, &test_live::command(lab, &arguments));
+    // A message may name the session before the table has a row for it.
+    screen.wait_for("1 session ");
     screen.wait_for("/watched");
     (screen, replay)
 }

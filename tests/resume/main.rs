@@ -3,6 +3,7 @@
 
 mod connections;
 mod disk_full;
+mod empty;
 mod expiry;
 mod lost_packets;
 mod restart;

@@ -294,7 +294,9 @@ impl MetadataStream {
         self.close();
     }
 
-    /// Closes the stream and drops an incomplete piece. The file stays locked until the stream is dropped.
+    /// Closes the stream and drops an incomplete piece. The file stays locked until the stream is dropped. In a resumable
+    /// session, whose producer may be killed before it has any metadata, an empty file is removed; other producers expect
+    /// what `lttng-relayd` leaves.
     pub fn close(&self) {
         let mut state = self.state.lock();
         if state.unwritten.take().is_some() {
@@ -304,6 +306,11 @@ impl MetadataStream {
             warn!(stream = %self.id, %error, "incomplete piece of metadata not removed from its file");
         }
         let log = state.log.take();
+        if log.is_some()
+            && let Err(error) = state.file.remove_empty()
+        {
+            warn!(stream = %self.id, %error, "empty metadata file not removed");
+        }
         let received = state.file.received().0;
         let logged = log.map_or(Ok(()), |log| log.close(received));
         if let Err(error) = logged {

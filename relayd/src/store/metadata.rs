@@ -234,6 +234,17 @@ impl MetadataFile {
         })
     }
 
+    /// Removes the file if it is empty: no trace is read from it, and babeltrace2 would refuse all traces beside it.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub fn remove_empty(&self) -> Result<(), StoreError> {
+        match &self.current {
+            Some(current) if self.received() == Bytes(0) => current.source.location.remove(),
+            _ => Ok(()),
+        }
+    }
+
     fn write<T>(
         &mut self,
         write: impl FnOnce(&mut Tracefile) -> io::Result<T>,
