@@ -12,6 +12,9 @@ use super::programs::Programs;
 use super::{NAME, Release, files};
 use crate::stage;
 
+/// The C library that reads compact relocations (`programs::LINK_SMALL`), of which dpkg-shlibdeps knows nothing.
+const LIBC: &str = "libc6 (>= 2.36)";
+
 /// One package.
 struct Package {
     /// Its folder in `packaging/`, which has its control file and its scripts.
@@ -294,8 +297,13 @@ impl Builder<'_> {
         shlibdeps.arg(self.root.join("usr/bin").join(self.package.program));
         let found = files::output(&mut shlibdeps)?;
         let libraries = found.trim().strip_prefix("shlibs:Depends=");
-        Ok(libraries
-            .context("dpkg-shlibdeps names no package")?
-            .to_owned())
+        let libraries = libraries.context("dpkg-shlibdeps names no package")?;
+        let libraries = libraries
+            .split(", ")
+            .map(|library| match library.starts_with("libc6 ") {
+                true => LIBC,
+                false => library,
+            });
+        Ok(libraries.collect::<Vec<_>>().join(", "))
     }
 }
