@@ -1,21 +1,21 @@
 //! Many producers and viewers at a time, and viewers that do not read.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::thread;
 
-use rustix::net::sockopt::set_socket_recv_buffer_size;
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::lttng::SessionDaemon;
-use tests::producer::{Producer, index, live_session, packet_of};
+use tests::producer::{Producer, live_session};
 use tests::relay::Relay;
 use tests::traced_app;
 use tests::tree::files;
 use tests::viewer::Viewer;
-use viewer_proto::Command;
 use viewer_proto::index::IndexStatus;
-use viewer_proto::packet::{GetPacket, PacketHead};
+use viewer_proto::packet::PacketHead;
 use viewer_proto::session::Seek;
-use wire::{Bytes, Field};
+use wire::Field;
+
+use crate::payload::{attach, payload, request_payload, send_payload};
 
 #[test]
 fn concurrent_producers_are_recorded_and_viewed_independently() {
@@ -91,36 +91,17 @@ fn viewers_that_do_not_read_their_packet_take_little_memory_and_get_it_whole() {
     const MAX_VIEWER_BYTES: u64 = 64 << 10;
     let (_lab, relay) = Relay::start_in_new_lab();
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("large"));
-    // Each piece differs from its neighbours.
-    let payload: Vec<u8> = (0..SIZE / 4)
-        .flat_map(|number| u32::try_from(number).unwrap().to_be_bytes())
-        .collect();
-    let bytes = packet_of(stream, 0, &payload, 0);
-    producer.data.write_all(&bytes).unwrap();
-    producer.send_index(stream, 0, index(0, SIZE as u64));
-    let mut viewers: Vec<_> = (0..VIEWERS)
-        .map(|_| {
-            let (mut viewer, ..) = Viewer::attached(relay.live, "large", Seek::Beginning);
-            assert_eq!(viewer.wait_for_index(stream).status, IndexStatus::Ready);
-            set_socket_recv_buffer_size(viewer.socket(), 64 << 10).unwrap();
-            viewer
-        })
+    let payload = payload(SIZE);
+    send_payload(&mut producer, stream, &payload);
+    let viewers: Vec<_> = (0..VIEWERS)
+        .map(|_| attach(&relay, "large", stream))
         .collect();
     let before = relay.memory();
-    let mut request = Vec::new();
-    Command::GetPacket(GetPacket {
-        stream,
-        offset: Bytes(0),
-        len: u32::try_from(SIZE).unwrap(),
-    })
-    .encode(&mut request);
-    for viewer in &mut viewers {
-        viewer.socket().write_all(&request).unwrap();
-        // The reply has begun.
-        viewer.socket().peek(&mut [0]).unwrap();
+    for viewer in &viewers {
+        request_payload(viewer, stream, SIZE);
     }
     relay.assert_memory_below(before + VIEWERS as u64 * MAX_VIEWER_BYTES);
-    for viewer in &mut viewers {
+    for viewer in &viewers {
         let mut reply = vec![0; PacketHead::SIZE + SIZE];
         viewer.socket().read_exact(&mut reply).unwrap();
         assert!(

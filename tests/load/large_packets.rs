@@ -5,18 +5,18 @@ use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::path::Path;
 
-use rustix::net::sockopt::set_socket_recv_buffer_size;
 use tests::lab::Lab;
-use tests::producer::{OK, Producer, TRACE_PATH, index, live_session, packet_of, read_to_close};
+use tests::producer::{OK, Producer, TRACE_PATH, index, live_session, read_to_close};
 use tests::producer::{packet, stream};
 use tests::relay::Relay;
 use tests::tree::tree;
 use tests::viewer::Viewer;
-use viewer_proto::Command;
 use viewer_proto::index::IndexStatus;
-use viewer_proto::packet::{GetPacket, PacketHead};
+use viewer_proto::packet::PacketHead;
 use viewer_proto::session::Seek;
 use wire::{Bytes, Field, StreamId};
+
+use crate::payload::{attach, payload, request_payload, send_payload};
 
 /// A file system in memory, from which the relay sends packets without copying them.
 const MEMORY: &str = "/dev/shm";
@@ -42,34 +42,10 @@ fn add_stream(producer: &mut Producer, count: u32) -> StreamId {
     added
 }
 
-/// Numbers: each piece of the packet differs from the others.
-fn payload() -> Vec<u8> {
-    (0..SIZE / 4)
-        .flat_map(|number| u32::try_from(number).unwrap().to_be_bytes())
-        .collect()
-}
-
-/// Sends packet 0 of the stream with this content.
-fn send_payload(producer: &mut Producer, stream: StreamId, payload: &[u8]) {
-    let bytes = packet_of(stream, 0, payload, 0);
-    producer.data.write_all(&bytes).unwrap();
-    assert_eq!(producer.send_index(stream, 0, index(0, SIZE as u64)), OK);
-}
-
 /// A viewer that has requested packet 0. The reply has begun, and the viewer has read nothing.
-fn request_payload(relay: &Relay, session: &str, stream: StreamId) -> Viewer {
-    let (mut viewer, ..) = Viewer::attached(relay.live, session, Seek::Beginning);
-    assert_eq!(viewer.wait_for_index(stream).status, IndexStatus::Ready);
-    set_socket_recv_buffer_size(viewer.socket(), 64 << 10).unwrap();
-    let mut request = Vec::new();
-    Command::GetPacket(GetPacket {
-        stream,
-        offset: Bytes(0),
-        len: u32::try_from(SIZE).unwrap(),
-    })
-    .encode(&mut request);
-    viewer.socket().write_all(&request).unwrap();
-    viewer.socket().peek(&mut [0]).unwrap();
+fn attach_and_request(relay: &Relay, session: &str, stream: StreamId) -> Viewer {
+    let viewer = attach(relay, session, stream);
+    request_payload(&viewer, stream, SIZE);
     viewer
 }
 
@@ -79,9 +55,9 @@ fn a_packet_whose_tracefile_is_replaced_while_it_is_sent_arrives_whole() {
         let relay = Relay::start(&lab);
         let mut producer = Producer::open(&relay, live_session("ring"));
         let stream = add_stream(&mut producer, 1);
-        let payload = payload();
+        let payload = payload(SIZE);
         send_payload(&mut producer, stream, &payload);
-        let viewer = request_payload(&relay, "ring", stream);
+        let viewer = attach_and_request(&relay, "ring", stream);
         // The second packet has a tracefile of the same name.
         producer.data.write_all(&packet(stream, 1, SIZE)).unwrap();
         assert_eq!(producer.send_index(stream, 1, index(1, SIZE as u64)), OK);
@@ -98,10 +74,10 @@ fn a_tracefile_that_is_shortened_while_its_packet_is_sent_costs_that_connection_
         let relay = Relay::start(&lab);
         let mut producer = Producer::open(&relay, live_session("short"));
         let stream = add_stream(&mut producer, 0);
-        let payload = payload();
+        let payload = payload(SIZE);
         send_payload(&mut producer, stream, &payload);
         let mut other = Viewer::connect(relay.live);
-        let viewer = request_payload(&relay, "short", stream);
+        let viewer = attach_and_request(&relay, "short", stream);
         let names = tree(&relay.output);
         let name = names.keys().find(|name| name.ends_with("/chan_0")).unwrap();
         let path = relay.output.join(name.trim_start_matches('/'));
@@ -120,7 +96,7 @@ fn a_packet_of_many_pieces_is_read_whole_from_a_disk_and_from_memory() {
         let relay = Relay::start(&lab);
         let mut producer = Producer::open(&relay, live_session("large"));
         let stream = add_stream(&mut producer, 0);
-        let payload = payload();
+        let payload = payload(SIZE);
         send_payload(&mut producer, stream, &payload);
         let (mut viewer, ..) = Viewer::attached(relay.live, "large", Seek::Beginning);
         assert_eq!(viewer.wait_for_index(stream).status, IndexStatus::Ready);

@@ -3,3 +3,4 @@
 mod concurrency;
 mod large_packets;
 mod malformed_input;
+mod payload;
