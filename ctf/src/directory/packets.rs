@@ -169,7 +169,8 @@ impl ReadAhead {
     fn packet(&mut self, file: &File, packet: &PacketPlace, is_followed: bool) -> Option<&[u8]> {
         let length = usize::try_from(packet.bytes).ok()?;
         let end = self.offset.saturating_add(self.length as u64);
-        let is_read = packet.offset >= self.offset && packet.offset + packet.bytes <= end;
+        let is_read =
+            packet.offset >= self.offset && packet.offset.saturating_add(packet.bytes) <= end;
         if !is_read {
             if !is_followed || length > self.max / 2 {
                 return None;
