@@ -8,12 +8,9 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::libraries::{Catalogue, notice};
-use super::programs::Programs;
+use super::programs::{LIBC, Programs};
 use super::{NAME, Release, files};
 use crate::stage;
-
-/// The C library that reads compact relocations (`programs::LINK_SMALL`), of which dpkg-shlibdeps knows nothing.
-const LIBC: &str = "libc6 (>= 2.36)";
 
 /// One package.
 struct Package {

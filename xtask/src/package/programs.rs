@@ -17,6 +17,9 @@ const SMALL: &str = "x86_64-unknown-linux-gnu";
 /// Relocations in the compact form that glibc reads since 2.36, and functions with the same code once: 5 % of `relayd`.
 const LINK_SMALL: &str = " -Clink-arg=-Wl,-z,pack-relative-relocs -Clink-arg=-Wl,--icf=all";
 
+/// The package of the C library that reads [`LINK_SMALL`]'s relocations, of which dpkg-shlibdeps knows nothing.
+pub(super) const LIBC: &str = "libc6 (>= 2.36)";
+
 /// A platform for which programs are built, as rustc names it: `x86_64-unknown-linux-gnu`.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
