@@ -197,11 +197,10 @@ pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of replies that are collected before they are sent.
 pub const REPLY_BYTES: usize = 64 << 10;
 
-/// Bytes that are read at once on a data connection: as many as are left of the packet, or those of one as large as the
-/// last, within these bounds. Large reads save calls when packets are large, and cost cache when they are small.
-pub const MIN_RECEIVED_BYTES: usize = 64 << 10;
-/// See [`MIN_RECEIVED_BYTES`].
-pub const MAX_RECEIVED_BYTES: usize = 1 << 20;
+/// Maximum number of bytes that are read at once on a data connection: several packets, if as many have arrived. While a
+/// socket is read, the kernel acknowledges what was read, and a producer on the same host sends more in the time of the
+/// reader: few large reads cost less than one for each packet. Larger ones would not fit a second-level cache.
+pub const DATA_READ_BYTES: usize = 1 << 20;
 
 /// Interval between reads of a data connection whose small packets are coalesced. Viewers get these packets later by
 /// this time, and a producer whose relay is killed loses the acknowledged packets of this time.

@@ -24,8 +24,7 @@ use super::read_turn::ReadTurns;
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
 use crate::limits::{
-    COALESCE_INTERVAL, DRAIN_IDLE_TIMEOUT, MAX_RECEIVED_BYTES, MIN_RECEIVED_BYTES,
-    SPACE_RETRY_INTERVAL, SPIN_DURATION,
+    COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, SPACE_RETRY_INTERVAL, SPIN_DURATION,
 };
 use crate::producer::data_connection::DataConnection;
 
@@ -230,7 +229,7 @@ impl DataTask {
             return ReadOutcome::Drained;
         }
         READ_BUFFER.with_borrow_mut(|buffer| {
-            buffer.resize(MAX_RECEIVED_BYTES + DataHeader::SIZE, 0);
+            buffer.resize(DATA_READ_BYTES + DataHeader::SIZE, 0);
             self.read_into(buffer)
         })
     }
@@ -241,8 +240,8 @@ impl DataTask {
             left => left,
         };
         let expected = left + DataHeader::SIZE;
-        let room = expected.clamp(MIN_RECEIVED_BYTES, MAX_RECEIVED_BYTES);
-        // Less than a header, for which the buffer has room besides `MAX_RECEIVED_BYTES`.
+        let room = DATA_READ_BYTES;
+        // Less than a header, for which the buffer has room besides `DATA_READ_BYTES`.
         let kept = self.undecoded.len();
         let (undecoded, free) = buffer.split_at_mut(kept);
         undecoded.copy_from_slice(&self.undecoded);

@@ -8,24 +8,22 @@ use transport::socket::Socket;
 
 use super::error::ConnectionError;
 use super::timeouts::Deadline;
-use crate::limits::{DRAIN_IDLE_TIMEOUT, MIN_RECEIVED_BYTES};
+use crate::limits::DRAIN_IDLE_TIMEOUT;
 
 /// Bytes that have been received and not consumed.
 #[derive(Debug)]
 pub(super) struct Received {
     buffer: BytesMut,
-    /// Capacity that is reserved for the next read, in bytes. It doubles with each read that fills it.
+    /// Maximum number of bytes that are read at once.
     room: usize,
-    max_room: usize,
 }
 
 impl Received {
-    /// An empty buffer that reads up to `max_room` bytes at once.
-    pub(super) fn new(max_room: usize) -> Self {
+    /// An empty buffer that reads up to `room` bytes at once.
+    pub(super) fn new(room: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
-            room: MIN_RECEIVED_BYTES.min(max_room),
-            max_room,
+            room,
         }
     }
 
@@ -80,10 +78,6 @@ impl Received {
         self.buffer.reserve(self.room);
         // Unlike `try_read_buf`, this one remembers that a read which leaves room has emptied the socket: to
         // find that out would cost another system call for each command.
-        let read = socket.read_buf(&mut self.buffer).await?;
-        if read >= self.room {
-            self.room = (self.room * 2).min(self.max_room);
-        }
-        Ok(read)
+        socket.read_buf(&mut self.buffer).await
     }
 }
