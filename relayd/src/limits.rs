@@ -61,7 +61,8 @@ pub const MAX_TRACEFILES: usize = 65_536;
 /// once; only readers on the host of the relay follow the directory.
 pub const BEACONS_ON_DISK: usize = 256;
 
-/// Interval of the periodic work: beacons, idle files, lingering sessions.
+/// Interval of the periodic work: beacons, idle files, lingering sessions, heartbeats of the workers. An idle relay does
+/// little else.
 pub const TICK: Duration = Duration::from_secs(1);
 
 /// Time for which viewers are held back at the beginning of a stream whose metadata has not arrived. Three periods of the
@@ -161,12 +162,9 @@ pub const FILE_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// next.
 pub const MAX_LIVE_THREADS: usize = 2 * MAX_FILE_CALLS;
 
-/// How often each worker is asked for a heartbeat.
-pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
-
 /// Number of missed heartbeats after which a worker gets no new connections, because it probably hangs in a file call. A
 /// disk that is only slow writes a megabyte in less time.
-pub const MAX_MISSED_HEARTBEATS: u32 = 4;
+pub const MAX_MISSED_HEARTBEATS: u32 = 3;
 
 /// Maximum number of workers that are started to replace those that hang. Each is a thread.
 pub const MAX_REPLACEMENT_WORKERS: usize = 16;

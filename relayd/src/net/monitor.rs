@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::worker_pool::WorkerPool;
 use crate::health::Health;
-use crate::limits::{HEARTBEAT_INTERVAL, MAX_REPLACEMENT_WORKERS, TICK, TICK_TIMEOUT};
+use crate::limits::{MAX_REPLACEMENT_WORKERS, TICK, TICK_TIMEOUT};
 use crate::registry::Registry;
 
 /// Never returns.
@@ -21,14 +21,14 @@ pub(super) async fn monitor(
     viewers: WorkerPool,
 ) {
     let mut ticks = TickRunner::new(registry);
-    let mut interval = interval(HEARTBEAT_INTERVAL);
+    let mut interval = interval(TICK);
     // Missed ticks are not made up for: several requests at once would count as missed heartbeats.
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
         let now = Instant::now();
         let has_producers = producers.check_workers();
-        let has_ticks = ticks.run_due(now);
+        let has_ticks = ticks.run(now);
         if has_producers && has_ticks {
             health.producers.record_heartbeat(now);
         }
@@ -38,13 +38,12 @@ pub(super) async fn monitor(
     }
 }
 
-/// Runs [`Registry::tick`] every [`TICK`], one at a time unless one hangs.
+/// Runs [`Registry::tick`], one at a time unless one hangs.
 #[derive(Debug)]
 struct TickRunner {
     registry: Arc<Registry>,
     /// Calls that have not returned, and when they began.
     running: Vec<(Instant, JoinHandle<()>)>,
-    next: Option<Instant>,
     /// Number of hung calls that has been logged.
     reported: usize,
 }
@@ -54,13 +53,12 @@ impl TickRunner {
         Self {
             registry,
             running: Vec::new(),
-            next: None,
             reported: 0,
         }
     }
 
-    /// Starts the next call when it is due. Returns whether no call hangs.
-    fn run_due(&mut self, now: Instant) -> bool {
+    /// Starts the next call, unless one that does not hang is running. Returns whether no call hangs.
+    fn run(&mut self, now: Instant) -> bool {
         self.running.retain(|(_, tick)| !tick.is_finished());
         let hangs = |begun: &Instant| now.saturating_duration_since(*begun) >= TICK_TIMEOUT;
         let hung = self.running.iter().filter(|(begun, _)| hangs(begun));
@@ -72,12 +70,10 @@ impl TickRunner {
             );
         }
         self.reported = hung;
-        let is_due = self.next.is_none_or(|next| now >= next);
-        if is_due && hung == self.running.len() && hung < MAX_REPLACEMENT_WORKERS {
+        if hung == self.running.len() && hung < MAX_REPLACEMENT_WORKERS {
             let registry = Arc::clone(&self.registry);
             let tick = tokio::task::spawn_blocking(move || registry.tick(now));
             self.running.push((now, tick));
-            self.next = Some(now + TICK);
         }
         hung == 0
     }

@@ -5,8 +5,7 @@
 //! Workers write files themselves, so that a disk that hangs stops a worker and all connections on it.
 //! [`WorkerPool::check_workers`] engages when a worker has missed
 //! [`MAX_MISSED_HEARTBEATS`](crate::limits::MAX_MISSED_HEARTBEATS): it starts a replacement, and moves the connections
-//! that the worker has not taken to it. An idle worker costs one wake-up per
-//! [`HEARTBEAT_INTERVAL`](crate::limits::HEARTBEAT_INTERVAL).
+//! that the worker has not taken to it. An idle worker costs one wake-up per [`TICK`](crate::limits::TICK).
 
 use std::io;
 use std::net::SocketAddr;
@@ -247,8 +246,8 @@ impl WorkerPool {
     }
 
     /// Requests a heartbeat of each worker. Starts replacements for those that do not respond, and moves the
-    /// connections that they have not taken to others. To be called every
-    /// [`HEARTBEAT_INTERVAL`](crate::limits::HEARTBEAT_INTERVAL). Returns whether all workers respond.
+    /// connections that they have not taken to others. To be called every [`TICK`](crate::limits::TICK). Returns whether
+    /// all workers respond.
     pub(super) fn check_workers(&self) -> bool {
         let workers = self.inner.workers.read().clone();
         workers.iter().for_each(|worker| worker.request_heartbeat());
