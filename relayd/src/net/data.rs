@@ -235,17 +235,11 @@ impl DataTask {
     }
 
     fn read_into(&mut self, buffer: &mut [u8]) -> ReadOutcome {
-        let left = match self.decoder.left() as usize {
-            0 => self.last_packet,
-            left => left,
-        };
-        let expected = left + DataHeader::SIZE;
-        let room = DATA_READ_BYTES;
         // Less than a header, for which the buffer has room besides `DATA_READ_BYTES`.
         let kept = self.undecoded.len();
         let (undecoded, free) = buffer.split_at_mut(kept);
         undecoded.copy_from_slice(&self.undecoded);
-        let free = free.get_mut(..room).unwrap_or_default();
+        let free = free.get_mut(..DATA_READ_BYTES).unwrap_or_default();
         let mut read = match self.socket.recv(free) {
             Ok(0) => {
                 self.end(Ok(()));
@@ -261,16 +255,20 @@ impl DataTask {
                 return ReadOutcome::Ended;
             }
         };
+        let expected = match self.decoder.left() as usize {
+            0 => self.last_packet,
+            left => left,
+        };
         let mut more = Err(io::ErrorKind::WouldBlock.into());
-        if read < expected.min(room) {
+        if read < (expected + DataHeader::SIZE).min(free.len()) {
             // Producers of LTTng leave Nagle's algorithm on: the end of a packet may have waited for the beginning to be
             // read, and arrives at once then.
             more = self.socket.recv(free.get_mut(read..).unwrap_or_default());
             read += more.as_ref().copied().unwrap_or(0);
         }
-        self.decode(buffer.get(..kept + read).unwrap_or_default());
         // A read that leaves room has emptied the socket.
-        let mut is_drained = read < room;
+        let mut is_drained = read < free.len();
+        self.decode(buffer.get(..kept + read).unwrap_or_default());
         match more.map_err(|error| (error.kind(), error)) {
             // What was received is not decoded yet.
             _ if self.is_paused => {}
