@@ -269,7 +269,9 @@ impl DecodeState {
     /// Counts elements that took no bits. They are limited because a visitor takes time for each.
     fn pass_empty(&mut self, count: u64, cursor: &Cursor<'_>) -> Result<(), FieldError> {
         self.empty_elements = self.empty_elements.saturating_add(count);
-        if self.empty_elements > MAX_EMPTY_ELEMENTS.saturating_add(cursor.position) {
+        // Bits that have been removed count too: how a packet is divided into parts makes no difference.
+        let passed = cursor.position.saturating_add(cursor.shift);
+        if self.empty_elements > MAX_EMPTY_ELEMENTS.saturating_add(passed) {
             let end = cursor.end;
             return Err(FieldError::TooMany { count, end });
         }

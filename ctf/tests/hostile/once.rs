@@ -72,6 +72,21 @@ fn elements_of_zero_bits_are_limited_by_the_bits_of_the_packet() {
 }
 
 #[test]
+fn bits_that_have_been_removed_allow_for_elements_of_zero_bits_too() {
+    let long = "event { name = long; id = 0; fields := struct { u8 a[100]; }; };";
+    let nothings = "event { name = nothings; id = 1; fields := struct { u8 a[20]; struct {} b[60000]; struct {} c[6000]; }; };";
+    let mut packet = [0; 122];
+    packet[101] = 1;
+    // In parts, the first event has been removed when the second is found.
+    let work = must::decode(
+        &mut metadata(&format!("{STREAM}{long}{nothings}")),
+        None,
+        &packet,
+    );
+    assert_eq!(work.events, 2);
+}
+
+#[test]
 fn an_array_length_declared_after_its_packet_has_begun_is_decoded() {
     let stream = "stream {
         packet.context := struct { u8 n; }; event.header := struct { u8 id; };
