@@ -62,7 +62,12 @@ fn fuzz(directory: &Path, target: &str, seconds: u32) -> anyhow::Result<()> {
         .arg("--")
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-timeout={MAX_SECONDS}"))
-        .arg(format!("-rss_limit_mb={MAX_MEBIBYTES}"))
-        .arg(format!("-dict=dictionaries/{target}"));
-    stage::run(&mut cargo).context("is cargo-fuzz installed?")
+        .arg(format!("-rss_limit_mb={MAX_MEBIBYTES}"));
+    let dictionary = directory.join("dictionaries").join(target);
+    if dictionary.exists() {
+        cargo.arg(format!("-dict={}", dictionary.display()));
+    }
+    stage::run(&mut cargo).with_context(|| {
+        format!("a finding in {target}, or `cargo install cargo-fuzz` has not been run")
+    })
 }

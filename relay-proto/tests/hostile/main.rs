@@ -4,7 +4,8 @@
 mod must;
 
 use proptest::prelude::*;
-use relay_proto::{Command, Minor, Version};
+use relay_proto::{Command, CommandCode, ControlHeader, Minor, Version};
+use wire::Field;
 
 proptest! {
     #[test]
@@ -38,6 +39,16 @@ fn valid_conversations_of_every_version_are_answered_completely() {
         for cut in [1, 2, 3, 24, 31] {
             must::converse(cut, &bytes);
         }
+    }
+}
+
+#[test]
+fn commands_of_an_extension_that_the_relay_lacks_are_refused_whatever_their_length() {
+    for length in [0, 8, 1 << 40] {
+        let mut bytes = greeting(15);
+        ControlHeader::new(CommandCode::MakeResumable, length).write(&mut bytes);
+        bytes.extend([0; 8]);
+        assert_eq!(must::converse(0, &bytes), 1);
     }
 }
 
