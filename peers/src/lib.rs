@@ -1,5 +1,9 @@
 //! The real programs that tests and measurements run, and the Debian packages that contain them. A missing
 //! program is an error, never a skipped test: a test that did not run has shown nothing.
+//!
+//! [`cargo`] builds the programs of this project beside them.
+
+pub mod cargo;
 
 use std::path::PathBuf;
 

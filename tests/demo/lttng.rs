@@ -24,7 +24,6 @@ const SESSION: &str = "demo";
 
 pub(super) fn run(events: usize) -> anyhow::Result<()> {
     binaries::relayd();
-    binaries::test_live();
     traced_app::program();
 
     let lab = Lab::new();

@@ -14,9 +14,12 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use tests::binaries;
 use tests::process::Process;
 
 fn main() -> anyhow::Result<()> {
+    // Before anything is traced: the session could be over before a viewer that has to be built attaches to it.
+    binaries::test_live();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {

@@ -10,7 +10,7 @@ use tests::binaries;
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::Relay;
-use tests::viewer::hostname;
+use tests::viewer::{Viewer, hostname};
 
 use super::ViewerOutput;
 
@@ -36,6 +36,7 @@ pub(super) fn run() -> anyhow::Result<()> {
     let wait = ["--session-not-found=continue", "--seek=beginning"];
     viewer.args(wait).args([color, &url]);
     let mut shown = ViewerOutput::new(Process::start(&mut viewer));
+    Viewer::connect(relay.live).wait_for_listed(&session, |session| session.viewers == 1);
     while shown.print_new()? {}
     let shown = shown.finish()?;
     traced.wait().expect_success();

@@ -1,8 +1,9 @@
 //! The paths of this project's programs, built with the profile of the tests at the first call.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
+
+use peers::cargo::FEATURES_OF_TESTS;
 
 /// The relay daemon, `relayd`.
 ///
@@ -115,27 +116,14 @@ fn build(binary: &str) -> PathBuf {
 /// Builds a program and returns the directory of the profile.
 fn cargo_build(which: &[&str], name: &str) -> PathBuf {
     let profile = crate::build_directory();
-    let mut cargo = Command::new(env!("CARGO"));
-    // The whole workspace, so that the features of dependencies are those that the tests were built
-    // with and nothing is compiled twice.
-    cargo.args(["build", "--quiet", "--workspace"]).args(which);
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    // What cargo tells a test about its package: build scripts, as that of `ring`, would run again because these
-    // differ, and with them everything that depends on the library, at each change between cargo and a test.
-    for (name, _) in std::env::vars_os() {
-        let is_of_package = ["CARGO_PKG_", "CARGO_MANIFEST_"]
-            .iter()
-            .any(|prefix| name.to_string_lossy().starts_with(prefix));
-        if is_of_package {
-            cargo.env_remove(name);
-        }
-    }
-    let built = cargo
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .unwrap();
+    let mut cargo = peers::cargo::command();
+    cargo.args(["build", "--quiet"]).args(which);
+    match profile.ends_with("release") {
+        // Benchmarks measure what is installed, without features of development dependencies.
+        true => cargo.args(["--workspace", "--release"]),
+        false => cargo.args(FEATURES_OF_TESTS),
+    };
+    let built = cargo.status().unwrap();
     assert!(built.success(), "{name} cannot be built");
     profile
 }

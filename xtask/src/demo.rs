@@ -35,7 +35,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         targets.extend(["--bin=consumer", "--example=app"]);
         arguments.push("web".to_owned());
     } else {
-        targets.extend(["--bin=consumer", "--example=count_lines"]);
+        targets.push("--bin=consumer");
         arguments.push("tldrs".to_owned());
     }
     stage::build("compiling the programs (the first time, minutes)", &targets)?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, bail};
+use peers::cargo::FEATURES_OF_TESTS;
 
 /// The root of the workspace.
 pub(crate) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -36,37 +37,22 @@ pub(crate) fn cargo_with(
     environment: &[(&str, &str)],
 ) -> anyhow::Result<()> {
     announce(stage);
-    let mut cargo = command();
+    let mut cargo = peers::cargo::command();
     cargo.args(arguments.split(' ')).args(further);
     cargo.envs(environment.iter().copied());
     run(&mut cargo).with_context(|| stage.to_owned())
 }
 
-/// A command that runs cargo in the workspace.
-pub(crate) fn command() -> Command {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(WORKSPACE);
-    // What cargo tells this program about its package: build scripts, as that of `ring`, would run again because these
-    // differ from one cargo to the next, and everything that depends on the library would be compiled again.
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
-            cargo.env_remove(&name);
-        }
-    }
-    cargo
-}
-
 /// Builds binaries and examples of the workspace as its tests build them. `targets` are options of
 /// `cargo build`, such as `--bin=relayd`.
 ///
-/// The features of dependencies are unified over the packages that a command names. With `--workspace` they
-/// are those of `cargo test --workspace`, and nothing is compiled twice.
+/// Dependencies have the [features of tests](FEATURES_OF_TESTS).
 ///
 /// # Errors
 /// If cargo cannot be run, or fails.
 pub(crate) fn build(stage: &str, targets: &[&str]) -> anyhow::Result<()> {
-    let arguments = format!("build --workspace {}", targets.join(" "));
+    let options = FEATURES_OF_TESTS.join(" ");
+    let arguments = format!("build {options} {}", targets.join(" "));
     cargo(stage, &arguments, &[])
 }
 

@@ -12,8 +12,6 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::stage;
-
 /// Test programs that run at the same time.
 const PROGRAMS: usize = 2;
 
@@ -71,7 +69,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
 /// Builds all test programs.
 fn build() -> anyhow::Result<Vec<Program>> {
-    let mut cargo = stage::command();
+    let mut cargo = peers::cargo::command();
     cargo.args(["test", "--workspace", "--no-run"]);
     cargo.arg("--message-format=json-render-diagnostics");
     let mut child = cargo.stdout(Stdio::piped()).spawn()?;

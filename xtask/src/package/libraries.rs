@@ -36,7 +36,7 @@ pub(super) struct Catalogue {
 impl Catalogue {
     /// Asks cargo for the libraries of a platform.
     pub(super) fn new(target: &Target) -> anyhow::Result<Self> {
-        let mut cargo = stage::command();
+        let mut cargo = peers::cargo::command();
         cargo.args(["metadata", "--format-version=1", "--locked"]);
         let platform = format!("--filter-platform={}", target.triple());
         let metadata: Value = serde_json::from_str(&files::output(cargo.arg(platform))?)?;
@@ -74,7 +74,7 @@ impl Catalogue {
 
     /// The libraries that are linked into a program, sorted by name and version.
     pub(super) fn of(&self, program: &str) -> anyhow::Result<Vec<&Library>> {
-        let mut cargo = stage::command();
+        let mut cargo = peers::cargo::command();
         cargo.args(["tree", "--locked", "--prefix=none", "--format={p}"]);
         cargo.arg("--edges=normal,no-proc-macro");
         cargo.arg(format!("--package={program}"));

@@ -130,7 +130,7 @@ fn build(target: &Target) -> anyhow::Result<PathBuf> {
         rustup.current_dir(stage::WORKSPACE);
         stage::run(rustup.args(["target", "add", triple]))?;
     }
-    let mut cargo = stage::command();
+    let mut cargo = peers::cargo::command();
     cargo.args(["build", "--release", "--locked", "--target", triple]);
     for name in ALL.iter().chain(&["man"]) {
         cargo.arg(format!("--package={name}"));
