@@ -206,7 +206,8 @@ impl System {
         self.start_waiting_viewers();
     }
 
-    /// Starts the viewers that wait for the relay, if it runs: without one they would exit.
+    /// Starts the viewers that wait for the relay, if it runs, and waits until they are connected: before that they exit
+    /// if the relay is killed.
     fn start_waiting_viewers(&mut self) {
         let waits = |viewer: &Viewer| viewer.waits_for_relay;
         if !self.relay.is_running() || !self.viewers.iter().any(waits) {
@@ -216,6 +217,7 @@ impl System {
         for viewer in self.viewers.iter_mut().filter(|viewer| waits(viewer)) {
             viewer.waits_for_relay = false;
             viewer.program.start();
+            viewer.program.wait_for_log(" connected ");
         }
     }
 
@@ -232,6 +234,7 @@ impl System {
                 let program = binaries::test_live();
                 let mut command = places.command(network.as_deref(), Host::Traced, program);
                 command
+                    .env("RUST_LOG", "test_live::attach::relay=info")
                     .args(["--quiet", "--strict", "--seek=beginning"])
                     .args(["--session-not-found=continue", &url]);
                 command
@@ -277,8 +280,8 @@ impl System {
                     viewer.program.stop();
                     true
                 } else {
-                    let misses = ["the relay does not have it any more", "cannot connect to"];
-                    let is_partial = misses.iter().any(|text| viewer.program.reap_failed(text));
+                    let missing = "the relay does not have it any more";
+                    let is_partial = viewer.program.reap_failed(missing);
                     if !is_partial {
                         viewer.program.finish(RECOVERY_TIMEOUT);
                     }

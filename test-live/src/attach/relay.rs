@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
+use tracing::info;
 
 use super::error::AttachError;
 pub use super::relay_options::{Missing, RelayOptions};
@@ -106,6 +107,7 @@ impl RelayFollower {
         let connected =
             RelaySession::connect(&self.target, &self.options, events, &self.is_held_back).await?;
         self.has_connected = true;
+        info!(relay = %self.target, "connected");
         let session = self.session.insert(connected);
         session.run(std::mem::take(&mut self.resume)).await
     }
