@@ -27,9 +27,14 @@ pub const MAX_METADATA_BYTES: u64 = 256 << 20;
 /// Longest packet in bytes. Viewers refuse longer ones, and no tracer has sub-buffers of that size.
 pub const MAX_PACKET_BYTES: u64 = 1 << 30;
 
-/// Maximum number of packets of a stream that lack their index or their bytes. Real producers have one in flight;
-/// those that pipeline have far fewer than this.
+/// Number of packets of a stream without an index from which the relay reads no more packets, and number of its indexes
+/// without a packet from which it reads no more commands. A producer that pipelines small packets has thousands in the
+/// buffers of its sockets, and the two connections are read independently.
 pub const MAX_PENDING_PACKETS: usize = 4096;
+
+/// Maximum number of packets of a stream that wait to be complete or for packets before them. Twice
+/// [`MAX_PENDING_PACKETS`]: only a producer whose indexes are in another order than its packets has as many.
+pub const MAX_JOINED_PACKETS: usize = 2 * MAX_PENDING_PACKETS;
 
 /// Default memory in bytes for early packets of all sessions together (`--reorder-memory`). One stream may take 32 MiB
 /// of it (`--reorder-bytes`); producers that send out of order at all are a packet or two early.
@@ -404,9 +409,13 @@ pub const MIN_RETAINED_AGE: Duration = Duration::from_secs(60);
 
 // A disk that is full.
 
-/// Interval of attempts to write while producers are paused. An attempt costs each paused connection a system call or
-/// two, and producers continue at most this late once the disk has space.
+/// Longest interval of attempts to write while producers are paused. An attempt costs each paused connection a system call
+/// or two, and producers continue at most this late once the disk has space.
 pub const SPACE_RETRY_INTERVAL: Duration = Duration::from_millis(250);
+
+/// First interval of attempts to continue a connection that is paused. It doubles with each attempt, up to
+/// [`SPACE_RETRY_INTERVAL`]: a connection that waits for packets or indexes that have been sent already waits briefly.
+pub const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 // Trace files.
 

@@ -8,7 +8,9 @@ use relay_proto::DataHeader;
 use tests::TEST_TIMEOUT;
 use tests::lab::Lab;
 use tests::probe_session::ProbeSession;
-use tests::producer::{Producer, connect, control_header, is_closed, live_session, packet};
+use tests::producer::{
+    Producer, connect, control_header, index, is_closed, live_session, packet, send_index,
+};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -145,5 +147,25 @@ fn peers_that_do_not_read_replies_are_disconnected() {
         }
         relay.has_logged(&["control connection closed", "replies not read"])
     });
+    probe.assert_served();
+}
+
+#[test]
+fn halves_of_packets_whose_other_halves_never_come_time_out() {
+    let (_lab, relay, mut probe) = start_relay_with_short_timeout();
+    // One more than may be ahead, so that the connection is not read any more.
+    let count = 4097;
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("packets"));
+    (0..count).for_each(|number| producer.send_data(stream, number, 10));
+    assert!(is_closed(&mut producer.data));
+    relay.wait_for_log(&["data connection closed", "indexes timeout: 4096 packets"]);
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("indexes"));
+    let mut commands = Vec::new();
+    for number in 0..count {
+        let command = send_index(stream, number, index(number, 10));
+        producer.encode_command(&command, &mut commands);
+    }
+    producer.control().write_all(&commands).unwrap();
+    relay.wait_for_log(&["control connection closed", "packets timeout: 4096 indexes"]);
     probe.assert_served();
 }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use thiserror::Error;
 use wire::{PacketIndex, SeqNum};
 
-use crate::limits::{MAX_GAPS, MAX_PENDING_PACKETS};
+use crate::limits::{MAX_GAPS, MAX_JOINED_PACKETS, MAX_PENDING_PACKETS};
 
 /// Packets whose bytes, index or both have arrived, in sequence order. `P` is the place of the bytes.
 ///
@@ -15,6 +15,10 @@ use crate::limits::{MAX_GAPS, MAX_PENDING_PACKETS};
 #[derive(Debug)]
 pub struct IndexJoiner<P> {
     pending: VecDeque<Pending<P>>,
+    /// How many of them have no index.
+    unindexed: usize,
+    /// How many of them have only an index.
+    without_bytes: usize,
     /// The bytes of all packets before this one have arrived or are lost. None: no packet has arrived.
     next_data: Option<SeqNum>,
     /// First and last packet of each run whose bytes are lost. Their indexes may still arrive.
@@ -63,7 +67,7 @@ pub enum JoinError {
         seq: SeqNum,
     },
     /// Pending packets pile up.
-    #[error("{0}: too many pending packets: {MAX_PENDING_PACKETS} have no index or no bytes yet")]
+    #[error("{0}: too many pending packets: {MAX_JOINED_PACKETS} before it are not complete")]
     TooMany(SeqNum),
 }
 
@@ -71,6 +75,8 @@ impl<P> Default for IndexJoiner<P> {
     fn default() -> Self {
         Self {
             pending: VecDeque::new(),
+            unindexed: 0,
+            without_bytes: 0,
             next_data: None,
             gaps: VecDeque::new(),
             forgotten: SeqNum(0),
@@ -109,7 +115,19 @@ impl<P> IndexJoiner<P> {
     /// Whether some index waits for its packet.
     #[must_use]
     pub fn awaits_packets(&self) -> bool {
-        self.pending.iter().any(|packet| packet.place.is_none())
+        self.without_bytes > 0
+    }
+
+    /// Whether so many packets wait for their indexes that no more should be read before these.
+    #[must_use]
+    pub fn lacks_indexes(&self) -> bool {
+        self.unindexed >= MAX_PENDING_PACKETS
+    }
+
+    /// Whether so many indexes wait for their packets that no more should be read before these.
+    #[must_use]
+    pub fn lacks_packets(&self) -> bool {
+        self.without_bytes >= MAX_PENDING_PACKETS
     }
 
     /// The first packet whose index has arrived and has not been written.
@@ -128,12 +146,19 @@ impl<P> IndexJoiner<P> {
         self.next_data = Some(SeqNum(seq.0.wrapping_add(1)));
         match self.find(seq) {
             Ok(at) => {
-                if let Some(packet) = self.pending.get_mut(at) {
-                    packet.place.get_or_insert(place);
+                if let Some(packet) = self.pending.get_mut(at)
+                    && packet.place.is_none()
+                {
+                    packet.place = Some(place);
+                    self.without_bytes -= 1;
                 }
                 Ok(())
             }
-            Err(at) => self.insert(at, seq, Some(place), None),
+            Err(at) => {
+                self.insert(at, seq, Some(place), None)?;
+                self.unindexed += 1;
+                Ok(())
+            }
         }
     }
 
@@ -145,7 +170,10 @@ impl<P> IndexJoiner<P> {
         let half = "the index";
         match self.find(seq) {
             Ok(at) => match self.pending.get_mut(at) {
-                Some(packet) if packet.index.is_none() => packet.index = Some(index),
+                Some(packet) if packet.index.is_none() => {
+                    packet.index = Some(index);
+                    self.unindexed -= 1;
+                }
                 _ => return Err(JoinError::Twice { half, seq }),
             },
             // Before the next arm, because the number of a lost packet is also below `next_data`.
@@ -153,7 +181,10 @@ impl<P> IndexJoiner<P> {
             Err(_) if self.next_data.is_some_and(|next| seq < next) => {
                 return Err(JoinError::Twice { half, seq });
             }
-            Err(at) => self.insert(at, seq, None, Some(index))?,
+            Err(at) => {
+                self.insert(at, seq, None, Some(index))?;
+                self.without_bytes += 1;
+            }
         }
         Ok(IndexFate::Kept)
     }
@@ -186,7 +217,9 @@ impl<P> IndexJoiner<P> {
         }
         self.gaps.push_back((first, last));
         self.next_data = Some(SeqNum(last.0.wrapping_add(1)));
-        before - self.pending.len()
+        let dropped = before - self.pending.len();
+        self.without_bytes -= dropped;
+        dropped
     }
 
     /// Takes the ready entries, in order, up to the first whose bytes lie in another tracefile than those before it. With
@@ -232,6 +265,7 @@ impl<P> IndexJoiner<P> {
     pub fn drop_unindexed(&mut self) -> usize {
         let before = self.pending.len();
         self.pending.retain(|packet| packet.index.is_some());
+        self.unindexed = 0;
         before - self.pending.len()
     }
 
@@ -253,7 +287,7 @@ impl<P> IndexJoiner<P> {
         index: Option<PacketIndex>,
     ) -> Result<(), JoinError> {
         // A peer that sends only one half of its packets must not exhaust the memory.
-        if self.pending.len() >= MAX_PENDING_PACKETS {
+        if self.pending.len() >= MAX_JOINED_PACKETS {
             return Err(JoinError::TooMany(seq));
         }
         self.pending.insert(at, Pending { seq, place, index });
@@ -404,9 +438,35 @@ mod tests {
     }
 
     #[test]
+    fn joiner_says_when_either_half_is_far_ahead_and_when_it_is_no_longer() {
+        let mut joiner = IndexJoiner::default();
+        let max = MAX_PENDING_PACKETS as u64;
+        for seq in 0..max {
+            assert!(!joiner.lacks_packets());
+            joiner.add_index(SeqNum(seq), index(seq)).unwrap();
+        }
+        assert!(joiner.lacks_packets());
+        // One packet is lost, and is not waited for.
+        joiner.give_up_packets(SeqNum(0), SeqNum(0));
+        assert!(!joiner.lacks_packets());
+        for seq in 1..2 * max {
+            assert!(!joiner.lacks_indexes());
+            joiner.add_packet(SeqNum(seq), seq).unwrap();
+            let _ = ready(&mut joiner);
+        }
+        assert!(joiner.lacks_indexes());
+        assert!(!joiner.awaits_packets());
+        joiner.add_index(SeqNum(max), index(max)).unwrap();
+        assert!(!joiner.lacks_indexes());
+        assert_eq!(ready(&mut joiner), [max]);
+        assert_eq!(joiner.drop_unindexed(), MAX_PENDING_PACKETS - 1);
+        assert!(joiner.is_empty() && !joiner.lacks_indexes());
+    }
+
+    #[test]
     fn pending_packets_of_a_stream_are_bounded() {
         let mut joiner = IndexJoiner::<u64>::default();
-        for seq in 0..MAX_PENDING_PACKETS as u64 {
+        for seq in 0..MAX_JOINED_PACKETS as u64 {
             joiner.add_index(SeqNum(seq), index(seq)).unwrap();
         }
         let many = JoinError::TooMany(SeqNum(9999));

@@ -310,6 +310,20 @@ impl StreamWriter {
         }
     }
 
+    /// Whether so many packets wait for their indexes that no more should be read before these.
+    #[must_use]
+    pub fn lacks_indexes(&self) -> bool {
+        let joiner = self.joiner.as_ref();
+        joiner.is_some_and(IndexJoiner::lacks_indexes) && !self.lifecycle.is_closed()
+    }
+
+    /// Whether so many indexes wait for their packets that no more should be read before these.
+    #[must_use]
+    pub fn lacks_packets(&self) -> bool {
+        let joiner = self.joiner.as_ref();
+        joiner.is_some_and(IndexJoiner::lacks_packets) && !self.lifecycle.is_closed()
+    }
+
     fn add_beacon(&mut self, index: &SendIndex) -> Result<(), IngestError> {
         self.flush_entries()?;
         // The beacon may have overtaken a packet that is still pending, whose events can be earlier: then it says nothing.

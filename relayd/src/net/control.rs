@@ -1,6 +1,7 @@
 //! One control connection: moves bytes between a socket and `relay-proto`'s state machine, and decides nothing.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use relay_proto::command::CommandCode;
@@ -18,12 +19,13 @@ use super::ProducerContext;
 use super::accepted::Accepted;
 use super::admission::Handshake;
 use super::error::{ConnectionError, Consequence};
+use super::pause::Pause;
 use super::receive::Received;
 use super::send::{send, send_last};
 use super::timeouts::CommandTimeouts;
 use super::worker::WorkerId;
 use crate::config::Timeouts;
-use crate::limits::{MAX_REFUSALS, REPLY_BYTES, SPACE_RETRY_INTERVAL};
+use crate::limits::{DRAIN_IDLE_TIMEOUT, MAX_REFUSALS, REPLY_BYTES, SPACE_RETRY_INTERVAL};
 use crate::producer::Producer;
 
 /// Maximum number of bytes of commands that are read at once. Commands are short, and metadata is passed on in pieces.
@@ -174,6 +176,12 @@ async fn serve_commands(
         if stops.is_session_lost() {
             return Ok(());
         }
+        if producer.awaits_packets() {
+            if !wait_for_packets(producer, timeouts.producer_read, stops).await? {
+                return Ok(());
+            }
+            commands.timeouts.restart_read_timeout();
+        }
         if !needs_more {
             continue;
         }
@@ -192,6 +200,30 @@ async fn serve_commands(
     }
 }
 
+/// Waits for packets of a stream that has too many indexes without them. A producer sends a packet before its index, but on
+/// another connection. Returns false if none is to be expected any more because the connection or the relay stops.
+async fn wait_for_packets(
+    producer: &mut Producer,
+    timeout: Duration,
+    stops: Stops<'_>,
+) -> Result<bool, ConnectionError> {
+    let mut pause = Pause::begin();
+    while producer.awaits_packets() {
+        if producer.awaits_space() {
+            pause.restart_timeout();
+        }
+        if pause.exceeds(timeout) {
+            return Err(ConnectionError::no_packets(timeout));
+        }
+        let is_stopped = stops.connection.is_cancelled() && pause.exceeds(DRAIN_IDLE_TIMEOUT);
+        if is_stopped || stops.is_session_lost() {
+            return Ok(false);
+        }
+        tokio::time::sleep(pause.next_interval()).await;
+    }
+    Ok(true)
+}
+
 impl Commands {
     /// Replies an error in place of everything that was to be replied.
     fn refuse_all(&mut self, refusal: Refusal) -> ConnectionError {
@@ -206,7 +238,10 @@ impl Commands {
     fn handle_received(&mut self, producer: &mut Producer) -> Result<bool, ConnectionError> {
         let mut input = self.received.bytes();
         let mut handled = Ok(false);
-        while matches!(handled, Ok(false)) && self.replies.len() < REPLY_BYTES {
+        while matches!(handled, Ok(false))
+            && self.replies.len() < REPLY_BYTES
+            && !producer.awaits_packets()
+        {
             match self
                 .connection
                 .advance(&mut input, producer, &mut self.replies)

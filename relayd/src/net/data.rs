@@ -20,12 +20,11 @@ use super::busy_poll::BusyPoll;
 use super::coalescing::Coalescing;
 use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
+use super::pause::Pause;
 use super::read_turn::ReadTurns;
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
-use crate::limits::{
-    COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, SPACE_RETRY_INTERVAL, SPIN_DURATION,
-};
+use crate::limits::{COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, SPIN_DURATION};
 use crate::producer::data_connection::DataConnection;
 
 thread_local! {
@@ -54,8 +53,8 @@ struct DataTask {
     busy_poll: BusyPoll,
     /// Time for the next bytes of an incomplete header or packet.
     read_timeout: Duration,
-    /// The disk is full: nothing is read, so that TCP slows the producer down.
-    is_paused: bool,
+    /// The disk is full, or packets are far ahead of their indexes: nothing is read, so that TCP slows the producer down.
+    pause: Option<Pause>,
 }
 
 /// Outcome of one read of the socket.
@@ -90,7 +89,7 @@ pub(super) async fn serve(
         coalescing: Coalescing::default(),
         busy_poll: BusyPoll::default(),
         read_timeout: context.timeouts.producer_read,
-        is_paused: false,
+        pause: None,
     };
     let session = |task: &DataTask| task.connection.as_ref().and_then(DataConnection::session);
     task.run(&stop, |task| session(task).is_some()).await;
@@ -141,12 +140,25 @@ impl DataTask {
                 ReadOutcome::Drained => drop(turn),
             }
             let is_stopping = stop.is_cancelled();
-            if self.is_paused {
+            if let Some(pause) = &mut self.pause {
                 // Backpressure: the producer finds its send buffer full.
-                if is_stopping {
+                let awaits_indexes =
+                    (self.connection.as_ref()).is_some_and(DataConnection::awaits_indexes);
+                if is_stopping && (!awaits_indexes || pause.exceeds(DRAIN_IDLE_TIMEOUT)) {
                     return self.end(Ok(()));
                 }
-                let _ = tokio::time::timeout(SPACE_RETRY_INTERVAL, &mut stopped).await;
+                if !awaits_indexes {
+                    pause.restart_timeout();
+                }
+                if pause.exceeds(self.read_timeout) {
+                    return self.end(Err(ConnectionError::no_indexes(self.read_timeout)));
+                }
+                let interval = pause.next_interval();
+                if is_stopping {
+                    tokio::time::sleep(interval).await;
+                } else {
+                    let _ = tokio::time::timeout(interval, &mut stopped).await;
+                }
                 self.resume();
                 continue;
             }
@@ -225,7 +237,7 @@ impl DataTask {
         if self.connection.is_none() {
             return ReadOutcome::Ended;
         }
-        if self.is_paused {
+        if self.pause.is_some() {
             return ReadOutcome::Drained;
         }
         READ_BUFFER.with_borrow_mut(|buffer| {
@@ -271,7 +283,7 @@ impl DataTask {
         self.decode(buffer.get(..kept + read).unwrap_or_default());
         match more.map_err(|error| (error.kind(), error)) {
             // What was received is not decoded yet.
-            _ if self.is_paused => {}
+            _ if self.pause.is_some() => {}
             Ok(0) => self.end(Ok(())),
             Ok(_) | Err((io::ErrorKind::WouldBlock, _)) => {}
             Err((io::ErrorKind::Interrupted, _)) => is_drained = false,
@@ -295,7 +307,7 @@ impl DataTask {
             }
             let handled = connection.handle_event(event);
             self.pause_or_end(handled);
-            if self.is_paused {
+            if self.pause.is_some() {
                 break;
             }
         }
@@ -307,26 +319,30 @@ impl DataTask {
         self.undecoded.extend_from_slice(input);
     }
 
-    /// Tries again to write what there was no space for, and if that succeeds decodes what was received after it.
+    /// Tries to end the pause, and if that succeeds decodes what was received before it.
     fn resume(&mut self) {
         let Some(connection) = &mut self.connection else {
             return;
         };
         let resumed = connection.resume();
-        self.is_paused = false;
+        if !connection.is_paused() {
+            self.pause = None;
+        }
         self.pause_or_end(resumed);
-        if !self.is_paused {
+        if self.pause.is_none() {
             let undecoded = std::mem::take(&mut self.undecoded);
             self.decode(&undecoded);
         }
     }
 
-    /// Pauses the connection if one of its streams has to wait for space, or ends it after an error.
+    /// Pauses the connection if one of its streams has to wait, or ends it after an error.
     fn pause_or_end(&mut self, handled: Result<(), PositionedError>) {
         match (handled, &self.connection) {
             (Err(error), _) => self.end(Err(error.into())),
-            (Ok(()), Some(connection)) => self.is_paused |= connection.is_paused(),
-            (Ok(()), None) => {}
+            (Ok(()), Some(connection)) if connection.is_paused() => {
+                self.pause.get_or_insert_with(Pause::begin);
+            }
+            (Ok(()), _) => {}
         }
     }
 

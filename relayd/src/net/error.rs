@@ -8,7 +8,9 @@ use thiserror::Error;
 use viewer_proto::error::ViewerError;
 
 use crate::ingest::error::PositionedError;
-use crate::limits::{FILE_CALL_TIMEOUT, MAX_FILE_CALLS, MAX_FILE_CALLS_OF_SESSION, MAX_REFUSALS};
+use crate::limits::{
+    FILE_CALL_TIMEOUT, MAX_FILE_CALLS, MAX_FILE_CALLS_OF_SESSION, MAX_PENDING_PACKETS, MAX_REFUSALS,
+};
 
 /// Name of the timeout of the handshake.
 pub(super) const HANDSHAKE: &str = "handshake";
@@ -23,6 +25,16 @@ pub(super) enum ConnectionError {
     #[error("{name} timeout: message not complete within {} seconds", timeout.as_secs_f32())]
     ReadTimeout {
         name: &'static str,
+        timeout: Duration,
+    },
+    #[error(
+        "{other} timeout: {MAX_PENDING_PACKETS} {these} of a stream wait for {other} for {} seconds", timeout.as_secs_f32()
+    )]
+    NotJoined {
+        /// What has arrived.
+        these: &'static str,
+        /// What is missing.
+        other: &'static str,
         timeout: Duration,
     },
     #[error("write timeout: replies not read for {} seconds", .0.as_secs_f32())]
@@ -64,6 +76,26 @@ pub(super) enum Consequence {
 }
 
 impl ConnectionError {
+    /// Packets wait for their indexes for too long.
+    pub(super) fn no_indexes(timeout: Duration) -> Self {
+        let (these, other) = ("packets", "indexes");
+        Self::NotJoined {
+            these,
+            other,
+            timeout,
+        }
+    }
+
+    /// Indexes wait for their packets for too long.
+    pub(super) fn no_packets(timeout: Duration) -> Self {
+        let (these, other) = ("indexes", "packets");
+        Self::NotJoined {
+            these,
+            other,
+            timeout,
+        }
+    }
+
     /// Whether the peer has not completed its handshake in time: such peers could fill the log.
     pub(super) fn is_handshake_timeout(&self) -> bool {
         matches!(self, Self::ReadTimeout { name, .. } if *name == HANDSHAKE)
@@ -76,6 +108,7 @@ impl ConnectionError {
             Self::Lost(_)
             | Self::EncryptedPeer
             | Self::ReadTimeout { .. }
+            | Self::NotJoined { .. }
             | Self::WriteTimeout(_)
             | Self::TooManyRefusals
             | Self::ReadRestOfPacket(_)

@@ -24,6 +24,7 @@ mod listen;
 mod live;
 mod monitor;
 mod packet_sender;
+mod pause;
 mod push;
 mod quic;
 mod read_turn;

@@ -46,7 +46,8 @@ pub struct DataConnection {
     first_packet: Option<SeqNum>,
     /// Streams that have had packets since their ready entries were written.
     unflushed: Vec<Arc<DataStream>>,
-    /// Streams that wait for space on the disk. While there are any, no more is received.
+    /// Streams that wait for space on the disk, or for the indexes of many packets. While there are any, no more is
+    /// received.
     paused: BTreeMap<StreamId, Arc<DataStream>>,
 }
 
@@ -215,14 +216,21 @@ impl DataConnection {
         Ok(())
     }
 
-    /// Whether a stream waits for space on the disk, so that no more may be received.
+    /// Whether a stream waits for space on the disk, or for the indexes of many packets, so that no more may be received.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         !self.paused.is_empty()
     }
 
-    /// Tries again to write what there was no space for. Afterwards [`is_paused`](Self::is_paused) says whether
-    /// all of it has been written.
+    /// Whether the connection is paused, and not because a stream waits for space on the disk: the producer has yet to send
+    /// indexes.
+    #[must_use]
+    pub fn awaits_indexes(&self) -> bool {
+        self.is_paused() && !self.paused.values().any(|stream| stream.is_paused())
+    }
+
+    /// Tries again to write what there was no space for, and looks for the indexes that were missing. Afterwards
+    /// [`is_paused`](Self::is_paused) says whether all of it has been written, and has its indexes.
     ///
     /// # Errors
     /// If writing fails for another reason than before.
@@ -237,10 +245,13 @@ impl DataConnection {
         Ok(())
     }
 
-    /// Returns whether the stream has written what it held.
+    /// Returns whether the stream has written what it held, and has room for more packets.
     fn resume_stream(&mut self, stream: &DataStream) -> Result<bool, IngestError> {
         let session = self.session_name();
-        let resumed = stream.lock().resume();
+        let mut writer = stream.lock();
+        let resumed = writer.resume();
+        let lacks_indexes = writer.lacks_indexes();
+        drop(writer);
         match resumed? {
             Resumed::No(why) => {
                 if let Some(why) = why {
@@ -254,7 +265,7 @@ impl DataConnection {
         if stream.is_closed() {
             self.remove_closed(stream);
         }
-        Ok(true)
+        Ok(!lacks_indexes)
     }
 
     fn remove_closed(&mut self, closed: &DataStream) {
@@ -341,9 +352,11 @@ impl DataConnection {
             Packet::None | Packet::Dropped => {}
             Packet::Direct(stream, header) => {
                 let padding = last.then_some(header.padding_size);
-                stream
-                    .lock()
-                    .write_payload(header.seq, self.id, bytes, padding)?;
+                let mut writer = stream.lock();
+                writer.write_payload(header.seq, self.id, bytes, padding)?;
+                if writer.lacks_indexes() {
+                    self.paused.insert(stream.id(), Arc::clone(stream));
+                }
             }
             Packet::Early(stream, header, kept) => {
                 let (stream, header, kept) = (Arc::clone(stream), *header, std::mem::take(kept));

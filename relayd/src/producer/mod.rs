@@ -49,6 +49,8 @@ pub struct Producer {
     session: Option<OpenSession>,
     /// Streams that have had indexes since their ready entries were written.
     unflushed: Vec<Arc<DataStream>>,
+    /// The stream of the last index, if its packets are far behind.
+    behind: Option<Arc<DataStream>>,
 }
 
 impl Producer {
@@ -62,7 +64,24 @@ impl Producer {
             connections,
             session: None,
             unflushed: Vec::new(),
+            behind: None,
         }
+    }
+
+    /// Whether a stream has so many indexes without packets that no more commands should be handled before some of these
+    /// packets have arrived.
+    #[must_use]
+    pub fn awaits_packets(&mut self) -> bool {
+        let has_come = |stream: &mut Arc<DataStream>| !stream.lock().lacks_packets();
+        self.behind.take_if(has_come);
+        self.behind.is_some()
+    }
+
+    /// Whether a stream of the session waits for space on the disk, so that its packets are not read.
+    #[must_use]
+    pub fn awaits_space(&self) -> bool {
+        let open = self.session.as_ref();
+        open.is_some_and(|open| open.session.totals().1.paused > 0)
     }
 
     /// Writes the index entries that have become ready. To be called after all received commands, and before their
@@ -193,7 +212,10 @@ impl Relay for Producer {
     }
 
     fn add_index(&mut self, index: SendIndex) -> Result<(), Refusal> {
-        let stream = streams::add_index(self.open()?, &index)?;
+        let (stream, is_behind) = streams::add_index(self.open()?, &index)?;
+        if is_behind {
+            self.behind = Some(Arc::clone(&stream));
+        }
         let is_last = |last: &Arc<DataStream>| Arc::ptr_eq(last, &stream);
         // A beacon adds no entry, but may find a ready one that there was no space for.
         let is_flushed = index.packet.is_beacon() && !stream.is_paused();

@@ -200,15 +200,23 @@ fn metadata_stream(open: &OpenSession, id: StreamId) -> Result<Arc<MetadataStrea
     }
 }
 
-pub(super) fn add_index(open: &OpenSession, index: &SendIndex) -> Result<Arc<DataStream>, Refusal> {
+/// Adds an index or a beacon. Returns its stream, and whether no more indexes should be read before the stream has more
+/// packets.
+pub(super) fn add_index(
+    open: &OpenSession,
+    index: &SendIndex,
+) -> Result<(Arc<DataStream>, bool), Refusal> {
     let stream = data_stream(open, index.stream)?;
     open.session.watermark().observe(index.packet.end);
     if !index.packet.is_beacon() {
         open.session.arrivals().record_index();
     }
-    let added = stream.lock().add_index(index);
+    let mut writer = stream.lock();
+    let added = writer.add_index(index);
+    let lacks_packets = writer.lacks_packets();
+    drop(writer);
     added.map_err(StreamError::Ingest)?;
-    Ok(stream)
+    Ok((stream, lacks_packets))
 }
 
 /// Writes the index entries of a stream that have become ready.

@@ -17,6 +17,7 @@ use crate::ingest::error::PositionedError;
 use crate::limits::{MAX_PACKET_STREAMS, QUIC_READ_BYTES, QUIC_TURN_BYTES};
 use crate::net::data::end_connection;
 use crate::net::error::ConnectionError;
+use crate::net::pause::Pause;
 use crate::producer::data_connection::{DataConnection, IncomingPacket};
 
 thread_local! {
@@ -36,8 +37,9 @@ pub(super) struct PacketStreams {
     accept: ReusableBoxFuture<'static, Result<RecvStream, quinn::ConnectionError>>,
     /// In the order in which the peer has opened them.
     streams: Vec<PacketStream>,
-    /// The disk is full: nothing is read, so that flow control stops the producer.
-    is_paused: bool,
+    /// The disk is full, or packets are far ahead of their indexes: nothing is read, so that flow control stops the
+    /// producer.
+    pause: Option<Pause>,
 }
 
 /// A packet that arrives.
@@ -62,7 +64,8 @@ pub(super) enum PollOutcome {
     Drained,
     /// Other connections should have their turn.
     HasMore,
-    /// A stream waits for space on the disk: call [`PacketStreams::resume`] later.
+    /// A stream waits for space on the disk or for indexes: call [`PacketStreams::resume`] after
+    /// [`PacketStreams::next_attempt`].
     Paused,
     /// No packet arrives any more.
     Ended,
@@ -88,7 +91,7 @@ impl PacketStreams {
             counters,
             data: Some(data),
             streams: Vec::new(),
-            is_paused: false,
+            pause: None,
         }
     }
 
@@ -100,7 +103,7 @@ impl PacketStreams {
             if self.data.is_none() {
                 return PollOutcome::Ended;
             }
-            if self.is_paused {
+            if self.pause.is_some() {
                 return PollOutcome::Paused;
             }
             let is_lost = self.accept_streams(context);
@@ -110,7 +113,7 @@ impl PacketStreams {
                 self.read_streams(context, buffer, &mut bytes);
             });
             self.write_ready_entries();
-            if (bytes, self.streams.len()) == before && !self.is_paused {
+            if (bytes, self.streams.len()) == before && self.pause.is_none() {
                 return match is_lost {
                     true => PollOutcome::Ended,
                     false => PollOutcome::Drained,
@@ -122,21 +125,38 @@ impl PacketStreams {
         }
     }
 
-    /// Handles everything that has arrived, unless the disk is full. To be called before commands that refer to packets
-    /// which the peer has sent before them.
+    /// Handles everything that has arrived, unless the connection is paused. To be called before commands that refer to
+    /// packets which the peer has sent before them.
     pub(super) fn drain(&mut self, context: &mut Context<'_>) {
         while self.poll(context) == PollOutcome::HasMore {}
     }
 
-    /// Tries again to write what there was no space for, and if that succeeds decodes what was received after it.
+    /// The time until the next attempt to end the pause. The connection ends if indexes do not arrive within `timeout`.
+    pub(super) fn next_attempt(&mut self, timeout: Duration) -> Duration {
+        let Some(pause) = &mut self.pause else {
+            return Duration::ZERO;
+        };
+        let interval = pause.next_interval();
+        if !(self.data.as_ref()).is_some_and(DataConnection::awaits_indexes) {
+            pause.restart_timeout();
+        }
+        if pause.exceeds(timeout) {
+            self.end(Err(ConnectionError::no_indexes(timeout)));
+        }
+        interval
+    }
+
+    /// Tries to end the pause, and if that succeeds decodes what was received before it.
     pub(super) fn resume(&mut self) {
         let Some(data) = &mut self.data else { return };
         let resumed = data.resume();
-        self.is_paused = false;
+        if !data.is_paused() {
+            self.pause = None;
+        }
         self.pause_or_end(resumed);
         let mut at = 0;
         while let Some(stream) = self.streams.get_mut(at)
-            && !self.is_paused
+            && self.pause.is_none()
         {
             let undecoded = std::mem::take(&mut stream.undecoded);
             self.decode(at, &undecoded);
@@ -147,7 +167,7 @@ impl PacketStreams {
     /// When the next bytes of some incomplete packet must have arrived. None: no packet is incomplete.
     pub(super) fn read_deadline(&self, timeout: Duration) -> Option<Instant> {
         let first = self.streams.iter().map(|stream| stream.last_read).min()?;
-        (!self.is_paused).then(|| first + timeout)
+        self.pause.is_none().then(|| first + timeout)
     }
 
     /// Ends the data connection. Incomplete packets are dropped.
@@ -183,7 +203,7 @@ impl PacketStreams {
     /// Reads what has arrived on all streams.
     fn read_streams(&mut self, context: &mut Context<'_>, buffer: &mut [u8], bytes: &mut usize) {
         let mut at = 0;
-        while at < self.streams.len() && !self.is_paused && *bytes < QUIC_TURN_BYTES {
+        while at < self.streams.len() && self.pause.is_none() && *bytes < QUIC_TURN_BYTES {
             match self.read_stream(at, context, buffer, bytes) {
                 ReadOutcome::Open => at += 1,
                 ReadOutcome::Done if at < self.streams.len() => drop(self.streams.remove(at)),
@@ -201,7 +221,7 @@ impl PacketStreams {
         bytes: &mut usize,
     ) -> ReadOutcome {
         while let Some(stream) = self.streams.get_mut(at)
-            && !self.is_paused
+            && self.pause.is_none()
             && *bytes < QUIC_TURN_BYTES
         {
             let Poll::Ready(read) = stream.stream.poll_read(context, buffer) else {
@@ -282,12 +302,14 @@ impl PacketStreams {
         }
     }
 
-    /// Pauses the connection if a trace stream has to wait for space, or ends it after an error.
+    /// Pauses the connection if a trace stream has to wait, or ends it after an error.
     fn pause_or_end(&mut self, handled: Result<(), PositionedError>) {
         match (handled, &self.data) {
             (Err(error), _) => self.end(Err(error.into())),
-            (Ok(()), Some(data)) => self.is_paused |= data.is_paused(),
-            (Ok(()), None) => {}
+            (Ok(()), Some(data)) if data.is_paused() => {
+                self.pause.get_or_insert_with(Pause::begin);
+            }
+            (Ok(()), _) => {}
         }
     }
 

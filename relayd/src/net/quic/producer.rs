@@ -18,7 +18,7 @@ use wire::SeqNum;
 use super::packet_streams::{PacketStreams, PollOutcome};
 use super::receive_window::ReceiveWindow;
 use crate::http::QuicCounters;
-use crate::limits::{HANDSHAKE_TIMEOUT, SPACE_RETRY_INTERVAL};
+use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::net::admission::Handshake;
 use crate::net::error::ConnectionError;
 use crate::net::worker::WorkerId;
@@ -104,8 +104,9 @@ async fn receive_packets(
         match outcome {
             PollOutcome::Ended => break,
             PollOutcome::Paused => {
+                let interval = packets.lock().next_attempt(timeout);
                 tokio::select! {
-                    () = tokio::time::sleep(SPACE_RETRY_INTERVAL) => {}
+                    () = tokio::time::sleep(interval) => {}
                     () = control_ended.cancelled() => break,
                 }
                 packets.lock().resume();

@@ -13,7 +13,7 @@ use wire::{
     DecodeError, Field, NameError, SeqNum, SessionId, StreamId, Text, TracePath, wire_struct,
 };
 
-use crate::limits::{MAX_PENDING_PACKETS, MAX_STREAMS};
+use crate::limits::{MAX_JOINED_PACKETS, MAX_STREAMS};
 
 /// The protocol version in whose form commands are logged. Part of the format: it must not follow newer versions.
 const FORM: Minor = Minor(15);
@@ -166,7 +166,7 @@ pub enum RecordError {
 
 /// Marks of a stream that may be needed: fewer than its packets without an entry, twice because those are counted again
 /// at each mark only.
-const MAX_MARKS: usize = 2 * MAX_PENDING_PACKETS;
+const MAX_MARKS: usize = 2 * MAX_JOINED_PACKETS;
 
 /// First byte of each record.
 mod record_type {
