@@ -50,12 +50,16 @@ pub fn start_in_background(marker: &str) -> io::Result<bool> {
     Ok(message == READY)
 }
 
+/// The file of this program, even if it has been removed or replaced meanwhile.
+const SELF: &str = "/proc/self/exe";
+
 /// Finds the path of this program by the name by which it was called, if that leads to the same file: the
-/// system names the process after the path. Otherwise returns the path as the system knows it.
+/// system names the process after the path. Otherwise returns the path as the system knows it, or [`SELF`] if the file is
+/// not there any more.
 fn find_program(name: &OsStr) -> io::Result<PathBuf> {
     let real = std::env::current_exe()?;
     let id = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
-    let this = id(&real);
+    let this = id(Path::new(SELF));
     let named = PathBuf::from(name);
     let candidates = if named.components().count() > 1 {
         vec![named]
@@ -66,8 +70,8 @@ fn find_program(name: &OsStr) -> io::Result<PathBuf> {
             .collect()
     };
     let is_this = |path: &PathBuf| this.is_some() && id(path) == this;
-    let found = candidates.into_iter().find(is_this);
-    Ok(found.unwrap_or(real))
+    let found = candidates.into_iter().chain([real]).find(is_this);
+    Ok(found.unwrap_or_else(|| SELF.into()))
 }
 
 /// Leaves the session and the working directory of the process in the foreground. The working directory

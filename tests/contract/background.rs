@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tests::lab::Lab;
 use tests::relay::free_addresses;
-use tests::{peers, wait_until};
+use tests::{binaries, peers, wait_until};
 
 use super::{all_accept, link_as_lttng_relayd, port_arguments};
 
@@ -94,6 +96,20 @@ fn daemon_started_by_its_bare_name_is_found_on_the_path() {
         .env("PATH", format!("{}:{path}", lab.path().display()))
         .args(["-c", "exec lttng-relayd \"$@\"", "sh"]);
     start_and_stop(&lab, command, "-d", free_addresses());
+}
+
+#[test]
+fn daemon_whose_file_was_removed_meanwhile_starts() {
+    let lab = Lab::new();
+    let program = lab.path().join("relayd");
+    fs::copy(binaries::relayd(), &program).unwrap();
+    let file = fs::File::open(&program).unwrap();
+    fs::remove_file(&program).unwrap();
+    // The file that this process has open.
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    let mut command = lab.command(Path::new(&path));
+    command.arg0("lttng-relayd");
+    start_and_stop(&lab, command, "-b", free_addresses());
 }
 
 #[test]
