@@ -189,17 +189,17 @@
 //!
 //! let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "my-program"));
 //! let stream = metadata.stream(0)?;
-//! let said = EventDeclaration {
+//! let message = EventDeclaration {
 //!     fields: vec![("what".into(), FieldType::Text)],
-//!     ..EventDeclaration::new(1, "said")
+//!     ..EventDeclaration::new(1, "message")
 //! };
-//! let said = metadata.event(&stream, &said)?;
+//! let message = metadata.event(&stream, &message)?;
 //!
 //! let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(4096, 1 << 20));
 //! writer.open(Timestamp(1000))?; // nanoseconds since 1970, unless the trace says otherwise
 //! let values = &[Value::Text("hello")];
 //! let event = EventRecord { time: Timestamp(1500), process: 1, thread: 1, values };
-//! assert_eq!(writer.append(&said, &event)?, Appended::Written);
+//! assert_eq!(writer.append(&message, &event)?, Appended::Written);
 //!
 //! # let temporary = tempfile::tempdir()?;
 //! # let path = temporary.path();

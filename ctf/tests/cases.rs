@@ -302,15 +302,15 @@ fn found_together(trace: &Trace, mut bytes: &[u8]) -> Vec<String> {
 fn packet_line(head: &PacketHead) -> String {
     let mut line = format!("packet: {} of {} bits", head.content_bits, head.packet_bits);
     let _ = write!(line, ", class {}", head.stream_class);
-    for (what, said) in [
+    for (name, value) in [
         ("stream", head.stream_id),
         ("begin", head.begin),
         ("end", head.end),
         ("sequence", head.sequence.map(|counter| counter.value)),
         ("discarded", head.discarded.map(|counter| counter.value)),
     ] {
-        if let Some(said) = said {
-            let _ = write!(line, ", {what} {said}");
+        if let Some(value) = value {
+            let _ = write!(line, ", {name} {value}");
         }
     }
     if let Some(uuid) = head.foreign_uuid {

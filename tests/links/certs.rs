@@ -59,8 +59,8 @@ fn keys_are_private_and_nothing_is_replaced_without_force() {
     let viewer = ["--dir=c", "--client=viewer", "--role=view"];
     let refused = certs(&lab, &viewer);
     assert_eq!(refused.status.code(), Some(1));
-    let said = refused.stderr.join("\n");
-    assert!(said.contains("viewer.key: it exists"), "{said}");
+    let printed = refused.stderr.join("\n");
+    assert!(printed.contains("viewer.key: it exists"), "{printed}");
     assert_eq!((read("ca.key"), read("viewer.pem")), before);
     certs(&lab, &[&viewer[..], &["--force"]].concat()).expect_success();
     assert_eq!(read("ca.key"), before.0);

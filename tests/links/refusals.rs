@@ -15,9 +15,9 @@ use super::{replay_command, start_relay};
 /// Runs a command, which must fail with status 1 and say `why`.
 fn assert_refused(case: &str, command: &mut Command, why: &str) -> CompletedProcess {
     let ended = Process::start(command).wait();
-    let said = ended.stderr.join("\n");
-    assert!(said.contains(why), "{case}: {said}");
-    assert_eq!(ended.status.code(), Some(1), "{case}: {said}");
+    let printed = ended.stderr.join("\n");
+    assert!(printed.contains(why), "{case}: {printed}");
+    assert_eq!(ended.status.code(), Some(1), "{case}: {printed}");
     ended
 }
 
@@ -43,7 +43,7 @@ fn producers_and_viewers_without_the_right_certificate_are_refused_on_both_sides
     let role = "the certificate does not have the role that the peer requires";
     let role_log = "does not have the role that this port requires";
     let of = |name| certificates.of_client(Some(name));
-    for (case, produce, view, said, logged) in [
+    for (case, produce, view, message, logged) in [
         ("wrong role", of("viewer"), of("producer"), role, role_log),
         ("no role", of("none"), of("none"), role, role_log),
         (
@@ -77,10 +77,10 @@ fn producers_and_viewers_without_the_right_certificate_are_refused_on_both_sides
     ] {
         let relay = start_relay(&lab, &certificates);
         let mut replay = replay_command(&lab, &relay, ("refused", &directory), &produce);
-        assert_refused(case, &mut replay, said);
+        assert_refused(case, &mut replay, message);
         relay.wait_for_log(&["TLS handshake failed", "control", logged]);
         let url = format!("nets://{}", relay.live);
-        assert_refused(case, &mut list(&lab, &url, &view), said);
+        assert_refused(case, &mut list(&lab, &url, &view), message);
         relay.wait_for_log(&["TLS handshake failed", "viewers", logged]);
         assert!(!relay.output.join(HOST).exists(), "{case}");
     }
@@ -161,9 +161,9 @@ fn incomplete_options_are_refused_with_a_usage_error() {
         ),
     ] {
         let ended = Process::start(&mut command).wait();
-        let said = ended.stderr.join("\n");
-        assert!(said.contains(why), "{command:?}: {said}");
-        assert_eq!(ended.status.code(), Some(2), "{command:?}: {said}");
+        let printed = ended.stderr.join("\n");
+        assert!(printed.contains(why), "{command:?}: {printed}");
+        assert_eq!(ended.status.code(), Some(2), "{command:?}: {printed}");
     }
     for (options, why) in [
         (

@@ -187,8 +187,8 @@ fn a_viewer_that_waits_for_a_relay_exits_as_the_options_and_signals_say() {
         assert!(begun.elapsed() < Duration::from_secs(10));
         let status = if signal.is_some() { 0 } else { 1 };
         assert_eq!(ended.status.code(), Some(status), "{options:?}");
-        let has_said = ended.stderr.iter().any(|line| line.contains(text));
-        assert!(has_said, "{options:?}: {:?}", ended.stderr);
+        let is_printed = ended.stderr.iter().any(|line| line.contains(text));
+        assert!(is_printed, "{options:?}: {:?}", ended.stderr);
         drop(replay);
     }
 }

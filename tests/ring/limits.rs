@@ -73,14 +73,14 @@ fn recording_shows_what_it_has_shed_under_overload() {
         .collect();
     // The least important severity first, and never WARN and ERROR.
     for (step, severity) in steps.iter().zip(["debug", "info", "warn"]) {
-        let said = format!("events limited to 50 per second: only {severity} and above pass");
-        assert!(step.contains(&format!("message = \"{said}\"")), "{step}");
+        let message = format!("events limited to 50 per second: only {severity} and above pass");
+        assert!(step.contains(&format!("message = \"{message}\"")), "{step}");
         assert!(
             step.contains(&format!("max_severity = \"{severity}\"")),
             "{step}"
         );
         assert!(step.contains("max_events_per_second = 50"), "{step}");
-        assert!(count(&log, &said) > 0);
+        assert!(count(&log, &message) > 0);
     }
     assert!(steps.len() >= 3, "{steps:#?}");
     assert_eq!(count(&kept, "no rows"), count(&all, "no rows"));

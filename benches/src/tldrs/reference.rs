@@ -48,8 +48,8 @@ fn serve(client: UnixStream, traces: &Traces, directory: &Path) {
     let mut line = String::new();
     let mut trace: Option<Trace> = None;
     while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
-        let said = line.trim();
-        if let Some(id) = said.strip_prefix("OPEN ") {
+        let record = line.trim();
+        if let Some(id) = record.strip_prefix("OPEN ") {
             let mut traces = traces.lock().unwrap();
             let opened = traces.entry(id.to_owned()).or_insert_with(|| {
                 let path = directory.join(format!("{id}.jsonl"));
@@ -58,10 +58,10 @@ fn serve(client: UnixStream, traces: &Traces, directory: &Path) {
             });
             trace = Some(Arc::clone(opened));
         } else if let (true, true, Some(trace)) =
-            (said.starts_with('{'), said.ends_with('}'), &trace)
+            (record.starts_with('{'), record.ends_with('}'), &trace)
         {
             let mut file = trace.lock().unwrap();
-            file.write_all(said.as_bytes()).unwrap();
+            file.write_all(record.as_bytes()).unwrap();
             file.write_all(b"\n").unwrap();
         }
         line.clear();

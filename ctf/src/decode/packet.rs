@@ -106,9 +106,10 @@ impl PacketHead {
         state.shared_slots = trace.shared_slots(stream);
         let context_at = cursor.position;
         stream.context_plan.run(&mut cursor, state)?;
-        let said = |role| state.roles.value(role);
+        let value = |role| state.roles.value(role);
         // Without either size the packet extends to the end of its file.
-        let (content_bits, packet_bits) = match (said(Role::ContentSize), said(Role::PacketSize)) {
+        let (content_bits, packet_bits) = match (value(Role::ContentSize), value(Role::PacketSize))
+        {
             (Some(content), Some(packet)) => (content, packet),
             (Some(content), None) => (content, content),
             (None, Some(packet)) => (packet, packet),
@@ -134,16 +135,16 @@ impl PacketHead {
             });
         }
         let counter = |role| {
-            let said = state.roles.get(role);
-            said.map(|(value, bits)| Counter { value, bits })
+            let found = state.roles.get(role);
+            found.map(|(value, bits)| Counter { value, bits })
         };
         let head = Self {
             stream_class: stream.id,
-            stream_id: said(Role::StreamId),
-            begin: said(Role::Timestamp).map(|_| state.cycles),
+            stream_id: value(Role::StreamId),
+            begin: value(Role::Timestamp).map(|_| state.cycles),
             // As it is, whatever its width, like babeltrace2: it is the time when the packet was closed, and
             // moves the clock only behind the last event.
-            end: said(Role::PacketEnd),
+            end: value(Role::PacketEnd),
             content_bits,
             packet_bits,
             sequence: counter(Role::PacketSequence),

@@ -54,8 +54,8 @@ impl Roles {
     /// The value of the field of this role and its width in bits; `None` if the packet or event has none.
     #[inline]
     pub(crate) fn get(&self, role: Role) -> Option<(u64, u8)> {
-        let said = self.values.get(role as usize).copied();
-        said.filter(|(_, bits)| *bits > 0)
+        let found = self.values.get(role as usize).copied();
+        found.filter(|(_, bits)| *bits > 0)
     }
 
     /// The value of the field of this role; `None` if the packet or event has none.

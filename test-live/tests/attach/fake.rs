@@ -310,10 +310,10 @@ fn push(mut socket: TcpStream, pushes: Pushes, world: Arc<Mutex<World>>) {
     let mut bytes = Vec::new();
     write_greeting(&mut bytes);
     socket.write_all(&bytes).unwrap();
-    let mut said = socket.try_clone().unwrap();
+    let mut received = socket.try_clone().unwrap();
     std::thread::spawn(move || {
         let (mut reader, mut bytes) = (BeaconInterestReader::default(), [0; 8]);
-        while said.read_exact(&mut bytes).is_ok() {
+        while received.read_exact(&mut bytes).is_ok() {
             let beacon_interest = reader.extend(&bytes).unwrap();
             world.lock().unwrap().attentions.extend(beacon_interest);
         }

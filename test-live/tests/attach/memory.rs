@@ -134,8 +134,8 @@ fn peak_of(streams: &[Tracefile]) -> u64 {
     let most = program.memory("VmHWM");
     program.terminate();
     assert!(lines.next().is_none());
-    let (is_well, said) = program.finish();
-    assert!(is_well, "{said}");
+    let (is_well, printed) = program.finish();
+    assert!(is_well, "{printed}");
     most >> 10
 }
 
@@ -187,7 +187,7 @@ fn a_packet_that_cannot_be_spilled_is_lost_and_the_others_are_shown() {
     let target = format!("net://{}/host/vm/s", fake.address);
     let mut program = Program::show(&target, &TICKS, &nowhere);
     assert_eq!(program.lines().map(Result::unwrap).count(), 1);
-    let (_, said) = program.finish();
+    let (_, printed) = program.finish();
     let lost = "lost a packet of a/c_1: cannot store it in a temporary file: ";
-    assert!(said.contains(lost), "{said}");
+    assert!(printed.contains(lost), "{printed}");
 }

@@ -7,7 +7,7 @@ use viewer_proto::{Command, CommandCode};
 use wire::Bits;
 
 use crate::fake::{Fake, Session, inactive, ready, record};
-use crate::watch::{assert_said, one_stream, options, wait_until, watch};
+use crate::watch::{assert_received, one_stream, options, wait_until, watch};
 
 /// Answers the next request for a packet with this status and these flags, and without bytes.
 fn refuse_packet(fake: &Fake, status: u8, flags: u8) {
@@ -29,7 +29,7 @@ fn metadata_in_several_replies_is_delivered_before_the_packet_that_needs_it() {
     fake.put_metadata(1, &["m4"]);
     fake.put(2, [inactive(50, NEW_METADATA)]);
     fake.end();
-    assert_said(
+    assert_received(
         &watch.receive_rest(),
         &[
             "trace vm/s/a",
@@ -40,7 +40,7 @@ fn metadata_in_several_replies_is_delivered_before_the_packet_that_needs_it() {
             "metadata vm/s/a: m3",
             "packet a/c 1",
             "metadata vm/s/a: m4",
-            "quiet a/c 50",
+            "watermark a/c 50",
             "end a/c",
             "end vm/s/a",
             "done",
@@ -55,8 +55,11 @@ fn a_packet_in_several_replies_is_delivered_whole() {
     fake.put(2, [ready(0, 0), ready(1, 0)]);
     fake.end();
     fake.world().sessions[0].is_listed = true;
-    let said = watch(&fake, "/host/vm/s", options()).receive_rest();
-    assert!(said.contains(&"packet a/c 1".to_owned()), "{said:#?}");
+    let received = watch(&fake, "/host/vm/s", options()).receive_rest();
+    assert!(
+        received.contains(&"packet a/c 1".to_owned()),
+        "{received:#?}"
+    );
     let asked = fake.count(|asked| matches!(asked, Command::GetPacket(_)));
     assert_eq!(asked, 8);
 }
@@ -71,8 +74,11 @@ fn a_packet_is_requested_again_after_its_reply_flags_are_handled() {
     refuse_packet(&fake, 2, 0);
     fake.end();
     fake.world().sessions[0].is_listed = true;
-    let said = watch(&fake, "/host/vm/s", options()).receive_rest();
-    assert!(said.contains(&"packet a/c 0".to_owned()), "{said:#?}");
+    let received = watch(&fake, "/host/vm/s", options()).receive_rest();
+    assert!(
+        received.contains(&"packet a/c 0".to_owned()),
+        "{received:#?}"
+    );
 }
 
 #[test]
@@ -85,8 +91,8 @@ fn a_missing_packet_is_reported_and_an_empty_one_is_not_requested() {
     refuse_packet(&fake, 4, 0);
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.receive_until("packet a/c 2");
-    let is_loss = |said: &String| said.contains("lost a packet of a/c");
-    assert!(watch.said.iter().any(is_loss));
+    let is_loss = |text: &String| text.contains("lost a packet of a/c");
+    assert!(watch.received.iter().any(is_loss));
     let asked = fake.count(|asked| matches!(asked, Command::GetPacket(_)));
     assert_eq!(asked, 2);
 }
@@ -103,8 +109,13 @@ fn metadata_and_streams_announced_late_are_delivered() {
     wait_until(|| fake.count(|asked| matches!(asked, Command::GetMetadata(_))) > 0);
     fake.put_metadata(1, &["m1"]);
     watch.receive_until("packet a/c 0");
-    let place = |word: &str| watch.said.iter().position(|said| said.starts_with(word));
-    assert!(place("metadata") < place("packet"), "{:#?}", watch.said);
+    let place = |word: &str| {
+        watch
+            .received
+            .iter()
+            .position(|text| text.starts_with(word))
+    };
+    assert!(place("metadata") < place("packet"), "{:#?}", watch.received);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use wire::{PacketIndex, SessionId, StreamId, Timestamp};
 use crate::fake::{Fake, Session, inactive, ready, record, retry, trace_records};
 use crate::watch::{Watch, one_stream, options, wait_until, watch};
 
-fn quiet(until: u64) -> Notification {
+fn watermark(until: u64) -> Notification {
     Notification::Quiet(Quiet {
         stream: StreamId(2),
         until: Timestamp(until),
@@ -30,14 +30,14 @@ fn a_relay_that_pushes_is_polled_only_after_notifications() {
     let fake = one_stream();
     let pusher = fake.pusher();
     let mut watch = watch(&fake, "/host/vm/s", options());
-    pusher.send(quiet(10)).unwrap();
-    watch.receive_until("quiet a/c 10");
+    pusher.send(watermark(10)).unwrap();
+    watch.receive_until("watermark a/c 10");
     let asked = |fake: &Fake| fake.count(|asked| matches!(asked, Command::GetNextIndex(_)));
     let before = asked(&fake);
     for until in 11..200 {
-        pusher.send(quiet(until)).unwrap();
+        pusher.send(watermark(until)).unwrap();
     }
-    watch.receive_until("quiet a/c 199");
+    watch.receive_until("watermark a/c 199");
     // Everything is polled at a long interval, in case a notification is missing.
     assert!(asked(&fake) <= before + 3, "{before} {}", asked(&fake));
 
@@ -51,13 +51,18 @@ fn a_relay_that_pushes_is_polled_only_after_notifications() {
     fake.put_metadata(3, &["m3"]);
     fake.put(2, [inactive(300, 0)]);
     pusher.send(Notification::NewStreams(SessionId(1))).unwrap();
-    pusher.send(quiet(300)).unwrap();
-    watch.receive_until("quiet a/c 300");
-    let place = |word: &str| watch.said.iter().position(|said| said.starts_with(word));
+    pusher.send(watermark(300)).unwrap();
+    watch.receive_until("watermark a/c 300");
+    let place = |word: &str| {
+        watch
+            .received
+            .iter()
+            .position(|text| text.starts_with(word))
+    };
     assert!(
-        place("stream b/c") < place("quiet a/c 300"),
+        place("stream b/c") < place("watermark a/c 300"),
         "{:#?}",
-        watch.said
+        watch.received
     );
     assert!(place("stream b/c").is_some());
 
@@ -82,8 +87,8 @@ fn with_packets(
     let pusher = fake.pusher();
     let mut watch = watch(&fake, "/host/vm/s", options());
     // From now on the relay is asked only for what it has pushed.
-    pusher.send(quiet(1)).unwrap();
-    watch.receive_until("quiet a/c 1");
+    pusher.send(watermark(1)).unwrap();
+    watch.receive_until("watermark a/c 1");
     let packets: Vec<_> = packets.into_iter().collect();
     if !packets.is_empty() {
         let unread = packets.len() as u64;
@@ -94,9 +99,9 @@ fn with_packets(
 }
 
 fn numbers(watch: &Watch) -> Vec<&str> {
-    let packets = watch.said.iter();
+    let packets = watch.received.iter();
     packets
-        .filter_map(|said| said.strip_prefix("packet a/c "))
+        .filter_map(|text| text.strip_prefix("packet a/c "))
         .collect()
 }
 
@@ -109,7 +114,7 @@ fn pushed_packets_are_delivered_once_in_order_and_after_their_metadata() {
     watch.receive_until("packet a/c 149");
     let wanted: Vec<_> = (1..150).map(|number| number.to_string()).collect();
     assert_eq!(numbers(&watch), wanted);
-    let place = |said: &str| watch.said.iter().position(|other| other == said);
+    let place = |text: &str| watch.received.iter().position(|other| other == text);
     assert!(place("metadata vm/s/a: m2") < place("packet a/c 100"));
     assert!(place("metadata vm/s/a: m2").is_some());
     // No packet is requested twice.
@@ -150,9 +155,15 @@ fn a_stream_that_ends_after_pipelined_requests_is_delivered_whole() {
     // More than there are: a poll may have fetched some in between.
     pusher.send(available(14)).unwrap();
     watch.receive_until("end a/c");
-    let place = |said: &str| watch.said.iter().position(|other| other == said).unwrap();
-    assert!(place("packet a/c 9") < place("quiet a/c 500"));
-    assert!(place("quiet a/c 500") < place("packet a/c 60"));
+    let place = |text: &str| {
+        watch
+            .received
+            .iter()
+            .position(|other| other == text)
+            .unwrap()
+    };
+    assert!(place("packet a/c 9") < place("watermark a/c 500"));
+    assert!(place("watermark a/c 500") < place("packet a/c 60"));
     assert!(place("packet a/c 60") < place("end a/c"));
 }
 
@@ -162,8 +173,8 @@ fn a_relay_that_pushes_is_told_whether_watermarks_are_needed() {
     let pusher = fake.pusher();
     let mut watch = watch(&fake, "/host/vm/s", options());
     // A relay assumes at first that watermarks are needed.
-    pusher.send(quiet(10)).unwrap();
-    watch.receive_until("quiet a/c 10");
+    pusher.send(watermark(10)).unwrap();
+    watch.receive_until("watermark a/c 10");
     assert_eq!(fake.world().attentions, []);
     let told = [
         BeaconInterest::Unsubscribed,

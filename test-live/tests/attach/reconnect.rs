@@ -8,7 +8,7 @@ use viewer_proto::session::{AttachStatus, Seek};
 use viewer_proto::{Command, CommandCode};
 
 use crate::fake::{Fake, Session, inactive, ready, record, trace_records};
-use crate::watch::{Watch, assert_said, one_stream, reconnecting, watch as watch_fake};
+use crate::watch::{Watch, assert_received, one_stream, reconnecting, watch as watch_fake};
 
 /// The session `s` with the trace `a`, whose first stream has the number `first`.
 fn session(id: u64, first: u64) -> Vec<Session> {
@@ -32,8 +32,8 @@ fn three_packets(options: RelayOptions) -> (Fake, Watch) {
     (fake, watch)
 }
 
-fn has_said(watch: &Watch, part: &str) -> bool {
-    watch.said.iter().any(|said| said.contains(part))
+fn has_received(watch: &Watch, part: &str) -> bool {
+    watch.received.iter().any(|text| text.contains(part))
 }
 
 const THREE_PACKETS: [&str; 6] = [
@@ -62,8 +62,8 @@ fn packets_continue_after_a_reconnect_without_an_end_or_a_second_request() {
             world.files.insert(first + 1, file.collect());
         });
         watch.receive_until("packet a/c 4");
-        let restored = |said: &&String| said.contains("connection restored");
-        assert_eq!(watch.said.iter().filter(restored).count(), 1);
+        let restored = |text: &&String| text.contains("connection restored");
+        assert_eq!(watch.received.iter().filter(restored).count(), 1);
         assert_eq!(asked(&fake), 5);
         fake.end();
         let rest = [
@@ -75,7 +75,7 @@ fn packets_continue_after_a_reconnect_without_an_end_or_a_second_request() {
             "done",
         ];
         let want = [&THREE_PACKETS[..], &rest].concat();
-        assert_said(&watch.receive_rest(), &want);
+        assert_received(&watch.receive_rest(), &want);
     }
 }
 
@@ -98,23 +98,23 @@ fn a_connection_cut_within_any_reply_loses_and_repeats_nothing() {
                 world.put_metadata(1, &["m1m2", "m3"]);
                 world.put(2, packets(0..5));
             });
-            watch.receive_until_so(|_| fake.world().cuts[&command.code()].is_empty());
+            watch.receive_until_true(|_| fake.world().cuts[&command.code()].is_empty());
             fake.restart(session(1, 1), |world| {
                 world.put_metadata(1, &["m1", "m2m3"]);
                 world.put(2, packets(0..6));
             });
             watch.receive_until("packet a/c 5");
             fake.end();
-            let said = watch.receive_rest();
-            let packets = said.iter().filter(|said| said.starts_with("packet"));
+            let received = watch.receive_rest();
+            let packets = received.iter().filter(|text| text.starts_with("packet"));
             let want = (0..6).map(|number| format!("packet a/c {number}"));
-            assert!(packets.eq(&want.collect::<Vec<_>>()), "{said:#?}");
-            let metadata = said
+            assert!(packets.eq(&want.collect::<Vec<_>>()), "{received:#?}");
+            let metadata = received
                 .iter()
-                .filter_map(|said| said.strip_prefix("metadata vm/s/a: "));
+                .filter_map(|text| text.strip_prefix("metadata vm/s/a: "));
             assert_eq!(metadata.collect::<String>(), "m1m2m3");
-            let ends = said.iter().filter(|said| said.starts_with("end"));
-            assert_eq!(ends.count(), 2, "{said:#?}");
+            let ends = received.iter().filter(|text| text.starts_with("end"));
+            assert_eq!(ends.count(), 2, "{received:#?}");
         }
     }
 }
@@ -127,8 +127,8 @@ fn packets_after_an_overwritten_one_are_shown_and_the_gap_is_reported() {
         world.put(2, packets(5..7));
     });
     watch.receive_until("packet a/c 6");
-    let is_gap = |said: &String| said.contains("does not have the packet that was shown last");
-    assert!(watch.said.iter().any(is_gap), "{:#?}", watch.said);
+    let is_gap = |text: &String| text.contains("does not have the packet that was shown last");
+    assert!(watch.received.iter().any(is_gap), "{:#?}", watch.received);
     fake.end();
     let rest = [
         "packet a/c 5",
@@ -138,9 +138,9 @@ fn packets_after_an_overwritten_one_are_shown_and_the_gap_is_reported() {
         "done",
     ];
     let want = [&THREE_PACKETS[..], &rest].concat();
-    let mut said = watch.receive_rest();
-    said.retain(|said| !said.starts_with("missing"));
-    assert_said(&said, &want);
+    let mut received = watch.receive_rest();
+    received.retain(|text| !text.starts_with("missing"));
+    assert_received(&received, &want);
 }
 
 #[test]
@@ -156,14 +156,14 @@ fn another_session_of_the_same_name_is_shown_from_its_beginning() {
     });
     watch.receive_until("missing");
     fake.end();
-    let said = watch.receive_rest();
-    let missing = said
+    let received = watch.receive_rest();
+    let missing = received
         .iter()
-        .find(|said| said.starts_with("missing"))
+        .find(|text| text.starts_with("missing"))
         .unwrap();
     assert!(missing.contains("trace vm/s/a"), "{missing}");
-    let other = said.iter().skip(6).map(String::as_str);
-    let other: Vec<&str> = other.filter(|said| !said.starts_with("missing")).collect();
+    let other = received.iter().skip(6).map(String::as_str);
+    let other: Vec<&str> = other.filter(|text| !text.starts_with("missing")).collect();
     // The old trace ends when the grace period is over, whatever the new one does meanwhile.
     let new = [
         "trace vm/s/a",
@@ -172,9 +172,9 @@ fn another_session_of_the_same_name_is_shown_from_its_beginning() {
         "packet a/c 0",
         "packet a/c 1",
     ];
-    assert_eq!(other[..5], new, "{said:#?}");
-    let ends = other.iter().filter(|said| said.starts_with("end"));
-    assert_eq!(ends.count(), 4, "{said:#?}");
+    assert_eq!(other[..5], new, "{received:#?}");
+    let ends = other.iter().filter(|text| text.starts_with("end"));
+    assert_eq!(ends.count(), 4, "{received:#?}");
 }
 
 #[test]
@@ -190,15 +190,15 @@ fn a_session_that_is_gone_ends_after_the_grace_period_and_is_reported_missing() 
     let begun = Instant::now();
     watch.receive_until("missing");
     assert!(begun.elapsed() >= grace_period / 2);
-    let said = watch.receive_rest();
-    let (missing, said): (Vec<_>, Vec<_>) = said
+    let received = watch.receive_rest();
+    let (missing, received): (Vec<_>, Vec<_>) = received
         .into_iter()
-        .partition(|said| said.starts_with("missing"));
+        .partition(|text| text.starts_with("missing"));
     assert!(missing[0].contains("session vm/s"), "{missing:?}");
-    let (last, said) = said.split_last().unwrap();
+    let (last, received) = received.split_last().unwrap();
     assert!(last.contains("not everything could be read"), "{last}");
     let want = [&THREE_PACKETS[..], &["end a/c", "end vm/s/a"]].concat();
-    assert_said(said, &want);
+    assert_received(received, &want);
 
     // A viewer of all sessions waits for others.
     let (fake, mut watch) = three_packets(RelayOptions {
@@ -222,7 +222,7 @@ fn a_session_that_is_gone_ends_after_the_grace_period_and_is_reported_missing() 
     fake.restart(vec![], |_| ());
     let listed = || fake.count(|asked| matches!(asked, Command::ListSessions));
     let before = listed();
-    watch.receive_until_so(|_| listed() > before + 2);
+    watch.receive_until_true(|_| listed() > before + 2);
     {
         let mut world = fake.world();
         world.sessions = session(1, 1);
@@ -233,7 +233,7 @@ fn a_session_that_is_gone_ends_after_the_grace_period_and_is_reported_missing() 
     fake.end();
     let rest = ["packet a/c 3", "end a/c", "end vm/s/a", "done"];
     let want = [&THREE_PACKETS[..], &rest].concat();
-    assert_said(&watch.receive_rest(), &want);
+    assert_received(&watch.receive_rest(), &want);
 }
 
 #[test]
@@ -249,11 +249,11 @@ fn less_metadata_than_was_read_is_awaited_before_anything_is_continued() {
     });
     let asked = || fake.count(|asked| matches!(asked, Command::GetMetadata(_)));
     let before = asked();
-    watch.receive_until_so(|_| asked() > before + 3);
+    watch.receive_until_true(|_| asked() > before + 3);
     fake.put_metadata(1, &[" m2 m3"]);
     watch.receive_until("packet a/c 1");
     fake.end();
-    assert_said(
+    assert_received(
         &watch.receive_rest(),
         &[
             "trace vm/s/a",
@@ -285,7 +285,7 @@ fn of_several_sessions_of_one_name_each_continues_with_its_own_metadata() {
     fake.put(4, packets(0..2));
     let mut watch = watch(&fake, reconnecting());
     watch.receive_until("packet a/c 1");
-    watch.receive_until_so(|_| fake.world().streams[&2].indexes.is_empty());
+    watch.receive_until_true(|_| fake.world().streams[&2].indexes.is_empty());
     let keys: Vec<_> = watch.streams.iter().map(|(key, ..)| *key).collect();
     // The numbers are exchanged: the trace with one packet is that of session 2 now.
     fake.restart(sessions(3, 1), |world| {
@@ -294,20 +294,20 @@ fn of_several_sessions_of_one_name_each_continues_with_its_own_metadata() {
         world.put(2, packets(0..3));
         world.put(4, packets(0..3));
     });
-    let packets_of = |said: &[String], number: u64| {
+    let packets_of = |received: &[String], number: u64| {
         let packet = format!("packet a/c {number}");
-        said.iter().filter(|said| **said == packet).count()
+        received.iter().filter(|text| **text == packet).count()
     };
-    watch.receive_until_so(|watch| packets_of(&watch.said, 2) == 2);
+    watch.receive_until_true(|watch| packets_of(&watch.received, 2) == 2);
     fake.end();
     assert_eq!(
         watch.streams.len(),
         keys.len(),
         "no stream is announced again"
     );
-    let said = watch.receive_rest();
+    let received = watch.receive_rest();
     for number in 0..3 {
-        assert_eq!(packets_of(&said, number), 2, "{said:#?}");
+        assert_eq!(packets_of(&received, number), 2, "{received:#?}");
     }
 }
 
@@ -335,19 +335,19 @@ fn streams_and_traces_that_have_ended_are_not_shown_again() {
     watch.receive_until("end vm/s/b");
     watch.receive_until("end a/d");
     watch.receive_until("packet a/c 0");
-    let said = watch.said.len();
+    let count = watch.received.len();
     fake.restart(sessions(), |world| {
         fill(world);
         world.put(2, packets(1..2));
     });
     watch.receive_until("packet a/c 1");
-    let new = watch.said.iter().skip(said);
-    let new: Vec<&String> = new.filter(|said| !said.starts_with("notice")).collect();
+    let new = watch.received.iter().skip(count);
+    let new: Vec<&String> = new.filter(|text| !text.starts_with("notice")).collect();
     assert_eq!(new, ["packet a/c 1"]);
     fake.end();
-    let said = watch.receive_rest();
-    let ends = said.iter().filter(|said| said.starts_with("end"));
-    assert_eq!(ends.count(), 5, "{said:#?}");
+    let received = watch.receive_rest();
+    let ends = received.iter().filter(|text| text.starts_with("end"));
+    assert_eq!(ends.count(), 5, "{received:#?}");
 }
 
 #[test]
@@ -373,8 +373,10 @@ fn a_stream_without_packets_continues_where_the_viewer_began() {
     watch.receive_until("packet a/c 5");
     watch.receive_until("packet a/d 5");
     fake.end();
-    let said = watch.receive_rest();
-    let of_d = said.iter().filter(|said| said.starts_with("packet a/d"));
+    let received = watch.receive_rest();
+    let of_d = received
+        .iter()
+        .filter(|text| text.starts_with("packet a/d"));
     let of_d: Vec<&String> = of_d.collect();
     assert_eq!(of_d, ["packet a/d 3", "packet a/d 4", "packet a/d 5"]);
     let attached = fake
@@ -395,7 +397,7 @@ fn watermarks_continue_after_a_reconnect_and_never_go_back() {
     let fake = one_stream();
     fake.put(2, [ready(0, 0), inactive(30, 0)]);
     let mut watch = watch(&fake, reconnecting());
-    watch.receive_until("quiet a/c 30");
+    watch.receive_until("watermark a/c 30");
     fake.restart(session(1, 1), |world| {
         world.put_metadata(1, &["m1"]);
         world.put(
@@ -405,16 +407,20 @@ fn watermarks_continue_after_a_reconnect_and_never_go_back() {
     });
     watch.receive_until("packet a/c 5");
     fake.end();
-    let said = watch.receive_rest();
-    let tail: Vec<&str> = said.iter().skip(4).map(String::as_str).collect();
+    let received = watch.receive_rest();
+    let tail: Vec<&str> = received.iter().skip(4).map(String::as_str).collect();
     let want = [
-        "quiet a/c 40",
+        "watermark a/c 40",
         "packet a/c 5",
         "end a/c",
         "end vm/s/a",
         "done",
     ];
-    assert_eq!(tail, [&["quiet a/c 30"], &want[..]].concat(), "{said:#?}");
+    assert_eq!(
+        tail,
+        [&["watermark a/c 30"], &want[..]].concat(),
+        "{received:#?}"
+    );
 }
 
 #[test]
@@ -425,7 +431,7 @@ fn a_relay_that_does_not_answer_is_lost_and_connected_again() {
         ..reconnecting()
     });
     let silent = fake.world();
-    watch.receive_until_so(|watch| has_said(watch, "no reply from the relay"));
+    watch.receive_until_true(|watch| has_received(watch, "no reply from the relay"));
     drop(silent);
     fake.restart(session(1, 1), |world| {
         world.put_metadata(1, &["m1"]);
@@ -442,10 +448,10 @@ fn reconnecting_ends_with_an_error_when_its_timeout_is_over() {
             ..reconnecting()
         });
         fake.restart(vec![], |world| world.refuses = true);
-        let said = watch.receive_rest();
-        let (last, said) = said.split_last().unwrap();
-        assert_said(
-            said,
+        let received = watch.receive_rest();
+        let (last, received) = received.split_last().unwrap();
+        assert_received(
+            received,
             &[&THREE_PACKETS[..], &["end a/c", "end vm/s/a"]].concat(),
         );
         assert!(last.starts_with("failed"), "{last}");
@@ -454,8 +460,11 @@ fn reconnecting_ends_with_an_error_when_its_timeout_is_over() {
     // A relay that was never reached is not waited for.
     let fake = one_stream();
     fake.world().refuses = true;
-    let said = watch(&fake, reconnecting()).receive_rest();
-    assert!(said[0].starts_with("failed") && said.len() == 1, "{said:?}");
+    let received = watch(&fake, reconnecting()).receive_rest();
+    assert!(
+        received[0].starts_with("failed") && received.len() == 1,
+        "{received:?}"
+    );
 }
 
 #[test]
@@ -466,7 +475,7 @@ fn a_source_that_waits_to_reconnect_stops_at_once() {
     });
     fake.restart(vec![], |world| world.refuses = true);
     watch.receive_until("notice net://");
-    watch.receive_until_so(|watch| has_said(watch, "reconnecting"));
+    watch.receive_until_true(|watch| has_received(watch, "reconnecting"));
     let begun = Instant::now();
     watch.handle.stop();
     watch.handle.join();
@@ -487,7 +496,7 @@ fn a_relay_that_stays_away_delays_other_sources_for_a_limited_time() {
         world.put(2, packets(0..4));
     });
     watch.receive_until("packet a/c 3");
-    let place = |word: &str| watch.said.iter().position(|said| said == word).unwrap();
+    let place = |word: &str| watch.received.iter().position(|text| text == word).unwrap();
     assert!(place("hold a/c true") < place("packet a/c 3"));
 }
 
@@ -504,13 +513,18 @@ fn a_relay_that_has_not_noticed_the_lost_connection_is_asked_again() {
         world.put(2, packets(0..4));
     });
     let attached = || fake.count(|asked| matches!(asked, Command::AttachSession(_)));
-    watch.receive_until_so(|_| attached() >= 3);
+    watch.receive_until_true(|_| attached() >= 3);
     {
         let mut world = fake.world();
         world.sessions = session(1, 1);
     }
     watch.receive_until("packet a/c 3");
-    assert!(!watch.said.iter().any(|said| said.starts_with("missing")));
+    assert!(
+        !watch
+            .received
+            .iter()
+            .any(|text| text.starts_with("missing"))
+    );
 }
 
 #[test]
@@ -522,6 +536,6 @@ fn a_relay_that_goes_away_after_everything_has_ended_is_not_waited_for() {
     watch.receive_until("packet a/c 0");
     fake.world().refuses = true;
     fake.end();
-    let said = watch.receive_rest();
-    assert_eq!(said.last().unwrap(), "done", "{said:#?}");
+    let received = watch.receive_rest();
+    assert_eq!(received.last().unwrap(), "done", "{received:#?}");
 }

@@ -9,7 +9,7 @@ use viewer_proto::session::AttachStatus;
 use wire::StreamId;
 
 use crate::fake::{Fake, Session, inactive, ready, record, retry, trace_records};
-use crate::watch::{TEST_TIMEOUT, assert_said, one_stream, options, target, watch};
+use crate::watch::{TEST_TIMEOUT, assert_received, one_stream, options, target, watch};
 
 #[test]
 fn a_session_is_followed_until_it_ends() {
@@ -18,15 +18,15 @@ fn a_session_is_followed_until_it_ends() {
     fake.put(2, [ready(0, 0), retry(0), quiet, quiet, ready(2, 0)]);
     fake.end();
     fake.world().sessions[0].is_listed = true;
-    let said = watch(&fake, "/host/vm/s", options()).receive_rest();
-    assert_said(
-        &said,
+    let received = watch(&fake, "/host/vm/s", options()).receive_rest();
+    assert_received(
+        &received,
         &[
             "trace vm/s/a",
             "stream a/c",
             "metadata vm/s/a: m1",
             "packet a/c 0",
-            "quiet a/c 20",
+            "watermark a/c 20",
             "packet a/c 2",
             "end a/c",
             "end vm/s/a",
@@ -53,9 +53,9 @@ fn all_sessions_of_the_requested_name_and_no_others_are_attached() {
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.receive_until("packet");
     fake.end();
-    let said = watch.receive_rest();
-    let packets = said.iter().filter(|said| said.starts_with("packet"));
-    assert_eq!(packets.count(), 2, "{said:#?}");
+    let received = watch.receive_rest();
+    let packets = received.iter().filter(|text| text.starts_with("packet"));
+    assert_eq!(packets.count(), 2, "{received:#?}");
     let attached = fake.count(|asked| matches!(asked, Command::AttachSession(_)));
     assert_eq!(attached, 2);
 }
@@ -73,9 +73,12 @@ fn a_target_without_session_follows_all_sessions_as_they_come_and_go() {
         .push(Session::new(2, "late", vec![records]));
     watch.receive_until("packet b/c 0");
     fake.end();
-    let said = watch.receive_rest();
-    assert!(said.contains(&"trace vm/late/b".to_owned()), "{said:#?}");
-    let ended = said.iter().filter(|said| said.starts_with("end"));
+    let received = watch.receive_rest();
+    assert!(
+        received.contains(&"trace vm/late/b".to_owned()),
+        "{received:#?}"
+    );
+    let ended = received.iter().filter(|text| text.starts_with("end"));
     assert_eq!(ended.count(), 4);
 }
 
@@ -93,13 +96,24 @@ fn a_new_stream_is_announced_before_any_watermark_passes_its_begin() {
         fake.put(4, [ready(8, 0)]);
         fake.world().sessions[0].batches.push_back(late);
         let mut watch = watch(&fake, "/host/vm/s", options());
-        watch.receive_until("quiet a/c 95");
+        watch.receive_until("watermark a/c 95");
         fake.end();
-        let said = watch.receive_rest();
-        let place = |word: &str| said.iter().position(|said| said.starts_with(word)).unwrap();
-        assert!(place("metadata vm/s/b") < place("quiet"), "{said:#?}");
-        assert!(place("stream b/c") < place("quiet"), "{said:#?}");
-        assert!(said.contains(&"packet b/c 8".to_owned()), "{said:#?}");
+        let received = watch.receive_rest();
+        let place = |word: &str| {
+            received
+                .iter()
+                .position(|text| text.starts_with(word))
+                .unwrap()
+        };
+        assert!(
+            place("metadata vm/s/b") < place("watermark"),
+            "{received:#?}"
+        );
+        assert!(place("stream b/c") < place("watermark"), "{received:#?}");
+        assert!(
+            received.contains(&"packet b/c 8".to_owned()),
+            "{received:#?}"
+        );
     }
 }
 
@@ -110,12 +124,12 @@ fn a_missing_session_is_awaited_or_reported_as_the_options_say() {
         ..options()
     };
     let fake = Fake::start(vec![]);
-    let said = watch(&fake, "/host/vm/s", missing(Missing::End)).receive_rest();
-    assert_said(&said, &["done"]);
-    let said = watch(&fake, "/host/vm/s", missing(Missing::Fail)).receive_rest();
+    let received = watch(&fake, "/host/vm/s", missing(Missing::End)).receive_rest();
+    assert_received(&received, &["done"]);
+    let received = watch(&fake, "/host/vm/s", missing(Missing::Fail)).receive_rest();
     assert!(
-        said[0].starts_with("failed") && said[0].contains("no live session"),
-        "{said:?}"
+        received[0].starts_with("failed") && received[0].contains("no live session"),
+        "{received:?}"
     );
 
     let mut waiting = watch(&fake, "/host/vm/s", missing(Missing::Wait));
@@ -137,7 +151,11 @@ fn a_session_without_live_timer_is_not_attached() {
     fake.world().sessions[0].timer = 0;
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.receive_until("done");
-    assert!(watch.said[0].contains("not live"), "{:?}", watch.said);
+    assert!(
+        watch.received[0].contains("not live"),
+        "{:?}",
+        watch.received
+    );
 }
 
 #[test]
@@ -148,14 +166,18 @@ fn a_named_session_that_the_relay_refuses_is_an_error_and_another_one_a_notice()
     ] {
         let fake = one_stream();
         fake.world().sessions[0].attach = status;
-        let said = watch_s(&fake);
-        assert_eq!((said.len(), said[1].as_str()), (2, "done"), "{said:?}");
-        assert!(
-            said[0].starts_with("missing ") && said[0].contains(reason),
-            "{said:?}"
+        let received = watch_s(&fake);
+        assert_eq!(
+            (received.len(), received[1].as_str()),
+            (2, "done"),
+            "{received:?}"
         );
-        let said = watch(&fake, "", options()).receive_rest();
-        assert_said(&said, &["done"]);
+        assert!(
+            received[0].starts_with("missing ") && received[0].contains(reason),
+            "{received:?}"
+        );
+        let received = watch(&fake, "", options()).receive_rest();
+        assert_received(&received, &["done"]);
     }
 }
 
@@ -167,11 +189,11 @@ fn an_error_of_get_new_streams_is_reported_after_which_the_streams_continue() {
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.receive_until("packet a/c 1");
     fake.end();
-    let said = watch.receive_rest();
-    let is_error = |said: &&String| {
-        said.starts_with("missing") && said.contains("new streams of session vm/s")
+    let received = watch.receive_rest();
+    let is_error = |text: &&String| {
+        text.starts_with("missing") && text.contains("new streams of session vm/s")
     };
-    assert_eq!(said.iter().filter(is_error).count(), 1, "{said:#?}");
+    assert_eq!(received.iter().filter(is_error).count(), 1, "{received:#?}");
 }
 
 fn watch_s(fake: &Fake) -> Vec<String> {
@@ -200,9 +222,9 @@ fn a_packet_without_metadata_does_not_delay_the_end_of_its_session() {
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.receive_until("stream");
     fake.end();
-    let said = watch.receive_rest();
-    assert_said(
-        &said,
+    let received = watch.receive_rest();
+    assert_received(
+        &received,
         &[
             "trace vm/s/a",
             "stream a/c",

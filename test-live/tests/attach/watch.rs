@@ -1,4 +1,4 @@
-//! A source under test, and its events as words.
+//! A source under test, and its events as text.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::fake::{Fake, Session, is_packet, trace_records};
 /// Time after which a test that waits for something fails.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A source, and the events that it has sent, in words: `packet a/chan 0`, for example.
+/// A source, and the events that it has sent, as text: `packet a/chan 0`, for example.
 pub(crate) struct Watch {
     pub(crate) events: Receiver<SourceEvent>,
     pub(crate) handle: SourceHandle,
@@ -24,7 +24,7 @@ pub(crate) struct Watch {
     pub(crate) streams: Vec<(StreamKey, String, Backlog)>,
     /// Whether packets are removed from their backlog when they are received.
     pub(crate) decodes: bool,
-    pub(crate) said: Vec<String>,
+    pub(crate) received: Vec<String>,
 }
 
 pub(crate) fn target(fake: &Fake, path: &str) -> RelayTarget {
@@ -61,7 +61,7 @@ pub(crate) fn watch(fake: &Fake, path: &str, options: RelayOptions) -> Watch {
         traces: Vec::new(),
         streams: Vec::new(),
         decodes: true,
-        said: Vec::new(),
+        received: Vec::new(),
     }
 }
 
@@ -71,12 +71,12 @@ impl Watch {
         loop {
             match self.events.try_recv() {
                 Ok(event) => {
-                    let said = self.in_words(event);
-                    self.said.push(said);
+                    let text = self.describe(event);
+                    self.received.push(text);
                     return true;
                 }
                 Err(TryRecvError::Disconnected) => {
-                    panic!("ended without a word: {:#?}", self.said)
+                    panic!("ended without a last event: {:#?}", self.received)
                 }
                 Err(TryRecvError::Empty) if Instant::now() > deadline => return false,
                 Err(TryRecvError::Empty) => std::thread::sleep(Duration::from_millis(1)),
@@ -86,33 +86,33 @@ impl Watch {
 
     pub(crate) fn receive_until(&mut self, last: &str) {
         let deadline = Instant::now() + TEST_TIMEOUT;
-        while !self.said.iter().any(|said| said.starts_with(last)) {
-            assert!(self.receive(deadline), "no {last} in {:#?}", self.said);
+        while !self.received.iter().any(|text| text.starts_with(last)) {
+            assert!(self.receive(deadline), "no {last} in {:#?}", self.received);
         }
     }
 
-    /// Receives events until something is so.
-    pub(crate) fn receive_until_so(&mut self, is_so: impl Fn(&Self) -> bool) {
+    /// Receives events until `condition` holds.
+    pub(crate) fn receive_until_true(&mut self, condition: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + TEST_TIMEOUT;
-        while !is_so(self) {
+        while !condition(self) {
             self.receive(Instant::now() + Duration::from_millis(1));
-            assert!(Instant::now() < deadline, "{:#?}", self.said);
+            assert!(Instant::now() < deadline, "{:#?}", self.received);
         }
     }
 
     /// All events up to and including the last, without notices.
     pub(crate) fn receive_rest(mut self) -> Vec<String> {
         let deadline = Instant::now() + TEST_TIMEOUT;
-        while !matches!(self.said.last(), Some(said) if said == "done" || said.starts_with("failed"))
+        while !matches!(self.received.last(), Some(text) if text == "done" || text.starts_with("failed"))
         {
-            assert!(self.receive(deadline), "no end of {:#?}", self.said);
+            assert!(self.receive(deadline), "no end of {:#?}", self.received);
         }
         self.handle.join();
-        self.said.retain(|said| !said.starts_with("notice"));
-        self.said
+        self.received.retain(|text| !text.starts_with("notice"));
+        self.received
     }
 
-    fn in_words(&mut self, event: SourceEvent) -> String {
+    fn describe(&mut self, event: SourceEvent) -> String {
         let trace_of = |this: &Self, key| {
             let found = this.traces.iter().find(|(trace, _)| *trace == key);
             found.expect("it was announced").1.clone()
@@ -156,7 +156,7 @@ impl Watch {
                 format!("packet {name} {number}")
             }
             SourceEvent::Watermark { stream, until } => {
-                format!("quiet {} {until}", stream_of(self, stream).0)
+                format!("watermark {} {until}", stream_of(self, stream).0)
             }
             SourceEvent::StreamHold { stream, is_holding } => {
                 format!("hold {} {is_holding}", stream_of(self, stream).0)
@@ -178,13 +178,13 @@ pub(crate) fn one_stream() -> Fake {
     fake
 }
 
-pub(crate) fn assert_said(said: &[String], want: &[&str]) {
-    assert_eq!(said, want, "{said:#?}");
+pub(crate) fn assert_received(received: &[String], want: &[&str]) {
+    assert_eq!(received, want, "{received:#?}");
 }
 
-pub(crate) fn wait_until(is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(condition: impl Fn() -> bool) {
     let deadline = Instant::now() + TEST_TIMEOUT;
-    while !is_so() {
+    while !condition() {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -47,8 +47,8 @@ fn each_protocol_error_of_a_relay_ends_the_source_with_its_reason() {
         let fake = one_stream();
         fake.put(2, [ready(0, 0)]);
         fake.answer_instead(command, reply);
-        let said = watch(&fake, "/host/vm/s", options()).receive_rest();
-        let last = said.last().unwrap();
+        let received = watch(&fake, "/host/vm/s", options()).receive_rest();
+        let last = received.last().unwrap();
         assert!(
             last.starts_with("failed") && last.contains(why),
             "{command:?}: {last}"
@@ -63,8 +63,11 @@ fn a_stream_announced_twice_is_a_protocol_error() {
         [1, 2].map(|id| record(id, 1, "a", "metadata")),
     ] {
         let fake = Fake::start(vec![Session::new(1, "s", vec![batch.to_vec()])]);
-        let said = watch(&fake, "", options()).receive_rest();
-        assert!(said.last().unwrap().starts_with("failed"), "{said:#?}");
+        let received = watch(&fake, "", options()).receive_rest();
+        assert!(
+            received.last().unwrap().starts_with("failed"),
+            "{received:#?}"
+        );
     }
 }
 
@@ -88,9 +91,12 @@ fn a_stream_with_contradictory_indexes_is_left_out_and_the_others_continue() {
         let mut watch = watch(&fake, "/host/vm/s", options());
         watch.receive_until("packet a/d 0");
         fake.end();
-        let said = watch.receive_rest();
-        assert!(said.contains(&"end a/c".to_owned()), "{said:#?}");
-        assert!(!said.contains(&"packet a/c 1".to_owned()), "{said:#?}");
-        assert_eq!(said.last().unwrap(), "done");
+        let received = watch.receive_rest();
+        assert!(received.contains(&"end a/c".to_owned()), "{received:#?}");
+        assert!(
+            !received.contains(&"packet a/c 1".to_owned()),
+            "{received:#?}"
+        );
+        assert_eq!(received.last().unwrap(), "done");
     }
 }
