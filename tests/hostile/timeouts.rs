@@ -151,7 +151,7 @@ fn peers_that_do_not_read_replies_are_disconnected() {
 }
 
 #[test]
-fn halves_of_packets_whose_other_halves_never_come_time_out() {
+fn packets_without_indexes_and_indexes_without_packets_time_out() {
     let (_lab, relay, mut probe) = start_relay_with_short_timeout();
     // One more than may be ahead, so that the connection is not read any more.
     let count = 4097;

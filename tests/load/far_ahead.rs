@@ -1,4 +1,4 @@
-//! Producers that pipeline: their packets or their indexes arrive far ahead of the other halves, because both connections
+//! Producers that pipeline: their packets arrive far ahead of their indexes, or the other way round, because both connections
 //! are read independently.
 
 use std::io::{ErrorKind, Read, Write};

@@ -143,12 +143,11 @@ async fn serve_commands(
             handled = Err(commands.refuse_all(refusal));
         }
         // Replies leave only after what they acknowledge is written.
-        while !producer.resume() {
-            commands.timeouts.restart_read_timeout();
-            tokio::select! {
-                () = tokio::time::sleep(SPACE_RETRY_INTERVAL) => {}
-                () = stop.cancelled() => return Ok(()),
+        if !producer.resume() {
+            if !wait_for_space(producer, stop).await {
+                return Ok(());
             }
+            commands.timeouts.restart_read_timeout();
         }
         let has_replies = !commands.replies.is_empty();
         if has_replies && let Some(ticket) = producer.request_sync() {
@@ -196,6 +195,19 @@ async fn serve_commands(
         );
         if !commands.received.read_more(socket, deadline, stop).await? {
             return Ok(());
+        }
+    }
+}
+
+/// Waits until entries can be written for which the disk had no space. Returns false if the relay stops.
+async fn wait_for_space(producer: &mut Producer, stop: &CancellationToken) -> bool {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(SPACE_RETRY_INTERVAL) => {}
+            () = stop.cancelled() => return false,
+        }
+        if producer.resume() {
+            return true;
         }
     }
 }
