@@ -4,19 +4,15 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use quinn::{Connection, Endpoint, RecvStream, SendStream, VarInt};
-use relay_proto::producer::Producer as StateMachine;
-use relay_proto::{Command, Reply, Version};
+use quinn::{Endpoint, VarInt};
 use tests::Lab;
-use tests::certificates::Certificates;
-use tests::producer::{TRACE_PATH, data_header, live_session, stream};
+use tests::producer::data_header;
 use tests::viewer::Viewer;
 use tokio::runtime::Runtime;
-use transport::client_files::ClientFiles;
-use transport::config::ALPN_CONTROL;
 use transport::quic;
 use wire::StreamId;
 
+use super::peer::{Peer, client};
 use super::{Agent, Events, QuicRelay, TRACE, read_output};
 
 /// Hostile peers of each kind.
@@ -27,84 +23,6 @@ const STREAMS: usize = 32;
 
 /// Memory that no peers may make the relay use.
 const MAX_MEMORY: u64 = 256 << 20;
-
-fn client(certificates: &Certificates) -> quic::ClientConfig {
-    let file = |name: &str| certificates.file(name).into();
-    let files = ClientFiles {
-        trusted: file("ca.pem"),
-        identity: Some((file("producer.pem"), file("producer.key"))),
-    };
-    let tls = files.config(&[ALPN_CONTROL]).unwrap();
-    quic::client_config(tls, quic::transport_config()).unwrap()
-}
-
-/// A producer that speaks the protocol as far as a test wants.
-struct Peer {
-    _endpoint: Endpoint,
-    connection: Connection,
-    control: (SendStream, RecvStream),
-    state_machine: StateMachine,
-}
-
-impl Peer {
-    async fn connect(relay: &QuicRelay) -> Self {
-        let connected = quic::connect(relay.quic, "127.0.0.1", client(&relay.certificates));
-        let (endpoint, connection) = connected.await.unwrap();
-        let control = connection.open_bi().await.unwrap();
-        Self {
-            _endpoint: endpoint,
-            connection,
-            control,
-            state_machine: StateMachine::default(),
-        }
-    }
-
-    async fn request(&mut self, command: Command) -> Reply {
-        let mut bytes = Vec::new();
-        self.state_machine.send(&command, &mut bytes).unwrap();
-        let (send, receive) = &mut self.control;
-        send.write_all(&bytes).await.unwrap();
-        let mut received = Vec::new();
-        loop {
-            let mut buffer = [0; 4096];
-            let read = receive.read(&mut buffer).await.unwrap().unwrap();
-            received.extend_from_slice(&buffer[..read]);
-            let mut input = &received[..];
-            if let Some((_, reply)) = self.state_machine.receive(&mut input).unwrap() {
-                return reply;
-            }
-        }
-    }
-
-    /// Opens a session of this name with one stream.
-    async fn open_session(&mut self, name: &str) -> StreamId {
-        // A version without trace chunks.
-        let version = Version {
-            major: 2,
-            minor: 10,
-        };
-        self.request(Command::Version(version)).await;
-        self.request(Command::CreateSession(live_session(name)))
-            .await;
-        let add = Command::AddStream(stream("chan_0", TRACE_PATH));
-        match self.request(add).await {
-            Reply::StreamAdded(added) => added.stream.unwrap(),
-            refused => panic!("the relay refused: {refused:?}"),
-        }
-    }
-
-    /// Begins a packet. None if the relay has closed the connection.
-    async fn send(&self, bytes: &[u8]) -> Option<SendStream> {
-        let mut stream = self.connection.open_uni().await.ok()?;
-        stream.write_all(bytes).await.ok()?;
-        Some(stream)
-    }
-
-    async fn wait_for_close(&self) {
-        let closed = tokio::time::timeout(tests::TEST_TIMEOUT, self.connection.closed());
-        assert!(closed.await.is_ok(), "the relay keeps the connection open");
-    }
-}
 
 /// A good producer, which records while a test does something, and what the relay has of it then.
 fn record_beside(lab: &Lab, relay: &QuicRelay, hostile: impl FnOnce()) {

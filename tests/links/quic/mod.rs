@@ -1,10 +1,13 @@
 //! `quic://` between `consumer`, `relayd` and `test-live`: on bad networks every event arrives once and in order, or within
-//! its deadline, and then every gap is reported; hostile peers; certificates that are read again.
+//! its deadline, and then every gap is reported; packets and indexes that are far ahead of each other; hostile peers;
+//! certificates that are read again.
 
 mod bad_network;
 mod certificates;
 mod deadline;
+mod far_ahead;
 mod hostile;
+mod peer;
 
 use std::io::Write;
 use std::net::SocketAddr;
