@@ -8,7 +8,7 @@ use tests::relay::Relay;
 use tests::traced_app;
 use tests::tree::tree;
 
-/// Captures a session of LTTng that is not live, with some thirty packets, while `relay` records it.
+/// Captures a session of LTTng that is not live, with more than thirty packets, while `relay` records it.
 fn record(lab: &Lab, relay: &Relay) -> Capture {
     let proxy = CaptureProxy::before(relay, None);
     let (control, data) = proxy.addresses();
@@ -25,7 +25,7 @@ fn record(lab: &Lab, relay: &Relay) -> Capture {
     ];
     daemon.enable_channel("order", "busy", &options, true);
     daemon.lttng(&["start", "order"]);
-    traced_app::run(lab, 2000, 0, "order");
+    traced_app::run(lab, 4000, 0, "order");
     daemon.lttng(&["destroy", "order"]);
     drop(daemon);
     proxy.capture()
