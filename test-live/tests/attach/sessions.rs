@@ -182,6 +182,27 @@ fn a_named_session_that_the_relay_refuses_is_an_error_and_another_one_a_notice()
 }
 
 #[test]
+fn a_session_that_ends_between_list_and_attach_is_not_an_error_while_sessions_are_awaited() {
+    let fake = one_stream();
+    fake.world().sessions[0].attach = AttachStatus::Unknown;
+    let waiting = RelayOptions {
+        missing: Missing::Wait,
+        ..options()
+    };
+    let mut watch = watch(&fake, "/host/vm/s", waiting);
+    watch.receive_until("notice");
+    fake.put_metadata(11, &["m1"]);
+    fake.put(12, [ready(0, 0)]);
+    let records = trace_records(11, "a");
+    fake.world()
+        .sessions
+        .push(Session::new(2, "s", vec![records]));
+    watch.receive_until("packet a/c 0");
+    fake.end();
+    assert_eq!(watch.receive_rest().last().unwrap(), "done");
+}
+
+#[test]
 fn an_error_of_get_new_streams_is_reported_after_which_the_streams_continue() {
     let fake = one_stream();
     fake.put(2, [ready(0, NEW_STREAMS), ready(1, 0)]);

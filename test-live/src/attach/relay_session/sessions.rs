@@ -26,7 +26,7 @@ const IDLE_LIST_INTERVAL: Duration = Duration::from_millis(200);
 impl RelaySession {
     /// Attaches to the sessions that the target names and that are not attached.
     pub(super) async fn request_sessions(&mut self) -> Result<(), AttachError> {
-        let listed = self.connection.sessions().await?;
+        let mut listed = self.connection.sessions().await?;
         if std::mem::take(&mut self.resume.is_disconnected) {
             self.send_notice("connection restored").await?;
         }
@@ -43,6 +43,7 @@ impl RelaySession {
             self.attach_session(session).await?;
         }
         if self.sessions.is_empty() {
+            listed.retain(|listed| !self.skipped_sessions.contains(&listed.session));
             self.handle_no_session(&listed).await?;
         }
         for session in self.sessions.values_mut() {
@@ -110,6 +111,11 @@ impl RelaySession {
         let (status, streams) = self.connection.attach(id, seek).await?;
         match status {
             AttachStatus::Ok => {}
+            // It has ended meanwhile. The next one of that name is waited for.
+            AttachStatus::Unknown if self.options.missing == Missing::Wait => {
+                self.skipped_sessions.insert(id);
+                return Ok(());
+            }
             AttachStatus::Unknown => {
                 let reason = "unknown to the relay: it may have ended since it was listed";
                 return self.handle_refused_session(id, &name, reason).await;
