@@ -52,6 +52,10 @@ impl Tracee {
 
 /// Creates a live session of all events of the traced program, at the relay of the same system.
 fn record(debian: &Debian, session: &str) {
+    // systemd calls the session daemon started before it serves. A client that finds none starts a second one.
+    wait_until("the session daemon serves", || {
+        debian.try_run("lttng list").0
+    });
     debian.run(&format!(
         "lttng create {session} --live --set-url=net://127.0.0.1; \
          lttng enable-event --userspace 'tracee:*'; lttng start"
