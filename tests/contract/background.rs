@@ -102,7 +102,12 @@ fn daemon_started_by_its_bare_name_is_found_on_the_path() {
 fn daemon_whose_file_was_removed_meanwhile_starts() {
     let lab = Lab::new();
     let program = lab.path().join("relayd");
-    fs::copy(binaries::relayd(), &program).unwrap();
+    // By another process: a file that this one has open for writing is busy, and so it is in its children.
+    let copied = Command::new("cp")
+        .arg(binaries::relayd())
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
     let file = fs::File::open(&program).unwrap();
     fs::remove_file(&program).unwrap();
     // The file that this process has open.
