@@ -40,17 +40,7 @@ impl Browser {
             Some((name, address)) => format!("--host-resolver-rules=MAP {name} {address}"),
             None => "--host-resolver-rules=".to_owned(),
         };
-        let mut command = Command::new(peers::program("chromedriver"));
-        command.arg("--port=0").env("HOME", lab.path());
-        let driver = Process::start(&mut command);
-        let port = wait_for("the port of chromedriver", || {
-            let lines = driver.stdout();
-            let line = lines
-                .iter()
-                .find(|line| line.contains("successfully on port "))?;
-            let port = line.rsplit("on port ").next()?;
-            port.trim_end_matches('.').parse::<u16>().ok()
-        });
+        let (driver, port) = start_driver(lab);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let data = lab.directory(&format!("browser-{port}"));
         let arguments = json!([
@@ -256,4 +246,26 @@ fn decode_base64(text: &str) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// Starts chromedriver at a free port. It takes the one that it was given for IPv4 for IPv6 as well, and exits if somebody
+/// else has that.
+fn start_driver(lab: &Lab) -> (Process, u16) {
+    let start = || {
+        let mut command = Command::new(peers::program("chromedriver"));
+        Process::start(command.arg("--port=0").env("HOME", lab.path()))
+    };
+    let mut driver = start();
+    let port = wait_for("the port of chromedriver", || {
+        let lines = driver.stdout();
+        let port = lines
+            .iter()
+            .find_map(|line| line.split_once("successfully on port "));
+        if port.is_none() && !driver.is_running() {
+            driver = start();
+        }
+        let (_, port) = port?;
+        port.trim_end_matches('.').parse::<u16>().ok()
+    });
+    (driver, port)
 }
