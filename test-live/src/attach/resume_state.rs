@@ -29,6 +29,8 @@ pub(super) struct ResumeState {
     pub(super) has_listed: bool,
     /// Whether any session has been attached.
     pub(super) has_followed: bool,
+    /// Whether any trace has been found in a session.
+    pub(super) has_had_traces: bool,
     /// Whether the connection was lost, which has been reported, and none is restored.
     pub(super) is_disconnected: bool,
     /// Whether anything that was followed has not been found again.

@@ -9,7 +9,7 @@ use viewer_proto::session::AttachStatus;
 use wire::StreamId;
 
 use crate::fake::{Fake, Session, inactive, ready, record, retry, trace_records};
-use crate::watch::{TEST_TIMEOUT, assert_received, one_stream, options, target, watch};
+use crate::watch::{TEST_TIMEOUT, Watch, assert_received, one_stream, options, target, watch};
 
 #[test]
 fn a_session_is_followed_until_it_ends() {
@@ -197,6 +197,28 @@ fn a_session_that_ends_between_list_and_attach_is_not_an_error_while_sessions_ar
     fake.world()
         .sessions
         .push(Session::new(2, "s", vec![records]));
+    watch.receive_until("packet a/c 0");
+    fake.end();
+    assert_eq!(watch.receive_rest().last().unwrap(), "done");
+}
+
+#[test]
+fn a_session_that_ends_before_it_has_a_trace_is_not_the_one_that_is_awaited() {
+    let fake = one_stream();
+    let streams = std::mem::take(&mut fake.world().sessions[0].batches);
+    fake.world().sessions[0].is_over = true;
+    let waiting = RelayOptions {
+        missing: Missing::Wait,
+        ..options()
+    };
+    let mut watch = watch(&fake, "/host/vm/s", waiting);
+    let why = "has ended before it had any trace; waiting for the next one";
+    let is_waiting = |watch: &Watch| watch.received.iter().any(|text| text.ends_with(why));
+    watch.receive_until_true(is_waiting);
+    fake.put(2, [ready(0, 0)]);
+    fake.world()
+        .sessions
+        .push(Session::new(2, "s", streams.into()));
     watch.receive_until("packet a/c 0");
     fake.end();
     assert_eq!(watch.receive_rest().last().unwrap(), "done");

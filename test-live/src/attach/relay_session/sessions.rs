@@ -67,7 +67,7 @@ impl RelaySession {
             // A relay that has been restarted restores its sessions first.
             return Ok(());
         }
-        let has_followed = self.resume.has_followed;
+        let has_followed = self.resume.has_followed && !self.awaits_first_trace();
         // Sessions that follow one are waited for, the first one only if the options say so.
         let is_awaited = match has_followed {
             true => self.options.follow,
@@ -93,6 +93,12 @@ impl RelaySession {
         }
         self.is_finished = true;
         Ok(())
+    }
+
+    /// Whether sessions are waited for, and those that have been attached had no trace. A producer that is killed while it
+    /// opens its session leaves such a one, and opens another one when it is started again.
+    fn awaits_first_trace(&self) -> bool {
+        self.options.missing == Missing::Wait && !self.resume.has_had_traces
     }
 
     async fn attach_session(&mut self, listed: &ListedSession) -> Result<(), AttachError> {
@@ -292,6 +298,7 @@ impl RelaySession {
             streams: 0,
         };
         self.traces.insert(id, trace);
+        self.resume.has_had_traces = true;
         if may_be_known {
             return self.identify_trace(id, false).await;
         }
@@ -337,7 +344,11 @@ impl RelaySession {
             self.poll_timer.set_live_timers(self.sessions.values());
             // Another session may have taken its place; if none has, that was all.
             self.list_due = Instant::now();
-            self.send_notice(format_args!("session {} has ended", session.name))
+            let then = match self.awaits_first_trace() {
+                true => " before it had any trace; waiting for the next one",
+                false => "",
+            };
+            self.send_notice(format_args!("session {} has ended{then}", session.name))
                 .await?;
         }
         Ok(())
