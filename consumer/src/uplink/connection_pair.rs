@@ -92,6 +92,8 @@ impl ConnectionPair {
         loop {
             self.replies.reserve(READ_BYTES);
             match self.control.try_read_buf(&mut self.replies) {
+                // What the relay has replied before it closed the connection comes first.
+                Ok(0) if some => break,
                 Ok(0) => {
                     let connection = "control";
                     return Err(UplinkError::ConnectionClosed { connection });

@@ -98,6 +98,8 @@ impl QuicConnection {
         let mut buffer = [0; READ_BYTES];
         loop {
             match self.control.try_read(&mut buffer) {
+                // What the relay has replied before it closed the connection comes first.
+                Ok(0) if some => return Ok(true),
                 Ok(0) => {
                     let connection = "QUIC";
                     return Err(UplinkError::ConnectionClosed { connection });
