@@ -110,7 +110,8 @@ pub trait Relay {
     /// Keeps the session when its connections are lost.
     ///
     /// # Errors
-    /// An error closes the connection, here and in [`skip_packets`](Self::skip_packets).
+    /// An error closes the connection, here and in [`skip_packets`](Self::skip_packets), except that with
+    /// [`ReturnCode::EXISTS`] the session stays open and is not kept.
     fn make_resumable(&mut self, _request: MakeResumable) -> Result<(), Refusal> {
         Err(no_extension())
     }

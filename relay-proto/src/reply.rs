@@ -22,6 +22,8 @@ impl ReturnCode {
     pub const FATAL: Self = Self(25);
     /// Unknown chunk.
     pub const NO_MEMORY: Self = Self(26);
+    /// The directory of the session has a recording (`LTTNG_ERR_EXIST_SESS`).
+    pub const EXISTS: Self = Self(28);
     /// Invalid name or code.
     pub const INVALID: Self = Self(97);
     /// The command is not allowed in the state of the session.
@@ -37,6 +39,7 @@ impl fmt::Display for ReturnCode {
             Self::UNKNOWN => f.write_str("unknown command or stream (11)"),
             Self::FATAL => f.write_str("session refused (25)"),
             Self::NO_MEMORY => f.write_str("unknown chunk (26)"),
+            Self::EXISTS => f.write_str("the directory of the session has a recording (28)"),
             Self::INVALID => f.write_str("invalid (97)"),
             Self::INVALID_PROTOCOL => f.write_str("out of order (152)"),
             Self::FILE_CREATION => f.write_str("files could not be made (153)"),

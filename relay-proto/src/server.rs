@@ -13,7 +13,7 @@ use crate::error::ControlError;
 use crate::metadata::SendMetadata;
 use crate::relay::{Refusal, Relay};
 use crate::reply::{CLEAR_ALLOWED, ChunkExists, Configuration, RESUME, RelayClock, StreamAdded};
-use crate::resume::{OpenStream, ResumeSession, StreamOpened, StreamPosition};
+use crate::resume::{MakeResumable, OpenStream, ResumeSession, StreamOpened, StreamPosition};
 use crate::session::CreateSession;
 use crate::stream::AddStream;
 use crate::{Command, Minor, Reply, ReturnCode, Version};
@@ -290,7 +290,7 @@ impl Connection {
                 code: ReturnCode::OK,
                 exists: u8::from(relay.chunk_exists(request)),
             })),
-            Command::MakeResumable(request) => status_only(relay.make_resumable(request)),
+            Command::MakeResumable(request) => make_resumable(request, relay),
             Command::ResumeSession(request) => {
                 let resumed = resume_session(minor, request, relay)?;
                 self.has_session = true;
@@ -373,6 +373,16 @@ fn configuration(request: GetConfiguration, relay: &impl Relay) -> Result<Reply,
     let is_allowed = u64::from(relay.clear_allowed()) * CLEAR_ALLOWED;
     let has_resume = u64::from(relay.has_resume()) * RESUME;
     Ok(reply(ReturnCode::OK, is_allowed | has_resume))
+}
+
+fn make_resumable(request: MakeResumable, relay: &mut impl Relay) -> Result<Reply, Rejection> {
+    match relay.make_resumable(request) {
+        // The producer closes the connection, and creates the session at another time.
+        Err(refusal) if refusal.code == ReturnCode::EXISTS => {
+            Err(Rejection::keep_open(Reply::Ended(refusal.code), refusal))
+        }
+        made => status_only(made),
+    }
 }
 
 fn resume_session(

@@ -7,6 +7,7 @@ mod empty;
 mod expiry;
 mod lost_packets;
 mod restart;
+mod same_second;
 mod viewers;
 
 use std::collections::{BTreeMap, BTreeSet};

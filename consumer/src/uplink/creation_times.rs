@@ -1,5 +1,6 @@
-//! Unique creation times for sessions. Relays name a session's directory by its name and the second of its
-//! creation: two sessions of one name in one second would overwrite each other.
+//! Unique creation times for the sessions of this process. Relays name a session's directory by its name and the second of
+//! its creation: two sessions of one name in one second would overwrite each other. `relayd` also refuses a time that another
+//! process has used.
 
 use std::collections::HashMap;
 

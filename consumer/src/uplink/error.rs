@@ -39,6 +39,8 @@ pub(crate) enum UplinkError {
     Refused { command: CommandCode, why: String },
     #[error("the relay refuses the session {name:?}: {why}")]
     SessionRefused { name: String, why: String },
+    #[error("the directory of the session {name:?} on the relay has another recording")]
+    DirectoryInUse { name: String },
     #[error("the relay speaks protocol 2.{minor}; 2.11 or later is needed")]
     TooOld { minor: u32 },
     #[error(transparent)]
@@ -73,7 +75,8 @@ impl UplinkError {
             | Self::Lost(_)
             | Self::ConnectionClosed { .. }
             | Self::ReplyTimeout { .. }
-            | Self::Refused { .. } => Consequence::Reconnect,
+            | Self::Refused { .. }
+            | Self::DirectoryInUse { .. } => Consequence::Reconnect,
             // The bytes are not a reply: the peer is not a relay, or its byte stream is corrupt.
             Self::Protocol(
                 ProducerError::Unasked { .. }

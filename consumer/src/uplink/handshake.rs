@@ -50,12 +50,18 @@ pub(super) enum Opened {
     Resumed,
 }
 
-/// Opens or resumes a session on a relay. Also returns the path of its trace below the output of the relay. None if
-/// nothing is left to be done for the session.
+/// A session on a relay, the path of its trace below the output of the relay, and how the relay has it.
+pub(super) type OpenedOnRelay = (RelaySession, Text, Opened);
+
+/// Opens or resumes a session on a relay. None if nothing is left to be done for the session.
+///
+/// # Errors
+/// [`UplinkError::DirectoryInUse`] if a session of the same name was created in the same second: by another process, or by
+/// this one before it was started again. With another second, the next connection succeeds.
 pub(super) async fn open_relay_session(
     pair: &mut Connection,
     parameters: HandshakeParameters<'_>,
-) -> Result<Option<(RelaySession, Text, Opened)>, UplinkError> {
+) -> Result<Option<OpenedOnRelay>, UplinkError> {
     let HandshakeParameters {
         description,
         created,
@@ -86,7 +92,14 @@ pub(super) async fn open_relay_session(
     if how == (Opened::New { has_resume: true }) {
         let timeout = u32::try_from(parameters.resume_timeout.as_secs()).unwrap_or(u32::MAX);
         let keep = Command::MakeResumable(MakeResumable { timeout });
-        send_and_wait(pair, &mut machine, &keep).await?;
+        let reply = send_and_receive(pair, &mut machine, &keep).await?;
+        if reply == Reply::Ended(ReturnCode::EXISTS) {
+            let name = description.name.clone();
+            return Err(UplinkError::DirectoryInUse { name });
+        }
+        if !reply.is_ok() {
+            return Err(UplinkError::refused(keep.code(), &reply));
+        }
     }
     // No effect in a session that has the chunk already.
     let chunk = CreateTraceChunk {

@@ -14,7 +14,7 @@ use super::backoff::Backoff;
 use super::connection::Connection;
 use super::creation_times::CreationTimes;
 use super::error::{Consequence, UplinkError};
-use super::handshake::{HandshakeParameters, Opened, open_relay_session};
+use super::handshake::{HandshakeParameters, Opened, OpenedOnRelay, open_relay_session};
 use super::session_state::SessionState;
 use super::target::RelayTarget;
 use super::upload::SessionUpload;
@@ -30,6 +30,9 @@ use crate::status::{ConnectionState, SessionCounters, StatusRegistry};
 
 /// Steps that are taken from the queue before the connection is served again.
 const MAX_STEPS_PER_TURN: usize = 1024;
+
+/// Creation times that are tried, one second after the other, before the session waits as after a failure.
+const MAX_CREATION_TIMES: u32 = 64;
 
 /// The state that the tasks of all sessions share.
 #[derive(Debug)]
@@ -240,31 +243,18 @@ impl SessionTask {
 
     /// Runs one connection from its handshake to its end, and resends what no relay has confirmed.
     async fn run_connection(&mut self) -> Result<(), UplinkError> {
-        let target = &self.context.target;
-        let mut pair = Connection::connect(target).await?;
-        let base_path = self.base_path();
-        let parameters = HandshakeParameters {
-            description: &self.description,
-            base_path: &base_path,
-            daemon: DaemonId(self.identity.producer),
-            id: self.identity.id,
-            has_been_opened: self.opened > 0,
-            may_exist: self.may_exist,
-            is_all_confirmed: self.is_all_confirmed,
-            resume_timeout: if self.steps.is_spooled() {
-                Duration::MAX
-            } else {
-                RESUME_TIMEOUT_IN_MEMORY
-            },
-            created: self.context.creation_times.next_creation_time(
-                &self.description.host,
-                &self.description.name,
-                epoch_seconds(),
-            ),
+        let mut attempts = MAX_CREATION_TIMES;
+        let (mut pair, opened) = loop {
+            attempts -= 1;
+            let may_exist = self.may_exist;
+            match self.open_connection().await {
+                Err(UplinkError::DirectoryInUse { .. }) if attempts > 0 => {
+                    self.may_exist = may_exist;
+                }
+                opened => break opened?,
+            }
         };
-        // If the connection is lost during the handshake, the relay may have opened the session.
-        self.may_exist = true;
-        let Some((opened, path, how)) = open_relay_session(&mut pair, parameters).await? else {
+        let Some((opened, path, how)) = opened else {
             info!(session = %self.description.name, "complete: the relay has closed the session");
             return Ok(());
         };
@@ -289,6 +279,38 @@ impl SessionTask {
             "complete"
         );
         Ok(())
+    }
+
+    /// Connects to the relay, and opens or resumes the session.
+    async fn open_connection(
+        &mut self,
+    ) -> Result<(Connection, Option<OpenedOnRelay>), UplinkError> {
+        let target = &self.context.target;
+        let mut pair = Connection::connect(target).await?;
+        let base_path = self.base_path();
+        let parameters = HandshakeParameters {
+            description: &self.description,
+            base_path: &base_path,
+            daemon: DaemonId(self.identity.producer),
+            id: self.identity.id,
+            has_been_opened: self.opened > 0,
+            may_exist: self.may_exist,
+            is_all_confirmed: self.is_all_confirmed,
+            resume_timeout: if self.steps.is_spooled() {
+                Duration::MAX
+            } else {
+                RESUME_TIMEOUT_IN_MEMORY
+            },
+            created: self.context.creation_times.next_creation_time(
+                &self.description.host,
+                &self.description.name,
+                epoch_seconds(),
+            ),
+        };
+        // If the connection is lost during the handshake, the relay may have opened the session.
+        self.may_exist = true;
+        let opened = open_relay_session(&mut pair, parameters).await?;
+        Ok((pair, opened))
     }
 
     async fn run_upload(

@@ -19,11 +19,12 @@ use super::chunks::SessionChunks;
 use super::session::OpenSession;
 use super::streams::{create_stream, track_pause};
 use crate::ingest::IngestError;
-use crate::registry::Registry;
 use crate::registry::recording::RecordingKey;
 use crate::registry::resumable::Resumable;
 use crate::registry::stream::SessionStream;
+use crate::registry::{DirectoryInUse, Registry};
 use crate::store::StoreError;
+use crate::store::layout::is_directory_dated;
 use crate::store::session_log::{LoggedSession, Record, SessionLog, StreamKey, StreamLog};
 use crate::store::sync::Durability;
 
@@ -36,6 +37,8 @@ pub(super) enum ResumeError {
     NoId,
     #[error("another resumable session has the ids of this one")]
     Taken,
+    #[error(transparent)]
+    Directory(#[from] DirectoryInUse),
     #[error("no resumable session has these ids")]
     NoSession,
     #[error("the session is not resumable")]
@@ -65,6 +68,7 @@ impl ResumeError {
             Self::Late | Self::NoId | Self::Taken | Self::Changed(_) | Self::First => {
                 ReturnCode::INVALID
             }
+            Self::Directory(_) => ReturnCode::EXISTS,
             Self::NoSession
             | Self::NotResumable
             | Self::Unknown(_)
@@ -116,7 +120,15 @@ pub(super) fn make_resumable(
         timeout,
         chunk: Mutex::default(),
     };
-    if !registry.make_resumable(key, session, resumable) {
+    // A directory that the user has named may have recordings in it, as with LTTng.
+    let made = if is_directory_dated(&open.created, settings.grouping) {
+        registry.make_resumable_alone(key, session, resumable)
+    } else {
+        Ok(registry.make_resumable(key, session, resumable))
+    };
+    if !matches!(made, Ok(true)) {
+        log.remove();
+        made?;
         return Err(ResumeError::Taken);
     }
     let seconds = timeout.as_secs();

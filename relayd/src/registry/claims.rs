@@ -15,6 +15,11 @@ impl Claims {
         self.0.insert(directory.to_owned());
     }
 
+    /// Whether the recording has claimed none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether the recording has claimed exactly this directory.
     pub(super) fn contains(&self, directory: &Path) -> bool {
         self.0.contains(directory)

@@ -110,6 +110,11 @@ struct DataStreams {
 #[error("{0} of another recording writes to the same directory")]
 pub struct Occupied(Arc<Session>);
 
+/// Another recording writes to the directory of a session, or has ended and is kept there.
+#[derive(Debug, Error)]
+#[error("another recording is in the directory of the session")]
+pub struct DirectoryInUse;
+
 /// The last numbers that were given. Numbers count from 1 and are never reused.
 #[derive(Debug, Default)]
 struct Counters {

@@ -12,7 +12,7 @@ use tracing::warn;
 use wire::EpochSeconds;
 
 use super::session::Session;
-use super::{Occupied, Registry};
+use super::{DirectoryInUse, Occupied, Registry};
 use crate::store::chunk::is_temporary;
 
 /// The sessions by root, which is the first component of their directories and mostly the name of the host. Only
@@ -187,6 +187,31 @@ impl Registry {
         self.take_over(session, &active(&mut sessions), conflicts, now)
     }
 
+    /// Calls `begin` if no other recording has the directory of a session. No other session of the same root begins
+    /// meanwhile. The directory may not have anything in it either: a recording that has ended.
+    ///
+    /// # Errors
+    /// If another recording has the directory.
+    pub(super) fn begin_alone<T>(
+        &self,
+        session: &Session,
+        begin: impl FnOnce() -> T,
+    ) -> Result<T, DirectoryInUse> {
+        let root = self.sessions_by_root.of(session);
+        let mut sessions = root.0.lock();
+        let uses = |other: &Arc<Session>| {
+            let is_same = session.identity().directory == other.identity().directory;
+            let has_begun = || other.is_resumable() || !other.recording().claims.lock().is_empty();
+            is_same && !Arc::ptr_eq(session.recording(), other.recording()) && has_begun()
+        };
+        let own = session.identity().directory.as_ref();
+        let own = own.map(|own| self.settings().output.join(own));
+        if active(&mut sessions).iter().any(uses) || own.is_some_and(|own| !is_empty(&own)) {
+            return Err(DirectoryInUse);
+        }
+        Ok(begin())
+    }
+
     /// Claims a directory for the recording of a session, which is about to write below it. The directory is relative
     /// to the relay's output.
     ///
@@ -254,6 +279,11 @@ impl Registry {
         self.forget_all_closed(session);
         self.forget_resumable(session);
     }
+}
+
+/// Whether a directory has nothing in it. One that cannot be read is not empty.
+fn is_empty(directory: &Path) -> bool {
+    std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn check_not_excluded(session: &Session, active: &[Arc<Session>]) -> Result<(), Occupied> {

@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use wire::StreamId;
 
-use super::Registry;
 use super::recording::RecordingKey;
 use super::resumable::Resumable;
 use super::session::Session;
 use super::stream::SessionStream;
+use super::{DirectoryInUse, Registry};
 use crate::ingest::IngestError;
 
 /// The resumable sessions of a relay.
@@ -85,6 +85,19 @@ impl ResumeCounts {
 }
 
 impl Registry {
+    /// As [`make_resumable`](Self::make_resumable), if no other recording has the directory of the session.
+    ///
+    /// # Errors
+    /// If another recording has it.
+    pub fn make_resumable_alone(
+        &self,
+        key: RecordingKey,
+        session: &Arc<Session>,
+        resumable: Resumable,
+    ) -> Result<bool, DirectoryInUse> {
+        self.begin_alone(session, || self.make_resumable(key, session, resumable))
+    }
+
     /// Keeps the session with these ids when its connections are lost. Returns false if there is another with these ids,
     /// or if it is kept already.
     #[must_use]

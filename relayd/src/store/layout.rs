@@ -4,7 +4,7 @@ use std::fmt;
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
-use relay_proto::session::CreateSession;
+use relay_proto::session::{CreateSession, Recording};
 use thiserror::Error;
 use wire::{EpochSeconds, FileName, NameError, Text, TracePath};
 
@@ -112,6 +112,17 @@ pub fn session_directory(
         return Err(invalid(NameError::TooLong { max }));
     }
     Ok(Some(directory))
+}
+
+/// Whether the directory of a session has the time of its creation in its name, so that a session created at another
+/// second has another directory.
+#[must_use]
+pub fn is_directory_dated(session: &CreateSession, grouping: Grouping) -> bool {
+    let is_dated_by_relay = |recording: &Recording| match grouping {
+        Grouping::ByHost => session.base_path.is_empty() && !recording.name_has_date,
+        Grouping::BySession => true,
+    };
+    session.recording.as_ref().is_some_and(is_dated_by_relay)
 }
 
 fn visible_name(what: &'static str, name: &Text) -> Result<FileName, LayoutError> {
