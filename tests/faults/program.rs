@@ -9,7 +9,7 @@ use tests::process::{CompletedProcess, Process};
 use crate::history::History;
 
 /// The number of last lines of standard error of each run that are printed if the test fails.
-const MAX_REPORTED_LINES: usize = 12;
+const MAX_REPORTED_LINES: usize = 100;
 
 /// The number of last runs that are printed if the test fails.
 const MAX_REPORTED_RUNS: usize = 6;

@@ -235,7 +235,7 @@ impl System {
                 let mut command = places.command(network.as_deref(), Host::Traced, program);
                 command
                     .env("RUST_LOG", "test_live::attach::relay=info")
-                    .args(["--quiet", "--strict", "--seek=beginning"])
+                    .args(["--strict", "--seek=beginning"])
                     .args(["--session-not-found=continue", &url]);
                 command
             };
