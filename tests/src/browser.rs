@@ -11,6 +11,9 @@ use crate::lab::Lab;
 use crate::process::Process;
 use crate::{TEST_TIMEOUT, wait_for};
 
+/// The length of what is printed of the page if the test fails.
+const MAX_REPORTED_CHARS: usize = 8000;
+
 /// A browser with one page. It is closed when this is dropped.
 #[derive(Debug)]
 pub struct Browser {
@@ -177,6 +180,16 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What the page shows and knows, to tell why the test failed.
+            let script = "return [document.body.innerText, window.__view ? __view() : null]";
+            let path = format!("/session/{}/execute/sync", self.session);
+            let body = json!({"script": script, "args": []});
+            let state = try_request(self.address, "POST", &path, &body);
+            let state = state.map_or_else(|error| error.to_string(), |state| state.to_string());
+            let state: String = state.chars().take(MAX_REPORTED_CHARS).collect();
+            eprintln!("page: {state}");
+        }
         // Also after a failed test: the driver that is killed leaves the browser behind.
         let path = format!("/session/{}", self.session);
         let _ = try_request(self.address, "DELETE", &path, &Value::Null);
