@@ -286,3 +286,14 @@ impl Signals {
         }
     }
 }
+
+/// pow(3), the only function of the C library's libm that the relay needs: tokio's scheduler calls it. Because it is defined
+/// here, libm is not loaded, half a megabyte of which would be resident.
+#[expect(
+    unsafe_code,
+    reason = "it has the name of the C function, and does what that does"
+)]
+#[unsafe(no_mangle)]
+extern "C" fn pow(x: f64, y: f64) -> f64 {
+    libm::pow(x, y)
+}

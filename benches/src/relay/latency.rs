@@ -1,6 +1,7 @@
 //! Latency from a packet of an LTTng-like producer to its index at a viewer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,15 +20,17 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Time between two index requests of the viewer.
 const POLL: Duration = Duration::from_micros(100);
 
-const WATCHED: Load = Load {
-    what: "watched",
-    aims: ["", ""],
-    producers: 1,
-    streams: 1,
-    packet: 4096,
-    bytes: PACKETS * 4096,
-    manner: Manner::OneInFlight,
-};
+const fn watched(manner: Manner) -> Load {
+    Load {
+        what: "watched",
+        aims: ["", ""],
+        producers: 1,
+        streams: 1,
+        packet: 4096,
+        bytes: PACKETS * 4096,
+        manner,
+    }
+}
 
 const BESIDE: Load = Load {
     what: "beside",
@@ -43,16 +46,32 @@ const OTHERS: usize = 4;
 
 /// Prints percentiles with and without load from other producers.
 pub(super) fn run() {
-    for (what, others, aim) in [
-        ("live latency, light load", 0, "<= 2 ms"),
-        ("live latency, full load", OTHERS, "<= 5 ms"),
+    for (what, manner, others, aim) in [
+        (
+            "live latency, light load",
+            Manner::OneInFlight,
+            0,
+            "<= 2 ms",
+        ),
+        (
+            "live latency, light load, nodelay",
+            Manner::OneInFlightNoDelay,
+            0,
+            "<= 2 ms",
+        ),
+        (
+            "live latency, full load",
+            Manner::OneInFlight,
+            OTHERS,
+            "<= 5 ms",
+        ),
     ] {
         let [mut half, mut high] = [(); 2].map(|()| Turns::default());
         for _ in 0..ROUNDS {
             for which in [Which::Reference, Which::Ours] {
                 let lab = Lab::new();
                 let relay = which.start(&lab);
-                let mut taken = measure(&relay, others);
+                let mut taken = measure(&relay, manner, others);
                 taken.sort_unstable();
                 let ms = |at: usize| taken[at].as_secs_f64() * 1e3;
                 half.add(which, ms(PACKETS / 2));
@@ -65,7 +84,7 @@ pub(super) fn run() {
     }
 }
 
-fn measure(relay: &Relay, others: usize) -> Vec<Duration> {
+fn measure(relay: &Relay, manner: Manner, others: usize) -> Vec<Duration> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for number in 0..others {
@@ -77,29 +96,35 @@ fn measure(relay: &Relay, others: usize) -> Vec<Duration> {
                 }
             });
         }
-        let taken = watch(relay);
+        let taken = watch(relay, manner);
         stop.store(true, Ordering::Relaxed);
         taken
     })
 }
 
-fn watch(relay: &Relay) -> Vec<Duration> {
-    let mut sender = Sender::open(relay, "watched", &WATCHED);
+fn watch(relay: &Relay, manner: Manner) -> Vec<Duration> {
+    let mut sender = Sender::open(relay, "watched", &watched(manner));
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "watched", Seek::Beginning);
     let stream = by_channel(&streams)["channel_0"];
-    let mut taken = Vec::new();
-    for _ in 0..PACKETS {
-        thread::sleep(PAUSE);
-        let begun = Instant::now();
-        taken.push(thread::scope(|scope| {
-            scope.spawn(|| sender.send_round());
+    let (begin, begun) = mpsc::channel::<Instant>();
+    thread::scope(|scope| {
+        let sending = scope.spawn(move || {
+            for _ in 0..PACKETS {
+                thread::sleep(PAUSE);
+                begin.send(Instant::now()).unwrap();
+                sender.send_round();
+            }
+            sender
+        });
+        let arrived = |begun: Instant| {
             // Requested more often than viewers do, to measure when the relay has the packet.
             while viewer.next_index(stream).status != IndexStatus::Ready {
                 thread::sleep(POLL);
             }
             begun.elapsed()
-        }));
-    }
-    sender.end();
-    taken
+        };
+        let taken = begun.iter().map(arrived).collect();
+        sending.join().unwrap().end();
+        taken
+    })
 }

@@ -40,6 +40,9 @@ const DEFAULT_WINDOW: ReorderWindow = ReorderWindow {
 /// Default interval at which files are synced.
 const DEFAULT_SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The time zone of the host, in the format of RFC 9636.
+const LOCAL_TIME: &str = "/etc/localtime";
+
 // Environment variables.
 const DISALLOW_CLEAR: &str = "LTTNG_RELAYD_DISALLOW_CLEAR";
 const WORKING_DIRECTORY: &str = "LTTNG_RELAYD_WORKING_DIRECTORY";
@@ -191,7 +194,7 @@ impl Arguments {
                 max_age: self.retain_age,
                 max_bytes: self.retain_size,
             },
-            time_zone: TimeZone::system(),
+            time_zone: local_time_zone(),
             process: ServiceConfig {
                 working_directory: working_directory.map(make_absolute).transpose()?,
                 group: self.group,
@@ -208,6 +211,17 @@ impl Arguments {
     pub fn signals_parent(&self) -> bool {
         self.sig_parent
     }
+}
+
+/// The time zone of this host, or that of the environment variable TZ. UTC if there is none.
+fn local_time_zone() -> TimeZone {
+    if std::env::var_os("TZ").is_some() {
+        return TimeZone::system();
+    }
+    // `TimeZone::system` reads this file too, but also the names of all zones, to find that of this one: a hundred kilobytes.
+    let local = std::fs::read(LOCAL_TIME).ok();
+    let zone = local.and_then(|bytes| TimeZone::tzif("Local", &bytes).ok());
+    zone.unwrap_or(TimeZone::UTC)
 }
 
 /// The files of certificate, key and client CA, which the ports with TLS need and the others do not.
@@ -295,6 +309,15 @@ mod tests {
     }
 
     const AT_HOME: (&str, &str) = ("HOME", "/home/me");
+
+    #[test]
+    fn local_time_zone_has_the_offsets_of_the_system_in_winter_and_in_summer() {
+        let (local, system) = (local_time_zone(), TimeZone::system());
+        for seconds in [1_768_478_400, 1_784_116_800] {
+            let at = jiff::Timestamp::from_second(seconds).unwrap();
+            assert_eq!(local.to_offset(at), system.to_offset(at), "{at}");
+        }
+    }
 
     #[test]
     fn defaults_are_those_of_lttng_relayd() {

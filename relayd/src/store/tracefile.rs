@@ -14,7 +14,7 @@ use super::reopenable_file::ReopenableFile;
 
 /// Longest padding in bytes that is written as zeros. Longer padding becomes a hole, so that a peer that announces
 /// gigabytes of it costs neither time nor disk space.
-const WRITTEN_PADDING: usize = 16 << 10;
+const WRITTEN_PADDING: usize = 4 << 10;
 static ZEROS: [u8; WRITTEN_PADDING] = [0; WRITTEN_PADDING];
 
 /// A tracefile being written.
