@@ -33,10 +33,17 @@ enum Which {
 }
 
 impl Which {
+    /// Starts the relay. `RELAYD=PATH` measures the relay of another build, and `BASE_RELAYD=PATH` compares with one instead of
+    /// the reference.
     fn start(self, lab: &Lab) -> Relay {
-        match self {
-            Self::Reference => Relay::start_reference(lab),
-            Self::Ours => Relay::start(lab),
+        let variable = match self {
+            Self::Reference => "BASE_RELAYD",
+            Self::Ours => "RELAYD",
+        };
+        match (self, std::env::var_os(variable)) {
+            (_, Some(relayd)) => Relay::start_from_command(lab, lab.command(relayd)),
+            (Self::Reference, None) => Relay::start_reference(lab),
+            (Self::Ours, None) => Relay::start(lab),
         }
     }
 }
