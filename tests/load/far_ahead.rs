@@ -2,6 +2,7 @@
 //! are read independently.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::time::Duration;
 
 use relay_proto::DataHeader;
@@ -44,14 +45,14 @@ fn receive_replies(producer: &mut Producer, count: u64) {
 }
 
 /// Checks that all packets are in the trace in order, each with its entry.
-fn assert_recorded(relay: &Relay, mut producer: Producer, stream: StreamId) {
-    producer.wait_while_pending(stream, PACKETS - 1);
-    producer.close_session(stream, Some(PACKETS - 1));
+fn assert_recorded(relay: &Relay, mut producer: Producer, stream: StreamId, packets: u64) {
+    producer.wait_while_pending(stream, packets - 1);
+    producer.close_session(stream, Some(packets - 1));
     let payload = |number| packet(stream, number, SIZE).split_off(DataHeader::SIZE);
-    let expected: Vec<u8> = (0..PACKETS).flat_map(payload).collect();
+    let expected: Vec<u8> = (0..packets).flat_map(payload).collect();
     assert!(first_file(&relay.output, "/chan_0") == expected);
     let entries = first_file(&relay.output, "/chan_0.idx").len() - INDEX_HEADER;
-    assert_eq!(entries as u64, PACKETS * INDEX_ENTRY as u64);
+    assert_eq!(entries as u64, packets * INDEX_ENTRY as u64);
 }
 
 #[test]
@@ -66,7 +67,7 @@ fn packets_far_ahead_of_their_indexes_wait_for_them() {
     });
     send_indexes(&mut producer, stream);
     receive_replies(&mut producer, PACKETS);
-    assert_recorded(&relay, producer, stream);
+    assert_recorded(&relay, producer, stream, PACKETS);
 }
 
 #[test]
@@ -84,5 +85,25 @@ fn indexes_far_ahead_of_their_packets_wait_for_them() {
     control.set_read_timeout(None).unwrap();
     send_packets(&mut producer, stream);
     receive_replies(&mut producer, PACKETS - AHEAD);
-    assert_recorded(&relay, producer, stream);
+    assert_recorded(&relay, producer, stream, PACKETS);
+}
+
+#[test]
+fn packets_that_are_read_together_are_recorded_although_their_connection_is_closed_behind_them() {
+    // Fewer than may be ahead.
+    const TOGETHER: u64 = 2000;
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let (mut producer, stream) = Producer::open_with_stream(&relay, plain_session("together"));
+    let packets: Vec<u8> = (0..TOGETHER)
+        .flat_map(|number| packet(stream, number, SIZE))
+        .collect();
+    producer.data.write_all(&packets).unwrap();
+    producer.data.shutdown(Shutdown::Write).unwrap();
+    // Each waits for its reply: commands are handled between two packets.
+    for number in 0..TOGETHER {
+        let reply = producer.send_index(stream, number, index(number, SIZE as u64));
+        assert_eq!(reply, OK, "{number}");
+    }
+    assert_recorded(&relay, producer, stream, TOGETHER);
 }

@@ -130,10 +130,12 @@ async fn serve_commands(
         if !commands.connection.is_greeted() && is_handshake(commands.received.bytes()) {
             return Err(ConnectionError::EncryptedPeer);
         }
+        let indexes = producer.indexes();
         let mut handled = match commands.handle_received(producer) {
             Err(error) if error.consequence() == Consequence::Close => return Err(error),
             handled => handled,
         };
+        producer.record_batch(producer.indexes() - indexes);
         // Before anything is waited for: the task of an evicted connection is dropped there.
         if commands.connection.is_greeted() && !greeted() {
             return Ok(());

@@ -1,9 +1,10 @@
 //! One data connection: reads the bytes of packets from a socket, decodes them with `relay-proto`, and hands each
 //! piece to the stream that it belongs to.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -18,19 +19,24 @@ use super::activity::Activity;
 use super::admission::Handshake;
 use super::busy_poll::BusyPoll;
 use super::coalescing::Coalescing;
+use super::deferral::ReadDeferral;
 use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
 use super::pause::Pause;
 use super::read_turn::ReadTurns;
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
-use crate::limits::{COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, SPIN_DURATION};
+use crate::limits::{
+    ALONE_AFTER_READS, COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT,
+    MAX_COALESCED_PACKET, MAX_PACKET_BEFORE_COMMANDS, SPIN_DURATION,
+};
 use crate::producer::data_connection::DataConnection;
 
 thread_local! {
     /// Read buffer of all data connections of a thread. Nothing is left in it between reads, so that an idle
-    /// connection costs no memory, and the buffer often lies in the processor's cache.
-    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// connection costs no memory, and the buffer often lies in the processor's cache. Empty while a connection has a
+    /// backlog in it.
+    static READ_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// A data connection and its socket.
@@ -44,17 +50,49 @@ struct DataTask {
     /// Bytes that have been received and not decoded: an incomplete header; while the stream is paused, everything
     /// behind the event that paused it.
     undecoded: Vec<u8>,
+    backlog: Option<Backlog>,
+    deferral: ReadDeferral,
     /// Size of the last packet in bytes: the next one is probably as large.
     last_packet: usize,
     activity: Activity,
     /// Data connections of this worker that received packets when this one last did, itself included.
     active_connections: usize,
+    /// Reads in a row before which no other data connection of this worker was active.
+    reads_alone: u32,
     coalescing: Coalescing,
     busy_poll: BusyPoll,
     /// Time for the next bytes of an incomplete header or packet.
     read_timeout: Duration,
     /// The disk is full, or packets are far ahead of their indexes: nothing is read, so that TCP slows the producer down.
     pause: Option<Pause>,
+}
+
+/// Packets that have been read, behind one after which commands are handled. The socket is not read before they are decoded.
+#[derive(Debug)]
+struct Backlog {
+    buffer: Vec<u8>,
+    /// Where the packets are in `buffer`.
+    range: Range<usize>,
+}
+
+/// What is known about the socket after bytes were received.
+#[derive(Debug)]
+enum SocketState {
+    /// There may be more to read.
+    HasMore,
+    Drained,
+    /// The peer has ended the connection, or it is lost.
+    Ended(Result<(), ConnectionError>),
+}
+
+impl From<io::Error> for SocketState {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => Self::Drained,
+            io::ErrorKind::Interrupted => Self::HasMore,
+            _ => Self::Ended(Err(error.into())),
+        }
+    }
 }
 
 /// Outcome of one read of the socket.
@@ -83,9 +121,12 @@ pub(super) async fn serve(
         connection: Some(DataConnection::new(context.registry, address)),
         decoder: DataDecoder::default(),
         undecoded: Vec::new(),
+        backlog: None,
+        deferral: ReadDeferral::default(),
         last_packet: 0,
         activity: Activity::default(),
         active_connections: 1,
+        reads_alone: 0,
         coalescing: Coalescing::default(),
         busy_poll: BusyPoll::default(),
         read_timeout: context.timeouts.producer_read,
@@ -126,12 +167,22 @@ impl DataTask {
         let mut stopped = pin!(stop.cancelled());
         let turns = ReadTurns::of_this_worker();
         loop {
+            if self.should_defer() {
+                let next_index = self.connection.as_ref().map(DataConnection::next_index);
+                if let Some(next_index) = next_index {
+                    let _ = tokio::time::timeout(COALESCE_INTERVAL, next_index).await;
+                }
+                self.deferral.record_wait();
+                continue;
+            }
             let turn = turns.take().await;
             match self.read() {
                 ReadOutcome::Ended => return,
                 _ if is_enough(self) => return,
                 ReadOutcome::HasMore => {
+                    let before = self.indexes_ahead();
                     turn.end_after_commands().await;
+                    self.deferral.record_commands(self.indexes_ahead() > before);
                     continue;
                 }
                 ReadOutcome::Drained if self.active_connections > 1 => {
@@ -164,6 +215,7 @@ impl DataTask {
             }
             let now = Instant::now();
             self.active_connections = self.activity.record(now);
+            self.deferral.record_drained(now);
             let is_alone = self.active_connections == 1;
             if self.coalescing.should_coalesce(now, is_alone) && !is_stopping {
                 // A registered socket would still wake the thread for each packet.
@@ -206,6 +258,20 @@ impl DataTask {
         }
     }
 
+    /// Whether to wait for another index before the socket is read.
+    fn should_defer(&self) -> bool {
+        let is_alone = self.reads_alone >= ALONE_AFTER_READS;
+        let is_small = self.last_packet <= MAX_COALESCED_PACKET as usize;
+        let has_other_work = self.backlog.is_some() || self.pause.is_some();
+        let connection = self.connection.as_ref();
+        let connection = connection.filter(|_| is_alone && is_small && !has_other_work);
+        connection.is_some_and(|connection| {
+            let ahead = connection.indexes_ahead();
+            connection.awaits_replies()
+                && ahead.is_some_and(|ahead| self.deferral.should_wait(ahead))
+        })
+    }
+
     /// Polls for the index of the packet that begins, unless the next bytes belong to one that has begun.
     async fn poll_for_index(&mut self) {
         let Some(before) = self.indexes_ahead() else {
@@ -214,10 +280,12 @@ impl DataTask {
         if self.is_incomplete() || self.active_connections > 1 {
             return;
         }
+        let now = Instant::now();
+        self.deferral.record_packet(now, before > 0);
         let Some(_slot) = self.busy_poll.begin(before) else {
             return;
         };
-        let deadline = Instant::now() + SPIN_DURATION;
+        let deadline = now + SPIN_DURATION;
         let mut has_come = false;
         while !has_come && Instant::now() < deadline {
             // Runs the other tasks of this worker, and polls the system for events.
@@ -240,83 +308,118 @@ impl DataTask {
         if self.pause.is_some() {
             return ReadOutcome::Drained;
         }
-        READ_BUFFER.with_borrow_mut(|buffer| {
-            buffer.resize(DATA_READ_BYTES + DataHeader::SIZE, 0);
-            self.read_into(buffer)
-        })
-    }
-
-    fn read_into(&mut self, buffer: &mut [u8]) -> ReadOutcome {
+        if let Some(Backlog { buffer, range }) = self.backlog.take() {
+            self.decode_buffer(buffer, range, true);
+            return self.outcome(false);
+        }
+        self.active_connections = self.activity.record(Instant::now());
+        self.reads_alone = match self.active_connections {
+            1 => self.reads_alone.saturating_add(1),
+            _ => 0,
+        };
+        let mut buffer = READ_BUFFER.take();
+        buffer.resize(DATA_READ_BYTES + DataHeader::SIZE, 0);
         // Less than a header, for which the buffer has room besides `DATA_READ_BYTES`.
         let kept = self.undecoded.len();
         let (undecoded, free) = buffer.split_at_mut(kept);
         undecoded.copy_from_slice(&self.undecoded);
-        let free = free.get_mut(..DATA_READ_BYTES).unwrap_or_default();
-        let mut read = match self.socket.recv(free) {
-            Ok(0) => {
-                self.end(Ok(()));
-                return ReadOutcome::Ended;
-            }
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return ReadOutcome::Drained,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                return ReadOutcome::HasMore;
-            }
-            Err(error) => {
-                self.end(Err(error.into()));
-                return ReadOutcome::Ended;
-            }
-        };
+        let (read, then) = self.receive(free.get_mut(..DATA_READ_BYTES).unwrap_or_default());
+        let has_ended = matches!(then, SocketState::Ended(_));
+        self.decode_buffer(buffer, 0..kept + read, !has_ended);
+        let is_drained = matches!(then, SocketState::Drained);
+        if let SocketState::Ended(ended) = then
+            // Else what was received is not decoded yet.
+            && self.pause.is_none()
+        {
+            self.end(ended);
+        }
+        self.outcome(is_drained)
+    }
+
+    /// Receives bytes. Returns how many, and what is known about the socket then.
+    fn receive(&mut self, free: &mut [u8]) -> (usize, SocketState) {
+        let mut read = 0;
         let expected = match self.decoder.left() as usize {
             0 => self.last_packet,
             left => left,
         };
-        let mut more = Err(io::ErrorKind::WouldBlock.into());
-        if read < (expected + DataHeader::SIZE).min(free.len()) {
-            // Producers of LTTng leave Nagle's algorithm on: the end of a packet may have waited for the beginning to be
-            // read, and arrives at once then.
-            more = self.socket.recv(free.get_mut(read..).unwrap_or_default());
-            read += more.as_ref().copied().unwrap_or(0);
+        let expected = (expected + DataHeader::SIZE).min(free.len());
+        // Twice for an incomplete packet: producers of LTTng leave Nagle's algorithm on, and the end of a packet may have waited
+        // for the beginning to be read, and arrives at once then.
+        for _ in 0..2 {
+            match self.socket.recv(free.get_mut(read..).unwrap_or_default()) {
+                Ok(0) => return (read, SocketState::Ended(Ok(()))),
+                Ok(more) => read += more,
+                Err(error) => return (read, error.into()),
+            }
+            if read >= expected {
+                break;
+            }
         }
         // A read that leaves room has emptied the socket.
-        let mut is_drained = read < free.len();
-        self.decode(buffer.get(..kept + read).unwrap_or_default());
-        match more.map_err(|error| (error.kind(), error)) {
-            // What was received is not decoded yet.
-            _ if self.pause.is_some() => {}
-            Ok(0) => self.end(Ok(())),
-            Ok(_) | Err((io::ErrorKind::WouldBlock, _)) => {}
-            Err((io::ErrorKind::Interrupted, _)) => is_drained = false,
-            Err((_, error)) => self.end(Err(error.into())),
-        }
+        let then = match read < free.len() {
+            true => SocketState::Drained,
+            false => SocketState::HasMore,
+        };
+        (read, then)
+    }
+
+    fn outcome(&self, is_drained: bool) -> ReadOutcome {
         match self.connection {
             None => ReadOutcome::Ended,
-            Some(_) if is_drained => ReadOutcome::Drained,
+            Some(_) if self.pause.is_some() => ReadOutcome::Drained,
+            Some(_) if is_drained && self.backlog.is_none() => ReadOutcome::Drained,
             Some(_) => ReadOutcome::HasMore,
         }
     }
 
-    /// Decodes bytes and hands the events to their streams. Then the entries that have become ready are written.
-    fn decode(&mut self, mut input: &[u8]) {
-        while let Some(connection) = &mut self.connection
+    /// Decodes the bytes in a range of a read buffer. What is left becomes the backlog, or is kept until more arrives.
+    fn decode_buffer(&mut self, buffer: Vec<u8>, range: Range<usize>, may_stop: bool) {
+        let input = buffer.get(range.clone()).unwrap_or_default();
+        let (left, has_stopped) = self.decode(input, may_stop);
+        let range = range.end - left..range.end;
+        if has_stopped {
+            self.backlog = Some(Backlog { buffer, range });
+            return;
+        }
+        self.undecoded.clear();
+        self.undecoded
+            .extend_from_slice(buffer.get(range).unwrap_or_default());
+        READ_BUFFER.set(buffer);
+    }
+
+    /// Decodes bytes and hands the events to their streams. Then the entries that have become ready are written. Returns
+    /// how many bytes are left, and whether it has stopped behind a packet so that commands are handled before the next one.
+    fn decode(&mut self, mut input: &[u8], may_stop: bool) -> (usize, bool) {
+        let mut has_stopped = false;
+        while !has_stopped
+            && let Some(connection) = &mut self.connection
             && let Some(event) = self.decoder.next(&mut input)
         {
             if let DataEvent::Begin(header) = event {
                 self.last_packet = header.data_size as usize;
                 self.coalescing.record_packet(header.data_size);
             }
+            let is_whole = matches!(event, DataEvent::Payload { last: true, .. });
             let handled = connection.handle_event(event);
+            let awaits_replies = connection.awaits_replies();
             self.pause_or_end(handled);
             if self.pause.is_some() {
                 break;
             }
+            // A producer that waits for replies, alone on this worker: others would need the buffer.
+            has_stopped = may_stop
+                && is_whole
+                && awaits_replies
+                && self.reads_alone >= ALONE_AFTER_READS
+                && self.last_packet <= MAX_PACKET_BEFORE_COMMANDS
+                && !input.is_empty();
         }
         if let Some(connection) = &mut self.connection {
             let written = connection.write_ready_entries();
             self.pause_or_end(written);
         }
-        self.undecoded.clear();
-        self.undecoded.extend_from_slice(input);
+        (input.len(), has_stopped && self.pause.is_none())
     }
 
     /// Tries to end the pause, and if that succeeds decodes what was received before it.
@@ -331,7 +434,10 @@ impl DataTask {
         self.pause_or_end(resumed);
         if self.pause.is_none() {
             let undecoded = std::mem::take(&mut self.undecoded);
-            self.decode(&undecoded);
+            let (left, _) = self.decode(&undecoded, false);
+            let left = undecoded.len() - left..;
+            self.undecoded
+                .extend_from_slice(undecoded.get(left).unwrap_or_default());
         }
     }
 
@@ -352,6 +458,9 @@ impl DataTask {
     }
 
     fn end(&mut self, ended: Result<(), ConnectionError>) {
+        if let Some(Backlog { buffer, range }) = self.backlog.take() {
+            self.decode_buffer(buffer, range, false);
+        }
         let Some(connection) = self.connection.take() else {
             return;
         };

@@ -6,7 +6,7 @@
 //! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen`, `admission`,
 //! `refusal_log` and `accepted` (accepting); `receive`, `send`, `timeouts` and `error` (all connections); then one file
 //! per port: `control`, `data` with `event_socket` and what decides when it reads (`activity`, `busy_poll`, `coalescing`,
-//! `read_turn`), `live` with `viewer_throttle`, `packet_sender` and `push`, `http`.
+//! `deferral`, `read_turn`), `live` with `viewer_throttle`, `packet_sender` and `push`, `http`.
 
 mod accepted;
 mod activity;
@@ -16,6 +16,7 @@ mod closing;
 mod coalescing;
 mod control;
 mod data;
+mod deferral;
 mod error;
 mod event_socket;
 mod http;

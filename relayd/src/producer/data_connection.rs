@@ -118,6 +118,20 @@ impl DataConnection {
         Some(session.arrivals().indexes_ahead())
     }
 
+    /// Waits for the next index of the session that arrives. Returns at once before the first packet.
+    pub async fn next_index(&self) {
+        if let Some(session) = &self.session {
+            session.arrivals().next_index().await;
+        }
+    }
+
+    /// Whether the producer waits for the reply to each index. False before the first packet.
+    #[must_use]
+    pub fn awaits_replies(&self) -> bool {
+        let session = self.session.as_ref();
+        session.is_some_and(|session| !session.arrivals().is_pipelined())
+    }
+
     /// Name of the session, for the log. None before the first packet.
     #[must_use]
     pub fn session_name(&self) -> Option<String> {

@@ -98,6 +98,19 @@ impl Producer {
             .try_for_each(|stream| streams::write_ready_entries(&self.registry, open, stream))
     }
 
+    /// Number of indexes of packets that have arrived. 0 without a session.
+    #[must_use]
+    pub fn indexes(&self) -> u64 {
+        (self.session.as_ref()).map_or(0, |open| open.session.arrivals().indexes())
+    }
+
+    /// Records how many of the indexes one read of the connection has brought.
+    pub fn record_batch(&self, indexes: u64) {
+        if let Some(open) = &self.session {
+            open.session.arrivals().record_batch(indexes);
+        }
+    }
+
     /// Id of the session. None until one is opened.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {

@@ -1,6 +1,8 @@
 //! How much of a session has arrived on each of its connections.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::sync::Notify;
 
 /// Counters of the packets that have begun to arrive on a session's data connections, and of the indexes of packets that
 /// have arrived on its control connection.
@@ -8,6 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Arrivals {
     packets: AtomicU64,
     indexes: AtomicU64,
+    /// The producer sends indexes before the replies to earlier ones.
+    is_pipelined: AtomicBool,
+    index_received: Notify,
 }
 
 impl Arrivals {
@@ -19,6 +24,31 @@ impl Arrivals {
     /// Records that the index of a packet has arrived.
     pub fn record_index(&self) {
         self.indexes.fetch_add(1, Ordering::Relaxed);
+        self.index_received.notify_waiters();
+    }
+
+    /// Waits for the next index that arrives after this is called.
+    pub fn next_index(&self) -> impl Future<Output = ()> {
+        self.index_received.notified()
+    }
+
+    /// Number of indexes that have arrived.
+    #[must_use]
+    pub fn indexes(&self) -> u64 {
+        self.indexes.load(Ordering::Relaxed)
+    }
+
+    /// Records how many indexes one read of the control connection has brought.
+    pub fn record_batch(&self, indexes: u64) {
+        if indexes > 0 {
+            self.is_pipelined.store(indexes > 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the last read that brought an index brought several: the producer does not wait for each reply.
+    #[must_use]
+    pub fn is_pipelined(&self) -> bool {
+        self.is_pipelined.load(Ordering::Relaxed)
     }
 
     /// Number of indexes less the number of packets. Negative while indexes are still to arrive.
