@@ -44,11 +44,16 @@ fn receive_replies(producer: &mut Producer, count: u64) {
     }
 }
 
+/// Waits until all packets are recorded, ends the session, and checks its files.
+fn assert_recorded(relay: &Relay, mut producer: Producer, stream: StreamId) {
+    producer.wait_while_pending(stream, PACKETS - 1);
+    producer.close_session(stream, Some(PACKETS - 1));
+    assert_files(relay, PACKETS);
+}
+
 /// Checks that all packets are in the trace in order, each with its entry.
-fn assert_recorded(relay: &Relay, mut producer: Producer, stream: StreamId, packets: u64) {
-    producer.wait_while_pending(stream, packets - 1);
-    producer.close_session(stream, Some(packets - 1));
-    let payload = |number| packet(stream, number, SIZE).split_off(DataHeader::SIZE);
+fn assert_files(relay: &Relay, packets: u64) {
+    let payload = |number| packet(StreamId(1), number, SIZE).split_off(DataHeader::SIZE);
     let expected: Vec<u8> = (0..packets).flat_map(payload).collect();
     assert!(first_file(&relay.output, "/chan_0") == expected);
     let entries = first_file(&relay.output, "/chan_0.idx").len() - INDEX_HEADER;
@@ -67,7 +72,7 @@ fn packets_far_ahead_of_their_indexes_wait_for_them() {
     });
     send_indexes(&mut producer, stream);
     receive_replies(&mut producer, PACKETS);
-    assert_recorded(&relay, producer, stream, PACKETS);
+    assert_recorded(&relay, producer, stream);
 }
 
 #[test]
@@ -85,7 +90,7 @@ fn indexes_far_ahead_of_their_packets_wait_for_them() {
     control.set_read_timeout(None).unwrap();
     send_packets(&mut producer, stream);
     receive_replies(&mut producer, PACKETS - AHEAD);
-    assert_recorded(&relay, producer, stream, PACKETS);
+    assert_recorded(&relay, producer, stream);
 }
 
 #[test]
@@ -105,5 +110,7 @@ fn packets_that_are_read_together_are_recorded_although_their_connection_is_clos
         let reply = producer.send_index(stream, number, index(number, SIZE as u64));
         assert_eq!(reply, OK, "{number}");
     }
-    assert_recorded(&relay, producer, stream, TOGETHER);
+    producer.wait_while_pending(stream, TOGETHER - 1);
+    assert_eq!(producer.close_stream(stream, Some(TOGETHER - 1)), OK);
+    assert_files(&relay, TOGETHER);
 }

@@ -130,12 +130,10 @@ async fn serve_commands(
         if !commands.connection.is_greeted() && is_handshake(commands.received.bytes()) {
             return Err(ConnectionError::EncryptedPeer);
         }
-        let indexes = producer.indexes();
         let mut handled = match commands.handle_received(producer) {
             Err(error) if error.consequence() == Consequence::Close => return Err(error),
             handled => handled,
         };
-        producer.record_batch(producer.indexes() - indexes);
         // Before anything is waited for: the task of an evicted connection is dropped there.
         if commands.connection.is_greeted() && !greeted() {
             return Ok(());
@@ -252,6 +250,7 @@ impl Commands {
     fn handle_received(&mut self, producer: &mut Producer) -> Result<bool, ConnectionError> {
         let mut input = self.received.bytes();
         let mut handled = Ok(false);
+        let indexes = producer.indexes();
         while matches!(handled, Ok(false))
             && self.replies.len() < REPLY_BYTES
             && !producer.awaits_packets()
@@ -274,6 +273,7 @@ impl Commands {
                 Err(error) => handled = Err(error.into()),
             }
         }
+        producer.record_batch(producer.indexes() - indexes);
         let left = input.len();
         self.received.consume_all_but(left);
         handled

@@ -168,11 +168,7 @@ impl DataTask {
         let turns = ReadTurns::of_this_worker();
         loop {
             if self.should_defer() {
-                let next_index = self.connection.as_ref().map(DataConnection::next_index);
-                if let Some(next_index) = next_index {
-                    let _ = tokio::time::timeout(COALESCE_INTERVAL, next_index).await;
-                }
-                self.deferral.record_wait();
+                self.wait_for_index().await;
                 continue;
             }
             let turn = turns.take().await;
@@ -270,6 +266,14 @@ impl DataTask {
             connection.awaits_replies()
                 && ahead.is_some_and(|ahead| self.deferral.should_wait(ahead))
         })
+    }
+
+    /// Waits for another index in place of a read, for [`COALESCE_INTERVAL`] at most.
+    async fn wait_for_index(&mut self) {
+        if let Some(connection) = &self.connection {
+            let _ = tokio::time::timeout(COALESCE_INTERVAL, connection.next_index()).await;
+        }
+        self.deferral.record_wait();
     }
 
     /// Polls for the index of the packet that begins, unless the next bytes belong to one that has begun.

@@ -4,7 +4,7 @@
 //! A producer of LTTng leaves Nagle's algorithm on. As soon as the header of a packet is read, and so acknowledged, its kernel
 //! sends the rest, on the same host in the time of the relay. While nothing is acknowledged, the packets collect at the
 //! producer and cost one acknowledgement together. What has been read is decoded one packet at a time, with commands between
-//! two of them: the worker is awake when the next index comes, and answers it at once.
+//! two of them: the worker has work until the next index comes, and answers it at once.
 //!
 //! It engages only while indexes come faster than the worker handles packets, and delays packets for viewers by
 //! [`COALESCE_INTERVAL`] at most. An idle connection costs nothing.
