@@ -223,9 +223,22 @@ pub const ALONE_AFTER_READS: u32 = 8;
 /// few larger ones.
 pub const MAX_PACKET_BEFORE_COMMANDS: usize = 64 << 10;
 
-/// Number of indexes without a packet at which a data connection whose reads are deferred is read. More packets together
-/// would cost each hardly less.
-pub const MAX_DEFERRED_PACKETS: i64 = 8;
+/// Number of packets that are left in a socket, and then read together, while their producer waits for replies. More packets
+/// together would cost each hardly less.
+pub const MAX_DEFERRED_PACKETS: usize = 16;
+
+/// Bytes of packets that are left in a socket so. Producers must have room for the next packet.
+pub const MAX_DEFERRED_BYTES: usize = 256 << 10;
+
+/// Longest time between two indexes after which the second one counts as frequent.
+pub const MAX_INDEX_INTERVAL: Duration = Duration::from_micros(500);
+
+/// Number of frequent indexes in a row after which packets are left in the socket: the packets of a live timer are read at
+/// once.
+pub const DEFER_AFTER_INDEXES: u32 = 64;
+
+/// The same at most, after waits in vain.
+pub const MAX_DEFER_AFTER_INDEXES: u32 = 1 << 14;
 
 /// Time without packets after which a data connection is not active any more, at the latest twice as long.
 pub const ACTIVITY_WINDOW: Duration = Duration::from_millis(2);

@@ -11,8 +11,9 @@
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
-use crate::limits::{MAX_LATE_INDEXES, SPIN_COOLDOWN};
+use crate::limits::{MAX_LATE_INDEXES, SPIN_COOLDOWN, SPIN_DURATION};
 
 /// The workers of this process that may busy-poll at the same time: one for two processors, because the producer may run on
 /// this host and need the other.
@@ -27,7 +28,7 @@ pub(super) struct BusyPoll {
     /// Indexes ahead of the packets ([`indexes_ahead`]) when the next packet begins and its index has not come. 0, but
     /// after packets or indexes were lost.
     ///
-    /// [`indexes_ahead`]: crate::producer::data_connection::DataConnection::indexes_ahead
+    /// [`indexes_ahead`]: crate::registry::arrivals::Arrivals::indexes_ahead
     level: i64,
     /// Packets in a row whose index has not come in time.
     late: u32,
@@ -37,9 +38,13 @@ pub(super) struct BusyPoll {
     unpolled: u32,
 }
 
-/// A worker that busy-polls. It occupies a processor.
+/// The right to busy-poll. A worker that does so occupies a processor.
 #[derive(Debug)]
-pub(super) struct Slot(&'static Slots);
+pub(super) struct Slot {
+    slots: &'static Slots,
+    /// The index has come when there are more indexes ahead than these.
+    level: i64,
+}
 
 #[derive(Debug)]
 struct Slots {
@@ -51,8 +56,7 @@ impl BusyPoll {
     /// Whether to poll for the index of the packet that begins now, and the right to do so. To be called once for each
     /// packet. `ahead`: number of the session's indexes that have arrived, less that of its packets.
     pub(super) fn begin(&mut self, ahead: i64) -> Option<Slot> {
-        if self.unpolled > 0 {
-            self.unpolled -= 1;
+        if self.is_late() {
             self.level = ahead;
             return None;
         }
@@ -66,16 +70,40 @@ impl BusyPoll {
             return None;
         }
         self.early = 0;
-        SLOTS.try_take()
+        SLOTS.try_take(self.level)
     }
 
-    /// Whether the index of the packet has come.
-    pub(super) fn has_come(&self, ahead: i64) -> bool {
-        ahead > self.level
+    /// The same for a packet whose index has not come, while earlier ones whose indexes have come are not read.
+    pub(super) fn begin_deferred(&mut self, ahead: i64) -> Option<Slot> {
+        if self.is_late() {
+            return None;
+        }
+        SLOTS.try_take(ahead)
+    }
+
+    /// Counts a packet that is read at once, if this is one.
+    fn is_late(&mut self) -> bool {
+        let is_late = self.unpolled > 0;
+        self.unpolled = self.unpolled.saturating_sub(1);
+        is_late
+    }
+
+    /// Polls until the index has come, for [`SPIN_DURATION`] at most.
+    pub(super) async fn poll(&mut self, slot: Slot, ahead: impl Fn() -> i64) {
+        let deadline = Instant::now() + SPIN_DURATION;
+        let has_come = loop {
+            // Runs the other tasks of this worker, and polls the system for events.
+            tokio::task::yield_now().await;
+            let has_come = slot.has_come(ahead());
+            if has_come || Instant::now() >= deadline {
+                break has_come;
+            }
+        };
+        self.end(has_come);
     }
 
     /// Records whether the index has come in time.
-    pub(super) fn end(&mut self, has_come: bool) {
+    fn end(&mut self, has_come: bool) {
         self.late = if has_come { 0 } else { self.late + 1 };
         if self.late >= MAX_LATE_INDEXES {
             self.late = 0;
@@ -90,18 +118,24 @@ impl Slots {
         Self { taken, max }
     }
 
-    fn try_take(&'static self) -> Option<Slot> {
+    fn try_take(&'static self, level: i64) -> Option<Slot> {
         let one_more = |taken: usize| (taken < self.max).then_some(taken + 1);
         self.taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
             .ok()
-            .map(|_| Slot(self))
+            .map(|_| Slot { slots: self, level })
+    }
+}
+
+impl Slot {
+    fn has_come(&self, ahead: i64) -> bool {
+        ahead > self.level
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        self.slots.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -112,9 +146,12 @@ mod tests {
     #[test]
     fn the_index_of_a_packet_is_polled_for_unless_it_is_there() {
         let mut poll = BusyPoll::default();
-        assert!(poll.begin(0).is_some());
-        assert!(!poll.has_come(0) && poll.has_come(1));
+        let slot = poll.begin(0).unwrap();
+        assert!(!slot.has_come(0) && slot.has_come(1));
+        drop(slot);
         assert!(poll.begin(1).is_none());
+        let slot = poll.begin_deferred(1).unwrap();
+        assert!(!slot.has_come(1) && slot.has_come(2));
     }
 
     #[test]
@@ -136,10 +173,10 @@ mod tests {
             let mut poll = BusyPoll::default();
             let mut polls = 0;
             for _ in 0..10 * SPIN_COOLDOWN {
-                if poll.begin(ahead).is_some() {
+                if let Some(slot) = poll.begin(ahead) {
                     polls += 1;
                     // The index of this packet comes: one more than before.
-                    poll.end(poll.has_come(ahead + 1));
+                    poll.end(slot.has_come(ahead + 1));
                 }
             }
             assert!(polls > SPIN_COOLDOWN, "{ahead}: {polls}");
@@ -149,9 +186,9 @@ mod tests {
     #[test]
     fn a_slot_is_free_again_after_busy_polling() {
         static ONE: Slots = Slots::new(1);
-        let taken = ONE.try_take();
-        assert!(taken.is_some() && ONE.try_take().is_none());
+        let taken = ONE.try_take(0);
+        assert!(taken.is_some() && ONE.try_take(0).is_none());
         drop(taken);
-        assert!(ONE.try_take().is_some());
+        assert!(ONE.try_take(0).is_some());
     }
 }

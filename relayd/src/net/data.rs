@@ -28,7 +28,7 @@ use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
 use crate::limits::{
     ALONE_AFTER_READS, COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT,
-    MAX_COALESCED_PACKET, MAX_PACKET_BEFORE_COMMANDS, SPIN_DURATION,
+    MAX_PACKET_BEFORE_COMMANDS,
 };
 use crate::producer::data_connection::DataConnection;
 
@@ -167,8 +167,8 @@ impl DataTask {
         let mut stopped = pin!(stop.cancelled());
         let turns = ReadTurns::of_this_worker();
         loop {
-            if self.should_defer() {
-                self.wait_for_index().await;
+            if let Some(deadline) = self.deferral_deadline() {
+                self.wait_for_index(deadline).await;
                 continue;
             }
             let turn = turns.take().await;
@@ -176,9 +176,7 @@ impl DataTask {
                 ReadOutcome::Ended => return,
                 _ if is_enough(self) => return,
                 ReadOutcome::HasMore => {
-                    let before = self.indexes_ahead();
                     turn.end_after_commands().await;
-                    self.deferral.record_commands(self.indexes_ahead() > before);
                     continue;
                 }
                 ReadOutcome::Drained if self.active_connections > 1 => {
@@ -211,7 +209,6 @@ impl DataTask {
             }
             let now = Instant::now();
             self.active_connections = self.activity.record(now);
-            self.deferral.record_drained(now);
             let is_alone = self.active_connections == 1;
             if self.coalescing.should_coalesce(now, is_alone) && !is_stopping {
                 // A registered socket would still wake the thread for each packet.
@@ -254,54 +251,63 @@ impl DataTask {
         }
     }
 
-    /// Whether to wait for another index before the socket is read.
-    fn should_defer(&self) -> bool {
-        let is_alone = self.reads_alone >= ALONE_AFTER_READS;
-        let is_small = self.last_packet <= MAX_COALESCED_PACKET as usize;
-        let has_other_work = self.backlog.is_some() || self.pause.is_some();
-        let connection = self.connection.as_ref();
-        let connection = connection.filter(|_| is_alone && is_small && !has_other_work);
-        connection.is_some_and(|connection| {
-            let ahead = connection.indexes_ahead();
-            connection.awaits_replies()
-                && ahead.is_some_and(|ahead| self.deferral.should_wait(ahead))
-        })
+    /// Until when to wait for another index before the socket is read. None: it is read now.
+    fn deferral_deadline(&mut self) -> Option<Instant> {
+        if self.reads_alone < ALONE_AFTER_READS || self.backlog.is_some() || self.pause.is_some() {
+            return None;
+        }
+        let connection = self.connection.as_ref()?;
+        let arrivals = connection
+            .arrivals()
+            .filter(|_| connection.awaits_replies())?;
+        let now = Instant::now();
+        self.deferral.record_indexes(now, arrivals.indexes());
+        let ahead = arrivals.indexes_ahead();
+        self.deferral.deadline(now, ahead, self.last_packet)
     }
 
-    /// Waits for another index in place of a read, for [`COALESCE_INTERVAL`] at most.
-    async fn wait_for_index(&mut self) {
-        if let Some(connection) = &self.connection {
-            let _ = tokio::time::timeout(COALESCE_INTERVAL, connection.next_index()).await;
+    /// Waits for another index in place of a read, until `deadline` at most. Polls for it when the first bytes of its packet
+    /// have come.
+    async fn wait_for_index(&mut self, deadline: Instant) {
+        let arrivals = self.connection.as_ref().and_then(DataConnection::arrivals);
+        let Some(arrivals) = arrivals else {
+            return;
+        };
+        let mut index = pin!(arrivals.next_index());
+        // What has arrived by now belongs to packets whose indexes have come.
+        self.socket.clear_readable();
+        let waited = async {
+            tokio::select! {
+                biased;
+                () = &mut index => return,
+                // An error is found by the next read.
+                _ = self.socket.readable() => {}
+            }
+            let ahead = || arrivals.indexes_ahead();
+            if let Some(slot) = self.busy_poll.begin_deferred(ahead()) {
+                self.busy_poll.poll(slot, ahead).await;
+            }
+            index.await;
+        };
+        let waited = tokio::time::timeout_at(deadline.into(), waited).await;
+        if waited.is_err() {
+            self.deferral.record_timeout(Instant::now());
         }
-        self.deferral.record_wait();
     }
 
     /// Polls for the index of the packet that begins, unless the next bytes belong to one that has begun.
     async fn poll_for_index(&mut self) {
-        let Some(before) = self.indexes_ahead() else {
-            return;
-        };
         if self.is_incomplete() || self.active_connections > 1 {
             return;
         }
-        let now = Instant::now();
-        self.deferral.record_packet(now, before > 0);
-        let Some(_slot) = self.busy_poll.begin(before) else {
+        let arrivals = self.connection.as_ref().and_then(DataConnection::arrivals);
+        let Some(arrivals) = arrivals else {
             return;
         };
-        let deadline = now + SPIN_DURATION;
-        let mut has_come = false;
-        while !has_come && Instant::now() < deadline {
-            // Runs the other tasks of this worker, and polls the system for events.
-            tokio::task::yield_now().await;
-            let ahead = self.indexes_ahead();
-            has_come = ahead.is_some_and(|ahead| self.busy_poll.has_come(ahead));
+        let ahead = || arrivals.indexes_ahead();
+        if let Some(slot) = self.busy_poll.begin(ahead()) {
+            self.busy_poll.poll(slot, ahead).await;
         }
-        self.busy_poll.end(has_come);
-    }
-
-    fn indexes_ahead(&self) -> Option<i64> {
-        self.connection.as_ref()?.indexes_ahead()
     }
 
     /// Reads the socket, and hands on what was read.

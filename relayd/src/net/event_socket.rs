@@ -55,10 +55,17 @@ impl EventSocket {
             return Err(io::ErrorKind::NotConnected.into());
         };
         socket.readable().await?;
-        // Clears tokio's readiness. The caller reads until nothing is left, by `recv` and past tokio.
-        let clear = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-        let _ = socket.try_io(Interest::READABLE, clear);
+        // The caller reads until nothing is left, by `recv` and past tokio.
+        self.clear_readable();
         Ok(())
+    }
+
+    /// Lets [`readable`](Self::readable) wait for bytes that arrive after this call.
+    pub(super) fn clear_readable(&self) {
+        if let Registration::Registered(socket) = &self.registration {
+            let clear = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+            let _ = socket.try_io(Interest::READABLE, clear);
+        }
     }
 
     /// Receives bytes without waiting. A result that leaves room in the buffer has emptied the socket. 0 means that the

@@ -17,6 +17,7 @@ use crate::ingest::stream::DataStream;
 use crate::ingest::{Arrival, ConnectionId};
 use crate::limits::MIN_PRUNED_STREAMS;
 use crate::registry::Registry;
+use crate::registry::arrivals::Arrivals;
 use crate::registry::session::Session;
 
 /// One data connection. The protocol does not say which session it belongs to: the stream of its first packet
@@ -110,19 +111,10 @@ impl DataConnection {
         self.session.as_ref().map(|session| session.id())
     }
 
-    /// Number of indexes of the session that have arrived, less that of its packets that have begun to arrive. None
-    /// before the first packet.
+    /// What has arrived for the session so far. None before the first packet.
     #[must_use]
-    pub fn indexes_ahead(&self) -> Option<i64> {
-        let session = self.session.as_ref()?;
-        Some(session.arrivals().indexes_ahead())
-    }
-
-    /// Waits for the next index of the session that arrives. Returns at once before the first packet.
-    pub async fn next_index(&self) {
-        if let Some(session) = &self.session {
-            session.arrivals().next_index().await;
-        }
+    pub fn arrivals(&self) -> Option<&Arrivals> {
+        self.session.as_ref().map(|session| session.arrivals())
     }
 
     /// Whether the producer waits for the reply to each index. False before the first packet.
