@@ -60,15 +60,26 @@ struct Unsent {
     bytes: Vec<u8>,
     /// Number of bytes in front that have been sent.
     sent: usize,
+    /// Where the bytes to send end. What is behind belongs to the buffer, which would have to be cleared again if it were
+    /// made shorter.
+    end: usize,
 }
 
 impl Unsent {
     fn rest(&self) -> &[u8] {
-        self.bytes.get(self.sent..).unwrap_or_default()
+        self.bytes.get(self.sent..self.end).unwrap_or_default()
     }
 
     fn is_empty(&self) -> bool {
-        self.bytes.len() <= self.sent
+        self.end <= self.sent
+    }
+
+    /// Appends what `append` appends to the bytes.
+    fn append<T>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        self.bytes.truncate(self.end);
+        let appended = append(&mut self.bytes);
+        self.end = self.bytes.len();
+        appended
     }
 
     /// Gives the buffer to the thread, if nothing is left in it: an idle connection keeps none.
@@ -268,9 +279,7 @@ impl TlsCodec {
                 return Err(TlsFault::from(Error::General("handshake too long".to_owned())).into());
             }
             let received = &mut scratch.received;
-            if received.len() < kept + want {
-                received.resize(kept + want, 0);
-            }
+            grow(received, kept + want);
             let (before, free) = received.split_at_mut(kept);
             before.copy_from_slice(&self.pending);
             let free = free.get_mut(..want).unwrap_or_default();
@@ -320,9 +329,7 @@ impl TlsCodec {
         SCRATCH.with_borrow_mut(|scratch| {
             let room = count + count.div_ceil(1 << 14) * RECORD_OVERHEAD;
             let buffer = &mut scratch.encrypted;
-            if buffer.len() < room {
-                buffer.resize(room, 0);
-            }
+            grow(buffer, room);
             let mut written = 0;
             let task = Task::Encrypt {
                 plaintext,
@@ -331,15 +338,16 @@ impl TlsCodec {
             };
             self.advance_pending(task)?;
             if self.unsent.is_empty() {
-                buffer.truncate(written);
                 self.unsent = Unsent {
                     bytes: std::mem::take(buffer),
                     sent: 0,
+                    end: written,
                 };
             } else {
                 // Something that rustls had queued goes first.
                 let encrypted = buffer.get(..written).unwrap_or_default();
-                self.unsent.bytes.extend_from_slice(encrypted);
+                self.unsent
+                    .append(|unsent| unsent.extend_from_slice(encrypted));
             }
             Ok::<_, io::Error>(())
         })?;
@@ -500,7 +508,8 @@ impl Machine<'_> {
                     }
                 },
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append(&mut self.unsent.bytes, |room| data.encode(room)).map(|()| false)
+                    let append = |unsent: &mut _| append(unsent, |room| data.encode(room));
+                    self.unsent.append(append).map(|()| false)
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
                     // It is in `unsent`, which leaves before anything else.
@@ -538,10 +547,10 @@ impl Machine<'_> {
     fn queue_alert<C: Unbuffered>(&mut self, connection: &mut C, input: &mut [u8]) {
         while let Ok(ConnectionState::EncodeTlsData(mut message)) = connection.process(input).state
         {
-            let unsent = &mut self.unsent.bytes;
-            let begin = unsent.len();
-            let queued = append(unsent, |room| message.encode(room));
-            let content_type = unsent.get(begin);
+            let begin = self.unsent.end;
+            let append = |unsent: &mut _| append(unsent, |room| message.encode(room));
+            let queued = self.unsent.append(append);
+            let content_type = self.unsent.bytes.get(begin);
             if queued.is_err() || !content_type.is_some_and(|kind| PLAIN_TYPES.contains(kind)) {
                 return;
             }
@@ -563,10 +572,22 @@ impl Machine<'_> {
                 let mut room = [0; 2 * RECORD_OVERHEAD];
                 let written = traffic.queue_close_notify(&mut room).map_err(encoding)?;
                 let message = room.get(..written).unwrap_or_default();
-                self.unsent.bytes.extend_from_slice(message);
+                self.unsent
+                    .append(|unsent| unsent.extend_from_slice(message));
                 Ok(())
             }
         }
+    }
+}
+
+/// Makes a buffer at least `len` bytes long.
+#[inline(never)]
+fn grow(buffer: &mut Vec<u8>, len: usize) {
+    if buffer.capacity() < len {
+        // Not by `resize`, which clears byte by byte where programs are compiled for size.
+        *buffer = vec![0; len];
+    } else if buffer.len() < len {
+        buffer.resize(len, 0);
     }
 }
 
@@ -590,7 +611,10 @@ fn append(
             Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) => {
                 unsent.resize(begin + required_size, 0);
             }
-            Err(error) => return Err(encoding(error)),
+            Err(error) => {
+                unsent.truncate(begin);
+                return Err(encoding(error));
+            }
         }
     }
 }

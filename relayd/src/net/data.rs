@@ -328,7 +328,9 @@ impl DataTask {
             _ => 0,
         };
         let mut buffer = READ_BUFFER.take();
-        buffer.resize(DATA_READ_BYTES + DataHeader::SIZE, 0);
+        if buffer.is_empty() {
+            buffer = vec![0; DATA_READ_BYTES + DataHeader::SIZE];
+        }
         // Less than a header, for which the buffer has room besides `DATA_READ_BYTES`.
         let kept = self.undecoded.len();
         let (undecoded, free) = buffer.split_at_mut(kept);

@@ -77,7 +77,9 @@ pub(super) async fn send_packet(
             _ => {
                 let permits = acquire_file_calls(view).await?;
                 let mut buffer = PIECE.take();
-                buffer.resize(SENT_BYTES, 0);
+                if buffer.is_empty() {
+                    buffer = vec![0; SENT_BYTES];
+                }
                 let piece = packet.peek(&mut buffer);
                 drop(permits);
                 let piece = piece.map_err(ConnectionError::ReadRestOfPacket)?;

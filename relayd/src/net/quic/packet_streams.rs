@@ -109,7 +109,9 @@ impl PacketStreams {
             let is_lost = self.accept_streams(context);
             let before = (bytes, self.streams.len());
             READ_BUFFER.with_borrow_mut(|buffer| {
-                buffer.resize(QUIC_READ_BYTES, 0);
+                if buffer.is_empty() {
+                    *buffer = vec![0; QUIC_READ_BYTES];
+                }
                 self.read_streams(context, buffer, &mut bytes);
             });
             self.write_ready_entries();
