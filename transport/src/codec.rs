@@ -4,7 +4,8 @@
 //! rustls' unbuffered API decrypts in a buffer of ours. That buffer belongs to the thread: between calls, an idle
 //! connection keeps only an incomplete record.
 
-use std::cell::RefCell;
+mod buffers;
+
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use rustls::unbuffered::{
 use rustls::{ClientConfig, CommonState, Error, ServerConfig};
 use rustls_pki_types::ServerName;
 
+use self::buffers::{SCRATCH, Unsent, grow};
 use crate::fault::TlsFault;
 use crate::role::Roles;
 
@@ -42,59 +44,6 @@ const MAX_FRUITLESS_READS: usize = 4;
 
 /// Longest message that the handshake may have received in part, in bytes: rustls takes no longer one.
 const MAX_PENDING_BYTES: usize = 64 << 10;
-
-thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
-}
-
-/// Buffers of all connections of a thread. Nothing is left in them between calls.
-#[derive(Default)]
-struct Scratch {
-    received: Vec<u8>,
-    encrypted: Vec<u8>,
-}
-
-/// Encrypted bytes that the socket has not taken yet.
-#[derive(Debug, Default)]
-struct Unsent {
-    bytes: Vec<u8>,
-    /// Number of bytes in front that have been sent.
-    sent: usize,
-    /// Where the bytes to send end. What is behind belongs to the buffer, which would have to be cleared again if it were
-    /// made shorter.
-    end: usize,
-}
-
-impl Unsent {
-    fn rest(&self) -> &[u8] {
-        self.bytes.get(self.sent..self.end).unwrap_or_default()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.end <= self.sent
-    }
-
-    /// Appends what `append` appends to the bytes.
-    fn append<T>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        self.bytes.truncate(self.end);
-        let appended = append(&mut self.bytes);
-        self.end = self.bytes.len();
-        appended
-    }
-
-    /// Gives the buffer to the thread, if nothing is left in it: an idle connection keeps none.
-    fn recycle(&mut self) {
-        if !self.is_empty() {
-            return;
-        }
-        let buffer = std::mem::take(self).bytes;
-        SCRATCH.with_borrow_mut(|scratch| {
-            if scratch.encrypted.capacity() < buffer.capacity() {
-                scratch.encrypted = buffer;
-            }
-        });
-    }
-}
 
 /// One end of a TLS connection, without its socket.
 #[derive(Debug)]
@@ -577,17 +526,6 @@ impl Machine<'_> {
                 Ok(())
             }
         }
-    }
-}
-
-/// Makes a buffer at least `len` bytes long.
-#[inline(never)]
-fn grow(buffer: &mut Vec<u8>, len: usize) {
-    if buffer.capacity() < len {
-        // Not by `resize`, which clears byte by byte where programs are compiled for size.
-        *buffer = vec![0; len];
-    } else if buffer.len() < len {
-        buffer.resize(len, 0);
     }
 }
 
