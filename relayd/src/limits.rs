@@ -227,7 +227,7 @@ pub const MAX_PACKET_BEFORE_COMMANDS: usize = 64 << 10;
 /// together would cost each hardly less.
 pub const MAX_DEFERRED_PACKETS: usize = 16;
 
-/// Bytes of packets that are left in a socket so. Producers must have room for the next packet.
+/// Maximum number of bytes of the packets that are left in a socket: the producer needs room for the next one.
 pub const MAX_DEFERRED_BYTES: usize = 256 << 10;
 
 /// Longest time between two indexes after which the second one counts as frequent.
@@ -237,7 +237,7 @@ pub const MAX_INDEX_INTERVAL: Duration = Duration::from_micros(500);
 /// once.
 pub const DEFER_AFTER_INDEXES: u32 = 64;
 
-/// The same at most, after waits in vain.
+/// Maximum of that number, which doubles whenever packets were left in the socket and no index came.
 pub const MAX_DEFER_AFTER_INDEXES: u32 = 1 << 14;
 
 /// Time without packets after which a data connection is not active any more, at the latest twice as long.

@@ -56,7 +56,7 @@ impl BusyPoll {
     /// Whether to poll for the index of the packet that begins now, and the right to do so. To be called once for each
     /// packet. `ahead`: number of the session's indexes that have arrived, less that of its packets.
     pub(super) fn begin(&mut self, ahead: i64) -> Option<Slot> {
-        if self.is_late() {
+        if self.skip_unpolled() {
             self.level = ahead;
             return None;
         }
@@ -73,19 +73,19 @@ impl BusyPoll {
         SLOTS.try_take(self.level)
     }
 
-    /// The same for a packet whose index has not come, while earlier ones whose indexes have come are not read.
+    /// The same while reads are deferred: earlier packets, whose indexes have come, are not read.
     pub(super) fn begin_deferred(&mut self, ahead: i64) -> Option<Slot> {
-        if self.is_late() {
+        if self.skip_unpolled() {
             return None;
         }
         SLOTS.try_take(ahead)
     }
 
-    /// Counts a packet that is read at once, if this is one.
-    fn is_late(&mut self) -> bool {
-        let is_late = self.unpolled > 0;
+    /// Whether the packet is one of those that are still to be read at once, which are counted here.
+    fn skip_unpolled(&mut self) -> bool {
+        let is_unpolled = self.unpolled > 0;
         self.unpolled = self.unpolled.saturating_sub(1);
-        is_late
+        is_unpolled
     }
 
     /// Polls until the index has come, for [`SPIN_DURATION`] at most.

@@ -274,7 +274,7 @@ impl DataTask {
             return;
         };
         let mut index = pin!(arrivals.next_index());
-        // What has arrived by now belongs to packets whose indexes have come.
+        // Bytes that are here by now are those of packets whose indexes have come, and no reason to poll.
         self.socket.clear_readable();
         let waited = async {
             tokio::select! {

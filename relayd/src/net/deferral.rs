@@ -7,9 +7,9 @@
 //! together. What has been read is decoded one packet at a time, with commands between two of them.
 //!
 //! It engages after [`DEFER_AFTER_INDEXES`] indexes that came within [`MAX_INDEX_INTERVAL`] of each other, while the data
-//! connection is the only active one of its worker, and delays packets for viewers by [`COALESCE_INTERVAL`] at most. After a
-//! wait in vain, more such indexes are required: the producer may have no room for a packet until another one is read. An
-//! idle connection costs nothing.
+//! connection is the only active one of its worker, and delays packets for viewers by [`COALESCE_INTERVAL`] at most. If no
+//! index comes in that time, twice as many are required: the producer may have no room for a packet until another one is
+//! read. An idle connection costs nothing.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use crate::limits::{
 };
 
 /// Decides when one data connection is read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct ReadDeferral {
     /// Number of indexes at the last call of `record_indexes`.
     indexes: u64,
@@ -82,14 +82,12 @@ impl ReadDeferral {
         Some(deadline)
     }
 
-    /// Records that no index came until the deadline.
+    /// Records that the deadline passed. The producer does not wait for a read if its last index came just before it.
     pub(super) fn record_timeout(&mut self, now: Instant) {
-        self.since = None;
-        if self.is_soon(now) {
-            return;
+        if !self.is_soon(now) {
+            self.frequent = 0;
+            self.required = (2 * self.required).min(MAX_DEFER_AFTER_INDEXES);
         }
-        self.frequent = 0;
-        self.required = (2 * self.required).min(MAX_DEFER_AFTER_INDEXES);
     }
 
     /// Whether an index that comes now is frequent.
@@ -138,6 +136,13 @@ mod tests {
         let (mut deferral, now) = after(DEFER_AFTER_INDEXES);
         assert!(deferral.deadline(now, 1, SMALL).is_some());
         let late = now + COALESCE_INTERVAL;
+        // The last index came just before the deadline, or long before it.
+        for index in [late - SOON, late - MAX_INDEX_INTERVAL] {
+            let mut deferral = deferral.clone();
+            deferral.last_index = Some(index);
+            deferral.record_timeout(late);
+            assert_eq!(deferral.deadline(late, 2, SMALL), None);
+        }
         assert_eq!(deferral.deadline(late, 2, SMALL), None);
         assert!(
             deferral.deadline(late, 2, SMALL).is_some(),
@@ -146,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn index_after_a_silence_begins_anew() {
+    fn index_after_a_silence_is_not_frequent() {
         let (mut deferral, now) = after(DEFER_AFTER_INDEXES);
         deferral.record_indexes(now + MAX_INDEX_INTERVAL, 1 << 20);
         assert_eq!(deferral.deadline(now, 1, SMALL), None);
     }
 
     #[test]
-    fn wait_in_vain_requires_more_indexes_until_waits_succeed() {
+    fn timeout_requires_more_indexes_until_enough_packets_are_deferred() {
         let (mut deferral, mut now) = after(DEFER_AFTER_INDEXES);
         // The interval is over, and the producer is not slow.
         deferral.record_timeout(now);

@@ -120,8 +120,8 @@ impl DataConnection {
     /// Whether the producer waits for the reply to each index. False before the first packet.
     #[must_use]
     pub fn awaits_replies(&self) -> bool {
-        let session = self.session.as_ref();
-        session.is_some_and(|session| !session.arrivals().is_pipelined())
+        self.arrivals()
+            .is_some_and(|arrivals| !arrivals.is_pipelined())
     }
 
     /// Name of the session, for the log. None before the first packet.
