@@ -48,20 +48,17 @@ impl Unsent {
         }
         let buffer = std::mem::take(self).bytes;
         SCRATCH.with_borrow_mut(|scratch| {
-            if scratch.encrypted.capacity() < buffer.capacity() {
+            if scratch.encrypted.len() < buffer.len() {
                 scratch.encrypted = buffer;
             }
         });
     }
 }
 
-/// Makes a buffer at least `len` bytes long.
-#[inline(never)]
+/// Makes a buffer at least `len` bytes long. Its content may be lost.
 pub(super) fn grow(buffer: &mut Vec<u8>, len: usize) {
-    if buffer.capacity() < len {
+    if buffer.len() < len {
         // Not by `resize`, which clears byte by byte where programs are compiled for size.
         *buffer = vec![0; len];
-    } else if buffer.len() < len {
-        buffer.resize(len, 0);
     }
 }
