@@ -1,5 +1,6 @@
 //! The whole path, live: a program that is killed, the consumer, a relay, and viewers that are attached meanwhile.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tests::babeltrace::Babeltrace;
@@ -7,7 +8,11 @@ use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::Relay;
 use tests::test_live;
+use tests::tree::files;
 use tests::viewer::{Viewer, hostname};
+use tests::wait_until;
+use viewer_proto::index::IndexStatus;
+use viewer_proto::session::Seek;
 
 use crate::system::{Agent, Shown, Writer, Writing, session_directory};
 
@@ -150,6 +155,47 @@ fn test_live_shows_every_event_of_a_killed_program_from_lttng_relayd() {
         let (shown, recorded) = watched.kill(vec![ours]);
         assert_eq!(shown_by(&shown[0]).threads, recorded.threads);
     }
+}
+
+#[test]
+fn viewer_that_is_behind_when_a_session_ends_gets_every_packet_from_lttng_relayd() {
+    let lab = Lab::new();
+    let relay = Relay::start_reference(&lab);
+    let watched = Watched::start(&lab, &relay, Language::Rust);
+    let session = watched.writer.session();
+    let (mut viewer, id, mut streams) = Viewer::attached(relay.live, &session, Seek::Beginning);
+    wait_until("the streams of both threads are announced", || {
+        streams.extend(viewer.new_streams(id).1);
+        streams.retain(|stream| stream.is_metadata == 0);
+        streams.len() == 2
+    });
+    // The relay opens the files of a stream with the first index that a viewer asks for.
+    for stream in &streams {
+        wait_until("the stream has a packet", || {
+            viewer.next_index(stream.stream).status == IndexStatus::Ready
+        });
+    }
+    watched.writer.wait_for_events(1000);
+    let pid = watched.writer.pid();
+    watched.kill(Vec::new());
+    let recorded = packets_of(&session_directory(&relay.output, pid));
+    let mut read = streams.len();
+    for stream in &streams {
+        while viewer.wait_for_index(stream.stream).status == IndexStatus::Ready {
+            read += 1;
+        }
+    }
+    assert_eq!(read, recorded);
+    assert!(recorded > 20, "{recorded}");
+}
+
+/// Number of packets of a recorded session, by the sizes of its index files.
+fn packets_of(session: &Path) -> usize {
+    let packets = |index: Vec<u8>| {
+        let entry = u32::from_be_bytes(index[12..16].try_into().unwrap());
+        (index.len() - 16) / usize::try_from(entry).unwrap()
+    };
+    files(session, ".idx").into_values().map(packets).sum()
 }
 
 #[test]

@@ -213,17 +213,18 @@ impl Packetizer {
     /// Ends the session, and waits until the relay has acknowledged everything or the session is given up.
     pub async fn finish(mut self, now: Timestamp) -> SessionOutcome {
         // If the session has been given up, the outcome says so.
-        let _ = self.close_streams(now).await;
+        let _ = self.cut_last_packets(now).await;
         self.queue.finish().await
     }
 
-    async fn close_streams(&mut self, now: Timestamp) -> Result<(), SessionClosed> {
+    /// Cuts all packets with events in them, and leaves the streams open until the session is closed: a viewer of
+    /// `lttng-relayd` gets the rest of streams that leave the trace chunk before they are closed, and nothing more of those that
+    /// are closed before.
+    async fn cut_last_packets(&mut self, now: Timestamp) -> Result<(), SessionClosed> {
         for place in 0..self.streams.len() {
             if self.stream(place).has_changes() {
                 self.cut_packet(place, now).await?;
             }
-            let stream = StreamKey::from_index(place);
-            self.queue.send(Step::CloseStream { stream }).await?;
         }
         self.queue_metadata().await
     }

@@ -107,7 +107,7 @@ pub enum Step {
         /// Number of packets that are lost by this gap.
         packets: u64,
     },
-    /// The stream ends.
+    /// The stream ends before its session does, which closes the others.
     CloseStream {
         /// The stream.
         stream: StreamKey,
