@@ -329,6 +329,8 @@ impl Relay for Producer {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::thread;
+    use std::time::Duration;
 
     use relay_proto::session::{DaemonId, Recording, TraceFormat};
     use wire::{Bytes, ChunkId, EpochSeconds, Micros};
@@ -370,20 +372,60 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_session_whose_files_cannot_be_synced_fails_in_place_of_the_reply() {
-        let (output, sync) = (tempfile::tempdir().unwrap(), Syncer::start_failing());
-        let registry = Registry::new(RegistrySettings {
-            output: output.path().to_owned(),
+    /// The registry of a relay that keeps sessions for `resume_timeout`.
+    fn registry(
+        output: &std::path::Path,
+        resume_timeout: Duration,
+        pool: Arc<Pool>,
+    ) -> Arc<Registry> {
+        Registry::new(RegistrySettings {
+            output: output.to_owned(),
             grouping: Grouping::ByHost,
             allows_clear: true,
             window: ReorderWindow::default(),
             reorder_memory: 1 << 20,
             when_full: WhenFull::default(),
-            resume_timeout: std::time::Duration::ZERO,
+            resume_timeout,
             time_zone: jiff::tz::TimeZone::UTC,
-            pool: Pool::with_syncer(100, Arc::clone(sync.syncer())),
+            pool,
+        })
+    }
+
+    #[test]
+    fn a_session_that_is_resumed_while_its_connection_ends_goes_on() {
+        /// Time in which a thread gets as far as the lock that it waits for. If it does not, the test finds nothing.
+        const ENOUGH: Duration = Duration::from_millis(20);
+        let output = tempfile::tempdir().unwrap();
+        let registry = registry(output.path(), Duration::from_secs(600), Pool::new(100));
+        let (address, stop) = (IpAddr::V4(Ipv4Addr::LOCALHOST), CancellationToken::new());
+        let mut producer = Producer::new(Arc::clone(&registry), address, stop.clone());
+        let request = session("resumed");
+        let recording = request.recording.as_ref().unwrap();
+        let key = (recording.daemon, recording.id);
+        producer.create_session(Minor(15), request).unwrap();
+        producer
+            .make_resumable(MakeResumable { timeout: 600 })
+            .unwrap();
+        let session = Arc::clone(&producer.session.as_ref().unwrap().session);
+        let resumed = thread::scope(|scope| {
+            // Both wait for this lock, the resumption first: the old connection then loses the session that it had.
+            let directory = session.lock_directory(0);
+            let resuming = scope.spawn(|| registry.resume(key, stop, address, Instant::now()));
+            thread::sleep(ENOUGH);
+            scope.spawn(|| producer.end(true, Instant::now()));
+            thread::sleep(ENOUGH);
+            drop(directory);
+            resuming.join().unwrap()
         });
+        assert!(resumed.is_some());
+        assert!(!session.is_over());
+    }
+
+    #[test]
+    fn a_session_whose_files_cannot_be_synced_fails_in_place_of_the_reply() {
+        let (output, sync) = (tempfile::tempdir().unwrap(), Syncer::start_failing());
+        let pool = Pool::with_syncer(100, Arc::clone(sync.syncer()));
+        let registry = registry(output.path(), Duration::ZERO, pool);
         let connections = CancellationToken::new();
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let mut producer = Producer::new(registry, address, connections.clone());

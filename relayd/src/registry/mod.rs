@@ -322,6 +322,10 @@ impl Registry {
         if self.detach(session, generation, now) {
             return;
         }
+        if !session.is_owned_by(generation) {
+            // Another connection has resumed it since it was checked above, which is why it was not detached.
+            return;
+        }
         self.remove_ended(session, now);
         session.end_control(failed);
         self.forget_all_closed(session);
