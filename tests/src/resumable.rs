@@ -230,8 +230,14 @@ impl ResumableProducer {
     /// # Panics
     /// If that does not succeed after many attempts.
     pub fn send(&mut self, relay: [SocketAddr; 3]) {
-        let sent = (0..100).any(|_| self.try_send(relay, usize::MAX).is_ok());
-        assert!(sent, "the session is not complete after 100 connections");
+        let mut errors = Vec::new();
+        while let Err(error) = self.try_send(relay, usize::MAX) {
+            errors.push(error);
+            assert!(
+                errors.len() < 100,
+                "the session is not complete after 100 connections: {errors:?}"
+            );
+        }
     }
 
     /// Resumes the session, or creates it. Returns false if the relay has completed it.
