@@ -328,7 +328,10 @@ impl Relay for Producer {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::net::Ipv4Addr;
+    use std::path::Path;
+    use std::sync::mpsc;
     use std::thread;
     use std::time::Duration;
 
@@ -339,9 +342,13 @@ mod tests {
     use crate::ingest::WhenFull;
     use crate::ingest::reorder::ReorderWindow;
     use crate::registry::RegistrySettings;
+    use crate::registry::recording::RecordingKey;
     use crate::store::layout::Grouping;
     use crate::store::pool::Pool;
     use crate::store::sync::Syncer;
+
+    const TIMEOUT: Duration = Duration::from_secs(600);
+    const KEEP: MakeResumable = MakeResumable { timeout: 600 };
 
     /// A session that a producer may resume.
     pub(super) fn session(name: &str) -> CreateSession {
@@ -373,11 +380,7 @@ mod tests {
     }
 
     /// The registry of a relay that keeps sessions for `resume_timeout`.
-    fn registry(
-        output: &std::path::Path,
-        resume_timeout: Duration,
-        pool: Arc<Pool>,
-    ) -> Arc<Registry> {
+    fn registry(output: &Path, resume_timeout: Duration, pool: Arc<Pool>) -> Arc<Registry> {
         Registry::new(RegistrySettings {
             output: output.to_owned(),
             grouping: Grouping::ByHost,
@@ -391,34 +394,75 @@ mod tests {
         })
     }
 
+    /// A producer with a session of this name.
+    fn with_session(registry: &Arc<Registry>, name: &str) -> Producer {
+        let (address, stop) = (IpAddr::V4(Ipv4Addr::LOCALHOST), CancellationToken::new());
+        let mut producer = Producer::new(Arc::clone(registry), address, stop);
+        producer.create_session(Minor(15), session(name)).unwrap();
+        producer
+    }
+
+    fn key() -> RecordingKey {
+        let recording = session("any").recording.unwrap();
+        (recording.daemon, recording.id)
+    }
+
+    /// Runs `work` in a thread, and returns once the thread sleeps, as it does when it waits for a lock.
+    fn spawn_until_it_sleeps<'scope, T: Send + 'scope>(
+        scope: &'scope thread::Scope<'scope, '_>,
+        work: impl FnOnce() -> T + Send + 'scope,
+    ) -> thread::ScopedJoinHandle<'scope, T> {
+        let (sender, receiver) = mpsc::channel();
+        let handle = scope.spawn(move || {
+            sender.send(rustix::thread::gettid()).unwrap();
+            work()
+        });
+        let thread = receiver.recv().unwrap().as_raw_nonzero();
+        let sleeps = || {
+            let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+            stat.rsplit(')')
+                .next()
+                .unwrap()
+                .trim_start()
+                .starts_with('S')
+        };
+        while !sleeps() {
+            thread::yield_now();
+        }
+        handle
+    }
+
     #[test]
     fn a_session_that_is_resumed_while_its_connection_ends_goes_on() {
-        /// Time in which a thread gets as far as the lock that it waits for. If it does not, the test finds nothing.
-        const ENOUGH: Duration = Duration::from_millis(20);
         let output = tempfile::tempdir().unwrap();
-        let registry = registry(output.path(), Duration::from_secs(600), Pool::new(100));
-        let (address, stop) = (IpAddr::V4(Ipv4Addr::LOCALHOST), CancellationToken::new());
-        let mut producer = Producer::new(Arc::clone(&registry), address, stop.clone());
-        let request = session("resumed");
-        let recording = request.recording.as_ref().unwrap();
-        let key = (recording.daemon, recording.id);
-        producer.create_session(Minor(15), request).unwrap();
-        producer
-            .make_resumable(MakeResumable { timeout: 600 })
-            .unwrap();
+        let registry = registry(output.path(), TIMEOUT, Pool::new(100));
+        let mut producer = with_session(&registry, "resumed");
+        producer.make_resumable(KEEP).unwrap();
         let session = Arc::clone(&producer.session.as_ref().unwrap().session);
+        let (stop, address, now) = (CancellationToken::new(), producer.address, Instant::now());
         let resumed = thread::scope(|scope| {
             // Both wait for this lock, the resumption first: the old connection then loses the session that it had.
             let directory = session.lock_directory(0);
-            let resuming = scope.spawn(|| registry.resume(key, stop, address, Instant::now()));
-            thread::sleep(ENOUGH);
-            scope.spawn(|| producer.end(true, Instant::now()));
-            thread::sleep(ENOUGH);
+            let resume = || registry.resume(key(), stop, address, now);
+            let resuming = spawn_until_it_sleeps(scope, resume);
+            spawn_until_it_sleeps(scope, || producer.end(true, now));
             drop(directory);
             resuming.join().unwrap()
         });
         assert!(resumed.is_some());
         assert!(!session.is_over());
+    }
+
+    #[test]
+    fn a_session_that_is_superseded_meanwhile_does_not_become_resumable() {
+        let output = tempfile::tempdir().unwrap();
+        let registry = registry(output.path(), TIMEOUT, Pool::new(100));
+        let producer = with_session(&registry, "superseded");
+        let open = producer.session.as_ref().unwrap();
+        // After the command was admitted.
+        open.session.supersede();
+        assert!(resume::make_resumable(&registry, open, KEEP).is_err());
+        assert!(!registry.has_resumable(key()));
     }
 
     #[test]

@@ -41,6 +41,7 @@ use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use occupancy::SessionsByRoot;
 use recording::Recordings;
+use resumable::DetachOutcome;
 use resumption::ResumableSessions;
 use session::Session;
 use stream::SessionStream;
@@ -315,16 +316,10 @@ impl Registry {
     /// unless the connection failed. A resumable session is kept until its producer has another connection. `generation`
     /// is that of the connection.
     pub fn end_control(&self, session: &Arc<Session>, generation: u64, failed: bool, now: Instant) {
-        if session.is_over() || !session.is_owned_by(generation) {
+        match self.detach(session, generation, now) {
             // Another session has superseded this one, or another connection has taken it over.
-            return;
-        }
-        if self.detach(session, generation, now) {
-            return;
-        }
-        if !session.is_owned_by(generation) {
-            // Another connection has resumed it since it was checked above, which is why it was not detached.
-            return;
+            DetachOutcome::NotOwner | DetachOutcome::Detached => return,
+            DetachOutcome::Ends => {}
         }
         self.remove_ended(session, now);
         session.end_control(failed);

@@ -35,6 +35,17 @@ pub(super) enum Attachment {
     Ended,
 }
 
+/// What becomes of a session when a control connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DetachOutcome {
+    /// The session stays as it is: it belongs to another connection, or is over.
+    NotOwner,
+    /// The session is kept for its producer.
+    Detached,
+    /// The session ends with the connection.
+    Ends,
+}
+
 impl Owner {
     pub(super) fn new(connections: CancellationToken, address: IpAddr) -> Self {
         Self {

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use wire::StreamId;
 
 use super::recording::RecordingKey;
-use super::resumable::Resumable;
+use super::resumable::{DetachOutcome, Resumable};
 use super::session::Session;
 use super::stream::SessionStream;
 use super::{DirectoryInUse, Registry};
@@ -99,7 +99,7 @@ impl Registry {
     }
 
     /// Keeps the session with these ids when its connections are lost. Returns false if there is another with these ids,
-    /// or if it is kept already.
+    /// if it is kept already, or if it is over.
     #[must_use]
     pub fn make_resumable(
         &self,
@@ -108,7 +108,8 @@ impl Registry {
         resumable: Resumable,
     ) -> bool {
         let mut sessions = self.resumable.sessions.lock();
-        if sessions.contains_key(&key) || !session.make_resumable(resumable) {
+        // A superseded session is over before it is removed from this table: inserted after that, it would stay.
+        if sessions.contains_key(&key) || session.is_over() || !session.make_resumable(resumable) {
             return false;
         }
         sessions.insert(key, Arc::clone(session));
@@ -196,19 +197,23 @@ impl Registry {
         self.resumable.counts.count(ResumeEvent::Restored);
     }
 
-    /// Keeps a resumable session whose control connection has ended. Returns whether it is one.
-    pub(super) fn detach(&self, session: &Arc<Session>, generation: u64, now: Instant) -> bool {
-        let Some(timeout) = session.resumable().map(|resumable| resumable.timeout) else {
-            return false;
-        };
-        if !session.detach(generation, now + timeout) {
-            return false;
+    /// Keeps a resumable session whose control connection has ended.
+    pub(super) fn detach(
+        &self,
+        session: &Arc<Session>,
+        generation: u64,
+        now: Instant,
+    ) -> DetachOutcome {
+        let timeout = session.resumable().map(|resumable| resumable.timeout);
+        let timeout = timeout.unwrap_or_default();
+        let outcome = session.detach(generation, now + timeout);
+        if outcome == DetachOutcome::Detached {
+            self.forget_all_closed(session);
+            self.resumable.counts.count(ResumeEvent::Detached);
+            let seconds = timeout.as_secs();
+            info!(%session, seconds, "connection of the session lost: the session is kept for its producer");
         }
-        self.forget_all_closed(session);
-        self.resumable.counts.count(ResumeEvent::Detached);
-        let seconds = timeout.as_secs();
-        info!(%session, seconds, "connection of the session lost: the session is kept for its producer");
-        true
+        outcome
     }
 
     /// Ends the sessions that have been detached for too long.

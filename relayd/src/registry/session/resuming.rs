@@ -9,7 +9,7 @@ use wire::StreamId;
 
 use super::Session;
 use crate::registry::recording::RecordingKey;
-use crate::registry::resumable::{Attachment, Resumable};
+use crate::registry::resumable::{Attachment, DetachOutcome, Resumable};
 use crate::registry::stream::SessionStream;
 
 impl Session {
@@ -103,23 +103,24 @@ impl Session {
         Some(generation)
     }
 
-    /// Takes the session from a control connection that has ended, ends its data connections, and rewinds the streams.
-    /// Returns whether the session belonged to that connection, and is resumable.
-    pub(in crate::registry) fn detach(&self, generation: u64, until: Instant) -> bool {
-        if self.resumable.get().is_none() {
-            return false;
-        }
+    /// Takes the session from a control connection that has ended. A resumable session that belongs to it loses its data
+    /// connections, and its streams are rewound.
+    pub(in crate::registry) fn detach(&self, generation: u64, until: Instant) -> DetachOutcome {
         // The next connection waits: what it sends must not be rewound.
         let _directory = self.directory.lock();
         let mut owner = self.owner.lock();
-        if owner.generation != generation || owner.attachment == Attachment::Ended {
-            return false;
+        // Decided with the lock held: another connection may be resuming the session.
+        if owner.generation != generation || self.is_over() {
+            return DetachOutcome::NotOwner;
+        }
+        if self.resumable.get().is_none() || owner.attachment == Attachment::Ended {
+            return DetachOutcome::Ends;
         }
         owner.connections.cancel();
         owner.attachment = Attachment::Detached { until };
         drop(owner);
         self.rewind_streams();
-        true
+        DetachOutcome::Detached
     }
 
     /// Ends a session that has been detached for too long. Returns whether it is.
