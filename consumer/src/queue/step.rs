@@ -107,7 +107,8 @@ pub enum Step {
         /// Number of packets that are lost by this gap.
         packets: u64,
     },
-    /// The stream ends before its session does, which closes the others.
+    /// The stream ends before its session. Packetizers leave all streams to the end of the session; spools that earlier
+    /// versions have written have this step.
     CloseStream {
         /// The stream.
         stream: StreamKey,
