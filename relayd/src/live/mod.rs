@@ -88,11 +88,10 @@ pub struct Attachment {
     changes: Arc<ChangeQueue>,
     positions: Arc<ViewerPositions>,
     file_calls: Arc<FileCalls>,
-    /// Number of the first stream of the session that has not been announced to the viewer.
+    /// Number of the first stream of the session that has not been found for the viewer.
     next_stream: u64,
-    /// Streams with a lower number are read from their end at the time of attaching (`Seek::Last`). 0 for
-    /// `Seek::Beginning`.
-    seek_last_before: u64,
+    /// Streams that have been found, and have not been announced to the viewer.
+    found: Vec<NewStream<PacketReader, MetadataReader>>,
     /// The viewer has detached or has read everything. Otherwise it has lost its connection when this is dropped.
     has_left: bool,
 }
@@ -115,7 +114,6 @@ impl Relay for View {
 
     fn attach(&self, session: SessionId, seek: Seek) -> Option<Attachment> {
         let session = self.registry.session_for_viewers(session, Instant::now())?;
-        session.viewers().attach();
         let peer = self.peer;
         info!(%session, %peer, ?seek, "viewer attached");
         let seek_last_before = match seek {
@@ -127,16 +125,20 @@ impl Relay for View {
         let of_session = session.viewer_lag().file_calls();
         let file_calls = FileCalls::new(of_session, self.registry.viewer_file_calls());
         self.file_call_limits.add_session(&file_calls);
-        Some(Attachment {
+        let mut attachment = Attachment {
             session: Subscribed::new(session, about, &self.changes),
             peer,
             changes: Arc::clone(&self.changes),
             positions,
             file_calls,
             next_stream: 0,
-            seek_last_before,
+            found: Vec::new(),
             has_left: false,
-        })
+        };
+        attachment.find_streams(seek_last_before);
+        // Only now: a viewer that is counted reads what arrives from then on, also with `Seek::Last`.
+        attachment.session.viewers().attach();
+        Some(attachment)
     }
 
     fn next_viewer(&self) -> ViewerId {
@@ -181,19 +183,13 @@ fn trace_format(session: &Session) -> TraceFormat {
     }
 }
 
-impl viewer_proto::relay::Session for Attachment {
-    type Stream = PacketReader;
-    type Metadata = MetadataReader;
-
-    fn has_new_streams(&self) -> bool {
-        self.next_stream < self.session.announced_next()
-    }
-
-    fn new_streams(&mut self) -> Vec<NewStream<PacketReader, MetadataReader>> {
-        let mut new = Vec::new();
+impl Attachment {
+    /// Finds the streams that are new since the last call, and where the viewer begins to read each: those with a number
+    /// below `seek_last_before` at their present end.
+    fn find_streams(&mut self, seek_last_before: u64) {
         for (number, listed) in self.session.announced_from(self.next_stream) {
             self.next_stream = number + 1;
-            let seeks_last = number < self.seek_last_before;
+            let seeks_last = number < seek_last_before;
             let about = Change::Stream(listed.record.stream);
             let position = match &listed.content {
                 // The stream has ended before, and will have no more packets.
@@ -219,12 +215,25 @@ impl viewer_proto::relay::Session for Attachment {
                     Position::Metadata(MetadataReader::new(published, calls))
                 }
             };
-            new.push(NewStream {
+            self.found.push(NewStream {
                 record: listed.record.clone(),
                 position,
             });
         }
-        new
+    }
+}
+
+impl viewer_proto::relay::Session for Attachment {
+    type Stream = PacketReader;
+    type Metadata = MetadataReader;
+
+    fn has_new_streams(&self) -> bool {
+        !self.found.is_empty() || self.next_stream < self.session.announced_next()
+    }
+
+    fn new_streams(&mut self) -> Vec<NewStream<PacketReader, MetadataReader>> {
+        self.find_streams(0);
+        std::mem::take(&mut self.found)
     }
 
     fn is_rotating(&self) -> bool {

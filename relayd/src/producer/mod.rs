@@ -335,12 +335,19 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    use relay_proto::data::{DataEvent, DataHeader};
     use relay_proto::session::{DaemonId, Recording, TraceFormat};
-    use wire::{Bytes, ChunkId, EpochSeconds, Micros};
+    use viewer_proto::relay::{Next, Position, Relay as _, Session as _, Stream as _};
+    use viewer_proto::session::Seek;
+    use wire::{
+        Bits, Bytes, ChunkId, ClassId, EpochSeconds, Micros, PacketIndex, SeqNum, Timestamp,
+    };
 
+    use super::data_connection::DataConnection;
     use super::*;
     use crate::ingest::WhenFull;
     use crate::ingest::reorder::ReorderWindow;
+    use crate::live::View;
     use crate::registry::RegistrySettings;
     use crate::registry::recording::RecordingKey;
     use crate::store::layout::Grouping;
@@ -377,6 +384,60 @@ mod tests {
             tracefile_count: 0,
             chunk: Some(ChunkId(0)),
         }
+    }
+
+    fn chunk() -> CreateTraceChunk {
+        CreateTraceChunk {
+            chunk: ChunkId(0),
+            created: EpochSeconds(0),
+            name: None,
+        }
+    }
+
+    fn piece(stream: StreamId) -> SendMetadata {
+        SendMetadata { stream, padding: 0 }
+    }
+
+    fn send_metadata(producer: &mut Producer, stream: StreamId) {
+        producer.begin_metadata(piece(stream), 4).unwrap();
+        producer.metadata_text(b"text").unwrap();
+        producer.end_metadata().unwrap();
+    }
+
+    /// Sends the first packet of a stream, 8 bytes, and its index.
+    fn send_packet(producer: &mut Producer, stream: StreamId) {
+        let seq = SeqNum(0);
+        let header = DataHeader {
+            circuit: 0,
+            stream,
+            seq,
+            data_size: 8,
+            padding_size: 0,
+        };
+        let (bytes, last) = (&[0; 8], true);
+        let mut data = DataConnection::new(Arc::clone(&producer.registry), producer.address);
+        for event in [DataEvent::Begin(header), DataEvent::Payload { bytes, last }] {
+            data.handle_event(event).unwrap();
+        }
+        let packet = PacketIndex {
+            packet_size: Bits(64),
+            content_size: Bits(64),
+            begin: Timestamp(0),
+            end: Timestamp(1),
+            events_discarded: 0,
+            class: ClassId(0),
+            instance: None,
+            packet_seq: None,
+        };
+        let seq = Some(seq);
+        let index = SendIndex {
+            stream,
+            seq,
+            packet,
+        };
+        producer.add_index(index).unwrap();
+        data.write_ready_entries().unwrap();
+        producer.write_ready_entries().unwrap();
     }
 
     /// The registry of a relay that keeps sessions for `resume_timeout`.
@@ -466,6 +527,31 @@ mod tests {
     }
 
     #[test]
+    fn a_viewer_of_the_last_data_sees_packets_that_arrive_before_it_knows_the_streams() {
+        let output = tempfile::tempdir().unwrap();
+        let registry = registry(output.path(), TIMEOUT, Pool::new(100));
+        let mut producer = with_session(&registry, "watched");
+        producer.create_chunk(chunk()).unwrap();
+        let id = producer.add_stream(stream("chan_0")).unwrap();
+        let metadata = producer.add_stream(stream("metadata")).unwrap();
+        producer.streams_sent().unwrap();
+        send_metadata(&mut producer, metadata);
+        let session = Arc::clone(&producer.session.as_ref().unwrap().session);
+        let view = View::new(Arc::clone(&registry), (producer.address, 0).into());
+        let mut viewer = view.attach(session.id(), Seek::Last).unwrap();
+        assert_eq!(session.viewers().attached(), 1);
+        send_packet(&mut producer, id);
+        let streams = viewer.new_streams();
+        let packets = streams
+            .into_iter()
+            .find_map(|stream| match stream.position {
+                Position::Packets(stream) => Some(stream),
+                Position::Metadata(_) => None,
+            });
+        assert!(matches!(packets.unwrap().next(), Next::Packet { .. }));
+    }
+
+    #[test]
     fn a_session_whose_files_cannot_be_synced_fails_in_place_of_the_reply() {
         let (output, sync) = (tempfile::tempdir().unwrap(), Syncer::start_failing());
         let pool = Pool::with_syncer(100, Arc::clone(sync.syncer()));
@@ -477,12 +563,7 @@ mod tests {
         producer
             .create_session(Minor(15), session("failing"))
             .unwrap();
-        let chunk = CreateTraceChunk {
-            chunk: ChunkId(0),
-            created: EpochSeconds(0),
-            name: None,
-        };
-        producer.create_chunk(chunk).unwrap();
+        producer.create_chunk(chunk()).unwrap();
         assert!(producer.request_sync().is_none(), "nothing is written");
         producer.add_stream(stream("chan_0")).unwrap();
         let metadata = producer.add_stream(stream("metadata")).unwrap();
@@ -490,19 +571,13 @@ mod tests {
         let runtime = { runtime }.build().unwrap();
         runtime.block_on(producer.request_sync().unwrap().wait());
         assert!(producer.check_synced().is_ok(), "directories are synced");
-        let piece = SendMetadata {
-            stream: metadata,
-            padding: 0,
-        };
-        producer.begin_metadata(piece, 4).unwrap();
-        producer.metadata_text(b"text").unwrap();
-        producer.end_metadata().unwrap();
+        send_metadata(&mut producer, metadata);
         runtime.block_on(producer.request_sync().unwrap().wait());
         let refusal = producer.check_synced().unwrap_err();
         let why = refusal.to_string();
         assert!(why.starts_with("cannot sync ust/uid/metadata"), "{why}");
         assert!(producer.session.as_ref().unwrap().session.has_failed());
         assert!(connections.is_cancelled());
-        assert!(producer.begin_metadata(piece, 4).is_err());
+        assert!(producer.begin_metadata(piece(metadata), 4).is_err());
     }
 }
