@@ -411,8 +411,8 @@ pub const BUSY_PERCENT: u64 = 15;
 /// Part of the time for which a busy thread may be runnable without running before viewers are slowed down, in percent.
 pub const WAITING_PERCENT: u64 = 5;
 
-/// Time that each KiB takes a viewer at first, in nanoseconds: 1 GiB/s for each connection.
-pub const MIN_VIEWER_DELAY: u64 = 1_000;
+/// Time that each KiB takes a viewer at first, in nanoseconds: 122 MiB/s for each connection.
+pub const MIN_VIEWER_DELAY: u64 = 8_000;
 
 /// The same, at most: 1 MiB/s for each connection, more than most sessions have.
 pub const MAX_VIEWER_DELAY: u64 = 1_000_000;

@@ -110,10 +110,11 @@ impl ViewerThrottle {
     }
 }
 
-/// The time for each KiB after one more look at the threads, in nanoseconds.
+/// The time for each KiB after one more look at the threads, in nanoseconds: it doubles while producers wait, and falls more
+/// slowly.
 fn next_delay(delay: u64, is_waiting: bool) -> u64 {
     if is_waiting {
-        return (delay + delay / 2).clamp(MIN_VIEWER_DELAY, MAX_VIEWER_DELAY);
+        return (delay * 2).clamp(MIN_VIEWER_DELAY, MAX_VIEWER_DELAY);
     }
     match delay - delay / 8 {
         less if less < MIN_VIEWER_DELAY => 0,
