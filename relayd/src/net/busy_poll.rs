@@ -23,8 +23,9 @@ static SLOTS: LazyLock<Slots> = LazyLock::new(|| {
 });
 
 /// Decides before which packets of a connection the worker polls for their index.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct BusyPoll {
+    slots: &'static Slots,
     /// Indexes ahead of the packets ([`indexes_ahead`]) when the next packet begins and its index has not come. 0, but
     /// after packets or indexes were lost.
     ///
@@ -52,7 +53,23 @@ struct Slots {
     max: usize,
 }
 
+impl Default for BusyPoll {
+    fn default() -> Self {
+        Self::with_slots(&SLOTS)
+    }
+}
+
 impl BusyPoll {
+    fn with_slots(slots: &'static Slots) -> Self {
+        Self {
+            slots,
+            level: 0,
+            late: 0,
+            early: 0,
+            unpolled: 0,
+        }
+    }
+
     /// Whether to poll for the index of the packet that begins now, and the right to do so. To be called once for each
     /// packet. `ahead`: number of the session's indexes that have arrived, less that of its packets.
     pub(super) fn begin(&mut self, ahead: i64) -> Option<Slot> {
@@ -70,7 +87,7 @@ impl BusyPoll {
             return None;
         }
         self.early = 0;
-        SLOTS.try_take(self.level)
+        self.slots.try_take(self.level)
     }
 
     /// The same while reads are deferred: earlier packets, whose indexes have come, are not read.
@@ -78,7 +95,7 @@ impl BusyPoll {
         if self.skip_unpolled() {
             return None;
         }
-        SLOTS.try_take(ahead)
+        self.slots.try_take(ahead)
     }
 
     /// Whether the packet is one of those that are still to be read at once, which are counted here.
@@ -143,9 +160,14 @@ impl Drop for Slot {
 mod tests {
     use super::*;
 
+    /// One whose only slot is not taken by other tests.
+    fn of_this_test() -> BusyPoll {
+        BusyPoll::with_slots(Box::leak(Box::new(Slots::new(1))))
+    }
+
     #[test]
     fn the_index_of_a_packet_is_polled_for_unless_it_is_there() {
-        let mut poll = BusyPoll::default();
+        let mut poll = of_this_test();
         let slot = poll.begin(0).unwrap();
         assert!(!slot.has_come(0) && slot.has_come(1));
         drop(slot);
@@ -156,7 +178,7 @@ mod tests {
 
     #[test]
     fn packets_are_read_at_once_for_a_while_after_indexes_that_do_not_come() {
-        let mut poll = BusyPoll::default();
+        let mut poll = of_this_test();
         for _ in 0..MAX_LATE_INDEXES {
             assert!(poll.begin(0).is_some());
             poll.end(false);
@@ -170,7 +192,7 @@ mod tests {
     #[test]
     fn lost_packets_and_lost_indexes_do_not_end_busy_polling_for_good() {
         for ahead in [3, -3] {
-            let mut poll = BusyPoll::default();
+            let mut poll = of_this_test();
             let mut polls = 0;
             for _ in 0..10 * SPIN_COOLDOWN {
                 if let Some(slot) = poll.begin(ahead) {
