@@ -240,6 +240,19 @@ pub const DEFER_AFTER_INDEXES: u32 = 64;
 /// Maximum of that number, which doubles whenever packets were left in the socket and no index came.
 pub const MAX_DEFER_AFTER_INDEXES: u32 = 1 << 14;
 
+/// Number of indexes in a period whose duration is measured, to find out whether deferring reads is faster: 10 to 50 ms.
+pub const TRIAL_INDEXES: u32 = 256;
+
+/// Number of indexes at the beginning of a period that are not measured: as many as it takes until reads are deferred, and
+/// more than there may be packets left in the socket.
+pub const TRIAL_SETTLING_INDEXES: u32 = 64;
+
+/// Minimum number of periods between two trials of the other way.
+pub const MIN_TRIAL_INTERVAL: u32 = 8;
+
+/// Maximum of that number, which doubles whenever the other way was slower.
+pub const MAX_TRIAL_INTERVAL: u32 = 128;
+
 /// Time without packets after which a data connection is not active any more, at the latest twice as long.
 pub const ACTIVITY_WINDOW: Duration = Duration::from_millis(2);
 

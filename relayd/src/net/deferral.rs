@@ -6,13 +6,14 @@
 //! the next bytes by themselves. While nothing is acknowledged, its kernel collects them, and they cost one acknowledgement
 //! together. What has been read is decoded one packet at a time, with commands between two of them.
 //!
-//! It engages after [`DEFER_AFTER_INDEXES`] indexes that came within [`MAX_INDEX_INTERVAL`] of each other, while the data
-//! connection is the only active one of its worker, and delays packets for viewers by [`COALESCE_INTERVAL`] at most. If no
+//! It engages where it is not slower ([`SpeedTrial`]), after [`DEFER_AFTER_INDEXES`] indexes that came within
+//! [`MAX_INDEX_INTERVAL`] of each other, while the data connection is the only active one of its worker, and delays packets for viewers by [`COALESCE_INTERVAL`] at most. If no
 //! index comes in that time, twice as many are required: the producer may have no room for a packet until another one is
 //! read. An idle connection costs nothing.
 
 use std::time::Instant;
 
+use super::speed_trial::SpeedTrial;
 use crate::limits::{
     COALESCE_INTERVAL, DEFER_AFTER_INDEXES, MAX_DEFER_AFTER_INDEXES, MAX_DEFERRED_BYTES,
     MAX_DEFERRED_PACKETS, MAX_INDEX_INTERVAL,
@@ -30,6 +31,7 @@ pub(super) struct ReadDeferral {
     required: u32,
     /// When the first packet was left in the socket.
     since: Option<Instant>,
+    trial: SpeedTrial,
 }
 
 impl Default for ReadDeferral {
@@ -40,6 +42,7 @@ impl Default for ReadDeferral {
             frequent: 0,
             required: DEFER_AFTER_INDEXES,
             since: None,
+            trial: SpeedTrial::default(),
         }
     }
 }
@@ -51,10 +54,13 @@ impl ReadDeferral {
         if new == 0 {
             return;
         }
-        self.frequent = match self.is_soon(now) {
-            true => (self.frequent).saturating_add(u32::try_from(new).unwrap_or(u32::MAX)),
+        let new = u32::try_from(new).unwrap_or(u32::MAX);
+        let is_soon = self.is_soon(now);
+        self.frequent = match is_soon {
+            true => self.frequent.saturating_add(new),
             false => 0,
         };
+        self.trial.record(now, new, !is_soon);
         (self.indexes, self.last_index) = (indexes, Some(now));
     }
 
@@ -64,7 +70,7 @@ impl ReadDeferral {
         let max = MAX_DEFERRED_PACKETS.min(MAX_DEFERRED_BYTES / packet.max(1));
         let ahead = usize::try_from(ahead).unwrap_or(0);
         let since = self.since.take();
-        if self.frequent < self.required || ahead == 0 || max < 2 {
+        if !self.trial.defers() || self.frequent < self.required || ahead == 0 || max < 2 {
             return None;
         }
         if ahead >= max {
@@ -109,7 +115,11 @@ mod tests {
 
     /// A deferral that has seen so many indexes, each soon after the one before, and the time of the last.
     fn after(indexes: u32) -> (ReadDeferral, Instant) {
-        let (mut deferral, mut now) = (ReadDeferral::default(), Instant::now());
+        let mut now = Instant::now();
+        let mut deferral = ReadDeferral {
+            trial: SpeedTrial::deferring(),
+            ..ReadDeferral::default()
+        };
         for index in 0..=indexes {
             now += SOON;
             deferral.record_indexes(now, u64::from(index) + 1);

@@ -6,7 +6,7 @@
 //! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen`, `admission`,
 //! `refusal_log` and `accepted` (accepting); `receive`, `send`, `timeouts` and `error` (all connections); then one file
 //! per port: `control`, `data` with `event_socket` and what decides when it reads (`activity`, `busy_poll`, `coalescing`,
-//! `deferral`, `read_turn`), `live` with `viewer_throttle`, `packet_sender` and `push`, `http`.
+//! `deferral` with `speed_trial`, `read_turn`), `live` with `viewer_throttle`, `packet_sender` and `push`, `http`.
 
 mod accepted;
 mod activity;
@@ -33,6 +33,7 @@ mod receive;
 mod refusal_log;
 mod send;
 mod session_affinity;
+mod speed_trial;
 mod timeouts;
 mod viewer_throttle;
 mod worker;
