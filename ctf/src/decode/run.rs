@@ -150,15 +150,34 @@ impl<'a> Cursor<'a> {
     /// the terminator.
     #[inline(always)]
     pub(crate) fn read_text(&mut self, unit: u8) -> Result<&'a [u8], FieldError> {
-        let endless = FieldError::EndlessText { end: self.end };
-        let first = usize::try_from(self.position / 8).map_err(|_| endless)?;
+        let Some(text) = self.find_text(unit) else {
+            return Err(self.no_terminator());
+        };
+        self.position += (text.len() as u64 + u64::from(unit)) * 8;
+        Ok(text)
+    }
+
+    /// The text at this position, without its terminator.
+    #[inline(always)]
+    fn find_text(&self, unit: u8) -> Option<&'a [u8]> {
+        let first = usize::try_from(self.position / 8).ok()?;
         let end = usize::try_from(self.end / 8)
             .unwrap_or(usize::MAX)
             .min(self.bytes.len());
-        let rest = self.bytes.get(first..end).ok_or(endless)?;
-        let length = find_terminator(rest, unit).ok_or(endless)?;
-        self.position += (length as u64 + u64::from(unit)) * 8;
-        rest.get(..length).ok_or(endless)
+        let rest = self.bytes.get(first..end)?;
+        let length = find_terminator(rest, unit)?;
+        rest.get(..length)
+    }
+
+    /// The error of a text whose terminator was not found: it may follow behind the bytes that were given.
+    #[cold]
+    fn no_terminator(&self) -> FieldError {
+        let here = (self.bytes.len() as u64).saturating_mul(8);
+        if here < self.end / 8 * 8 {
+            self.past_end(here.saturating_sub(self.position) + 8)
+        } else {
+            FieldError::EndlessText { end: self.end }
+        }
     }
 
     /// Reads a number of seven bits in each byte (LEB128); also returns its width in bits, at most 64.
@@ -489,5 +508,24 @@ mod tests {
                 }
             }
         }
+    }
+    #[test]
+    fn a_text_whose_terminator_may_follow_is_cut_and_not_endless() {
+        let read = |bytes, content_bytes: u64| {
+            let (position, end, shift) = (0, 8 * content_bytes, 0);
+            let mut cursor = Cursor {
+                bytes,
+                position,
+                end,
+                shift,
+            };
+            cursor.read_text(1)
+        };
+        assert_eq!(read(b"text\0", 9), Ok(&b"text"[..]));
+        let cut = FieldError::PastEnd { bits: 40, end: 32 };
+        assert_eq!(read(b"text", 9), Err(cut));
+        let endless = FieldError::EndlessText { end: 32 };
+        assert_eq!(read(b"text", 4), Err(endless));
+        assert_eq!(read(b"text\0", 4), Err(endless));
     }
 }
