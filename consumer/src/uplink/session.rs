@@ -139,9 +139,9 @@ impl SessionTask {
 
     async fn run_with_reconnects(&mut self) -> Result<(), StopReason> {
         self.check_names().map_err(StopReason::Failed)?;
-        if self.identity.is_recovered {
+        if self.steps.is_spooled() {
             let give_up = self.give_up.clone();
-            let received = give_up.run_until_cancelled(self.receive_recovered()).await;
+            let received = give_up.run_until_cancelled(self.receive_first()).await;
             received.ok_or_else(|| stop_reason(None))?;
         }
         let mut backoff = Backoff::default();
@@ -190,9 +190,15 @@ impl SessionTask {
         }
     }
 
-    /// Receives the first steps of a session that an earlier process has begun, up to the first packet. If there is
-    /// none, a relay has everything, and may have closed the session.
-    async fn receive_recovered(&mut self) {
+    /// Receives the first steps of a session in the spool: of a new session one, of a session that an earlier process has
+    /// begun all up to the first packet; if there is none, a relay has everything, and may have closed the session.
+    ///
+    /// A new session must be in the spool before a relay opens it: if this process died between, nobody would close it there.
+    async fn receive_first(&mut self) {
+        if !self.identity.is_recovered {
+            let step = self.steps.next_step().await;
+            return self.add_to_backlog(step);
+        }
         let is_about_packets =
             |queued: &QueuedStep| matches!(queued.step, Step::Packet { .. } | Step::Gap { .. });
         while !self.is_last && !self.backlog.back().is_some_and(is_about_packets) {

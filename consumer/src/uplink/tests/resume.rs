@@ -1,10 +1,17 @@
 //! Sessions that continue on a relay with the resume extension.
 
-use super::relay::Script;
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::relay::{Script, Scripted};
 use super::{
-    beacon, close, complete, metadata, one_packet, packet, relay_when, send_steps, start, stream,
-    trace,
+    CAPACITY, UplinkSettings, beacon, close, complete, description, metadata, one_packet, packet,
+    relay_when, run, send_steps, start, stream, trace,
 };
+use crate::queue::{OpenedSession, SessionIdentity, session_channel, spool_channel};
+use crate::status::StatusRegistry;
 
 const RESUMES: Script = Script {
     hang_up_after: None,
@@ -50,6 +57,55 @@ async fn resumed_session_gets_each_packet_once_in_order() {
         assert_eq!(count("beacon one 1000"), 1);
         let (_, ended) = uplink.registry.sessions();
         assert_eq!((ended.acknowledged, ended.lost), (20, 0));
+    }
+}
+
+#[tokio::test]
+async fn session_is_opened_on_the_relay_when_the_spool_has_its_first_step() {
+    let relay = Scripted::start(&[Script::default(), RESUMES]).await;
+    let (opened, sessions) = mpsc::unbounded_channel();
+    let settings = UplinkSettings {
+        target: relay.url.parse().unwrap(),
+        reconnect_timeout: None,
+    };
+    let running = run(
+        sessions,
+        settings,
+        StatusRegistry::default(),
+        CancellationToken::new(),
+    );
+    let running = tokio::spawn(running);
+    let shared = Arc::new(Semaphore::new(CAPACITY.all_bytes as usize));
+    let spool = spool_channel(CAPACITY, shared);
+    let session = OpenedSession {
+        description: description("spooled"),
+        identity: SessionIdentity {
+            producer: [3; 16],
+            id: 0,
+            created: 0,
+            is_recovered: false,
+        },
+        steps: spool.receiver,
+    };
+    opened.send(session).unwrap();
+    // This one is opened later, and sent at once.
+    let (opener, mut others) = session_channel(CAPACITY);
+    let other = opener.open_session(description("other")).unwrap();
+    opened.send(others.recv().await.unwrap()).unwrap();
+    send_steps(&other, one_packet()).await;
+    assert_eq!(other.finish().await, complete(1));
+    for step in one_packet() {
+        let permits = spool.sender.try_acquire(100).unwrap();
+        spool.sender.forward(permits, step, 0).unwrap();
+    }
+    drop((spool.sender, opened));
+    assert_eq!(spool.outcome.await.unwrap(), complete(1));
+    running.await.unwrap();
+    for (place, name) in ["other", "spooled"].into_iter().enumerate() {
+        let received = relay.received(place);
+        let received = received.lock().unwrap();
+        let session = received.session.as_ref().unwrap();
+        assert_eq!(session.name, name.into());
     }
 }
 
