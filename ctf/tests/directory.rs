@@ -483,3 +483,29 @@ fn packets_that_are_read_ahead_are_those_of_the_files() {
         assert_eq!(read(max), (packets[..58].to_vec(), false), "{max}");
     }
 }
+
+#[test]
+fn a_packet_whose_context_has_a_long_text_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let metadata = "/* CTF 1.8 */
+        typealias integer { size = 64; align = 8; signed = false; } := uint64_t;
+        trace { major = 1; minor = 8; byte_order = le; };
+        stream {
+            packet.context := struct { uint64_t packet_size; uint64_t content_size; string note; };
+            event.header := struct { uint64_t id; };
+        };
+        event { name = \"e\"; id = 0; fields := struct { uint64_t number; }; };";
+    fs::write(directory.path().join("metadata"), metadata).unwrap();
+    let mut stream = Vec::new();
+    // More than is read at first to find packets, and less.
+    for (number, note) in [(0_u64, 1000_usize), (1, 10), (2, 5000)] {
+        let bits = 8 * (16 + note as u64 + 1 + 16);
+        stream.extend([bits.to_le_bytes(), bits.to_le_bytes()].concat());
+        stream.extend(vec![b'n'; note]);
+        stream.push(0);
+        stream.extend([0_u64.to_le_bytes(), number.to_le_bytes()].concat());
+    }
+    fs::write(directory.path().join("stream"), stream).unwrap();
+    let numbers: Vec<_> = events(directory.path()).iter().map(number).collect();
+    assert_eq!(numbers, [0, 1, 2]);
+}

@@ -93,17 +93,6 @@ pub enum FieldError {
 }
 
 impl DecodeError {
-    /// Whether the cause may be that not all bytes of the packet have been given.
-    pub(crate) const fn may_need_more_bytes(&self) -> bool {
-        matches!(
-            self,
-            Self::Field {
-                what: FieldError::PastEnd { .. } | FieldError::EndlessText { .. },
-                ..
-            }
-        )
-    }
-
     /// The same error in a packet that has `bits` more bits before the position.
     pub(crate) fn shifted_by(mut self, bits: u64) -> Self {
         match &mut self {

@@ -176,8 +176,7 @@ fn foreign_uuid(trace: &Trace, state: &DecodeState) -> Option<Uuid> {
 }
 
 impl DecodeError {
-    /// Whether the bytes that were given ended before the packet's header and context, so that more
-    /// of them might help.
+    /// Whether the bytes that were given may have ended too early: with more bytes of the packet there may be no error.
     #[must_use]
     pub const fn is_cut(&self) -> bool {
         matches!(

@@ -509,6 +509,7 @@ mod tests {
             }
         }
     }
+
     #[test]
     fn a_text_whose_terminator_may_follow_is_cut_and_not_endless() {
         let read = |bytes, content_bytes: u64| {

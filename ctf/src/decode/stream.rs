@@ -155,7 +155,7 @@ impl StreamDecoder {
             // An event may be found whose skipped bytes have not all been given.
             Ok(true) if self.position <= bits(bytes) => return Ok(PartStep::Event),
             Ok(false) => return Ok(PartStep::PacketEnd),
-            Err(error) if is_all_there || !error.may_need_more_bytes() => {
+            Err(error) if is_all_there || !error.is_cut() => {
                 return Err(error.shifted_by(self.shift));
             }
             Ok(true) | Err(_) => {}

@@ -136,3 +136,29 @@ fn read(file: &File, at: u64, len: u64) -> io::Result<Vec<u8>> {
     file.read_exact_at(&mut bytes, at)?;
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_packet_whose_context_has_a_long_text_is_a_whole_packet() {
+        const METADATA: &[u8] = b"/* CTF 1.8 */
+            typealias integer { size = 64; align = 8; signed = false; } := uint64_t;
+            trace { major = 1; minor = 8; byte_order = le; };
+            stream { packet.context := struct { uint64_t packet_size; string note; }; };";
+        for note in [10, 600, 5000] {
+            let size = 8 + note + 1;
+            let mut packet = (8 * size as u64).to_le_bytes().to_vec();
+            packet.resize(size - 1, b'n');
+            packet.push(0);
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&packet).unwrap();
+            let reader = PacketReader::new(METADATA).unwrap();
+            let entry = reader.entry_at(&file, 0, size as u64).unwrap();
+            assert_eq!(entry.unwrap().packet.packet_size, Bits(8 * size as u64));
+        }
+    }
+}
