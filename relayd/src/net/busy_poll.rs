@@ -160,14 +160,14 @@ impl Drop for Slot {
 mod tests {
     use super::*;
 
-    /// One whose only slot is not taken by other tests.
-    fn of_this_test() -> BusyPoll {
+    /// A `BusyPoll` whose only slot is not taken by other tests.
+    fn with_own_slot() -> BusyPoll {
         BusyPoll::with_slots(Box::leak(Box::new(Slots::new(1))))
     }
 
     #[test]
     fn the_index_of_a_packet_is_polled_for_unless_it_is_there() {
-        let mut poll = of_this_test();
+        let mut poll = with_own_slot();
         let slot = poll.begin(0).unwrap();
         assert!(!slot.has_come(0) && slot.has_come(1));
         drop(slot);
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn packets_are_read_at_once_for_a_while_after_indexes_that_do_not_come() {
-        let mut poll = of_this_test();
+        let mut poll = with_own_slot();
         for _ in 0..MAX_LATE_INDEXES {
             assert!(poll.begin(0).is_some());
             poll.end(false);
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn lost_packets_and_lost_indexes_do_not_end_busy_polling_for_good() {
         for ahead in [3, -3] {
-            let mut poll = of_this_test();
+            let mut poll = with_own_slot();
             let mut polls = 0;
             for _ in 0..10 * SPIN_COOLDOWN {
                 if let Some(slot) = poll.begin(ahead) {

@@ -70,9 +70,9 @@ impl SpeedTrial {
         self.defers != matches!(self.period, Period::Trial { .. })
     }
 
-    /// Records that so many indexes have come. A period with a pause is measured anew.
-    pub(super) fn record(&mut self, now: Instant, indexes: u32, is_after_pause: bool) {
-        if is_after_pause {
+    /// Records that so many indexes have come. A period with a silence is measured anew.
+    pub(super) fn record(&mut self, now: Instant, indexes: u32, is_after_silence: bool) {
+        if is_after_silence {
             (self.indexes, self.since) = (0, None);
             return;
         }
@@ -171,12 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn a_period_with_a_pause_is_measured_anew() {
+    fn a_period_with_a_silence_is_measured_anew() {
         let mut trial = SpeedTrial::default();
         let mut now = Instant::now();
-        let mut record = |trial: &mut SpeedTrial, is_after_pause| {
-            now += US * if is_after_pause { 1_000_000 } else { 50 };
-            trial.record(now, 1, is_after_pause);
+        let mut record = |trial: &mut SpeedTrial, is_after_silence| {
+            now += US * if is_after_silence { 1_000_000 } else { 50 };
+            trial.record(now, 1, is_after_silence);
         };
         for _ in 0..TRIAL_INDEXES {
             record(&mut trial, false);
