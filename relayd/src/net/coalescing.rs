@@ -2,7 +2,8 @@
 //! [`COALESCE_INTERVAL`] instead of at each wake-up.
 //!
 //! It engages after [`COALESCE_AFTER_READS`] reads in a row that each brought a small packet, while other connections of
-//! the worker receive packets too, and ends with the first read that did not. It delays packets for viewers by the interval; an idle connection costs nothing.
+//! the worker receive packets too, and ends with the first read that did not. It delays packets for viewers by the interval;
+//! an idle connection costs nothing.
 
 use std::time::Instant;
 

@@ -7,9 +7,9 @@
 //! together. What has been read is decoded one packet at a time, with commands between two of them.
 //!
 //! It engages where it is not slower ([`SpeedTrial`]), after [`DEFER_AFTER_INDEXES`] indexes that came within
-//! [`MAX_INDEX_INTERVAL`] of each other, while the data connection is the only active one of its worker, and delays packets for viewers by [`COALESCE_INTERVAL`] at most. If no
-//! index comes in that time, twice as many are required: the producer may have no room for a packet until another one is
-//! read. An idle connection costs nothing.
+//! [`MAX_INDEX_INTERVAL`] of each other, while the data connection is the only active one of its worker, and delays packets
+//! for viewers by [`COALESCE_INTERVAL`] at most. If no index comes in that time, twice as many are required: the producer may
+//! have no room for a packet until another one is read. An idle connection costs nothing.
 
 use std::time::Instant;
 
