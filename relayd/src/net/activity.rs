@@ -1,5 +1,5 @@
 //! How many data connections of a worker receive packets at the moment: with one, latency counts; with several, the
-//! number of wake-ups does.
+//! number of wake-ups does. And whether a connection was silent before.
 //!
 //! It is always on, and costs a comparison for each read. An idle connection costs nothing.
 
@@ -18,6 +18,8 @@ thread_local! {
 pub(super) struct Activity {
     /// Number of the window in which the connection was last counted.
     counted_in: Option<u64>,
+    /// When something was last received, or the socket was found empty.
+    last: Option<Instant>,
 }
 
 /// Two consecutive windows of a worker, each [`ACTIVITY_WINDOW`] long.
@@ -37,12 +39,19 @@ impl Activity {
     /// Records that the connection receives something. Returns the number of active connections of this worker, this one
     /// included.
     pub(super) fn record(&mut self, now: Instant) -> usize {
+        self.last = Some(now);
         WINDOWS.with(|cell| {
             let windows = cell.get().unwrap_or_else(|| Windows::new(now));
             let windows = self.record_in(windows, now);
             cell.set(Some(windows));
             windows.current.max(windows.previous)
         })
+    }
+
+    /// Whether the connection has received nothing for [`ACTIVITY_WINDOW`].
+    pub(super) fn is_after_silence(&self, now: Instant) -> bool {
+        let is_long = |last| now.saturating_duration_since(last) >= ACTIVITY_WINDOW;
+        self.last.is_none_or(is_long)
     }
 
     fn record_in(&mut self, mut windows: Windows, now: Instant) -> Windows {
@@ -89,5 +98,15 @@ mod tests {
         assert_eq!(one.record(start + ACTIVITY_WINDOW), 2);
         assert_eq!(one.record(start + 2 * ACTIVITY_WINDOW), 1);
         assert_eq!(other.record(start + 100 * ACTIVITY_WINDOW), 1);
+    }
+
+    #[test]
+    fn a_connection_is_silent_until_it_receives_something_and_after_a_window_without() {
+        let start = Instant::now();
+        let mut activity = Activity::default();
+        assert!(activity.is_after_silence(start));
+        activity.record(start);
+        assert!(!activity.is_after_silence(start + ACTIVITY_WINDOW / 2));
+        assert!(activity.is_after_silence(start + ACTIVITY_WINDOW));
     }
 }

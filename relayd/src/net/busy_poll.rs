@@ -6,8 +6,11 @@
 //! worker that slept until the index comes would have its wake-up in the time for which the producer waits.
 //!
 //! It engages at the first bytes of a packet, while the data connection is the only active one of its worker, and on one
-//! worker for two processors at most. After [`MAX_LATE_INDEXES`] packets in a row whose index has not come in time, the
-//! next [`SPIN_COOLDOWN`] are read at once. An idle connection costs nothing.
+//! worker for two processors at most. A packet after a silence ([`Activity::is_after_silence`]) is read at once: its
+//! producer does not make packets as fast as it can, and viewers get this one sooner. After [`MAX_LATE_INDEXES`] packets in
+//! a row whose index has not come in time, the next [`SPIN_COOLDOWN`] are read at once. An idle connection costs nothing.
+//!
+//! [`Activity::is_after_silence`]: super::activity::Activity::is_after_silence
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};

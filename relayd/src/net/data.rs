@@ -297,7 +297,10 @@ impl DataTask {
 
     /// Polls for the index of the packet that begins, unless the next bytes belong to one that has begun.
     async fn poll_for_index(&mut self) {
-        if self.is_incomplete() || self.active_connections > 1 {
+        if self.is_incomplete()
+            || self.active_connections > 1
+            || self.activity.is_after_silence(Instant::now())
+        {
             return;
         }
         let arrivals = self.connection.as_ref().and_then(DataConnection::arrivals);
