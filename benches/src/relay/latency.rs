@@ -116,14 +116,15 @@ fn watch(relay: &Relay, manner: Manner) -> Vec<Duration> {
             }
             sender
         });
-        let arrived = |begun: Instant| {
-            // Requested more often than viewers do, to measure when the relay has the packet.
+        // At its own pace, so that requests do not coincide with packets, and more often than viewers do: this measures when
+        // the relay has the packet.
+        let arrived = |_| {
             while viewer.next_index(stream).status != IndexStatus::Ready {
                 thread::sleep(POLL);
             }
-            begun.elapsed()
+            begun.recv().unwrap().elapsed()
         };
-        let taken = begun.iter().map(arrived).collect();
+        let taken = (0..PACKETS).map(arrived).collect();
         sending.join().unwrap().end();
         taken
     })
