@@ -368,7 +368,11 @@ pub const QUIC_TURN_BYTES: usize = 2 << 20;
 /// Silence of a connection after which it has nothing more to send, when the relay stops.
 pub const DRAIN_IDLE_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Timeout of that for all connections together.
+/// Time for which a relay that stops handles commands of producers that still send. Then they get no more replies, and the
+/// relay receives the packets of those that they got.
+pub const DRAIN_COMMANDS_TIMEOUT: Duration = Duration::from_millis(400);
+
+/// Timeout of all connections together, when the relay stops.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// Timeout of closing a session when the relay stops. Then another thread closes the remaining sessions; when all others

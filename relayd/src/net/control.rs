@@ -64,6 +64,7 @@ pub(super) async fn serve_socket(
     let stops = Stops {
         connection: &stop,
         relay: &context.stop,
+        commands: &context.commands_stop,
     };
     let greeted = || handshake.complete_producer();
     let callbacks = (greeted, set_worker);
@@ -88,11 +89,18 @@ struct Stops<'a> {
     /// That of the connection: cancelled with that of the relay, and when the session loses its connections.
     connection: &'a CancellationToken,
     relay: &'a CancellationToken,
+    /// Cancelled some time after `relay`: then no more commands are handled.
+    commands: &'a CancellationToken,
 }
 
 impl Stops<'_> {
-    /// Whether the session has lost its connections, because of an error or to another producer. A relay that stops waits
-    /// until a connection is idle; here the producer must notice, even if it never stops sending.
+    /// Whether the connection ends even if the producer never stops sending. A relay that stops waits for a while until it is
+    /// silent.
+    fn ends_now(self) -> bool {
+        self.is_session_lost() || self.commands.is_cancelled()
+    }
+
+    /// Whether the session has lost its connections, because of an error or to another producer.
     fn is_session_lost(self) -> bool {
         self.connection.is_cancelled() && !self.relay.is_cancelled()
     }
@@ -172,7 +180,7 @@ async fn serve_commands(
             }
         };
         send(socket, &mut commands.replies, timeouts.write).await?;
-        if stops.is_session_lost() {
+        if stops.ends_now() {
             return Ok(());
         }
         if producer.awaits_packets() {

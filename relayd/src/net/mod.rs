@@ -57,7 +57,9 @@ use wire::SessionId;
 use crate::config::{Config, KeepAlive, Timeouts};
 use crate::health::{Health, ThreadHealth};
 use crate::http::StatusApi;
-use crate::limits::{CLOSE_TIMEOUT, DRAIN_TIMEOUT, MAX_HTTP_CONNECTIONS, SYNC_TIMEOUT};
+use crate::limits::{
+    CLOSE_TIMEOUT, DRAIN_COMMANDS_TIMEOUT, DRAIN_TIMEOUT, MAX_HTTP_CONNECTIONS, SYNC_TIMEOUT,
+};
 use crate::producer::restore_sessions;
 use crate::registry::{Registry, RegistrySettings};
 use crate::store::pool::Pool;
@@ -99,6 +101,8 @@ pub struct Server {
     /// The tasks of producers' connections, which shutdown waits for.
     connections: TaskTracker,
     stop: CancellationToken,
+    /// Cancelled some time after `stop`: then no more commands are handled.
+    commands_stop: CancellationToken,
     /// None: nothing is synced.
     sync: Option<SyncThread>,
     /// Removes no more sessions when it is dropped.
@@ -120,6 +124,7 @@ struct ProducerContext {
     session_affinity: Arc<SessionAffinity>,
     timeouts: Timeouts,
     stop: CancellationToken,
+    commands_stop: CancellationToken,
     /// Slows viewers down while the threads of producers wait.
     viewer_throttle: Arc<ViewerThrottle>,
     /// Receives the session that a control connection opens. None: nobody waits for it.
@@ -264,6 +269,7 @@ impl Server {
             viewers,
             connections: TaskTracker::new(),
             stop: CancellationToken::new(),
+            commands_stop: CancellationToken::new(),
             sync,
             _retention: retention,
         };
@@ -331,10 +337,7 @@ impl Server {
         self.status.set_stopping();
         self.stop.cancel();
         self.connections.close();
-        let drained = self
-            .main
-            .block_on(async { tokio::time::timeout(DRAIN_TIMEOUT, self.connections.wait()).await });
-        if drained.is_err() {
+        if !self.main.block_on(self.drain()) {
             warn!("producers not drained: they still send after the timeout; the rest is lost");
         }
         // Before the sessions are closed: a task that still runs would write to them.
@@ -357,6 +360,21 @@ impl Server {
         drop(self.quic);
     }
 
+    /// Waits until all connections of producers have ended because they are silent. Returns false after [`DRAIN_TIMEOUT`].
+    async fn drain(&self) -> bool {
+        let has_drained = async |timeout| {
+            let waited = tokio::time::timeout(timeout, self.connections.wait()).await;
+            waited.is_ok()
+        };
+        if has_drained(DRAIN_COMMANDS_TIMEOUT).await {
+            return true;
+        }
+        // A producer that waits for replies is silent then, and the packets whose indexes were answered are read.
+        info!("producers still send: no more commands are handled");
+        self.commands_stop.cancel();
+        has_drained(DRAIN_TIMEOUT - DRAIN_COMMANDS_TIMEOUT).await
+    }
+
     fn serve(
         &self,
         timeouts: Timeouts,
@@ -371,6 +389,7 @@ impl Server {
             session_affinity: Arc::new(SessionAffinity::new(pool.clone())),
             timeouts,
             stop: self.stop.clone(),
+            commands_stop: self.commands_stop.clone(),
             viewer_throttle: Arc::default(),
             session: None,
         };
