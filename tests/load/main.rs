@@ -1,8 +1,9 @@
-//! Many connections at a time, packets larger than sockets buffer, packets far ahead of their indexes, and large amounts
-//! of malformed input.
+//! Many connections at a time, a producer at full speed, packets larger than sockets buffer, packets far ahead of their
+//! indexes, and large amounts of malformed input.
 
 mod concurrency;
 mod far_ahead;
+mod fast_producer;
 mod large_packets;
 mod malformed_input;
 mod payload;
