@@ -14,7 +14,7 @@ use tests::viewer::Viewer;
 use tests::wait_for;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
-use wire::StreamId;
+use wire::{PacketIndex, StreamId};
 
 /// Size of a packet in bytes.
 const SIZE: usize = 4096;
@@ -48,12 +48,54 @@ fn send(producer: &mut Producer, streams: &[StreamId], packets: u64) {
     }
 }
 
-/// Sends one packet. Returns false if the relay has closed a connection before it answered the index.
-fn try_send(producer: &mut Producer, streams: &[StreamId], packet: u64) -> bool {
-    let (stream, number, fill) = place(packet);
-    let bytes = packet_of(streams[stream], number, &[fill; SIZE], 0);
-    let index = send_index(streams[stream], number, index(number, SIZE as u64));
-    producer.data.write_all(&bytes).is_ok() && producer.try_request(index) == Some(OK)
+/// Sends packets until the relay closes a connection, with up to `in_flight` indexes that are not answered. Returns how many
+/// were. `begun` is told after [`IN_TRIAL`] packets.
+fn send_until_closed(
+    producer: &mut Producer,
+    streams: &[StreamId],
+    in_flight: u64,
+    begun: &mpsc::Sender<()>,
+) -> u64 {
+    let mut answered = 0;
+    for packet in 0.. {
+        if packet == IN_TRIAL {
+            begun.send(()).unwrap();
+        }
+        let (stream, number, fill) = place(packet);
+        let bytes = packet_of(streams[stream], number, &[fill; SIZE], 0);
+        let mut index = Vec::new();
+        let command = send_index(streams[stream], number, index_of(number));
+        producer.encode_command(&command, &mut index);
+        let is_open =
+            producer.data.write_all(&bytes).is_ok() && producer.control().write_all(&index).is_ok();
+        while !is_open || packet + 1 - answered >= in_flight {
+            match producer.try_receive_reply() {
+                Some(reply) => assert_eq!(reply, OK),
+                None => return answered,
+            }
+            answered += 1;
+        }
+    }
+    unreachable!("the relay is stopped");
+}
+
+fn index_of(number: u64) -> PacketIndex {
+    index(number, SIZE as u64)
+}
+
+/// Number of packets in the tracefiles of the session.
+fn recorded(output: &Path, session: &str) -> u64 {
+    let written = files(output, "");
+    let is_tracefile = |path: &str| {
+        CHANNELS
+            .iter()
+            .any(|name| path.ends_with(&format!("/{name}")))
+    };
+    let tracefiles = written
+        .iter()
+        .filter(|(path, _)| path.contains(session) && is_tracefile(path));
+    let bytes: usize = tracefiles.map(|(_, bytes)| bytes.len()).sum();
+    (bytes / SIZE) as u64
 }
 
 /// Whether the tracefiles of the session contain the packets.
@@ -113,31 +155,32 @@ fn packets_whose_indexes_were_answered_are_recorded_although_their_producer_ends
 
 #[test]
 fn packets_whose_indexes_were_answered_are_recorded_although_the_relay_is_stopped() {
-    for _ in 0..8 {
+    // Reads are deferred with one producer that waits for each reply, and coalesced with several.
+    let cases = [(1, 1), (4, 1), (1, 1), (4, 1), (1, 1), (1, 64), (4, 64)];
+    for (producers, in_flight) in cases {
         let (_lab, relay) = Relay::start_in_new_lab();
         let output = relay.output.clone();
-        let mut producer = Producer::open(&relay, live_session("stopped"));
-        let streams = producer.add_trace(TRACE_PATH, &CHANNELS);
         let (begin, begun) = mpsc::channel();
-        let sending = thread::spawn(move || {
-            for packet in 0.. {
-                if packet == IN_TRIAL {
-                    begin.send(()).unwrap();
-                }
-                if !try_send(&mut producer, &streams, packet) {
-                    return packet;
-                }
-            }
-            unreachable!("the relay is stopped");
-        });
-        begun.recv().unwrap();
+        let sending: Vec<_> = (0..producers)
+            .map(|number| {
+                let session = format!("stopped-{number}-");
+                let mut producer = Producer::open(&relay, live_session(&session));
+                let streams = producer.add_trace(TRACE_PATH, &CHANNELS);
+                let begin = begin.clone();
+                let send = move || send_until_closed(&mut producer, &streams, in_flight, &begin);
+                (session, thread::spawn(send))
+            })
+            .collect();
+        begun.iter().take(producers).for_each(drop);
         assert!(relay.stop().status.success());
-        let answered = sending.join().unwrap();
-        // The reply to the last index may have been lost.
-        assert!(
-            is_recorded(&output, "stopped", answered)
-                || is_recorded(&output, "stopped", answered + 1),
-            "{answered}"
-        );
+        for (session, sending) in sending {
+            let answered = sending.join().unwrap();
+            let recorded = recorded(&output, &session);
+            let of = format!("{session} of {producers}, {in_flight} in flight");
+            // The last replies may have been lost.
+            let expected = answered..=answered + in_flight;
+            assert!(expected.contains(&recorded), "{of}: {answered}, {recorded}");
+            assert!(is_recorded(&output, &session, recorded), "{of}");
+        }
     }
 }

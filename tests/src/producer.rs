@@ -500,7 +500,11 @@ impl Producer {
             .expect("the relay closed the connection")
     }
 
-    fn try_receive_reply(&mut self) -> Option<Reply> {
+    /// The same, but `None` if the relay closes the connection without a reply.
+    ///
+    /// # Panics
+    /// If the reply breaks the protocol.
+    pub fn try_receive_reply(&mut self) -> Option<Reply> {
         loop {
             let mut input = &self.received[..];
             if let Some((_, reply)) = self.state_machine.receive(&mut input).unwrap() {
