@@ -1,6 +1,6 @@
-//! One producer that waits for the reply to each index and then sends the next packet at once, as LTTng's do under load.
-//! Where that is faster, the relay leaves packets in the socket after their indexes were answered, and reads several
-//! together (`relayd/src/net/deferral.rs`): none of them may be lost.
+//! Producers that send as fast as they can. Their packets may be in a socket for a while after their indexes were answered,
+//! and none of them may be lost: the relay leaves those of one producer that waits for each reply there where it is faster to
+//! read several together (`relayd/src/net/deferral.rs`), and those of several producers (`relayd/src/net/coalescing.rs`).
 
 use std::io::Write;
 use std::path::Path;
@@ -33,14 +33,14 @@ fn place(packet: u64) -> (usize, u64, u8) {
     (usize::try_from(stream).unwrap(), number, fill)
 }
 
-/// Opens a session and sends packets, of all streams in turn.
-fn record(relay: &Relay, session: &str, packets: u64) -> Producer {
+/// Opens a session with a stream for each channel.
+fn open(relay: &Relay, session: &str) -> (Producer, Vec<StreamId>) {
     let mut producer = Producer::open(relay, live_session(session));
     let streams = producer.add_trace(TRACE_PATH, &CHANNELS);
-    send(&mut producer, &streams, packets);
-    producer
+    (producer, streams)
 }
 
+/// Sends packets of all streams in turn, and waits for each reply.
 fn send(producer: &mut Producer, streams: &[StreamId], packets: u64) {
     for packet in 0..packets {
         let (stream, number, _) = place(packet);
@@ -79,6 +79,7 @@ fn send_until_closed(
     unreachable!("the relay is stopped");
 }
 
+/// The index of packet `number` of a stream.
 fn index_of(number: u64) -> PacketIndex {
     index(number, SIZE as u64)
 }
@@ -119,8 +120,7 @@ fn packets_of_a_fast_producer_are_recorded_and_viewed_whole_and_in_order() {
     /// Several trials in both ways.
     const PACKETS: u64 = 5000;
     let (_lab, relay) = Relay::start_in_new_lab();
-    let mut producer = Producer::open(&relay, live_session("fast"));
-    let streams = producer.add_trace(TRACE_PATH, &CHANNELS);
+    let (mut producer, streams) = open(&relay, "fast");
     let (mut viewer, ..) = Viewer::attached(relay.live, "fast", Seek::Beginning);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -145,8 +145,10 @@ fn packets_whose_indexes_were_answered_are_recorded_although_their_producer_ends
     let (_lab, relay) = Relay::start_in_new_lab();
     for packets in IN_TRIAL..IN_TRIAL + MORE {
         let session = format!("ended-after-{packets}");
+        let (mut producer, streams) = open(&relay, &session);
+        send(&mut producer, &streams, packets);
         // Without closing its streams or waiting.
-        drop(record(&relay, &session, packets));
+        drop(producer);
         wait_for("the packets are recorded", || {
             is_recorded(&relay.output, &session, packets).then_some(())
         });
@@ -164,8 +166,7 @@ fn packets_whose_indexes_were_answered_are_recorded_although_the_relay_is_stoppe
         let sending: Vec<_> = (0..producers)
             .map(|number| {
                 let session = format!("stopped-{number}-");
-                let mut producer = Producer::open(&relay, live_session(&session));
-                let streams = producer.add_trace(TRACE_PATH, &CHANNELS);
+                let (mut producer, streams) = open(&relay, &session);
                 let begin = begin.clone();
                 let send = move || send_until_closed(&mut producer, &streams, in_flight, &begin);
                 (session, thread::spawn(send))
