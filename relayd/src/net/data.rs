@@ -295,7 +295,7 @@ impl DataTask {
         }
     }
 
-    /// Polls for the index of the packet that begins, unless the next bytes belong to one that has begun.
+    /// Polls for the index of the packet that begins. Not if the next bytes belong to one that has begun, nor after a silence.
     async fn poll_for_index(&mut self) {
         if self.is_incomplete()
             || self.active_connections > 1
