@@ -253,7 +253,8 @@ pub const MIN_TRIAL_INTERVAL: u32 = 8;
 /// Maximum of that number, which doubles whenever the other way was slower.
 pub const MAX_TRIAL_INTERVAL: u32 = 128;
 
-/// Time without packets after which a data connection is not active any more, at the latest twice as long.
+/// Time without packets after which a data connection is not active any more, at the latest twice as long, and after which the
+/// index of its next packet is not polled for.
 pub const ACTIVITY_WINDOW: Duration = Duration::from_millis(2);
 
 /// How long a worker polls its sockets for the index of a packet that begins to arrive, before it reads the packet. A
