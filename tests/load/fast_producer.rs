@@ -14,7 +14,7 @@ use tests::viewer::Viewer;
 use tests::wait_for;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
-use wire::{PacketIndex, StreamId};
+use wire::StreamId;
 
 /// Size of a packet in bytes.
 const SIZE: usize = 4096;
@@ -63,11 +63,11 @@ fn send_until_closed(
         }
         let (stream, number, fill) = place(packet);
         let bytes = packet_of(streams[stream], number, &[fill; SIZE], 0);
-        let mut index = Vec::new();
-        let command = send_index(streams[stream], number, index_of(number));
-        producer.encode_command(&command, &mut index);
-        let is_open =
-            producer.data.write_all(&bytes).is_ok() && producer.control().write_all(&index).is_ok();
+        let mut index_command = Vec::new();
+        let command = send_index(streams[stream], number, index(number, SIZE as u64));
+        producer.encode_command(&command, &mut index_command);
+        let is_open = producer.data.write_all(&bytes).is_ok()
+            && producer.control().write_all(&index_command).is_ok();
         while !is_open || packet + 1 - answered >= in_flight {
             match producer.try_receive_reply() {
                 Some(reply) => assert_eq!(reply, OK),
@@ -79,40 +79,24 @@ fn send_until_closed(
     unreachable!("the relay is stopped");
 }
 
-/// The index of packet `number` of a stream.
-fn index_of(number: u64) -> PacketIndex {
-    index(number, SIZE as u64)
+/// The contents of the session's tracefiles, in the order of [`CHANNELS`].
+fn tracefiles(output: &Path, session: &str) -> [Vec<u8>; CHANNELS.len()] {
+    CHANNELS.map(|channel| {
+        let written = files(output, &format!("/{channel}"));
+        let mut written = written.into_iter();
+        let of_session = written.find(|(path, _)| path.contains(session));
+        of_session.map(|(_, bytes)| bytes).unwrap_or_default()
+    })
 }
 
-/// Number of packets in the tracefiles of the session.
-fn recorded(output: &Path, session: &str) -> u64 {
-    let written = files(output, "");
-    let is_tracefile = |path: &str| {
-        CHANNELS
-            .iter()
-            .any(|name| path.ends_with(&format!("/{name}")))
-    };
-    let tracefiles = written
-        .iter()
-        .filter(|(path, _)| path.contains(session) && is_tracefile(path));
-    let bytes: usize = tracefiles.map(|(_, bytes)| bytes.len()).sum();
-    (bytes / SIZE) as u64
-}
-
-/// Whether the tracefiles of the session contain the packets.
-fn is_recorded(output: &Path, session: &str, packets: u64) -> bool {
+/// What they have to contain.
+fn sent(packets: u64) -> [Vec<u8>; CHANNELS.len()] {
     let mut sent = CHANNELS.map(|_| Vec::new());
     for packet in 0..packets {
         let (stream, _, fill) = place(packet);
         sent[stream].extend_from_slice(&[fill; SIZE]);
     }
-    CHANNELS.iter().zip(sent).all(|(channel, sent)| {
-        let written = files(output, &format!("/{channel}"));
-        let mut of_session = written.iter().filter(|(path, _)| path.contains(session));
-        of_session
-            .next()
-            .is_some_and(|(_, written)| *written == sent)
-    })
+    sent
 }
 
 #[test]
@@ -137,7 +121,7 @@ fn packets_of_a_fast_producer_are_recorded_and_viewed_whole_and_in_order() {
         send(&mut producer, &streams, PACKETS);
     });
     producer.disconnect();
-    assert!(is_recorded(&relay.output, "fast", PACKETS));
+    assert!(tracefiles(&relay.output, "fast") == sent(PACKETS));
 }
 
 #[test]
@@ -150,7 +134,7 @@ fn packets_whose_indexes_were_answered_are_recorded_although_their_producer_ends
         // Without closing its streams or waiting.
         drop(producer);
         wait_for("the packets are recorded", || {
-            is_recorded(&relay.output, &session, packets).then_some(())
+            (tracefiles(&relay.output, &session) == sent(packets)).then_some(())
         });
     }
 }
@@ -176,12 +160,13 @@ fn packets_whose_indexes_were_answered_are_recorded_although_the_relay_is_stoppe
         assert!(relay.stop().status.success());
         for (session, sending) in sending {
             let answered = sending.join().unwrap();
-            let recorded = recorded(&output, &session);
+            let recorded = tracefiles(&output, &session);
+            let packets = (recorded.iter().map(Vec::len).sum::<usize>() / SIZE) as u64;
             let of = format!("{session} of {producers}, {in_flight} in flight");
             // The last replies may have been lost.
             let expected = answered..=answered + in_flight;
-            assert!(expected.contains(&recorded), "{of}: {answered}, {recorded}");
-            assert!(is_recorded(&output, &session, recorded), "{of}");
+            assert!(expected.contains(&packets), "{of}: {answered}, {packets}");
+            assert!(recorded == sent(packets), "{of}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Many connections at a time, a producer at full speed, packets larger than sockets buffer, packets far ahead of their
+//! Many connections at a time, producers at full speed, packets larger than sockets buffer, packets far ahead of their
 //! indexes, and large amounts of malformed input.
 
 mod concurrency;
