@@ -215,6 +215,16 @@ fn set_socket_options(socket: &TcpStream, keep_alive: Option<KeepAlive>) -> io::
     Ok(())
 }
 
+/// Warns when other hosts can read all traces, and everybody on the way as well.
+pub(super) fn warn_of_open_port(live: SocketAddr, has_tls: bool) {
+    if !has_tls && !live.ip().to_canonical().is_loopback() {
+        warn!(
+            %live,
+            "live port open to other hosts without TLS: every program that reaches it can read all traces; see `relayd certs --help`"
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;

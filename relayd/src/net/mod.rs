@@ -69,7 +69,7 @@ use accepted::{Accepted, TlsPort, accept};
 use admission::{ConnectionTable, Handshake};
 use closing::close_all;
 pub use inherited::InheritedPorts;
-use listen::Listener;
+use listen::{Listener, warn_of_open_port};
 use monitor::monitor;
 use push::ViewerTasks;
 use quic::{QuicCertificates, QuicPort, QuicServing, QuicSetup};
@@ -539,16 +539,6 @@ impl TlsPorts {
         [&self.control, &self.data, &self.live]
             .into_iter()
             .filter_map(Option::as_deref)
-    }
-}
-
-/// Warns when other hosts can read all traces, and everybody on the way as well.
-fn warn_of_open_port(live: SocketAddr, has_tls: bool) {
-    if !has_tls && !live.ip().to_canonical().is_loopback() {
-        warn!(
-            %live,
-            "live port open to other hosts without TLS: every program that reaches it can read all traces; see `relayd certs --help`"
-        );
     }
 }
 
