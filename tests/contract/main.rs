@@ -2,6 +2,7 @@
 //! command line, exit status, files, signals and health. Most tests run the same commands on the reference as
 //! well.
 
+mod arriving_packet;
 mod attached_in_rotation;
 mod background;
 mod command_line;

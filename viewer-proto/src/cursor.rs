@@ -15,6 +15,18 @@ pub(crate) struct PacketCursor<S> {
     watermark: Timestamp,
     /// Whether the watermark comes from a beacon, so that an inactive index may repeat it.
     is_inactive: bool,
+    wait: PacketWait,
+}
+
+/// Whether the reply may wait for the next packet, if that is arriving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PacketWait {
+    /// Not before the viewer was told that there is none: some viewers request indexes of one stream until that, and only
+    /// then those of the others.
+    NotYet,
+    Allowed,
+    /// A reply has waited for it.
+    Over,
 }
 
 /// Whether later beacons may be sent to a viewer.
@@ -47,6 +59,7 @@ impl<S: Stream> PacketCursor<S> {
             stream,
             watermark: Timestamp(0),
             is_inactive: false,
+            wait: PacketWait::NotYet,
         }
     }
 
@@ -60,6 +73,7 @@ impl<S: Stream> PacketCursor<S> {
             Next::Packet { offset, index } => {
                 self.watermark = index.end.max(self.watermark);
                 self.is_inactive = false;
+                self.wait = PacketWait::NotYet;
                 let mut ready = NextIndex::without_packet(IndexStatus::Ready, 0);
                 ready.offset = offset;
                 ready.packet = index.into();
@@ -68,6 +82,9 @@ impl<S: Stream> PacketCursor<S> {
             Next::Over => return IndexReply::Over,
             Next::Quiet { until } => until,
         };
+        if self.wait == PacketWait::NotYet {
+            self.wait = PacketWait::Allowed;
+        }
         let retry = IndexReply::Index(NextIndex::without_packet(IndexStatus::Retry, 0));
         // An index needs the stream's class: viewers fail at one that changes later.
         let Some(class) = self.stream.class() else {
@@ -89,6 +106,24 @@ impl<S: Stream> PacketCursor<S> {
                 _ => retry,
             },
         }
+    }
+
+    /// Whether the reply to `GET_NEXT_INDEX` is to wait for a packet that is arriving: at most once for each packet. If so,
+    /// changes of the stream are reported from now on.
+    pub(crate) fn begin_wait(&mut self) -> bool {
+        let is_quiet = |stream: &S| matches!(stream.ahead(), Ahead::Quiet { .. });
+        if self.wait != PacketWait::Allowed || !self.stream.is_arriving() || !is_quiet(&self.stream)
+        {
+            return false;
+        }
+        self.stream.set_subscribed(true);
+        // Asked again: the packet may have been published before the subscription.
+        if !is_quiet(&self.stream) {
+            self.stream.set_subscribed(false);
+            return false;
+        }
+        self.wait = PacketWait::Over;
+        true
     }
 
     /// What the next index would be, without moving.

@@ -100,6 +100,9 @@ pub trait Stream {
     /// What [`next`](Self::next) would give, without moving.
     fn ahead(&self) -> Ahead;
 
+    /// Whether a part of a packet that [`next`](Self::next) does not give yet has arrived, so that it probably will soon.
+    fn is_arriving(&self) -> bool;
+
     /// Sets whether changes of what is [`ahead`](Self::ahead) are reported, as
     /// [`Stream`](crate::server::Change::Stream). Initially they are not.
     fn set_subscribed(&mut self, on: bool);

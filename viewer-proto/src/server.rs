@@ -60,6 +60,9 @@ pub enum Progress<P> {
     Push(ViewerId),
     /// More bytes are needed.
     NeedsMore,
+    /// The last command of the input requests an index whose packet is arriving. Call again with the same input when a
+    /// change has been reported, or after a short time without one.
+    PacketArriving,
 }
 
 /// One viewer's connection, from `CONNECT` on.
@@ -81,6 +84,8 @@ pub struct Connection<R: Relay> {
     records: VecDeque<Record>,
     /// Bytes of the current command that are still to be ignored.
     ignored: u64,
+    /// The stream that a reply waits for.
+    awaited: Option<StreamId>,
     /// None without a push connection.
     push: Option<PushState>,
 }
@@ -130,6 +135,7 @@ impl<R: Relay> Default for Connection<R> {
             metadata_of: HashMap::new(),
             records: VecDeque::new(),
             ignored: 0,
+            awaited: None,
             push: None,
         }
     }
@@ -183,10 +189,46 @@ impl<R: Relay> Connection<R> {
                 _ => Progress::Advanced,
             });
         }
+        let before = *input;
         let Some(command) = self.read_command(input, replies)? else {
             return Ok(Progress::NeedsMore);
         };
+        self.end_wait();
+        // A viewer that sends several commands at once is not kept waiting.
+        if let Command::GetNextIndex(stream) = command
+            && input.is_empty()
+            && self.ignored == 0
+            && self.begin_wait(stream)
+        {
+            *input = before;
+            return Ok(Progress::PacketArriving);
+        }
         self.handle_command(command, relay, replies)
+    }
+
+    /// Whether the reply to `GET_NEXT_INDEX` is to wait. A viewer with a push connection is notified instead.
+    fn begin_wait(&mut self, id: StreamId) -> bool {
+        if self.push.is_some() {
+            return false;
+        }
+        let waits = match self.cursors.get_mut(&id).map(|cursor| &mut cursor.at) {
+            Some(At::Packets(packets)) => packets.begin_wait(),
+            _ => false,
+        };
+        self.awaited = waits.then_some(id);
+        waits
+    }
+
+    fn end_wait(&mut self) {
+        let Some(id) = self.awaited.take() else {
+            return;
+        };
+        // A push connection that was opened meanwhile keeps the subscription.
+        if self.push.is_none()
+            && let Some(cursor) = self.cursors.get_mut(&id)
+        {
+            cursor.at.set_subscribed(false);
+        }
     }
 
     fn minor(&self) -> Minor {

@@ -123,6 +123,7 @@ impl StreamWriter {
                 self.or_pause(begun)?;
                 // Even if the stream is paused now: the bytes of the packet are kept until its tracefile can be begun.
                 self.packets.start_packet(seq, from);
+                self.published.set_arriving(true);
                 Ok(Arrival::Direct)
             }
             Turn::Early => Ok(Arrival::Early),
@@ -300,6 +301,7 @@ impl StreamWriter {
             check_size(stream, seq, place.packet_len(), index.packet.packet_size)?;
         }
         self.published.forget_beacon();
+        self.published.set_arriving(true);
         let fate = joiner.add_index(seq, index.packet);
         match fate.map_err(|source| IngestError::Pending { stream, source })? {
             IndexFate::Kept => self.flush_full_batches(),
@@ -408,6 +410,9 @@ impl StreamWriter {
             }
             self.lifecycle.record_entry(*seq, index.packet_seq);
         }
+        let has_pending = (self.joiner.as_ref()).is_some_and(|joiner| !joiner.is_empty());
+        let is_arriving = has_pending || self.packets.has_in_flight();
+        self.published.set_arriving(is_arriving);
         Ok(())
     }
 

@@ -298,6 +298,10 @@ impl Stream for PacketReader {
         }
     }
 
+    fn is_arriving(&self) -> bool {
+        self.published.is_arriving()
+    }
+
     fn set_subscribed(&mut self, on: bool) {
         self.published.set_subscribed(on);
     }

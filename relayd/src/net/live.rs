@@ -14,6 +14,7 @@ use super::ViewerContext;
 use super::admission::Handshake;
 use super::error::ConnectionError;
 use super::packet_sender::{acquire_file_calls, borrow_buffer, return_buffer, send_packet};
+use super::packet_wait::PacketWait;
 use super::push::PushConnection;
 use super::receive::Received;
 use super::send::{send, send_last};
@@ -77,6 +78,7 @@ async fn serve_commands(
     let mut command_timeouts = CommandTimeouts::new(timeouts.viewer_read);
     let mut connection = Connection::default();
     let mut received = Received::new(MAX_COMMAND_READ);
+    let mut packet_wait = PacketWait::default();
     // Viewers are not waited for when the relay stops.
     let never = CancellationToken::new();
     loop {
@@ -84,11 +86,14 @@ async fn serve_commands(
             return Err(ConnectionError::EncryptedPeer);
         }
         let mut input = received.bytes();
-        let mut needs_more = false;
+        let (mut needs_more, mut is_arriving) = (false, false);
         let mut handled = Ok(None);
         let mut replies = borrow_buffer();
         let permits = acquire_file_calls(view).await?;
-        while matches!(handled, Ok(None)) && !needs_more && replies.len() < REPLY_BYTES {
+        while matches!(handled, Ok(None))
+            && !(needs_more || is_arriving)
+            && replies.len() < REPLY_BYTES
+        {
             let before = replies.len();
             match connection.advance(&mut input, view, &mut replies) {
                 Ok(Progress::Advanced) => command_timeouts.restart_read_timeout(),
@@ -104,6 +109,7 @@ async fn serve_commands(
                 }
                 Ok(Progress::Push(viewer)) => return Ok(Ended::AsPushConnection(viewer)),
                 Ok(Progress::NeedsMore) => needs_more = true,
+                Ok(Progress::PacketArriving) => is_arriving = true,
                 Err(error) => handled = Err(error.into()),
             }
         }
@@ -128,6 +134,9 @@ async fn serve_commands(
         send(socket, &mut replies, timeouts.write).await?;
         return_buffer(replies);
         throttle.throttle(bytes).await;
+        if is_arriving {
+            packet_wait.wait(view.changes()).await;
+        }
         if !needs_more {
             continue;
         }

@@ -6,7 +6,8 @@
 //! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen`, `admission`,
 //! `refusal_log` and `accepted` (accepting); `receive`, `send`, `timeouts` and `error` (all connections); then one file
 //! per port: `control`, `data` with `event_socket` and what decides when it reads (`activity`, `busy_poll`, `coalescing`,
-//! `deferral` with `speed_trial`, `read_turn`), `live` with `viewer_throttle`, `packet_sender` and `push`, `http`.
+//! `deferral` with `speed_trial`, `read_turn`), `live` with `packet_wait`, `viewer_throttle`, `packet_sender`
+//! and `push`, `http`.
 
 mod accepted;
 mod activity;
@@ -25,6 +26,7 @@ mod listen;
 mod live;
 mod monitor;
 mod packet_sender;
+mod packet_wait;
 mod pause;
 mod push;
 mod quic;

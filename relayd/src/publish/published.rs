@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -18,6 +19,8 @@ use crate::store::segment::Segment;
 /// The part of a stream that viewers may see, packets by default. The stream writes it, its viewers read it.
 #[derive(Debug, Default)]
 pub struct Published<T = Packets> {
+    /// A part of the next packet has arrived: its first bytes, or its index.
+    is_arriving: AtomicBool,
     state: Mutex<PublishedState<T>>,
 }
 
@@ -140,6 +143,17 @@ impl Published {
         if let Some(run) = state.content.runs.back_mut() {
             run.len += others;
         }
+    }
+
+    /// Sets whether a part of the next packet has arrived.
+    pub fn set_arriving(&self, is_arriving: bool) {
+        self.is_arriving.store(is_arriving, Ordering::Relaxed);
+    }
+
+    /// Whether a part of the next packet has arrived. Only a hint: the rest may be lost.
+    #[must_use]
+    pub fn is_arriving(&self) -> bool {
+        self.is_arriving.load(Ordering::Relaxed)
     }
 
     /// Withdraws the last beacon, because an index has arrived whose packet may still be in flight.

@@ -13,15 +13,16 @@ mod rejected;
 mod viewer;
 
 use bytes::BytesMut;
-use fake::{SESSION, world};
+use fake::{Fake, SESSION, world};
 use viewer::{Response, Viewer};
 use viewer_proto::Command;
 use viewer_proto::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
 use viewer_proto::metadata::MetadataStatus;
 use viewer_proto::packet::GetPacket;
+use viewer_proto::server::{Change, Progress};
 use viewer_proto::session::{AttachStatus, DetachStatus, Seek};
 use viewer_proto::stream::NewStreamsStatus;
-use wire::{Bits, Bytes, ClassId, StreamId, Timestamp};
+use wire::{Bits, Bytes, ClassId, Field, StreamId, Timestamp};
 
 #[test]
 fn packets_are_given_once_and_in_order_before_hang_up() {
@@ -103,6 +104,60 @@ fn seek_last_skips_existing_packets_but_not_those_of_later_streams() {
     new.push(15, 25);
     assert_eq!(viewer.new_streams(), (NewStreamsStatus::Ok, vec![2]));
     assert_eq!(viewer.next_index(&new).status, IndexStatus::Ready);
+}
+
+#[test]
+fn a_reply_waits_once_for_a_packet_that_is_arriving_after_the_viewer_was_told_to_retry() {
+    let world = world();
+    let stream = world.stream();
+    stream.arriving.set(true);
+    let mut viewer = Viewer::attached(Seek::Beginning, &world);
+    let mut next = || (viewer.next_index(&stream).status, viewer.waits);
+    assert_eq!(next(), (IndexStatus::Retry, 0));
+    assert_eq!(next(), (IndexStatus::Retry, 1));
+    assert_eq!(next(), (IndexStatus::Retry, 1));
+    stream.push(10, 20);
+    assert_eq!(next(), (IndexStatus::Ready, 1));
+    assert_eq!(next(), (IndexStatus::Retry, 1));
+    stream.arriving.set(false);
+    assert_eq!(next(), (IndexStatus::Retry, 1));
+    stream.arriving.set(true);
+    stream.push(20, 30);
+    assert_eq!(next(), (IndexStatus::Ready, 1));
+    assert_eq!(next(), (IndexStatus::Retry, 1));
+    assert_eq!(next(), (IndexStatus::Retry, 2));
+    assert!(world.subscriptions.borrow().is_empty());
+}
+
+#[test]
+fn the_packet_that_a_reply_waits_for_is_given_when_it_has_come() {
+    let world = world();
+    let stream = world.stream();
+    let mut viewer = Viewer::attached(Seek::Beginning, &world);
+    assert_eq!(viewer.next_index(&stream).status, IndexStatus::Retry);
+    stream.arriving.set(true);
+    let command = Command::GetNextIndex(StreamId(stream.id));
+    let mut once = Vec::new();
+    command.encode(&mut once);
+    // Several commands at once are answered at once.
+    assert_eq!(viewer.send(&once.repeat(2)).unwrap().len(), 2 * 64);
+    assert_eq!(viewer.waits, 1, "only the last one may wait");
+    stream.push(10, 20);
+    assert_eq!(viewer.next_index(&stream).status, IndexStatus::Ready);
+    assert_eq!(viewer.next_index(&stream).status, IndexStatus::Retry);
+    let (relay, mut input, mut replies) = (Fake(world), &once[..], BytesMut::new());
+    let mut advance = || viewer.connection.advance(&mut input, &relay, &mut replies);
+    assert!(matches!(advance(), Ok(Progress::PacketArriving)));
+    let subscribed = Change::Stream(StreamId(stream.id));
+    assert!(relay.0.subscriptions.borrow().contains(&subscribed));
+    stream.push(20, 30);
+    assert!(matches!(advance(), Ok(Progress::Advanced)));
+    assert!(relay.0.subscriptions.borrow().is_empty());
+    assert!(input.is_empty());
+    assert_eq!(
+        IndexStatus::read(&mut &replies[56..]),
+        Ok(IndexStatus::Ready)
+    );
 }
 
 #[test]

@@ -127,6 +127,7 @@ fn invalid_first_command_closes_the_connection_without_a_reply() {
             world: world(),
             client: Client::new(Minor(4)),
             connection: Connection::default(),
+            waits: 0,
         };
         assert!(viewer.send(&bytes).is_err(), "{case}");
     }

@@ -24,6 +24,8 @@ pub(crate) struct Viewer {
     pub(crate) world: Rc<World>,
     pub(crate) client: Client,
     pub(crate) connection: Connection<Fake>,
+    /// Number of replies that have waited for a packet.
+    pub(crate) waits: u32,
 }
 
 /// The reply to a command, with its records or metadata.
@@ -47,6 +49,7 @@ impl Viewer {
             world: Rc::clone(world),
             client,
             connection: Connection::default(),
+            waits: 0,
         };
         let mut bytes = Vec::new();
         viewer
@@ -88,6 +91,8 @@ impl Viewer {
                 Progress::Advanced => {}
                 Progress::Packet((_, len)) => replies.extend_from_slice(&vec![0xaa; len as usize]),
                 Progress::Push(_) => panic!("not a command connection"),
+                // The packet does not come in time.
+                Progress::PacketArriving => self.waits += 1,
                 Progress::NeedsMore => return Ok(replies),
             }
         }

@@ -22,6 +22,8 @@ pub(crate) struct Data {
     pub(crate) id: u64,
     pub(crate) packets: RefCell<Vec<PacketIndex>>,
     pub(crate) beacon: Cell<Option<u64>>,
+    /// A part of the next packet has arrived.
+    pub(crate) arriving: Cell<bool>,
     /// Packets from this one on are withheld.
     pub(crate) withheld_from: Cell<Option<usize>>,
     pub(crate) class: Cell<Option<u64>>,
@@ -310,6 +312,10 @@ impl Stream for At {
         Ahead::Quiet {
             until: self.data.beacon.get().map(Timestamp),
         }
+    }
+
+    fn is_arriving(&self) -> bool {
+        self.data.arriving.get()
     }
 
     fn set_subscribed(&mut self, on: bool) {

@@ -115,6 +115,7 @@ impl RelayState {
         let Some(last) = self.streams.last() else {
             return;
         };
+        last.arriving.set(!self.steps.is_multiple_of(3));
         match self.steps % 5 {
             0 => self.metadata.bytes.borrow_mut().extend_from_slice(b" more"),
             1 => last.push(now, now + 9),
@@ -199,6 +200,10 @@ impl End {
                 assert!(reply.is_empty() || reply == unknown[..]);
                 self.replies.extend_from_slice(&reply);
                 return false;
+            }
+            Ok(Progress::PacketArriving) => {
+                assert!(reply.is_empty() && input.len() == before.len());
+                return true;
             }
             Ok(Progress::Push(_)) => {
                 assert_eq!(

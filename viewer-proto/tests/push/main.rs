@@ -432,6 +432,29 @@ fn unsubscribed_connection_is_reported_no_changes() {
 }
 
 #[test]
+fn viewer_with_a_push_connection_is_not_kept_waiting_for_a_packet() {
+    let world = world();
+    let stream = world.stream();
+    let mut viewer = PushedViewer::attached(&world);
+    stream.arriving.set(true);
+    for _ in 0..2 {
+        assert_eq!(viewer.next_index(&stream), IndexStatus::Retry);
+    }
+    let relay = Fake(Rc::clone(&world));
+    viewer.connection.unsubscribe(&relay);
+    let mut request = Vec::new();
+    Command::GetNextIndex(StreamId(stream.id)).encode(&mut request);
+    let (mut input, mut replies) = (&request[..], BytesMut::new());
+    let waits = viewer.connection.advance(&mut input, &relay, &mut replies);
+    assert!(matches!(waits, Ok(Progress::PacketArriving)));
+    // A push connection that is opened meanwhile keeps its subscriptions.
+    viewer.connection.subscribe(&relay);
+    let answered = viewer.connection.advance(&mut input, &relay, &mut replies);
+    assert!(matches!(answered, Ok(Progress::Advanced)));
+    assert!(world.subscriptions.borrow().contains(&change(&stream)[0]));
+}
+
+#[test]
 fn push_connection_must_name_a_viewer_and_have_no_other_command() {
     let hello = |viewer, first: bool| {
         let mut connection = Connection::<Fake>::default();
