@@ -197,13 +197,14 @@ pub const VIEWER_READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a peer that does not read the next bytes of a reply.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum time for which the reply to a viewer waits for a packet that is arriving.
+/// Maximum time for which the reply to a viewer waits for a packet that is arriving. Timers have a resolution of 1 ms, so that
+/// it may be twice as long.
 pub const MAX_PACKET_WAIT: Duration = Duration::from_millis(1);
 
 /// A packet that was waited for longer is late. On an idle machine a packet takes a tenth of a millisecond.
 pub const LATE_PACKET_WAIT: Duration = Duration::from_micros(300);
 
-/// Requests of a viewer that are answered at once after one that has waited for a late packet, of those that could wait.
+/// Replies to a viewer that do not wait, although they could, after one that has waited for a late packet.
 pub const PACKET_WAIT_COOLDOWN: u32 = 256;
 
 /// Bytes of replies that are collected before they are sent.

@@ -15,12 +15,12 @@ pub(crate) struct PacketCursor<S> {
     watermark: Timestamp,
     /// Whether the watermark comes from a beacon, so that an inactive index may repeat it.
     is_inactive: bool,
-    wait: PacketWait,
+    wait: WaitState,
 }
 
-/// Whether the reply may wait for the next packet, if that is arriving.
+/// Whether a reply may wait for the next packet, if that is arriving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PacketWait {
+enum WaitState {
     /// Not before the viewer was told that there is none: some viewers request indexes of one stream until that, and only
     /// then those of the others.
     NotYet,
@@ -59,7 +59,7 @@ impl<S: Stream> PacketCursor<S> {
             stream,
             watermark: Timestamp(0),
             is_inactive: false,
-            wait: PacketWait::NotYet,
+            wait: WaitState::NotYet,
         }
     }
 
@@ -73,7 +73,7 @@ impl<S: Stream> PacketCursor<S> {
             Next::Packet { offset, index } => {
                 self.watermark = index.end.max(self.watermark);
                 self.is_inactive = false;
-                self.wait = PacketWait::NotYet;
+                self.wait = WaitState::NotYet;
                 let mut ready = NextIndex::without_packet(IndexStatus::Ready, 0);
                 ready.offset = offset;
                 ready.packet = index.into();
@@ -82,8 +82,8 @@ impl<S: Stream> PacketCursor<S> {
             Next::Over => return IndexReply::Over,
             Next::Quiet { until } => until,
         };
-        if self.wait == PacketWait::NotYet {
-            self.wait = PacketWait::Allowed;
+        if self.wait == WaitState::NotYet {
+            self.wait = WaitState::Allowed;
         }
         let retry = IndexReply::Index(NextIndex::without_packet(IndexStatus::Retry, 0));
         // An index needs the stream's class: viewers fail at one that changes later.
@@ -112,7 +112,7 @@ impl<S: Stream> PacketCursor<S> {
     /// changes of the stream are reported from now on.
     pub(crate) fn begin_wait(&mut self) -> bool {
         let is_quiet = |stream: &S| matches!(stream.ahead(), Ahead::Quiet { .. });
-        if self.wait != PacketWait::Allowed || !self.stream.is_arriving() || !is_quiet(&self.stream)
+        if self.wait != WaitState::Allowed || !self.stream.is_arriving() || !is_quiet(&self.stream)
         {
             return false;
         }
@@ -122,7 +122,7 @@ impl<S: Stream> PacketCursor<S> {
             self.stream.set_subscribed(false);
             return false;
         }
-        self.wait = PacketWait::Over;
+        self.wait = WaitState::Over;
         true
     }
 

@@ -3,7 +3,7 @@
 //!
 //! While producers are busy a thread of viewers that has slept is late itself, and the packet may be read late on purpose
 //! (`coalescing`, `deferral`). Then the viewer gets the packet sooner by requesting it again: after a packet that was late
-//! the next [`PACKET_WAIT_COOLDOWN`] requests are answered at once.
+//! the next [`PACKET_WAIT_COOLDOWN`] replies do not wait.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::publish::subscription::ChangeQueue;
 /// Decides for a viewer how long its replies wait.
 #[derive(Debug, Default)]
 pub(super) struct PacketWait {
-    /// Requests that are still to be answered at once.
+    /// Number of the next replies that do not wait, although they could.
     unwaited: u32,
 }
 
