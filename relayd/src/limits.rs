@@ -66,8 +66,8 @@ pub const MAX_TRACEFILES: usize = 65_536;
 /// once; only readers on the host of the relay follow the directory.
 pub const BEACONS_ON_DISK: usize = 256;
 
-/// Interval of the periodic work: beacons, idle files, lingering sessions, heartbeats of the workers. An idle relay does
-/// little else.
+/// Interval at which the relay looks for periodic work: beacons, idle files, lingering sessions, heartbeats of busy workers.
+/// An idle relay has none, and does nothing else.
 pub const TICK: Duration = Duration::from_secs(1);
 
 /// Time for which viewers are held back at the beginning of a stream whose metadata has not arrived. Three periods of the

@@ -12,6 +12,7 @@ mod environment;
 mod fd_pool;
 mod grouping;
 mod health_socket;
+mod periodic_work;
 mod readiness;
 mod tracefile_locks;
 

@@ -57,7 +57,8 @@ impl TickRunner {
         }
     }
 
-    /// Starts the next call, unless one that does not hang is running. Returns whether no call hangs.
+    /// Starts the next call if it has anything to do, unless one that does not hang is running. Returns whether no call
+    /// hangs.
     fn run(&mut self, now: Instant) -> bool {
         self.running.retain(|(_, tick)| !tick.is_finished());
         let hangs = |begun: &Instant| now.saturating_duration_since(*begun) >= TICK_TIMEOUT;
@@ -70,7 +71,8 @@ impl TickRunner {
             );
         }
         self.reported = hung;
-        if hung == self.running.len() && hung < MAX_REPLACEMENT_WORKERS {
+        let may_start = hung == self.running.len() && hung < MAX_REPLACEMENT_WORKERS;
+        if may_start && self.registry.has_periodic_work(now) {
             let registry = Arc::clone(&self.registry);
             let tick = tokio::task::spawn_blocking(move || registry.tick(now));
             self.running.push((now, tick));

@@ -148,8 +148,20 @@ impl Worker {
         self.missed_heartbeats() < MAX_MISSED_HEARTBEATS
     }
 
-    /// Requests a heartbeat. Logs when the worker stops responding, and when it responds again.
+    /// Whether some thread of the worker waits for events, and would run a task at once.
+    pub(super) fn is_parked(&self) -> bool {
+        let metrics = self.handle.metrics();
+        let is_parked = |thread| metrics.worker_park_unpark_count(thread) % 2 == 1;
+        (0..metrics.num_workers()).any(is_parked)
+    }
+
+    /// Requests a heartbeat, unless the worker is parked, which shows as much. Logs when the worker stops responding, and when
+    /// it responds again.
     pub(super) fn request_heartbeat(&self) {
+        let is_parked = self.is_parked();
+        if is_parked {
+            self.missed_heartbeats.store(0, Ordering::Relaxed);
+        }
         let is_reported = self.is_reported.load(Ordering::Relaxed);
         let is_responsive = self.is_responsive();
         if is_responsive && is_reported {
@@ -161,7 +173,9 @@ impl Worker {
             );
         }
         self.is_reported.store(!is_responsive, Ordering::Relaxed);
-        self.missed_heartbeats.fetch_add(1, Ordering::Relaxed);
-        self.wake.notify_one();
+        if !is_parked {
+            self.missed_heartbeats.fetch_add(1, Ordering::Relaxed);
+            self.wake.notify_one();
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! Workers write files themselves, so that a disk that hangs stops a worker and all connections on it.
 //! [`WorkerPool::check_workers`] engages when a worker has missed
 //! [`MAX_MISSED_HEARTBEATS`](crate::limits::MAX_MISSED_HEARTBEATS): it starts a replacement, and moves the connections
-//! that the worker has not taken to it. An idle worker costs one wake-up per [`TICK`](crate::limits::TICK).
+//! that the worker has not taken to it. An idle worker is not woken up for this.
 
 use std::io;
 use std::net::SocketAddr;
@@ -343,6 +343,25 @@ mod tests {
             .map(|_| assign_job(pool).recv().unwrap().0)
             .collect();
         assert!(used.contains(&0) && used.contains(&1), "{used:?}");
+        worker_pool.stop(Duration::from_secs(10));
+    }
+
+    #[test]
+    fn idle_workers_respond_without_being_woken_up() {
+        let worker_pool = Workers::start("test").unwrap();
+        let pool = worker_pool.pool();
+        let workers = pool.inner.workers.read().clone();
+        let parked = |worker: &Arc<Worker>| {
+            while !worker.is_parked() {
+                std::thread::yield_now();
+            }
+            worker.handle().metrics().worker_park_count(0)
+        };
+        let before: Vec<_> = workers.iter().map(parked).collect();
+        (0..=MAX_MISSED_HEARTBEATS).for_each(|_| assert!(pool.check_workers()));
+        let missed = |worker: &Arc<Worker>| worker.missed_heartbeats();
+        assert_eq!(workers.iter().map(missed).max(), Some(0));
+        assert_eq!(workers.iter().map(parked).collect::<Vec<_>>(), before);
         worker_pool.stop(Duration::from_secs(10));
     }
 

@@ -216,6 +216,9 @@ pub(super) fn add_index(
     let lacks_packets = writer.lacks_packets();
     drop(writer);
     added.map_err(StreamError::Ingest)?;
+    if index.packet.is_beacon() {
+        open.session.request_beacons();
+    }
     Ok((stream, lacks_packets))
 }
 

@@ -392,15 +392,27 @@ impl Registry {
         self.complete_if_done(session);
     }
 
+    /// Whether [`tick`](Self::tick) has anything to do. Makes no file call.
+    #[must_use]
+    pub fn has_periodic_work(&self, now: Instant) -> bool {
+        (self.sessions.read().values()).any(|session| session.has_periodic_work())
+            || !self.lingering.lock().is_empty()
+            || !self.ended.lock().is_empty()
+            || self.has_detached()
+            || self.settings.pool.is_idle_round_due(now)
+    }
+
     /// Writes beacons, closes idle files, and ends sessions that have lingered for [`DRAIN_GRACE`]. Must be called every
-    /// [`TICK`](crate::limits::TICK).
+    /// [`TICK`](crate::limits::TICK) in which it [has anything to do](Self::has_periodic_work).
     pub fn tick(&self, now: Instant) {
         // Copies of the tables, which must not stay locked during file calls.
-        for session in self.sessions() {
-            session.write_beacons();
-            session.advance_metadata_timeouts();
-            // The session logs it.
-            let _ = session.check_synced();
+        let due: Vec<_> = {
+            let sessions = self.sessions.read();
+            let due = sessions.values().filter(|s| s.has_periodic_work());
+            due.cloned().collect()
+        };
+        for session in due {
+            session.do_periodic_work();
         }
         for session in self.lingering() {
             let _ = session.check_synced();

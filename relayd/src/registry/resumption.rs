@@ -216,6 +216,12 @@ impl Registry {
         outcome
     }
 
+    /// Whether some session waits for its producer to resume it.
+    pub(super) fn has_detached(&self) -> bool {
+        let sessions = self.resumable.sessions.lock();
+        sessions.values().any(|session| session.is_detached())
+    }
+
     /// Ends the sessions that have been detached for too long.
     pub(super) fn end_detached(&self, now: Instant) {
         let expired: Vec<_> = {

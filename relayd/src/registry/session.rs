@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 use relay_proto::session::{DaemonId, TraceFormat};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
@@ -20,7 +20,7 @@ use super::stream_table::{StreamTable, holds_back};
 use super::viewers::SessionViewers;
 use crate::ingest::Resumed;
 use crate::ingest::reorder_budget::ReorderBudget;
-use crate::limits::{BEACONS_ON_DISK, MAX_METADATA_STREAMS, MAX_STREAMS, METADATA_TIMEOUT, TICK};
+use crate::limits::{MAX_METADATA_STREAMS, MAX_STREAMS, METADATA_TIMEOUT, TICK};
 use crate::publish::announced::{AnnouncedStreams, ListedStream};
 use crate::publish::subscription::{Subscription, Subscriptions};
 use crate::publish::tally::Totals;
@@ -28,7 +28,9 @@ use crate::publish::viewer_lag::ViewerLag;
 use crate::publish::watermark::Watermark;
 use crate::store::StoreError;
 use crate::store::sync::file::SyncStatus;
+use periodic::PeriodicWork;
 
+mod periodic;
 mod resuming;
 
 /// The properties of a session that never change.
@@ -67,8 +69,7 @@ pub struct Session {
     producer_gone: AtomicBool,
     has_failed: AtomicBool,
     subscriptions: Mutex<Subscriptions>,
-    /// The stream whose beacon is written to disk next.
-    next_beacon: Mutex<StreamId>,
+    periodic: PeriodicWork,
     watermark: Arc<Watermark>,
     reorder_budget: Arc<ReorderBudget>,
     sync: Arc<SyncStatus>,
@@ -118,7 +119,7 @@ impl Session {
             producer_gone: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             subscriptions: Mutex::default(),
-            next_beacon: Mutex::default(),
+            periodic: PeriodicWork::default(),
             watermark: Arc::default(),
             reorder_budget,
             sync: Arc::default(),
@@ -239,6 +240,7 @@ impl Session {
         let ticks = (METADATA_TIMEOUT + 3 * period).as_millis() / TICK.as_millis();
         let since = holds_back(&content).then(|| self.watermark.latest());
         if let Some(since) = since {
+            self.periodic.request_timeouts();
             self.watermark.hold_back(since);
         }
         let held_back = (since, u64::try_from(ticks).unwrap_or(u64::MAX));
@@ -352,16 +354,6 @@ impl Session {
         if self.watermark.update_limit(streams.oldest_awaited()) {
             // Packets may have been withheld from subscribers.
             self.subscriptions.lock().notify();
-        }
-    }
-
-    /// Advances the timeouts of streams whose metadata has not arrived, which hold viewers back no longer than that. Must
-    /// be called every [`TICK`].
-    pub fn advance_metadata_timeouts(&self) {
-        let mut streams = self.streams.lock();
-        streams.tick();
-        if streams.has_awaited() {
-            self.limit_watermark(&mut streams);
         }
     }
 
@@ -557,37 +549,6 @@ impl Session {
             match stream {
                 SessionStream::Data(stream) => stream.lock().close_now(),
                 SessionStream::Metadata(stream) => stream.close(),
-            }
-        }
-    }
-
-    /// Writes up to [`BEACONS_ON_DISK`] beacons to disk. The next call continues with the next stream.
-    pub fn write_beacons(&self) {
-        // Only tracers with a live timer send beacons.
-        if self.identity.live_timer.period().is_none() {
-            return;
-        }
-        let turn = {
-            let streams = self.streams.lock();
-            let mut next = self.next_beacon.lock();
-            let turn = streams.streams_from(*next).take(BEACONS_ON_DISK);
-            let turn: Vec<SessionStream> = turn.cloned().collect();
-            *next = turn
-                .last()
-                .map_or(StreamId(0), |last| StreamId(last.id().0 + 1));
-            turn
-        };
-        for stream in turn {
-            if let SessionStream::Data(stream) = stream
-                && let Some(mut writer) = stream.try_lock()
-                && let Err(error) = writer.write_beacon()
-            {
-                // Quiet: the same fault pauses the producer, which is reported.
-                if error.kind().is_transient() {
-                    debug!(session = %self, %error, "beacon not written");
-                } else {
-                    warn!(session = %self, %error, "beacon not written");
-                }
             }
         }
     }

@@ -61,6 +61,12 @@ impl Clock {
         }
     }
 
+    /// Whether [`close_idle_files`](Self::close_idle_files) has anything to do.
+    pub(super) fn is_idle_round_due(&self, now: Instant) -> bool {
+        let is_over = |last| now.saturating_duration_since(last) >= IDLE_FILE_TIMEOUT;
+        self.last_idle_round.lock().is_none_or(is_over) && !self.slots.lock().is_empty()
+    }
+
     /// Closes the files that have not been used since the last round. Does nothing until [`IDLE_FILE_TIMEOUT`] has passed
     /// since that round.
     pub(super) fn close_idle_files(&self, now: Instant) {

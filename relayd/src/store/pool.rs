@@ -175,6 +175,12 @@ impl Pool {
         self.open.load(Ordering::Relaxed) >= self.max
     }
 
+    /// Whether [`close_idle_files`](Self::close_idle_files) has anything to do.
+    #[must_use]
+    pub fn is_idle_round_due(&self, now: Instant) -> bool {
+        self.clock.is_idle_round_due(now)
+    }
+
     /// Closes files that have not been used for [`IDLE_FILE_TIMEOUT`](crate::limits::IDLE_FILE_TIMEOUT), and at most
     /// twice that. Must be called at intervals that are short against that timeout.
     pub fn close_idle_files(&self, now: Instant) {

@@ -1,0 +1,122 @@
+//! The periodic work of a session: its beacons are written to disk, viewers are held back for metadata no longer than its
+//! timeout, and a session whose files could not be synced fails. Most sessions have none of it, which
+//! [`Session::has_periodic_work`] finds without a lock.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tracing::{debug, warn};
+use wire::StreamId;
+
+use super::Session;
+use crate::limits::BEACONS_ON_DISK;
+use crate::registry::stream::SessionStream;
+
+/// What the next tick has to do for one session.
+#[derive(Debug, Default)]
+pub(super) struct PeriodicWork {
+    /// A beacon has come that may not be on disk.
+    has_new_beacon: AtomicBool,
+    /// Number of streams whose beacons are still to be looked at since one came.
+    streams_left: AtomicUsize,
+    /// The stream whose beacon is written to disk next.
+    next_stream: Mutex<StreamId>,
+    /// Viewers may be held back for some stream.
+    awaits_metadata: AtomicBool,
+}
+
+impl PeriodicWork {
+    /// Has the next tick advance the timeouts for metadata. To be called with the table of streams locked.
+    pub(super) fn request_timeouts(&self) {
+        self.awaits_metadata.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Session {
+    /// Has the next [`do_periodic_work`](Self::do_periodic_work) write the beacon of some stream to disk.
+    pub fn request_beacons(&self) {
+        self.periodic.has_new_beacon.store(true, Ordering::Release);
+    }
+
+    /// Whether [`do_periodic_work`](Self::do_periodic_work) has anything to do.
+    #[must_use]
+    pub fn has_periodic_work(&self) -> bool {
+        let work = &self.periodic;
+        work.has_new_beacon.load(Ordering::Relaxed)
+            || work.streams_left.load(Ordering::Relaxed) > 0
+            || work.awaits_metadata.load(Ordering::Relaxed)
+            || (self.sync.has_failed() && !self.has_failed())
+    }
+
+    /// Writes beacons to disk, advances the timeouts for metadata, and fails the session if its files could not be synced.
+    /// To be called every [`TICK`](crate::limits::TICK) in which there is such work.
+    pub fn do_periodic_work(&self) {
+        self.write_beacons();
+        self.advance_metadata_timeouts();
+        // The session logs it.
+        let _ = self.check_synced();
+    }
+
+    /// Writes up to [`BEACONS_ON_DISK`] beacons to disk. The next call continues with the next stream.
+    fn write_beacons(&self) {
+        for stream in self.next_beacon_turn() {
+            let SessionStream::Data(stream) = stream else {
+                continue;
+            };
+            let Some(mut writer) = stream.try_lock() else {
+                // It is being written.
+                self.request_beacons();
+                continue;
+            };
+            if let Err(error) = writer.write_beacon() {
+                // Quiet: the same fault pauses the producer, which is reported.
+                if error.kind().is_transient() {
+                    debug!(session = %self, %error, "beacon not written");
+                } else {
+                    warn!(session = %self, %error, "beacon not written");
+                }
+            }
+        }
+    }
+
+    /// The streams whose beacons are written now.
+    fn next_beacon_turn(&self) -> Vec<SessionStream> {
+        // Only tracers with a live timer send beacons.
+        if self.identity.live_timer.period().is_none() {
+            self.periodic.has_new_beacon.store(false, Ordering::Relaxed);
+            return Vec::new();
+        }
+        let streams = self.streams.lock();
+        let work = &self.periodic;
+        let mut next = work.next_stream.lock();
+        let left = match work.has_new_beacon.swap(false, Ordering::Acquire) {
+            // Of any stream, also of one that has had its turn.
+            true => streams.len(),
+            false => work.streams_left.load(Ordering::Relaxed).min(streams.len()),
+        };
+        let turn = streams.streams_from(*next).take(left.min(BEACONS_ON_DISK));
+        let turn: Vec<_> = turn.cloned().collect();
+        if let Some(last) = turn.last() {
+            *next = StreamId(last.id().0 + 1);
+        }
+        work.streams_left
+            .store(left - turn.len(), Ordering::Relaxed);
+        turn
+    }
+
+    /// Advances the timeouts of streams whose metadata has not arrived, which hold viewers back no longer than that.
+    fn advance_metadata_timeouts(&self) {
+        if !self.periodic.awaits_metadata.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut streams = self.streams.lock();
+        streams.tick();
+        if streams.has_awaited() {
+            self.limit_watermark(&mut streams);
+        }
+        let awaits = streams.has_awaited();
+        self.periodic
+            .awaits_metadata
+            .store(awaits, Ordering::Relaxed);
+    }
+}
