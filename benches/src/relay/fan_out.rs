@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use tests::lab::Lab;
 use tests::producer::{Producer, live_session};
-use tests::relay::Relay;
 
 use super::load::{Load, Manner, Sender};
 use super::viewer_load::{Discovery, ViewerLoad};
-use super::{MIB, ROUNDS, median};
+use super::{MIB, ROUNDS, Which, median};
 use crate::process::cpu;
 
 /// The load of the producer. It is the same for all numbers of viewers.
@@ -80,7 +79,7 @@ pub(super) fn run() {
 
 fn watched(viewers: usize, discovery: Discovery) -> Run {
     let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let relay = Which::Ours.start(&lab);
     let mut sender = Sender::open(&relay, SESSION, &LOAD);
     // So that the streams are listed, and the buffers of the producer's connections are no part of the viewers' memory.
     sender.send_round();
@@ -102,7 +101,7 @@ fn watched(viewers: usize, discovery: Discovery) -> Run {
 /// Prints the processor time of a relay with idle connections, relative to the time that passes.
 fn idle() {
     let lab = Lab::new();
-    let mut relay = Relay::start(&lab);
+    let mut relay = Which::Ours.start(&lab);
     let names: Vec<_> = (0..IDLE_SESSIONS).map(|at| format!("idle-{at}")).collect();
     let _producers: Vec<_> = names
         .iter()
