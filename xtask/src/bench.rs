@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// With `relay`: only viewers on one session, from none to 1,000, and idle connections
     #[arg(long, conflicts_with = "matrix")]
     viewers: bool,
+    /// With `relay`: only the processor time for a packet, beside a loop that receives and writes it and does nothing else
+    #[arg(long, conflicts_with_all = ["matrix", "viewers"])]
+    floor: bool,
 }
 
 /// The modules of `benches/`.
@@ -64,6 +67,9 @@ impl Options {
     fn relay_arguments(&self) -> Vec<String> {
         if self.viewers {
             return vec!["--viewers".to_owned()];
+        }
+        if self.floor {
+            return vec!["--floor".to_owned()];
         }
         if !self.matrix {
             return Vec::new();

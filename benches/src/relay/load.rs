@@ -280,7 +280,7 @@ fn read_some(mut control: &TcpStream) -> u64 {
     (read / OK.len()) as u64
 }
 
-fn write_all_vectored(to: &mut TcpStream, mut slices: &mut [IoSlice<'_>]) {
+pub(super) fn write_all_vectored(to: &mut TcpStream, mut slices: &mut [IoSlice<'_>]) {
     while !slices.is_empty() {
         // Linux fails a call with more slices (`IOV_MAX`).
         let count = slices.len().min(1024);

@@ -5,6 +5,7 @@
 
 mod crowd;
 mod fan_out;
+mod floor;
 mod latency;
 pub(crate) mod load;
 mod matrix;
@@ -63,8 +64,10 @@ pub(crate) fn run() {
     {
         return matrix::run(options);
     }
-    if arguments.first().is_some_and(|first| first == "--viewers") {
-        return fan_out::run();
+    match arguments.first().map(String::as_str) {
+        Some("--viewers") => return fan_out::run(),
+        Some("--floor") => return floor::run(),
+        _ => {}
     }
     let only = arguments.first().cloned();
     if Path::new(MEMORY).is_dir() && std::env::var_os("TMPDIR").is_none() {
