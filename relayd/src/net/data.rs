@@ -28,7 +28,7 @@ use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
 use crate::limits::{
     ALONE_AFTER_READS, COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT,
-    MAX_PACKET_BEFORE_COMMANDS,
+    MAX_COALESCED_PACKET, MAX_PACKET_BEFORE_COMMANDS,
 };
 use crate::producer::data_connection::DataConnection;
 
@@ -367,6 +367,8 @@ impl DataTask {
                 Ok(more) => read += more,
                 Err(error) => return (read, error.into()),
             }
+            let is_small = self.last_packet <= MAX_COALESCED_PACKET as usize;
+            self.busy_poll.record_read(is_small && read >= expected);
             if read >= expected {
                 break;
             }
