@@ -65,7 +65,9 @@ fn parent_process_receives_sigusr1_in_the_foreground_and_from_the_background() {
 #[test]
 fn listening_sockets_of_the_service_manager_are_used() {
     const PASS_SOCKETS: &str = r#"
-        exec 3<&"$CONTROL" 4<&"$DATA" 5<&"$LIVE"
+        # By way of numbers from 10 on: those of the environment may be 3, 4 or 5.
+        exec {control}<&"$CONTROL" {data}<&"$DATA" {live}<&"$LIVE"
+        exec 3<&"$control" 4<&"$data" 5<&"$live"
         export LISTEN_PID=$$ LISTEN_FDS=3
         exec "$@""#;
     for names in ["", "live:data:control"] {
