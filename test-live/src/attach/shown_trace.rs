@@ -40,6 +40,8 @@ pub(super) struct ShownTrace {
     metadata: Vec<u8>,
     /// The length in bytes of the metadata that has been handed over.
     metadata_len: usize,
+    /// Bytes at its end that the relay has not sent on this connection. If it does, they are not handed over again.
+    unrepeated: usize,
     /// The first time, in cycles, that was handed over of any of its streams.
     first_time: Option<u64>,
     /// The streams that are not attached now.
@@ -84,6 +86,7 @@ impl ShownTrace {
             seek,
             metadata: Vec::new(),
             metadata_len: 0,
+            unrepeated: 0,
             first_time: None,
             streams: Vec::new(),
         }
@@ -97,6 +100,15 @@ impl ShownTrace {
     /// The metadata that has been handed over, or as much of it as is kept.
     pub(super) fn metadata(&self) -> &[u8] {
         &self.metadata
+    }
+
+    /// Takes the next metadata of the relay. Returns what has not been handed over, and records it.
+    pub(super) fn take_new_metadata(&mut self, mut metadata: Vec<u8>) -> Vec<u8> {
+        let repeated = self.unrepeated.min(metadata.len());
+        self.unrepeated -= repeated;
+        let new = metadata.split_off(repeated);
+        self.record_metadata(&new);
+        new
     }
 
     /// Records that more metadata is handed over.
@@ -132,17 +144,17 @@ impl ShownTrace {
 
     /// Takes the metadata that a new connection has from the beginning. Returns what has not been handed
     /// over, and records it.
-    pub(super) fn continue_metadata(&mut self, mut metadata: Vec<u8>) -> Vec<u8> {
+    pub(super) fn continue_metadata(&mut self, metadata: Vec<u8>) -> Vec<u8> {
         if self.phase == Phase::Ended {
             // It is handed over again, all of it, if there is anything new of the trace.
             self.metadata.clear();
             self.metadata_len = 0;
+            self.unrepeated = 0;
             self.record_metadata(&metadata);
             return Vec::new();
         }
-        let new = metadata.split_off(self.metadata_len.min(metadata.len()));
-        self.record_metadata(&new);
-        new
+        self.unrepeated = self.metadata_len;
+        self.take_new_metadata(metadata)
     }
 
     /// Records a time, in cycles, that has been handed over of a stream.

@@ -88,7 +88,7 @@ impl RelaySession {
             return self.identify_trace(id, false).await;
         }
         let is_first = !trace.has_metadata();
-        trace.shown.record_metadata(&bytes);
+        let bytes = trace.shown.take_new_metadata(bytes);
         let (trace, phase) = (trace.shown.key, trace.shown.phase);
         if is_first {
             let streams = self.streams.values_mut();
@@ -98,7 +98,7 @@ impl RelaySession {
             }
         }
         // Of a trace that has ended, all of it is handed over if there is anything new.
-        if phase != Phase::Followed {
+        if phase != Phase::Followed || bytes.is_empty() {
             return Ok(());
         }
         self.send_event(SourceEvent::Metadata { trace, bytes })

@@ -175,13 +175,17 @@ impl RelaySession {
         }
         loop {
             let is_polling = self.mark_all_if_poll_due();
-            if Instant::now() >= self.list_due {
+            let is_listing = Instant::now() >= self.list_due;
+            if is_listing {
                 self.request_sessions().await?;
-                self.end_orphans_if_due().await?;
             }
             let mut is_progress = self.request_streams().await?;
             is_progress |= self.request_metadata().await?;
             self.identify_traces_without_metadata().await?;
+            // After everything that there is has been requested: a slow relay may have used up the grace period by then.
+            if is_listing {
+                self.end_orphans_if_due().await?;
+            }
             for stream in self.ready_streams() {
                 is_progress |= self.read_stream(stream).await?;
             }
