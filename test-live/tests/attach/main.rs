@@ -15,6 +15,7 @@ mod packets;
 mod program;
 mod push;
 mod reconnect;
+mod reconnect_metadata;
 mod sessions;
 mod trace;
 mod watch;

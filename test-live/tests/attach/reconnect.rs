@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use test_live::attach::relay::RelayOptions;
-use viewer_proto::index::{NEW_METADATA, NextIndex};
+use viewer_proto::index::NextIndex;
 use viewer_proto::session::{AttachStatus, Seek};
 use viewer_proto::{Command, CommandCode};
 
@@ -11,20 +11,20 @@ use crate::fake::{Fake, Session, inactive, ready, record, trace_records};
 use crate::watch::{Watch, assert_received, one_stream, reconnecting, watch as watch_fake};
 
 /// The session `s` with the trace `a`, whose first stream has the number `first`.
-fn session(id: u64, first: u64) -> Vec<Session> {
+pub(crate) fn session(id: u64, first: u64) -> Vec<Session> {
     vec![Session::new(id, "s", vec![trace_records(first, "a")])]
 }
 
-fn packets(numbers: std::ops::Range<u64>) -> impl Iterator<Item = NextIndex> {
+pub(crate) fn packets(numbers: std::ops::Range<u64>) -> impl Iterator<Item = NextIndex> {
     numbers.map(|number| ready(number, 0))
 }
 
-fn watch(fake: &Fake, options: RelayOptions) -> Watch {
+pub(crate) fn watch(fake: &Fake, options: RelayOptions) -> Watch {
     watch_fake(fake, "/host/vm/s", options)
 }
 
 /// A viewer that has received the packets 0, 1 and 2 of a stream.
-fn three_packets(options: RelayOptions) -> (Fake, Watch) {
+pub(crate) fn three_packets(options: RelayOptions) -> (Fake, Watch) {
     let fake = one_stream();
     fake.put(2, packets(0..3));
     let mut watch = watch(&fake, options);
@@ -36,7 +36,7 @@ fn has_received(watch: &Watch, part: &str) -> bool {
     watch.received.iter().any(|text| text.contains(part))
 }
 
-const THREE_PACKETS: [&str; 6] = [
+pub(crate) const THREE_PACKETS: [&str; 6] = [
     "trace vm/s/a",
     "stream a/c",
     "metadata vm/s/a: m1",
@@ -234,105 +234,6 @@ fn a_session_that_is_gone_ends_after_the_grace_period_and_is_reported_missing() 
     let rest = ["packet a/c 3", "end a/c", "end vm/s/a", "done"];
     let want = [&THREE_PACKETS[..], &rest].concat();
     assert_received(&watch.receive_rest(), &want);
-}
-
-#[test]
-fn less_metadata_than_was_read_is_awaited_before_anything_is_continued() {
-    let fake = one_stream();
-    fake.put_metadata(1, &[" m2"]);
-    fake.put(2, packets(0..1));
-    let mut watch = watch(&fake, reconnecting());
-    watch.receive_until("packet a/c 0");
-    fake.restart(session(1, 1), |world| {
-        world.put_metadata(1, &["m1"]);
-        world.put(2, packets(0..2));
-    });
-    let asked = || fake.count(|asked| matches!(asked, Command::GetMetadata(_)));
-    let before = asked();
-    watch.receive_until_true(|_| asked() > before + 3);
-    fake.put_metadata(1, &[" m2 m3"]);
-    watch.receive_until("packet a/c 1");
-    fake.end();
-    assert_received(
-        &watch.receive_rest(),
-        &[
-            "trace vm/s/a",
-            "stream a/c",
-            "metadata vm/s/a: m1",
-            "metadata vm/s/a:  m2",
-            "packet a/c 0",
-            "metadata vm/s/a:  m3",
-            "packet a/c 1",
-            "end a/c",
-            "end vm/s/a",
-            "done",
-        ],
-    );
-}
-
-#[test]
-fn metadata_is_not_repeated_if_the_grace_period_is_over_before_a_trace_is_recognized() {
-    // As if the relay took longer to answer the first requests.
-    let options = RelayOptions {
-        grace_period: Duration::ZERO,
-        ..reconnecting()
-    };
-    let (fake, mut watch) = three_packets(options);
-    fake.restart(session(1, 1), |world| {
-        world.put_metadata(1, &["m1", " m2"]);
-        world.put(2, packets(0..4));
-    });
-    watch.receive_until("packet a/c 3");
-    fake.end();
-    let rest = [
-        "metadata vm/s/a:  m2",
-        "packet a/c 3",
-        "end a/c",
-        "end vm/s/a",
-        "done",
-    ];
-    let want = [&THREE_PACKETS[..], &rest].concat();
-    assert_received(&watch.receive_rest(), &want);
-}
-
-#[test]
-fn metadata_that_a_relay_has_only_after_the_grace_period_is_not_repeated() {
-    let fake = one_stream();
-    fake.put_metadata(1, &[" m2"]);
-    fake.put(2, packets(0..1));
-    let options = RelayOptions {
-        grace_period: Duration::from_millis(100),
-        ..reconnecting()
-    };
-    let mut watch = watch(&fake, options);
-    watch.receive_until("packet a/c 0");
-    fake.restart(session(1, 1), |world| {
-        world.put_metadata(1, &["m1"]);
-        world.put(2, packets(0..2));
-    });
-    watch.receive_until("packet a/c 1");
-    // A part of what is known, the rest with something new.
-    fake.put_metadata(1, &[" "]);
-    fake.put_metadata(1, &["m2 m3"]);
-    fake.put(2, [ready(2, NEW_METADATA)]);
-    watch.receive_until("packet a/c 2");
-    fake.end();
-    assert_received(
-        &watch.receive_rest(),
-        &[
-            "trace vm/s/a",
-            "stream a/c",
-            "metadata vm/s/a: m1",
-            "metadata vm/s/a:  m2",
-            "packet a/c 0",
-            "packet a/c 1",
-            "metadata vm/s/a:  m3",
-            "packet a/c 2",
-            "end a/c",
-            "end vm/s/a",
-            "done",
-        ],
-    );
 }
 
 #[test]
