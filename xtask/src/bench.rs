@@ -27,7 +27,7 @@ pub(crate) struct Options {
     viewers: bool,
     /// With `relay`: only the processor time for a packet, beside a loop that receives and writes it and does nothing else
     #[arg(long, conflicts_with_all = ["matrix", "viewers"])]
-    floor: bool,
+    lower_bound: bool,
 }
 
 /// The modules of `benches/`.
@@ -68,8 +68,8 @@ impl Options {
         if self.viewers {
             return vec!["--viewers".to_owned()];
         }
-        if self.floor {
-            return vec!["--floor".to_owned()];
+        if self.lower_bound {
+            return vec!["--lower-bound".to_owned()];
         }
         if !self.matrix {
             return Vec::new();

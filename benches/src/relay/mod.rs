@@ -5,9 +5,9 @@
 
 mod crowd;
 mod fan_out;
-mod floor;
 mod latency;
 pub(crate) mod load;
+mod lower_bound;
 mod matrix;
 pub(crate) mod noise;
 mod viewer_load;
@@ -66,7 +66,7 @@ pub(crate) fn run() {
     }
     match arguments.first().map(String::as_str) {
         Some("--viewers") => return fan_out::run(),
-        Some("--floor") => return floor::run(),
+        Some("--lower-bound") => return lower_bound::run(),
         _ => {}
     }
     let only = arguments.first().cloned();

@@ -68,10 +68,10 @@ fn print_row(load: &Load, packets: usize) {
             figures.push(taken.as_secs_f64() * 1e6 / packets as f64);
         }
     }
-    let [floor, reference, ours] = figures.map(|mut figures| median(&mut figures));
-    let relative = |value: f64| format!("{value:.0} ({:.2}x)", value / floor);
+    let [bound, reference, ours] = figures.map(|mut figures| median(&mut figures));
+    let relative = |value: f64| format!("{value:.0} ({:.2}x)", value / bound);
     println!(
-        "{:<24} {floor:>18.0} {:>16} {:>16}",
+        "{:<24} {bound:>18.0} {:>16} {:>16}",
         format!("{} x {} KiB", load.producers, load.packet >> 10),
         relative(reference),
         relative(ours),
