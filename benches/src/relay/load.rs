@@ -32,7 +32,7 @@ const PENDING_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum number of indexes in flight of a pipelined producer.
 const WINDOW: u64 = 1024;
 /// Bytes of small packets that a pipelined producer sends with one call.
-const BATCH_BYTES: usize = 256 << 10;
+pub(super) const BATCH_BYTES: usize = 256 << 10;
 
 /// The load of one measurement.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use rustix::net::{RecvFlags, recv};
 use tests::lab::Lab;
 use wire::Field;
 
-use super::load::{Load, Manner, write_all_vectored};
+use super::load::{BATCH_BYTES, Load, Manner, write_all_vectored};
 use super::{MIB, Which, median};
 
 const ROUNDS: usize = 5;
@@ -27,8 +27,6 @@ const PACKETS: [(usize, usize); 3] = [(64 << 10, 8 << 10), (256 << 10, 2400), (M
 
 /// Bytes that are received at once, as by `relayd`.
 const READ_BYTES: usize = MIB;
-/// Bytes that a sender hands over with one call.
-const BATCH_BYTES: usize = 256 << 10;
 
 /// Prints the table.
 pub(super) fn run() {
