@@ -67,7 +67,7 @@ pub const MAX_TRACEFILES: usize = 65_536;
 pub const BEACONS_ON_DISK: usize = 256;
 
 /// Interval at which the relay looks for periodic work: beacons, idle files, lingering sessions, heartbeats of busy workers.
-/// An idle relay has none, and does nothing else.
+/// An idle relay has no such work.
 pub const TICK: Duration = Duration::from_secs(1);
 
 /// Time for which viewers are held back at the beginning of a stream whose metadata has not arrived. Three periods of the
@@ -277,10 +277,10 @@ pub const MAX_LATE_INDEXES: u32 = 4;
 /// Packets that are read at once after [`MAX_LATE_INDEXES`].
 pub const SPIN_COOLDOWN: u32 = 64;
 
-/// Indexes of which one may be late without consequences for the small packets of a producer with TCP_NODELAY.
+/// One in so many indexes may be late before the small packets of a producer with TCP_NODELAY are read at once.
 pub const TOLERATED_LATE_SHARE: u32 = 16;
 
-/// Late indexes more than [`TOLERATED_LATE_SHARE`] allows, after which the next such packets are read at once.
+/// Number of late indexes, more than [`TOLERATED_LATE_SHARE`] allows, after which such packets are read at once.
 pub const MAX_LATE_EXCESS: u32 = 4;
 
 /// Packets that are read at once after [`MAX_LATE_EXCESS`].
