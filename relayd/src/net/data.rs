@@ -67,12 +67,20 @@ struct DataTask {
     pause: Option<Pause>,
 }
 
-/// Packets that have been read, behind one after which commands are handled. The socket is not read before they are decoded.
+/// Bytes that have been read and not decoded. Kept behind a packet after which commands are handled; the socket is not read then.
 #[derive(Debug)]
 struct Backlog {
     buffer: Vec<u8>,
-    /// Where the packets are in `buffer`.
+    /// Where the bytes are in `buffer`.
     range: Range<usize>,
+    /// Whether the read has emptied the socket.
+    is_drained: bool,
+}
+
+impl Backlog {
+    fn bytes(&self) -> &[u8] {
+        self.buffer.get(self.range.clone()).unwrap_or_default()
+    }
 }
 
 /// What is known about the socket after bytes were received.
@@ -321,9 +329,10 @@ impl DataTask {
         if self.pause.is_some() {
             return ReadOutcome::Drained;
         }
-        if let Some(Backlog { buffer, range }) = self.backlog.take() {
-            self.decode_buffer(buffer, range, true);
-            return self.outcome(false);
+        if let Some(backlog) = self.backlog.take() {
+            let is_drained = backlog.is_drained;
+            self.decode_buffer(backlog, true);
+            return self.outcome(is_drained);
         }
         self.active_connections = self.activity.record(Instant::now());
         self.reads_alone = match self.active_connections {
@@ -340,8 +349,13 @@ impl DataTask {
         undecoded.copy_from_slice(&self.undecoded);
         let (read, then) = self.receive(free.get_mut(..DATA_READ_BYTES).unwrap_or_default());
         let has_ended = matches!(then, SocketState::Ended(_));
-        self.decode_buffer(buffer, 0..kept + read, !has_ended);
         let is_drained = matches!(then, SocketState::Drained);
+        let received = Backlog {
+            buffer,
+            range: 0..kept + read,
+            is_drained,
+        };
+        self.decode_buffer(received, !has_ended);
         if let SocketState::Ended(ended) = then
             // Else what was received is not decoded yet.
             && self.pause.is_none()
@@ -353,6 +367,8 @@ impl DataTask {
 
     /// Receives bytes. Returns how many, and what is known about the socket then.
     fn receive(&mut self, free: &mut [u8]) -> (usize, SocketState) {
+        // Bytes that came while an index was polled for are received now, and must not end the next wait.
+        self.socket.clear_readable();
         let mut read = 0;
         let expected = match self.decoder.left() as usize {
             0 => self.last_packet,
@@ -390,19 +406,17 @@ impl DataTask {
         }
     }
 
-    /// Decodes the bytes in a range of a read buffer. What is left becomes the backlog, or is kept until more arrives.
-    fn decode_buffer(&mut self, buffer: Vec<u8>, range: Range<usize>, may_stop: bool) {
-        let input = buffer.get(range.clone()).unwrap_or_default();
-        let (left, has_stopped) = self.decode(input, may_stop);
-        let range = range.end - left..range.end;
+    /// Decodes what was read. What is left becomes the backlog, or is kept until more arrives.
+    fn decode_buffer(&mut self, mut undecoded: Backlog, may_stop: bool) {
+        let (left, has_stopped) = self.decode(undecoded.bytes(), may_stop);
+        undecoded.range.start = undecoded.range.end - left;
         if has_stopped {
-            self.backlog = Some(Backlog { buffer, range });
+            self.backlog = Some(undecoded);
             return;
         }
         self.undecoded.clear();
-        self.undecoded
-            .extend_from_slice(buffer.get(range).unwrap_or_default());
-        READ_BUFFER.set(buffer);
+        self.undecoded.extend_from_slice(undecoded.bytes());
+        READ_BUFFER.set(undecoded.buffer);
     }
 
     /// Decodes bytes and hands the events to their streams. Then the entries that have become ready are written. Returns
@@ -475,8 +489,8 @@ impl DataTask {
     }
 
     fn end(&mut self, ended: Result<(), ConnectionError>) {
-        if let Some(Backlog { buffer, range }) = self.backlog.take() {
-            self.decode_buffer(buffer, range, false);
+        if let Some(backlog) = self.backlog.take() {
+            self.decode_buffer(backlog, false);
         }
         let Some(connection) = self.connection.take() else {
             return;
