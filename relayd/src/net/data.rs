@@ -23,6 +23,7 @@ use super::deferral::ReadDeferral;
 use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
 use super::pause::Pause;
+use super::read_timer::ReadTimer;
 use super::read_turn::ReadTurns;
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
@@ -63,6 +64,7 @@ struct DataTask {
     busy_poll: BusyPoll,
     /// Time for the next bytes of an incomplete header or packet.
     read_timeout: Duration,
+    read_timer: ReadTimer,
     /// The disk is full, or packets are far ahead of their indexes: nothing is read, so that TCP slows the producer down.
     pause: Option<Pause>,
 }
@@ -138,6 +140,7 @@ pub(super) async fn serve(
         coalescing: Coalescing::default(),
         busy_poll: BusyPoll::default(),
         read_timeout: context.timeouts.producer_read,
+        read_timer: ReadTimer::default(),
         pause: None,
     };
     let session = |task: &DataTask| task.connection.as_ref().and_then(DataConnection::session);
@@ -226,32 +229,26 @@ impl DataTask {
                 let _ = tokio::time::timeout(COALESCE_INTERVAL, &mut stopped).await;
                 continue;
             }
-            let is_incomplete = self.is_incomplete();
-            let readable = async {
-                tokio::select! {
-                    // Bytes that have arrived are read before the stop is noticed.
-                    biased;
-                    readable = self.socket.readable() => readable,
-                    () = &mut stopped, if !is_stopping => Ok(()),
-                }
-            };
             let timeout = if is_stopping {
                 DRAIN_IDLE_TIMEOUT
             } else {
                 self.read_timeout
             };
             // Between packets a connection may be silent for days, so that only an incomplete packet has a timeout.
-            let readable = if is_stopping || is_incomplete {
-                tokio::time::timeout(timeout, readable).await
-            } else {
-                Ok(readable.await)
+            let has_timeout = is_stopping || self.is_incomplete();
+            let readable = tokio::select! {
+                // Bytes that have arrived are read before the stop is noticed.
+                biased;
+                readable = self.socket.readable() => Some(readable),
+                () = &mut stopped, if !is_stopping => Some(Ok(())),
+                () = self.read_timer.wait_until((now + timeout).into()), if has_timeout => None,
             };
             match readable {
-                Ok(Ok(())) => self.poll_for_index().await,
-                Ok(Err(error)) => return self.end(Err(error.into())),
+                Some(Ok(())) => self.poll_for_index().await,
+                Some(Err(error)) => return self.end(Err(error.into())),
                 // Everything that was sent before the relay was stopped has been read.
-                Err(_) if is_stopping => return self.end(Ok(())),
-                Err(_) => {
+                None if is_stopping => return self.end(Ok(())),
+                None => {
                     let name = "read";
                     return self.end(Err(ConnectionError::ReadTimeout { name, timeout }));
                 }
