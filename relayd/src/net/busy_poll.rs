@@ -5,8 +5,8 @@
 //! sooner it makes the next packet. The first bytes of the packet wake the worker up while the producer still sends; a
 //! worker that slept until the index comes would have its wake-up in the time for which the producer waits.
 //!
-//! It engages at the first bytes of a packet, while the data connection is the only active one of its worker, and on one
-//! worker for two processors at most. A packet after a silence ([`Activity::is_after_silence`]) is read at once: its
+//! It engages at the first bytes of a packet whose producer waits for replies, while the data connection is the only active one of
+//! its worker, and on one worker for two processors at most. A packet after a silence ([`Activity::is_after_silence`]) is read at once: its
 //! producer does not make packets as fast as it can, and viewers get this one sooner. After [`MAX_LATE_INDEXES`] packets in
 //! a row whose index has not come in time, the next [`SPIN_COOLDOWN`] are read at once. An idle connection costs nothing.
 //!
@@ -21,6 +21,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use super::read_turn::handle_commands;
 use crate::limits::{
     MAX_LATE_EXCESS, MAX_LATE_INDEXES, NODELAY_COOLDOWN, SPIN_COOLDOWN, SPIN_DURATION,
     TOLERATED_LATE_SHARE,
@@ -138,8 +139,7 @@ impl BusyPoll {
     pub(super) async fn poll(&mut self, slot: Slot, ahead: impl Fn() -> i64) {
         let deadline = Instant::now() + SPIN_DURATION;
         let has_come = loop {
-            // Runs the other tasks of this worker, and polls the system for events.
-            tokio::task::yield_now().await;
+            handle_commands().await;
             let has_come = slot.has_come(ahead());
             if has_come || Instant::now() >= deadline {
                 break has_come;

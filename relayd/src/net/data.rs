@@ -24,7 +24,7 @@ use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
 use super::pause::Pause;
 use super::read_timer::ReadTimer;
-use super::read_turn::ReadTurns;
+use super::read_turn::{ReadTurns, handle_commands};
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
 use crate::limits::{
@@ -244,7 +244,7 @@ impl DataTask {
                 () = self.read_timer.wait_until((now + timeout).into()), if has_timeout => None,
             };
             match readable {
-                Some(Ok(())) => self.poll_for_index().await,
+                Some(Ok(())) => self.handle_commands_first().await,
                 Some(Err(error)) => return self.end(Err(error.into())),
                 // Everything that was sent before the relay was stopped has been read.
                 None if is_stopping => return self.end(Ok(())),
@@ -300,21 +300,23 @@ impl DataTask {
         }
     }
 
-    /// Polls for the index of the packet that begins. Not if the next bytes belong to one that has begun, nor after a silence.
-    async fn poll_for_index(&mut self) {
-        if self.is_incomplete()
-            || self.active_connections > 1
-            || self.activity.is_after_silence(Instant::now())
-        {
-            return;
-        }
-        let arrivals = self.connection.as_ref().and_then(DataConnection::arrivals);
-        let Some(arrivals) = arrivals else {
+    /// Lets the worker handle commands before a read, if the producer waits for replies: the index of a large packet often comes
+    /// with its last bytes, which take longer to read and write than the producer needs to make the next packet. When a
+    /// packet begins, its index is polled for, but not after a silence.
+    async fn handle_commands_first(&mut self) {
+        let connection = self.connection.as_ref();
+        let Some(arrivals) = connection.and_then(DataConnection::arrivals) else {
             return;
         };
+        if self.active_connections > 1 || arrivals.is_pipelined() {
+            return;
+        }
+        let begins = !self.is_incomplete() && !self.activity.is_after_silence(Instant::now());
         let ahead = || arrivals.indexes_ahead();
-        if let Some(slot) = self.busy_poll.begin(ahead()) {
-            self.busy_poll.poll(slot, ahead).await;
+        let slot = begins.then(|| self.busy_poll.begin(ahead())).flatten();
+        match slot {
+            Some(slot) => self.busy_poll.poll(slot, ahead).await,
+            None => handle_commands().await,
         }
     }
 

@@ -2,7 +2,8 @@
 //! for commands between two reads, because producers wait for the replies and not for their packets to be read.
 //!
 //! It engages while several data connections of the worker are active, and costs them one poll of the sockets for each
-//! read. A connection that is alone takes an uncontended lock for each read; an idle one costs nothing.
+//! read. A connection that is alone takes an uncontended lock for each read, and its worker looks for commands before the
+//! read if the producer waits for replies. An idle one costs nothing.
 
 use std::sync::Arc;
 
@@ -39,9 +40,13 @@ impl ReadTurns {
 impl ReadTurn<'_> {
     /// Ends the turn after the worker has handled the commands that have arrived.
     pub(super) async fn end_after_commands(self) {
-        // Runs the other tasks of this worker, and polls the system for events.
-        tokio::task::yield_now().await;
+        handle_commands().await;
     }
+}
+
+/// Lets the worker handle the commands that have arrived: runs its other tasks, and polls the system for events.
+pub(super) async fn handle_commands() {
+    tokio::task::yield_now().await;
 }
 
 #[cfg(test)]
