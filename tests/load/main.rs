@@ -1,5 +1,5 @@
 //! Many connections at a time, producers at full speed, packets larger than sockets buffer, packets far ahead of their
-//! indexes, and large amounts of malformed input.
+//! indexes, indexes that come with their packets, and large amounts of malformed input.
 
 mod concurrency;
 mod far_ahead;
@@ -7,3 +7,4 @@ mod fast_producer;
 mod large_packets;
 mod malformed_input;
 mod payload;
+mod reply_first;
