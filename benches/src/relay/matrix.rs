@@ -3,6 +3,7 @@
 //! A pair is the same load on one relay and at once after it on the other, so that what slows the machine down for a
 //! while slows both. Each pair gives a ratio; a row is won or lost only if the ratios of all pairs agree.
 
+use std::fs;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -80,13 +81,14 @@ enum Verdict {
 pub(super) fn run(arguments: &[String]) {
     let options = parse(arguments);
     println!(
-        "# {} pairs{}; ratios are relayd / lttng-relayd: median (lowest to highest)",
+        "# {} pairs{}; congestion control: {}; ratios are relayd / lttng-relayd: median (lowest to highest)",
         options.pairs,
         if options.noise.is_some() {
             "; other programs use half of each processor"
         } else {
             ""
         },
+        congestion_control(),
     );
     let mut done = Vec::new();
     for producers in PRODUCERS {
@@ -115,6 +117,12 @@ pub(super) fn run(arguments: &[String]) {
         options.parts
     );
     summarize(&done);
+}
+
+/// The congestion control of TCP, which decides how fast producers may send.
+fn congestion_control() -> String {
+    let setting = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    setting.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }
 
 fn parse(arguments: &[String]) -> Options {
