@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::LazyLock;
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use peers::cargo::FEATURES_OF_TESTS;
@@ -9,9 +11,13 @@ use peers::cargo::FEATURES_OF_TESTS;
 /// The root of the workspace.
 pub(crate) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// Prints what the job does now. Every stage that can take longer than a second begins with it.
+/// When the first stage began.
+static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Prints what the job does now, and how long it has taken so far. Every stage that can take longer than a second begins
+/// with it.
 pub(crate) fn announce(stage: &str) {
-    eprintln!("xtask: {stage}");
+    eprintln!("xtask: {:>4} s: {stage}", BEGUN.elapsed().as_secs());
 }
 
 /// Announces a stage, then runs cargo for it in the workspace. `arguments` are separated by spaces.
