@@ -302,16 +302,19 @@ impl DataTask {
 
     /// Lets the worker handle commands before a read, if the producer waits for replies: the index of a large packet often comes
     /// with its last bytes, which take longer to read and write than the producer needs to make the next packet. When a
-    /// packet begins, its index is polled for, but not after a silence.
+    /// packet begins, its index is polled for. A packet after a silence is read at once.
     async fn handle_commands_first(&mut self) {
         let connection = self.connection.as_ref();
         let Some(arrivals) = connection.and_then(DataConnection::arrivals) else {
             return;
         };
-        if self.active_connections > 1 || arrivals.is_pipelined() {
+        let begins = !self.is_incomplete();
+        if self.active_connections > 1
+            || arrivals.is_pipelined()
+            || (begins && self.activity.is_after_silence(Instant::now()))
+        {
             return;
         }
-        let begins = !self.is_incomplete() && !self.activity.is_after_silence(Instant::now());
         let ahead = || arrivals.indexes_ahead();
         let slot = begins.then(|| self.busy_poll.begin(ahead())).flatten();
         match slot {
