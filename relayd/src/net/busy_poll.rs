@@ -5,10 +5,11 @@
 //! sooner it makes the next packet. The first bytes of the packet wake the worker up while the producer still sends; a
 //! worker that slept until the index comes would have its wake-up in the time for which the producer waits.
 //!
-//! It engages at the first bytes of a packet whose producer waits for replies, while the data connection is the only active one of
-//! its worker, and on one worker for two processors at most. A packet after a silence ([`Activity::is_after_silence`]) is read at once: its
-//! producer does not make packets as fast as it can, and viewers get this one sooner. After [`MAX_LATE_INDEXES`] packets in
-//! a row whose index has not come in time, the next [`SPIN_COOLDOWN`] are read at once. An idle connection costs nothing.
+//! It engages at the first bytes of a packet whose producer waits for replies, while the data connection is the only active one
+//! of its worker, and on one worker for two processors at most. A packet after a silence ([`Activity::is_after_silence`])
+//! is read at once: its producer does not make packets as fast as it can, and viewers get this one sooner. After
+//! [`MAX_LATE_INDEXES`] packets in a row whose index has not come in time, the next [`SPIN_COOLDOWN`] are read at once. An
+//! idle connection costs nothing.
 //!
 //! On a machine whose processors are busy with other programs, many indexes are late, and waking up takes little time. There
 //! a small packet is better read while its index is on its way, unless its producer has Nagle's algorithm on: then only

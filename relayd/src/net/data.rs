@@ -64,7 +64,6 @@ struct DataTask {
     busy_poll: BusyPoll,
     /// Time for the next bytes of an incomplete header or packet.
     read_timeout: Duration,
-    read_timer: ReadTimer,
     /// The disk is full, or packets are far ahead of their indexes: nothing is read, so that TCP slows the producer down.
     pause: Option<Pause>,
 }
@@ -140,7 +139,6 @@ pub(super) async fn serve(
         coalescing: Coalescing::default(),
         busy_poll: BusyPoll::default(),
         read_timeout: context.timeouts.producer_read,
-        read_timer: ReadTimer::default(),
         pause: None,
     };
     let session = |task: &DataTask| task.connection.as_ref().and_then(DataConnection::session);
@@ -176,6 +174,8 @@ impl DataTask {
     /// Reads packets until the connection ends, or until `is_enough`.
     async fn run(&mut self, stop: &CancellationToken, is_enough: impl Fn(&Self) -> bool) {
         let mut stopped = pin!(stop.cancelled());
+        // Not kept when the connection moves to another worker: it belongs to the event loop of this one.
+        let mut read_timer = ReadTimer::default();
         let turns = ReadTurns::of_this_worker();
         loop {
             if let Some(deadline) = self.deferral_deadline() {
@@ -241,7 +241,7 @@ impl DataTask {
                 biased;
                 readable = self.socket.readable() => Some(readable),
                 () = &mut stopped, if !is_stopping => Some(Ok(())),
-                () = self.read_timer.wait_until((now + timeout).into()), if has_timeout => None,
+                () = read_timer.wait_until((now + timeout).into()), if has_timeout => None,
             };
             match readable {
                 Some(Ok(())) => self.handle_commands_first().await,
@@ -308,15 +308,17 @@ impl DataTask {
         let Some(arrivals) = connection.and_then(DataConnection::arrivals) else {
             return;
         };
-        let begins = !self.is_incomplete();
+        let is_new_packet = !self.is_incomplete();
         if self.active_connections > 1
             || arrivals.is_pipelined()
-            || (begins && self.activity.is_after_silence(Instant::now()))
+            || (is_new_packet && self.activity.is_after_silence(Instant::now()))
         {
             return;
         }
         let ahead = || arrivals.indexes_ahead();
-        let slot = begins.then(|| self.busy_poll.begin(ahead())).flatten();
+        let slot = is_new_packet
+            .then(|| self.busy_poll.begin(ahead()))
+            .flatten();
         match slot {
             Some(slot) => self.busy_poll.poll(slot, ahead).await,
             None => handle_commands().await,
@@ -409,16 +411,16 @@ impl DataTask {
     }
 
     /// Decodes what was read. What is left becomes the backlog, or is kept until more arrives.
-    fn decode_buffer(&mut self, mut undecoded: Backlog, may_stop: bool) {
-        let (left, has_stopped) = self.decode(undecoded.bytes(), may_stop);
-        undecoded.range.start = undecoded.range.end - left;
+    fn decode_buffer(&mut self, mut received: Backlog, may_stop: bool) {
+        let (left, has_stopped) = self.decode(received.bytes(), may_stop);
+        received.range.start = received.range.end - left;
         if has_stopped {
-            self.backlog = Some(undecoded);
+            self.backlog = Some(received);
             return;
         }
         self.undecoded.clear();
-        self.undecoded.extend_from_slice(undecoded.bytes());
-        READ_BUFFER.set(undecoded.buffer);
+        self.undecoded.extend_from_slice(received.bytes());
+        READ_BUFFER.set(received.buffer);
     }
 
     /// Decodes bytes and hands the events to their streams. Then the entries that have become ready are written. Returns

@@ -8,7 +8,7 @@ use std::pin::Pin;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A timer that expires at the deadline of the wait that goes on then, if any does.
+/// A timer for one wait at a time, each with its own deadline.
 #[derive(Debug, Default)]
 pub(super) struct ReadTimer {
     /// None before the first wait.
