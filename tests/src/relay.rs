@@ -1,11 +1,12 @@
 //! Relay daemons as processes: `relayd` of this project, and `lttng-relayd` as the reference.
 
 use std::ffi::OsStr;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Mutex;
 
 use crate::lab::Lab;
 use crate::process::{CompletedProcess, Process};
@@ -284,27 +285,61 @@ pub fn parse_listening_addresses(line: &str) -> Option<[SocketAddr; 3]> {
     Some([field("control=")?, field("data=")?, field("live=")?])
 }
 
-/// Ports below the ephemeral range of Linux. A free port of that range may be taken by an outgoing connection
-/// a moment later.
-const PORTS: Range<u32> = 12_000..32_000;
-
-/// Three loopback addresses on which no process listens, and which no other test of this process is given.
+/// Three loopback addresses on which no process listens, and which no other test is given, nor one of another process.
 ///
 /// # Panics
 /// If no port is free.
 #[must_use]
 pub fn free_addresses() -> [SocketAddr; 3] {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Test processes that run at the same time begin at different ports.
-    let first = std::process::id().wrapping_mul(1009);
-    let ports = PORTS.len() as u32;
-    [(); 3].map(|()| {
-        let free = (0..ports).find_map(|_| {
-            let number = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-            let port = u16::try_from(PORTS.start + number % ports).ok()?;
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
-            listener.local_addr().ok()
+    static CLAIMED: Mutex<ClaimedPorts> = Mutex::new(ClaimedPorts {
+        guards: Vec::new(),
+        left: 0..0,
+    });
+    let mut claimed = CLAIMED.lock().unwrap();
+    [(); 3].map(|()| claimed.next_free())
+}
+
+/// Ports below the ephemeral range of Linux. A free port of that range may be taken by an outgoing connection
+/// a moment later.
+const PORTS: Range<u16> = 12_000..32_000;
+/// Number of ports that a process claims together.
+const BLOCK: u16 = 100;
+
+/// The ports that this process may give to its tests. A relay listens some time after its ports were found free, and another test
+/// process could find the same ones meanwhile. So a process claims blocks of ports, by listening on the first port of each until
+/// it ends.
+struct ClaimedPorts {
+    guards: Vec<TcpListener>,
+    /// Those of the last block that have not been given away.
+    left: Range<u16>,
+}
+
+impl ClaimedPorts {
+    fn next_free(&mut self) -> SocketAddr {
+        loop {
+            // A port may belong to a program that is no test.
+            let free = self.left.find_map(|port| listen(port).ok());
+            if let Some(listener) = free {
+                return listener.local_addr().unwrap();
+            }
+            self.claim_block();
+        }
+    }
+
+    fn claim_block(&mut self) {
+        let blocks = PORTS.len() / usize::from(BLOCK);
+        // Test processes that run at the same time begin with different blocks.
+        let first = std::process::id() as usize % blocks;
+        let block = (first..first + blocks).find_map(|block| {
+            let start = PORTS.start + BLOCK * u16::try_from(block % blocks).ok()?;
+            Some((listen(start).ok()?, start))
         });
-        free.expect("there are free ports")
-    })
+        let (guard, start) = block.expect("there are free ports");
+        self.guards.push(guard);
+        self.left = start + 1..start + BLOCK;
+    }
+}
+
+fn listen(port: u16) -> io::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port))
 }
