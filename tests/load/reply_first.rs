@@ -9,6 +9,7 @@ use std::time::Instant;
 use rustix::process::Signal;
 use tests::producer::{OK, Producer, data_header, index, live_session, send_index};
 use tests::relay::Relay;
+use tests::socket_queues::unacknowledged;
 use tests::tree::files;
 use tests::{TEST_TIMEOUT, wait_for, wait_until};
 
@@ -29,19 +30,6 @@ fn is_stopped(pid: u32) -> bool {
         // The state follows the name, which is in parentheses.
         stat.rsplit_once(") ").unwrap().1.starts_with('T')
     })
-}
-
-/// Number of bytes that the socket with this local port has sent, or is still to send, and that were not acknowledged.
-fn unacknowledged(port: u16) -> u64 {
-    let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
-    let mut queues = sockets.lines().filter_map(|socket| {
-        // sl local_address rem_address st tx_queue:rx_queue
-        let fields: Vec<_> = socket.split_whitespace().collect();
-        let is_ours = fields.get(1)?.ends_with(&format!(":{port:04X}"));
-        let (sent, _) = fields.get(4)?.split_once(':')?;
-        is_ours.then(|| u64::from_str_radix(sent, 16).unwrap())
-    });
-    queues.next().unwrap()
 }
 
 /// Polls until there is something to read: to be woken up takes as long as the relay takes to write the rest of a packet.
@@ -80,8 +68,9 @@ fn an_index_is_answered_before_the_rest_of_its_packet_is_written() {
         let pid = relay.process().id();
         wait_until("the relay is stopped", || is_stopped(pid));
         producer.data.write_all(rest).unwrap();
-        let port = producer.data.local_addr().unwrap().port();
-        wait_until("the rest has arrived", || unacknowledged(port) == 0);
+        wait_until("the rest has arrived", || {
+            unacknowledged(&producer.data) == 0
+        });
         let mut command = Vec::new();
         let send = send_index(stream, packets, index(packets, SIZE as u64));
         producer.encode_command(&send, &mut command);

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tests::lab::Lab;
 use tests::producer::{OK, Producer, connect, index, live_session, send_index};
 use tests::relay::Relay;
+use tests::socket_queues::unaccepted;
 use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files, first_file};
 use tests::viewer::{Viewer, by_channel};
 use tests::{binaries, wait_until};
@@ -117,11 +118,19 @@ fn producer_and_viewer_are_served_while_silent_peers_exhaust_the_descriptors() {
         .flat_map(|_| [relay.control, relay.live])
         .map(connect)
         .collect();
+    // A connection whose handshake takes longer than the relay needs to accept the others would be evicted.
+    let wait_until_accepted = || {
+        wait_until("the silent peers are accepted", || {
+            unaccepted(relay.control) + unaccepted(relay.live) == 0
+        });
+    };
+    wait_until_accepted();
     // Not evicted afterwards: its handshake is complete.
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("good"));
     let more: Vec<_> = (0..SILENT_PEERS).map(|_| connect(relay.control)).collect();
     producer.send_packet(stream, 0, PACKET);
     producer.wait_while_pending(stream, 0);
+    wait_until_accepted();
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "good", Seek::Beginning);
     let seen = by_channel(&streams)["chan_0"];
     assert_eq!(viewer.next_index(seen).status, IndexStatus::Ready);

@@ -33,6 +33,7 @@ pub mod push;
 pub mod relay;
 pub mod replay;
 pub mod resumable;
+pub mod socket_queues;
 pub mod status_endpoint;
 pub mod terminal;
 pub mod test_live;
