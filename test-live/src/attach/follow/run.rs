@@ -169,6 +169,8 @@ impl DirectoryFollower {
         directories.retain(|_, of| !of.is_finished || !self.has_enough_scans_since(of.seen));
         self.directories = directories;
         self.mark_all_streams();
+        // The only trace may have been moved during the scan, as by a rotation.
+        self.is_scan_wanted = self.directories.is_empty() && !self.has_enough_scans_since(0);
         let interval = begun.elapsed() * MIN_IDLE_RATIO;
         let interval = interval.clamp(MIN_SCAN_INTERVAL, READ_FILE_RETENTION / 2);
         self.next_scan = Instant::now() + interval;
@@ -197,5 +199,39 @@ impl DirectoryFollower {
         (chunk.path, chunk.seen) = (trace.directory, self.scans);
         // The directory was moved out of the scan and back: its files have been read.
         chunk.is_finished |= is_new_directory && has_known_files && chunk.unassigned.is_empty();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use tokio::sync::mpsc::channel;
+
+    use super::super::FollowOptions;
+    use super::super::event_sender::EventSender;
+    use super::super::watch::DirectoryWatch;
+    use super::*;
+
+    #[test]
+    fn a_trace_that_the_first_scan_misses_is_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (sender, mut events) = channel(16);
+        let mut follower = DirectoryFollower::new(
+            directory.path().to_owned(),
+            FollowOptions::default(),
+            EventSender::new(sender, Arc::default()),
+            DirectoryWatch::new().unwrap(),
+        );
+        let wait = follower.run_round().unwrap();
+        assert!(wait.is_some_and(|wait| wait <= RETRY_INTERVAL));
+        let trace = directory.path().join("trace");
+        fs::create_dir(&trace).unwrap();
+        let text = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; }; stream {};";
+        fs::write(trace.join("metadata"), text).unwrap();
+        while let Some(_wait) = follower.run_round().unwrap() {}
+        let event = events.try_recv().unwrap();
+        assert!(matches!(event, SourceEvent::Trace { .. }), "{event:?}");
     }
 }
