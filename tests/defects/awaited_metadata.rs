@@ -3,7 +3,7 @@
 
 use relay_proto::Command;
 use relay_proto::session::CreateSession;
-use tests::producer::{OK, Producer, beacon, live_session, stream};
+use tests::producer::{METADATA, OK, Producer, beacon, live_session, stream};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -63,8 +63,14 @@ impl AwaitedTrace {
 
     /// Sends the metadata of the second trace.
     fn send_metadata(&mut self) {
-        self.producer
-            .send_metadata(self.metadata, b"/* CTF 1.8 */\n", 0);
+        self.send_text(METADATA);
+    }
+
+    /// Sends a piece of the metadata of the second trace.
+    fn send_text(&mut self, text: &[u8]) {
+        self.producer.send_metadata(self.metadata, text, 0);
+        // SEND_METADATA has no reply: that of the next command says that it was processed.
+        self.producer.is_pending(self.known[0], 0);
     }
 
     fn assert_hung_up(&mut self, stream: StreamId) {
@@ -163,6 +169,49 @@ fn a_stream_without_metadata_withholds_packets_for_a_bounded_time() {
     assert_eq!(awaited.producer.close_stream(awaited.known[0], Some(1)), OK);
     let known = awaited.known[0];
     awaited.assert_hung_up(known);
+}
+
+// LTTng sends the stream classes of a process some milliseconds after the first piece of its metadata.
+#[test]
+fn streams_are_announced_when_the_metadata_declares_a_stream_class() {
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let mut awaited = AwaitedTrace::new(&relay, session_with_long_timer("declared"));
+    assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
+    for undeclared in [b"/* CTF 1.8 */\n".as_slice(), b"stream {"] {
+        awaited.send_text(undeclared);
+        let index = awaited.viewer.next_index(awaited.known[0]);
+        assert_eq!(index.status, IndexStatus::Retry);
+        assert_eq!(awaited.viewer.new_streams(awaited.session).1.len(), 0);
+    }
+    awaited.send_text(b"};");
+    let index = awaited.viewer.wait_for_index(awaited.known[0]);
+    assert_eq!(index.flags & NEW_STREAMS, NEW_STREAMS);
+    let (_, streams) = awaited.viewer.new_streams(awaited.session);
+    assert_eq!(streams.len(), 2);
+}
+
+// CTF 1.8 allows metadata without a stream class.
+#[test]
+fn a_trace_without_a_stream_class_is_announced_after_a_timeout_or_at_the_end() {
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let sessions = [live_session("soon"), session_with_long_timer("at the end")];
+    for (session, ends) in sessions.into_iter().zip([false, true]) {
+        let mut awaited = AwaitedTrace::new(&relay, session);
+        awaited.send_text(b"/* CTF 1.8 */\n");
+        assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
+        assert_eq!(awaited.viewer.new_streams(awaited.session).1.len(), 0);
+        let (mut viewer, session) = (awaited.viewer, awaited.session);
+        let producer = if ends {
+            awaited.producer.disconnect();
+            None
+        } else {
+            Some(awaited.producer)
+        };
+        wait_until("the trace is announced", || {
+            viewer.new_streams(session).1.len() == 2
+        });
+        drop(producer);
+    }
 }
 
 // Babeltrace 2 fails if two streams are inactive until the same time: it cannot choose the next one.

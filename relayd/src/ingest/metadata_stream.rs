@@ -9,6 +9,7 @@ use tracing::warn;
 use wire::{Bytes, StreamId, TracePath};
 
 use super::error::{Consequence, WhenFull};
+use super::stream_class_search::StreamClassSearch;
 use crate::limits::MAX_METADATA_BYTES;
 use crate::publish::published::PublishedMetadata;
 use crate::store::StoreError;
@@ -40,6 +41,9 @@ struct MetadataState {
     log: Option<StreamLog>,
     /// Length of the file with a piece that is complete and has not been logged.
     unlogged: Option<Bytes>,
+    /// The search for a stream class, as it was at the end of the last complete piece, and now.
+    searched: StreamClassSearch,
+    search: StreamClassSearch,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +65,8 @@ impl MetadataStream {
             wire_id: id,
             log: None,
             unlogged: None,
+            searched: StreamClassSearch::default(),
+            search: StreamClassSearch::default(),
         };
         Self {
             id,
@@ -104,6 +110,8 @@ impl MetadataStream {
             return true;
         }
         state.padding = metadata.padding;
+        state.search = state.searched;
+        state.search.begin_piece();
         state.file.chunk().is_some() && !self.published.is_over()
     }
 
@@ -116,6 +124,7 @@ impl MetadataStream {
         if state.wire_id != named {
             return Ok(());
         }
+        state.search.read(text);
         if let Some(kept) = &mut state.unwritten {
             // Written now, it would overtake the text that is kept.
             kept.text.extend_from_slice(text);
@@ -153,6 +162,7 @@ impl MetadataStream {
             log.set_metadata_bytes(received.0)?;
         }
         state.unlogged = None;
+        state.searched = state.search;
         if let Some(source) = state.file.source() {
             self.published.set_received(source, received);
         }
@@ -176,6 +186,12 @@ impl MetadataStream {
         let text = text.to_vec();
         state.unwritten = Some(Unwritten { text, ends });
         Ok(())
+    }
+
+    /// Whether the complete pieces declare a stream class, without which viewers cannot begin to read the trace.
+    #[must_use]
+    pub fn declares_stream_class(&self) -> bool {
+        self.state.lock().searched.has_found()
     }
 
     /// Whether the stream is paused until there is space on the disk.

@@ -17,6 +17,7 @@ pub mod reorder;
 pub mod reorder_budget;
 mod rotation;
 pub mod stream;
+mod stream_class_search;
 mod stream_writer;
 
 pub use backpressure::Resumed;

@@ -318,7 +318,7 @@ pub(super) fn end_metadata(open: &mut OpenSession) -> Result<(), Refusal> {
         return Ok(());
     };
     stream.end_piece(named).map_err(StreamError::Store)?;
-    open.session.announce_trace(stream.trace());
+    open.session.announce_described(&stream);
     track_pause(open, SessionStream::Metadata(stream));
     Ok(())
 }

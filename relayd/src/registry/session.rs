@@ -18,8 +18,8 @@ use super::resumable::{Owner, Resumable};
 use super::stream::SessionStream;
 use super::stream_table::{StreamTable, holds_back};
 use super::viewers::SessionViewers;
-use crate::ingest::Resumed;
 use crate::ingest::reorder_budget::ReorderBudget;
+use crate::ingest::{MetadataStream, Resumed};
 use crate::limits::{MAX_METADATA_STREAMS, MAX_STREAMS, METADATA_TIMEOUT, TICK};
 use crate::publish::announced::{AnnouncedStreams, ListedStream};
 use crate::publish::subscription::{Subscription, Subscriptions};
@@ -236,14 +236,12 @@ impl Session {
             channel: FixedText(channel),
         };
         let content = stream.content();
-        let period = self.identity.live_timer.period().unwrap_or_default();
-        let ticks = (METADATA_TIMEOUT + 3 * period).as_millis() / TICK.as_millis();
         let since = holds_back(&content).then(|| self.watermark.latest());
         if let Some(since) = since {
             self.periodic.request_timeouts();
             self.watermark.hold_back(since);
         }
-        let held_back = (since, u64::try_from(ticks).unwrap_or(u64::MAX));
+        let held_back = (since, self.metadata_timeout());
         let listed = Arc::new(ListedStream { record, content });
         streams.add(stream, path, listed, held_back);
         let discarded = streams.take_discarded();
@@ -317,12 +315,30 @@ impl Session {
         self.announce(streams, ready);
     }
 
-    /// Announces the streams of the trace in this directory to viewers, because some of its metadata has arrived.
+    /// Announces the streams of the trace in this directory to viewers, because its metadata has arrived.
     pub fn announce_trace(&self, trace: &TracePath) {
         let mut streams = self.streams.lock();
         if let Some(ready) = streams.describe(trace) {
             self.announce(streams, ready);
         }
+    }
+
+    /// Announces the streams of a trace, some of whose metadata has arrived, to viewers: at once if it declares a stream
+    /// class, otherwise after a timeout or at the end of the session.
+    pub fn announce_described(&self, metadata: &MetadataStream) {
+        if metadata.declares_stream_class() {
+            return self.announce_trace(metadata.trace());
+        }
+        let mut streams = self.streams.lock();
+        streams.describe_later(metadata.trace(), self.metadata_timeout());
+        self.periodic.request_timeouts();
+    }
+
+    /// Number of ticks for which metadata is awaited.
+    fn metadata_timeout(&self) -> u64 {
+        let period = self.identity.live_timer.period().unwrap_or_default();
+        let ticks = (METADATA_TIMEOUT + 3 * period).as_millis() / TICK.as_millis();
+        u64::try_from(ticks).unwrap_or(u64::MAX)
     }
 
     /// Announces streams to viewers. They are published and described: viewers cannot decode a stream without metadata.
@@ -361,7 +377,8 @@ impl Session {
     fn await_no_metadata(&self) {
         let mut streams = self.streams.lock();
         streams.await_none();
-        self.limit_watermark(&mut streams);
+        let ready = streams.describe_overdue(true);
+        self.announce(streams, ready);
     }
 
     /// Subscribes to new streams and the end of the session.
@@ -491,7 +508,12 @@ impl Session {
     pub fn resume_stream(&self, stream: &SessionStream) -> bool {
         let id = stream.id();
         match stream.resume() {
-            Ok(Resumed::Yes) => info!(session = %self, stream = %id, "producer resumed"),
+            Ok(Resumed::Yes) => {
+                info!(session = %self, stream = %id, "producer resumed");
+                if let SessionStream::Metadata(metadata) = stream {
+                    self.announce_described(metadata);
+                }
+            }
             Ok(Resumed::Already) => {}
             Ok(Resumed::No(why)) => {
                 if let Some(why) = why {

@@ -69,8 +69,10 @@ struct Counts {
 #[derive(Debug)]
 struct Trace {
     id: TraceId,
-    /// Whether some metadata of the trace has arrived.
+    /// Whether viewers can begin to read the trace: its metadata declares a stream class, or is not expected to.
     is_described: bool,
+    /// The tick from which it counts as described, because some of its metadata has arrived.
+    describe_at: Option<u64>,
     /// Number of its streams in the table, plus number of its unannounced streams.
     users: usize,
     /// Data streams in the table.
@@ -193,6 +195,7 @@ impl StreamTable {
         let trace = Trace {
             id,
             is_described: false,
+            describe_at: None,
             users: 0,
             data_streams: 0,
             closed_metadata: Vec::new(),
@@ -251,15 +254,42 @@ impl StreamTable {
         ready
     }
 
-    /// Marks a trace as described, because some of its metadata has arrived. Returns the streams to announce to viewers.
-    /// None: the trace was described before, or is unknown.
+    /// Marks a trace as described, because its metadata declares a stream class. Returns the streams to announce to
+    /// viewers. None: the trace was described before, or is unknown.
     pub(super) fn describe(&mut self, path: &TracePath) -> Option<Vec<Arc<ListedStream>>> {
         let trace = self.traces.get_mut(path)?;
+        trace.describe_at = None;
         if std::mem::replace(&mut trace.is_described, true) {
             return None;
         }
         let undescribed = std::mem::take(&mut trace.undescribed);
         Some(undescribed.into_iter().map(|s| self.announce(s)).collect())
+    }
+
+    /// Marks a trace as described in `ticks` ticks, because some of its metadata has arrived, but no stream class: in CTF
+    /// 1.8 a trace need not have one.
+    pub(super) fn describe_later(&mut self, path: &TracePath, ticks: u64) {
+        let at = self.ticks.saturating_add(ticks);
+        if let Some(trace) = self.traces.get_mut(path)
+            && !trace.is_described
+        {
+            trace.describe_at.get_or_insert(at);
+        }
+    }
+
+    /// Marks the traces as described that were to be by now, or all of them at the end of the session. Returns the streams
+    /// to announce to viewers.
+    pub(super) fn describe_overdue(&mut self, at_end: bool) -> Vec<Arc<ListedStream>> {
+        let ticks = self.ticks;
+        let mut overdue = Vec::new();
+        for trace in self.traces.values_mut() {
+            let due = trace.describe_at.take_if(|at| at_end || *at <= ticks);
+            if due.is_some() {
+                trace.is_described = true;
+                overdue.append(&mut trace.undescribed);
+            }
+        }
+        overdue.into_iter().map(|s| self.announce(s)).collect()
     }
 
     fn announce(&mut self, stream: Unannounced) -> Arc<ListedStream> {
@@ -317,9 +347,10 @@ impl StreamTable {
         self.ticks += 1;
     }
 
-    /// Whether viewers may be held back for some stream.
-    pub(super) fn has_awaited(&self) -> bool {
-        !self.awaited.is_empty()
+    /// Whether viewers may be held back for some stream, or some trace is to be described later.
+    pub(super) fn has_timeouts(&self) -> bool {
+        let mut traces = self.traces.values();
+        !self.awaited.is_empty() || traces.any(|trace| trace.describe_at.is_some())
     }
 
     /// Time, in cycles, of the oldest stream for which viewers are held back. None: they are not held back.

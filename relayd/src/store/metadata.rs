@@ -18,6 +18,12 @@ use super::reopenable_file::{FileLocation, ReopenableFile};
 use super::sync::file::{SyncOrder, SyncStatus};
 use super::tracefile::Tracefile;
 
+/// Magic number of metadata packets (CTF 1.8.3, section 7.1) in both byte orders, big-endian first.
+pub const PACKET_MAGIC: [[u8; 4]; 2] = [[0x75, 0xd1, 0x1d, 0x57], [0x57, 0x1d, 0xd1, 0x75]];
+
+/// Length of the header of a metadata packet, in bytes.
+pub const PACKET_HEADER: usize = 37;
+
 /// The metadata file of a trace, for its stream. While the stream is in no chunk, it has no file.
 #[derive(Debug)]
 pub struct MetadataFile {

@@ -104,19 +104,21 @@ impl Session {
         turn
     }
 
-    /// Advances the timeouts of streams whose metadata has not arrived, which hold viewers back no longer than that.
+    /// Advances the timeouts of streams whose metadata has not arrived, which hold viewers back no longer than that, and of
+    /// traces whose metadata declares no stream class.
     fn advance_metadata_timeouts(&self) {
         if !self.periodic.awaits_metadata.load(Ordering::Relaxed) {
             return;
         }
         let mut streams = self.streams.lock();
         streams.tick();
-        if streams.has_awaited() {
-            self.limit_watermark(&mut streams);
-        }
-        let awaits = streams.has_awaited();
+        let awaits = streams.has_timeouts();
         self.periodic
             .awaits_metadata
             .store(awaits, Ordering::Relaxed);
+        if awaits {
+            let ready = streams.describe_overdue(false);
+            self.announce(streams, ready);
+        }
     }
 }

@@ -170,9 +170,9 @@ fn viewers_are_held_back_for_the_oldest_stream_that_they_wait_for() {
     assert!(!fixture.table.is_awaited(second.id()));
     fixture.add("ust/two", false);
     fixture.table.publish();
-    assert!(fixture.table.has_awaited());
+    assert!(fixture.table.has_timeouts());
     fixture.table.describe(&path("ust/two"));
-    assert!(!fixture.table.has_awaited());
+    assert!(!fixture.table.has_timeouts());
 }
 
 #[test]

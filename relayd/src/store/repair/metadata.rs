@@ -5,13 +5,10 @@ use std::ops::Range;
 
 use ctf::{Metadata, MetadataError};
 
-/// Magic number of metadata packets (CTF 1.8.3, section 7.1) in both byte orders.
-const MAGIC: [u8; 4] = [0x75, 0xd1, 0x1d, 0x57];
-const MAGIC_LITTLE: [u8; 4] = [0x57, 0x1d, 0xd1, 0x75];
+use crate::store::metadata::{PACKET_HEADER, PACKET_MAGIC};
+
 /// First byte of metadata in JSON (CTF 2).
 const RECORD_SEPARATOR: u8 = 0x1e;
-/// Bytes of the header of a metadata packet.
-const PACKET_HEADER: usize = 37;
 
 /// The repair of a metadata file.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -145,7 +142,7 @@ impl Kept {
     fn with_semicolon(bytes: &[u8]) -> Self {
         let head = bytes.get(..4).unwrap_or(bytes);
         let is_magic = |magic: &[u8; 4]| !head.is_empty() && magic.starts_with(head);
-        if is_magic(&MAGIC) || is_magic(&MAGIC_LITTLE) {
+        if PACKET_MAGIC.iter().any(is_magic) {
             return Self::of_packets(bytes);
         }
         let len = len_without_zeros(bytes);
@@ -218,14 +215,13 @@ fn packet_sizes(bytes: &[u8]) -> Option<(usize, usize)> {
     let header = bytes.get(..PACKET_HEADER)?;
     let field = |at: usize| header.get(at..)?.first_chunk::<4>().copied();
     let magic = field(0)?;
-    let number = |bytes: [u8; 4]| match magic {
-        MAGIC => Some(u32::from_be_bytes(bytes)),
-        MAGIC_LITTLE => Some(u32::from_le_bytes(bytes)),
-        _ => None,
+    let number = match PACKET_MAGIC.iter().position(|known| *known == magic)? {
+        0 => u32::from_be_bytes,
+        _ => u32::from_le_bytes,
     };
     // Behind the magic number, the UUID and a checksum.
-    let content = usize::try_from(number(field(24)?)? / 8).ok()?;
-    let size = usize::try_from(number(field(28)?)? / 8).ok()?;
+    let content = usize::try_from(number(field(24)?) / 8).ok()?;
+    let size = usize::try_from(number(field(28)?) / 8).ok()?;
     // At the end of the header, which may be zeros.
     let has_version = matches!(header.last_chunk(), Some([1, 8] | [2, 0]));
     let is_whole =
