@@ -9,7 +9,7 @@ mod ctf_directory;
 mod ctf_traces;
 mod ctf_writer;
 mod follow;
-mod late_stream_class;
+mod late_metadata;
 mod packet_order;
 mod producer_2_15;
 mod same_tree;
