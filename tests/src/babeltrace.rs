@@ -1,5 +1,6 @@
 //! Babeltrace 1 and 2 as processes: readers of directories and of live sessions.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -43,13 +44,23 @@ impl Babeltrace {
     /// Starts to print a live session.
     #[must_use]
     pub fn follow(self, relay: &Relay, session: &str) -> Process {
-        Process::start(&mut self.follow_command(relay, session))
+        self.follow_at(relay.live, session)
+    }
+
+    /// Starts to print a live session of the relay with this address.
+    #[must_use]
+    pub fn follow_at(self, live: SocketAddr, session: &str) -> Process {
+        Process::start(&mut self.command_at(live, session))
     }
 
     /// The command of [`Self::follow`].
     #[must_use]
     pub fn follow_command(self, relay: &Relay, session: &str) -> Command {
-        let url = format!("net://{}/host/{}/{session}", relay.live, hostname());
+        self.command_at(relay.live, session)
+    }
+
+    fn command_at(self, live: SocketAddr, session: &str) -> Command {
+        let url = format!("net://{live}/host/{}/{session}", hostname());
         let mut command = self.command();
         command.args(["--no-delta", "-i", "lttng-live", &url]);
         command

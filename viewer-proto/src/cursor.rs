@@ -153,7 +153,7 @@ impl<S: Stream> PacketCursor<S> {
         let packet = (ask.len > 0)
             .then(|| self.stream.packet(ask.offset, ask.len))
             .flatten();
-        let mut head = failed_packet();
+        let mut head = failed_packet(0);
         if packet.is_some() {
             (head.status, head.len) = (PacketStatus::Ok, ask.len);
         }
@@ -231,11 +231,11 @@ impl<M: Metadata> MetadataCursor<M> {
 }
 
 /// The reply for bytes that the viewer may not be given.
-pub(crate) fn failed_packet() -> PacketHead {
+pub(crate) fn failed_packet(flags: u32) -> PacketHead {
     PacketHead {
         status: PacketStatus::Failed,
         len: 0,
-        flags: 0,
+        flags,
     }
 }
 

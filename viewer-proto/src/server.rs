@@ -102,6 +102,8 @@ struct Cursor<R: Relay> {
     trace: TraceId,
     at: At<R>,
     pushed: StreamPushState,
+    /// An index was sent with [`NEW_METADATA`], which the viewer may overlook.
+    needs_metadata: bool,
 }
 
 enum At<R: Relay> {
@@ -446,6 +448,7 @@ impl<R: Relay> Connection<R> {
                     trace,
                     at,
                     pushed: StreamPushState::default(),
+                    needs_metadata: false,
                 },
             );
             self.records.push_back(Record::Stream(record));
@@ -522,22 +525,23 @@ impl<R: Relay> Connection<R> {
         // Asked after the index has been chosen: metadata is received before the index that needs it.
         if self.has_new_metadata(trace) {
             index.flags |= NEW_METADATA;
+            if let Some(cursor) = self.cursors.get_mut(&id) {
+                cursor.needs_metadata = true;
+            }
         }
         index
     }
 
     fn has_new_metadata(&self, trace: TraceId) -> bool {
-        let cursor = self
-            .metadata_of
-            .get(&trace)
-            .and_then(|stream| self.cursors.get(stream));
-        match cursor.map(|cursor| &cursor.at) {
-            Some(At::Metadata(metadata)) => metadata.has_unread(),
-            _ => false,
-        }
+        let stream = self.metadata_of.get(&trace);
+        let cursor = stream.and_then(|stream| self.cursors.get(stream));
+        matches!(cursor.map(|cursor| &cursor.at), Some(At::Metadata(metadata)) if metadata.has_unread())
     }
 
-    fn packet(&self, ask: &GetPacket) -> (PacketHead, Option<PacketOf<R>>) {
+    fn packet(&mut self, ask: &GetPacket) -> (PacketHead, Option<PacketOf<R>>) {
+        if self.must_fetch_metadata(ask.stream) {
+            return (failed_packet(NEW_METADATA), None);
+        }
         let is_it = |(id, _): &&(StreamId, _)| *id == ask.stream;
         let ended = || Some(&self.ended.iter().find(is_it)?.1);
         match self.cursors.get(&ask.stream).or_else(ended) {
@@ -545,8 +549,19 @@ impl<R: Relay> Connection<R> {
                 at: At::Packets(packets),
                 ..
             }) => packets.packet(ask),
-            _ => (failed_packet(), None),
+            _ => (failed_packet(0), None),
         }
+    }
+
+    /// Whether the viewer is told, once for each index, to fetch metadata before the packet. Babeltrace 1, which lists sessions
+    /// before it creates one, overlooks [`NEW_METADATA`] in the first index of each stream of a new trace.
+    fn must_fetch_metadata(&mut self, id: StreamId) -> bool {
+        let cursor = self
+            .cursors
+            .get_mut(&id)
+            .filter(|_| self.creates_first == Some(false));
+        let needs = cursor.map(|cursor| (cursor.trace, std::mem::take(&mut cursor.needs_metadata)));
+        matches!(needs, Some((trace, true)) if self.has_new_metadata(trace))
     }
 
     fn detach(&mut self, session: SessionId, relay: &R) -> DetachStatus {

@@ -18,7 +18,7 @@ use viewer::{Response, Viewer};
 use viewer_proto::Command;
 use viewer_proto::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
 use viewer_proto::metadata::MetadataStatus;
-use viewer_proto::packet::GetPacket;
+use viewer_proto::packet::{GetPacket, PacketStatus};
 use viewer_proto::server::{Change, Progress};
 use viewer_proto::session::{AttachStatus, DetachStatus, Seek};
 use viewer_proto::stream::NewStreamsStatus;
@@ -224,10 +224,7 @@ fn new_streams_are_hinted_at_once_and_flagged_until_fetched() {
 fn viewer_that_lists_sessions_first_gets_no_empty_index_as_a_hint() {
     let world = world();
     let idle = world.stream();
-    let mut viewer = Viewer::connected(4, &world);
-    viewer.request(&Command::ListSessions);
-    viewer.request(&Command::CreateViewerSession);
-    viewer.attach(1);
+    let mut viewer = Viewer::attached_after_list(&world);
     world.stream();
     assert_eq!(
         viewer.next_index(&idle),
@@ -258,6 +255,38 @@ fn new_metadata_is_flagged_until_it_is_fetched() {
     metadata.over.set(true);
     assert_eq!(viewer.metadata(&metadata).1, MetadataStatus::NoNew);
     assert_eq!(viewer.metadata(&metadata).1, MetadataStatus::Failed);
+}
+
+#[test]
+fn viewer_that_lists_sessions_first_is_refused_a_packet_once_while_metadata_is_flagged() {
+    let world = world();
+    let stream = world.stream();
+    let metadata = world.metadata(b"first");
+    let ask = Command::GetPacket(GetPacket {
+        stream: StreamId(stream.id),
+        offset: Bytes(0),
+        len: 4096,
+    });
+    let refused = Response::Packet(PacketStatus::Failed, 0, NEW_METADATA);
+    let given = Response::Packet(PacketStatus::Ok, 4096, 0);
+    for number in 0..3 {
+        stream.push(number * 10, number * 10 + 10);
+    }
+    let mut viewer = Viewer::attached_after_list(&world);
+    assert_eq!(viewer.next_index(&stream).flags, NEW_METADATA);
+    assert_eq!(viewer.request(&ask), refused);
+    // It insists.
+    assert_eq!(viewer.request(&ask), given);
+    // It has fetched the metadata between the index and the packet, and before the index.
+    assert_eq!(viewer.next_index(&stream).flags, NEW_METADATA);
+    viewer.metadata(&metadata);
+    assert_eq!(viewer.request(&ask), given);
+    assert_eq!(viewer.next_index(&stream).flags, 0);
+    assert_eq!(viewer.request(&ask), given);
+    // Others do not overlook the flag, or have requested the packet together with the index.
+    let mut other = Viewer::attached(Seek::Beginning, &world);
+    assert_eq!(other.next_index(&stream).flags, NEW_METADATA);
+    assert_eq!(other.request(&ask), given);
 }
 
 #[test]

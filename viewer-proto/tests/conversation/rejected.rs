@@ -84,7 +84,7 @@ fn viewer_gets_no_data_of_sessions_that_it_is_not_attached_to() {
             len,
         })
     };
-    let failed = Response::Packet(PacketStatus::Failed, 0);
+    let failed = Response::Packet(PacketStatus::Failed, 0, 0);
     assert_eq!(unattached.request(&get(10)), failed);
     let mut viewer = Viewer::attached(Seek::Beginning, &world);
     // No packet has been given before the first index.
@@ -92,7 +92,7 @@ fn viewer_gets_no_data_of_sessions_that_it_is_not_attached_to() {
     viewer.next_index(&stream);
     assert_eq!(
         viewer.request(&get(4096)),
-        Response::Packet(PacketStatus::Ok, 4096)
+        Response::Packet(PacketStatus::Ok, 4096, 0)
     );
     for len in [0, 4097, u32::MAX] {
         assert_eq!(viewer.request(&get(len)), failed);

@@ -32,7 +32,8 @@ pub(crate) struct Viewer {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Response {
     Index(NextIndex),
-    Packet(PacketStatus, u32),
+    /// Length and flags.
+    Packet(PacketStatus, u32, u32),
     Metadata(MetadataStatus, Vec<u8>),
     Streams(NewStreamsStatus, Vec<u64>),
     Attached(AttachStatus, Vec<u64>),
@@ -74,6 +75,15 @@ impl Viewer {
         viewer
     }
 
+    /// A viewer that has attached to the session with the commands of babeltrace 1.
+    pub(crate) fn attached_after_list(world: &Rc<World>) -> Self {
+        let mut viewer = Self::connected(4, world);
+        viewer.request(&Command::ListSessions);
+        viewer.request(&Command::CreateViewerSession);
+        viewer.attach(Seek::Beginning.code());
+        viewer
+    }
+
     pub(crate) fn attach(&mut self, seek: u32) -> Response {
         self.request(&Command::AttachSession(AttachSession {
             session: SESSION,
@@ -111,7 +121,7 @@ impl Viewer {
                 Part::Head(Head::Detached(status)) => response = Some(Response::Detached(status)),
                 Part::Head(Head::Index(index)) => response = Some(Response::Index(index)),
                 Part::Head(Head::Packet(head)) => {
-                    response = Some(Response::Packet(head.status, head.len))
+                    response = Some(Response::Packet(head.status, head.len, head.flags))
                 }
                 Part::Head(Head::Metadata(head)) => {
                     response = Some(Response::Metadata(head.status, Vec::new()))
