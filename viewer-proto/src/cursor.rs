@@ -172,6 +172,8 @@ fn hint_at_new_streams(class: ClassId) -> NextIndex {
 /// A viewer's position in a metadata stream.
 pub(crate) struct MetadataCursor<M> {
     metadata: M,
+    /// Whether the viewer has been sent some of it.
+    is_read: bool,
     /// Whether the viewer has been answered once since it has all metadata of a stream that is over.
     is_end_reported: bool,
 }
@@ -180,8 +182,14 @@ impl<M: Metadata> MetadataCursor<M> {
     pub(crate) fn new(metadata: M) -> Self {
         Self {
             metadata,
+            is_read: false,
             is_end_reported: false,
         }
+    }
+
+    /// Whether the viewer has been sent some of the metadata.
+    pub(crate) fn is_read(&self) -> bool {
+        self.is_read
     }
 
     /// Whether there is metadata that the viewer has not been sent.
@@ -220,6 +228,7 @@ impl<M: Metadata> MetadataCursor<M> {
         let mut head = failed_metadata();
         if read.is_ok() && len > 0 {
             (head.status, head.len) = (MetadataStatus::Ok, len as u64);
+            self.is_read = true;
         } else {
             replies.truncate(body);
         }

@@ -102,7 +102,8 @@ struct Cursor<R: Relay> {
     trace: TraceId,
     at: At<R>,
     pushed: StreamPushState,
-    /// An index was sent with [`NEW_METADATA`], which the viewer may overlook.
+    /// An index was sent with [`NEW_METADATA`], which Babeltrace 1 overlooks in the first index of each stream of a new trace.
+    /// It lists sessions before it creates one, and has read some metadata.
     needs_metadata: bool,
 }
 
@@ -523,19 +524,23 @@ impl<R: Relay> Connection<R> {
         };
         index.flags = streams_flag;
         // Asked after the index has been chosen: metadata is received before the index that needs it.
-        if self.has_new_metadata(trace) {
+        if let Some(metadata) = self.new_metadata(trace) {
             index.flags |= NEW_METADATA;
+            let is_overlooked = metadata.is_read() && self.creates_first == Some(false);
             if let Some(cursor) = self.cursors.get_mut(&id) {
-                cursor.needs_metadata = true;
+                cursor.needs_metadata = is_overlooked;
             }
         }
         index
     }
 
-    fn has_new_metadata(&self, trace: TraceId) -> bool {
-        let stream = self.metadata_of.get(&trace);
-        let cursor = stream.and_then(|stream| self.cursors.get(stream));
-        matches!(cursor.map(|cursor| &cursor.at), Some(At::Metadata(metadata)) if metadata.has_unread())
+    /// The metadata of a trace, if there is some that the viewer has not been sent.
+    fn new_metadata(&self, trace: TraceId) -> Option<&MetadataCursor<MetadataOf<R>>> {
+        let cursor = self.cursors.get(self.metadata_of.get(&trace)?)?;
+        match &cursor.at {
+            At::Metadata(metadata) => Some(metadata).filter(|metadata| metadata.has_unread()),
+            At::Packets(_) => None,
+        }
     }
 
     fn packet(&mut self, ask: &GetPacket) -> (PacketHead, Option<PacketOf<R>>) {
@@ -553,15 +558,11 @@ impl<R: Relay> Connection<R> {
         }
     }
 
-    /// Whether the viewer is told, once for each index, to fetch metadata before the packet. Babeltrace 1, which lists sessions
-    /// before it creates one, overlooks [`NEW_METADATA`] in the first index of each stream of a new trace.
+    /// Whether the viewer is told, once for each index, to fetch metadata before the packet.
     fn must_fetch_metadata(&mut self, id: StreamId) -> bool {
-        let cursor = self
-            .cursors
-            .get_mut(&id)
-            .filter(|_| self.creates_first == Some(false));
+        let cursor = self.cursors.get_mut(&id);
         let needs = cursor.map(|cursor| (cursor.trace, std::mem::take(&mut cursor.needs_metadata)));
-        matches!(needs, Some((trace, true)) if self.has_new_metadata(trace))
+        matches!(needs, Some((trace, true)) if self.new_metadata(trace).is_some())
     }
 
     fn detach(&mut self, session: SessionId, relay: &R) -> DetachStatus {

@@ -269,10 +269,15 @@ fn viewer_that_lists_sessions_first_is_refused_a_packet_once_while_metadata_is_f
     });
     let refused = Response::Packet(PacketStatus::Failed, 0, NEW_METADATA);
     let given = Response::Packet(PacketStatus::Ok, 4096, 0);
-    for number in 0..3 {
+    for number in 0..4 {
         stream.push(number * 10, number * 10 + 10);
     }
     let mut viewer = Viewer::attached_after_list(&world);
+    // It reads no metadata, and may not need it.
+    assert_eq!(viewer.next_index(&stream).flags, NEW_METADATA);
+    assert_eq!(viewer.request(&ask), given);
+    viewer.metadata(&metadata);
+    metadata.bytes.borrow_mut().extend_from_slice(b", more");
     assert_eq!(viewer.next_index(&stream).flags, NEW_METADATA);
     assert_eq!(viewer.request(&ask), refused);
     // It insists.
@@ -285,6 +290,8 @@ fn viewer_that_lists_sessions_first_is_refused_a_packet_once_while_metadata_is_f
     assert_eq!(viewer.request(&ask), given);
     // Others do not overlook the flag, or have requested the packet together with the index.
     let mut other = Viewer::attached(Seek::Beginning, &world);
+    other.metadata(&metadata);
+    metadata.bytes.borrow_mut().extend_from_slice(b", more");
     assert_eq!(other.next_index(&stream).flags, NEW_METADATA);
     assert_eq!(other.request(&ask), given);
 }
