@@ -1,9 +1,11 @@
 //! Streams whose metadata has not arrived. Packets that end after such a stream began are withheld, so that
 //! viewers get its events in order.
 
+use ctf::model::Uuid;
+use ctf::write::metadata_packets;
 use relay_proto::Command;
 use relay_proto::session::CreateSession;
-use tests::producer::{METADATA, OK, Producer, beacon, live_session, stream};
+use tests::producer::{OK, Producer, beacon, live_session, stream};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -63,12 +65,16 @@ impl AwaitedTrace {
 
     /// Sends the metadata of the second trace.
     fn send_metadata(&mut self) {
-        self.send_text(METADATA);
+        self.send_piece(b"/* CTF 1.8 */\n");
     }
 
-    /// Sends a piece of the metadata of the second trace.
-    fn send_text(&mut self, text: &[u8]) {
-        self.producer.send_metadata(self.metadata, text, 0);
+    /// Sends a packet of the metadata of the second trace.
+    fn send_metadata_packet(&mut self, text: &str) {
+        self.send_piece(&metadata_packets(Uuid([7; 16]), text));
+    }
+
+    fn send_piece(&mut self, piece: &[u8]) {
+        self.producer.send_metadata(self.metadata, piece, 0);
         // SEND_METADATA has no reply: that of the next command says that it was processed.
         self.producer.is_pending(self.known[0], 0);
     }
@@ -177,13 +183,13 @@ fn streams_are_announced_when_the_metadata_declares_a_stream_class() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut awaited = AwaitedTrace::new(&relay, session_with_long_timer("declared"));
     assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
-    for undeclared in [b"/* CTF 1.8 */\n".as_slice(), b"stream {"] {
-        awaited.send_text(undeclared);
+    for undeclared in ["/* CTF 1.8 */\n", "stream {"] {
+        awaited.send_metadata_packet(undeclared);
         let index = awaited.viewer.next_index(awaited.known[0]);
         assert_eq!(index.status, IndexStatus::Retry);
         assert_eq!(awaited.viewer.new_streams(awaited.session).1.len(), 0);
     }
-    awaited.send_text(b"};");
+    awaited.send_metadata_packet("};");
     let index = awaited.viewer.wait_for_index(awaited.known[0]);
     assert_eq!(index.flags & NEW_STREAMS, NEW_STREAMS);
     let (_, streams) = awaited.viewer.new_streams(awaited.session);
@@ -197,7 +203,7 @@ fn a_trace_without_a_stream_class_is_announced_after_a_timeout_or_at_the_end() {
     let sessions = [live_session("soon"), session_with_long_timer("at the end")];
     for (session, ends) in sessions.into_iter().zip([false, true]) {
         let mut awaited = AwaitedTrace::new(&relay, session);
-        awaited.send_text(b"/* CTF 1.8 */\n");
+        awaited.send_metadata_packet("/* CTF 1.8 */\n");
         assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
         assert_eq!(awaited.viewer.new_streams(awaited.session).1.len(), 0);
         let (mut viewer, session) = (awaited.viewer, awaited.session);

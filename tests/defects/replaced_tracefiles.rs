@@ -2,7 +2,7 @@
 
 use relay_proto::Command;
 use relay_proto::stream::{AddStream, QuiescentControl};
-use tests::producer::{METADATA, Producer, index, live_session, stream};
+use tests::producer::{Producer, index, live_session, stream};
 use tests::relay::Relay;
 use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files};
 use tests::viewer::{Viewer, by_channel};
@@ -27,7 +27,7 @@ fn packets_with_late_indexes(count: u64, packets: u64) -> Vec<u64> {
     });
     let metadata = producer.add_stream(stream("metadata", path));
     producer.request(Command::StreamsSent);
-    producer.send_metadata(metadata, METADATA, 0);
+    producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
     // SEND_METADATA has no reply: that of the next command says that it was processed.
     producer.request(Command::QuiescentControl(QuiescentControl {
         stream: metadata,

@@ -3,7 +3,7 @@
 use relay_proto::chunk::CloseCommand;
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::lttng::SessionDaemon;
-use tests::producer::{METADATA, OK, Producer, TRACE_PATH, beacon, live_session, stream};
+use tests::producer::{OK, Producer, TRACE_PATH, beacon, live_session, stream};
 use tests::relay::Relay;
 use tests::traced_app::{self, TracedApp};
 use tests::tree::files;
@@ -74,7 +74,9 @@ fn watermarks_stay_at_the_beginning_of_streams_that_await_metadata() {
     }
     // A stream that begins later limits the watermark later.
     let (brief, _) = begin(&mut viewed, "ust/pid/brief");
-    viewed.producer.send_metadata(metadata, METADATA, 0);
+    viewed
+        .producer
+        .send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
     wait_until("the new stream is flagged", || {
         viewed.viewer.next_index(viewed.stream).flags & NEW_STREAMS != 0
     });

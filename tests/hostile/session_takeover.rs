@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use relay_proto::session::CreateSession;
 use relay_proto::{Command, Minor};
 use tests::lab::Lab;
-use tests::producer::{METADATA, Producer, TRACE_PATH, is_closed, stream};
+use tests::producer::{Producer, TRACE_PATH, is_closed, stream};
 use tests::relay::Relay;
 use tests::tree::files;
 use wire::Text;
@@ -42,7 +42,7 @@ fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
     let (mut old, of_old) =
         Producer::open_with_stream(&relay, session_with_base_path("some/where", "before"));
     let metadata = old.add_stream(stream("metadata", TRACE_PATH));
-    old.send_metadata(metadata, METADATA, 0);
+    old.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
     old.record_packet(of_old, 0, 10);
     // An early packet, which the relay holds in memory: packet 1 never arrives.
     old.send_data(of_old, 2, 10);

@@ -2,7 +2,7 @@
 
 use relay_proto::stream::AddStream;
 use tests::lab::Lab;
-use tests::producer::{METADATA, Producer, index, live_session, packet_of, stream};
+use tests::producer::{Producer, index, live_session, packet_of, stream};
 use tests::relay::Relay;
 use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files};
 use tests::{binaries, peers};
@@ -35,7 +35,7 @@ fn interrupted_file_calls_abort_no_session() {
         ..stream("chan_0", path)
     });
     let metadata = producer.add_stream(stream("metadata", path));
-    producer.send_metadata(metadata, METADATA, 4000);
+    producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 4082);
     for number in 0..PACKETS {
         let bytes = [u8::try_from(number).unwrap(); 900];
         let sent = packet_of(written, number, &bytes, 100);

@@ -9,9 +9,7 @@ use tests::babeltrace::Babeltrace;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::probe_session::start_relay_with_probe;
-use tests::producer::{
-    METADATA, OK, Producer, TRACE_PATH, beacon, is_closed, live_session, stream,
-};
+use tests::producer::{OK, Producer, TRACE_PATH, beacon, is_closed, live_session, stream};
 use tests::push::PushConnection;
 use tests::relay::Relay;
 use tests::traced_app;
@@ -448,7 +446,7 @@ fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
     // The hidden stream is announced when its metadata arrives.
     let (_, metadata) = add(&mut producer, "ust/pid/two");
     send(&mut producer, &mut viewer, &mut push, 1);
-    producer.send_metadata(metadata, METADATA, 0);
+    producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
     let before = push.wait_for(packets_notification(known, 1));
     assert!(
         before.contains(&Notification::NewStreams(session)),

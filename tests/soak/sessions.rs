@@ -10,7 +10,7 @@ use std::time::Instant;
 use fastrand::Rng;
 use relay_proto::chunk::{CloseCommand, TraceChunkExists};
 use relay_proto::{Command, Reply};
-use tests::producer::{METADATA, OK, Producer, beacon, index, live_session, packet};
+use tests::producer::{OK, Producer, beacon, index, live_session, packet};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -175,7 +175,7 @@ impl<'a> SessionInProgress<'a> {
         let packets = self.streams.iter().map(|stream| (*stream, self.sent));
         let positions: Vec<_> = packets.chain([(metadata, 0)]).collect();
         assert_eq!(self.producer.rotate_streams(Some(next), &positions), OK);
-        self.producer.send_metadata(metadata, METADATA, 0);
+        self.producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
         let completed = Some(CloseCommand::MoveToCompleted);
         let closed = self.producer.close_chunk(self.chunk, completed);
         assert!(closed.is_ok(), "{closed:?}");

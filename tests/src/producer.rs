@@ -45,9 +45,6 @@ pub const OK: Reply = Reply::Ended(ReturnCode::OK);
 /// The directory of a trace with buffers per user, below that of the session, as LTTng-UST names it.
 pub const TRACE_PATH: &str = "ust/uid/0/64-bit";
 
-/// Metadata that declares a stream class, so that a relay announces the streams of the trace.
-pub const METADATA: &[u8] = b"/* CTF 1.8 */\nstream { };\n";
-
 /// The creation time of all synthetic sessions, in seconds since 1970 (2026-11-20 21:38:31 UTC).
 pub const CREATED: EpochSeconds = EpochSeconds(1_795_210_711);
 
@@ -296,7 +293,7 @@ impl Producer {
     }
 
     /// Adds the data streams and the metadata stream of one trace, publishes them (STREAMS_SENT), and sends
-    /// [`METADATA`]. Returns the data streams, in the order of `channels`.
+    /// metadata. Returns the data streams, in the order of `channels`.
     ///
     /// # Panics
     /// If the relay refuses.
@@ -308,7 +305,7 @@ impl Producer {
         let metadata = self.add_stream(stream("metadata", path));
         self.metadata.push(metadata);
         self.request(Command::StreamsSent);
-        self.send_metadata(metadata, METADATA, 0);
+        self.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
         // SEND_METADATA has no reply: that of the next command says that it was processed.
         self.request(Command::QuiescentControl(QuiescentControl {
             stream: metadata,

@@ -94,7 +94,7 @@ impl Recording {
         Self {
             session,
             timeout: 600,
-            metadata: vec![b"/* CTF 1.8 */\n".to_vec(), b"stream { };\n".to_vec()],
+            metadata: vec![b"/* CTF 1.8 */\n".to_vec(), b"trace {};\n".to_vec()],
             streams,
         }
     }

@@ -188,10 +188,10 @@ impl MetadataStream {
         Ok(())
     }
 
-    /// Whether the complete pieces declare a stream class, without which viewers cannot begin to read the trace.
+    /// Whether the complete pieces are packets, of which none declares a stream class: viewers cannot begin to read the trace.
     #[must_use]
-    pub fn declares_stream_class(&self) -> bool {
-        self.state.lock().searched.has_found()
+    pub fn awaits_stream_class(&self) -> bool {
+        self.state.lock().searched.is_pending()
     }
 
     /// Whether the stream is paused until there is space on the disk.

@@ -1,9 +1,10 @@
-//! Looks for the first stream class in the metadata of a trace. LTTng sends metadata as it comes up: environment and
-//! clocks may arrive well before the stream classes, and beacons between the two. Babeltrace 2 aborts on metadata without
-//! a stream class, and Babeltrace 1 on a beacon of a stream whose class it does not know.
+//! Looks for the first stream class in the metadata of a trace. LTTng sends metadata, in packets, as it comes up: environment
+//! and clocks may arrive well before the stream classes, and beacons between the two. Babeltrace 2 aborts on metadata
+//! without a stream class, and Babeltrace 1 on a beacon of a stream whose class it does not know.
 //!
 //! This is a search for a word and not a parser, so that a producer cannot make the relay keep anything. A comment or a text
-//! can mislead it: then streams are announced too early, or after a timeout.
+//! can mislead it: then streams are announced too early, or after a timeout. Plain text is not searched: it comes from
+//! producers that have all of it when they begin.
 
 use crate::store::metadata::{PACKET_HEADER, PACKET_MAGIC};
 
@@ -22,8 +23,11 @@ pub(super) struct StreamClassSearch {
     has_header: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 enum SearchState {
+    /// No packet has been read.
+    #[default]
+    NoPacket,
     /// This many bytes of the keyword have been read.
     Keyword(usize),
     /// The keyword has been read, and maybe spaces.
@@ -35,12 +39,6 @@ enum SearchState {
     Found,
 }
 
-impl Default for SearchState {
-    fn default() -> Self {
-        Self::Keyword(0)
-    }
-}
-
 impl StreamClassSearch {
     /// Begins a piece, which may be a packet or bare text.
     pub(super) fn begin_piece(&mut self) {
@@ -50,24 +48,22 @@ impl StreamClassSearch {
 
     /// Reads some bytes of the piece.
     pub(super) fn read(&mut self, bytes: &[u8]) {
-        if self.has_found() {
-            return;
-        }
         if self.position == 0 {
             self.has_header = PACKET_MAGIC.iter().any(|magic| bytes.starts_with(magic));
         }
-        for byte in bytes {
-            let in_header = self.has_header && self.position < PACKET_HEADER;
-            self.position = (self.position + 1).min(PACKET_HEADER);
-            if !in_header {
-                self.state = self.state.after(*byte);
-            }
+        if !self.has_header || matches!(self.state, SearchState::Found) {
+            return;
+        }
+        let header = PACKET_HEADER.saturating_sub(self.position).min(bytes.len());
+        self.position += header;
+        for byte in bytes.iter().skip(header) {
+            self.state = self.state.after(*byte);
         }
     }
 
-    /// Whether a stream class has been read to its end.
-    pub(super) fn has_found(&self) -> bool {
-        matches!(self.state, SearchState::Found)
+    /// Whether there are packets, and no stream class has been read to its end.
+    pub(super) fn is_pending(&self) -> bool {
+        !matches!(self.state, SearchState::NoPacket | SearchState::Found)
     }
 }
 
@@ -94,7 +90,7 @@ impl SearchState {
                     Self::JsonSuffix(read + 1)
                 }
             }
-            Self::Keyword(_) | Self::Brace | Self::JsonSuffix(_) => restarted,
+            Self::NoPacket | Self::Keyword(_) | Self::Brace | Self::JsonSuffix(_) => restarted,
             Self::Class(open) => match byte {
                 b'{' => Self::Class(open + 1),
                 b'}' if open == 1 => Self::Found,
@@ -110,18 +106,26 @@ impl SearchState {
 mod tests {
     use super::*;
 
-    /// The number of bytes after which the stream class is found.
-    fn found_after(pieces: &[&[u8]]) -> Option<usize> {
+    fn packet(magic: [u8; 4], text: &[u8]) -> Vec<u8> {
+        let mut header = [b'}'; PACKET_HEADER];
+        header[..4].copy_from_slice(&magic);
+        [&header, text].concat()
+    }
+
+    /// The number of bytes of the last packet after which the search is no longer pending, not counting its header. Texts are
+    /// those of packets.
+    fn found_after(magic: [u8; 4], texts: &[&[u8]]) -> Option<usize> {
         let mut search = StreamClassSearch::default();
-        let mut read = 0;
-        for piece in pieces {
+        for text in texts {
             search.begin_piece();
-            let (magic, rest) = piece.split_at(piece.len().min(4));
-            for part in [magic].into_iter().chain(rest.chunks(1)) {
-                search.read(part);
-                read += part.len();
-                if search.has_found() {
-                    return Some(read);
+            let packet = packet(magic, text);
+            let (head, rest) = packet.split_at(4);
+            search.read(head);
+            for (number, byte) in rest.iter().enumerate() {
+                search.read(&[*byte]);
+                let read = (4 + number + 1).checked_sub(PACKET_HEADER);
+                if read.is_some_and(|read| read > 0) && !search.is_pending() {
+                    return read;
                 }
             }
         }
@@ -136,37 +140,45 @@ mod tests {
             b"my_stream; sstream\t { { {} } }",
             b"\x1e{\"type\":\"data-stream-class\",\"id\":0,\"x\":{\"roles\":[]}}",
         ];
-        for text in declared {
+        for (text, magic) in declared.into_iter().zip(PACKET_MAGIC.into_iter().cycle()) {
             let after = [text, b"; stream { };"].concat();
-            assert_eq!(found_after(&[&after]), Some(text.len()));
-            assert_eq!(found_after(&[&text[..text.len() - 1]]), None);
+            assert_eq!(found_after(magic, &[&after]), Some(text.len()));
+            assert_eq!(found_after(magic, &[&text[..text.len() - 1]]), None);
         }
     }
 
     #[test]
     fn metadata_without_a_stream_class_has_none() {
-        let others: [&[u8]; 4] = [
+        let others: [&[u8]; 3] = [
             b"/* CTF 1.8 */ trace { major = 1; }; clock { name = monotonic; };",
             b"stream; stream = {}; struct { } stream;",
             b"\x1e{\"type\":\"trace-class\",\"roles\":[\"data-stream-class-id\",\"metadata-stream-uuid\"]}",
-            b"",
         ];
         for text in others {
-            assert_eq!(found_after(&[text]), None);
+            assert_eq!(found_after(PACKET_MAGIC[0], &[text]), None);
         }
     }
 
     #[test]
     fn a_keyword_may_be_cut_by_the_header_of_a_packet() {
-        for magic in PACKET_MAGIC {
-            let mut header = [b'}'; PACKET_HEADER];
-            header[..4].copy_from_slice(&magic);
-            let text = b"env { }; stream { id = 0; };";
-            for cut in 0..text.len() - 1 {
-                let packets = [&text[..cut], &text[cut..]].map(|text| [&header, text].concat());
-                let found = found_after(&[&packets[0], &packets[1]]);
-                assert_eq!(found, Some(2 * PACKET_HEADER + text.len() - 1), "{cut}");
-            }
+        let text = b"env { }; stream { id = 0; };";
+        let end = text.len() - 1;
+        for cut in 1..end {
+            let (first, second) = text.split_at(cut);
+            let found = found_after(PACKET_MAGIC[1], &[first, second]);
+            assert_eq!(found, Some(end - cut), "{cut}");
         }
+    }
+
+    #[test]
+    fn plain_text_is_not_searched() {
+        let mut search = StreamClassSearch::default();
+        assert!(!search.is_pending());
+        search.begin_piece();
+        search.read(b"/* CTF 1.8 */ trace { };");
+        assert!(!search.is_pending());
+        search.begin_piece();
+        search.read(&packet(PACKET_MAGIC[0], b"env { };"));
+        assert!(search.is_pending());
     }
 }

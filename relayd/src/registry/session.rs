@@ -323,10 +323,10 @@ impl Session {
         }
     }
 
-    /// Announces the streams of a trace, some of whose metadata has arrived, to viewers: at once if it declares a stream
-    /// class, otherwise after a timeout or at the end of the session.
+    /// Announces the streams of a trace, some of whose metadata has arrived, to viewers: at once, or if a stream class is
+    /// still to come, after a timeout or at the end of the session.
     pub fn announce_described(&self, metadata: &MetadataStream) {
-        if metadata.declares_stream_class() {
+        if !metadata.awaits_stream_class() {
             return self.announce_trace(metadata.trace());
         }
         let mut streams = self.streams.lock();

@@ -69,7 +69,7 @@ struct Counts {
 #[derive(Debug)]
 struct Trace {
     id: TraceId,
-    /// Whether viewers can begin to read the trace: its metadata declares a stream class, or is not expected to.
+    /// Whether viewers can begin to read the trace.
     is_described: bool,
     /// The tick from which it counts as described, because some of its metadata has arrived.
     describe_at: Option<u64>,
@@ -254,8 +254,8 @@ impl StreamTable {
         ready
     }
 
-    /// Marks a trace as described, because its metadata declares a stream class. Returns the streams to announce to
-    /// viewers. None: the trace was described before, or is unknown.
+    /// Marks a trace as described. Returns the streams to announce to viewers. None: the trace was described before, or is
+    /// unknown.
     pub(super) fn describe(&mut self, path: &TracePath) -> Option<Vec<Arc<ListedStream>>> {
         let trace = self.traces.get_mut(path)?;
         trace.describe_at = None;
