@@ -238,6 +238,7 @@ impl MetadataStream {
             return Ok(());
         };
         self.published.restart();
+        state.searched = StreamClassSearch::default();
         state.file.enter_chunk(chunk)
     }
 
@@ -250,6 +251,7 @@ impl MetadataStream {
         match target {
             Some(chunk) => {
                 self.published.restart();
+                state.searched = StreamClassSearch::default();
                 state.file.enter_chunk(chunk)
             }
             None => {
