@@ -140,6 +140,7 @@ impl Scenario {
             injector.cause(fault);
         }
         injector.pause(self.max_uptime_ms);
+        system.wait_for_viewers_to_attach();
         history.record("clients disconnect");
         let sent = load.stop();
         history.record("clients have disconnected");

@@ -262,6 +262,25 @@ impl System {
         self.history.record("all sessions have ended");
     }
 
+    /// Waits until the viewers have attached. A relay does not know of a viewer that is about to connect to it for the first
+    /// time: a session that is opened and completed meanwhile is not kept for it. It is kept if an earlier relay had it.
+    pub fn wait_for_viewers_to_attach(&mut self) {
+        if self.generation > 0 {
+            // A session whose consumer was killed may never be opened, or be completed from the spool.
+            return;
+        }
+        for viewer in &mut self.viewers {
+            let session = format!("({HOST}/{})", viewer.trace);
+            let is_kept = |line: &String| {
+                line.contains("session is resumable") && line.contains(session.as_str())
+            };
+            let mut earlier = self.relay.ended().iter().flat_map(|run| &run.stderr);
+            if !earlier.any(is_kept) {
+                viewer.program.wait_for_log("following session");
+            }
+        }
+    }
+
     /// Waits until the viewers have shown all sessions. These must have ended.
     ///
     /// If consumer and relay were both killed, a session may have been opened and completed from the spool before its
