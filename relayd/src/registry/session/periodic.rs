@@ -116,8 +116,14 @@ impl Session {
         self.periodic
             .awaits_metadata
             .store(awaits, Ordering::Relaxed);
-        if awaits {
-            let ready = streams.describe_overdue(false);
+        if !awaits {
+            return;
+        }
+        let ready = streams.describe_overdue(false);
+        if ready.is_empty() {
+            // Viewers are not woken up for nothing.
+            self.limit_watermark(&mut streams);
+        } else {
             self.announce(streams, ready);
         }
     }
