@@ -70,7 +70,8 @@ pub const BEACONS_ON_DISK: usize = 256;
 /// An idle relay has no such work.
 pub const TICK: Duration = Duration::from_secs(1);
 
-/// Time for which viewers are held back at the beginning of a stream whose metadata has not arrived. Three periods of the
+/// Time for which viewers are held back at the beginning of a stream whose metadata has not arrived, and after which a trace is
+/// announced whose metadata has no stream class. Three periods of the
 /// live timer are added, because LTTng sends metadata once in a period.
 pub const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 

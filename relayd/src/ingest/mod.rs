@@ -5,7 +5,8 @@
 //! delegates to the parts that follow), `packet_writer` (packets in sequence to the tracefile), [`reorder`] and
 //! [`reorder_budget`] (early packets, and their memory), [`index_joiner`] (joins packets with their indexes),
 //! `lifecycle` and `rotation` (when the stream enters another chunk, and when it closes), `backpressure` (what happens
-//! while the disk is full), [`metadata_stream`] (metadata, which arrives on the control connection).
+//! while the disk is full), [`metadata_stream`] (metadata, which arrives on the control connection),
+//! `stream_class_search` (whether viewers can begin to read it).
 
 mod backpressure;
 pub mod error;
