@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
+use std::process::Stdio;
 
 use codetracer::events::Item;
 use codetracer::reader::RecordingReader;
@@ -169,42 +170,38 @@ fn a_file_that_a_reader_has_opened_never_changes() {
 
 #[test]
 fn a_copy_at_any_time_is_valid_while_the_directory_is_written() {
-    let temporary = TempDir::new().unwrap();
-    let path = temporary.path().join("recording");
-    let mut writer = Writer::open(&path, OutputForm::Json).unwrap();
-    writer.publish().unwrap();
-    let (sender, copies) = std::sync::mpsc::channel();
-    let copier = std::thread::spawn(move || {
-        for number in 0..50 {
-            let copy = temporary.path().join(number.to_string());
-            let mut command = std::process::Command::new("cp");
-            // A failure for a spare copy that has just changed its name is none of the recording.
-            command.arg("-r").arg(&path).arg(&copy).output().unwrap();
-            sender.send(read(&copy).unwrap()).unwrap();
-        }
-        temporary
-    });
-    let mut all = Vec::new();
-    let mut seen: Vec<Vec<String>> = Vec::new();
-    for element in demo().iter().cycle() {
-        writer.push(element);
+    let demo = demo();
+    for _ in 0..50 {
+        let temporary = TempDir::new().unwrap();
+        let [path, copy] = ["recording", "copy"].map(|name| temporary.path().join(name));
+        let mut writer = Writer::open(&path, OutputForm::Json).unwrap();
         writer.publish().unwrap();
-        all.push(element.clone());
-        seen.extend(copies.try_iter());
-        if seen.len() == 50 {
-            break;
+        let mut command = std::process::Command::new("cp");
+        // A failure for a spare copy that has just changed its name is none of the recording.
+        command
+            .arg("-r")
+            .arg(&path)
+            .arg(&copy)
+            .stderr(Stdio::null());
+        let mut cp = command.spawn().unwrap();
+        let mut all = Vec::new();
+        for element in demo.iter().cycle() {
+            writer.push(element);
+            writer.publish().unwrap();
+            all.push(element);
+            if cp.try_wait().unwrap().is_some() {
+                break;
+            }
         }
-    }
-    copier.join().unwrap();
-    let mut filter = ReplayFilter::new(OutputForm::Json);
-    for element in &all {
-        filter.push(&Record::parse(element).unwrap(), None);
-    }
-    filter.finish();
-    let text = String::from_utf8(filter.certain().clone()).unwrap();
-    let whole: Vec<_> = text.split(",\n").skip(1).collect();
-    for records in seen {
-        assert_eq!(records, whole[..records.len()]);
+        let copied = read(&copy).unwrap();
+        let mut filter = ReplayFilter::new(OutputForm::Json);
+        for element in all {
+            filter.push(&Record::parse(element).unwrap(), None);
+        }
+        filter.finish();
+        let text = String::from_utf8(filter.certain().clone()).unwrap();
+        let whole: Vec<_> = text.split(",\n").skip(1).collect();
+        assert_eq!(copied, whole[..copied.len()]);
     }
 }
 
