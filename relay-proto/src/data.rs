@@ -34,7 +34,7 @@ pub enum DataEvent<'a> {
     Begin(DataHeader),
     /// The next bytes of the packet.
     Payload {
-        /// At least one byte, unless the packet is empty.
+        /// At least one byte, unless the packet is empty, or the rest of it was [skipped](DataDecoder::skip).
         bytes: &'a [u8],
         /// Whether they are the last bytes of the packet.
         last: bool,
@@ -71,6 +71,18 @@ impl DataDecoder {
             bytes,
             last: here == left,
         })
+    }
+
+    /// Takes `len` bytes of the current packet that were received and are not passed to the decoder, at most those that are
+    /// [left](Self::left). Returns the event of the packet's end, without bytes, if they are its last.
+    pub fn skip(&mut self, len: u32) -> Option<DataEvent<'static>> {
+        let left = self.packet?.saturating_sub(len);
+        self.packet = (left > 0).then_some(left);
+        let end = DataEvent::Payload {
+            bytes: &[],
+            last: true,
+        };
+        self.packet.is_none().then_some(end)
     }
 
     /// Bytes of the current packet that are still to arrive.

@@ -25,7 +25,7 @@ const MEMORY: &str = "/dev/shm";
 const SIZE: usize = 16 << 20;
 
 /// Directories for tests on a disk, if the temporary directory is on one, and in memory.
-fn labs() -> impl Iterator<Item = Lab> {
+pub(crate) fn labs() -> impl Iterator<Item = Lab> {
     let memory = Path::new(MEMORY);
     let in_memory = memory.is_dir().then(|| Lab::new_in(memory));
     [Lab::new()].into_iter().chain(in_memory)

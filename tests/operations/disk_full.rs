@@ -199,6 +199,30 @@ fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
 }
 
 #[test]
+fn a_disk_that_fills_up_within_a_large_packet_loses_no_byte_of_it() {
+    // The bytes of packets of this size go to their tracefile through a pipe, without being copied.
+    const LARGE: usize = 300_000;
+    for left in [0, 100, 290, 700] {
+        let Some((_lab, disk, relay, status)) = start_on_small_disk(&[]) else {
+            return;
+        };
+        let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("large"));
+        producer.record_packet(stream, 0, LARGE);
+        disk.fill(left);
+        let sending = std::thread::spawn(move || {
+            (1..5).for_each(|number| producer.send_packet(stream, number, LARGE));
+            producer
+        });
+        status.wait_for_metric("relayd_streams_paused", 1);
+        disk.free_space();
+        sending.join().unwrap().wait_while_pending(stream, 4);
+        let expected: Vec<u8> = (0..5).flat_map(|number| vec![number; LARGE]).collect();
+        let written = first_file(&relay.output, "/chan_0");
+        assert!(written == expected, "{left}: {} bytes", written.len());
+    }
+}
+
+#[test]
 fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
     let Some((_lab, disk, relay, status)) = start_on_small_disk(&[]) else {
         return;

@@ -1,6 +1,8 @@
 //! One data connection: reads the bytes of packets from a socket, decodes them with `relay-proto`, and hands each
 //! piece to the stream that it belongs to.
 
+mod spliced;
+
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
@@ -48,6 +50,8 @@ struct DataTask {
     /// None once the connection has ended.
     connection: Option<DataConnection>,
     decoder: DataDecoder,
+    /// Whether the bytes of large packets go through a pipe. Not with TLS, and no more after that has failed.
+    may_splice: bool,
     /// Bytes that have been received and not decoded: an incomplete header; while the stream is paused, everything
     /// behind the event that paused it.
     undecoded: Vec<u8>,
@@ -94,6 +98,16 @@ enum SocketState {
     Ended(Result<(), ConnectionError>),
 }
 
+impl SocketState {
+    fn is_drained(&self) -> bool {
+        matches!(self, Self::Drained)
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self, Self::Ended(_))
+    }
+}
+
 impl From<io::Error> for SocketState {
     fn from(error: io::Error) -> Self {
         match error.kind() {
@@ -126,6 +140,7 @@ pub(super) async fn serve(
     let address = peer.ip().to_canonical();
     let mut task = DataTask {
         peer,
+        may_splice: accepted.tls.is_none(),
         socket: EventSocket::new(accepted.socket, accepted.tls),
         connection: Some(DataConnection::new(context.registry, address)),
         decoder: DataDecoder::default(),
@@ -343,23 +358,41 @@ impl DataTask {
             1 => self.reads_alone.saturating_add(1),
             _ => 0,
         };
+        match self.take_pipe() {
+            Some(pipe) => self.read_spliced(pipe),
+            None => self.read_buffered(),
+        }
+    }
+
+    fn read_buffered(&mut self) -> ReadOutcome {
+        let (mut buffer, kept) = self.take_buffer();
+        let free = buffer.get_mut(kept..).unwrap_or_default();
+        let (read, then) = self.receive(free.get_mut(..DATA_READ_BYTES).unwrap_or_default());
+        let received = Backlog {
+            buffer,
+            range: 0..kept + read,
+            is_drained: then.is_drained(),
+        };
+        self.decode_buffer(received, !then.has_ended());
+        self.finish_read(then)
+    }
+
+    /// The read buffer, and how many bytes it begins with that have been received already.
+    fn take_buffer(&self) -> (Vec<u8>, usize) {
         let mut buffer = READ_BUFFER.take();
         if buffer.is_empty() {
             buffer = vec![0; DATA_READ_BYTES + DataHeader::SIZE];
         }
         // Less than a header, for which the buffer has room besides `DATA_READ_BYTES`.
         let kept = self.undecoded.len();
-        let (undecoded, free) = buffer.split_at_mut(kept);
+        let (undecoded, _) = buffer.split_at_mut(kept);
         undecoded.copy_from_slice(&self.undecoded);
-        let (read, then) = self.receive(free.get_mut(..DATA_READ_BYTES).unwrap_or_default());
-        let has_ended = matches!(then, SocketState::Ended(_));
-        let is_drained = matches!(then, SocketState::Drained);
-        let received = Backlog {
-            buffer,
-            range: 0..kept + read,
-            is_drained,
-        };
-        self.decode_buffer(received, !has_ended);
+        (buffer, kept)
+    }
+
+    /// Ends the connection if its socket has ended, after what was read has been handled.
+    fn finish_read(&mut self, then: SocketState) -> ReadOutcome {
+        let is_drained = then.is_drained();
         if let SocketState::Ended(ended) = then
             // Else what was received is not decoded yet.
             && self.pause.is_none()
@@ -371,6 +404,25 @@ impl DataTask {
 
     /// Receives bytes. Returns how many, and what is known about the socket then.
     fn receive(&mut self, free: &mut [u8]) -> (usize, SocketState) {
+        let room = free.len();
+        let (read, then) = self.receive_with(room, |socket, read| {
+            socket.recv(free.get_mut(read..).unwrap_or_default())
+        });
+        // A read that leaves room has emptied the socket.
+        let state = match read < room {
+            true => SocketState::Drained,
+            false => SocketState::HasMore,
+        };
+        (read, then.unwrap_or(state))
+    }
+
+    /// Receives up to `room` bytes by one or two calls, which are told how many have been received. Returns how many, and what
+    /// is known about the socket then. None: nothing yet, as the last call has received bytes.
+    fn receive_with(
+        &mut self,
+        room: usize,
+        mut receive: impl FnMut(&mut EventSocket, usize) -> io::Result<usize>,
+    ) -> (usize, Option<SocketState>) {
         // Bytes that came while an index was polled for are received now, and must not end the next wait.
         self.socket.clear_readable();
         let mut read = 0;
@@ -378,14 +430,14 @@ impl DataTask {
             0 => self.last_packet,
             left => left,
         };
-        let expected = (expected + DataHeader::SIZE).min(free.len());
+        let expected = (expected + DataHeader::SIZE).min(room);
         // Twice for an incomplete packet: producers of LTTng leave Nagle's algorithm on, and the end of a packet may have waited
         // for the beginning to be read, and arrives at once then.
         for _ in 0..2 {
-            match self.socket.recv(free.get_mut(read..).unwrap_or_default()) {
-                Ok(0) => return (read, SocketState::Ended(Ok(()))),
+            match receive(&mut self.socket, read) {
+                Ok(0) => return (read, Some(SocketState::Ended(Ok(())))),
                 Ok(more) => read += more,
-                Err(error) => return (read, error.into()),
+                Err(error) => return (read, Some(error.into())),
             }
             let is_small = self.last_packet <= MAX_COALESCED_PACKET as usize;
             self.busy_poll.record_read(is_small && read >= expected);
@@ -393,12 +445,7 @@ impl DataTask {
                 break;
             }
         }
-        // A read that leaves room has emptied the socket.
-        let then = match read < free.len() {
-            true => SocketState::Drained,
-            false => SocketState::HasMore,
-        };
-        (read, then)
+        (read, None)
     }
 
     fn outcome(&self, is_drained: bool) -> ReadOutcome {
@@ -425,7 +472,13 @@ impl DataTask {
 
     /// Decodes bytes and hands the events to their streams. Then the entries that have become ready are written. Returns
     /// how many bytes are left, and whether it has stopped behind a packet so that commands are handled before the next one.
-    fn decode(&mut self, mut input: &[u8], may_stop: bool) -> (usize, bool) {
+    fn decode(&mut self, input: &[u8], may_stop: bool) -> (usize, bool) {
+        let decoded = self.decode_events(input, may_stop);
+        self.write_ready_entries();
+        decoded
+    }
+
+    fn decode_events(&mut self, mut input: &[u8], may_stop: bool) -> (usize, bool) {
         let mut has_stopped = false;
         while !has_stopped
             && let Some(connection) = &mut self.connection
@@ -442,19 +495,27 @@ impl DataTask {
             if self.pause.is_some() {
                 break;
             }
-            // A producer that waits for replies, alone on this worker: others would need the buffer.
             has_stopped = may_stop
                 && is_whole
-                && awaits_replies
-                && self.reads_alone >= ALONE_AFTER_READS
-                && self.last_packet <= MAX_PACKET_BEFORE_COMMANDS
+                && self.stops_behind_packets(awaits_replies)
                 && !input.is_empty();
         }
+        (input.len(), has_stopped && self.pause.is_none())
+    }
+
+    /// Whether commands are handled behind each packet: for a producer that waits for replies, alone on this worker. Others
+    /// would need the buffer.
+    fn stops_behind_packets(&self, awaits_replies: bool) -> bool {
+        awaits_replies
+            && self.reads_alone >= ALONE_AFTER_READS
+            && self.last_packet <= MAX_PACKET_BEFORE_COMMANDS
+    }
+
+    fn write_ready_entries(&mut self) {
         if let Some(connection) = &mut self.connection {
             let written = connection.write_ready_entries();
             self.pause_or_end(written);
         }
-        (input.len(), has_stopped && self.pause.is_none())
     }
 
     /// Tries to end the pause, and if that succeeds decodes what was received before it.
@@ -465,6 +526,8 @@ impl DataTask {
         let resumed = connection.resume();
         if !connection.is_paused() {
             self.pause = None;
+            // A full disk has stopped it.
+            self.may_splice = !self.socket.is_encrypted();
         }
         self.pause_or_end(resumed);
         if self.pause.is_none() {
