@@ -9,6 +9,7 @@ mod latency;
 pub(crate) mod load;
 mod lower_bound;
 mod matrix;
+mod memory;
 pub(crate) mod noise;
 mod viewer_load;
 mod viewers;
@@ -59,6 +60,7 @@ struct Row {
 /// Prints a table.
 pub(crate) fn run() {
     let arguments: Vec<_> = std::env::args().skip(2).collect();
+    let _kept = memory::Kept::new();
     if let Some((first, options)) = arguments.split_first()
         && first == "--matrix"
     {
