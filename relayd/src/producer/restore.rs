@@ -163,7 +163,13 @@ fn restore_session(
     }
     let budget = ReorderBudget::of_session(registry.reorder_budget());
     let connections = CancellationToken::new();
-    let session = Arc::new(Session::new(identity, shared, budget, connections));
+    let session = Arc::new(Session::new(
+        identity,
+        shared,
+        budget,
+        connections,
+        registry.periodic_requests(),
+    ));
     registry.add_session(Arc::clone(&session))?;
     if let Some(syncer) = settings.pool.syncer() {
         log.sync_with(syncer, session.sync_status())?;

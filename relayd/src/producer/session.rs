@@ -118,7 +118,13 @@ pub(super) fn create_session(
         daemon: recording.map(|recording| recording.daemon),
     };
     let budget = ReorderBudget::of_session(registry.reorder_budget());
-    let session = Arc::new(Session::new(identity, shared, budget, connections));
+    let session = Arc::new(Session::new(
+        identity,
+        shared,
+        budget,
+        connections,
+        registry.periodic_requests(),
+    ));
     registry
         .add_session(Arc::clone(&session))
         .map_err(|error| fatal(error.into()))?;

@@ -43,7 +43,7 @@ use occupancy::SessionsByRoot;
 use recording::Recordings;
 use resumable::DetachOutcome;
 use resumption::ResumableSessions;
-use session::Session;
+use session::{PeriodicRequests, Session};
 use stream::SessionStream;
 
 /// The settings that all sessions share.
@@ -91,6 +91,7 @@ pub struct Registry {
     reorder_budget: Arc<ReorderBudget>,
     /// A permit for each file call of a viewer that may block, of all sessions together.
     viewer_file_calls: Arc<Semaphore>,
+    periodic: PeriodicRequests,
     next: Counters,
 }
 
@@ -141,6 +142,7 @@ impl Registry {
             subscriptions: Mutex::default(),
             resumable: ResumableSessions::default(),
             viewer_file_calls: Arc::new(Semaphore::new(MAX_FILE_CALLS)),
+            periodic: PeriodicRequests::default(),
             next: Counters::default(),
         })
     }
@@ -191,6 +193,12 @@ impl Registry {
     #[must_use]
     pub fn viewer_file_calls(&self) -> &Arc<Semaphore> {
         &self.viewer_file_calls
+    }
+
+    /// Where sessions request periodic work.
+    #[must_use]
+    pub fn periodic_requests(&self) -> PeriodicRequests {
+        self.periodic.clone()
     }
 
     /// The recordings that sessions belong to.
@@ -395,23 +403,39 @@ impl Registry {
     /// Whether [`tick`](Self::tick) has anything to do. Makes no file call.
     #[must_use]
     pub fn has_periodic_work(&self, now: Instant) -> bool {
-        (self.sessions.read().values()).any(|session| session.has_periodic_work())
+        self.may_have_due_sessions()
             || !self.lingering.lock().is_empty()
             || !self.ended.lock().is_empty()
             || self.has_detached()
             || self.settings.pool.is_idle_round_due(now)
     }
 
+    fn may_have_due_sessions(&self) -> bool {
+        let syncer = self.settings.pool.syncer();
+        self.periodic.is_any() || syncer.is_some_and(|syncer| syncer.tally().failures() > 0)
+    }
+
+    /// The sessions that have periodic work.
+    fn due_sessions(&self) -> Vec<Arc<Session>> {
+        if !self.may_have_due_sessions() {
+            return Vec::new();
+        }
+        self.periodic.take();
+        let sessions = self.sessions.read();
+        let due = sessions.values().filter(|s| s.has_periodic_work());
+        let due: Vec<_> = due.cloned().collect();
+        if !due.is_empty() {
+            // They may have more work than fits one tick, and another tick does it if a file call of this one hangs.
+            self.periodic.add();
+        }
+        due
+    }
+
     /// Writes beacons, closes idle files, and ends sessions that have lingered for [`DRAIN_GRACE`]. Must be called every
     /// [`TICK`](crate::limits::TICK) in which it [has anything to do](Self::has_periodic_work).
     pub fn tick(&self, now: Instant) {
-        // Copies of the tables, which must not stay locked during file calls.
-        let due: Vec<_> = {
-            let sessions = self.sessions.read();
-            let due = sessions.values().filter(|s| s.has_periodic_work());
-            due.cloned().collect()
-        };
-        for session in due {
+        // A copy: the table must not stay locked during file calls.
+        for session in self.due_sessions() {
             session.do_periodic_work();
         }
         for session in self.lingering() {

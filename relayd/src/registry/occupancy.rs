@@ -137,6 +137,8 @@ impl Registry {
         session.recording().expect_chunk();
         sessions.push(Arc::downgrade(&session));
         self.sessions.write().insert(session.id(), session);
+        // What it has requested before was looked for in vain.
+        self.periodic.add();
         drop(sessions);
         self.subscriptions.lock().notify();
         Ok(())

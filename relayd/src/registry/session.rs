@@ -28,6 +28,7 @@ use crate::publish::viewer_lag::ViewerLag;
 use crate::publish::watermark::Watermark;
 use crate::store::StoreError;
 use crate::store::sync::file::SyncStatus;
+pub use periodic::PeriodicRequests;
 use periodic::PeriodicWork;
 
 mod periodic;
@@ -98,13 +99,15 @@ impl fmt::Display for Session {
 }
 
 impl Session {
-    /// A session without streams, whose connections end when `connections` is cancelled.
+    /// A session without streams, whose connections end when `connections` is cancelled. `periodic` is
+    /// that of the [registry](super::Registry::periodic_requests).
     #[must_use]
     pub fn new(
         identity: SessionIdentity,
         recording: Arc<Recording>,
         reorder_budget: Arc<ReorderBudget>,
         connections: CancellationToken,
+        periodic: PeriodicRequests,
     ) -> Self {
         let owner = Owner::new(connections, identity.producer);
         Self {
@@ -119,7 +122,7 @@ impl Session {
             producer_gone: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             subscriptions: Mutex::default(),
-            periodic: PeriodicWork::default(),
+            periodic: PeriodicWork::new(periodic),
             watermark: Arc::default(),
             reorder_budget,
             sync: Arc::default(),

@@ -1,7 +1,8 @@
 //! The periodic work of a session: its beacons are written to disk, viewers are held back for metadata no longer than its
 //! timeout, and a session whose files could not be synced fails. Most sessions have none of it, which
-//! [`Session::has_periodic_work`] finds without a lock.
+//! [`Session::has_periodic_work`] finds without a lock. If none has, the relay looks at no session ([`PeriodicRequests`]).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -12,9 +13,33 @@ use super::Session;
 use crate::limits::BEACONS_ON_DISK;
 use crate::registry::stream::SessionStream;
 
+/// Whether any session may have periodic work, except that its files could not be synced. To look at each session would take
+/// most of the processor time of a relay with many idle ones.
+#[derive(Debug, Default, Clone)]
+pub struct PeriodicRequests(Arc<AtomicBool>);
+
+impl PeriodicRequests {
+    /// Has the next tick look at all sessions.
+    pub(in crate::registry) fn add(&self) {
+        // After what is to be found there.
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether the next tick has to look at all sessions.
+    pub(in crate::registry) fn is_any(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Takes the requests so far, which are fulfilled by looking at all sessions afterwards.
+    pub(in crate::registry) fn take(&self) {
+        self.0.swap(false, Ordering::Acquire);
+    }
+}
+
 /// What the next tick has to do for one session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PeriodicWork {
+    requests: PeriodicRequests,
     /// A beacon has come that may not be on disk.
     has_new_beacon: AtomicBool,
     /// Number of streams whose beacons are still to be looked at since one came.
@@ -26,9 +51,20 @@ pub(super) struct PeriodicWork {
 }
 
 impl PeriodicWork {
+    pub(super) fn new(requests: PeriodicRequests) -> Self {
+        Self {
+            requests,
+            has_new_beacon: AtomicBool::new(false),
+            streams_left: AtomicUsize::new(0),
+            next_stream: Mutex::default(),
+            awaits_metadata: AtomicBool::new(false),
+        }
+    }
+
     /// Has the next tick advance the timeouts for metadata. To be called with the table of streams locked.
     pub(super) fn request_timeouts(&self) {
         self.awaits_metadata.store(true, Ordering::Relaxed);
+        self.requests.add();
     }
 }
 
@@ -36,6 +72,7 @@ impl Session {
     /// Has the next [`do_periodic_work`](Self::do_periodic_work) write the beacon of some stream to disk.
     pub fn request_beacons(&self) {
         self.periodic.has_new_beacon.store(true, Ordering::Release);
+        self.periodic.requests.add();
     }
 
     /// Whether [`do_periodic_work`](Self::do_periodic_work) has anything to do.
