@@ -89,7 +89,10 @@ fn a_viewer_is_notified_of_every_change_without_polling() {
     assert_eq!(rest.len(), 2, "{rest:?}");
     assert_eq!(viewer.new_streams(session).0, NewStreamsStatus::HungUp);
     drop(viewer);
-    assert_eq!(push.receive(), None);
+    // The relay may forget the session, which nobody views any more, before it closes this connection.
+    while let Some(notification) = push.receive() {
+        assert_eq!(notification, Notification::Sessions);
+    }
 }
 
 #[test]
