@@ -22,6 +22,11 @@ pub trait Evictable: Debug + Send + Sync {
     /// Closes the files that can be reopened, without waiting for a lock. Returns whether some were closed. With
     /// `is_needed` the pool is full and another file is to be opened; otherwise the files are only idle.
     fn close_files(&self, is_needed: bool) -> bool;
+
+    /// Whether the files stay open while they are idle, and are closed for others only.
+    fn stays_open(&self) -> bool {
+        false
+    }
 }
 
 /// The slot of an [`Evictable`] in the clock.
@@ -36,8 +41,17 @@ pub struct ClockSlot {
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     slots: Mutex<VecDeque<Arc<ClockSlot>>>,
+    /// Slots whose files were idle and [stay open](Evictable::stays_open). The rounds of idle files need not pass them.
+    staying: Mutex<Staying>,
     /// Time of the last round that closed idle files. None: there was none.
     last_idle_round: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug, Default)]
+struct Staying {
+    slots: Vec<Arc<ClockSlot>>,
+    /// Number of slots at which those without owners are removed.
+    prune_at: usize,
 }
 
 impl ClockSlot {
@@ -59,6 +73,25 @@ impl Clock {
         if !slot.is_in_clock.swap(true, Ordering::Relaxed) {
             self.slots.lock().push_back(Arc::clone(slot));
         }
+    }
+
+    /// Takes a slot out of the rounds of idle files, until a file is to be evicted.
+    fn set_aside(&self, slot: Arc<ClockSlot>) {
+        if slot.is_in_clock.swap(true, Ordering::Relaxed) {
+            // Its owner has added it meanwhile.
+            return;
+        }
+        let mut staying = self.staying.lock();
+        if staying.slots.len() >= staying.prune_at {
+            let has_owner = |slot: &Arc<ClockSlot>| {
+                let owner = slot.owner.get();
+                owner.is_some_and(|owner| owner.strong_count() > 0)
+            };
+            staying.slots.retain(has_owner);
+            // Doubled, so that the cost of a walk is shared by as many new slots as there were.
+            staying.prune_at = (2 * staying.slots.len()).max(64);
+        }
+        staying.slots.push(slot);
     }
 
     /// Whether [`close_idle_files`](Self::close_idle_files) has anything to do.
@@ -85,6 +118,8 @@ impl Clock {
 
     /// Closes the files of one owner to make room. Returns whether some were closed.
     pub(super) fn evict_one(&self) -> bool {
+        let staying = std::mem::take(&mut *self.staying.lock()).slots;
+        self.slots.lock().extend(staying);
         // Two rounds: the first clears the marks of files in use, so that the second finds one of them.
         let steps = 2 * self.slots.lock().len();
         (0..steps).any(|_| self.advance(true))
@@ -101,16 +136,20 @@ impl Clock {
         }
         // Before the files are closed: their owner adds the slot again when it reopens them.
         slot.is_in_clock.store(false, Ordering::Relaxed);
-        let is_closed = match slot.owner.get().map(Weak::upgrade) {
-            Some(Some(owner)) => owner.close_files(is_needed),
+        let owner = match slot.owner.get().map(Weak::upgrade) {
             // The owner is gone, and its files with it.
             Some(None) => return false,
-            None => false,
+            owner => owner.flatten(),
         };
-        if !is_closed {
-            self.add_slot(&slot);
+        let is_closed = (owner.as_ref()).is_some_and(|owner| owner.close_files(is_needed));
+        if is_closed {
+            return true;
         }
-        is_closed
+        match owner {
+            Some(owner) if !is_needed && owner.stays_open() => self.set_aside(slot),
+            _ => self.add_slot(&slot),
+        }
+        false
     }
 }
 
@@ -189,6 +228,59 @@ mod tests {
         drop(files);
         assert_eq!(pool.open_files().0, 0);
         assert!(!pool.clock.evict_one());
+    }
+
+    /// As metadata: its files stay open while they are idle.
+    #[derive(Debug, Default)]
+    struct Kept {
+        /// How often it was asked to close its files.
+        asked: Mutex<usize>,
+    }
+
+    impl Evictable for Kept {
+        fn close_files(&self, is_needed: bool) -> bool {
+            *self.asked.lock() += 1;
+            is_needed
+        }
+
+        fn stays_open(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn files_that_stay_open_are_passed_by_one_round_of_idle_files_and_evicted_when_needed() {
+        let pool = Pool::new(100);
+        let kept = Arc::new(Kept::default());
+        let slot = Arc::<ClockSlot>::default();
+        let weak: Weak<dyn Evictable> = Arc::<Kept>::downgrade(&kept);
+        slot.set_owner(weak);
+        pool.clock.add_slot(&slot);
+        let start = Instant::now();
+        pool.close_idle_files(start);
+        for round in 1..4 {
+            pool.close_idle_files(start + round * IDLE_FILE_TIMEOUT);
+        }
+        assert_eq!(*kept.asked.lock(), 1);
+        assert!(!pool.is_idle_round_due(start + 9 * IDLE_FILE_TIMEOUT));
+        assert!(pool.clock.evict_one());
+        assert_eq!(*kept.asked.lock(), 2);
+    }
+
+    #[test]
+    fn slots_that_were_set_aside_are_forgotten_with_their_owners() {
+        let pool = Pool::new(100);
+        let start = Instant::now();
+        pool.close_idle_files(start);
+        for round in 1..1000 {
+            let kept = Arc::new(Kept::default());
+            let slot = Arc::<ClockSlot>::default();
+            let weak: Weak<dyn Evictable> = Arc::<Kept>::downgrade(&kept);
+            slot.set_owner(weak);
+            pool.clock.add_slot(&slot);
+            pool.close_idle_files(start + round * IDLE_FILE_TIMEOUT);
+        }
+        assert!(pool.clock.staying.lock().slots.len() <= 64);
     }
 
     #[test]

@@ -92,6 +92,10 @@ impl Evictable for MetadataSource {
         let file = self.file.try_lock().filter(|_| is_needed);
         file.is_some_and(|mut file| file.close())
     }
+
+    fn stays_open(&self) -> bool {
+        true
+    }
 }
 
 impl MetadataFile {
