@@ -20,7 +20,7 @@ const SIZES: [usize; 16] = [
     1_048_577, 100_000,
 ];
 
-/// Sizes of the pieces in which the packets are sent: their product with those above has no common period.
+/// Sizes of the pieces in bytes in which the packets are sent, over and over, whatever packets they cut.
 const PIECES: [usize; 7] = [1_500_000, 31, 70_000, 1, 65_536, 33, 400_001];
 
 /// Bytes of zeros behind every third packet.

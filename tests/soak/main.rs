@@ -68,8 +68,8 @@ fn no_packet_is_lost_and_memory_and_descriptors_stay_bounded_at_full_load() {
     });
     assert!(shown > 0);
     assert!(seen.ended > 0 && seen.killed > 0, "{seen}");
-    // The relay keeps sessions of killed producers for some seconds.
-    // Except the pipe that each worker keeps once it has received a large packet.
+    // The relay keeps sessions of killed producers for some seconds. Each worker keeps a pipe, which has two descriptors, once
+    // it has received a large packet.
     let workers = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
     wait_until("all files and connections are closed", || {
         relay.open_files() <= before + 2 * workers
