@@ -14,7 +14,6 @@ use wire::{Bytes, FileName, NameError, SessionId, StreamId, TracePath};
 
 use super::session::now;
 use super::streams::{claimed_directory, layout};
-use crate::ingest::reorder_budget::ReorderBudget;
 use crate::ingest::{DataStream, MetadataStream};
 use crate::limits::MAX_RESTORED_NUMBER;
 use crate::registry::resumable::Resumable;
@@ -161,15 +160,8 @@ fn restore_session(
     {
         shared.add_chunk(id, chunk);
     }
-    let budget = ReorderBudget::of_session(registry.reorder_budget());
     let connections = CancellationToken::new();
-    let session = Arc::new(Session::new(
-        identity,
-        shared,
-        budget,
-        connections,
-        registry.periodic_requests(),
-    ));
+    let session = registry.new_session(identity, shared, connections);
     registry.add_session(Arc::clone(&session))?;
     if let Some(syncer) = settings.pool.syncer() {
         log.sync_with(syncer, session.sync_status())?;

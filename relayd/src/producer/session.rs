@@ -16,7 +16,6 @@ use tracing::info;
 use wire::{EpochSeconds, StreamId, TracePath};
 
 use super::{MetadataStream, SessionChunks};
-use crate::ingest::reorder_budget::ReorderBudget;
 use crate::registry::Registry;
 use crate::registry::session::{Session, SessionIdentity};
 use crate::registry::stream::SessionStream;
@@ -117,14 +116,7 @@ pub(super) fn create_session(
         producer,
         daemon: recording.map(|recording| recording.daemon),
     };
-    let budget = ReorderBudget::of_session(registry.reorder_budget());
-    let session = Arc::new(Session::new(
-        identity,
-        shared,
-        budget,
-        connections,
-        registry.periodic_requests(),
-    ));
+    let session = registry.new_session(identity, shared, connections);
     registry
         .add_session(Arc::clone(&session))
         .map_err(|error| fatal(error.into()))?;

@@ -25,6 +25,7 @@ use jiff::tz::TimeZone;
 use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use wire::{SessionId, StreamId, TraceId};
 
@@ -40,10 +41,10 @@ use crate::publish::tally::Totals;
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use occupancy::SessionsByRoot;
-use recording::Recordings;
+use recording::{Recording, Recordings};
 use resumable::DetachOutcome;
 use resumption::ResumableSessions;
-use session::{PeriodicRequests, Session};
+use session::{PeriodicRequests, Session, SessionIdentity};
 use stream::SessionStream;
 
 /// The settings that all sessions share.
@@ -195,10 +196,23 @@ impl Registry {
         &self.viewer_file_calls
     }
 
-    /// Where sessions request periodic work.
+    /// A session without streams, which is not among those of the registry yet.
     #[must_use]
-    pub fn periodic_requests(&self) -> PeriodicRequests {
-        self.periodic.clone()
+    pub fn new_session(
+        &self,
+        identity: SessionIdentity,
+        recording: Arc<Recording>,
+        connections: CancellationToken,
+    ) -> Arc<Session> {
+        let budget = ReorderBudget::of_session(&self.reorder_budget);
+        let periodic = self.periodic.clone();
+        Arc::new(Session::new(
+            identity,
+            recording,
+            budget,
+            connections,
+            periodic,
+        ))
     }
 
     /// The recordings that sessions belong to.

@@ -99,8 +99,8 @@ impl fmt::Display for Session {
 }
 
 impl Session {
-    /// A session without streams, whose connections end when `connections` is cancelled. `periodic` is
-    /// that of the [registry](super::Registry::periodic_requests).
+    /// A session without streams, whose connections end when `connections` is cancelled. Made by the
+    /// [registry](super::Registry::new_session).
     #[must_use]
     pub fn new(
         identity: SessionIdentity,
