@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use codetracer::events::Item;
 use codetracer::reader::RecordingReader;
@@ -13,7 +14,7 @@ use tests::disk::SmallDisk;
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::Relay;
-use tests::{binaries, test_live, wait_until};
+use tests::{TEST_TIMEOUT, binaries, test_live, wait_until};
 
 /// Every kind of record and value, one on each line.
 const LINES: &str = include_str!("../../codetracer/tests/data/every-event.jsonl");
@@ -279,6 +280,18 @@ impl Recorder {
     }
 }
 
+/// Copies a directory. Returns false if `cp` left out a file that has changed names between its `stat` and its `open`, which
+/// it says.
+fn is_copied(directory: &Path, copy: &Path) -> bool {
+    let mut cp = Command::new("cp");
+    let output = cp.env("LC_ALL", "C").arg("-r").arg(directory).arg(copy);
+    let output = output.output().unwrap();
+    let messages = String::from_utf8(output.stderr).unwrap();
+    let is_replaced = |line: &str| line.contains("replaced while being copied");
+    assert!(messages.lines().all(is_replaced), "{messages}");
+    output.status.success()
+}
+
 #[test]
 fn copies_at_random_moments_are_valid_and_a_prefix() {
     let mut recorder = Recorder::start();
@@ -293,8 +306,9 @@ fn copies_at_random_moments_are_valid_and_a_prefix() {
             recorder.wait_until_shown(&out);
         }
         let copy = recorder.lab.path().join(format!("copy-{number}"));
-        let status = Command::new("cp").arg("-r").arg(&out).arg(&copy).status();
-        assert!(status.unwrap().success());
+        while !is_copied(&out, &copy) {
+            fs::remove_dir_all(&copy).unwrap();
+        }
         let records = read(&copy);
         assert_eq!(records, recorder.lines[..records.len()]);
     }
@@ -309,9 +323,15 @@ fn a_viewer_that_is_killed_is_started_again_and_completes_its_directory() {
     let mut viewer = keep_live(&recorder.lab, &recorder.relay, &out);
     let mut shown = 0;
     for round in 1..=10 {
-        recorder.push_steps(round * 300);
+        recorder.push_steps(10);
+        recorder.wait_until_shown(&out);
         let before = size(&out);
-        wait_until("more is shown", || size(&out) > before);
+        recorder.push_steps(round * 300);
+        // Without a pause between two looks: the write that shows more may not be at its end.
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        while size(&out) <= before {
+            assert!(Instant::now() < deadline, "nothing more is shown");
+        }
         viewer.signal(Signal::KILL);
         assert!(!viewer.wait().status.success());
         let records = read(&out);
@@ -319,8 +339,8 @@ fn a_viewer_that_is_killed_is_started_again_and_completes_its_directory() {
         shown = records.len();
         assert_eq!(records, recorder.lines[..shown]);
         viewer = keep_live(&recorder.lab, &recorder.relay, &out);
-        recorder.push_steps(10);
     }
+    recorder.push_steps(10);
     recorder.wait_until_shown(&out);
     recorder.finish(viewer, &out);
 }

@@ -4,12 +4,13 @@
 //! read on into the extension. A write lease says whether anybody has the file open, and lets those wait who are about to
 //! open it:
 //!
-//! - If nobody has, and there is little to write, one call writes new bytes over the end, with a new end behind them.
+//! - If nobody has, and what is to be written is within one page of the file, one call writes new bytes over the end, with
+//!   a new end behind them.
 //! - Else the next state is written to a spare copy, which then changes names with the visible one. The copy that was
 //!   replaced is the next spare when its readers have closed it, and lacks little.
 //!
-//! The first way is preferred since `cp` gives up on a file that is replaced between its `stat` and its `open`. The
-//! second one is for readers that stay, and for much to write: a process that is killed within a call leaves part of it.
+//! The first way is preferred since `cp` gives up on a file that is replaced between its `stat` and its `open`. It is
+//! limited to a page since the kernel copies page by page, and a process that is killed ends its call between two of them.
 //! Spare copies have names with a dot. The names stay, so that `cp -r` finds all that it has listed.
 
 use std::cmp::Reverse;
@@ -24,13 +25,12 @@ use rustix::fs::{
     openat, renameat_with,
 };
 use rustix::io::Errno;
+use rustix::param::page_size;
 use rustix::process::{Resource, getrlimit};
 
 use super::lease::WriteLease;
 use super::steps;
 
-/// Bytes that are written over the end of the visible file: no more than the kernel copies in a moment.
-const MAX_IN_PLACE_BYTES: usize = 1 << 20;
 /// Spare copies that are kept. Of more readers that hold on to old copies, the oldest copy loses its name.
 const MAX_SPARES: usize = 8;
 /// Bytes that are copied at a time where the kernel cannot do it.
@@ -156,7 +156,8 @@ impl PublishedFile {
         Ok(())
     }
 
-    /// Writes over the end of the visible file. Returns false if it is open elsewhere, or there is too much to write.
+    /// Writes over the end of the visible file. Returns false if it is open elsewhere, or if a process that is killed could
+    /// leave part of what is to be written.
     fn write_in_place(&mut self, bytes: &[u8], end: &[u8]) -> io::Result<bool> {
         let Some(visible) = &mut self.visible else {
             return Ok(false);
@@ -164,14 +165,14 @@ impl PublishedFile {
         let len = self.len + bytes.len() as u64;
         let size = len + end.len() as u64;
         let surplus = usize::try_from(visible.size.saturating_sub(size)).unwrap_or(usize::MAX);
-        let is_small = bytes.len() + end.len() + surplus <= MAX_IN_PLACE_BYTES;
-        if visible.len != Some(self.len) || !is_small || surplus > 0 && self.padding.is_none() {
+        let is_whole = is_within_page(self.len, size.max(visible.size));
+        if visible.len != Some(self.len) || !is_whole || surplus > 0 && self.padding.is_none() {
             return Ok(false);
         }
         let Some(_lease) = WriteLease::acquire(&visible.file) else {
             return Ok(false);
         };
-        // One call: a process that is killed before or after it leaves a file that is whole.
+        // One call within a page: a process that is killed leaves all of it or nothing.
         let mut all = [bytes, end].concat();
         all.resize(all.len() + surplus, self.padding.unwrap_or_default());
         if !reserve(&visible.file, self.len, all.len() as u64)? {
@@ -328,6 +329,12 @@ fn append(file: &File, offset: u64, bytes: &[u8], end: &[u8]) -> io::Result<()> 
     file.write_all_at(end, end_at)?;
     steps::check()?;
     file.set_len(end_at + end.len() as u64)
+}
+
+/// Whether a range, which is not empty, is within one page of a file.
+fn is_within_page(begin: u64, end: u64) -> bool {
+    let page_bytes = page_size() as u64;
+    begin / page_bytes == end.saturating_sub(1) / page_bytes
 }
 
 /// Reserves space for bytes that are written over the end of a file: a full disk must not cut them off. Returns false if
