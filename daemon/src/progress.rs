@@ -29,6 +29,8 @@ pub fn byte_bar(total: u64) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template(style) {
         bar.set_style(style);
     }
+    // The thread that draws it from now on may be late.
+    bar.tick();
     bar.enable_steady_tick(TICK_INTERVAL);
     bar
 }
