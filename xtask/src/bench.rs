@@ -19,6 +19,9 @@ pub(crate) struct Options {
     /// With `--matrix`: number of pairs [default: 5]
     #[arg(long, requires = "matrix", value_name = "NUMBER")]
     pairs: Option<u32>,
+    /// With `--matrix`: so many times the packets in each measurement [default: 1, a third of a second]
+    #[arg(long, requires = "matrix", value_name = "NUMBER")]
+    times: Option<u32>,
     /// With `--matrix`: only rows whose name contains this text, such as "8 x 64 x 4 KiB" or "Nagle"; may be repeated
     #[arg(long = "row", requires = "matrix", value_name = "TEXT")]
     rows: Vec<String>,
@@ -80,6 +83,9 @@ impl Options {
         }
         if let Some(pairs) = self.pairs {
             arguments.extend(["--pairs".to_owned(), pairs.to_string()]);
+        }
+        if let Some(times) = self.times {
+            arguments.extend(["--times".to_owned(), times.to_string()]);
         }
         arguments.extend(self.rows.iter().cloned());
         arguments

@@ -52,6 +52,8 @@ type Figures = [Option<f64>; FIGURES.len()];
 struct Options {
     pairs: usize,
     noise: Option<Noise>,
+    /// Multiplies the packets of each measurement.
+    times: u64,
     /// A row is run if its name contains all of these.
     parts: Vec<String>,
 }
@@ -81,8 +83,9 @@ enum Verdict {
 pub(super) fn run(arguments: &[String]) {
     let options = parse(arguments);
     println!(
-        "# {} pairs{}; congestion control: {}; ratios are relayd / lttng-relayd: median (lowest to highest)",
+        "# {} pairs of {} times the packets{}; congestion control: {}; ratios are relayd / lttng-relayd: median (lowest to highest)",
         options.pairs,
+        options.times,
         if options.noise.is_some() {
             "; other programs use half of each processor"
         } else {
@@ -93,7 +96,7 @@ pub(super) fn run(arguments: &[String]) {
     let mut done = Vec::new();
     for producers in PRODUCERS {
         for streams in STREAMS {
-            let rows = rows_of(producers, streams);
+            let rows = rows_of(producers, streams, options.times);
             let is_chosen = |row: &Row| options.parts.iter().all(|part| row.name.contains(part));
             let mut rows: Vec<_> = rows.into_iter().filter(is_chosen).collect();
             if rows.is_empty() {
@@ -129,6 +132,7 @@ fn parse(arguments: &[String]) -> Options {
     let mut options = Options {
         pairs: PAIRS,
         noise: None,
+        times: 1,
         parts: Vec::new(),
     };
     let mut arguments = arguments.iter();
@@ -138,6 +142,10 @@ fn parse(arguments: &[String]) -> Options {
                 let pairs = arguments.next().and_then(|pairs| pairs.parse().ok());
                 options.pairs = pairs.filter(|pairs| *pairs > 0).expect("--pairs NUMBER");
             }
+            "--times" => {
+                let times = arguments.next().and_then(|times| times.parse().ok());
+                options.times = times.filter(|times| *times > 0).expect("--times NUMBER");
+            }
             "--noise" => options.noise = Some(Noise::start()),
             part => options.parts.push(part.to_owned()),
         }
@@ -145,7 +153,7 @@ fn parse(arguments: &[String]) -> Options {
     options
 }
 
-fn rows_of(producers: usize, streams: usize) -> Vec<Row> {
+fn rows_of(producers: usize, streams: usize, times: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for (packet, packets) in PACKETS {
         for (manner, manner_name) in MANNERS {
@@ -156,7 +164,7 @@ fn rows_of(producers: usize, streams: usize) -> Vec<Row> {
                 ),
                 producers,
                 packet,
-                packets: packets.next_multiple_of(producers as u64),
+                packets: (times * packets).next_multiple_of(producers as u64),
                 manner,
                 reference: Vec::new(),
                 ours: Vec::new(),
