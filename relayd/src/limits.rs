@@ -255,11 +255,17 @@ pub const DEFER_AFTER_INDEXES: u32 = 64;
 pub const MAX_DEFER_AFTER_INDEXES: u32 = 1 << 14;
 
 /// Number of indexes in a period whose duration is measured, to find out whether deferring reads is faster: 10 to 50 ms.
-pub const TRIAL_INDEXES: u32 = 256;
+pub const TRIAL_INDEXES: u64 = 256;
 
 /// Number of indexes at the beginning of a period that are not measured: as many as it takes until reads are deferred, and
 /// more than there may be packets left in the socket.
-pub const TRIAL_SETTLING_INDEXES: u32 = 64;
+pub const TRIAL_SETTLING_INDEXES: u64 = 64;
+
+/// Number of bytes in a period whose duration is measured, to find out whether splicing is faster: 5 to 20 ms.
+pub const TRIAL_BYTES: u64 = 16 << 20;
+
+/// Number of bytes at the beginning of a period that are not measured: as many as may be read at once.
+pub const TRIAL_SETTLING_BYTES: u64 = 2 << 20;
 
 /// Minimum number of periods between two trials of the other way.
 pub const MIN_TRIAL_INTERVAL: u32 = 8;

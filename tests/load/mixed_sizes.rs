@@ -109,3 +109,32 @@ fn packets_of_all_sizes_in_pieces_of_all_sizes_are_written_as_they_were_sent() {
         check(&lab, true);
     }
 }
+
+/// While a producer is alone, the relay tries both ways to write large packets, and changes to the faster one.
+#[test]
+fn large_packets_of_a_lone_producer_are_written_as_they_were_sent_in_both_ways() {
+    const BYTES: usize = 1_000_000;
+    // More than five periods of a trial.
+    const COUNT: u64 = 100;
+    let bytes: Vec<u8> = (0..BYTES + COUNT as usize)
+        .map(|at| (at * 7 + at / 256) as u8)
+        .collect();
+    let payload = |number: u64| &bytes[number as usize..][..BYTES];
+    for lab in labs() {
+        let relay = Relay::start(&lab);
+        let mut producer = Producer::open(&relay, live_session("large"));
+        let stream = producer.add_trace(TRACE_PATH, &["chan_0"])[0];
+        for number in 0..COUNT {
+            let packet = packet_of(stream, number, payload(number), 0);
+            producer.data.write_all(&packet).unwrap();
+            let reply = producer.send_index(stream, number, index(number, BYTES as u64));
+            assert_eq!(reply, OK, "{number}");
+        }
+        producer.wait_while_pending(stream, COUNT - 1);
+        let written = first_file(&relay.output, "/chan_0");
+        assert_eq!(written.len(), COUNT as usize * BYTES);
+        for (number, packet) in (0..).zip(written.chunks_exact(BYTES)) {
+            assert!(packet == payload(number), "{number}");
+        }
+    }
+}

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 use wire::Field;
 
+use self::spliced::Splicing;
 use super::ProducerContext;
 use super::accepted::Accepted;
 use super::activity::Activity;
@@ -50,8 +51,7 @@ struct DataTask {
     /// None once the connection has ended.
     connection: Option<DataConnection>,
     decoder: DataDecoder,
-    /// Whether the bytes of large packets go through a pipe. Not with TLS, and no more after that has failed.
-    may_splice: bool,
+    splicing: Splicing,
     /// Bytes that have been received and not decoded: an incomplete header; while the stream is paused, everything
     /// behind the event that paused it.
     undecoded: Vec<u8>,
@@ -140,7 +140,7 @@ pub(super) async fn serve(
     let address = peer.ip().to_canonical();
     let mut task = DataTask {
         peer,
-        may_splice: accepted.tls.is_none(),
+        splicing: Splicing::new(accepted.tls.is_none()),
         socket: EventSocket::new(accepted.socket, accepted.tls),
         connection: Some(DataConnection::new(context.registry, address)),
         decoder: DataDecoder::default(),
@@ -353,12 +353,13 @@ impl DataTask {
             self.decode_buffer(backlog, true);
             return self.outcome(is_drained);
         }
-        self.active_connections = self.activity.record(Instant::now());
+        let now = Instant::now();
+        self.active_connections = self.activity.record(now);
         self.reads_alone = match self.active_connections {
             1 => self.reads_alone.saturating_add(1),
             _ => 0,
         };
-        match self.take_pipe() {
+        match self.take_pipe(now) {
             Some(pipe) => self.read_spliced(pipe),
             None => self.read_buffered(),
         }
@@ -487,6 +488,7 @@ impl DataTask {
             if let DataEvent::Begin(header) = event {
                 self.last_packet = header.data_size as usize;
                 self.coalescing.record_packet(header.data_size);
+                self.splicing.record_packet(header.data_size);
             }
             let is_whole = matches!(event, DataEvent::Payload { last: true, .. });
             let handled = connection.handle_event(event);
@@ -527,7 +529,7 @@ impl DataTask {
         if !connection.is_paused() {
             self.pause = None;
             // A full disk has stopped it.
-            self.may_splice = !self.socket.is_encrypted();
+            self.splicing.is_possible = !self.socket.is_encrypted();
         }
         self.pause_or_end(resumed);
         if self.pause.is_none() {

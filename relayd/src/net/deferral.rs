@@ -13,10 +13,17 @@
 
 use std::time::Instant;
 
-use super::speed_trial::SpeedTrial;
+use super::speed_trial::{SpeedTrial, TrialRules};
 use crate::limits::{
     COALESCE_INTERVAL, DEFER_AFTER_INDEXES, MAX_DEFER_AFTER_INDEXES, MAX_DEFERRED_BYTES,
-    MAX_DEFERRED_PACKETS, MAX_INDEX_INTERVAL,
+    MAX_DEFERRED_PACKETS, MAX_INDEX_INTERVAL, TRIAL_INDEXES, TRIAL_SETTLING_INDEXES,
+};
+
+/// Of the trial, which compares the times that indexes take.
+const TRIAL_RULES: TrialRules = TrialRules {
+    settling: TRIAL_SETTLING_INDEXES,
+    measured: TRIAL_INDEXES,
+    margin: 16,
 };
 
 /// Decides when one data connection is read.
@@ -42,7 +49,7 @@ impl Default for ReadDeferral {
             frequent: 0,
             required: DEFER_AFTER_INDEXES,
             since: None,
-            trial: SpeedTrial::default(),
+            trial: SpeedTrial::new(false, TRIAL_RULES),
         }
     }
 }
@@ -54,13 +61,13 @@ impl ReadDeferral {
         if new == 0 {
             return;
         }
-        let new = u32::try_from(new).unwrap_or(u32::MAX);
         let is_soon = self.is_soon(now);
+        self.trial.record(now, new, !is_soon);
+        let new = u32::try_from(new).unwrap_or(u32::MAX);
         self.frequent = match is_soon {
             true => self.frequent.saturating_add(new),
             false => 0,
         };
-        self.trial.record(now, new, !is_soon);
         (self.indexes, self.last_index) = (indexes, Some(now));
     }
 
@@ -70,7 +77,7 @@ impl ReadDeferral {
         let max = MAX_DEFERRED_PACKETS.min(MAX_DEFERRED_BYTES / packet.max(1));
         let ahead = usize::try_from(ahead).unwrap_or(0);
         let since = self.since.take();
-        if !self.trial.defers() || self.frequent < self.required || ahead == 0 || max < 2 {
+        if !self.trial.uses_preferred() || self.frequent < self.required || ahead == 0 || max < 2 {
             return None;
         }
         if ahead >= max {
@@ -117,7 +124,7 @@ mod tests {
     fn after(indexes: u32) -> (ReadDeferral, Instant) {
         let mut now = Instant::now();
         let mut deferral = ReadDeferral {
-            trial: SpeedTrial::deferring(),
+            trial: SpeedTrial::without_trials(TRIAL_RULES),
             ..ReadDeferral::default()
         };
         for index in 0..=indexes {

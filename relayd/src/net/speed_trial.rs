@@ -1,33 +1,48 @@
-//! Finds out whether a producer that waits for the reply to each index is faster if reads are deferred, by trying both.
+//! Finds out which of two ways to serve a producer is faster, by trying both.
 //!
-//! That depends on the host. While packets are left in the socket, the worker has nothing to do, and sleeps until the next
-//! index comes. Where it takes long to wake a thread up, the producer waits for that each time; a worker that reads each
-//! packet at once is still busy, or has just gone to sleep, when the next one begins to arrive. Where waking up is fast, fewer
-//! and larger reads are faster.
+//! That depends on the host. One of the ways is preferred, because it takes less processor time on most hosts: it need not be
+//! faster.
 //!
-//! Periods of [`TRIAL_INDEXES`] indexes are measured. Now and then one of them tries the other way, and is compared with
+//! - A producer that waits for the reply to each index may be faster if reads are deferred (`deferral`), which is preferred.
+//!   While packets are left in the socket, the worker has nothing to do, and sleeps until the next index comes. Where it takes
+//!   long to wake a thread up, the producer waits for that each time; a worker that reads each packet at once is still busy,
+//!   or has just gone to sleep, when the next one begins to arrive. Where waking up is fast, fewer and larger reads are faster.
+//! - Large packets of a producer that is alone may be faster if they are spliced (`data::spliced`), which is preferred, or if
+//!   they are copied by way of a buffer. That depends on the caches of the processor.
+//!
+//! Periods are measured that have the same amount of work. Now and then one of them tries the other way, and is compared with
 //! the periods before and after it.
 
 use std::time::{Duration, Instant};
 
-use crate::limits::{
-    MAX_TRIAL_INTERVAL, MIN_TRIAL_INTERVAL, TRIAL_INDEXES, TRIAL_SETTLING_INDEXES,
-};
+use crate::limits::{MAX_TRIAL_INTERVAL, MIN_TRIAL_INTERVAL};
 
-/// Decides whether reads are deferred.
+/// Decides between two ways.
 #[derive(Debug, Clone)]
 pub(super) struct SpeedTrial {
-    /// Which way was faster.
-    defers: bool,
+    rules: TrialRules,
+    /// Whether the preferred way is used, but for trials.
+    uses_preferred: bool,
     period: Period,
-    /// Indexes of this period so far.
-    indexes: u32,
-    /// When the first of them that is measured came.
+    /// Work of this period so far.
+    work: u64,
+    /// When the part of it began that is measured.
     since: Option<Instant>,
     /// Periods that are left before the next trial.
     left: u32,
     /// Periods between the last trial and the next one.
     interval: u32,
+}
+
+/// How two ways are compared. Work is a number of indexes, or of bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TrialRules {
+    /// Work at the beginning of a period that is not measured: what was begun in the other way comes to its end.
+    pub(super) settling: u64,
+    /// The rest of the work of a period.
+    pub(super) measured: u64,
+    /// The preferred way is given up for one that is faster by more than one part in so many.
+    pub(super) margin: u32,
 }
 
 /// What the present period is for.
@@ -41,82 +56,90 @@ enum Period {
     After { before: Duration, trial: Duration },
 }
 
-impl Default for SpeedTrial {
-    fn default() -> Self {
+impl SpeedTrial {
+    /// Begins with the preferred way, or with the other one. The second period is a trial.
+    pub(super) fn new(uses_preferred: bool, rules: TrialRules) -> Self {
         Self {
-            defers: false,
+            rules,
+            uses_preferred,
             period: Period::Usual,
-            indexes: 0,
+            work: 0,
             since: None,
             left: 0,
             interval: MIN_TRIAL_INTERVAL,
         }
     }
-}
 
-impl SpeedTrial {
-    /// One that defers reads, and does not try anything else.
+    /// One that uses the preferred way, and does not try the other one.
     #[cfg(test)]
-    pub(super) fn deferring() -> Self {
+    pub(super) fn without_trials(rules: TrialRules) -> Self {
+        let left = u32::MAX;
         Self {
-            defers: true,
-            left: u32::MAX,
-            ..Self::default()
+            left,
+            ..Self::new(true, rules)
         }
     }
 
-    /// Whether to defer reads now.
-    pub(super) fn defers(&self) -> bool {
-        self.defers != matches!(self.period, Period::Trial { .. })
+    /// Whether to use the preferred way now.
+    pub(super) fn uses_preferred(&self) -> bool {
+        self.uses_preferred != matches!(self.period, Period::Trial { .. })
     }
 
-    /// Records that so many indexes have come. A period with a silence is measured anew.
-    pub(super) fn record(&mut self, now: Instant, indexes: u32, is_after_silence: bool) {
+    /// Records that so much work has been done. A period with a silence is measured anew. Returns, when a trial is decided,
+    /// whether it is for the preferred way.
+    pub(super) fn record(
+        &mut self,
+        now: Instant,
+        work: u64,
+        is_after_silence: bool,
+    ) -> Option<bool> {
         if is_after_silence {
-            (self.indexes, self.since) = (0, None);
-            return;
+            (self.work, self.since) = (0, None);
+            return None;
         }
-        self.indexes = self.indexes.saturating_add(indexes);
-        if self.indexes < TRIAL_SETTLING_INDEXES {
-            return;
+        self.work = self.work.saturating_add(work);
+        if self.work < self.rules.settling {
+            return None;
         }
         let since = *self.since.get_or_insert(now);
-        if self.indexes >= TRIAL_SETTLING_INDEXES + TRIAL_INDEXES {
-            (self.indexes, self.since) = (0, None);
-            self.end_period(now - since);
+        if self.work < self.rules.settling + self.rules.measured {
+            return None;
         }
+        (self.work, self.since) = (0, None);
+        self.end_period(now - since)
     }
 
-    fn end_period(&mut self, taken: Duration) {
-        self.period = match self.period {
+    fn end_period(&mut self, taken: Duration) -> Option<bool> {
+        let (next, decided) = match self.period {
             Period::Usual if self.left > 0 => {
                 self.left -= 1;
-                Period::Usual
+                (Period::Usual, None)
             }
-            Period::Usual => Period::Trial { before: taken },
-            Period::Trial { before } => Period::After {
-                before,
-                trial: taken,
-            },
+            Period::Usual => (Period::Trial { before: taken }, None),
+            Period::Trial { before } => {
+                let trial = taken;
+                (Period::After { before, trial }, None)
+            }
             Period::After { before, trial } => {
                 if self.is_better(trial, (before + taken) / 2) {
-                    self.defers = !self.defers;
+                    self.uses_preferred = !self.uses_preferred;
                     self.interval = MIN_TRIAL_INTERVAL;
                 } else {
                     self.interval = (2 * self.interval).min(MAX_TRIAL_INTERVAL);
                 }
                 self.left = self.interval;
-                Period::Usual
+                (Period::Usual, Some(self.uses_preferred))
             }
         };
+        self.period = next;
+        decided
     }
 
-    /// Whether the other way is better, with which a period took `trial`. Deferred reads take less processor time: they
-    /// need not be faster, and are given up only for what is faster by a sixteenth.
+    /// Whether the other way is better, with which a period took `trial`.
     fn is_better(&self, trial: Duration, usual: Duration) -> bool {
-        match self.defers {
+        match self.uses_preferred {
             false => trial <= usual,
-            true => trial + trial / 16 < usual,
+            true => trial + trial / self.rules.margin < usual,
         }
     }
 }
@@ -127,27 +150,37 @@ mod tests {
 
     const US: Duration = Duration::from_micros(1);
 
-    /// Periods in which an index takes `direct` or `deferred` microseconds. Returns in which of them reads were deferred.
-    fn run(trial: &mut SpeedTrial, periods: usize, direct: u32, deferred: u32) -> Vec<bool> {
+    const RULES: TrialRules = TrialRules {
+        settling: 64,
+        measured: 256,
+        margin: 16,
+    };
+
+    /// Periods in which a unit of work takes `preferred` or `other` microseconds. Returns which of them used the preferred
+    /// way.
+    fn run(trial: &mut SpeedTrial, periods: usize, other: u32, preferred: u32) -> Vec<bool> {
         let mut now = Instant::now();
         let mut period = || {
-            let defers = trial.defers();
-            for _ in 0..TRIAL_SETTLING_INDEXES + TRIAL_INDEXES {
-                now += US * if defers { deferred } else { direct };
+            let uses_preferred = trial.uses_preferred();
+            for _ in 0..RULES.settling + RULES.measured {
+                now += US * if uses_preferred { preferred } else { other };
                 trial.record(now, 1, false);
             }
-            defers
+            uses_preferred
         };
         (0..periods).map(|_| period()).collect()
     }
 
     fn count(periods: &[bool]) -> usize {
-        periods.iter().filter(|defers| **defers).count()
+        periods
+            .iter()
+            .filter(|uses_preferred| **uses_preferred)
+            .count()
     }
 
     #[test]
-    fn reads_are_not_deferred_where_that_is_slower() {
-        let mut trial = SpeedTrial::default();
+    fn the_preferred_way_is_not_used_where_it_is_slower() {
+        let mut trial = SpeedTrial::new(false, RULES);
         assert_eq!(run(&mut trial, 3, 50, 80), [false, true, false]);
         let interval = MIN_TRIAL_INTERVAL as usize;
         // Trials become less frequent.
@@ -160,37 +193,39 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_deferred_where_that_is_not_slower() {
-        let mut trial = SpeedTrial::default();
-        run(&mut trial, 3, 50, 50);
-        let max = MAX_TRIAL_INTERVAL as usize;
-        // A little slower is no reason to stop.
-        assert!(count(&run(&mut trial, 10 * max, 49, 50)) > 9 * max);
-        run(&mut trial, 2 * max, 40, 50);
-        assert!(!trial.defers());
+    fn the_preferred_way_is_used_where_it_is_not_slower() {
+        for begins_with_preferred in [false, true] {
+            let mut trial = SpeedTrial::new(begins_with_preferred, RULES);
+            run(&mut trial, 3, 50, 50);
+            let max = MAX_TRIAL_INTERVAL as usize;
+            // A little slower is no reason to stop.
+            assert!(count(&run(&mut trial, 10 * max, 49, 50)) > 9 * max);
+            run(&mut trial, 2 * max, 40, 50);
+            assert!(!trial.uses_preferred());
+        }
     }
 
     #[test]
     fn a_period_with_a_silence_is_measured_anew() {
-        let mut trial = SpeedTrial::default();
+        let mut trial = SpeedTrial::new(false, RULES);
         let mut now = Instant::now();
         let mut record = |trial: &mut SpeedTrial, is_after_silence| {
             now += US * if is_after_silence { 1_000_000 } else { 50 };
             trial.record(now, 1, is_after_silence);
         };
-        for _ in 0..TRIAL_INDEXES {
+        for _ in 0..RULES.measured {
             record(&mut trial, false);
         }
         record(&mut trial, true);
-        for _ in 1..TRIAL_SETTLING_INDEXES + TRIAL_INDEXES {
+        for _ in 1..RULES.settling + RULES.measured {
             record(&mut trial, false);
         }
-        assert!(!trial.defers());
+        assert!(!trial.uses_preferred());
         record(&mut trial, false);
-        assert!(trial.defers());
+        assert!(trial.uses_preferred());
         let Period::Trial { before } = trial.period else {
             panic!("{trial:?}");
         };
-        assert_eq!(before, US * 50 * TRIAL_INDEXES);
+        assert_eq!(before, US * 50 * 256);
     }
 }
