@@ -77,7 +77,11 @@ impl ReadDeferral {
         let max = MAX_DEFERRED_PACKETS.min(MAX_DEFERRED_BYTES / packet.max(1));
         let ahead = usize::try_from(ahead).unwrap_or(0);
         let since = self.since.take();
-        if !self.trial.uses_preferred() || self.frequent < self.required || ahead == 0 || max < 2 {
+        if !self.trial.should_use_preferred()
+            || self.frequent < self.required
+            || ahead == 0
+            || max < 2
+        {
             return None;
         }
         if ahead >= max {

@@ -21,8 +21,8 @@ use crate::limits::{MAX_TRIAL_INTERVAL, MIN_TRIAL_INTERVAL};
 #[derive(Debug, Clone)]
 pub(super) struct SpeedTrial {
     rules: TrialRules,
-    /// Whether the preferred way is used, but for trials.
-    uses_preferred: bool,
+    /// Whether the preferred way is used except in trials of the other one.
+    is_preferred_usual: bool,
     period: Period,
     /// Work of this period so far.
     work: u64,
@@ -41,7 +41,7 @@ pub(super) struct TrialRules {
     pub(super) settling: u64,
     /// The rest of the work of a period.
     pub(super) measured: u64,
-    /// The preferred way is given up for one that is faster by more than one part in so many.
+    /// The preferred way is given up for one that is faster by more than this part: 16 is a sixteenth.
     pub(super) margin: u32,
 }
 
@@ -58,10 +58,10 @@ enum Period {
 
 impl SpeedTrial {
     /// Begins with the preferred way, or with the other one. The second period is a trial.
-    pub(super) fn new(uses_preferred: bool, rules: TrialRules) -> Self {
+    pub(super) fn new(is_preferred_usual: bool, rules: TrialRules) -> Self {
         Self {
             rules,
-            uses_preferred,
+            is_preferred_usual,
             period: Period::Usual,
             work: 0,
             since: None,
@@ -81,8 +81,8 @@ impl SpeedTrial {
     }
 
     /// Whether to use the preferred way now.
-    pub(super) fn uses_preferred(&self) -> bool {
-        self.uses_preferred != matches!(self.period, Period::Trial { .. })
+    pub(super) fn should_use_preferred(&self) -> bool {
+        self.is_preferred_usual != matches!(self.period, Period::Trial { .. })
     }
 
     /// Records that so much work has been done. A period with a silence is measured anew. Returns, when a trial is decided,
@@ -122,13 +122,13 @@ impl SpeedTrial {
             }
             Period::After { before, trial } => {
                 if self.is_better(trial, (before + taken) / 2) {
-                    self.uses_preferred = !self.uses_preferred;
+                    self.is_preferred_usual = !self.is_preferred_usual;
                     self.interval = MIN_TRIAL_INTERVAL;
                 } else {
                     self.interval = (2 * self.interval).min(MAX_TRIAL_INTERVAL);
                 }
                 self.left = self.interval;
-                (Period::Usual, Some(self.uses_preferred))
+                (Period::Usual, Some(self.is_preferred_usual))
             }
         };
         self.period = next;
@@ -137,7 +137,7 @@ impl SpeedTrial {
 
     /// Whether the other way is better, with which a period took `trial`.
     fn is_better(&self, trial: Duration, usual: Duration) -> bool {
-        match self.uses_preferred {
+        match self.is_preferred_usual {
             false => trial <= usual,
             true => trial + trial / self.rules.margin < usual,
         }
@@ -161,7 +161,7 @@ mod tests {
     fn run(trial: &mut SpeedTrial, periods: usize, other: u32, preferred: u32) -> Vec<bool> {
         let mut now = Instant::now();
         let mut period = || {
-            let uses_preferred = trial.uses_preferred();
+            let uses_preferred = trial.should_use_preferred();
             for _ in 0..RULES.settling + RULES.measured {
                 now += US * if uses_preferred { preferred } else { other };
                 trial.record(now, 1, false);
@@ -201,7 +201,7 @@ mod tests {
             // A little slower is no reason to stop.
             assert!(count(&run(&mut trial, 10 * max, 49, 50)) > 9 * max);
             run(&mut trial, 2 * max, 40, 50);
-            assert!(!trial.uses_preferred());
+            assert!(!trial.should_use_preferred());
         }
     }
 
@@ -220,9 +220,9 @@ mod tests {
         for _ in 1..RULES.settling + RULES.measured {
             record(&mut trial, false);
         }
-        assert!(!trial.uses_preferred());
+        assert!(!trial.should_use_preferred());
         record(&mut trial, false);
-        assert!(trial.uses_preferred());
+        assert!(trial.should_use_preferred());
         let Period::Trial { before } = trial.period else {
             panic!("{trial:?}");
         };

@@ -30,7 +30,7 @@ thread_local! {
 }
 
 /// Whether splicing was faster in the last trial of any connection: it depends on the host more than on the producer.
-static IS_FASTER: AtomicBool = AtomicBool::new(true);
+static LAST_RESULT: AtomicBool = AtomicBool::new(true);
 
 /// Whether large packets of one data connection are spliced.
 #[derive(Debug)]
@@ -42,15 +42,15 @@ pub(super) struct Splicing {
     bytes: u64,
     recorded: Option<Instant>,
     /// What the last trial of any connection has found.
-    last_verdict: &'static AtomicBool,
+    last_result: &'static AtomicBool,
 }
 
 impl Splicing {
     pub(super) fn new(is_possible: bool) -> Self {
-        Self::with_verdict(is_possible, &IS_FASTER)
+        Self::with_last_result(is_possible, &LAST_RESULT)
     }
 
-    fn with_verdict(is_possible: bool, last_verdict: &'static AtomicBool) -> Self {
+    fn with_last_result(is_possible: bool, last_result: &'static AtomicBool) -> Self {
         let rules = TrialRules {
             settling: TRIAL_SETTLING_BYTES,
             measured: TRIAL_BYTES,
@@ -59,10 +59,10 @@ impl Splicing {
         };
         Self {
             is_possible,
-            trial: SpeedTrial::new(last_verdict.load(Ordering::Relaxed), rules),
+            trial: SpeedTrial::new(last_result.load(Ordering::Relaxed), rules),
             bytes: 0,
             recorded: None,
-            last_verdict,
+            last_result,
         }
     }
 
@@ -71,15 +71,16 @@ impl Splicing {
         self.bytes += u64::from(bytes);
     }
 
-    /// Whether it is faster, or being tried, for a producer that is alone on its worker. To be asked before each of its reads.
-    fn is_faster(&mut self, now: Instant) -> bool {
+    /// Whether to splice for a producer that is alone on its worker: that is faster, or on trial. The caller asks before each
+    /// read, and the trial measures the time between the calls.
+    fn should_splice(&mut self, now: Instant) -> bool {
         let last = self.recorded.replace(now);
         let is_after_silence = last.is_none_or(|last| now - last >= ACTIVITY_WINDOW);
         let bytes = std::mem::take(&mut self.bytes);
         if let Some(is_faster) = self.trial.record(now, bytes, is_after_silence) {
-            self.last_verdict.store(is_faster, Ordering::Relaxed);
+            self.last_result.store(is_faster, Ordering::Relaxed);
         }
-        self.trial.uses_preferred()
+        self.trial.should_use_preferred()
     }
 }
 
@@ -92,7 +93,7 @@ impl DataTask {
         if !self.splicing.is_possible
             || self.last_packet < MIN_SPLICED_PACKET
             || self.stops_behind_packets(awaits_replies)
-            || (self.reads_alone >= ALONE_AFTER_READS && !self.splicing.is_faster(now))
+            || (self.reads_alone >= ALONE_AFTER_READS && !self.splicing.should_splice(now))
         {
             return None;
         }
@@ -224,25 +225,25 @@ mod tests {
 
     #[test]
     fn a_lone_producer_is_spliced_unless_copies_are_faster_and_the_next_one_begins_so() {
-        static VERDICT: AtomicBool = AtomicBool::new(true);
+        static RESULT: AtomicBool = AtomicBool::new(true);
         let mut now = Instant::now();
         // So many packets of 1 MiB, which take so many microseconds. Returns how many of them were spliced.
         let mut serve = |splicing: &mut Splicing, copied: u64, spliced: u64| {
             let mut count = 0;
             for _ in 0..200 {
-                let splices = splicing.is_faster(now);
+                let splices = splicing.should_splice(now);
                 count += u32::from(splices);
                 now += Duration::from_micros(if splices { spliced } else { copied });
                 splicing.record_packet(1 << 20);
             }
             count
         };
-        let begin = || Splicing::with_verdict(true, &VERDICT);
+        let begin = || Splicing::with_last_result(true, &RESULT);
         assert!((150..200).contains(&serve(&mut begin(), 500, 450)));
         assert!((20..80).contains(&serve(&mut begin(), 450, 500)));
-        assert!(!begin().is_faster(Instant::now()));
+        assert!(!begin().should_splice(Instant::now()));
         assert!((120..200).contains(&serve(&mut begin(), 500, 450)));
-        assert!(begin().is_faster(Instant::now()));
+        assert!(begin().should_splice(Instant::now()));
     }
 
     #[tokio::test]
