@@ -19,7 +19,7 @@ pub(crate) struct Options {
     /// With `--matrix`: number of pairs [default: 5]
     #[arg(long, requires = "matrix", value_name = "NUMBER")]
     pairs: Option<u32>,
-    /// With `--matrix`: so many times the packets in each measurement [default: 1, a third of a second]
+    /// With `--matrix`: multiply the number of packets in each measurement [default: 1]
     #[arg(long, requires = "matrix", value_name = "NUMBER")]
     times: Option<u32>,
     /// With `--matrix`: only rows whose name contains this text, such as "8 x 64 x 4 KiB" or "Nagle"; may be repeated

@@ -83,7 +83,7 @@ enum Verdict {
 pub(super) fn run(arguments: &[String]) {
     let options = parse(arguments);
     println!(
-        "# {} pairs of {} times the packets{}; congestion control: {}; ratios are relayd / lttng-relayd: median (lowest to highest)",
+        "# {} pairs; packets of a measurement: {} x the usual number{}; congestion control: {}; ratios are relayd / lttng-relayd: median (lowest to highest)",
         options.pairs,
         options.times,
         if options.noise.is_some() {
