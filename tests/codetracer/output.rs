@@ -170,7 +170,9 @@ fn a_directory_with_copies_of_sources_comes_back_live() {
     let large: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     fs::write(source.join("files/demo/main.small"), &large).unwrap();
     let out = lab.path().join("out");
-    let viewer = keep_live(&lab, &relay, &out);
+    let mut viewer = keep_live(&lab, &relay, &out);
+    // Else the session may have come and gone before.
+    viewer.wait_for_stderr_text("waiting for a live session");
     send(&lab, &relay, &source);
     viewer.wait().expect_success();
     assert_eq!(read(&out), kept());
@@ -199,7 +201,8 @@ fn a_million_steps_deep_calls_and_large_values_come_back() {
     let file = lab.path().join("trace.json");
     fs::write(&file, array(&lines)).unwrap();
     let out = lab.path().join("out");
-    let viewer = keep_live(&lab, &relay, &out);
+    let mut viewer = keep_live(&lab, &relay, &out);
+    viewer.wait_for_stderr_text("waiting for a live session");
     send(&lab, &relay, &file);
     viewer.wait().expect_success();
     let records = read(&out);
