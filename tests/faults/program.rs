@@ -58,9 +58,15 @@ impl Program {
     /// Stops the program by SIGTERM, and waits until it has exited with status 0.
     pub fn stop(&mut self) {
         self.assert_runs();
+        self.terminate();
+        self.finish(Duration::ZERO);
+    }
+
+    /// Stops the program by SIGTERM, and waits until it has exited with any status. It may exit by itself meanwhile.
+    pub fn terminate(&mut self) {
         self.running().signal(Signal::TERM);
         self.history.record(&format!("stop {}", self.name));
-        self.finish(Duration::from_secs(60));
+        let _ = self.wait(Duration::from_secs(60));
     }
 
     /// Waits until the program exits by itself with status 0.
@@ -73,8 +79,8 @@ impl Program {
         assert!(status.success(), "{}: {status}", self.name);
     }
 
-    /// Ends the present run if the program has exited by itself with status 1 and has printed `text` on standard error.
-    /// Returns whether it has.
+    /// Ends the present run if the program has exited. Returns whether the last run has ended with status 1 and has
+    /// printed `text` on standard error.
     pub fn reap_failed(&mut self, text: &str) -> bool {
         if self.present.is_some() && !self.is_running() {
             let _ = self.wait(Duration::from_secs(10));

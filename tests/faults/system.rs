@@ -285,7 +285,8 @@ impl System {
     ///
     /// If consumer and relay were both killed, a session may have been opened and completed from the spool before its
     /// viewer was connected again, or the relay that had kept it for the viewer was killed, too. Then the viewer says
-    /// that it misses something, or still waits for the session.
+    /// that it misses something, or still waits for the session, or both: if the session that is gone had no trace yet,
+    /// it waits for another one of that name.
     pub fn wait_for_viewers(&mut self) {
         let may_miss = self.generation > 0 && !self.relay.ended().is_empty();
         let deadline = Instant::now() + VIEWER_TIMEOUT;
@@ -295,17 +296,16 @@ impl System {
                 while viewer.program.is_running() && Instant::now() < deadline {
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                viewer.is_partial = if viewer.program.is_running() {
-                    viewer.program.stop();
-                    true
-                } else {
-                    let missing = "the relay does not have it any more";
-                    let is_partial = viewer.program.reap_failed(missing);
-                    if !is_partial {
-                        viewer.program.finish(RECOVERY_TIMEOUT);
-                    }
-                    is_partial
-                };
+                let is_waiting = viewer.program.is_running();
+                if is_waiting {
+                    viewer.program.terminate();
+                }
+                let missing = "the relay does not have it any more";
+                let has_missed = viewer.program.reap_failed(missing);
+                if !has_missed {
+                    viewer.program.finish(RECOVERY_TIMEOUT);
+                }
+                viewer.is_partial = is_waiting || has_missed;
             } else if has_session {
                 viewer.program.finish(RECOVERY_TIMEOUT);
             } else {
