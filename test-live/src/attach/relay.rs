@@ -129,7 +129,9 @@ impl RelayFollower {
             }
         }
         let lost_at = *self.lost_at.get_or_insert_with(Instant::now);
-        let is_left = self.resume.has_orphans() || self.options.follow;
+        let is_left = self.resume.has_orphans()
+            || self.resume.awaits_first_trace(self.options.missing)
+            || self.options.follow;
         if error.may_pass() && self.resume.has_followed && !is_left {
             // Everything had ended, and the relay was not needed any more.
             return Ok(Some(SourceEvent::Done));

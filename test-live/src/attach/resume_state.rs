@@ -17,6 +17,7 @@ use viewer_proto::session::Seek;
 use wire::{SessionId, TraceId};
 
 use super::SourceEvent;
+use super::relay_options::Missing;
 use super::shown_trace::{MAX_ENDED_STREAMS, MetadataMatch, Phase, ShownStream, ShownTrace};
 
 /// Largest number of traces that have ended and are remembered.
@@ -143,6 +144,12 @@ impl ResumeState {
     /// Whether a trace of this name is retained.
     pub(super) fn has_trace(&self, name: &str) -> bool {
         self.traces.contains_key(name)
+    }
+
+    /// Whether sessions are waited for, and those that have been attached had no trace. A producer that is killed while it
+    /// opens its session leaves such a one, and opens another one when it is started again.
+    pub(super) fn awaits_first_trace(&self, missing: Missing) -> bool {
+        missing == Missing::Wait && !self.has_had_traces
     }
 
     /// Whether any session or trace was followed when the connection was lost, and has not been found again.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use test_live::attach::relay::RelayOptions;
+use test_live::attach::relay::{Missing, RelayOptions};
 use viewer_proto::index::NextIndex;
 use viewer_proto::session::{AttachStatus, Seek};
 use viewer_proto::{Command, CommandCode};
@@ -404,6 +404,29 @@ fn a_relay_that_does_not_answer_is_lost_and_connected_again() {
         world.put(2, packets(0..4));
     });
     watch.receive_until("packet a/c 3");
+}
+
+#[test]
+fn a_viewer_that_still_waits_for_a_trace_reconnects() {
+    let fake = Fake::start(vec![Session::new(1, "s", Vec::new())]);
+    fake.world().sessions[0].is_over = true;
+    let waiting = RelayOptions {
+        missing: Missing::Wait,
+        ..reconnecting()
+    };
+    let mut watch = watch_fake(&fake, "/host/vm/s", waiting);
+    let has_received = |watch: &Watch, end: &str| {
+        let mut texts = watch.received.iter();
+        texts.any(|text| text.ends_with(end))
+    };
+    watch.receive_until_true(|watch| has_received(watch, "waiting for the next one"));
+    fake.restart(session(2, 11), |world| {
+        world.put_metadata(11, &["m1"]);
+        world.put(12, [ready(0, 0)]);
+    });
+    watch.receive_until("packet a/c 0");
+    fake.end();
+    assert_eq!(watch.receive_rest().last().unwrap(), "done");
 }
 
 #[test]

@@ -95,10 +95,8 @@ impl RelaySession {
         Ok(())
     }
 
-    /// Whether sessions are waited for, and those that have been attached had no trace. A producer that is killed while it
-    /// opens its session leaves such a one, and opens another one when it is started again.
     fn awaits_first_trace(&self) -> bool {
-        self.options.missing == Missing::Wait && !self.resume.has_had_traces
+        self.resume.awaits_first_trace(self.options.missing)
     }
 
     async fn attach_session(&mut self, listed: &ListedSession) -> Result<(), AttachError> {
