@@ -31,6 +31,9 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(150);
 /// reconnect at least every 10 s, and gives up a session that is not listed for 5 s.
 const VIEWER_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What a viewer says if a session that it followed is gone.
+const MISSING: &str = "the relay does not have it any more";
+
 /// The size of a small disk, in KiB.
 const SMALL_DISK: u32 = 24 << 10;
 
@@ -300,8 +303,7 @@ impl System {
                 if is_waiting {
                     viewer.program.terminate();
                 }
-                let missing = "the relay does not have it any more";
-                let has_missed = viewer.program.reap_failed(missing);
+                let has_missed = viewer.program.reap_failed(MISSING);
                 if !has_missed {
                     viewer.program.finish(RECOVERY_TIMEOUT);
                 }
@@ -310,7 +312,11 @@ impl System {
                 viewer.program.finish(RECOVERY_TIMEOUT);
             } else {
                 // The consumer was killed before it had opened the session: the viewer still waits for it.
-                viewer.program.stop();
+                viewer.program.assert_runs();
+                viewer.program.terminate();
+                if !(may_miss && viewer.program.reap_failed(MISSING)) {
+                    viewer.program.finish(RECOVERY_TIMEOUT);
+                }
             }
         }
     }
