@@ -311,7 +311,8 @@ impl System {
             } else if has_session {
                 viewer.program.finish(RECOVERY_TIMEOUT);
             } else {
-                // The consumer was killed before it had opened the session: the viewer still waits for it.
+                // The consumer was killed before it had opened the session, or before it had an event of it: the viewer
+                // still waits for it, or for another one after it has missed this one.
                 viewer.program.assert_runs();
                 viewer.program.terminate();
                 if !(may_miss && viewer.program.reap_failed(MISSING)) {
