@@ -56,7 +56,7 @@ const run = async () => {
         const [low, high] = [from.toString(), (from + span).toString()];
         socket.send(JSON.stringify({type: 'view', number, from: low, to: high, isFollowing: false, width: 1060, tracks}));
     });
-    const ask = request => new Promise(done => {
+    const query = request => new Promise(done => {
         const begun = performance.now();
         onReply = reply => done([performance.now() - begun, reply]);
         socket.send(JSON.stringify({number: 1, ...request}));
@@ -79,12 +79,12 @@ const run = async () => {
     for (const text of ['orders', 'request', 'no such name', 'stock']) {
         for (let at = 0n; at < 5n; at++) {
             const from = (first + at * all / 5n).toString();
-            result.search.push((await ask({type: 'search', text, from, isBackward: false}))[0]);
+            result.search.push((await query({type: 'search', text, from, isBackward: false}))[0]);
         }
     }
     for (const part of [1n, 2n, 10n, 1000n]) {
         const range = {from: (middle - all / part / 2n).toString(), to: (middle + all / part / 2n).toString()};
-        const [ms, reply] = await ask({type: 'count', ...range});
+        const [ms, reply] = await query({type: 'count', ...range});
         result.count.push(ms);
         result.counted ??= reply.events;
     }
