@@ -10,7 +10,7 @@ use std::process::Command;
 use tests::lab::Lab;
 use tests::relay::Relay;
 
-use crate::relay::load::{Done, Load, Manner};
+use crate::relay::load::{Done, Load, SendMode};
 use crate::relay::median;
 
 /// Number of runs per level. Odd, so that a median is one of them.
@@ -58,7 +58,7 @@ const MIB: usize = 1 << 20;
 
 /// A load of one producer with four streams. A producer that waits for each reply sends less, because each of its packets
 /// is a round of its own.
-const fn load(what: &'static str, packet: usize, bytes: usize, manner: Manner) -> Load {
+const fn load(what: &'static str, packet: usize, bytes: usize, send_mode: SendMode) -> Load {
     Load {
         what,
         aims: ["", ""],
@@ -66,29 +66,44 @@ const fn load(what: &'static str, packet: usize, bytes: usize, manner: Manner) -
         streams: 4,
         packet,
         bytes,
-        manner,
+        send_mode,
     }
 }
 
 const LOADS: &[Load] = &[
-    load("4 KiB, pipelined", 4096, 320 * MIB, Manner::Pipelined),
-    load("64 KiB, pipelined", 64 << 10, 1024 * MIB, Manner::Pipelined),
-    load("1 MiB, pipelined", MIB, 1024 * MIB, Manner::Pipelined),
-    load("4 KiB, one in flight", 4096, 48 * MIB, Manner::OneInFlight),
+    load("4 KiB, pipelined", 4096, 320 * MIB, SendMode::Pipelined),
+    load(
+        "64 KiB, pipelined",
+        64 << 10,
+        1024 * MIB,
+        SendMode::Pipelined,
+    ),
+    load("1 MiB, pipelined", MIB, 1024 * MIB, SendMode::Pipelined),
+    load(
+        "4 KiB, one in flight",
+        4096,
+        48 * MIB,
+        SendMode::OneInFlight,
+    ),
     load(
         "64 KiB, one in flight",
         64 << 10,
         512 * MIB,
-        Manner::OneInFlight,
+        SendMode::OneInFlight,
     ),
-    load("1 MiB, one in flight", MIB, 1024 * MIB, Manner::OneInFlight),
+    load(
+        "1 MiB, one in flight",
+        MIB,
+        1024 * MIB,
+        SendMode::OneInFlight,
+    ),
     Load {
         producers: 8,
         ..load(
             "4 KiB, 8 producers, one in flight",
             4096,
             96 * MIB,
-            Manner::OneInFlight,
+            SendMode::OneInFlight,
         )
     },
 ];

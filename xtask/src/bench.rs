@@ -10,7 +10,7 @@ pub(crate) struct Options {
     /// Measurements to run, one after another [default: all of them]
     #[arg(value_parser = BENCHES)]
     names: Vec<String>,
-    /// With `relay`: every combination of producers, streams, packet sizes and manners of sending, in pairs
+    /// With `relay`: every combination of producers, streams, packet sizes and send modes, in pairs
     #[arg(long)]
     matrix: bool,
     /// With `--matrix`: other programs use half of each processor meanwhile

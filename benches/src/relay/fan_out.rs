@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tests::lab::Lab;
 use tests::producer::{Producer, live_session};
 
-use super::load::{Load, Manner, Sender};
+use super::load::{Load, SendMode, Sender};
 use super::viewer_load::{Discovery, ViewerLoad};
 use super::{MIB, ROUNDS, Which, median};
 use crate::process::cpu;
@@ -20,7 +20,7 @@ const LOAD: Load = Load {
     streams: 4,
     packet: 64 << 10,
     bytes: 1024 * MIB,
-    manner: Manner::OneInFlight,
+    send_mode: SendMode::OneInFlight,
 };
 const SESSION: &str = "watched";
 

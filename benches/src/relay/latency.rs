@@ -11,7 +11,7 @@ use tests::viewer::{Viewer, by_channel};
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
-use super::load::{Load, Manner, Sender};
+use super::load::{Load, SendMode, Sender};
 use super::{ROUNDS, Row, Turns, Which};
 
 /// Packets per round.
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Time between two index requests of the viewer.
 const POLL: Duration = Duration::from_micros(100);
 
-const fn watched(manner: Manner) -> Load {
+const fn watched(send_mode: SendMode) -> Load {
     Load {
         what: "watched",
         aims: ["", ""],
@@ -28,7 +28,7 @@ const fn watched(manner: Manner) -> Load {
         streams: 1,
         packet: 4096,
         bytes: PACKETS * 4096,
-        manner,
+        send_mode,
     }
 }
 
@@ -39,29 +39,29 @@ const BESIDE: Load = Load {
     streams: 4,
     packet: 64 << 10,
     bytes: 1 << 30,
-    manner: Manner::OneInFlight,
+    send_mode: SendMode::OneInFlight,
 };
 /// Number of producers that load the relay meanwhile.
 const OTHERS: usize = 4;
 
 /// Prints percentiles with and without load from other producers.
 pub(super) fn run() {
-    for (what, manner, others, aim) in [
+    for (what, send_mode, others, aim) in [
         (
             "live latency, light load",
-            Manner::OneInFlight,
+            SendMode::OneInFlight,
             0,
             "<= 2 ms",
         ),
         (
             "live latency, light load, nodelay",
-            Manner::OneInFlightNoDelay,
+            SendMode::OneInFlightNoDelay,
             0,
             "<= 2 ms",
         ),
         (
             "live latency, full load",
-            Manner::OneInFlight,
+            SendMode::OneInFlight,
             OTHERS,
             "<= 5 ms",
         ),
@@ -71,7 +71,7 @@ pub(super) fn run() {
             for which in [Which::Reference, Which::Ours] {
                 let lab = Lab::new();
                 let relay = which.start(&lab);
-                let mut taken = measure(&relay, manner, others);
+                let mut taken = measure(&relay, send_mode, others);
                 taken.sort_unstable();
                 let ms = |at: usize| taken[at].as_secs_f64() * 1e3;
                 half.add(which, ms(PACKETS / 2));
@@ -84,7 +84,7 @@ pub(super) fn run() {
     }
 }
 
-fn measure(relay: &Relay, manner: Manner, others: usize) -> Vec<Duration> {
+fn measure(relay: &Relay, send_mode: SendMode, others: usize) -> Vec<Duration> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for number in 0..others {
@@ -96,14 +96,14 @@ fn measure(relay: &Relay, manner: Manner, others: usize) -> Vec<Duration> {
                 }
             });
         }
-        let taken = watch(relay, manner);
+        let taken = watch(relay, send_mode);
         stop.store(true, Ordering::Relaxed);
         taken
     })
 }
 
-fn watch(relay: &Relay, manner: Manner) -> Vec<Duration> {
-    let mut sender = Sender::open(relay, "watched", &watched(manner));
+fn watch(relay: &Relay, send_mode: SendMode) -> Vec<Duration> {
+    let mut sender = Sender::open(relay, "watched", &watched(send_mode));
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "watched", Seek::Beginning);
     let stream = by_channel(&streams)["channel_0"];
     let (begin, begun) = mpsc::channel::<Instant>();

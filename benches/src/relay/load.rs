@@ -17,7 +17,7 @@ use crate::process::cpu;
 
 /// How a producer waits for replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum SendMode {
     /// Waits for the reply to each index, as LTTng's producers do.
     OneInFlight,
     /// The same with TCP_NODELAY: without Nagle's algorithm.
@@ -47,7 +47,7 @@ pub(crate) struct Load {
     pub(crate) packet: usize,
     /// Bytes of all packets together.
     pub(crate) bytes: usize,
-    pub(crate) manner: Manner,
+    pub(crate) send_mode: SendMode,
 }
 
 /// Result of a measurement.
@@ -99,7 +99,7 @@ pub(crate) struct Sender {
     /// Packets to send, of all streams together.
     packets: u64,
     payload: Vec<u8>,
-    manner: Manner,
+    send_mode: SendMode,
 }
 
 impl Sender {
@@ -116,17 +116,17 @@ impl Sender {
             streams,
             sent: 0,
             payload: vec![0x5a; load.packet],
-            manner: load.manner,
+            send_mode: load.send_mode,
         };
-        sender.set_manner(load.manner);
+        sender.set_send_mode(load.send_mode);
         sender
     }
 
     /// Sends differently from now on.
-    pub(crate) fn set_manner(&mut self, manner: Manner) {
-        self.manner = manner;
+    pub(crate) fn set_send_mode(&mut self, send_mode: SendMode) {
+        self.send_mode = send_mode;
         // LTTng's producers leave Nagle's algorithm on.
-        let nodelay = manner != Manner::OneInFlight;
+        let nodelay = send_mode != SendMode::OneInFlight;
         self.producer.data.set_nodelay(nodelay).unwrap();
         self.producer.control().set_nodelay(nodelay).unwrap();
     }
@@ -139,7 +139,7 @@ impl Sender {
 
     /// Sends all packets. Returns the time from each index to its reply, unless several are in flight.
     pub(crate) fn send_all(&mut self) -> Vec<Duration> {
-        if self.manner == Manner::Pipelined {
+        if self.send_mode == SendMode::Pipelined {
             self.send_pipelined();
             return Vec::new();
         }

@@ -17,7 +17,7 @@ use rustix::net::{RecvFlags, recv};
 use tests::lab::Lab;
 use wire::Field;
 
-use super::load::{BATCH_BYTES, Load, Manner, write_all_vectored};
+use super::load::{BATCH_BYTES, Load, SendMode, write_all_vectored};
 use super::{MIB, Which, median};
 
 const ROUNDS: usize = 5;
@@ -46,7 +46,7 @@ pub(super) fn run() {
                 streams: 1,
                 packet,
                 bytes: packet * packets,
-                manner: Manner::Pipelined,
+                send_mode: SendMode::Pipelined,
             };
             print_row(&load, packets);
         }

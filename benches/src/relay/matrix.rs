@@ -1,7 +1,8 @@
-//! Both relays under every combination of producers, streams, packet sizes and manners of sending, in pairs.
+//! Both relays under every combination of producers, streams, packet sizes and send modes, in pairs.
 //!
-//! A pair is the same load on one relay and at once after it on the other, so that what slows the machine down for a
-//! while slows both. Each pair gives a ratio; a row is won or lost only if the ratios of all pairs agree.
+//! The relays take turns, with all rows that have the same producers and streams. A pair is a row on one relay and soon after on the
+//! other, so that what slows the machine down for a while slows both. Each pair gives a ratio; a row is won or lost only if
+//! the ratios of all pairs agree.
 
 use std::fs;
 use std::sync::Barrier;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use tests::lab::Lab;
 use tests::relay::Relay;
 
-use super::load::{Load, Manner, Sender};
+use super::load::{Load, SendMode, Sender};
 use super::noise::Noise;
 use super::{Which, median};
 use crate::process::{cpu, machine_cpu};
@@ -29,10 +30,10 @@ const PACKETS: [(usize, u64); 4] = [
     (256 << 10, 1200),
     (1 << 20, 400),
 ];
-const MANNERS: [(Manner, &str); 3] = [
-    (Manner::OneInFlight, "Nagle"),
-    (Manner::OneInFlightNoDelay, "nodelay"),
-    (Manner::Pipelined, "pipelined"),
+const SEND_MODES: [(SendMode, &str); 3] = [
+    (SendMode::OneInFlight, "Nagle"),
+    (SendMode::OneInFlightNoDelay, "nodelay"),
+    (SendMode::Pipelined, "pipelined"),
 ];
 
 /// What is measured, and whether more of it is better.
@@ -66,7 +67,7 @@ struct Row {
     packet: usize,
     /// Packets of a measurement, of all producers together.
     packets: u64,
-    manner: Manner,
+    send_mode: SendMode,
     reference: Vec<Figures>,
     ours: Vec<Figures>,
 }
@@ -156,16 +157,16 @@ fn parse(arguments: &[String]) -> Options {
 fn rows_of(producers: usize, streams: usize, times: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for (packet, packets) in PACKETS {
-        for (manner, manner_name) in MANNERS {
+        for (send_mode, mode_name) in SEND_MODES {
             rows.push(Row {
                 name: format!(
-                    "{producers} x {streams} x {} KiB, {manner_name}",
+                    "{producers} x {streams} x {} KiB, {mode_name}",
                     packet >> 10
                 ),
                 producers,
                 packet,
                 packets: (times * packets).next_multiple_of(producers as u64),
-                manner,
+                send_mode,
                 reference: Vec::new(),
                 ours: Vec::new(),
             });
@@ -186,7 +187,7 @@ fn measure_group(which: Which, streams: usize, rows: &mut [Row], noise: Option<&
         streams,
         packet: first.packet,
         bytes: 0,
-        manner: Manner::OneInFlight,
+        send_mode: SendMode::OneInFlight,
     };
     let mut senders: Vec<_> = (0..first.producers)
         .map(|number| Sender::open(&relay, &format!("matrix-{number}"), &load))
@@ -204,7 +205,7 @@ fn measure_group(which: Which, streams: usize, rows: &mut [Row], noise: Option<&
 impl Row {
     fn measure(&self, relay: &mut Relay, senders: &mut [Sender], noise: Option<&Noise>) -> Figures {
         for sender in &mut *senders {
-            sender.set_manner(self.manner);
+            sender.set_send_mode(self.send_mode);
             // Wakes the relay up before the time begins, and opens the first tracefiles.
             sender.set_packets(8, self.packet);
             sender.send_all();

@@ -19,7 +19,7 @@ use std::path::Path;
 use tests::lab::Lab;
 use tests::relay::Relay;
 
-use load::{Done, Load, Manner};
+use load::{Done, Load, SendMode};
 
 /// Number of runs per relay.
 const ROUNDS: usize = 3;
@@ -114,7 +114,7 @@ const LOADS: &[Load] = &[
         streams: 1,
         packet: MIB,
         bytes: 2048 * MIB,
-        manner: Manner::OneInFlight,
+        send_mode: SendMode::OneInFlight,
     },
     Load {
         what: "8 x 256 KiB, one producer",
@@ -123,7 +123,7 @@ const LOADS: &[Load] = &[
         streams: 8,
         packet: 256 << 10,
         bytes: 2048 * MIB,
-        manner: Manner::OneInFlight,
+        send_mode: SendMode::OneInFlight,
     },
     Load {
         what: "4 KiB, one producer",
@@ -132,7 +132,7 @@ const LOADS: &[Load] = &[
         streams: 4,
         packet: 4096,
         bytes: 160 * MIB,
-        manner: Manner::OneInFlight,
+        send_mode: SendMode::OneInFlight,
     },
     Load {
         what: "4 KiB, 8 producers",
@@ -141,7 +141,7 @@ const LOADS: &[Load] = &[
         streams: 4,
         packet: 4096,
         bytes: 240 * MIB,
-        manner: Manner::OneInFlight,
+        send_mode: SendMode::OneInFlight,
     },
     Load {
         what: "4 KiB, one producer, pipelined",
@@ -150,7 +150,7 @@ const LOADS: &[Load] = &[
         streams: 4,
         packet: 4096,
         bytes: 400 * MIB,
-        manner: Manner::Pipelined,
+        send_mode: SendMode::Pipelined,
     },
     Load {
         what: "64 KiB, 8 producers",
@@ -159,7 +159,7 @@ const LOADS: &[Load] = &[
         streams: 4,
         packet: 64 << 10,
         bytes: 2048 * MIB,
-        manner: Manner::OneInFlight,
+        send_mode: SendMode::OneInFlight,
     },
 ];
 

@@ -12,7 +12,7 @@ use viewer_proto::stream::StreamRecord;
 
 use wire::StreamId;
 
-use super::load::{Done, Load, Manner, Sender};
+use super::load::{Done, Load, SendMode, Sender};
 use super::{MIB, ROUNDS, Row, Turns, Which, compare};
 use crate::process::cpu;
 
@@ -24,7 +24,7 @@ pub(super) const SMALL: Load = Load {
     streams: 1,
     packet: 4096,
     bytes: 80 * MIB,
-    manner: Manner::Pipelined,
+    send_mode: SendMode::Pipelined,
 };
 pub(super) const LARGE: Load = Load {
     what: "a viewer, 256 KiB packets",
@@ -51,7 +51,7 @@ pub(super) const WATCHED: Load = Load {
     streams: 4,
     packet: 64 << 10,
     bytes: 512 * MIB,
-    manner: Manner::OneInFlight,
+    send_mode: SendMode::OneInFlight,
 };
 const VIEWERS: usize = 16;
 /// Interval at which the viewers poll.
