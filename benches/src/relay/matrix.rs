@@ -1,8 +1,8 @@
 //! Both relays under every combination of producers, streams, packet sizes and send modes, in pairs.
 //!
-//! The relays take turns, with all rows that have the same producers and streams. A pair is a row on one relay and soon after on the
-//! other, so that what slows the machine down for a while slows both. Each pair gives a ratio; a row is won or lost only if
-//! the ratios of all pairs agree.
+//! The relays take turns, with all rows that have the same producers and streams. A pair is a row on one relay and soon
+//! after on the other, so that what slows the machine down for a while slows both. Each pair gives a ratio; a row is won
+//! or lost only if the ratios of all pairs agree.
 
 use std::fs;
 use std::sync::Barrier;
