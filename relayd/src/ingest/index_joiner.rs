@@ -275,8 +275,24 @@ impl<P> IndexJoiner<P> {
         pending.filter_map(|packet| Some((packet.seq, packet.place.as_mut()?)))
     }
 
+    /// Where the packet is, or where it belongs. If numbers have no gaps, it is not searched for: a pipelined producer has
+    /// hundreds of packets pending, and each is looked up four times.
     fn find(&self, seq: SeqNum) -> Result<usize, usize> {
-        self.pending.binary_search_by_key(&seq, |packet| packet.seq)
+        let (Some(first), Some(last)) = (self.pending.front(), self.pending.back()) else {
+            return Err(0);
+        };
+        if last.seq < seq {
+            return Err(self.pending.len());
+        }
+        let is_there = |at: &usize| (self.pending.get(*at)).is_some_and(|packet| packet.seq == seq);
+        let ahead = seq.0.checked_sub(first.seq.0);
+        match ahead
+            .and_then(|ahead| usize::try_from(ahead).ok())
+            .filter(is_there)
+        {
+            Some(at) => Ok(at),
+            None => self.pending.binary_search_by_key(&seq, |packet| packet.seq),
+        }
     }
 
     fn insert(
@@ -371,6 +387,23 @@ mod tests {
         assert!(ready(&mut joiner).is_empty());
         joiner.add_index(SeqNum(0), index(0)).unwrap();
         assert_eq!(ready(&mut joiner), [0, 1, 2]);
+    }
+
+    #[test]
+    fn packets_are_found_among_numbers_with_and_without_gaps() {
+        let mut joiner = IndexJoiner::<u64>::default();
+        let mut added = Vec::new();
+        for seq in [5, 6, 9, 12, 7, 2, 8, 3] {
+            assert_eq!(joiner.pending_index(SeqNum(seq)), None);
+            joiner.add_index(SeqNum(seq), index(seq)).unwrap();
+            added.push(seq);
+            for seq in 0..15 {
+                let expected = added.contains(&seq).then(|| index(seq));
+                assert_eq!(joiner.pending_index(SeqNum(seq)).copied(), expected);
+            }
+        }
+        let pending = joiner.pending.iter().map(|packet| packet.seq.0);
+        assert!(pending.eq([2, 3, 5, 6, 7, 8, 9, 12]));
     }
 
     #[test]
