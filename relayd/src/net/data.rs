@@ -1,6 +1,7 @@
 //! One data connection: reads the bytes of packets from a socket, decodes them with `relay-proto`, and hands each
 //! piece to the stream that it belongs to.
 
+mod decoding;
 mod spliced;
 
 use std::cell::Cell;
@@ -10,7 +11,7 @@ use std::ops::Range;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use relay_proto::{DataDecoder, DataEvent, DataHeader};
+use relay_proto::{DataDecoder, DataHeader};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 use wire::Field;
@@ -31,8 +32,7 @@ use super::read_turn::{ReadTurns, handle_commands};
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
 use crate::limits::{
-    ALONE_AFTER_READS, COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT,
-    MAX_COALESCED_PACKET, MAX_PACKET_BEFORE_COMMANDS,
+    ALONE_AFTER_READS, COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, MAX_COALESCED_PACKET,
 };
 use crate::producer::data_connection::DataConnection;
 
@@ -456,61 +456,6 @@ impl DataTask {
             Some(_) if is_drained && self.backlog.is_none() => ReadOutcome::Drained,
             Some(_) => ReadOutcome::HasMore,
         }
-    }
-
-    /// Decodes what was read. What is left becomes the backlog, or is kept until more arrives.
-    fn decode_buffer(&mut self, mut received: Backlog, may_stop: bool) {
-        let (left, has_stopped) = self.decode(received.bytes(), may_stop);
-        received.range.start = received.range.end - left;
-        if has_stopped {
-            self.backlog = Some(received);
-            return;
-        }
-        self.undecoded.clear();
-        self.undecoded.extend_from_slice(received.bytes());
-        READ_BUFFER.set(received.buffer);
-    }
-
-    /// Decodes bytes and hands the events to their streams. Then the entries that have become ready are written. Returns
-    /// how many bytes are left, and whether it has stopped behind a packet so that commands are handled before the next one.
-    fn decode(&mut self, input: &[u8], may_stop: bool) -> (usize, bool) {
-        let decoded = self.decode_events(input, may_stop);
-        self.write_ready_entries();
-        decoded
-    }
-
-    fn decode_events(&mut self, mut input: &[u8], may_stop: bool) -> (usize, bool) {
-        let mut has_stopped = false;
-        while !has_stopped
-            && let Some(connection) = &mut self.connection
-            && let Some(event) = self.decoder.next(&mut input)
-        {
-            if let DataEvent::Begin(header) = event {
-                self.last_packet = header.data_size as usize;
-                self.coalescing.record_packet(header.data_size);
-                self.splicing.record_packet(header.data_size);
-            }
-            let is_whole = matches!(event, DataEvent::Payload { last: true, .. });
-            let handled = connection.handle_event(event);
-            let awaits_replies = connection.awaits_replies();
-            self.pause_or_end(handled);
-            if self.pause.is_some() {
-                break;
-            }
-            has_stopped = may_stop
-                && is_whole
-                && self.stops_behind_packets(awaits_replies)
-                && !input.is_empty();
-        }
-        (input.len(), has_stopped && self.pause.is_none())
-    }
-
-    /// Whether commands are handled behind each packet: for a producer that waits for replies, alone on this worker. Others
-    /// would need the buffer.
-    fn stops_behind_packets(&self, awaits_replies: bool) -> bool {
-        awaits_replies
-            && self.reads_alone >= ALONE_AFTER_READS
-            && self.last_packet <= MAX_PACKET_BEFORE_COMMANDS
     }
 
     fn write_ready_entries(&mut self) {

@@ -1,0 +1,63 @@
+//! Decodes what was read from a data connection, and hands it to its streams.
+
+use relay_proto::DataEvent;
+
+use super::{Backlog, DataTask, READ_BUFFER};
+use crate::limits::{ALONE_AFTER_READS, MAX_PACKET_BEFORE_COMMANDS};
+
+impl DataTask {
+    /// Decodes what was read. What is left becomes the backlog, or is kept until more arrives.
+    pub(super) fn decode_buffer(&mut self, mut received: Backlog, may_stop: bool) {
+        let (left, has_stopped) = self.decode(received.bytes(), may_stop);
+        received.range.start = received.range.end - left;
+        if has_stopped {
+            self.backlog = Some(received);
+            return;
+        }
+        self.undecoded.clear();
+        self.undecoded.extend_from_slice(received.bytes());
+        READ_BUFFER.set(received.buffer);
+    }
+
+    /// Decodes bytes and hands the events to their streams. Then the entries that have become ready are written. Returns
+    /// how many bytes are left, and whether it has stopped behind a packet so that commands are handled before the next one.
+    pub(super) fn decode(&mut self, input: &[u8], may_stop: bool) -> (usize, bool) {
+        let decoded = self.decode_events(input, may_stop);
+        self.write_ready_entries();
+        decoded
+    }
+
+    pub(super) fn decode_events(&mut self, mut input: &[u8], may_stop: bool) -> (usize, bool) {
+        let mut has_stopped = false;
+        while !has_stopped
+            && let Some(connection) = &mut self.connection
+            && let Some(event) = self.decoder.next(&mut input)
+        {
+            if let DataEvent::Begin(header) = event {
+                self.last_packet = header.data_size as usize;
+                self.coalescing.record_packet(header.data_size);
+                self.splicing.record_packet(header.data_size);
+            }
+            let is_whole = matches!(event, DataEvent::Payload { last: true, .. });
+            let handled = connection.handle_event(event);
+            let awaits_replies = connection.awaits_replies();
+            self.pause_or_end(handled);
+            if self.pause.is_some() {
+                break;
+            }
+            has_stopped = may_stop
+                && is_whole
+                && self.stops_behind_packets(awaits_replies)
+                && !input.is_empty();
+        }
+        (input.len(), has_stopped && self.pause.is_none())
+    }
+
+    /// Whether commands are handled behind each packet: for a producer that waits for replies, alone on this worker. Others
+    /// would need the buffer.
+    pub(super) fn stops_behind_packets(&self, awaits_replies: bool) -> bool {
+        awaits_replies
+            && self.reads_alone >= ALONE_AFTER_READS
+            && self.last_packet <= MAX_PACKET_BEFORE_COMMANDS
+    }
+}
