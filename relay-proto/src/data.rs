@@ -41,6 +41,15 @@ pub enum DataEvent<'a> {
     },
 }
 
+/// A packet of which all bytes are in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WholePacket<'a> {
+    /// Its header.
+    pub header: DataHeader,
+    /// Its bytes, without padding.
+    pub payload: &'a [u8],
+}
+
 /// Decodes the bytes of a data connection, however they are split. Buffers none of them: packets of any size pass
 /// through in pieces.
 #[derive(Debug, Default)]
@@ -71,6 +80,19 @@ impl DataDecoder {
             bytes,
             last: here == left,
         })
+    }
+
+    /// Takes a packet off the front of `input` if all of it is there. None if it is not, or if another packet is incomplete:
+    /// then [`next`](Self::next) takes the pieces.
+    pub fn whole_packet<'a>(&self, input: &mut &'a [u8]) -> Option<WholePacket<'a>> {
+        if self.in_packet() {
+            return None;
+        }
+        let mut rest = *input;
+        let header = DataHeader::read(&mut rest).ok()?;
+        let (payload, rest) = rest.split_at_checked(header.data_size as usize)?;
+        *input = rest;
+        Some(WholePacket { header, payload })
     }
 
     /// Takes `len` bytes of the current packet that were received and are not passed to the decoder, at most those that are

@@ -44,7 +44,7 @@ pub mod stream;
 pub mod version;
 
 pub use command::{Command, CommandCode, ControlHeader};
-pub use data::{DataDecoder, DataEvent, DataHeader};
+pub use data::{DataDecoder, DataEvent, DataHeader, WholePacket};
 pub use reply::{Reply, ReturnCode};
 pub use version::{Minor, Version};
 

@@ -51,6 +51,10 @@ pub const EARLY_PACKET_BYTES: u64 = 128;
 /// would not make each entry cheaper.
 pub const MAX_READY_ENTRIES: usize = 256;
 
+/// Maximum number of packets, read together, that are handled together: one write for those of a stream. More would save
+/// little. Each takes up to two of the 1024 pieces of a pwritev(2).
+pub const MAX_PACKETS_TOGETHER: usize = 256;
+
 /// Runs of lost packets that a stream remembers, to distinguish a late index from a wrong one.
 pub const MAX_GAPS: usize = 64;
 

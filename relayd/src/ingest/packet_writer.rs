@@ -2,6 +2,7 @@
 //! that the disk had no space for. Knows no indexes, viewers or rotations: `stream_writer` decides when a tracefile
 //! begins and when missing packets are given up.
 
+use relay_proto::WholePacket;
 use wire::SeqNum;
 
 use super::reorder::{EarlyPacket, Reorder, ReorderWindow};
@@ -102,6 +103,19 @@ impl PacketWriter {
         self.in_flight = None;
         self.reorder.advance_past(seq);
         Ok(place)
+    }
+
+    /// Writes whole packets, the next ones in sequence, by one write. Returns their places. No packet may be in flight.
+    pub(super) fn write_packets<'a>(
+        &mut self,
+        packets: impl Iterator<Item = WholePacket<'a>> + Clone,
+    ) -> Result<Vec<PacketPlace>, StoreError> {
+        let bytes = |packet: WholePacket<'a>| (packet.payload, packet.header.padding_size);
+        let places = self.files.append_packets(packets.clone().map(bytes))?;
+        if let Some(last) = packets.last() {
+            self.reorder.advance_past(last.header.seq);
+        }
+        Ok(places)
     }
 
     /// Drops the packet in flight and removes its bytes from the tracefile. None: no packet was in flight.

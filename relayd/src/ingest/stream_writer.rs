@@ -6,6 +6,7 @@ mod closing;
 mod early_packets;
 mod rewinding;
 mod rotating;
+mod whole_packets;
 
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 //! One data connection: hands the events that `relay-proto` decodes from its bytes to the streams that they
 //! belong to. Reads no socket.
 
+mod whole_packets;
+
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -344,7 +346,7 @@ impl DataConnection {
     ) -> Result<(), IngestError> {
         let stream = self.find_stream(header.stream)?;
         if let Some(session) = &self.session {
-            session.arrivals().record_packet();
+            session.arrivals().record_packets(1);
         }
         let arrival = stream.lock().begin_packet(&header, self.id)?;
         self.track_pause(&stream);

@@ -10,9 +10,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use relay_proto::{DataEvent, DataHeader};
+use relay_proto::{DataEvent, DataHeader, WholePacket};
 use rustix::io::Errno;
-use wire::{Bytes, ChunkId, EpochSeconds, Flagged, SeqNum};
+use wire::{Bytes, ChunkId, EpochSeconds, Flagged, PacketIndex, SeqNum};
 
 use super::data_connection::DataConnection;
 use super::tests::session;
@@ -76,11 +76,29 @@ impl MemoryRelay {
         }
     }
 
+    fn packet(&self, (channel, _, number): Sent) -> &(Vec<u8>, PacketIndex) {
+        let packets = &self.packets.packets;
+        &packets[channel % packets.len()][usize::try_from(number).unwrap()]
+    }
+
     /// Syncs what was written, as a reply to a producer waits for it.
     fn sync(&self) {
         if let Some(syncer) = &self.syncer {
             syncer.run_round();
         }
+    }
+}
+
+/// A packet: its channel, the number of the stream, and its own.
+type Sent = (usize, StreamId, u64);
+
+fn header((_, stream, number): Sent, bytes: &[u8]) -> DataHeader {
+    DataHeader {
+        circuit: 0,
+        stream,
+        seq: SeqNum(number),
+        data_size: u32::try_from(bytes.len()).unwrap(),
+        padding_size: 0,
     }
 }
 
@@ -186,11 +204,22 @@ impl Client {
         for ((_, next), least) in streams.iter().zip(least) {
             assert!(*next >= least, "{next} of {streams:?} was acknowledged");
         }
+        let mut together = Vec::new();
         for number in 0..PACKETS {
-            for (channel, (stream, next)) in streams.iter().enumerate() {
-                if let Some(stream) = stream.filter(|_| *next <= number) {
-                    to.send_packet(channel, stream, number)?;
-                }
+            let sent: Vec<_> = streams
+                .iter()
+                .enumerate()
+                .filter_map(|(channel, (stream, next))| {
+                    Some((channel, stream.filter(|_| *next <= number)?, number))
+                })
+                .collect();
+            // The first two packets of all streams are received together.
+            match number {
+                0 => together = sent,
+                1 => to.send_together(together.drain(..).chain(sent).collect())?,
+                _ => sent
+                    .into_iter()
+                    .try_for_each(|packet| to.send_packet(packet))?,
             }
             if number % 2 == 1 {
                 self.ask(to, &streams);
@@ -235,28 +264,27 @@ impl Connections<'_> {
         self.finish()
     }
 
-    fn send_packet(
-        &mut self,
-        channel: usize,
-        stream: StreamId,
-        number: u64,
-    ) -> Result<(), Refusal> {
-        let packets = &self.relay.packets.packets;
-        let at = usize::try_from(number).unwrap();
-        let (bytes, packet) = &packets[channel % packets.len()][at];
+    /// Sends packets that are received together, then their indexes.
+    fn send_together(&mut self, sent: Vec<Sent>) -> Result<(), Refusal> {
+        let relay = self.relay;
+        let packets = sent.iter().map(|sent| {
+            let (payload, _) = relay.packet(*sent);
+            let header = header(*sent, payload);
+            WholePacket { header, payload }
+        });
+        let handled = self.data.handle_packets(packets);
+        handled.map_err(|error| Refusal::new(ReturnCode::UNKNOWN, error))?;
+        sent.into_iter().try_for_each(|sent| self.send_index(sent))
+    }
+
+    fn send_packet(&mut self, sent: Sent) -> Result<(), Refusal> {
+        let (bytes, _) = self.relay.packet(sent);
         let (first, rest) = bytes.split_at(100);
-        let seq = SeqNum(number);
-        let header = DataHeader {
-            circuit: 0,
-            stream,
-            seq,
-            data_size: u32::try_from(bytes.len()).unwrap(),
-            padding_size: 0,
-        };
+        let header = header(sent, bytes);
         let payload = |bytes, last| DataEvent::Payload { bytes, last };
         self.handle(DataEvent::Begin(header))?;
         // As if the packets with odd numbers were large.
-        let left = match seq.0 % 2 {
+        let left = match header.seq.0 % 2 {
             0 => first.to_vec(),
             _ => self.splice(first),
         };
@@ -264,7 +292,13 @@ impl Connections<'_> {
             self.handle(payload(&left, false))?;
         }
         self.handle(payload(rest, true))?;
-        let (seq, packet) = (Some(seq), *packet);
+        self.send_index(sent)
+    }
+
+    fn send_index(&mut self, sent: Sent) -> Result<(), Refusal> {
+        let (_, packet) = self.relay.packet(sent);
+        let (_, stream, number) = sent;
+        let (seq, packet) = (Some(SeqNum(number)), *packet);
         self.control.add_index(SendIndex {
             stream,
             seq,

@@ -376,7 +376,7 @@ mod tests {
         }
     }
 
-    fn stream(channel: &str) -> AddStream {
+    pub(super) fn stream(channel: &str) -> AddStream {
         AddStream {
             channel: channel.into(),
             path: "ust/uid".into(),
@@ -386,7 +386,7 @@ mod tests {
         }
     }
 
-    fn chunk() -> CreateTraceChunk {
+    pub(super) fn chunk() -> CreateTraceChunk {
         CreateTraceChunk {
             chunk: ChunkId(0),
             created: EpochSeconds(0),
@@ -441,7 +441,11 @@ mod tests {
     }
 
     /// The registry of a relay that keeps sessions for `resume_timeout`.
-    fn registry(output: &Path, resume_timeout: Duration, pool: Arc<Pool>) -> Arc<Registry> {
+    pub(super) fn registry(
+        output: &Path,
+        resume_timeout: Duration,
+        pool: Arc<Pool>,
+    ) -> Arc<Registry> {
         Registry::new(RegistrySettings {
             output: output.to_owned(),
             grouping: Grouping::ByHost,
@@ -456,7 +460,7 @@ mod tests {
     }
 
     /// A producer with a session of this name.
-    fn with_session(registry: &Arc<Registry>, name: &str) -> Producer {
+    pub(super) fn with_session(registry: &Arc<Registry>, name: &str) -> Producer {
         let (address, stop) = (IpAddr::V4(Ipv4Addr::LOCALHOST), CancellationToken::new());
         let mut producer = Producer::new(Arc::clone(registry), address, stop);
         producer.create_session(Minor(15), session(name)).unwrap();

@@ -16,9 +16,9 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Records that a packet begins to arrive.
-    pub fn record_packet(&self) {
-        self.packets.fetch_add(1, Ordering::Relaxed);
+    /// Records that so many packets begin to arrive.
+    pub fn record_packets(&self, count: u64) {
+        self.packets.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Records that the index of a packet has arrived.

@@ -61,7 +61,7 @@ pub(super) fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()>
 #[inline]
 pub(super) fn write_vectored_at(file: &File, slices: &[IoSlice<'_>], at: u64) -> io::Result<usize> {
     #[cfg(test)]
-    plan::before(plan::Operation::Write)?;
+    plan::before_vectored_write(file, slices, at)?;
     // Network file systems and FUSE may be interrupted.
     let written = retry_on_intr(|| rustix::io::pwritev(file, slices, at))?;
     #[cfg(test)]

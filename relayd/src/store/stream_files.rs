@@ -268,14 +268,20 @@ impl StreamFiles {
     #[must_use]
     pub fn next_number(&self, data_size: u32) -> Option<u64> {
         let limits = self.layout.limits?;
-        let size = self.open.back()?.data.size();
-        let fits = size.0.saturating_add(u64::from(data_size)) <= limits.size.0;
         // A packet that is larger than a whole file gets one of its own.
-        if fits || size == Bytes(0) {
+        if self.has_room(u64::from(data_size)) || self.open.back()?.data.size() == Bytes(0) {
             return None;
         }
         let next = self.number + 1;
         Some(limits.count.map_or(next, |count| next % count.max(1)))
+    }
+
+    /// Whether the current tracefile has room for so many bytes.
+    #[must_use]
+    pub fn has_room(&self, bytes: u64) -> bool {
+        let size = self.open.back().map_or(Bytes(0), |file| file.data.size());
+        let limits = self.layout.limits;
+        limits.is_none_or(|limits| size.0.saturating_add(bytes) <= limits.size.0)
     }
 
     /// Begins the tracefile with this number. An older one with the number is replaced.
@@ -325,6 +331,33 @@ impl StreamFiles {
             file: self.first_open + self.open.len() as u64 - 1,
             extent,
         })
+    }
+
+    /// Writes whole packets, none of which is empty, by one write: the bytes of each, and the number of zeros that follow them.
+    /// Returns their places. No packet may be in flight.
+    ///
+    /// # Errors
+    /// If they cannot be written like that. None of them remains in the tracefile.
+    pub fn append_packets<'a>(
+        &mut self,
+        packets: impl Iterator<Item = (&'a [u8], u32)> + Clone,
+    ) -> Result<Vec<PacketPlace>, StoreError> {
+        let mut offset = self.write(|data| data.append_packets(packets.clone()))?;
+        let file = self.first_open + self.open.len() as u64 - 1;
+        let places: Vec<_> = packets
+            .map(|(bytes, padding)| {
+                let len = Bytes(bytes.len() as u64 + u64::from(padding));
+                let extent = Extent { offset, len };
+                offset = extent.end();
+                PacketPlace { file, extent }
+            })
+            .collect();
+        if self.layout.index_format.is_some()
+            && let Some(file) = self.open.back_mut()
+        {
+            file.unindexed += places.len();
+        }
+        Ok(places)
     }
 
     /// Drops the packet in flight.

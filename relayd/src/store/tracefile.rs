@@ -240,6 +240,38 @@ impl Tracefile {
         }
     }
 
+    /// Writes whole packets by a single pwritev(2): the bytes of each, and the number of zeros that follow them. Returns where the
+    /// first one begins. No packet may be in flight.
+    ///
+    /// # Errors
+    /// If they cannot be written like that. None of their bytes remains in the file.
+    pub(super) fn append_packets<'a>(
+        &mut self,
+        packets: impl Iterator<Item = (&'a [u8], u32)>,
+    ) -> io::Result<Bytes> {
+        let (mut slices, mut len) = (Vec::new(), 0);
+        for (bytes, padding) in packets {
+            let zeros = ZEROS.get(..padding as usize);
+            let zeros = zeros.ok_or(io::ErrorKind::Unsupported)?;
+            let pieces = [bytes, zeros].into_iter();
+            slices.extend(pieces.filter(|piece| !piece.is_empty()).map(IoSlice::new));
+            len += bytes.len() + zeros.len();
+        }
+        self.retry_lock();
+        let written = disk::write_vectored_at(self.file.opened()?, &slices, self.whole);
+        match written {
+            Ok(written) if written == len => {}
+            failed => {
+                self.truncate_packet(0);
+                return Err(failed.err().unwrap_or(io::ErrorKind::WriteZero.into()));
+            }
+        }
+        self.file.mark_written(len as u64);
+        let offset = Bytes(self.whole);
+        self.whole += len as u64;
+        Ok(offset)
+    }
+
     /// Drops the packet in flight and truncates the file to the last whole packet.
     pub(super) fn drop_packet(&mut self) {
         if self.in_flight > 0 {
@@ -286,6 +318,9 @@ impl Drop for Tracefile {
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
+    use super::super::disk::plan::{self, Fault};
     use super::super::reopenable_file::{self, test_file};
     use super::*;
 
@@ -357,6 +392,25 @@ mod tests {
         let third = file.finish_packet(b"", 2).unwrap();
         assert_eq!(third.end(), Bytes(24));
         assert_eq!(contents(&file), b"first, in two\0\0\0second\0\0");
+    }
+
+    #[test]
+    fn packets_that_are_written_together_lie_one_after_the_other_or_are_absent() {
+        let mut file = tracefile();
+        file.finish_packet(b"first", 0).unwrap();
+        let packets = [(&b"second"[..], 2), (b"", 3), (b"last", 0)];
+        let offset = file.append_packets(packets.into_iter()).unwrap();
+        assert_eq!((offset, file.size()), (Bytes(5), Bytes(20)));
+        let all = b"firstsecond\0\0\0\0\0last";
+        assert_eq!(contents(&file), all);
+        let (failed, _) = plan::run(Some((1, Fault::Error(Errno::NOSPC))), || {
+            file.append_packets(packets.into_iter())
+        });
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        let too_long = [(&b"x"[..], 1 << 20)];
+        assert!(file.append_packets(too_long.into_iter()).is_err());
+        assert_eq!(contents(&file), all);
+        assert_eq!(file.size(), Bytes(20));
     }
 
     #[test]

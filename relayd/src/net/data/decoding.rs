@@ -3,7 +3,8 @@
 use relay_proto::DataEvent;
 
 use super::{Backlog, DataTask, READ_BUFFER};
-use crate::limits::{ALONE_AFTER_READS, MAX_PACKET_BEFORE_COMMANDS};
+use crate::limits::{ALONE_AFTER_READS, MAX_PACKET_BEFORE_COMMANDS, MAX_PACKETS_TOGETHER};
+use crate::producer::data_connection::DataConnection;
 
 impl DataTask {
     /// Decodes what was read. What is left becomes the backlog, or is kept until more arrives.
@@ -29,10 +30,16 @@ impl DataTask {
 
     pub(super) fn decode_events(&mut self, mut input: &[u8], may_stop: bool) -> (usize, bool) {
         let mut has_stopped = false;
-        while !has_stopped
-            && let Some(connection) = &mut self.connection
-            && let Some(event) = self.decoder.next(&mut input)
-        {
+        while !has_stopped && self.pause.is_none() {
+            if self.handle_packets_together(&mut input, may_stop) {
+                continue;
+            }
+            let Some(connection) = &mut self.connection else {
+                break;
+            };
+            let Some(event) = self.decoder.next(&mut input) else {
+                break;
+            };
             if let DataEvent::Begin(header) = event {
                 self.last_packet = header.data_size as usize;
                 self.coalescing.record_packet(header.data_size);
@@ -42,15 +49,38 @@ impl DataTask {
             let handled = connection.handle_event(event);
             let awaits_replies = connection.awaits_replies();
             self.pause_or_end(handled);
-            if self.pause.is_some() {
-                break;
-            }
             has_stopped = may_stop
                 && is_whole
                 && self.stops_behind_packets(awaits_replies)
                 && !input.is_empty();
         }
         (input.len(), has_stopped && self.pause.is_none())
+    }
+
+    /// Handles packets that were read as a whole, if there are several, unless it has to stop behind each. Returns whether it
+    /// did.
+    fn handle_packets_together(&mut self, input: &mut &[u8], may_stop: bool) -> bool {
+        let mut after_two = *input;
+        let mut is_packet = || self.decoder.whole_packet(&mut after_two).is_some();
+        if !(is_packet() && is_packet()) {
+            return false;
+        }
+        let awaits_replies = (self.connection.as_ref()).is_some_and(DataConnection::awaits_replies);
+        if may_stop && self.stops_behind_packets(awaits_replies) {
+            return false;
+        }
+        let Some(connection) = &mut self.connection else {
+            return false;
+        };
+        let packets = std::iter::from_fn(|| self.decoder.whole_packet(input));
+        let packets = packets.take(MAX_PACKETS_TOGETHER).inspect(|packet| {
+            self.last_packet = packet.payload.len();
+            self.coalescing.record_packet(packet.header.data_size);
+            self.splicing.record_packet(packet.header.data_size);
+        });
+        let handled = connection.handle_packets(packets);
+        self.pause_or_end(handled);
+        true
     }
 
     /// Whether commands are handled behind each packet: for a producer that waits for replies, alone on this worker. Others

@@ -163,11 +163,21 @@ pub(super) fn written(file: &File, bytes: &[u8], at: u64) {
     });
 }
 
+fn concatenated(slices: &[IoSlice<'_>]) -> Vec<u8> {
+    slices.iter().flat_map(|slice| slice.to_vec()).collect()
+}
+
+/// As [`before_write`].
+pub(super) fn before_vectored_write(
+    file: &File,
+    slices: &[IoSlice<'_>],
+    at: u64,
+) -> io::Result<()> {
+    before_write(file, &concatenated(slices), at)
+}
+
 pub(super) fn written_slices(file: &File, slices: &[IoSlice<'_>], written: usize, at: u64) {
-    let mut bytes: Vec<u8> = slices
-        .iter()
-        .flat_map(|slice| slice.iter().copied())
-        .collect();
+    let mut bytes = concatenated(slices);
     bytes.truncate(written);
     self::written(file, &bytes, at);
 }

@@ -1,0 +1,266 @@
+//! Packets that have been received as a whole, several at a time: those of one stream are written together.
+
+use std::sync::Arc;
+
+use relay_proto::{DataEvent, DataHeader, WholePacket};
+use wire::{Bytes, Field};
+
+use super::DataConnection;
+use crate::ingest::error::PositionedError;
+
+/// A packet that has been received as a whole.
+#[derive(Debug, Clone, Copy)]
+struct ReceivedPacket<'a> {
+    /// Position of its header among all bytes of the connection.
+    at: Bytes,
+    packet: WholePacket<'a>,
+}
+
+impl DataConnection {
+    /// Handles packets that follow each other and have been received as a whole, while no other is being received. Those of one
+    /// stream are written together. All are handled, even if the connection is to be paused: they wait in memory for space
+    /// on the disk. After an error, those of other streams are handled as well.
+    ///
+    /// # Errors
+    /// If a packet is invalid or cannot be written. The connection cannot continue.
+    pub fn handle_packets<'a>(
+        &mut self,
+        packets: impl Iterator<Item = WholePacket<'a>>,
+    ) -> Result<(), PositionedError> {
+        let mut end = self.at;
+        let mut received: Vec<_> = packets
+            .map(|packet| {
+                let at = end;
+                end.0 += (DataHeader::SIZE + packet.payload.len()) as u64;
+                ReceivedPacket { at, packet }
+            })
+            .collect();
+        // Stable: those of a stream stay in order.
+        received.sort_by_key(|received| received.packet.header.stream);
+        let mut handled = Ok(());
+        for of_stream in
+            received.chunk_by(|one, next| one.packet.header.stream == next.packet.header.stream)
+        {
+            handled = handled.and(self.handle_packets_of_stream(of_stream));
+        }
+        self.at = end;
+        handled
+    }
+
+    fn handle_packets_of_stream(
+        &mut self,
+        received: &[ReceivedPacket<'_>],
+    ) -> Result<(), PositionedError> {
+        let Some(&ReceivedPacket { at, packet }) = received.first() else {
+            return Ok(());
+        };
+        let packets = received.iter().map(|received| received.packet);
+        let positioned = |source| PositionedError { at, source };
+        let stream = self.find_stream(packet.header.stream).map_err(positioned)?;
+        let mut writer = stream.lock();
+        let written = writer.write_packets(packets).map_err(positioned)?;
+        if written && writer.lacks_indexes() {
+            self.paused.insert(stream.id(), Arc::clone(&stream));
+        }
+        drop(writer);
+        if written {
+            if let Some(session) = &self.session {
+                session.arrivals().record_packets(received.len() as u64);
+            }
+            self.track_pause(&stream);
+            self.unflushed.push(stream);
+            return Ok(());
+        }
+        for ReceivedPacket { at, packet } in received {
+            self.at = *at;
+            self.handle_event(DataEvent::Begin(packet.header))?;
+            let (bytes, last) = (packet.payload, true);
+            self.handle_event(DataEvent::Payload { bytes, last })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use relay_proto::index::SendIndex;
+    use relay_proto::relay::Relay as _;
+    use relay_proto::stream::{AddStream, CloseStream};
+    use wire::{Bits, ClassId, PacketIndex, SeqNum, StreamId, Timestamp};
+
+    use super::super::super::tests::{chunk, registry, stream, with_session};
+    use super::*;
+    use crate::store::pool::Pool;
+
+    /// Which number a packet has, apart from that: the next of its stream, with some of them exchanged.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Fault {
+        None,
+        Twice,
+        UnknownStream,
+    }
+
+    /// A generator of numbers below a limit.
+    fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        move |below| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 20) % below
+        }
+    }
+
+    /// Headers of packets of two streams, and the one that has a fault.
+    fn headers(seed: u64, streams: [StreamId; 2]) -> (Vec<DataHeader>, Fault) {
+        let mut below = numbers(seed);
+        let mut next = [0; 2];
+        let mut headers: Vec<_> = (0..40)
+            .map(|number| {
+                // The first packet that arrives is taken for the first of its stream: so the first two stay in place.
+                let at = usize::from(number == 1 || number > 1 && below(3) == 0);
+                next[at] += 1;
+                DataHeader {
+                    circuit: 0,
+                    stream: streams[at],
+                    seq: SeqNum(next[at] - 1),
+                    data_size: u32::try_from(below(60)).unwrap(),
+                    padding_size: [0, 3, 5000][usize::from(below(4) == 0) << (below(9) / 8)],
+                }
+            })
+            .collect();
+        for _ in 0..below(3) {
+            let at = usize::try_from(below(30)).unwrap() + 2;
+            headers.swap(at, at + 3);
+        }
+        let at = usize::try_from(below(30)).unwrap() + 8;
+        let fault = match below(4) {
+            0 => {
+                headers[at] = headers[at - 5];
+                Fault::Twice
+            }
+            1 => {
+                headers[at].stream = StreamId(9999);
+                Fault::UnknownStream
+            }
+            _ => Fault::None,
+        };
+        (headers, fault)
+    }
+
+    fn index(header: &DataHeader) -> SendIndex {
+        let size = Bits(8 * header.packet_bytes());
+        SendIndex {
+            stream: header.stream,
+            seq: Some(header.seq),
+            packet: PacketIndex {
+                packet_size: size,
+                content_size: size,
+                begin: Timestamp(header.seq.0),
+                end: Timestamp(header.seq.0),
+                events_discarded: 0,
+                class: ClassId(0),
+                instance: None,
+                packet_seq: None,
+            },
+        }
+    }
+
+    fn add_files(directory: &Path, files: &mut BTreeMap<String, Vec<u8>>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                add_files(&path, files);
+            } else {
+                let name = path.file_name().unwrap().to_str().unwrap();
+                files.insert(name.to_owned(), fs::read(&path).unwrap());
+            }
+        }
+    }
+
+    /// Sends packets one by one, or several together. Returns the files, and the error.
+    fn record(seed: u64, together: bool) -> (BTreeMap<String, Vec<u8>>, Option<String>, Fault) {
+        let output = tempfile::tempdir().unwrap();
+        let registry = registry(output.path(), Duration::ZERO, Pool::new(100));
+        let mut producer = with_session(&registry, "packets");
+        producer.create_chunk(chunk()).unwrap();
+        let sized = AddStream {
+            tracefile_size: Bytes(200),
+            ..stream("sized")
+        };
+        let streams = [stream("plain"), sized].map(|stream| producer.add_stream(stream).unwrap());
+        producer.streams_sent().unwrap();
+        let mut connection = DataConnection::new(Arc::clone(&registry), producer.address);
+        let (headers, fault) = headers(seed, streams);
+        let payloads: Vec<_> = headers
+            .iter()
+            .map(|header| vec![b'a' + (header.seq.0 % 26) as u8; header.data_size as usize])
+            .collect();
+        let packets: Vec<_> = (headers.iter().zip(&payloads))
+            .map(|(header, payload)| WholePacket {
+                header: *header,
+                payload,
+            })
+            .collect();
+        let mut below = numbers(seed + 1);
+        let (mut left, mut error) = (&packets[..], None);
+        while !left.is_empty() && error.is_none() {
+            let (some, rest) =
+                left.split_at(left.len().min(usize::try_from(below(12)).unwrap() + 1));
+            left = rest;
+            let handled = match together {
+                true => connection.handle_packets(some.iter().copied()),
+                false => some.iter().try_for_each(|packet| {
+                    connection.handle_event(DataEvent::Begin(packet.header))?;
+                    let (bytes, last) = (packet.payload, true);
+                    connection.handle_event(DataEvent::Payload { bytes, last })
+                }),
+            };
+            connection.write_ready_entries().unwrap();
+            error = handled.err();
+        }
+        let error = error.map(|error| format!("{}: {}", error.at.0, error.source));
+        if fault == Fault::None {
+            for header in headers.iter().filter(|header| header.packet_bytes() > 0) {
+                producer.add_index(index(header)).unwrap();
+                producer.write_ready_entries().unwrap();
+            }
+            for stream in streams {
+                let last = None;
+                producer.close_stream(CloseStream { stream, last }).unwrap();
+            }
+        }
+        connection.end();
+        let mut files = BTreeMap::new();
+        add_files(output.path(), &mut files);
+        (files, error, fault)
+    }
+
+    #[test]
+    fn packets_that_are_handled_together_leave_the_files_and_errors_of_packets_handled_one_by_one()
+    {
+        let mut faults = 0;
+        for seed in 0..300 {
+            let (together, one_by_one) = (record(seed, true), record(seed, false));
+            assert_eq!(together.1, one_by_one.1, "{seed}");
+            assert_eq!(together.2 == Fault::None, together.1.is_none(), "{seed}");
+            if together.2 == Fault::None {
+                assert!(together.0.len() > 4, "{:?}", together.0.keys());
+                let names = together.0.keys().chain(one_by_one.0.keys());
+                for name in names {
+                    let files = [&together.0, &one_by_one.0].map(|files| files.get(name));
+                    let lens = files.map(|file| file.map(Vec::len));
+                    assert!(files[0] == files[1], "{seed}: {name} has lengths {lens:?}");
+                }
+            } else {
+                faults += 1;
+            }
+        }
+        assert!((100..200).contains(&faults), "{faults}");
+    }
+}
