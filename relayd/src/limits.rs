@@ -277,9 +277,23 @@ pub const MIN_TRIAL_INTERVAL: u32 = 8;
 /// Maximum of that number, which doubles whenever the other way was slower.
 pub const MAX_TRIAL_INTERVAL: u32 = 128;
 
+/// Time for which a worker may read large packets before it handles commands again. A producer that waits for a reply sends
+/// no more until then.
+pub const MAX_COMMAND_DELAY: Duration = Duration::from_millis(2);
+
+/// Maximum number of data connections of a worker, active in the last [`LONG_ACTIVITY_WINDOW`], for which commands are delayed:
+/// with more, replies would come late and nothing is gained.
+pub const MAX_DELAYED_CONNECTIONS: usize = 8;
+
+/// Smallest packet, in bytes, for which commands are delayed. With smaller packets, commands are what takes the time.
+pub const MIN_PACKET_DELAYS_COMMANDS: usize = 256 << 10;
+
 /// Time without packets after which a data connection is not active any more, at the latest twice as long, and after which the
 /// index of its next packet is not polled for.
 pub const ACTIVITY_WINDOW: Duration = Duration::from_millis(2);
+
+/// The same, to count the connections of producers that take turns: 64 of them send packets of 1 MiB within this time.
+pub const LONG_ACTIVITY_WINDOW: Duration = Duration::from_millis(50);
 
 /// How long a worker polls its sockets for the index of a packet that begins to arrive, before it reads the packet. A
 /// producer sends some hundred KiB in this time.

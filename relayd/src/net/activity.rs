@@ -1,16 +1,18 @@
 //! How many data connections of a worker receive packets at the moment: with one, latency counts; with several, the
 //! number of wake-ups does. And whether a connection was silent before.
 //!
-//! It is always on, and costs a comparison for each read. An idle connection costs nothing.
+//! It is always on, and costs two comparisons for each read. An idle connection costs nothing.
 
 use std::cell::Cell;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::limits::ACTIVITY_WINDOW;
+use crate::limits::{ACTIVITY_WINDOW, LONG_ACTIVITY_WINDOW};
 
 thread_local! {
     /// The windows of the worker that runs on this thread.
     static WINDOWS: Cell<Option<Windows>> = const { Cell::new(None) };
+    /// Its long windows.
+    static LONG_WINDOWS: Cell<Option<Windows>> = const { Cell::new(None) };
 }
 
 /// Activity of one data connection.
@@ -18,11 +20,15 @@ thread_local! {
 pub(super) struct Activity {
     /// Number of the window in which the connection was last counted.
     counted_in: Option<u64>,
+    /// The same of the long windows.
+    counted_in_long: Option<u64>,
+    /// Connections that were active in the long windows when this one was last.
+    lately: usize,
     /// When something was last received, or the socket was found empty.
     last: Option<Instant>,
 }
 
-/// Two consecutive windows of a worker, each [`ACTIVITY_WINDOW`] long.
+/// Two consecutive windows of a worker, of the same length.
 #[derive(Debug, Clone, Copy)]
 struct Windows {
     /// The beginning of window 0.
@@ -40,35 +46,25 @@ impl Activity {
     /// included.
     pub(super) fn record(&mut self, now: Instant) -> usize {
         self.last = Some(now);
-        WINDOWS.with(|cell| {
-            let windows = cell.get().unwrap_or_else(|| Windows::new(now));
-            let windows = self.record_in(windows, now);
-            cell.set(Some(windows));
-            windows.current.max(windows.previous)
-        })
+        let long = LONG_WINDOWS.get().unwrap_or_else(|| Windows::new(now));
+        let long = long.with(&mut self.counted_in_long, now, LONG_ACTIVITY_WINDOW);
+        LONG_WINDOWS.set(Some(long));
+        self.lately = long.active();
+        let windows = WINDOWS.get().unwrap_or_else(|| Windows::new(now));
+        let windows = windows.with(&mut self.counted_in, now, ACTIVITY_WINDOW);
+        WINDOWS.set(Some(windows));
+        windows.active()
+    }
+
+    /// Number of connections of this worker that were active in the last [`LONG_ACTIVITY_WINDOW`] when this one last was.
+    pub(super) fn connections_lately(&self) -> usize {
+        self.lately
     }
 
     /// Whether the connection has received nothing for [`ACTIVITY_WINDOW`].
     pub(super) fn is_after_silence(&self, now: Instant) -> bool {
         let is_long = |last| now.saturating_duration_since(last) >= ACTIVITY_WINDOW;
         self.last.is_none_or(is_long)
-    }
-
-    fn record_in(&mut self, mut windows: Windows, now: Instant) -> Windows {
-        let elapsed =
-            now.saturating_duration_since(windows.start).as_nanos() / ACTIVITY_WINDOW.as_nanos();
-        let number = u64::try_from(elapsed).unwrap_or(u64::MAX);
-        if number != windows.number {
-            let is_next = number == windows.number + 1;
-            windows.previous = if is_next { windows.current } else { 0 };
-            windows.current = 0;
-            windows.number = number;
-        }
-        if self.counted_in != Some(number) {
-            self.counted_in = Some(number);
-            windows.current += 1;
-        }
-        windows
     }
 }
 
@@ -80,6 +76,27 @@ impl Windows {
             current: 0,
             previous: 0,
         }
+    }
+
+    /// Counts a connection, which was last counted in that window.
+    fn with(mut self, counted_in: &mut Option<u64>, now: Instant, length: Duration) -> Self {
+        let elapsed = now.saturating_duration_since(self.start).as_nanos() / length.as_nanos();
+        let number = u64::try_from(elapsed).unwrap_or(u64::MAX);
+        if number != self.number {
+            let is_next = number == self.number + 1;
+            self.previous = if is_next { self.current } else { 0 };
+            self.current = 0;
+            self.number = number;
+        }
+        if *counted_in != Some(number) {
+            *counted_in = Some(number);
+            self.current += 1;
+        }
+        self
+    }
+
+    fn active(&self) -> usize {
+        self.current.max(self.previous)
     }
 }
 
@@ -97,7 +114,9 @@ mod tests {
         assert_eq!(other.record(start), 2);
         assert_eq!(one.record(start + ACTIVITY_WINDOW), 2);
         assert_eq!(one.record(start + 2 * ACTIVITY_WINDOW), 1);
-        assert_eq!(other.record(start + 100 * ACTIVITY_WINDOW), 1);
+        assert_eq!(one.connections_lately(), 2);
+        assert_eq!(other.record(start + 10 * LONG_ACTIVITY_WINDOW), 1);
+        assert_eq!(other.connections_lately(), 1);
     }
 
     #[test]

@@ -28,11 +28,12 @@ use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
 use super::pause::Pause;
 use super::read_timer::ReadTimer;
-use super::read_turn::{ReadTurns, handle_commands};
+use super::read_turn::{ReadTurns, handle_commands, record_commands_handled};
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
 use crate::limits::{
-    ALONE_AFTER_READS, COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, MAX_COALESCED_PACKET,
+    ALONE_AFTER_READS, COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT,
+    MAX_COALESCED_PACKET, MAX_DELAYED_CONNECTIONS, MIN_PACKET_DELAYS_COMMANDS,
 };
 use crate::producer::data_connection::DataConnection;
 
@@ -202,11 +203,11 @@ impl DataTask {
                 ReadOutcome::Ended => return,
                 _ if is_enough(self) => return,
                 ReadOutcome::HasMore => {
-                    turn.end_after_commands().await;
+                    turn.end_after_commands(self.may_delay_commands()).await;
                     continue;
                 }
                 ReadOutcome::Drained if self.active_connections > 1 => {
-                    turn.end_after_commands().await;
+                    turn.end_after_commands(self.may_delay_commands()).await;
                 }
                 ReadOutcome::Drained => drop(turn),
             }
@@ -259,7 +260,10 @@ impl DataTask {
                 () = read_timer.wait_until((now + timeout).into()), if has_timeout => None,
             };
             match readable {
-                Some(Ok(())) => self.handle_commands_first().await,
+                Some(Ok(())) => {
+                    record_commands_handled();
+                    self.handle_commands_first().await;
+                }
                 Some(Err(error)) => return self.end(Err(error.into())),
                 // Everything that was sent before the relay was stopped has been read.
                 None if is_stopping => return self.end(Ok(())),
@@ -313,6 +317,12 @@ impl DataTask {
         if waited.is_err() {
             self.deferral.record_timeout(Instant::now());
         }
+    }
+
+    /// Whether the worker may handle commands later than after each read: its few producers send large packets.
+    fn may_delay_commands(&self) -> bool {
+        (2..=MAX_DELAYED_CONNECTIONS).contains(&self.activity.connections_lately())
+            && self.last_packet >= MIN_PACKET_DELAYS_COMMANDS
     }
 
     /// Lets the worker handle commands before a read, if the producer waits for replies: the index of a large packet often comes

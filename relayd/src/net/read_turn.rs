@@ -1,17 +1,28 @@
 //! The turn of a data connection to read: while several connections of a worker have packets to read, the worker looks
 //! for commands between two reads, because producers wait for the replies and not for their packets to be read.
 //!
+//! Commands are not looked for after each read of large packets, but when all that has arrived is read, or
+//! [`MAX_COMMAND_DELAY`] after the last time. A producer whose index is answered before its packet is read sends the next
+//! packet to the buffers of its socket: with a packet or more of each producer there, the caches have lost the first bytes by
+//! the time they are read. One that has no reply yet has only one packet there.
+//!
 //! It engages while several data connections of the worker are active, and costs them one poll of the sockets for each
 //! read. A connection that is alone takes an uncontended lock for each read, and its worker looks for commands before the
 //! read if the producer waits for replies. An idle one costs nothing.
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::{Mutex, MutexGuard};
+
+use crate::limits::MAX_COMMAND_DELAY;
 
 thread_local! {
     /// The turns of the worker that runs on this thread.
     static OF_WORKER: ReadTurns = ReadTurns::default();
+    /// When that worker last handled commands, as far as is known.
+    static COMMANDS_HANDLED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// Hands the turn to the data connections of one worker, one at a time, in the order in which they ask.
@@ -38,20 +49,31 @@ impl ReadTurns {
 }
 
 impl ReadTurn<'_> {
-    /// Ends the turn after the worker has handled the commands that have arrived.
-    pub(super) async fn end_after_commands(self) {
-        handle_commands().await;
+    /// Ends the turn after the worker has handled the commands that have arrived. If they may be delayed, and it has handled
+    /// commands a short time ago, it does not.
+    pub(super) async fn end_after_commands(self, may_be_delayed: bool) {
+        let is_recent = |handled: Instant| handled.elapsed() < MAX_COMMAND_DELAY;
+        if !(may_be_delayed && COMMANDS_HANDLED.get().is_some_and(is_recent)) {
+            handle_commands().await;
+        }
     }
 }
 
 /// Lets the worker handle the commands that have arrived: runs its other tasks, and polls the system for events.
 pub(super) async fn handle_commands() {
     tokio::task::yield_now().await;
+    record_commands_handled();
+}
+
+/// Records that the worker has just handled commands: it was woken up by the system.
+pub(super) fn record_commands_handled() {
+    COMMANDS_HANDLED.set(Some(Instant::now()));
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::time::Duration;
 
     use super::*;
 
@@ -59,18 +81,33 @@ mod tests {
     async fn commands_are_handled_between_two_reads() {
         let turns = ReadTurns::of_this_worker();
         let done = RefCell::new(Vec::new());
-        let read = |name: &'static str| {
+        let read = |name: &'static str, may_be_delayed: bool| {
             let (turns, done) = (turns.clone(), &done);
             async move {
                 let turn = turns.take().await;
                 done.borrow_mut().push(name);
-                turn.end_after_commands().await;
+                turn.end_after_commands(may_be_delayed).await;
             }
         };
         let command = async {
             done.borrow_mut().push("command");
         };
-        tokio::join!(read("first"), read("second"), command);
+        tokio::join!(read("first", false), read("second", false), command);
+        assert_eq!(*done.borrow(), ["first", "command", "second"]);
+        done.borrow_mut().clear();
+        // Recent, however long this test takes.
+        COMMANDS_HANDLED.set(Some(Instant::now() + Duration::from_secs(600)));
+        let command = async {
+            done.borrow_mut().push("command");
+        };
+        tokio::join!(read("first", true), read("second", true), command);
+        assert_eq!(*done.borrow(), ["first", "second", "command"]);
+        done.borrow_mut().clear();
+        COMMANDS_HANDLED.set(Instant::now().checked_sub(MAX_COMMAND_DELAY));
+        let command = async {
+            done.borrow_mut().push("command");
+        };
+        tokio::join!(read("first", true), read("second", true), command);
         assert_eq!(*done.borrow(), ["first", "command", "second"]);
     }
 }
