@@ -285,8 +285,8 @@ pub const MAX_COMMAND_DELAY: Duration = Duration::from_millis(2);
 /// with more, replies would come late and nothing is gained.
 pub const MAX_DELAYED_CONNECTIONS: usize = 8;
 
-/// Smallest packet, in bytes, for which commands are delayed. With smaller packets, commands are what takes the time.
-pub const MIN_PACKET_DELAYS_COMMANDS: usize = 256 << 10;
+/// Smallest packet, in bytes, of producers whose commands are delayed. With smaller packets, commands are what takes the time.
+pub const MIN_DELAYED_PACKET: usize = 256 << 10;
 
 /// Time without packets after which a data connection is not active any more, at the latest twice as long, and after which the
 /// index of its next packet is not polled for.

@@ -33,7 +33,7 @@ use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
 use crate::limits::{
     ALONE_AFTER_READS, COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT,
-    MAX_COALESCED_PACKET, MAX_DELAYED_CONNECTIONS, MIN_PACKET_DELAYS_COMMANDS,
+    MAX_COALESCED_PACKET, MAX_DELAYED_CONNECTIONS, MIN_DELAYED_PACKET,
 };
 use crate::producer::data_connection::DataConnection;
 
@@ -56,6 +56,9 @@ struct DataTask {
     /// Bytes that have been received and not decoded: an incomplete header; while the stream is paused, everything
     /// behind the event that paused it.
     undecoded: Vec<u8>,
+    /// Packets that were received before `undecoded`, and were not handled because the connection was paused. Empty
+    /// except while bytes are decoded.
+    held: Vec<u8>,
     backlog: Option<Backlog>,
     deferral: ReadDeferral,
     /// Size of the last packet in bytes: the next one is probably as large.
@@ -146,6 +149,7 @@ pub(super) async fn serve(
         connection: Some(DataConnection::new(context.registry, address)),
         decoder: DataDecoder::default(),
         undecoded: Vec::new(),
+        held: Vec::new(),
         backlog: None,
         deferral: ReadDeferral::default(),
         last_packet: 0,
@@ -322,7 +326,7 @@ impl DataTask {
     /// Whether the worker may handle commands later than after each read: its few producers send large packets.
     fn may_delay_commands(&self) -> bool {
         (2..=MAX_DELAYED_CONNECTIONS).contains(&self.activity.connections_lately())
-            && self.last_packet >= MIN_PACKET_DELAYS_COMMANDS
+            && self.last_packet >= MIN_DELAYED_PACKET
     }
 
     /// Lets the worker handle commands before a read, if the producer waits for replies: the index of a large packet often comes
@@ -491,6 +495,7 @@ impl DataTask {
             let undecoded = std::mem::take(&mut self.undecoded);
             let (left, _) = self.decode(&undecoded, false);
             let left = undecoded.len() - left..;
+            self.undecoded.append(&mut self.held);
             self.undecoded
                 .extend_from_slice(undecoded.get(left).unwrap_or_default());
         }

@@ -1,10 +1,10 @@
 //! The turn of a data connection to read: while several connections of a worker have packets to read, the worker looks
 //! for commands between two reads, because producers wait for the replies and not for their packets to be read.
 //!
-//! Commands are not looked for after each read of large packets, but when all that has arrived is read, or
-//! [`MAX_COMMAND_DELAY`] after the last time. A producer whose index is answered before its packet is read sends the next
-//! packet to the buffers of its socket: with a packet or more of each producer there, the caches have lost the first bytes by
-//! the time they are read. One that has no reply yet has only one packet there.
+//! While a few producers send large packets, commands are not looked for after each read, but when all that has arrived is
+//! read, or [`MAX_COMMAND_DELAY`] after the last time. A producer whose index is answered before its packet is read sends the
+//! next packet as well, and both wait in the buffers of the sockets, with those of the others. To read them costs more then,
+//! probably because they have left the caches of the processor.
 //!
 //! It engages while several data connections of the worker are active, and costs them one poll of the sockets for each
 //! read. A connection that is alone takes an uncontended lock for each read, and its worker looks for commands before the

@@ -272,8 +272,13 @@ impl Connections<'_> {
             let header = header(*sent, payload);
             WholePacket { header, payload }
         });
-        let handled = self.data.handle_packets(packets);
+        let mut held = Vec::new();
+        let handled = self.data.handle_packets(packets, &mut held);
         handled.map_err(|error| Refusal::new(ReturnCode::UNKNOWN, error))?;
+        assert!(
+            held.is_empty(),
+            "each is written, because one fault is past"
+        );
         sent.into_iter().try_for_each(|sent| self.send_index(sent))
     }
 

@@ -16,6 +16,7 @@ impl DataTask {
             return;
         }
         self.undecoded.clear();
+        self.undecoded.append(&mut self.held);
         self.undecoded.extend_from_slice(received.bytes());
         READ_BUFFER.set(received.buffer);
     }
@@ -78,7 +79,7 @@ impl DataTask {
             self.coalescing.record_packet(packet.header.data_size);
             self.splicing.record_packet(packet.header.data_size);
         });
-        let handled = connection.handle_packets(packets);
+        let handled = connection.handle_packets(packets, &mut self.held);
         self.pause_or_end(handled);
         true
     }

@@ -18,14 +18,15 @@ struct ReceivedPacket<'a> {
 
 impl DataConnection {
     /// Handles packets that follow each other and have been received as a whole, while no other is being received. Those of one
-    /// stream are written together. All are handled, even if the connection is to be paused: they wait in memory for space
-    /// on the disk. After an error, those of other streams are handled as well.
+    /// stream are written together if that is possible, then the others one by one. Once the connection is paused, the rest is
+    /// appended to `held`, as it was received, to be passed again when the pause is over.
     ///
     /// # Errors
     /// If a packet is invalid or cannot be written. The connection cannot continue.
     pub fn handle_packets<'a>(
         &mut self,
         packets: impl Iterator<Item = WholePacket<'a>>,
+        held: &mut Vec<u8>,
     ) -> Result<(), PositionedError> {
         let mut end = self.at;
         let mut received: Vec<_> = packets
@@ -37,47 +38,59 @@ impl DataConnection {
             .collect();
         // Stable: those of a stream stay in order.
         received.sort_by_key(|received| received.packet.header.stream);
-        let mut handled = Ok(());
+        let mut left = Vec::new();
         for of_stream in
             received.chunk_by(|one, next| one.packet.header.stream == next.packet.header.stream)
         {
-            handled = handled.and(self.handle_packets_of_stream(of_stream));
-        }
-        self.at = end;
-        handled
-    }
-
-    fn handle_packets_of_stream(
-        &mut self,
-        received: &[ReceivedPacket<'_>],
-    ) -> Result<(), PositionedError> {
-        let Some(&ReceivedPacket { at, packet }) = received.first() else {
-            return Ok(());
-        };
-        let packets = received.iter().map(|received| received.packet);
-        let positioned = |source| PositionedError { at, source };
-        let stream = self.find_stream(packet.header.stream).map_err(positioned)?;
-        let mut writer = stream.lock();
-        let written = writer.write_packets(packets).map_err(positioned)?;
-        if written && writer.lacks_indexes() {
-            self.paused.insert(stream.id(), Arc::clone(&stream));
-        }
-        drop(writer);
-        if written {
-            if let Some(session) = &self.session {
-                session.arrivals().record_packets(received.len() as u64);
+            if !self.write_packets_of_stream(of_stream)? {
+                left.extend_from_slice(of_stream);
             }
-            self.track_pause(&stream);
-            self.unflushed.push(stream);
-            return Ok(());
         }
-        for ReceivedPacket { at, packet } in received {
-            self.at = *at;
+        left.sort_by_key(|received| received.at.0);
+        for ReceivedPacket { at, packet } in left {
+            if self.is_paused() {
+                packet.header.write(held);
+                held.extend_from_slice(packet.payload);
+                continue;
+            }
+            self.at = at;
             self.handle_event(DataEvent::Begin(packet.header))?;
             let (bytes, last) = (packet.payload, true);
             self.handle_event(DataEvent::Payload { bytes, last })?;
         }
+        self.at = Bytes(end.0 - held.len() as u64);
         Ok(())
+    }
+
+    /// Writes packets of one stream together. Returns whether it did; if not, nothing has changed.
+    fn write_packets_of_stream(
+        &mut self,
+        received: &[ReceivedPacket<'_>],
+    ) -> Result<bool, PositionedError> {
+        let Some(&ReceivedPacket { at, packet }) = received.first() else {
+            return Ok(true);
+        };
+        // An unknown stream is an error when the packets before this one have been handled.
+        let Ok(stream) = self.find_stream(packet.header.stream) else {
+            return Ok(false);
+        };
+        let packets = received.iter().map(|received| received.packet);
+        let mut writer = stream.lock();
+        let written = writer.write_packets(packets);
+        if !written.map_err(|source| PositionedError { at, source })? {
+            return Ok(false);
+        }
+        let lacks_indexes = writer.lacks_indexes();
+        drop(writer);
+        if lacks_indexes {
+            self.paused.insert(stream.id(), Arc::clone(&stream));
+        }
+        if let Some(session) = &self.session {
+            session.arrivals().record_packets(received.len() as u64);
+        }
+        self.track_pause(&stream);
+        self.unflushed.push(stream);
+        Ok(true)
     }
 }
 
@@ -208,13 +221,13 @@ mod tests {
             })
             .collect();
         let mut below = numbers(seed + 1);
-        let (mut left, mut error) = (&packets[..], None);
+        let (mut left, mut error, mut held) = (&packets[..], None, Vec::new());
         while !left.is_empty() && error.is_none() {
             let (some, rest) =
                 left.split_at(left.len().min(usize::try_from(below(12)).unwrap() + 1));
             left = rest;
             let handled = match together {
-                true => connection.handle_packets(some.iter().copied()),
+                true => connection.handle_packets(some.iter().copied(), &mut held),
                 false => some.iter().try_for_each(|packet| {
                     connection.handle_event(DataEvent::Begin(packet.header))?;
                     let (bytes, last) = (packet.payload, true);
@@ -222,6 +235,7 @@ mod tests {
                 }),
             };
             connection.write_ready_entries().unwrap();
+            assert!(held.is_empty(), "the connection is not paused");
             error = handled.err();
         }
         let error = error.map(|error| format!("{}: {}", error.at.0, error.source));
