@@ -51,8 +51,8 @@ pub const EARLY_PACKET_BYTES: u64 = 128;
 /// would not make each entry cheaper.
 pub const MAX_READY_ENTRIES: usize = 256;
 
-/// Maximum number of packets, read together, that are handled together: one write for those of a stream. More would save
-/// little. Each takes up to two of the 1024 pieces of a pwritev(2).
+/// Maximum number of packets of one read that are handled together. More would save little, and a pwritev(2) takes 1024 pieces,
+/// of which a packet needs two if it has padding.
 pub const MAX_PACKETS_TOGETHER: usize = 256;
 
 /// Runs of lost packets that a stream remembers, to distinguish a late index from a wrong one.
@@ -277,8 +277,7 @@ pub const MIN_TRIAL_INTERVAL: u32 = 8;
 /// Maximum of that number, which doubles whenever the other way was slower.
 pub const MAX_TRIAL_INTERVAL: u32 = 128;
 
-/// Time for which a worker may read large packets before it handles commands again. A producer that waits for a reply sends
-/// no more until then.
+/// Time for which a worker may read large packets before it handles commands again.
 pub const MAX_COMMAND_DELAY: Duration = Duration::from_millis(2);
 
 /// Maximum number of data connections of a worker, active in the last [`LONG_ACTIVITY_WINDOW`], for which commands are delayed:
@@ -292,7 +291,8 @@ pub const MIN_DELAYED_PACKET: usize = 256 << 10;
 /// index of its next packet is not polled for.
 pub const ACTIVITY_WINDOW: Duration = Duration::from_millis(2);
 
-/// The same, to count the connections of producers that take turns: 64 of them send packets of 1 MiB within this time.
+/// Time within which data connections are counted for [`MAX_DELAYED_CONNECTIONS`]: 64 producers that share a processor send a packet
+/// of 1 MiB each in less.
 pub const LONG_ACTIVITY_WINDOW: Duration = Duration::from_millis(50);
 
 /// How long a worker polls its sockets for the index of a packet that begins to arrive, before it reads the packet. A

@@ -121,7 +121,13 @@ impl<P> IndexJoiner<P> {
     /// Whether so many packets wait for their indexes that no more should be read before these.
     #[must_use]
     pub fn lacks_indexes(&self) -> bool {
-        self.unindexed >= MAX_PENDING_PACKETS
+        self.lacks_indexes_after(0)
+    }
+
+    /// Whether that could be so after so many more packets.
+    #[must_use]
+    pub fn lacks_indexes_after(&self, packets: usize) -> bool {
+        self.unindexed + packets >= MAX_PENDING_PACKETS
     }
 
     /// Whether so many indexes wait for their packets that no more should be read before these.
@@ -275,7 +281,7 @@ impl<P> IndexJoiner<P> {
         pending.filter_map(|packet| Some((packet.seq, packet.place.as_mut()?)))
     }
 
-    /// Where the packet is, or where it belongs. If numbers have no gaps, it is not searched for: a pipelined producer has
+    /// Where the packet is, or where it belongs. Without gaps in the numbers there is no search: a pipelined producer has
     /// hundreds of packets pending, and each is looked up four times.
     fn find(&self, seq: SeqNum) -> Result<usize, usize> {
         let (Some(first), Some(last)) = (self.pending.front(), self.pending.back()) else {

@@ -19,7 +19,8 @@ pub struct ConnectionId(pub u64);
 pub(super) struct PacketWriter {
     /// The files of the stream. The stream writer also writes entries and beacons to them.
     pub(super) files: StreamFiles,
-    /// The early packets. Only [`finish_packet`](Self::finish_packet) advances the sequence.
+    /// The early packets. Only [`finish_packet`](Self::finish_packet) and
+    /// [`write_packets`](Self::write_packets) advance it.
     pub(super) reorder: Reorder,
     in_flight: Option<InFlight>,
     /// The rest of the packet in flight, from the first byte that did not fit on the disk.

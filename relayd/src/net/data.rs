@@ -28,7 +28,7 @@ use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
 use super::pause::Pause;
 use super::read_timer::ReadTimer;
-use super::read_turn::{ReadTurns, handle_commands, record_commands_handled};
+use super::read_turn::{ReadTurns, handle_commands, record_small_packets};
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
 use crate::limits::{
@@ -56,7 +56,7 @@ struct DataTask {
     /// Bytes that have been received and not decoded: an incomplete header; while the stream is paused, everything
     /// behind the event that paused it.
     undecoded: Vec<u8>,
-    /// Packets that were received before `undecoded`, and were not handled because the connection was paused. Empty
+    /// Packets that were decoded and not handled, because the connection was paused: they become the first of `undecoded`. Empty
     /// except while bytes are decoded.
     held: Vec<u8>,
     backlog: Option<Backlog>,
@@ -264,10 +264,7 @@ impl DataTask {
                 () = read_timer.wait_until((now + timeout).into()), if has_timeout => None,
             };
             match readable {
-                Some(Ok(())) => {
-                    record_commands_handled();
-                    self.handle_commands_first().await;
-                }
+                Some(Ok(())) => self.handle_commands_first().await,
                 Some(Err(error)) => return self.end(Err(error.into())),
                 // Everything that was sent before the relay was stopped has been read.
                 None if is_stopping => return self.end(Ok(())),
@@ -323,10 +320,13 @@ impl DataTask {
         }
     }
 
-    /// Whether the worker may handle commands later than after each read: its few producers send large packets.
+    /// Whether the worker need not handle commands after each read: it has a few producers, they send large packets, and this
+    /// one waits for replies.
     fn may_delay_commands(&self) -> bool {
-        (2..=MAX_DELAYED_CONNECTIONS).contains(&self.activity.connections_lately())
+        let awaits_replies = (self.connection.as_ref()).is_some_and(DataConnection::awaits_replies);
+        awaits_replies
             && self.last_packet >= MIN_DELAYED_PACKET
+            && (2..=MAX_DELAYED_CONNECTIONS).contains(&self.activity.connections_lately())
     }
 
     /// Lets the worker handle commands before a read, if the producer waits for replies: the index of a large packet often comes
@@ -369,6 +369,9 @@ impl DataTask {
         }
         let now = Instant::now();
         self.active_connections = self.activity.record(now);
+        if self.last_packet < MIN_DELAYED_PACKET {
+            record_small_packets(now);
+        }
         self.reads_alone = match self.active_connections {
             1 => self.reads_alone.saturating_add(1),
             _ => 0,
@@ -495,9 +498,7 @@ impl DataTask {
             let undecoded = std::mem::take(&mut self.undecoded);
             let (left, _) = self.decode(&undecoded, false);
             let left = undecoded.len() - left..;
-            self.undecoded.append(&mut self.held);
-            self.undecoded
-                .extend_from_slice(undecoded.get(left).unwrap_or_default());
+            self.keep_undecoded(undecoded.get(left).unwrap_or_default());
         }
     }
 

@@ -3,10 +3,10 @@
 //!
 //! While a few producers send large packets, commands are not looked for after each read, but when all that has arrived is
 //! read, or [`MAX_COMMAND_DELAY`] after the last time. A producer whose index is answered before its packet is read sends the
-//! next packet as well, and both wait in the buffers of the sockets, with those of the others. To read them costs more then,
+//! next packet as well, and two packets of each producer wait in the buffers of the sockets. To read them costs more then,
 //! probably because they have left the caches of the processor.
 //!
-//! It engages while several data connections of the worker are active, and costs them one poll of the sockets for each
+//! It engages while several data connections of the worker are active, and costs them up to one poll of the sockets for each
 //! read. A connection that is alone takes an uncontended lock for each read, and its worker looks for commands before the
 //! read if the producer waits for replies. An idle one costs nothing.
 
@@ -16,13 +16,15 @@ use std::time::Instant;
 
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::limits::MAX_COMMAND_DELAY;
+use crate::limits::{LONG_ACTIVITY_WINDOW, MAX_COMMAND_DELAY};
 
 thread_local! {
     /// The turns of the worker that runs on this thread.
     static OF_WORKER: ReadTurns = ReadTurns::default();
-    /// When that worker last handled commands, as far as is known.
+    /// When that worker last polled the system for events, and handled commands.
     static COMMANDS_HANDLED: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// When it last read a connection that sends small packets.
+    static SMALL_PACKETS: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// Hands the turn to the data connections of one worker, one at a time, in the order in which they ask.
@@ -50,10 +52,14 @@ impl ReadTurns {
 
 impl ReadTurn<'_> {
     /// Ends the turn after the worker has handled the commands that have arrived. If they may be delayed, and it has handled
-    /// commands a short time ago, it does not.
+    /// commands a short time ago, it does not, unless another connection sends small packets.
     pub(super) async fn end_after_commands(self, may_be_delayed: bool) {
-        let is_recent = |handled: Instant| handled.elapsed() < MAX_COMMAND_DELAY;
-        if !(may_be_delayed && COMMANDS_HANDLED.get().is_some_and(is_recent)) {
+        let is_within =
+            |last: Option<Instant>, time| last.is_some_and(|last| last.elapsed() < time);
+        let is_delayed = may_be_delayed
+            && is_within(COMMANDS_HANDLED.get(), MAX_COMMAND_DELAY)
+            && !is_within(SMALL_PACKETS.get(), LONG_ACTIVITY_WINDOW);
+        if !is_delayed {
             handle_commands().await;
         }
     }
@@ -65,9 +71,14 @@ pub(super) async fn handle_commands() {
     record_commands_handled();
 }
 
-/// Records that the worker has just handled commands: it was woken up by the system.
+/// Records that the worker of this thread has just polled the system for events. To be called when it has waited for some.
 pub(super) fn record_commands_handled() {
     COMMANDS_HANDLED.set(Some(Instant::now()));
+}
+
+/// Records that a connection of this worker that sends small packets is read.
+pub(super) fn record_small_packets(now: Instant) {
+    SMALL_PACKETS.set(Some(now));
 }
 
 #[cfg(test)]
@@ -103,6 +114,15 @@ mod tests {
         tokio::join!(read("first", true), read("second", true), command);
         assert_eq!(*done.borrow(), ["first", "second", "command"]);
         done.borrow_mut().clear();
+        // In the future, as above.
+        SMALL_PACKETS.set(COMMANDS_HANDLED.get());
+        let command = async {
+            done.borrow_mut().push("command");
+        };
+        tokio::join!(read("first", true), read("second", true), command);
+        assert_eq!(*done.borrow(), ["first", "command", "second"]);
+        done.borrow_mut().clear();
+        SMALL_PACKETS.set(None);
         COMMANDS_HANDLED.set(Instant::now().checked_sub(MAX_COMMAND_DELAY));
         let command = async {
             done.borrow_mut().push("command");

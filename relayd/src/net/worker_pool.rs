@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{debug, error};
 
+use super::read_turn::record_commands_handled;
 use super::worker::{CountedSession, Job, Worker, WorkerId};
 use crate::limits::{MAX_LIVE_THREADS, MAX_REPLACEMENT_WORKERS};
 
@@ -152,7 +153,11 @@ fn worker_count() -> usize {
 }
 
 fn event_loop() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
+    let mut builder = Builder::new_current_thread();
+    builder
+        .enable_all()
+        .on_thread_unpark(record_commands_handled);
+    builder.build()
 }
 
 impl Inner {

@@ -1,19 +1,20 @@
-//! Several packets by one write: those of a pipelined producer are read together, and a write of each would cost more than
-//! to copy its bytes.
+//! Several packets by one write. The small packets of a pipelined producer are read together, and most of the cost of writing one is
+//! that of the system call.
 
 use relay_proto::WholePacket;
 use wire::SeqNum;
 
 use super::StreamWriter;
 use crate::ingest::error::IngestError;
+use crate::ingest::index_joiner::IndexJoiner;
 use crate::ingest::reorder::Turn;
 
 impl StreamWriter {
-    /// Writes packets by one write, and records them. Returns whether it did: if not, nothing has changed, and each is to be
+    /// Writes packets by one write, and records them. Returns whether it did: if not, none is written, and each is to be
     /// [begun](Self::begin_packet) and written on its own, which also tells why one cannot be written.
     ///
     /// # Errors
-    /// If the stream cannot have them, or entries cannot be written.
+    /// If entries cannot be written. The packets are.
     pub fn write_packets<'a>(
         &mut self,
         packets: impl Iterator<Item = WholePacket<'a>> + Clone,
@@ -40,7 +41,7 @@ impl StreamWriter {
             && !self.backpressure.is_paused()
             && self.packets.is_idle()
             && self.skipped.is_empty();
-        let (mut next, mut bytes) = (None, 0);
+        let (mut next, mut bytes, mut count) = (None, 0, 0);
         let are_valid = packets.all(|WholePacket { header, .. }| {
             let is_next = match next {
                 None => self.packets.reorder.turn(header.seq) == Turn::Now,
@@ -48,11 +49,17 @@ impl StreamWriter {
             };
             next = header.seq.0.checked_add(1).map(SeqNum);
             bytes += header.packet_bytes();
+            count += 1;
             is_next
                 && header.packet_bytes() > 0
                 && !self.is_outdated(header.stream)
                 && self.check_packet(&header).is_ok()
         });
-        is_ready && are_valid && self.packets.files.has_room(bytes)
+        // Otherwise the connection is paused behind one of them.
+        let have_indexes = |joiner: &IndexJoiner<_>| !joiner.lacks_indexes_after(count);
+        is_ready
+            && are_valid
+            && self.joiner.as_ref().is_none_or(have_indexes)
+            && self.packets.files.has_room(bytes)
     }
 }

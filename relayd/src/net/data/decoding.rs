@@ -15,9 +15,7 @@ impl DataTask {
             self.backlog = Some(received);
             return;
         }
-        self.undecoded.clear();
-        self.undecoded.append(&mut self.held);
-        self.undecoded.extend_from_slice(received.bytes());
+        self.keep_undecoded(received.bytes());
         READ_BUFFER.set(received.buffer);
     }
 
@@ -58,19 +56,32 @@ impl DataTask {
         (input.len(), has_stopped && self.pause.is_none())
     }
 
-    /// Handles packets that were read as a whole, if there are several, unless it has to stop behind each. Returns whether it
-    /// did.
+    /// Keeps bytes that were received and not decoded, behind those that are held.
+    pub(super) fn keep_undecoded(&mut self, bytes: &[u8]) {
+        self.undecoded.clear();
+        if !self.held.is_empty() {
+            self.undecoded = std::mem::take(&mut self.held);
+        }
+        self.undecoded.extend_from_slice(bytes);
+    }
+
+    /// Handles packets that were read as a whole, if there are several. Returns whether packets were handled: none before the
+    /// first packet of the connection, and while commands are handled behind each packet.
     fn handle_packets_together(&mut self, input: &mut &[u8], may_stop: bool) -> bool {
-        let mut after_two = *input;
-        let mut is_packet = || self.decoder.whole_packet(&mut after_two).is_some();
-        if !(is_packet() && is_packet()) {
+        let mut rest = *input;
+        let Some(first) = self.decoder.whole_packet(&mut rest) else {
+            return false;
+        };
+        if self.decoder.whole_packet(&mut rest).is_none() {
             return false;
         }
+        self.last_packet = first.payload.len();
         let awaits_replies = (self.connection.as_ref()).is_some_and(DataConnection::awaits_replies);
         if may_stop && self.stops_behind_packets(awaits_replies) {
             return false;
         }
-        let Some(connection) = &mut self.connection else {
+        let connection = self.connection.as_mut();
+        let Some(connection) = connection.filter(|own| own.session().is_some()) else {
             return false;
         };
         let packets = std::iter::from_fn(|| self.decoder.whole_packet(input));
@@ -79,7 +90,8 @@ impl DataTask {
             self.coalescing.record_packet(packet.header.data_size);
             self.splicing.record_packet(packet.header.data_size);
         });
-        let handled = connection.handle_packets(packets, &mut self.held);
+        let handled = connection.handle_packets(packets);
+        let handled = handled.map(|held| self.held = held);
         self.pause_or_end(handled);
         true
     }

@@ -17,17 +17,17 @@ struct ReceivedPacket<'a> {
 }
 
 impl DataConnection {
-    /// Handles packets that follow each other and have been received as a whole, while no other is being received. Those of one
-    /// stream are written together if that is possible, then the others one by one. Once the connection is paused, the rest is
-    /// appended to `held`, as it was received, to be passed again when the pause is over.
+    /// Handles packets that follow each other and have been received as a whole, while no other is being received, and after the
+    /// first packet of the connection. Those of each stream are written together where that is possible. Then the others are
+    /// handled one by one, until the connection is paused: the bytes of those that are left then are returned, to be received
+    /// again when the pause is over.
     ///
     /// # Errors
     /// If a packet is invalid or cannot be written. The connection cannot continue.
     pub fn handle_packets<'a>(
         &mut self,
         packets: impl Iterator<Item = WholePacket<'a>>,
-        held: &mut Vec<u8>,
-    ) -> Result<(), PositionedError> {
+    ) -> Result<Vec<u8>, PositionedError> {
         let mut end = self.at;
         let mut received: Vec<_> = packets
             .map(|packet| {
@@ -38,18 +38,22 @@ impl DataConnection {
             .collect();
         // Stable: those of a stream stay in order.
         received.sort_by_key(|received| received.packet.header.stream);
-        let mut left = Vec::new();
+        let (mut left, mut written) = (Vec::new(), Ok(()));
         for of_stream in
             received.chunk_by(|one, next| one.packet.header.stream == next.packet.header.stream)
         {
-            if !self.write_packets_of_stream(of_stream)? {
-                left.extend_from_slice(of_stream);
+            match self.write_packets_of_stream(of_stream) {
+                Ok(true) => {}
+                Ok(false) => left.extend_from_slice(of_stream),
+                // The packets of other streams are handled nevertheless.
+                Err(error) => written = written.and(Err(error)),
             }
         }
         left.sort_by_key(|received| received.at.0);
+        let mut held = Vec::new();
         for ReceivedPacket { at, packet } in left {
             if self.is_paused() {
-                packet.header.write(held);
+                packet.header.write(&mut held);
                 held.extend_from_slice(packet.payload);
                 continue;
             }
@@ -59,7 +63,7 @@ impl DataConnection {
             self.handle_event(DataEvent::Payload { bytes, last })?;
         }
         self.at = Bytes(end.0 - held.len() as u64);
-        Ok(())
+        written.map(|()| held)
     }
 
     /// Writes packets of one stream together. Returns whether it did; if not, nothing has changed.
@@ -70,7 +74,7 @@ impl DataConnection {
         let Some(&ReceivedPacket { at, packet }) = received.first() else {
             return Ok(true);
         };
-        // An unknown stream is an error when the packets before this one have been handled.
+        // The error is reported after the packets before this one have been handled.
         let Ok(stream) = self.find_stream(packet.header.stream) else {
             return Ok(false);
         };
@@ -110,7 +114,7 @@ mod tests {
     use super::*;
     use crate::store::pool::Pool;
 
-    /// Which number a packet has, apart from that: the next of its stream, with some of them exchanged.
+    /// What is wrong with one of the packets.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Fault {
         None,
@@ -221,21 +225,22 @@ mod tests {
             })
             .collect();
         let mut below = numbers(seed + 1);
-        let (mut left, mut error, mut held) = (&packets[..], None, Vec::new());
+        let (mut left, mut error) = (&packets[..], None);
         while !left.is_empty() && error.is_none() {
             let (some, rest) =
                 left.split_at(left.len().min(usize::try_from(below(12)).unwrap() + 1));
             left = rest;
             let handled = match together {
-                true => connection.handle_packets(some.iter().copied(), &mut held),
-                false => some.iter().try_for_each(|packet| {
+                true if connection.session().is_some() => connection
+                    .handle_packets(some.iter().copied())
+                    .map(|held| assert!(held.is_empty(), "the connection is not paused")),
+                _ => some.iter().try_for_each(|packet| {
                     connection.handle_event(DataEvent::Begin(packet.header))?;
                     let (bytes, last) = (packet.payload, true);
                     connection.handle_event(DataEvent::Payload { bytes, last })
                 }),
             };
             connection.write_ready_entries().unwrap();
-            assert!(held.is_empty(), "the connection is not paused");
             error = handled.err();
         }
         let error = error.map(|error| format!("{}: {}", error.at.0, error.source));
