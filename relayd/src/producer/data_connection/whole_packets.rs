@@ -1,7 +1,5 @@
 //! Packets that have been received as a whole, several at a time: those of one stream are written together.
 
-use std::sync::Arc;
-
 use relay_proto::{DataEvent, DataHeader, WholePacket};
 use wire::{Bytes, Field};
 
@@ -66,7 +64,7 @@ impl DataConnection {
         written.map(|()| held)
     }
 
-    /// Writes packets of one stream together. Returns whether it did; if not, nothing has changed.
+    /// Writes packets of one stream together. Returns whether it did.
     fn write_packets_of_stream(
         &mut self,
         received: &[ReceivedPacket<'_>],
@@ -79,15 +77,9 @@ impl DataConnection {
             return Ok(false);
         };
         let packets = received.iter().map(|received| received.packet);
-        let mut writer = stream.lock();
-        let written = writer.write_packets(packets);
+        let written = stream.lock().write_packets(packets);
         if !written.map_err(|source| PositionedError { at, source })? {
             return Ok(false);
-        }
-        let lacks_indexes = writer.lacks_indexes();
-        drop(writer);
-        if lacks_indexes {
-            self.paused.insert(stream.id(), Arc::clone(&stream));
         }
         if let Some(session) = &self.session {
             session.arrivals().record_packets(received.len() as u64);
@@ -103,6 +95,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
     use std::path::Path;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use relay_proto::index::SendIndex;
