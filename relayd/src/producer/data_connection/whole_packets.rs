@@ -98,6 +98,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use relay_proto::DataDecoder;
     use relay_proto::index::SendIndex;
     use relay_proto::relay::Relay as _;
     use relay_proto::stream::{AddStream, CloseStream};
@@ -105,6 +106,7 @@ mod tests {
 
     use super::super::super::tests::{chunk, registry, stream, with_session};
     use super::*;
+    use crate::limits::MAX_PENDING_PACKETS;
     use crate::store::pool::Pool;
 
     /// What is wrong with one of the packets.
@@ -251,6 +253,48 @@ mod tests {
         let mut files = BTreeMap::new();
         add_files(output.path(), &mut files);
         (files, error, fault)
+    }
+
+    #[test]
+    fn packets_behind_a_pause_are_returned_in_order_to_be_received_again() {
+        let output = tempfile::tempdir().unwrap();
+        let registry = registry(output.path(), Duration::ZERO, Pool::new(100));
+        let mut producer = with_session(&registry, "ahead");
+        producer.create_chunk(chunk()).unwrap();
+        let stream = producer.add_stream(stream("plain")).unwrap();
+        producer.streams_sent().unwrap();
+        let mut connection = DataConnection::new(Arc::clone(&registry), producer.address);
+        let packet = |seq| WholePacket {
+            header: DataHeader {
+                circuit: 0,
+                stream,
+                seq: SeqNum(seq),
+                data_size: 1,
+                padding_size: 0,
+            },
+            payload: b"x",
+        };
+        let max = MAX_PENDING_PACKETS as u64;
+        // Not a divisor of the limit: the pause is in the middle of the last packets.
+        let (mut sent, mut held) = (0, Vec::new());
+        while held.is_empty() {
+            let packets = (sent..sent + 100).map(packet);
+            sent += 100;
+            held = connection.handle_packets(packets).unwrap();
+            assert_eq!(connection.is_paused(), sent >= max);
+        }
+        assert_eq!(connection.at, Bytes(max * (DataHeader::SIZE as u64 + 1)));
+        let (decoder, mut bytes) = (DataDecoder::default(), &held[..]);
+        let left: Vec<_> = std::iter::from_fn(|| decoder.whole_packet(&mut bytes)).collect();
+        assert_eq!(left, (max..sent).map(packet).collect::<Vec<_>>());
+        for seq in 0..max {
+            producer.add_index(index(&packet(seq).header)).unwrap();
+        }
+        connection.resume().unwrap();
+        assert!(!connection.is_paused());
+        let held = connection.handle_packets(left.into_iter()).unwrap();
+        assert!(held.is_empty() && !connection.is_paused());
+        assert_eq!(connection.at, Bytes(sent * (DataHeader::SIZE as u64 + 1)));
     }
 
     #[test]
