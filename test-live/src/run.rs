@@ -24,7 +24,8 @@ use crate::attach::{MemoryBudget, SourceEvent, TraceKey, list, relay};
 use crate::bound::Bound;
 use crate::cli::{Arguments, NotFound, SeekTo, SinkKind};
 use crate::filter::{Filter, NumberSelector};
-use crate::mux::{DecodeThreads, Mux, Progress, Report, Stage};
+use crate::mux::slices::{self, CompleteTrace};
+use crate::mux::{Mux, Progress, Report, Stage};
 use crate::progress;
 use crate::select::{Select, Selection, Tally};
 use crate::sink::codetracer::CodetracerSink;
@@ -36,7 +37,7 @@ use crate::sink::json::Json;
 use crate::sink::log::Log;
 use crate::sink::tef::Tef;
 use crate::sink::text::{ClockFormat, TextSink, Times};
-use crate::sink::{Sink, SinkError};
+use crate::sink::{Renderer, Sink, SinkError};
 
 /// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
 const EVENT_CAPACITY: usize = 256;
@@ -124,8 +125,19 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     if !select.sink().needs_order() {
         mux.set_unordered();
     }
+    let mut sliced = None;
     if !complete.is_empty() {
-        add_directories(&complete, arguments, &mut mux, &mut select)?;
+        let traces = open_directories(&complete, arguments, &mut select)?;
+        // Events of other sources would have to be put in order with those of slices.
+        let are_alone = relays.is_empty() && growing.is_empty();
+        match slice(traces, arguments, are_alone, &mut select) {
+            Ok(slices) => sliced = Some(slices),
+            Err(traces) => {
+                for trace in traces {
+                    mux.add_complete(&trace, &mut select)?;
+                }
+            }
+        }
     }
     let (sender, source_events) = mpsc::channel(EVENT_CAPACITY);
     let (held_back, is_held_back) = watch::channel(false);
@@ -153,7 +165,12 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         source_events,
         held_back,
     };
-    let shown = show_events(&mut mux, &mut select, channels, stop, arguments.quiet);
+    let shown = match sliced {
+        Some(sliced) => sliced.show((&mut mux, &memory), &mut select, stop),
+        None => Ok(()),
+    };
+    let shown =
+        shown.and_then(|()| show_events(&mut mux, &mut select, channels, stop, arguments.quiet));
     select.clear_progress_bar();
     for source in &sources {
         source.stop();
@@ -187,20 +204,16 @@ fn is_followed(arguments: &Arguments, directory: &Path) -> anyhow::Result<bool> 
     Ok(!arguments.no_follow && (arguments.follow || is_written()?))
 }
 
-fn add_directories(
+fn open_directories(
     directories: &[PathBuf],
     arguments: &Arguments,
-    mux: &mut Mux,
     select: &mut Select,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<CompleteTrace>> {
     let traces = ctf::directory::open(directories)?;
     let on_terminal = arguments.output.is_none() && io::stdout().is_terminal();
     let silent = arguments.quiet || on_terminal;
     select.set_progress_bar(progress::of_directories(&traces, silent));
-    if let Some(threads) = decode_threads(&traces, arguments, select)? {
-        mux.decode_ahead(threads);
-    }
-    for mut trace in traces {
+    let open = |mut trace: TraceDirectory| {
         for warning in trace.metadata.take_warnings() {
             select.report_warning(&format!("trace {}: {warning}", trace.name));
         }
@@ -208,33 +221,63 @@ fn add_directories(
         if arguments.stream_intersection {
             select.restrict_to_intersection(key, &trace);
         }
-        mux.add_directory(key, trace, select)?;
-    }
-    Ok(())
+        CompleteTrace::new(key, trace)
+    };
+    Ok(traces.into_iter().map(open).collect())
 }
 
-/// The threads that decode directories ahead of the main thread. None if that would not be faster.
-fn decode_threads(
-    traces: &[TraceDirectory],
+/// Complete traces that are shown by several threads.
+struct SlicedTraces {
+    traces: Vec<CompleteTrace>,
+    plan: slices::Plan,
+    /// One for each thread; none if events are only counted.
+    renderers: Vec<Option<Box<dyn Renderer>>>,
+}
+
+/// Cuts traces into slices for several threads. The traces are returned if that is impossible, or would not be faster.
+fn slice(
+    traces: Vec<CompleteTrace>,
     arguments: &Arguments,
+    are_alone: bool,
     select: &mut Select,
-) -> anyhow::Result<Option<DecodeThreads>> {
-    let count = match arguments.threads {
-        Some(threads) => threads.into(),
-        None if DecodeThreads::are_faster(traces) => {
-            thread::available_parallelism().map_or(1, NonZero::get)
-        }
-        None => 1,
+) -> Result<SlicedTraces, Vec<CompleteTrace>> {
+    let are_counted = select.counts_only();
+    let threads = arguments.threads.map(usize::from);
+    let rules = slices::Rules {
+        threads: threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get)),
+        is_forced: threads.is_some(),
+        are_rendered: !are_counted,
     };
-    if count < 2 || select.sink().copies_packets() || !DecodeThreads::have_room(traces) {
-        return Ok(None);
+    let mut renderers = Vec::new();
+    if are_alone && select.shows_all() {
+        let renderer = |_| match select.sink().renderer() {
+            None if !are_counted => None,
+            renderer => Some(renderer),
+        };
+        renderers.extend((0..rules.threads).map_while(renderer));
     }
-    let shows_all = select.shows_all() && !arguments.stream_intersection;
-    let renderers = (0..count).filter(|_| shows_all);
-    let renderers = renderers.map_while(|_| select.sink().renderer()).collect();
-    let streams = traces.iter().map(|trace| trace.streams.len()).sum();
-    let threads = DecodeThreads::start(count, streams, renderers);
-    Ok(Some(threads.context("cannot start a thread")?))
+    let plan = (renderers.len() == rules.threads).then(|| slices::Plan::new(&traces, rules));
+    match plan.flatten() {
+        Some(plan) => Ok(SlicedTraces {
+            traces,
+            plan,
+            renderers,
+        }),
+        None => Err(traces),
+    }
+}
+
+impl SlicedTraces {
+    /// Shows all slices, until `stop` is set. What is left of the traces then is added to the mux.
+    fn show(
+        self,
+        mux: (&mut Mux, &MemoryBudget),
+        select: &mut Select,
+        stop: &Stop,
+    ) -> Result<(), SinkError> {
+        let stop = || stop.is_requested();
+        slices::show(&self.traces, &self.plan, self.renderers, mux, select, &stop)
+    }
 }
 
 /// The channels between the main thread and the sources.

@@ -13,9 +13,10 @@ use crate::attach::{Packet, StreamKey, TraceInfo, TraceKey};
 use crate::bound::Bound;
 use crate::filter::{Filter, NumberSelector, UndeclaredNames};
 use crate::mux::Stage;
+use crate::mux::slices::SliceStage;
 use crate::sink::losses::{LossSum, write_warning};
 use crate::sink::text::Times;
-use crate::sink::{Loss, Origin, RenderedEvent, Sink, SinkError};
+use crate::sink::{Loss, Origin, RenderedRun, Sink, SinkError};
 
 /// The events that are to be shown.
 #[derive(Debug, Default)]
@@ -187,15 +188,15 @@ impl Select {
             .collect()
     }
 
-    /// Whether events can be rendered before it is known whether they are shown: all that are in the selected times are.
+    /// Whether all events are shown, and nothing else of them is wanted.
     pub(crate) fn shows_all(&self) -> bool {
         let Selection {
-            begin,
             filter,
+            limit,
             counters,
             ..
         } = &self.selection;
-        begin.is_none() && filter.is_none() && counters.is_empty() && self.spans.is_empty()
+        !self.has_times && filter.is_none() && limit.is_none() && counters.is_empty()
     }
 
     /// Counts an event, and says whether it is within the times that are shown.
@@ -281,23 +282,6 @@ impl Stage for Select {
         Ok(!self.is_limit_reached())
     }
 
-    #[inline]
-    fn rendered_event(
-        &mut self,
-        event: &RenderedEvent<'_>,
-        time: i64,
-        trace: TraceKey,
-    ) -> Result<bool, SinkError> {
-        match self.place(time, trace) {
-            Place::Within => {}
-            Place::Outside => return Ok(true),
-            Place::Behind => return Ok(false),
-        }
-        self.sink.rendered_event(event)?;
-        self.tally.events += 1;
-        Ok(!self.is_limit_reached())
-    }
-
     fn counts_only(&self) -> bool {
         let Selection {
             filter, counters, ..
@@ -374,5 +358,22 @@ impl Stage for Select {
 
     fn report_warning(&mut self, what: &str) {
         self.write_message("warning", what);
+    }
+}
+
+impl SliceStage for Select {
+    fn rendered_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
+        self.sink.rendered_run(run)?;
+        self.counted_events(run.events());
+        Ok(())
+    }
+
+    fn counted_events(&mut self, count: u64) {
+        self.tally.read += count;
+        self.tally.events += count;
+    }
+
+    fn read_bytes(&mut self, bytes: u64) {
+        self.progress.inc(bytes);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,15 +57,34 @@ struct ReadAhead {
     length: usize,
 }
 
+impl NextPacket {
+    pub(super) fn of(place: &PacketPlace) -> Self {
+        Self {
+            bytes: place.bytes,
+            begin: place.begin,
+            end: place.end,
+        }
+    }
+}
+
 impl StreamReader {
     /// A reader at the first packet of `stream`.
     #[must_use]
     pub fn new(stream: &StreamFiles) -> Self {
+        Self::new_in(stream, 0..stream.packets())
+    }
+
+    /// A reader of those packets of `stream` that have these numbers. What is wrong behind the last packet of the stream is
+    /// an error behind this packet only.
+    #[must_use]
+    pub fn new_in(stream: &StreamFiles, packets: Range<usize>) -> Self {
+        let is_to_end = packets.end >= stream.packets();
+        let packets = stream.packets.get(packets).unwrap_or_default();
         Self {
-            packets: stream.packets.clone().into_iter(),
+            packets: packets.to_vec().into_iter(),
             open: None,
             current: None,
-            broken: stream.broken.clone(),
+            broken: stream.broken.clone().filter(|_| is_to_end),
             ahead: ReadAhead::default(),
         }
     }
@@ -81,12 +101,7 @@ impl StreamReader {
     /// The size and times of the packet that [`next`](Self::next) would read; `None` behind the last.
     #[must_use]
     pub fn peek(&self) -> Option<NextPacket> {
-        let packet = self.packets.as_slice().first()?;
-        Some(NextPacket {
-            bytes: packet.bytes,
-            begin: packet.begin,
-            end: packet.end,
-        })
+        self.packets.as_slice().first().map(NextPacket::of)
     }
 
     /// Replaces the contents of `bytes` by the next packet. Returns false behind the last packet.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::DirectoryError;
+use super::packets::NextPacket;
 use crate::decode::{DecodeError, PacketHead};
 use crate::metadata::Trace;
 
@@ -58,6 +59,11 @@ impl StreamFiles {
     #[must_use]
     pub fn packets(&self) -> usize {
         self.packets.len()
+    }
+
+    /// The sizes and times of its packets, in the order in which they are read.
+    pub fn packet_heads(&self) -> impl ExactSizeIterator<Item = NextPacket> {
+        self.packets.iter().map(NextPacket::of)
     }
 
     /// The time of its first packet's begin and of its last packet's end, in cycles.

@@ -1,6 +1,7 @@
 //! Reads the packets of one stream and finds their events, piece by piece.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ctf::Timescale;
@@ -12,9 +13,6 @@ use super::window::Window;
 use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo};
 use crate::sink::{Loss, Lost};
 
-/// Memory that an event takes when it has been found.
-const BYTES_OF_EVENT: usize = 32;
-
 /// Most events of a packet that are found at a time.
 const MAX_FOUND: usize = 256;
 
@@ -22,16 +20,16 @@ const MAX_FOUND: usize = 256;
 pub(super) struct Decoding {
     feed: Feed,
     info: StreamInfo,
-    has_ended: bool,
     decoder: StreamDecoder,
-    /// The one that was begun last. Shared with the events that were found in it and have not been shown.
-    packet: Arc<Packet>,
-    /// The one before it, to be read into again.
-    other_packet: Option<Arc<Packet>>,
-    budget: MemoryBudget,
+    /// The one that was begun last.
+    packet: Packet,
     /// The part of the packet that is in memory, if the packet is stored in a file.
     window: Window,
     in_packet: bool,
+    /// Whether events must have times within their packet, each no earlier than the one before.
+    checks_times: bool,
+    /// The times that the next events of the packet may have.
+    allowed_times: Option<RangeInclusive<i64>>,
     /// An error behind the events that were found last.
     problem: Option<String>,
     /// Known with the first packet.
@@ -86,11 +84,6 @@ pub(super) struct TimedEvents {
 }
 
 impl TimedEvents {
-    /// The memory that the events take.
-    pub(super) fn bytes(&self) -> usize {
-        self.times.len() * BYTES_OF_EVENT
-    }
-
     /// Fills in the times. Events from the first on whose time is out of range are removed.
     fn fill_times(&mut self, scale: Option<Timescale>) -> Result<(), String> {
         let count = self.events.len();
@@ -122,18 +115,22 @@ impl Decoding {
         Self {
             feed,
             info,
-            has_ended: false,
             decoder: StreamDecoder::new(),
-            packet: Arc::new(Packet::none(budget)),
-            other_packet: None,
-            budget: budget.clone(),
+            packet: Packet::none(budget),
             window: Window::default(),
             in_packet: false,
+            checks_times: false,
+            allowed_times: None,
             problem: None,
             timescale: None,
             watermark: i64::MIN,
             reached: i64::MIN,
         }
+    }
+
+    /// Ends the stream, as if it could not be decoded, before events whose times are not within their packet or go backwards.
+    pub(super) fn check_times(&mut self) {
+        self.checks_times = true;
     }
 
     /// Whether the packets come from files that are complete.
@@ -151,7 +148,7 @@ impl Decoding {
     /// Drops what has been pushed and not been decoded. Whether the source will push no more.
     pub(super) fn discard_packets(&mut self) -> bool {
         self.in_packet = false;
-        self.clear_packet();
+        self.packet.clear();
         match &mut self.feed {
             Feed::Files(_) => true,
             Feed::Queue {
@@ -192,38 +189,19 @@ impl Decoding {
         self.watermark
     }
 
-    /// The stream, as the packet that was begun last says.
-    pub(super) fn info(&self) -> &StreamInfo {
-        &self.info
-    }
-
-    /// Whether no further piece follows.
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
-    }
-
     /// The packet that was begun last.
-    pub(super) fn packet(&self) -> &Arc<Packet> {
+    pub(super) fn packet(&self) -> &Packet {
         &self.packet
     }
 
     /// Makes sure that the event of a stored packet that was found last is in memory.
     pub(super) fn load_event(&mut self) -> Result<(), String> {
-        match Arc::get_mut(&mut self.packet) {
-            Some(packet) if packet.stored.is_some() => {
-                self.window.load_event(packet, &self.decoder)
-            }
-            _ => Ok(()),
-        }
+        self.window.load_event(&mut self.packet, &self.decoder)
     }
 
     /// Other streams come first: an event that takes much memory is loaded again when it is its turn.
     pub(super) fn free_event(&mut self) {
-        if let Some(packet) = Arc::get_mut(&mut self.packet)
-            && packet.stored.is_some()
-        {
-            Window::free_event(packet, &self.decoder);
-        }
+        Window::free_event(&mut self.packet, &self.decoder);
     }
 
     /// Whether the packet is left in its file, because there is no memory for it.
@@ -245,6 +223,11 @@ impl Decoding {
             let mut more = self.find_events(trace, &mut found.events);
             if let Err(problem) = found.fill_times(self.timescale) {
                 more = Err(problem);
+            }
+            if self.checks_times && !self.allow_times(&found.times) {
+                found.events.clear();
+                found.times.clear();
+                return self.fail("events are not in order of time".to_owned());
             }
             if !found.events.is_empty() {
                 // What follows the events is told behind them.
@@ -274,7 +257,6 @@ impl Decoding {
         // One at a time: more metadata may arrive before the next event of a source that runs beside, and the next event of
         // a stored packet may take the memory of this one.
         let more = if packet.stored.is_some() {
-            let packet = Arc::get_mut(packet).ok_or("it is in use")?;
             self.window.advance(packet, decoder, trace)?
         } else {
             let more = decoder.advance(trace, &packet.bytes);
@@ -282,6 +264,19 @@ impl Decoding {
         };
         decoder.copy_event(found);
         Ok(more)
+    }
+
+    /// Whether the packet may have events at these times.
+    fn allow_times(&mut self, times: &[i64]) -> bool {
+        let (Some(first), Some(last)) = (times.first(), times.last()) else {
+            return true;
+        };
+        let Some(allowed) = &mut self.allowed_times else {
+            return false;
+        };
+        let are_allowed = times.is_sorted() && allowed.contains(first) && allowed.contains(last);
+        *allowed = *last..=*allowed.end();
+        are_allowed
     }
 
     fn end_packet(&mut self) {
@@ -297,41 +292,17 @@ impl Decoding {
     /// Frees the packet, of which nothing more is shown. What is read from files is read into the same memory again.
     pub(super) fn free_packet(&mut self) {
         if !self.in_packet && (!self.is_of_files() || self.packet.stored.is_some()) {
-            self.clear_packet();
+            self.packet.clear();
         }
-    }
-
-    fn clear_packet(&mut self) {
-        match Arc::get_mut(&mut self.packet) {
-            Some(packet) => packet.clear(),
-            None => self.packet = Arc::new(Packet::none(&self.budget)),
-        }
-    }
-
-    /// Takes another packet for reading, because events of this one have still to be shown: the one before, if it has
-    /// been shown by now.
-    fn replace_packet(&mut self) {
-        let other = self.other_packet.take();
-        let other = other.filter(|other| Arc::strong_count(other) == 1);
-        let other = other.unwrap_or_else(|| Arc::new(Packet::none(&self.budget)));
-        self.other_packet = Some(std::mem::replace(&mut self.packet, other));
     }
 
     fn next_packet(&mut self, trace: &Trace) -> Piece {
         self.free_packet();
-        if Arc::get_mut(&mut self.packet).is_none() {
-            self.replace_packet();
-        }
-        let Some(packet) = Arc::get_mut(&mut self.packet) else {
-            return self.fail("it is in use".to_owned());
-        };
+        let packet = &mut self.packet;
         match self.feed.next(packet) {
             Next::Packet => {}
             Next::Waiting => return Piece::Waiting,
-            Next::Ended(problem) => {
-                self.has_ended = true;
-                return Piece::Ended(problem);
-            }
+            Next::Ended(problem) => return Piece::Ended(problem),
         }
         let decoder = &mut self.decoder;
         let begun = match packet.stored {
@@ -358,6 +329,7 @@ impl Decoding {
         let losses = self.decoder.losses();
         let before = time(losses.previous_end).map(|end| end.max(self.reached));
         let (begin, end) = (time(head.begin), time(head.end));
+        self.allowed_times = begin.zip(end).map(|(begin, end)| begin..=end);
         PacketStart {
             class: self.info.class,
             id: self.info.id,
@@ -373,7 +345,6 @@ impl Decoding {
         self.free_packet();
         match &self.feed {
             Feed::Files(reader) => {
-                self.has_ended = true;
                 let place = reader.place().map(|(file, offset)| {
                     format!(
                         "cannot decode a packet: {}, byte {offset}: {what}; the rest of the stream is not shown",

@@ -1,18 +1,16 @@
 //! One stream of the mux: what has been found in it and not been shown.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ctf::decode::Event;
 use ctf::metadata::Trace;
 
-use super::ahead::{Ahead, Buffers, ReadyPiece};
 use super::decoding::{Decoding, Feed, PacketStart, Piece, TimedEvents};
 use super::order::Rank;
+use super::slices::Part;
 use super::stage::Stage;
 use crate::attach::{MemoryBudget, Packet, StreamInfo, TraceKey};
-use crate::sink::render::RenderedEvents;
-use crate::sink::{Loss, RenderedEvent};
+use crate::sink::Loss;
 
 /// A stream that is being read.
 pub(super) struct Input {
@@ -22,17 +20,7 @@ pub(super) struct Input {
     pub(super) info: StreamInfo,
     /// The order at equal times, and the number among all streams. Both are known with the first packet.
     pub(super) rank: Option<(Arc<Rank>, u32)>,
-    /// None while a thread decodes ahead.
-    decoding: Option<Box<Decoding>>,
-    ahead: Option<Ahead>,
-    /// Buffers for what is decoded ahead next.
-    buffers: Vec<Buffers>,
-    /// What has been decoded ahead.
-    ready: VecDeque<ReadyPiece>,
-    /// The packet of the events that were found last, if it has been decoded ahead.
-    packet: Option<Arc<Packet>>,
-    /// The events that were found last, as the sink's renderer has rendered them.
-    rendered: Option<RenderedEvents>,
+    decoding: Box<Decoding>,
     /// The events that were found last, and the place among them of the one that is next.
     found: TimedEvents,
     place: usize,
@@ -42,6 +30,10 @@ pub(super) struct Input {
     is_stored: bool,
     /// Whether the events of other streams wait for it.
     pub(super) is_holding: bool,
+    /// The time from which on events and losses are shown, of a part of a trace.
+    begin: Option<i64>,
+    /// Whether an event at that time or behind it has been found.
+    has_begun: bool,
     /// Losses that have been found and not shown.
     losses: Vec<Loss>,
     /// The time of the event that was found last.
@@ -74,75 +66,60 @@ impl Input {
             trace,
             trace_key,
             rank: None,
-            decoding: Some(Box::new(Decoding::new(info.clone(), feed, budget))),
-            ahead: None,
-            buffers: Vec::new(),
-            ready: VecDeque::new(),
-            packet: None,
-            rendered: None,
+            decoding: Box::new(Decoding::new(info.clone(), feed, budget)),
             info,
             found: TimedEvents::default(),
             place: 0,
             has_event: false,
             is_stored: false,
             is_holding: true,
+            begin: None,
+            has_begun: true,
             losses: Vec::new(),
             time: i64::MIN,
             went_back: false,
         }
     }
 
+    /// Shows only what belongs to a part of the trace. Not its end, of which the mux takes care.
+    pub(super) fn restrict_to(&mut self, part: &Part) {
+        self.begin = part.begin;
+        self.has_begun = part.begin.is_none();
+        if part.is_strict {
+            self.decoding.check_times();
+        }
+    }
+
     /// The queue that a source fills.
     pub(super) fn push_packet(&mut self, packet: Packet) {
-        if let Some(decoding) = &mut self.decoding {
-            decoding.push_packet(packet);
-        }
+        self.decoding.push_packet(packet);
     }
 
     /// Drops what has been pushed and not been decoded. Whether the source will push no more.
     pub(super) fn discard_packets(&mut self) -> bool {
         self.has_event = false;
-        let decoding = self.decoding.as_mut();
-        decoding.is_none_or(|decoding| decoding.discard_packets())
+        self.decoding.discard_packets()
     }
 
     /// Marks the feed as complete: the source will push no more.
     pub(super) fn end_feed(&mut self) {
-        if let Some(decoding) = &mut self.decoding {
-            decoding.end_feed();
-        }
+        self.decoding.end_feed();
     }
 
     /// Raises the watermark, given in cycles of the trace's clock.
     pub(super) fn advance_watermark(&mut self, trace: &Trace, cycles: u64) {
-        if let Some(decoding) = &mut self.decoding {
-            decoding.advance_watermark(trace, cycles);
-        }
+        self.decoding.advance_watermark(trace, cycles);
     }
 
     /// No event before this time will arrive, in nanoseconds.
     pub(super) fn watermark(&self) -> i64 {
-        let decoding = self.decoding.as_ref();
-        decoding.map_or(i64::MIN, |decoding| decoding.watermark())
+        self.decoding.watermark()
     }
 
     /// The packet that was begun last.
     #[inline]
-    pub(super) fn packet(&self) -> Option<&Packet> {
-        let decoding = self.decoding.as_ref();
-        let packet = self.packet.as_ref();
-        packet
-            .or_else(|| decoding.map(|decoding| decoding.packet()))
-            .map(|packet| &**packet)
-    }
-
-    /// Lets threads decode the stream ahead.
-    pub(super) fn decode_ahead(&mut self, mut ahead: Ahead) {
-        self.decoding = self
-            .decoding
-            .take()
-            .and_then(|decoding| ahead.begin(decoding, Vec::new()));
-        self.ahead = Some(ahead);
+    pub(super) fn packet(&self) -> &Packet {
+        self.decoding.packet()
     }
 
     /// The stream's number among those of equal time.
@@ -157,23 +134,18 @@ impl Input {
         if !self.is_stored {
             return Ok(());
         }
-        let Some(decoding) = &mut self.decoding else {
+        let Err(problem) = self.decoding.load_event() else {
             return Ok(());
         };
-        let Err(problem) = decoding.load_event() else {
-            return Ok(());
-        };
-        let piece = decoding.fail(problem);
+        let piece = self.decoding.fail(problem);
         Err(self.step(piece))
     }
 
     /// Other streams come first: an event that takes much memory is loaded again when it is its turn.
     #[inline]
     pub(super) fn free_event(&mut self) {
-        if self.is_stored
-            && let Some(decoding) = &mut self.decoding
-        {
-            decoding.free_event();
+        if self.is_stored {
+            self.decoding.free_event();
         }
     }
 
@@ -183,19 +155,8 @@ impl Input {
         if !self.has_event {
             return None;
         }
-        let bytes = &self.packet()?.bytes;
+        let bytes = &self.packet().bytes;
         self.found.events.event(trace, bytes, self.place)
-    }
-
-    /// The event that was found last, at this time, if it has been rendered.
-    #[inline]
-    pub(super) fn rendered_event(&self, time: i64) -> Option<RenderedEvent<'_>> {
-        let rendered = self.rendered.as_ref()?;
-        Some(RenderedEvent {
-            cycles: self.found.events.cycles(self.place)?,
-            time: (time > i64::MIN).then_some(time),
-            parts: rendered.parts(self.place)?,
-        })
     }
 
     /// The losses before the packet that was begun last, unless they have been taken.
@@ -206,6 +167,18 @@ impl Input {
     /// Removes the losses before the packet that was begun last.
     pub(super) fn remove_losses(&mut self) {
         self.losses.clear();
+    }
+
+    /// Removes losses that do not belong to the part of the trace that is shown.
+    pub(super) fn remove_losses_before_part(&mut self) {
+        let first = self.losses.first().and_then(|loss| loss.begin);
+        // Without a time they belong to the begin of the stream, and that to the first part.
+        if self
+            .begin
+            .is_some_and(|begin| first.is_none_or(|first| first < begin))
+        {
+            self.losses.clear();
+        }
     }
 
     /// Reports, once, that an event is earlier than the one before.
@@ -252,55 +225,23 @@ impl Input {
         if let Some(time) = self.advance_in_found() {
             return Step::Event(time);
         }
-        let piece = self.next_piece(trace);
-        self.is_stored = match &self.decoding {
-            Some(decoding) if self.packet.is_none() => decoding.is_stored(),
-            _ => false,
-        };
-        self.step(piece)
-    }
-
-    fn next_piece(&mut self, trace: &Trace) -> Piece {
-        self.packet = None;
-        let rendered = self.rendered.take();
-        if self.ahead.is_some() {
-            let found = std::mem::take(&mut self.found);
-            let rendered = rendered.unwrap_or_default();
-            self.buffers.push(Buffers { found, rendered });
-        }
         loop {
-            if let Some(ready) = self.ready.pop_front() {
-                self.found = ready.found;
-                self.rendered = ready.rendered;
-                self.packet = Some(ready.packet);
-                return ready.piece;
+            let piece = self.decoding.next_piece(trace, &mut self.found);
+            self.is_stored = self.decoding.is_stored();
+            if self.has_begun || !matches!(piece, Piece::Events) {
+                return self.step(piece);
             }
-            match (self.decoding.take(), &mut self.ahead) {
-                // A stored packet is decoded here: a part of it is in memory, as long as its events are shown.
-                (Some(decoding), Some(ahead)) if !decoding.is_stored() && !decoding.has_ended() => {
-                    self.decoding = ahead.begin(decoding, std::mem::take(&mut self.buffers));
-                    if self.decoding.is_some() {
-                        self.ahead = None;
-                    }
-                }
-                (Some(mut decoding), _) => {
-                    let piece = decoding.next_piece(trace, &mut self.found);
-                    self.decoding = Some(decoding);
-                    return piece;
-                }
-                (None, Some(ahead)) => {
-                    let Some(batch) = ahead.wait() else {
-                        return Piece::Ended(Some("a thread that decodes has ended".to_owned()));
-                    };
-                    self.ready = batch.pieces;
-                    let decoding = batch.decoding;
-                    self.decoding = if decoding.is_stored() || decoding.has_ended() {
-                        Some(decoding)
-                    } else {
-                        ahead.begin(decoding, std::mem::take(&mut self.buffers))
-                    };
-                }
-                (None, None) => return Piece::Ended(None),
+            let mut times = self.found.times.iter();
+            let first = times.position(|time| self.begin.is_none_or(|begin| *time >= begin));
+            if let Some(first) = first {
+                self.has_begun = true;
+                let step = self.step(piece);
+                self.place = first;
+                return self
+                    .found
+                    .times
+                    .get(first)
+                    .map_or(step, |time| Step::Event(*time));
             }
         }
     }

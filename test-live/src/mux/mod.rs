@@ -1,7 +1,6 @@
 //! The mux: merges the events of all streams in order of time, and never shows one before it is certain that
 //! no other stream has an earlier one.
 
-mod ahead;
 mod clocks;
 mod decoding;
 mod input;
@@ -9,17 +8,16 @@ mod order;
 mod ready;
 mod report;
 mod show;
+pub(crate) mod slices;
 mod stage;
 mod window;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use ctf::directory::{StreamReader, TraceDirectory};
+use ctf::directory::{StreamFiles, StreamReader, TraceDirectory};
 use ctf::{Metadata, MetadataError};
 
-pub use self::ahead::DecodeThreads;
-use self::ahead::SharedTrace;
 use self::clocks::Clocks;
 pub(crate) use self::clocks::is_since_1970;
 use self::decoding::Feed;
@@ -27,6 +25,7 @@ use self::input::{Input, Step};
 use self::order::{Place, Rank};
 use self::ready::ReadyStreams;
 pub use self::report::Report;
+use self::slices::{CompleteTrace, Part};
 pub use self::stage::{Progress, Stage};
 use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
 use crate::sink::{Origin, SinkError};
@@ -38,8 +37,6 @@ use crate::slots::Slots;
 pub struct Mux {
     /// The memory for packets of files.
     memory: MemoryBudget,
-    /// The threads that decode directories ahead; none if the mux decodes them itself.
-    threads: Option<DecodeThreads>,
     traces: Slots<TraceState>,
     trace_slots: HashMap<TraceKey, usize>,
     /// Traces that may have ended with their last stream, or without any.
@@ -54,6 +51,8 @@ pub struct Mux {
     waiting: Vec<usize>,
     /// The lowest watermark of the waiting streams: none of their events will be earlier.
     watermark: (i64, u32),
+    /// The time from which on nothing is shown, of a part of traces.
+    end: Option<i64>,
     /// Whether events are shown as they come.
     is_unordered: bool,
     clocks: Clocks,
@@ -69,7 +68,7 @@ const END_OF_TIME: (i64, u32) = (i64::MAX, u32::MAX);
 
 struct TraceState {
     info: TraceInfo,
-    /// Shared with the threads that decode ahead, which is only done once it is complete.
+    /// Shared with those that read other parts of the trace, which is only done once it is complete.
     metadata: Arc<Metadata>,
     /// Whether its metadata cannot be read.
     broken: bool,
@@ -77,6 +76,17 @@ struct TraceState {
     streams: usize,
     /// No stream will be added.
     ended: bool,
+}
+
+/// A stream of files, not yet read.
+fn stream_info(stream: &StreamFiles) -> StreamInfo {
+    let first = stream.files.first();
+    StreamInfo {
+        key: StreamKey::fresh(),
+        name: first.map_or_else(String::new, |file| file.display().to_string()),
+        class: stream.class,
+        id: Some(stream.id),
+    }
 }
 
 impl TraceState {
@@ -120,11 +130,6 @@ impl Mux {
         self.is_unordered = true;
     }
 
-    /// Lets threads decode the directories that are added from now on.
-    pub fn decode_ahead(&mut self, threads: DecodeThreads) {
-        self.threads = Some(threads);
-    }
-
     /// The number of traces and streams: those that have not ended, and those of which not all has been
     /// shown.
     #[must_use]
@@ -142,42 +147,58 @@ impl Mux {
         trace: TraceDirectory,
         stage: &mut impl Stage,
     ) -> Result<(), SinkError> {
-        let info = TraceInfo {
-            key,
-            name: trace.name,
-            uuid: trace.metadata.trace().uuid(),
-        };
-        stage.metadata(&trace.metadata_bytes, &info)?;
-        stage.declared(trace.metadata.trace());
+        self.add_complete(&CompleteTrace::new(key, trace), stage)
+    }
+
+    /// Adds a trace on disk with all its streams.
+    ///
+    /// # Errors
+    /// If its metadata cannot be shown.
+    pub(crate) fn add_complete(
+        &mut self,
+        trace: &CompleteTrace,
+        stage: &mut impl Stage,
+    ) -> Result<(), SinkError> {
+        trace.announce(stage)?;
+        self.add_part_of(trace, trace.streams.iter().map(StreamReader::new), None);
+        Ok(())
+    }
+
+    /// Adds a part of traces on disk. Only for a mux without other traces.
+    fn add_part(&mut self, traces: &[CompleteTrace], part: &Part) {
+        self.end = part.end;
+        let mut ranges = part.packets.iter();
+        for trace in traces {
+            let streams = trace.streams.iter().zip(ranges.by_ref());
+            let readers =
+                streams.map(|(stream, range)| StreamReader::new_in(stream, range.clone()));
+            self.add_part_of(trace, readers, Some(part));
+        }
+    }
+
+    fn add_part_of(
+        &mut self,
+        trace: &CompleteTrace,
+        readers: impl Iterator<Item = StreamReader>,
+        part: Option<&Part>,
+    ) {
         let state = TraceState {
             ended: true,
-            ..TraceState::new(info.clone(), trace.metadata)
+            metadata: Arc::clone(&trace.metadata),
+            ..TraceState::new(trace.info.clone(), Metadata::new())
         };
-        let shared = Arc::new(SharedTrace {
-            info,
-            metadata: Arc::clone(&state.metadata),
-        });
         let slot = self.traces.insert(state);
         self.ended_traces.push(slot);
         let are_few = self.streams.len() + trace.streams.len() <= MAX_READ_AHEAD_STREAMS;
-        for stream in &trace.streams {
-            let first = stream.files.first();
-            let info = StreamInfo {
-                key: StreamKey::fresh(),
-                name: first.map_or_else(String::new, |file| file.display().to_string()),
-                class: stream.class,
-                id: Some(stream.id),
-            };
-            let mut reader = StreamReader::new(stream);
+        for (stream, mut reader) in trace.streams.iter().zip(readers) {
             if are_few {
                 reader.read_ahead(READ_AHEAD_BYTES);
             }
-            let input = self.add_input(slot, info, Feed::Files(reader));
-            if let (Some(threads), Some(input)) = (&self.threads, self.streams.get_mut(input)) {
-                input.decode_ahead(threads.stream(&shared));
+            let input = self.add_input(slot, stream_info(stream), Feed::Files(reader));
+            if let (Some(part), Some(input)) = (part, self.streams.get_mut(input)) {
+                input.restrict_to(part);
             }
         }
-        Ok(())
     }
 
     /// Adds a trace that a source has announced.
@@ -376,9 +397,8 @@ impl Mux {
                         trace: &trace.info,
                         stream: &input.info,
                     };
-                    if let Some(packet) = input.packet() {
-                        stage.packet(packet, origin)?;
-                    }
+                    stage.packet(input.packet(), origin)?;
+                    input.remove_losses_before_part();
                     let lost = input.losses().first().map(|loss| loss.begin);
                     let is_new = input.rank.is_none();
                     let declared = trace.metadata.trace();
@@ -431,7 +451,8 @@ impl Mux {
         let is_holding = |slot: &&usize| !self.is_unordered && is_holding(slot);
         let holding = self.waiting.iter().filter(is_holding);
         let watermark = holding.map(|slot| self.watermark_of(*slot));
-        self.watermark = watermark.min().unwrap_or(END_OF_TIME);
+        let end = self.end.map_or(END_OF_TIME, |end| (end, 0));
+        self.watermark = watermark.min().unwrap_or(end).min(end);
     }
 
     /// What a stream that is waiting may yet bring has its place here at the earliest. As long as

@@ -74,9 +74,7 @@ impl Mux {
                 let Some(trace) = self.traces.get(input.trace) else {
                     return Ok(true);
                 };
-                if let Some(event) = input.rendered_event(time) {
-                    stage.rendered_event(&event, time, trace.info.key)?
-                } else if let Some(event) = input.event(trace.metadata.trace()) {
+                if let Some(event) = input.event(trace.metadata.trace()) {
                     let origin = Origin {
                         trace: &trace.info,
                         stream: &input.info,
@@ -115,9 +113,7 @@ impl Mux {
             trace: &trace.info,
             stream: &input.info,
         };
-        let is_wanted = if let Some(event) = input.rendered_event(time) {
-            stage.rendered_event(&event, time, trace.info.key)?
-        } else if let Some(event) = input.event(declared) {
+        let is_wanted = if let Some(event) = input.event(declared) {
             stage.event(&event, time, origin)?
         } else {
             for loss in input.losses() {

@@ -4,7 +4,7 @@ use ctf::decode::Event;
 use ctf::metadata::Trace;
 
 use crate::attach::{Packet, StreamKey, TraceInfo, TraceKey};
-use crate::sink::{Loss, Origin, RenderedEvent, SinkError};
+use crate::sink::{Loss, Origin, SinkError};
 
 /// Receives the events of all streams, merged in time order.
 pub trait Stage {
@@ -30,20 +30,6 @@ pub trait Stage {
     /// If it cannot be shown.
     fn count_event(&mut self, time: i64, trace: TraceKey) -> Result<bool, SinkError> {
         let _ = (time, trace);
-        Ok(true)
-    }
-
-    /// Shows an event that a renderer of the stage's sink has rendered. Returns false if no further event is wanted.
-    ///
-    /// # Errors
-    /// If it cannot be shown.
-    fn rendered_event(
-        &mut self,
-        event: &RenderedEvent<'_>,
-        time: i64,
-        trace: TraceKey,
-    ) -> Result<bool, SinkError> {
-        let _ = (event, time, trace);
         Ok(true)
     }
 

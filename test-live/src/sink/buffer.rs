@@ -22,6 +22,20 @@ pub(super) fn write_if_full(buffer: &mut Vec<u8>, out: &mut impl Write) -> io::R
     Ok(())
 }
 
+/// Writes `bytes` behind those in the buffer: at once if they are many.
+pub(super) fn write_behind(
+    buffer: &mut Vec<u8>,
+    bytes: &[u8],
+    out: &mut impl Write,
+) -> io::Result<()> {
+    if bytes.len() < MAX_BUFFERED_BYTES {
+        buffer.extend_from_slice(bytes);
+        return write_if_full(buffer, out);
+    }
+    write(buffer, out)?;
+    out.write_all(bytes)
+}
+
 /// Writes the buffer, and flushes `out`.
 pub(super) fn flush(buffer: &mut Vec<u8>, out: &mut impl Write) -> io::Result<()> {
     write(buffer, out)?;

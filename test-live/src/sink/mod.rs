@@ -27,7 +27,7 @@ use ::ctf::decode::{Event, FieldError, LostEvents};
 use thiserror::Error;
 
 use self::codetracer::RecordingError;
-pub use self::render::{RenderedEvent, Renderer};
+pub use self::render::{EventTime, RenderedRun, Renderer};
 use crate::attach::{StreamInfo, StreamKey, TraceInfo, TraceKey};
 
 /// A destination of events, which have been put in order.
@@ -48,12 +48,12 @@ pub trait Sink {
         None
     }
 
-    /// Shows an event that a [`renderer`](Self::renderer) of this sink has rendered.
+    /// Shows events that a [`renderer`](Self::renderer) of this sink has rendered.
     ///
     /// # Errors
-    /// If it cannot be written.
-    fn rendered_event(&mut self, event: &RenderedEvent<'_>) -> Result<(), SinkError> {
-        let _ = event;
+    /// If they cannot be written.
+    fn rendered_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
+        let _ = run;
         Ok(())
     }
 

@@ -4,75 +4,114 @@ use ctf::decode::Event;
 
 use super::{Origin, SinkError};
 
-/// Renders events for a sink, on a thread of its own. What depends on the event before is left to the sink.
+/// Renders events for a sink, on a thread of its own.
 pub trait Renderer: Send {
-    /// Appends what the sink needs of an event to `out`: two parts. Returns the length of the first.
+    /// Forgets the packets of all streams: other streams, or other parts of them, follow.
+    fn forget_packets(&mut self);
+
+    /// Appends an event to `out`, in two parts: between them the sink writes what depends on the event before. Returns the
+    /// length of the first.
     ///
     /// # Errors
     /// If the event's bytes are not what they were when it was found.
-    fn render(
+    fn first_event(
         &mut self,
         event: &Event<'_>,
         origin: Origin<'_>,
         out: &mut Vec<u8>,
     ) -> Result<usize, SinkError>;
+
+    /// Appends the event that follows the one that was rendered last.
+    ///
+    /// # Errors
+    /// If the event's bytes are not what they were when it was found.
+    fn next_event(
+        &mut self,
+        event: &Event<'_>,
+        origin: Origin<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SinkError>;
 }
 
-/// An event that a [`Renderer`] has rendered.
-#[derive(Debug, Clone, Copy)]
-pub struct RenderedEvent<'a> {
-    /// The time in cycles of the stream's clock.
+/// The time of an event in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventTime {
+    /// In cycles of the stream's clock.
     pub cycles: u64,
-    /// The time in nanoseconds since the clock's origin; none if the stream has no clock.
+    /// In nanoseconds since the clock's origin; none if the stream has no clock.
     pub time: Option<i64>,
-    /// The two parts of what was rendered.
-    pub parts: (&'a [u8], &'a [u8]),
 }
 
-/// Events that have been rendered one after the other.
+/// Events that a [`Renderer`] has rendered, one behind the other.
 #[derive(Debug, Default)]
-pub(crate) struct RenderedEvents {
+pub struct RenderedRun {
+    events: u64,
     text: Vec<u8>,
-    /// Of each event: where its second part begins, and where it ends.
-    ends: Vec<(usize, usize)>,
+    /// Where the second part of the first event begins.
+    middle: usize,
+    /// The times of the first and of the last event.
+    times: Option<(EventTime, EventTime)>,
 }
 
-impl RenderedEvents {
+impl RenderedRun {
+    /// The number of events.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The times of the first and of the last event. None if there is no event.
+    #[must_use]
+    pub fn times(&self) -> Option<(EventTime, EventTime)> {
+        self.times
+    }
+
+    /// The first part of the first event, and all behind it.
+    #[must_use]
+    pub fn parts(&self) -> (&[u8], &[u8]) {
+        self.text.split_at(self.middle)
+    }
+
     /// Forgets all events, and keeps their memory.
     pub(crate) fn clear(&mut self) {
         self.text.clear();
-        self.ends.clear();
+        (self.events, self.middle, self.times) = (0, 0, None);
     }
 
-    /// Renders one more event. Returns false if that failed: the sink shall fail in its place.
+    /// The number of bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Renders one more event.
+    #[inline]
     pub(crate) fn add(
         &mut self,
         renderer: &mut dyn Renderer,
         event: &Event<'_>,
         origin: Origin<'_>,
-    ) -> bool {
+    ) -> Result<(), SinkError> {
+        let time = EventTime {
+            cycles: event.cycles(),
+            time: event.time(),
+        };
         let begin = self.text.len();
-        let rendered = renderer.render(event, origin, &mut self.text);
+        let rendered = match &mut self.times {
+            Some((_, last)) => {
+                *last = time;
+                renderer.next_event(event, origin, &mut self.text)
+            }
+            None => {
+                self.times = Some((time, time));
+                let middle = renderer.first_event(event, origin, &mut self.text);
+                middle.map(|middle| self.middle = middle)
+            }
+        };
         match rendered {
-            Ok(first) => self.ends.push((begin + first, self.text.len())),
+            Ok(()) => self.events += 1,
             Err(_) => self.text.truncate(begin),
         }
-        rendered.is_ok()
-    }
-
-    /// The number of bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.text.len()
-    }
-
-    /// Both parts of the event at this place; none if it has not been rendered.
-    #[inline]
-    pub(crate) fn parts(&self, place: usize) -> Option<(&[u8], &[u8])> {
-        let (middle, end) = *self.ends.get(place)?;
-        let before = place
-            .checked_sub(1)
-            .and_then(|before| self.ends.get(before));
-        let begin = before.map_or(0, |(_, end)| *end);
-        Some((self.text.get(begin..middle)?, self.text.get(middle..end)?))
+        rendered
     }
 }

@@ -53,6 +53,10 @@ impl ClassPrograms {
         self.packets.remove(stream.0);
     }
 
+    pub(super) fn forget_packets(&mut self) {
+        self.packets = RecentMap::default();
+    }
+
     pub(super) fn forget_trace(&mut self, trace: TraceKey) {
         self.known.retain(|_, class| class.trace != trace);
     }

@@ -21,7 +21,7 @@ pub use values::Names;
 use self::class::ClassPrograms;
 use self::line::{Line, LineBuffer, Literal, line_buffer};
 use self::style::Style;
-use super::{Origin, RenderedEvent, Renderer, Sink, SinkError, buffer};
+use super::{Origin, RenderedRun, Renderer, Sink, SinkError, buffer};
 use crate::attach::{StreamKey, TraceKey};
 
 /// The look of lines. What `babeltrace2` calls the same is the same.
@@ -43,6 +43,11 @@ pub struct TextOptions {
 pub struct TextSink<W> {
     output: W,
     out: Vec<u8>,
+    lines: Lines,
+}
+
+/// Renders lines.
+struct Lines {
     line: Box<LineBuffer>,
     options: TextOptions,
     frame: TimeFrame,
@@ -116,26 +121,48 @@ impl TimeFrame {
     }
 }
 
-/// Renders lines without the time since the event before.
-struct LineRenderer {
-    line: Box<LineBuffer>,
-    times: Times,
-    classes: ClassPrograms,
-}
-
 impl<W: Write> TextSink<W> {
     /// A sink that writes to `output`.
     pub fn new(output: W, options: TextOptions) -> Self {
-        let style = style(&options);
         Self {
             output,
             out: buffer::with_capacity(),
+            lines: Lines::new(options),
+        }
+    }
+}
+
+impl Lines {
+    fn new(options: TextOptions) -> Self {
+        let style = style(&options);
+        Self {
             line: line_buffer(),
             frame: TimeFrame::new(&options, &style),
             times: Times::new(options.clock.clone()),
             classes: ClassPrograms::new(options.fields, options.names, style),
             options,
         }
+    }
+
+    /// Appends the line of an event.
+    #[inline]
+    fn write(
+        &mut self,
+        event: &Event<'_>,
+        origin: Origin<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SinkError> {
+        let mut line = Line::new(&mut self.line, out);
+        if event.stream_class().timescale().is_some() {
+            let (cycles, time) = (event.cycles(), event.time());
+            line.literal(&self.frame.before);
+            self.times.write_event_time_to_line(&mut line, cycles, time);
+            self.frame.write_delta(&mut line, cycles, time);
+        }
+        self.classes.write(event, origin, &mut line)?;
+        line.copy(b"\n", 1);
+        line.out();
+        Ok(())
     }
 }
 
@@ -149,46 +176,37 @@ fn style(options: &TextOptions) -> Style {
 
 impl<W: Write> Sink for TextSink<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
-        let mut line = Line::new(&mut self.line, &mut self.out);
-        if event.stream_class().timescale().is_some() {
-            let (cycles, time) = (event.cycles(), event.time());
-            line.literal(&self.frame.before);
-            self.times.write_event_time_to_line(&mut line, cycles, time);
-            self.frame.write_delta(&mut line, cycles, time);
-        }
-        self.classes.write(event, origin, &mut line)?;
-        line.copy(b"\n", 1);
-        line.out();
+        self.lines.write(event, origin, &mut self.out)?;
         Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
     }
 
     fn renderer(&self) -> Option<Box<dyn Renderer>> {
-        let options = &self.options;
-        Some(Box::new(LineRenderer {
-            line: line_buffer(),
-            times: Times::new(options.clock.clone()),
-            classes: ClassPrograms::new(options.fields, options.names, style(options)),
-        }))
+        Some(Box::new(Lines::new(self.lines.options.clone())))
     }
 
-    fn rendered_event(&mut self, event: &RenderedEvent<'_>) -> Result<(), SinkError> {
-        let (time, rest) = event.parts;
-        let mut line = Line::new(&mut self.line, &mut self.out);
-        if event.time.is_some() {
-            line.literal(&self.frame.before);
+    fn rendered_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
+        let Some((first, last)) = run.times() else {
+            return Ok(());
+        };
+        let (time, rest) = run.parts();
+        let lines = &mut self.lines;
+        if first.time.is_some() {
+            let mut line = Line::new(&mut lines.line, &mut self.out);
+            line.literal(&lines.frame.before);
             line.text(time);
-            self.frame.write_delta(&mut line, event.cycles, event.time);
+            lines.frame.write_delta(&mut line, first.cycles, first.time);
+            line.out();
+            lines.frame.last = Some((last.cycles, last.time));
         }
-        line.out().extend_from_slice(rest);
-        Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
+        Ok(buffer::write_behind(&mut self.out, rest, &mut self.output)?)
     }
 
     fn stream_ended(&mut self, stream: StreamKey) {
-        self.classes.forget_stream(stream);
+        self.lines.classes.forget_stream(stream);
     }
 
     fn trace_ended(&mut self, trace: TraceKey) {
-        self.classes.forget_trace(trace);
+        self.lines.classes.forget_trace(trace);
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
@@ -196,8 +214,12 @@ impl<W: Write> Sink for TextSink<W> {
     }
 }
 
-impl Renderer for LineRenderer {
-    fn render(
+impl Renderer for Lines {
+    fn forget_packets(&mut self) {
+        self.classes.forget_packets();
+    }
+
+    fn first_event(
         &mut self,
         event: &Event<'_>,
         origin: Origin<'_>,
@@ -205,8 +227,9 @@ impl Renderer for LineRenderer {
     ) -> Result<usize, SinkError> {
         let begin = out.len();
         if event.stream_class().timescale().is_some() {
-            self.times
-                .write_event_time(out, event.cycles(), event.time());
+            let (cycles, time) = (event.cycles(), event.time());
+            self.times.write_event_time(out, cycles, time);
+            self.frame.last = Some((cycles, time));
         }
         let first = out.len() - begin;
         let mut line = Line::new(&mut self.line, out);
@@ -214,5 +237,14 @@ impl Renderer for LineRenderer {
         line.copy(b"\n", 1);
         line.out();
         Ok(first)
+    }
+
+    fn next_event(
+        &mut self,
+        event: &Event<'_>,
+        origin: Origin<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SinkError> {
+        self.write(event, origin, out)
     }
 }

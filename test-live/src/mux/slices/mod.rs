@@ -1,0 +1,270 @@
+//! Complete traces on several threads. Their time is cut into slices: each thread reads all streams of a slice, puts their
+//! events in order and renders them, and what it has rendered is shown in the order of the slices. Events do not go from
+//! thread to thread, only their text.
+//!
+//! A slice is read by a [`Mux`] of its own, which begins with the last packet of each stream that begins before the slice,
+//! and passes over the events of it that are earlier. This is only valid where the times of packets and events can be
+//! trusted. So what is unusual is left to a mux that reads alone: a trace without such times ([`Plan::new`] finds none), and
+//! all that follows the first error or warning in a slice, or the first event whose time is not that of its packet.
+//! Output and messages are the same in all cases.
+
+mod plan;
+mod reading;
+mod work;
+
+use std::sync::Arc;
+use std::thread;
+
+use ctf::Metadata;
+use ctf::directory::{StreamFiles, TraceDirectory};
+
+pub(super) use self::plan::Part;
+pub(crate) use self::plan::{Plan, Rules};
+use self::reading::Piece;
+use self::work::Work;
+use super::{Mux, Progress, Stage};
+use crate::attach::{MemoryBudget, Packet, TraceInfo, TraceKey};
+use crate::sink::render::RenderedRun;
+use crate::sink::{Loss, Origin, Renderer, SinkError};
+
+/// A trace whose streams are complete.
+pub(crate) struct CompleteTrace {
+    pub(super) info: TraceInfo,
+    pub(super) metadata: Arc<Metadata>,
+    metadata_bytes: Vec<u8>,
+    pub(super) streams: Vec<StreamFiles>,
+}
+
+/// A stage that is shown what threads have rendered.
+pub(crate) trait SliceStage: Stage {
+    /// Shows events that a renderer of the stage's sink has rendered.
+    ///
+    /// # Errors
+    /// If they cannot be shown.
+    fn rendered_run(&mut self, run: &RenderedRun) -> Result<(), SinkError>;
+
+    /// Counts events that the stage's sink does nothing with.
+    fn counted_events(&mut self, count: u64);
+
+    /// Called when so many bytes of packets have been read.
+    fn read_bytes(&mut self, bytes: u64);
+}
+
+/// How far the slices have been shown.
+#[derive(Debug)]
+enum Shown {
+    All,
+    /// The run was stopped.
+    Stopped,
+    /// The slice with this number is unusual, but for so many events and losses at its begin, which have been shown.
+    Until {
+        slice: usize,
+        events: u64,
+        losses: u64,
+    },
+}
+
+impl CompleteTrace {
+    pub(crate) fn new(key: TraceKey, trace: TraceDirectory) -> Self {
+        let info = TraceInfo {
+            key,
+            name: trace.name,
+            uuid: trace.metadata.trace().uuid(),
+        };
+        Self {
+            info,
+            metadata: Arc::new(trace.metadata),
+            metadata_bytes: trace.metadata_bytes,
+            streams: trace.streams,
+        }
+    }
+
+    /// Shows what comes before the packets.
+    pub(super) fn announce(&self, stage: &mut impl Stage) -> Result<(), SinkError> {
+        stage.metadata(&self.metadata_bytes, &self.info)?;
+        stage.declared(self.metadata.trace());
+        Ok(())
+    }
+}
+
+/// Shows all events of complete traces by `plan`, with a thread for each of `renderers`. Those are none if events are only
+/// counted. What is left to show, because it is unusual, is added to `mux`, which has no traces yet.
+///
+/// # Errors
+/// If they cannot be shown.
+pub(crate) fn show(
+    traces: &[CompleteTrace],
+    plan: &Plan,
+    renderers: Vec<Option<Box<dyn Renderer>>>,
+    (mux, memory): (&mut Mux, &MemoryBudget),
+    stage: &mut impl SliceStage,
+    stop: &impl Fn() -> bool,
+) -> Result<(), SinkError> {
+    for trace in traces {
+        trace.announce(stage)?;
+    }
+    let work = Work::new(traces, plan, renderers.len(), memory);
+    let shown = thread::scope(|scope| {
+        let (started, slices) = std::sync::mpsc::channel();
+        // Without it the scope would not end, whether the slices have been shown or showing them has failed.
+        let _stop = work.stop_when_dropped();
+        for renderer in renderers {
+            let (work, started) = (&work, started.clone());
+            let run = move || work.run(renderer, &started);
+            let name = thread::Builder::new().name("decode".to_owned());
+            name.spawn_scoped(scope, run)?;
+        }
+        drop(started);
+        show_slices(&work, slices, stage, stop)
+    })?;
+    let Shown::Until {
+        slice,
+        events,
+        losses,
+    } = shown
+    else {
+        return Ok(());
+    };
+    let Some(part) = plan.part(slice) else {
+        return Ok(());
+    };
+    mux.add_part(traces, &part.to_the_end(plan));
+    let mut rest = Rest {
+        stage,
+        events,
+        losses,
+    };
+    if events + losses > 0 {
+        mux.run(&mut rest, stop)?;
+    }
+    Ok(())
+}
+
+/// Shows the slices in their order, until all have been shown or one is unusual.
+fn show_slices(
+    work: &Work<'_>,
+    slices: std::sync::mpsc::Receiver<work::StartedSlice>,
+    stage: &mut impl SliceStage,
+    stop: &impl Fn() -> bool,
+) -> Result<Shown, SinkError> {
+    let mut started = std::collections::BTreeMap::new();
+    for slice in 0..work.slices() {
+        let pieces = loop {
+            if let Some(pieces) = started.remove(&slice) {
+                break pieces;
+            }
+            match slices.recv() {
+                Ok(work::StartedSlice { number, pieces }) => started.insert(number, pieces),
+                // All threads have ended, which none does before the last slice.
+                Err(_) => {
+                    let (events, losses) = (0, 0);
+                    return Ok(Shown::Until {
+                        slice,
+                        events,
+                        losses,
+                    });
+                }
+            };
+        };
+        let (mut events, mut losses) = (0, 0);
+        loop {
+            if stop() {
+                return Ok(Shown::Stopped);
+            }
+            match pieces.recv() {
+                Ok(Piece::Rendered(run)) => {
+                    stage.rendered_run(&run)?;
+                    events += run.events();
+                    work.reuse(run);
+                }
+                Ok(Piece::Counted(count)) => {
+                    stage.counted_events(count);
+                    events += count;
+                }
+                Ok(Piece::Lost(lost)) => {
+                    let origin = Origin {
+                        trace: &lost.trace,
+                        stream: &lost.stream,
+                    };
+                    stage.lost(&lost.loss, origin)?;
+                    losses += 1;
+                }
+                Ok(Piece::End) => break,
+                Ok(Piece::Unusual) | Err(_) => {
+                    return Ok(Shown::Until {
+                        slice,
+                        events,
+                        losses,
+                    });
+                }
+            }
+        }
+        stage.read_bytes(work.set_shown(slice));
+    }
+    Ok(Shown::All)
+}
+
+/// What a slice has behind the events and losses that have been shown already.
+struct Rest<'a, S> {
+    stage: &'a mut S,
+    /// Events and losses that have been shown already, and come first.
+    events: u64,
+    losses: u64,
+}
+
+impl<S: Stage> Rest<'_, S> {
+    /// Passes over an event that has been shown. False: there is none left.
+    fn pass_event(&mut self) -> bool {
+        let is_shown = self.events > 0;
+        self.events = self.events.saturating_sub(1);
+        is_shown
+    }
+}
+
+impl<S: Stage> Stage for Rest<'_, S> {
+    fn event(
+        &mut self,
+        _event: &ctf::decode::Event<'_>,
+        _time: i64,
+        _origin: Origin<'_>,
+    ) -> Result<bool, SinkError> {
+        Ok(self.pass_event())
+    }
+
+    fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError> {
+        self.stage.packet(packet, origin)
+    }
+
+    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
+        self.stage.metadata(bytes, trace)
+    }
+
+    fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
+        if self.losses == 0 {
+            return self.stage.lost(loss, origin);
+        }
+        self.losses -= 1;
+        Ok(())
+    }
+
+    fn report_failure(&mut self, what: &str) {
+        self.stage.report_failure(what);
+    }
+
+    fn report_warning(&mut self, what: &str) {
+        self.stage.report_warning(what);
+    }
+}
+
+impl Mux {
+    /// Shows a part of traces, from its begin to its end.
+    fn show_part(
+        &mut self,
+        traces: &[CompleteTrace],
+        part: &Part,
+        stage: &mut impl Stage,
+    ) -> Result<Progress, SinkError> {
+        self.add_part(traces, part);
+        self.run(stage, &|| false)
+    }
+}

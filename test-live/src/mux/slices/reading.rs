@@ -1,0 +1,152 @@
+//! One slice, as a thread reads it.
+
+use std::sync::mpsc::SyncSender;
+
+use ctf::decode::Event;
+
+use super::work::Buffers;
+use crate::attach::{Packet, StreamInfo, TraceInfo, TraceKey};
+use crate::mux::Stage;
+use crate::sink::render::RenderedRun;
+use crate::sink::{Loss, Origin, Renderer, SinkError};
+
+/// Bytes of text that are handed over at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// What is in a slice, in its order.
+pub(super) enum Piece {
+    Rendered(RenderedRun),
+    /// So many events, where they are only counted.
+    Counted(u64),
+    Lost(Box<LostInStream>),
+    /// There is nothing more in the slice.
+    End,
+    /// What follows must be read without slices.
+    Unusual,
+}
+
+/// A loss, and where it was found.
+pub(super) struct LostInStream {
+    pub(super) loss: Loss,
+    pub(super) trace: TraceInfo,
+    pub(super) stream: StreamInfo,
+}
+
+/// Renders the events of a slice, or counts them.
+pub(super) struct Reading<'a> {
+    renderer: Option<&'a mut (dyn Renderer + 'static)>,
+    pieces: &'a SyncSender<Piece>,
+    buffers: &'a Buffers,
+    run: RenderedRun,
+    counted: u64,
+    is_unusual: bool,
+    /// Whether nobody wants the pieces any more.
+    is_unwanted: bool,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(
+        renderer: Option<&'a mut (dyn Renderer + 'static)>,
+        pieces: &'a SyncSender<Piece>,
+        buffers: &'a Buffers,
+    ) -> Self {
+        Self {
+            renderer,
+            pieces,
+            buffers,
+            run: buffers.take(),
+            counted: 0,
+            is_unusual: false,
+            is_unwanted: false,
+        }
+    }
+
+    /// Hands over what is left, and that this is all. `shown`: whether all events of the slice have been found.
+    pub(super) fn end(mut self, shown: Result<(), SinkError>) {
+        self.hand_over_events();
+        let is_usual = shown.is_ok() && !self.is_unusual;
+        self.send(if is_usual { Piece::End } else { Piece::Unusual });
+        self.buffers.give_back(self.run);
+    }
+
+    fn send(&mut self, piece: Piece) {
+        self.is_unwanted |= self.pieces.send(piece).is_err();
+    }
+
+    /// Hands over the events so far.
+    fn hand_over_events(&mut self) {
+        if self.run.events() > 0 {
+            let run = std::mem::replace(&mut self.run, self.buffers.take());
+            self.send(Piece::Rendered(run));
+        }
+        match std::mem::take(&mut self.counted) {
+            0 => {}
+            counted => self.send(Piece::Counted(counted)),
+        }
+    }
+
+    fn wants_more(&self) -> bool {
+        !self.is_unusual && !self.is_unwanted
+    }
+}
+
+impl Stage for Reading<'_> {
+    #[inline]
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        _time: i64,
+        origin: Origin<'_>,
+    ) -> Result<bool, SinkError> {
+        if !self.wants_more() {
+            return Ok(false);
+        }
+        match self.renderer.as_deref_mut() {
+            Some(renderer) => self.run.add(renderer, event, origin)?,
+            None => self.counted += 1,
+        }
+        if self.run.bytes() >= PIECE_BYTES {
+            self.hand_over_events();
+        }
+        Ok(true)
+    }
+
+    fn counts_only(&self) -> bool {
+        self.renderer.is_none()
+    }
+
+    #[inline]
+    fn count_event(&mut self, _time: i64, _trace: TraceKey) -> Result<bool, SinkError> {
+        let wants_more = self.wants_more();
+        self.counted += u64::from(wants_more);
+        Ok(wants_more)
+    }
+
+    fn packet(&mut self, _packet: &Packet, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn metadata(&mut self, _bytes: &[u8], _trace: &TraceInfo) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
+        if self.wants_more() {
+            self.hand_over_events();
+            self.send(Piece::Lost(Box::new(LostInStream {
+                loss: *loss,
+                trace: origin.trace.clone(),
+                stream: origin.stream.clone(),
+            })));
+        }
+        Ok(())
+    }
+
+    fn report_failure(&mut self, _what: &str) {
+        self.is_unusual = true;
+    }
+
+    fn report_warning(&mut self, _what: &str) {
+        self.is_unusual = true;
+    }
+}
