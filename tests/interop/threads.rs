@@ -1,13 +1,15 @@
 //! `test-live --threads`: the same output, messages and exit status, however many threads decode.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ctf::directory::StreamHandle;
-use ctf::write::{EventRecord, FieldType, Width};
+use ctf::write::{EventRecord, FieldType, Value, Width};
 use ctf::{Timestamp, TraceWriter};
 use tests::lab::Lab;
 use tests::process::{CompletedProcess, Process};
+use tests::traces::TraceBuilder;
 use tests::{test_live, traces};
 
 use super::ctf_traces;
@@ -117,7 +119,7 @@ fn several_threads_report_losses_and_broken_packets_where_one_thread_does() {
     }
     let many = with_many_packets(&lab);
     let mut random = fastrand::Rng::with_seed(2);
-    let files = std::fs::read_dir(&many)
+    let files = fs::read_dir(&many)
         .unwrap()
         .map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = files.filter(|path| !path.ends_with("metadata")).collect();
@@ -125,7 +127,7 @@ fn several_threads_report_losses_and_broken_packets_where_one_thread_does() {
     files.sort();
     for round in 0..6 {
         let file = &files[random.usize(0..files.len())];
-        let good = std::fs::read(file).unwrap();
+        let good = fs::read(file).unwrap();
         let mut bad = good.clone();
         for _ in 0..=round {
             let at = random.usize(100..bad.len());
@@ -134,9 +136,92 @@ fn several_threads_report_losses_and_broken_packets_where_one_thread_does() {
         if round % 2 == 1 {
             bad.truncate(bad.len() / 3 * 2);
         }
-        std::fs::write(file, &bad).unwrap();
+        fs::write(file, &bad).unwrap();
         assert_same(&lab, &many, &["--clock-gmt"]);
         assert_same(&lab, &many, &["--sink", "dummy"]);
-        std::fs::write(file, &good).unwrap();
+        fs::write(file, &good).unwrap();
     }
+}
+
+/// A trace of up to six streams with losses, packets without events, and pauses.
+fn with_random_packets(lab: &Lab, random: &mut fastrand::Rng) -> PathBuf {
+    let name = format!("random-{}", random.u64(..));
+    let mut trace = TraceBuilder::new(lab.directory(&name));
+    let fields = [("number", FieldType::Unsigned(Width::Bits64))];
+    let tick = trace.event("tick", &fields);
+    let mut streams = Vec::new();
+    for id in 0..random.u32(1..=6) {
+        let mut stream = trace.stream(id);
+        let mut time = random.u64(0..500);
+        for number in 0..random.u64(1..40) {
+            if random.u32(0..10) == 0 {
+                stream.discard(random.u64(1..9));
+            }
+            let begin = time + random.u64(0..2) * random.u64(0..300);
+            let end = begin + random.u64(0..300);
+            time = end;
+            if random.u32(0..20) == 0 {
+                stream.lose_packet((begin, end));
+                continue;
+            }
+            let events = 0..random.usize(0..6);
+            let mut times: Vec<_> = events.map(|_| random.u64(begin..=end)).collect();
+            times.sort_unstable();
+            let number = [Value::Unsigned(number)];
+            let events: Vec<_> = times
+                .iter()
+                .map(|time| (*time, &tick, &number[..]))
+                .collect();
+            stream.packet((begin, end), &events);
+        }
+        streams.push(stream);
+    }
+    trace.finish(streams, true)
+}
+
+/// Changes the begin or the end of some packets to a time that is a little earlier or later.
+fn change_packet_times(trace: &Path, random: &mut fastrand::Rng) {
+    let traces = ctf::directory::open(&[trace.to_owned()]).unwrap();
+    let stream = random.choice(&traces[0].streams).unwrap();
+    let mut bytes = fs::read(&stream.files[0]).unwrap();
+    let mut offset = 0;
+    for packet in stream.packet_heads() {
+        let whole = offset..offset + packet.bytes as usize;
+        offset = whole.end;
+        if random.u32(0..8) > 0 {
+            continue;
+        }
+        let time = if random.bool() {
+            packet.begin
+        } else {
+            packet.end
+        }
+        .unwrap();
+        let changed = (time + random.u64(0..400)).saturating_sub(200);
+        let head = &mut bytes[whole][..100];
+        let is_time = |bytes: &[u8]| bytes == time.to_le_bytes();
+        if let Some(at) = head.windows(8).position(is_time) {
+            head[at..at + 8].copy_from_slice(&changed.to_le_bytes());
+        }
+    }
+    fs::write(&stream.files[0], bytes).unwrap();
+}
+
+#[test]
+fn several_threads_show_packets_with_wrong_times_as_one_thread_does() {
+    let lab = Lab::new();
+    let mut random = fastrand::Rng::with_seed(3);
+    let (mut shown, mut changed) = (0, 0);
+    for _ in 0..40 {
+        let trace = with_random_packets(&lab, &mut random);
+        shown += assert_same(&lab, &trace, &["--clock-gmt"]);
+        let before = show(&lab, &trace, &["--clock-gmt"], "1");
+        change_packet_times(&trace, &mut random);
+        let after = show(&lab, &trace, &["--clock-gmt"], "1");
+        changed += u32::from(before.stderr != after.stderr);
+        assert_same(&lab, &trace, &["--clock-gmt"]);
+        assert_same(&lab, &trace, &["--sink", "dummy", "--verbose"]);
+        assert_same(&lab, &trace, &["--sink", "json"]);
+    }
+    assert!(shown > 50_000 && changed > 3, "{shown}, {changed}");
 }

@@ -79,9 +79,9 @@ impl StreamReader {
     #[must_use]
     pub fn new_in(stream: &StreamFiles, packets: Range<usize>) -> Self {
         let is_to_end = packets.end >= stream.packets();
-        let packets = stream.packets.get(packets).unwrap_or_default();
+        let packets = stream.packets.get(packets).unwrap_or_default().to_vec();
         Self {
-            packets: packets.to_vec().into_iter(),
+            packets: packets.into_iter(),
             open: None,
             current: None,
             broken: stream.broken.clone().filter(|_| is_to_end),

@@ -48,13 +48,6 @@ impl StreamFiles {
         self.packets.iter().map(|packet| packet.bytes).sum()
     }
 
-    /// The size of its largest packet, in bytes.
-    #[must_use]
-    pub fn max_packet_bytes(&self) -> u64 {
-        let sizes = self.packets.iter().map(|packet| packet.bytes);
-        sizes.max().unwrap_or(0)
-    }
-
     /// The number of its packets.
     #[must_use]
     pub fn packets(&self) -> usize {

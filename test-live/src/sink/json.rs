@@ -35,7 +35,7 @@ use ctf::model::EnvironmentValue;
 
 use super::json_fields::{JsonFields, JsonPosition, Scopes};
 use super::json_text::{integer, string};
-use super::{Origin, Sink, SinkError, buffer};
+use super::{Origin, RenderedRun, Renderer, Sink, SinkError, buffer};
 use crate::attach::StreamKey;
 use crate::json_args::has_json_args;
 
@@ -44,6 +44,12 @@ use crate::json_args::has_json_args;
 pub struct Json<W> {
     out: W,
     buffer: Vec<u8>,
+    lines: Lines,
+}
+
+/// Renders lines.
+#[derive(Debug, Default)]
+struct Lines {
     /// The text that is the same for all events of a stream.
     streams: HashMap<StreamKey, Prefix>,
 }
@@ -69,7 +75,7 @@ impl<W: Write> Json<W> {
         Self {
             out,
             buffer: buffer::with_capacity(),
-            streams: HashMap::new(),
+            lines: Lines::default(),
         }
     }
 
@@ -77,15 +83,41 @@ impl<W: Write> Json<W> {
     pub(crate) fn into_inner(self) -> W {
         self.out
     }
+}
+
+impl Lines {
+    /// Appends the line of an event.
+    fn write(
+        &mut self,
+        event: &Event<'_>,
+        origin: Origin<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SinkError> {
+        let class = event.class();
+        let head = Head {
+            time: event.time(),
+            cycles: event.cycles(),
+            event: class.name(),
+            log_level: class.log_level().map(|level| level.0),
+        };
+        let environment = event.trace().environment();
+        let has_json_args = has_json_args(class.name());
+        self.write_line(&head, environment, origin, out, |fields| {
+            if has_json_args {
+                fields.expect_json_args();
+            }
+            event.visit(fields)
+        })
+    }
 
     fn write_line(
         &mut self,
         head: &Head<'_>,
         environment: &[(Arc<str>, EnvironmentValue)],
         origin: Origin<'_>,
+        out: &mut Vec<u8>,
         fields: impl FnOnce(&mut JsonFields<'_>) -> Result<(), FieldError>,
     ) -> Result<(), SinkError> {
-        let out = &mut self.buffer;
         let begin = out.len();
         out.extend_from_slice(b"{\"time\":");
         match head.time {
@@ -116,7 +148,7 @@ impl<W: Write> Json<W> {
             return Err(error.into());
         }
         out.extend_from_slice(b"}\n");
-        Ok(buffer::write_if_full(out, &mut self.out)?)
+        Ok(())
     }
 }
 
@@ -156,29 +188,53 @@ fn write_prefix(
 
 impl<W: Write> Sink for Json<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
-        let class = event.class();
-        let head = Head {
-            time: event.time(),
-            cycles: event.cycles(),
-            event: class.name(),
-            log_level: class.log_level().map(|level| level.0),
-        };
-        let environment = event.trace().environment();
-        let has_json_args = has_json_args(class.name());
-        self.write_line(&head, environment, origin, |fields| {
-            if has_json_args {
-                fields.expect_json_args();
-            }
-            event.visit(fields)
-        })
+        self.lines.write(event, origin, &mut self.buffer)?;
+        Ok(buffer::write_if_full(&mut self.buffer, &mut self.out)?)
+    }
+
+    fn renderer(&self) -> Option<Box<dyn Renderer>> {
+        Some(Box::new(Lines::default()))
+    }
+
+    fn rendered_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
+        let (_, lines) = run.parts();
+        Ok(buffer::write_behind(
+            &mut self.buffer,
+            lines,
+            &mut self.out,
+        )?)
     }
 
     fn stream_ended(&mut self, stream: StreamKey) {
-        self.streams.remove(&stream);
+        self.lines.streams.remove(&stream);
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
         Ok(buffer::flush(&mut self.buffer, &mut self.out)?)
+    }
+}
+
+impl Renderer for Lines {
+    fn forget_packets(&mut self) {
+        self.streams.clear();
+    }
+
+    fn first_event(
+        &mut self,
+        event: &Event<'_>,
+        origin: Origin<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, SinkError> {
+        self.write(event, origin, out).map(|()| 0)
+    }
+
+    fn next_event(
+        &mut self,
+        event: &Event<'_>,
+        origin: Origin<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SinkError> {
+        self.write(event, origin, out)
     }
 }
 
@@ -196,6 +252,17 @@ mod tests {
         event: Some("a\"b"),
         log_level: Some(6),
     };
+
+    fn write_line(
+        json: &mut Json<Vec<u8>>,
+        head: &Head<'_>,
+        environment: &[(Arc<str>, EnvironmentValue)],
+        place: &TestOrigin,
+        fields: impl FnOnce(&mut JsonFields<'_>) -> Result<(), FieldError>,
+    ) -> Result<(), SinkError> {
+        let (lines, out) = (&mut json.lines, &mut json.buffer);
+        lines.write_line(head, environment, place.origin(), out, fields)
+    }
 
     fn lines(json: &mut Json<Vec<u8>>) -> Vec<serde_json::Value> {
         json.flush().unwrap();
@@ -225,16 +292,14 @@ mod tests {
             }
             Ok(())
         };
-        json.write_line(&HEAD, &environment, place.origin(), visit)
-            .unwrap();
+        write_line(&mut json, &HEAD, &environment, &place, visit).unwrap();
         let silent = Head {
             time: None,
             event: None,
             log_level: None,
             ..HEAD
         };
-        json.write_line(&silent, &environment, place.origin(), |_| Ok(()))
-            .unwrap();
+        write_line(&mut json, &silent, &environment, &place, |_| Ok(())).unwrap();
         assert_eq!(
             lines(&mut json),
             [
@@ -258,20 +323,19 @@ mod tests {
         let mut json = Json::new(Vec::new());
         for _ in 0..10 {
             let place = TestOrigin::new("t", "s");
-            json.write_line(&HEAD, &[], place.origin(), |_| Ok(()))
-                .unwrap();
-            assert_eq!(json.streams.len(), 1);
+            write_line(&mut json, &HEAD, &[], &place, |_| Ok(())).unwrap();
+            assert_eq!(json.lines.streams.len(), 1);
             json.stream_ended(place.stream.key);
             json.trace_ended(place.trace.key);
         }
-        assert!(json.streams.is_empty());
+        assert!(json.lines.streams.is_empty());
     }
 
     #[test]
     fn the_json_sink_writes_no_part_of_an_event_that_cannot_be_decoded() {
         let place = TestOrigin::new("t", "s");
         let mut json = Json::new(Vec::new());
-        let failed = json.write_line(&HEAD, &[], place.origin(), |fields| {
+        let failed = write_line(&mut json, &HEAD, &[], &place, |fields| {
             fields.begin_scope(Scope::Payload);
             Err(FieldError::EmptyEvent)
         });

@@ -12,16 +12,19 @@ mod plan;
 mod reading;
 mod work;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use ctf::Metadata;
+use ctf::decode::Event;
 use ctf::directory::{StreamFiles, TraceDirectory};
 
 pub(super) use self::plan::Part;
 pub(crate) use self::plan::{Plan, Rules};
 use self::reading::Piece;
-use self::work::Work;
+use self::work::{StartedSlice, Work};
 use super::{Mux, Progress, Stage};
 use crate::attach::{MemoryBudget, Packet, TraceInfo, TraceKey};
 use crate::sink::render::RenderedRun;
@@ -105,7 +108,7 @@ pub(crate) fn show(
     }
     let work = Work::new(traces, plan, renderers.len(), memory);
     let shown = thread::scope(|scope| {
-        let (started, slices) = std::sync::mpsc::channel();
+        let (started, slices) = channel();
         // Without it the scope would not end, whether the slices have been shown or showing them has failed.
         let _stop = work.stop_when_dropped();
         for renderer in renderers {
@@ -128,7 +131,7 @@ pub(crate) fn show(
     let Some(part) = plan.part(slice) else {
         return Ok(());
     };
-    mux.add_part(traces, &part.to_the_end(plan));
+    mux.add_part(traces, &part.with_rest(plan));
     let mut rest = Rest {
         stage,
         events,
@@ -143,65 +146,69 @@ pub(crate) fn show(
 /// Shows the slices in their order, until all have been shown or one is unusual.
 fn show_slices(
     work: &Work<'_>,
-    slices: std::sync::mpsc::Receiver<work::StartedSlice>,
+    slices: Receiver<StartedSlice>,
     stage: &mut impl SliceStage,
     stop: &impl Fn() -> bool,
 ) -> Result<Shown, SinkError> {
-    let mut started = std::collections::BTreeMap::new();
+    let mut started = BTreeMap::new();
     for slice in 0..work.slices() {
-        let pieces = loop {
-            if let Some(pieces) = started.remove(&slice) {
-                break pieces;
-            }
-            match slices.recv() {
-                Ok(work::StartedSlice { number, pieces }) => started.insert(number, pieces),
-                // All threads have ended, which none does before the last slice.
-                Err(_) => {
-                    let (events, losses) = (0, 0);
-                    return Ok(Shown::Until {
-                        slice,
-                        events,
-                        losses,
-                    });
-                }
-            };
-        };
-        let (mut events, mut losses) = (0, 0);
-        loop {
-            if stop() {
-                return Ok(Shown::Stopped);
-            }
-            match pieces.recv() {
-                Ok(Piece::Rendered(run)) => {
-                    stage.rendered_run(&run)?;
-                    events += run.events();
-                    work.reuse(run);
-                }
-                Ok(Piece::Counted(count)) => {
-                    stage.counted_events(count);
-                    events += count;
-                }
-                Ok(Piece::Lost(lost)) => {
-                    let origin = Origin {
-                        trace: &lost.trace,
-                        stream: &lost.stream,
-                    };
-                    stage.lost(&lost.loss, origin)?;
-                    losses += 1;
-                }
-                Ok(Piece::End) => break,
-                Ok(Piece::Unusual) | Err(_) => {
-                    return Ok(Shown::Until {
-                        slice,
-                        events,
-                        losses,
-                    });
-                }
-            }
+        while !started.contains_key(&slice)
+            && let Ok(StartedSlice { number, pieces }) = slices.recv()
+        {
+            started.insert(number, pieces);
         }
-        stage.read_bytes(work.set_shown(slice));
+        let pieces = started.remove(&slice);
+        match show_slice(slice, pieces, work, stage, stop)? {
+            Shown::All => stage.read_bytes(work.set_shown(slice)),
+            shown => return Ok(shown),
+        }
     }
     Ok(Shown::All)
+}
+
+/// Shows the pieces of a slice. They are none if no thread has read it.
+fn show_slice(
+    slice: usize,
+    pieces: Option<Receiver<Piece>>,
+    work: &Work<'_>,
+    stage: &mut impl SliceStage,
+    stop: &impl Fn() -> bool,
+) -> Result<Shown, SinkError> {
+    let (mut events, mut losses) = (0, 0);
+    loop {
+        if stop() {
+            return Ok(Shown::Stopped);
+        }
+        // None if a thread has panicked.
+        let piece = pieces.as_ref().and_then(|pieces| pieces.recv().ok());
+        match piece.unwrap_or(Piece::Unusual) {
+            Piece::Rendered(run) => {
+                stage.rendered_run(&run)?;
+                events += run.events();
+                work.reuse(run);
+            }
+            Piece::Counted(count) => {
+                stage.counted_events(count);
+                events += count;
+            }
+            Piece::Lost(lost) => {
+                let origin = Origin {
+                    trace: &lost.trace,
+                    stream: &lost.stream,
+                };
+                stage.lost(&lost.loss, origin)?;
+                losses += 1;
+            }
+            Piece::End => return Ok(Shown::All),
+            Piece::Unusual => {
+                return Ok(Shown::Until {
+                    slice,
+                    events,
+                    losses,
+                });
+            }
+        }
+    }
 }
 
 /// What a slice has behind the events and losses that have been shown already.
@@ -224,7 +231,7 @@ impl<S: Stage> Rest<'_, S> {
 impl<S: Stage> Stage for Rest<'_, S> {
     fn event(
         &mut self,
-        _event: &ctf::decode::Event<'_>,
+        _event: &Event<'_>,
         _time: i64,
         _origin: Origin<'_>,
     ) -> Result<bool, SinkError> {

@@ -137,7 +137,7 @@ impl Plan {
 
 impl Part {
     /// The part with all that follows it, whatever times that has.
-    pub(super) fn to_the_end(self, plan: &Plan) -> Self {
+    pub(super) fn with_rest(self, plan: &Plan) -> Self {
         let lengths = plan.streams.iter().map(Vec::len);
         let packets = self.packets.into_iter().zip(lengths);
         Self {
@@ -168,4 +168,46 @@ fn begins_of(stream: &StreamFiles, trace: &Trace, clocks: &mut Clocks) -> Option
         last = end;
     }
     (!begins.is_empty()).then_some(begins)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two streams with a packet each 10 and each 40 nanoseconds, cut at 20 and at 60.
+    fn plan() -> Plan {
+        Plan {
+            cuts: vec![20, 60],
+            streams: vec![(0..8).map(|packet| packet * 10).collect(), vec![5, 45, 85]],
+            bytes: vec![3, 5, 3],
+        }
+    }
+
+    #[test]
+    fn a_slice_begins_with_the_packet_before_it_and_ends_with_the_one_behind() {
+        let parts: Vec<_> = (0..4).map(|slice| plan().part(slice)).collect();
+        let part = |begin, end, packets: [Range<usize>; 2]| {
+            Some(Part {
+                begin,
+                end,
+                packets: packets.into(),
+                is_strict: true,
+            })
+        };
+        assert_eq!(
+            parts,
+            [
+                part(None, Some(20), [0..3, 0..2]),
+                part(Some(20), Some(60), [1..7, 0..3]),
+                part(Some(60), None, [5..8, 1..3]),
+                None,
+            ]
+        );
+        let rest = plan().part(1).unwrap().with_rest(&plan());
+        assert_eq!(rest.packets, [1..8, 0..3]);
+        assert_eq!(
+            (rest.begin, rest.end, rest.is_strict),
+            (Some(20), None, false)
+        );
+    }
 }

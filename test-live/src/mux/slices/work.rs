@@ -10,8 +10,9 @@ use crate::mux::Mux;
 use crate::sink::Renderer;
 use crate::sink::render::RenderedRun;
 
-/// Pieces of a slice that wait to be shown, at most.
-const MAX_PIECES: usize = 64;
+/// Largest number of pieces that wait to be shown, of the slices of all threads together; and fewest for a slice.
+const MAX_PIECES: usize = 128;
+const MIN_PIECES: usize = 8;
 
 /// All slices, and how far they are.
 pub(super) struct Work<'a> {
@@ -113,7 +114,7 @@ impl<'a> Work<'a> {
             let Some(part) = self.plan.part(number) else {
                 return;
             };
-            let (sender, pieces) = sync_channel(MAX_PIECES);
+            let (sender, pieces) = sync_channel((MAX_PIECES / self.threads).max(MIN_PIECES));
             if started.send(StartedSlice { number, pieces }).is_err() {
                 return;
             }
