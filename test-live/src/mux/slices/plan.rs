@@ -69,10 +69,10 @@ impl Plan {
             }
         }
         let total: u64 = packets.iter().map(|(_, bytes)| bytes).sum();
-        // A packet of each stream is read for two slices. Where events are only found, that counts for more.
+        // A packet of each stream is read for two slices. Where events are only found, that takes a larger part of the time.
         let min_bytes = match (is_forced, are_rendered) {
             (true, _) => total / (4 * threads as u64),
-            (false, true) => MIN_SLICE_BYTES.max(2 * overlap),
+            (false, true) => MIN_SLICE_BYTES.max(overlap),
             (false, false) => MIN_SLICE_BYTES.max(4 * overlap),
         };
         let is_worth_it = is_forced || total >= MIN_BYTES;
