@@ -207,7 +207,8 @@ pub struct Arguments {
     #[arg(long, value_name = "EXPR", help_heading = "Trace Event Format")]
     pub counter: Vec<String>,
 
-    /// Decode directories with N threads, which changes nothing but the time; default: one for each processor.
+    /// Read directories with N threads, which changes nothing but the time; default: one for each processor, if the
+    /// directories are large.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
     /// Log more to standard error; may be given up to three times. RUST_LOG overrides it.
