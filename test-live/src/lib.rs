@@ -6,6 +6,7 @@
 pub mod attach;
 pub mod bound;
 pub mod cli;
+mod directories;
 pub mod filter;
 pub mod info;
 mod json_args;

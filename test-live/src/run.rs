@@ -2,31 +2,27 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ctf::directory::TraceDirectory;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc::{self, Receiver, WeakSender};
+use tokio::sync::mpsc::{self, Receiver, Sender, WeakSender};
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 use viewer_proto::session::Seek;
 
 use crate::attach::follow::{self, FollowOptions};
 use crate::attach::target::{RelayTarget, Target};
-use crate::attach::{MemoryBudget, SourceEvent, TraceKey, list, relay};
+use crate::attach::{MemoryBudget, SourceEvent, SourceHandle, list, relay};
 use crate::bound::Bound;
 use crate::cli::{Arguments, NotFound, SeekTo, SinkKind};
+use crate::directories;
 use crate::filter::{Filter, NumberSelector};
-use crate::mux::slices::{self, CompleteTrace};
 use crate::mux::{Mux, Progress, Report, Stage};
-use crate::progress;
 use crate::select::{Select, Selection, Tally};
 use crate::sink::codetracer::CodetracerSink;
 use crate::sink::counter::{Counter, Screen};
@@ -37,7 +33,7 @@ use crate::sink::json::Json;
 use crate::sink::log::Log;
 use crate::sink::tef::Tef;
 use crate::sink::text::{ClockFormat, TextSink, Times};
-use crate::sink::{Renderer, Sink, SinkError};
+use crate::sink::{Sink, SinkError};
 
 /// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
 const EVENT_CAPACITY: usize = 256;
@@ -127,10 +123,10 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     }
     let mut sliced = None;
     if !complete.is_empty() {
-        let traces = open_directories(&complete, arguments, &mut select)?;
+        let traces = directories::open(&complete, arguments, &mut select)?;
         // Events of other sources would have to be put in order with those of slices.
         let are_alone = relays.is_empty() && growing.is_empty();
-        match slice(traces, arguments, are_alone, &mut select) {
+        match directories::slice(traces, arguments, are_alone, &mut select) {
             Ok(slices) => sliced = Some(slices),
             Err(traces) => {
                 for trace in traces {
@@ -141,23 +137,12 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     }
     let (sender, source_events) = mpsc::channel(EVENT_CAPACITY);
     let (held_back, is_held_back) = watch::channel(false);
-    let mut sources = Vec::new();
-    for target in relays {
-        let options = relay::RelayOptions {
-            memory: memory.clone(),
-            ..relay_options(arguments, &target)
-        };
-        let is_held_back = is_held_back.clone();
-        sources.push(relay::spawn(target, options, sender.clone(), is_held_back)?);
-    }
-    for directory in growing {
-        let options = FollowOptions {
-            wait: arguments.follow,
-            memory: memory.clone(),
-            ..FollowOptions::default()
-        };
-        sources.push(follow::spawn(directory, options, sender.clone())?);
-    }
+    let sources = start_sources(
+        arguments,
+        (relays, growing),
+        &memory,
+        (&sender, &is_held_back),
+    )?;
     // Wakes the main thread when it waits for an event and shall stop; does not keep it waiting.
     stop.set_waker(sender.downgrade());
     drop(sender);
@@ -166,7 +151,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         held_back,
     };
     let shown = match sliced {
-        Some(sliced) => sliced.show((&mut mux, &memory), &mut select, stop),
+        Some(sliced) => sliced.show((&mut mux, &memory), &mut select, &|| stop.is_requested()),
         None => Ok(()),
     };
     let shown =
@@ -197,87 +182,38 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     })
 }
 
+/// Starts to read from relays, and from directories that grow.
+fn start_sources(
+    arguments: &Arguments,
+    (relays, growing): (Vec<RelayTarget>, Vec<PathBuf>),
+    memory: &MemoryBudget,
+    (sender, is_held_back): (&Sender<SourceEvent>, &watch::Receiver<bool>),
+) -> anyhow::Result<Vec<SourceHandle>> {
+    let mut sources = Vec::new();
+    for target in relays {
+        let options = relay::RelayOptions {
+            memory: memory.clone(),
+            ..relay_options(arguments, &target)
+        };
+        let is_held_back = is_held_back.clone();
+        sources.push(relay::spawn(target, options, sender.clone(), is_held_back)?);
+    }
+    for directory in growing {
+        let options = FollowOptions {
+            wait: arguments.follow,
+            memory: memory.clone(),
+            ..FollowOptions::default()
+        };
+        sources.push(follow::spawn(directory, options, sender.clone())?);
+    }
+    Ok(sources)
+}
+
 /// Whether more may come of a directory, and is waited for.
 fn is_followed(arguments: &Arguments, directory: &Path) -> anyhow::Result<bool> {
     let cannot = || format!("cannot read {}", directory.display());
     let is_written = || follow::is_live(directory).with_context(cannot);
     Ok(!arguments.no_follow && (arguments.follow || is_written()?))
-}
-
-fn open_directories(
-    directories: &[PathBuf],
-    arguments: &Arguments,
-    select: &mut Select,
-) -> anyhow::Result<Vec<CompleteTrace>> {
-    let traces = ctf::directory::open(directories)?;
-    let on_terminal = arguments.output.is_none() && io::stdout().is_terminal();
-    let silent = arguments.quiet || on_terminal;
-    select.set_progress_bar(progress::of_directories(&traces, silent));
-    let open = |mut trace: TraceDirectory| {
-        for warning in trace.metadata.take_warnings() {
-            select.report_warning(&format!("trace {}: {warning}", trace.name));
-        }
-        let key = TraceKey::fresh();
-        if arguments.stream_intersection {
-            select.restrict_to_intersection(key, &trace);
-        }
-        CompleteTrace::new(key, trace)
-    };
-    Ok(traces.into_iter().map(open).collect())
-}
-
-/// Complete traces that are shown by several threads.
-struct SlicedTraces {
-    traces: Vec<CompleteTrace>,
-    plan: slices::Plan,
-    /// One for each thread; none if events are only counted.
-    renderers: Vec<Option<Box<dyn Renderer>>>,
-}
-
-/// Cuts traces into slices for several threads. The traces are returned if that is impossible, or would not be faster.
-fn slice(
-    traces: Vec<CompleteTrace>,
-    arguments: &Arguments,
-    are_alone: bool,
-    select: &mut Select,
-) -> Result<SlicedTraces, Vec<CompleteTrace>> {
-    let are_counted = select.counts_only();
-    let threads = arguments.threads.map(usize::from);
-    let rules = slices::Rules {
-        threads: threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get)),
-        is_forced: threads.is_some(),
-        are_rendered: !are_counted,
-    };
-    let mut renderers = Vec::new();
-    if are_alone && select.shows_all() {
-        let renderer = |_| match select.sink().renderer() {
-            None if !are_counted => None,
-            renderer => Some(renderer),
-        };
-        renderers.extend((0..rules.threads).map_while(renderer));
-    }
-    let plan = (renderers.len() == rules.threads).then(|| slices::Plan::new(&traces, rules));
-    match plan.flatten() {
-        Some(plan) => Ok(SlicedTraces {
-            traces,
-            plan,
-            renderers,
-        }),
-        None => Err(traces),
-    }
-}
-
-impl SlicedTraces {
-    /// Shows all slices, until `stop` is set. What is left of the traces then is added to the mux.
-    fn show(
-        self,
-        mux: (&mut Mux, &MemoryBudget),
-        select: &mut Select,
-        stop: &Stop,
-    ) -> Result<(), SinkError> {
-        let stop = || stop.is_requested();
-        slices::show(&self.traces, &self.plan, self.renderers, mux, select, &stop)
-    }
 }
 
 /// The channels between the main thread and the sources.

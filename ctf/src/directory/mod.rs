@@ -27,7 +27,7 @@ mod writer;
 
 pub use error::DirectoryError;
 pub use find::traces_below;
-pub use packets::{NextPacket, StreamReader, UnreadPacket};
-pub use streams::StreamFiles;
+pub use packets::{StreamReader, UnreadPacket};
+pub use streams::{NextPacket, StreamFiles};
 pub use traces::{TraceDirectory, open};
 pub use writer::{StreamHandle, TraceWriter, WriteError};

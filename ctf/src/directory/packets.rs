@@ -8,18 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::error::DirectoryError;
-use super::streams::{PacketPlace, StreamFiles};
-
-/// The size and times of a packet before it is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NextPacket {
-    /// The size in bytes, with padding.
-    pub bytes: u64,
-    /// The time of the packet's beginning, in cycles of the stream's clock; `None` if packets do not say.
-    pub begin: Option<u64>,
-    /// The time of the packet's end, in cycles of the stream's clock; `None` if packets do not say.
-    pub end: Option<u64>,
-}
+use super::streams::{NextPacket, PacketPlace, StreamFiles};
 
 /// A packet that has not been read.
 #[derive(Debug, Clone)]
@@ -55,16 +44,6 @@ struct ReadAhead {
     /// The place of the bytes in the file, and their number.
     offset: u64,
     length: usize,
-}
-
-impl NextPacket {
-    pub(super) fn of(place: &PacketPlace) -> Self {
-        Self {
-            bytes: place.bytes,
-            begin: place.begin,
-            end: place.end,
-        }
-    }
 }
 
 impl StreamReader {

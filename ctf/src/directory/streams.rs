@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::DirectoryError;
-use super::packets::NextPacket;
 use crate::decode::{DecodeError, PacketHead};
 use crate::metadata::Trace;
 
@@ -39,6 +38,27 @@ pub(crate) struct PacketPlace {
     pub(crate) begin: Option<u64>,
     pub(crate) end: Option<u64>,
     sequence: Option<u64>,
+}
+
+/// The size and times of a packet before it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextPacket {
+    /// The size in bytes, with padding.
+    pub bytes: u64,
+    /// The time of the packet's beginning, in cycles of the stream's clock; `None` if packets do not say.
+    pub begin: Option<u64>,
+    /// The time of the packet's end, in cycles of the stream's clock; `None` if packets do not say.
+    pub end: Option<u64>,
+}
+
+impl NextPacket {
+    pub(super) fn of(place: &PacketPlace) -> Self {
+        Self {
+            bytes: place.bytes,
+            begin: place.begin,
+            end: place.end,
+        }
+    }
 }
 
 impl StreamFiles {

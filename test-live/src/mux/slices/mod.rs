@@ -8,6 +8,7 @@
 //! all that follows the first error or warning in a slice, or the first event whose time is not that of its packet.
 //! Output and messages are the same in all cases.
 
+mod buffers;
 mod plan;
 mod reading;
 mod work;

@@ -4,7 +4,7 @@ use std::sync::mpsc::SyncSender;
 
 use ctf::decode::Event;
 
-use super::work::Buffers;
+use super::buffers::Buffers;
 use crate::attach::{Packet, StreamInfo, TraceInfo, TraceKey};
 use crate::mux::Stage;
 use crate::sink::render::RenderedRun;

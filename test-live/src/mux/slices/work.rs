@@ -1,8 +1,9 @@
 //! The slices of some traces, of which threads take one after the other.
 
 use std::sync::mpsc::{Receiver, Sender, sync_channel};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
+use super::buffers::{Buffers, locked};
 use super::reading::{Piece, Reading};
 use super::{CompleteTrace, Plan};
 use crate::attach::MemoryBudget;
@@ -39,21 +40,6 @@ struct SliceProgress {
 pub(super) struct StartedSlice {
     pub(super) number: usize,
     pub(super) pieces: Receiver<Piece>,
-}
-
-/// Buffers of text that has been shown, to be filled again.
-#[derive(Default)]
-pub(super) struct Buffers(Mutex<Vec<RenderedRun>>);
-
-impl Buffers {
-    pub(super) fn take(&self) -> RenderedRun {
-        locked(&self.0).pop().unwrap_or_default()
-    }
-
-    pub(super) fn give_back(&self, mut run: RenderedRun) {
-        run.clear();
-        locked(&self.0).push(run);
-    }
 }
 
 /// Stops the threads when it is dropped.
@@ -144,9 +130,4 @@ impl<'a> Work<'a> {
         progress.next += 1;
         Some(progress.next - 1)
     }
-}
-
-/// Nothing that is locked here is left half changed by a thread that panics.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,0 +1,92 @@
+//! Complete directories: how they are opened, and whether several threads read them.
+
+use std::io::{self, IsTerminal};
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::thread;
+
+use ctf::directory::TraceDirectory;
+
+use crate::attach::{MemoryBudget, TraceKey};
+use crate::cli::Arguments;
+use crate::mux::slices::{self, CompleteTrace};
+use crate::mux::{Mux, Stage};
+use crate::progress;
+use crate::select::Select;
+use crate::sink::{Renderer, SinkError};
+
+/// Opens complete directories, and reports what is unusual in their metadata.
+pub(crate) fn open(
+    directories: &[PathBuf],
+    arguments: &Arguments,
+    select: &mut Select,
+) -> anyhow::Result<Vec<CompleteTrace>> {
+    let traces = ctf::directory::open(directories)?;
+    let on_terminal = arguments.output.is_none() && io::stdout().is_terminal();
+    let silent = arguments.quiet || on_terminal;
+    select.set_progress_bar(progress::of_directories(&traces, silent));
+    let open = |mut trace: TraceDirectory| {
+        for warning in trace.metadata.take_warnings() {
+            select.report_warning(&format!("trace {}: {warning}", trace.name));
+        }
+        let key = TraceKey::fresh();
+        if arguments.stream_intersection {
+            select.restrict_to_intersection(key, &trace);
+        }
+        CompleteTrace::new(key, trace)
+    };
+    Ok(traces.into_iter().map(open).collect())
+}
+
+/// Complete traces that are shown by several threads.
+pub(crate) struct SlicedTraces {
+    traces: Vec<CompleteTrace>,
+    plan: slices::Plan,
+    /// One for each thread; none if events are only counted.
+    renderers: Vec<Option<Box<dyn Renderer>>>,
+}
+
+/// Cuts traces into slices for several threads. The traces are returned if that is impossible, or would not be faster.
+pub(crate) fn slice(
+    traces: Vec<CompleteTrace>,
+    arguments: &Arguments,
+    are_alone: bool,
+    select: &mut Select,
+) -> Result<SlicedTraces, Vec<CompleteTrace>> {
+    let are_counted = select.counts_only();
+    let threads = arguments.threads.map(usize::from);
+    let rules = slices::Rules {
+        threads: threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get)),
+        is_forced: threads.is_some(),
+        are_rendered: !are_counted,
+    };
+    let mut renderers = Vec::new();
+    if are_alone && select.shows_all() {
+        let renderer = |_| match select.sink().renderer() {
+            None if !are_counted => None,
+            renderer => Some(renderer),
+        };
+        renderers.extend((0..rules.threads).map_while(renderer));
+    }
+    let plan = (renderers.len() == rules.threads).then(|| slices::Plan::new(&traces, rules));
+    match plan.flatten() {
+        Some(plan) => Ok(SlicedTraces {
+            traces,
+            plan,
+            renderers,
+        }),
+        None => Err(traces),
+    }
+}
+
+impl SlicedTraces {
+    /// Shows all slices, until `stop` says so. What is left of the traces then is added to the mux.
+    pub(crate) fn show(
+        self,
+        mux: (&mut Mux, &MemoryBudget),
+        select: &mut Select,
+        stop: &impl Fn() -> bool,
+    ) -> Result<(), SinkError> {
+        slices::show(&self.traces, &self.plan, self.renderers, mux, select, stop)
+    }
+}
