@@ -362,18 +362,18 @@ impl Stage for Select {
 }
 
 impl SliceStage for Select {
-    fn rendered_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
+    fn show_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
         self.sink.rendered_run(run)?;
-        self.counted_events(run.events());
+        self.count_events(run.events());
         Ok(())
     }
 
-    fn counted_events(&mut self, count: u64) {
+    fn count_events(&mut self, count: u64) {
         self.tally.read += count;
         self.tally.events += count;
     }
 
-    fn read_bytes(&mut self, bytes: u64) {
+    fn add_bytes_read(&mut self, bytes: u64) {
         self.progress.inc(bytes);
     }
 }

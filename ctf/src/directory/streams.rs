@@ -25,6 +25,8 @@ pub struct StreamFiles {
     /// Its files, in byte order of their paths.
     pub files: Vec<Arc<Path>>,
     pub(crate) packets: Vec<PacketPlace>,
+    /// Whether all packets have the class and the number of the first.
+    is_uniform: bool,
     /// The error behind the last good packet; `None` if all files are good to their ends.
     pub(crate) broken: Option<Arc<DirectoryError>>,
 }
@@ -37,6 +39,7 @@ pub(crate) struct PacketPlace {
     pub(crate) bytes: u64,
     pub(crate) begin: Option<u64>,
     pub(crate) end: Option<u64>,
+    has_events: bool,
     sequence: Option<u64>,
 }
 
@@ -49,6 +52,8 @@ pub struct NextPacket {
     pub begin: Option<u64>,
     /// The time of the packet's end, in cycles of the stream's clock; `None` if packets do not say.
     pub end: Option<u64>,
+    /// Whether something lies behind its header and context.
+    pub has_events: bool,
 }
 
 impl NextPacket {
@@ -57,6 +62,7 @@ impl NextPacket {
             bytes: place.bytes,
             begin: place.begin,
             end: place.end,
+            has_events: place.has_events,
         }
     }
 }
@@ -74,8 +80,14 @@ impl StreamFiles {
         self.packets.len()
     }
 
+    /// Whether all its packets say the same stream class and the same number.
+    #[must_use]
+    pub fn is_uniform(&self) -> bool {
+        self.is_uniform
+    }
+
     /// The sizes and times of its packets, in the order in which they are read.
-    pub fn packet_heads(&self) -> impl ExactSizeIterator<Item = NextPacket> {
+    pub fn packet_heads(&self) -> impl ExactSizeIterator<Item = NextPacket> + DoubleEndedIterator {
         self.packets.iter().map(NextPacket::of)
     }
 
@@ -118,6 +130,7 @@ pub(crate) fn streams_in(
             id,
             files: Vec::new(),
             packets: Vec::new(),
+            is_uniform: true,
             broken: None,
         };
         match file.stream_id {
@@ -168,6 +181,7 @@ struct Scanned {
     class: u64,
     stream_id: Option<u64>,
     packets: Vec<PacketPlace>,
+    is_uniform: bool,
     broken: Option<DirectoryError>,
 }
 
@@ -178,6 +192,7 @@ impl Scanned {
             class: 0,
             stream_id: None,
             packets: Vec::new(),
+            is_uniform: true,
             broken: None,
         };
         if let Err(error) = scanned.scan(trace) {
@@ -206,12 +221,15 @@ impl Scanned {
                 self.class = head.stream_class;
                 self.stream_id = head.stream_id;
             }
+            let of_first = (self.class, self.stream_id);
+            self.is_uniform &= (head.stream_class, head.stream_id) == of_first;
             self.packets.push(PacketPlace {
                 file: Arc::clone(&self.path),
                 offset,
                 bytes: head.packet_bytes(),
                 begin: head.begin,
                 end: head.end,
+                has_events: head.content_bits > head.events_at,
                 sequence: head.sequence.map(|counter| counter.value),
             });
             offset += head.packet_bytes();
@@ -222,6 +240,7 @@ impl Scanned {
     fn join(self, stream: &mut StreamFiles) {
         stream.files.push(self.path);
         stream.packets.extend(self.packets);
+        stream.is_uniform &= self.is_uniform;
         if let Some(broken) = self.broken {
             stream.broken.get_or_insert(Arc::new(broken));
         }

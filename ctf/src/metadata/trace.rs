@@ -116,7 +116,8 @@ impl Trace {
     /// Whether showing an event takes values that its decoder has only until it finds the next one: of the event header,
     /// or of an event before it.
     #[inline]
-    pub(crate) fn has_distant_references(&self) -> bool {
+    #[must_use]
+    pub fn has_distant_references(&self) -> bool {
         self.fields_left.has_distant_references
     }
 

@@ -71,6 +71,8 @@ pub(super) enum Piece {
 pub(super) struct PacketStart {
     pub(super) class: u64,
     pub(super) id: Option<u64>,
+    /// Its time, in nanoseconds. None if packets do not say.
+    pub(super) begin: Option<i64>,
     /// Losses before the packet, or in it.
     pub(super) losses: Vec<Loss>,
 }
@@ -333,6 +335,7 @@ impl Decoding {
         PacketStart {
             class: self.info.class,
             id: self.info.id,
+            begin,
             losses: found_losses(losses, before, begin, end),
         }
     }

@@ -32,7 +32,7 @@ pub(super) struct Input {
     pub(super) is_holding: bool,
     /// The time from which on events and losses are shown, of a part of a trace.
     begin: Option<i64>,
-    /// Whether an event at that time or behind it has been found.
+    /// Whether the events from here on are shown.
     has_begun: bool,
     /// Losses that have been found and not shown.
     losses: Vec<Loss>,
@@ -85,7 +85,7 @@ impl Input {
     pub(super) fn restrict_to(&mut self, part: &Part) {
         self.begin = part.begin;
         self.has_begun = part.begin.is_none();
-        if part.is_strict {
+        if part.checks_times {
             self.decoding.check_times();
         }
     }
@@ -269,5 +269,8 @@ impl Input {
         self.info.class = start.class;
         self.info.id = start.id;
         self.losses = start.losses;
+        // Only the packet before the part has events that are passed over.
+        let is_before = |begin: i64| start.begin.is_some_and(|of_packet| of_packet < begin);
+        self.has_begun |= !self.begin.is_some_and(is_before);
     }
 }

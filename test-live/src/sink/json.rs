@@ -215,7 +215,7 @@ impl<W: Write> Sink for Json<W> {
 }
 
 impl Renderer for Lines {
-    fn forget_packets(&mut self) {
+    fn forget_streams(&mut self) {
         self.streams.clear();
     }
 

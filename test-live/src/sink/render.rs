@@ -6,8 +6,8 @@ use super::{Origin, SinkError};
 
 /// Renders events for a sink, on a thread of its own.
 pub trait Renderer: Send {
-    /// Forgets the packets of all streams: other streams, or other parts of them, follow.
-    fn forget_packets(&mut self);
+    /// Forgets what is known of streams and their packets: other streams, or other parts of them, follow.
+    fn forget_streams(&mut self);
 
     /// Appends an event to `out`, in two parts: between them the sink writes what depends on the event before. Returns the
     /// length of the first.
@@ -82,6 +82,11 @@ impl RenderedRun {
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.text.len()
+    }
+
+    /// The number of bytes that there is memory for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.text.capacity()
     }
 
     /// Renders one more event.

@@ -4,6 +4,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::sink::render::RenderedRun;
 
+/// Largest buffer that is kept.
+const MAX_BUFFER_BYTES: usize = 1 << 20;
+
 /// Buffers that are not in use.
 #[derive(Default)]
 pub(super) struct Buffers(Mutex<Vec<RenderedRun>>);
@@ -13,9 +16,12 @@ impl Buffers {
         locked(&self.0).pop().unwrap_or_default()
     }
 
-    pub(super) fn give_back(&self, mut run: RenderedRun) {
-        run.clear();
-        locked(&self.0).push(run);
+    /// Takes a buffer that is not in use any more, unless it has grown beyond what most text needs.
+    pub(super) fn put(&self, mut run: RenderedRun) {
+        if run.capacity() <= MAX_BUFFER_BYTES {
+            run.clear();
+            locked(&self.0).push(run);
+        }
     }
 }
 

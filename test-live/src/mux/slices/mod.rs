@@ -4,9 +4,9 @@
 //!
 //! A slice is read by a [`Mux`] of its own, which begins with the last packet of each stream that begins before the slice,
 //! and passes over the events of it that are earlier. This is only valid where the times of packets and events can be
-//! trusted. So what is unusual is left to a mux that reads alone: a trace without such times ([`Plan::new`] finds none), and
-//! all that follows the first error or warning in a slice, or the first event whose time is not that of its packet.
-//! Output and messages are the same in all cases.
+//! trusted. So what is unusual is left to a mux that reads alone: traces without such times, or whose packets depend on each
+//! other ([`Plan::new`] finds no slices); and all that follows the first error or warning in a slice, or the first event
+//! whose time is not that of its packet. Output and messages are the same in all cases.
 
 mod buffers;
 mod plan;
@@ -21,10 +21,11 @@ use std::thread;
 use ctf::Metadata;
 use ctf::decode::Event;
 use ctf::directory::{StreamFiles, TraceDirectory};
+use tracing::debug;
 
 pub(super) use self::plan::Part;
 pub(crate) use self::plan::{Plan, Rules};
-use self::reading::Piece;
+use self::reading::SlicePiece;
 use self::work::{StartedSlice, Work};
 use super::{Mux, Progress, Stage};
 use crate::attach::{MemoryBudget, Packet, TraceInfo, TraceKey};
@@ -45,13 +46,13 @@ pub(crate) trait SliceStage: Stage {
     ///
     /// # Errors
     /// If they cannot be shown.
-    fn rendered_run(&mut self, run: &RenderedRun) -> Result<(), SinkError>;
+    fn show_run(&mut self, run: &RenderedRun) -> Result<(), SinkError>;
 
     /// Counts events that the stage's sink does nothing with.
-    fn counted_events(&mut self, count: u64);
+    fn count_events(&mut self, count: u64);
 
-    /// Called when so many bytes of packets have been read.
-    fn read_bytes(&mut self, bytes: u64);
+    /// Adds to the number of bytes of packets that have been read.
+    fn add_bytes_read(&mut self, bytes: u64);
 }
 
 /// How far the slices have been shown.
@@ -60,7 +61,7 @@ enum Shown {
     All,
     /// The run was stopped.
     Stopped,
-    /// The slice with this number is unusual, but for so many events and losses at its begin, which have been shown.
+    /// The slice with this number is unusual. Its first events and losses, of these numbers, have been shown.
     Until {
         slice: usize,
         events: u64,
@@ -91,8 +92,8 @@ impl CompleteTrace {
     }
 }
 
-/// Shows all events of complete traces by `plan`, with a thread for each of `renderers`. Those are none if events are only
-/// counted. What is left to show, because it is unusual, is added to `mux`, which has no traces yet.
+/// Shows all events of complete traces by `plan`, with at most one thread for each of `renderers`. Those are none if events are
+/// only counted. What is left to show, because it is unusual, is added to `mux`, which has no traces yet.
 ///
 /// # Errors
 /// If they cannot be shown.
@@ -107,19 +108,30 @@ pub(crate) fn show(
     for trace in traces {
         trace.announce(stage)?;
     }
-    let work = Work::new(traces, plan, renderers.len(), memory);
+    let work = Work::new(traces, plan, memory);
     let shown = thread::scope(|scope| {
         let (started, slices) = channel();
-        // Without it the scope would not end, whether the slices have been shown or showing them has failed.
-        let _stop = work.stop_when_dropped();
-        for renderer in renderers {
+        let stop_threads = work.stop_when_dropped();
+        let mut threads = Vec::new();
+        for renderer in renderers.into_iter().take(plan.threads()) {
             let (work, started) = (&work, started.clone());
             let run = move || work.run(renderer, &started);
-            let name = thread::Builder::new().name("decode".to_owned());
-            name.spawn_scoped(scope, run)?;
+            let name = thread::Builder::new().name("slice".to_owned());
+            match name.spawn_scoped(scope, run) {
+                Ok(thread) => threads.push(thread),
+                // Those that could be started read all slices. Without any the first slice is left to the mux.
+                Err(error) => {
+                    debug!(%error, threads = threads.len(), "cannot start another thread");
+                    break;
+                }
+            }
         }
         drop(started);
-        show_slices(&work, slices, stage, stop)
+        let shown = show_slices(&work, slices, stage, stop);
+        drop(stop_threads);
+        // A slice whose thread has panicked is unusual.
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+        shown
     })?;
     let Shown::Until {
         slice,
@@ -160,7 +172,7 @@ fn show_slices(
         }
         let pieces = started.remove(&slice);
         match show_slice(slice, pieces, work, stage, stop)? {
-            Shown::All => stage.read_bytes(work.set_shown(slice)),
+            Shown::All => stage.add_bytes_read(work.set_shown(slice)),
             shown => return Ok(shown),
         }
     }
@@ -170,7 +182,7 @@ fn show_slices(
 /// Shows the pieces of a slice. They are none if no thread has read it.
 fn show_slice(
     slice: usize,
-    pieces: Option<Receiver<Piece>>,
+    pieces: Option<Receiver<SlicePiece>>,
     work: &Work<'_>,
     stage: &mut impl SliceStage,
     stop: &impl Fn() -> bool,
@@ -182,17 +194,17 @@ fn show_slice(
         }
         // None if a thread has panicked.
         let piece = pieces.as_ref().and_then(|pieces| pieces.recv().ok());
-        match piece.unwrap_or(Piece::Unusual) {
-            Piece::Rendered(run) => {
-                stage.rendered_run(&run)?;
+        match piece.unwrap_or(SlicePiece::Unusual) {
+            SlicePiece::Rendered(run) => {
+                stage.show_run(&run)?;
                 events += run.events();
-                work.reuse(run);
+                work.take_back(slice, run);
             }
-            Piece::Counted(count) => {
-                stage.counted_events(count);
+            SlicePiece::Counted(count) => {
+                stage.count_events(count);
                 events += count;
             }
-            Piece::Lost(lost) => {
+            SlicePiece::Lost(lost) => {
                 let origin = Origin {
                     trace: &lost.trace,
                     stream: &lost.stream,
@@ -200,8 +212,8 @@ fn show_slice(
                 stage.lost(&lost.loss, origin)?;
                 losses += 1;
             }
-            Piece::End => return Ok(Shown::All),
-            Piece::Unusual => {
+            SlicePiece::End => return Ok(Shown::All),
+            SlicePiece::Unusual => {
                 return Ok(Shown::Until {
                     slice,
                     events,
@@ -265,14 +277,15 @@ impl<S: Stage> Stage for Rest<'_, S> {
 }
 
 impl Mux {
-    /// Shows a part of traces, from its begin to its end.
+    /// Shows a part of traces, from its begin to its end, or until `stop` says so.
     fn show_part(
         &mut self,
         traces: &[CompleteTrace],
         part: &Part,
         stage: &mut impl Stage,
+        stop: &impl Fn() -> bool,
     ) -> Result<Progress, SinkError> {
         self.add_part(traces, part);
-        self.run(stage, &|| false)
+        self.run(stage, stop)
     }
 }

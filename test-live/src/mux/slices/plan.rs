@@ -6,6 +6,7 @@ use ctf::directory::StreamFiles;
 use ctf::metadata::Trace;
 
 use super::CompleteTrace;
+use crate::attach::MAX_MEMORY_BYTES;
 use crate::mux::clocks::Clocks;
 
 /// Fewest bytes of packets for which threads are started.
@@ -18,6 +19,7 @@ const MAX_OPEN_FILES: usize = 512;
 /// What decides how the time is cut.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
+    /// Number of threads, if there are enough files and there is enough memory for them.
     pub(crate) threads: usize,
     /// Whether slices may be so small that threads gain nothing.
     pub(crate) is_forced: bool,
@@ -28,12 +30,21 @@ pub(crate) struct Rules {
 /// Slices of traces: the times between which they lie.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    threads: usize,
     /// The time at which each slice but the first begins, in ascending order.
     cuts: Vec<i64>,
-    /// Of each stream of all traces: the time at which each of its packets begins.
-    streams: Vec<Vec<i64>>,
+    streams: Vec<Packets>,
     /// Bytes of the packets that begin in each slice.
     bytes: Vec<u64>,
+}
+
+/// The packets of a stream.
+#[derive(Debug, Default)]
+struct Packets {
+    /// The time at which each begins, in ascending order.
+    begins: Vec<i64>,
+    /// Of each the first from there on that has events. The number of packets if none has.
+    with_events: Vec<usize>,
 }
 
 /// A part of all streams of some traces.
@@ -46,57 +57,78 @@ pub(in crate::mux) struct Part {
     /// Of each stream of all traces: the packets to be read.
     pub(in crate::mux) packets: Vec<Range<usize>>,
     /// Whether an event whose time is not in its packet, or before that of the event before it, ends the stream.
-    pub(in crate::mux) is_strict: bool,
+    pub(in crate::mux) checks_times: bool,
 }
 
 impl Plan {
     /// Cuts the time of `traces`. None: they cannot be cut, or are too small.
     pub(crate) fn new(traces: &[CompleteTrace], rules: Rules) -> Option<Self> {
-        let Rules {
-            threads,
-            is_forced,
-            are_rendered,
-        } = rules;
-        let (mut streams, mut packets, mut overlap) = (Vec::new(), Vec::new(), 0);
+        let (mut streams, mut sizes) = (Vec::new(), Vec::new());
+        let (mut overlap, mut largest) = (0, 0);
         let mut clocks = Clocks::default();
         for trace in traces {
+            if trace.metadata.trace().has_distant_references() {
+                return None;
+            }
             for stream in &trace.streams {
-                let begins = begins_of(stream, trace.metadata.trace(), &mut clocks)?;
-                overlap += stream.bytes() / begins.len() as u64;
-                let sizes = stream.packet_heads().map(|packet| packet.bytes);
-                packets.extend(begins.iter().copied().zip(sizes));
-                streams.push(begins);
+                let packets = Packets::new(stream, trace.metadata.trace(), &mut clocks)?;
+                let bytes = || stream.packet_heads().map(|packet| packet.bytes);
+                overlap += bytes().sum::<u64>() / packets.begins.len() as u64;
+                largest += bytes().max().unwrap_or(0);
+                sizes.extend(packets.begins.iter().copied().zip(bytes()));
+                streams.push(packets);
             }
         }
-        let total: u64 = packets.iter().map(|(_, bytes)| bytes).sum();
-        // A packet of each stream is read for two slices. Where events are only found, that takes a larger part of the time.
-        let min_bytes = match (is_forced, are_rendered) {
-            (true, _) => total / (4 * threads as u64),
-            (false, true) => MIN_SLICE_BYTES.max(overlap),
-            (false, false) => MIN_SLICE_BYTES.max(4 * overlap),
-        };
-        let is_worth_it = is_forced || total >= MIN_BYTES;
-        if !is_worth_it || threads < 2 || streams.len() * threads > MAX_OPEN_FILES {
+        let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
+        // With more threads, packets would have to be decoded in small parts.
+        let of_memory = MAX_MEMORY_BYTES as u64 / largest.max(1);
+        let of_files = MAX_OPEN_FILES / streams.len().max(1);
+        let threads = rules
+            .threads
+            .min(of_files)
+            .min(usize::try_from(of_memory).ok()?);
+        if threads < 2 || (total < MIN_BYTES && !rules.is_forced) {
             return None;
         }
-        packets.sort_unstable();
-        let (mut cuts, mut bytes) = (Vec::new(), vec![0]);
-        let mut last = packets.first()?.0;
-        for (begin, size) in packets {
-            let of_slice = bytes.last_mut()?;
-            if *of_slice >= min_bytes && begin > last {
-                cuts.push(begin);
-                bytes.push(size);
-                last = begin;
-            } else {
-                *of_slice += size;
-            }
-        }
-        (!cuts.is_empty()).then_some(Self {
+        // A packet of each stream is read for two slices. Where events are only found, that takes a larger part of the time.
+        let overlap = if rules.are_rendered {
+            overlap
+        } else {
+            4 * overlap
+        };
+        let min_bytes = MIN_SLICE_BYTES.max(overlap);
+        let (cuts, bytes) = cut(
+            sizes,
+            match rules.is_forced {
+                true => min_bytes.min(total / (4 * threads as u64)),
+                false => min_bytes,
+            },
+        )?;
+        let plan = Self {
+            threads,
             cuts,
             streams,
             bytes,
-        })
+        };
+        plan.is_worth_it().then_some(plan)
+    }
+
+    /// Whether packets without events are not so many that most of the work would be to read them for several slices.
+    fn is_worth_it(&self) -> bool {
+        let packets: usize = self
+            .streams
+            .iter()
+            .map(|packets| packets.begins.len())
+            .sum();
+        let parts = (0..self.slices()).filter_map(|slice| self.part(slice));
+        let read = parts.map(|part| part.packets.iter().map(Range::len).sum::<usize>());
+        let spare = 4 * self.slices() * self.streams.len();
+        read.sum::<usize>() <= 2 * packets + spare
+    }
+
+    /// The number of threads.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
     }
 
     /// The number of slices.
@@ -118,19 +150,22 @@ impl Plan {
             .checked_sub(1)
             .and_then(|before| self.cuts.get(before));
         let (begin, end) = (begin.copied(), self.cuts.get(slice).copied());
-        let packets = self.streams.iter().map(|begins| {
-            let before = |time: i64| begins.partition_point(|begin| *begin < time);
+        let packets = self.streams.iter().map(|packets| {
+            let before = |time: i64| packets.begins.partition_point(|begin| *begin < time);
             // The packet before may have events behind the begin; with its end, what was lost behind it is known.
             let first = begin.map_or(0, |begin| before(begin).saturating_sub(1));
-            // What was lost before the next packet may have been lost in this slice.
-            let behind = end.map_or(begins.len(), |end| (before(end) + 1).min(begins.len()));
-            first..behind
+            // What was lost before the next packet may have been lost in this slice, and packets without events are passed
+            // as soon as the events before them have been shown.
+            let next = end.and_then(|end| packets.with_events.get(before(end)));
+            first..next.map_or(packets.begins.len(), |next| {
+                packets.begins.len().min(next + 1)
+            })
         });
         Some(Part {
             begin,
             end,
             packets: packets.collect(),
-            is_strict: true,
+            checks_times: true,
         })
     }
 }
@@ -138,36 +173,69 @@ impl Plan {
 impl Part {
     /// The part with all that follows it, whatever times that has.
     pub(super) fn with_rest(self, plan: &Plan) -> Self {
-        let lengths = plan.streams.iter().map(Vec::len);
+        let lengths = plan.streams.iter().map(|packets| packets.begins.len());
         let packets = self.packets.into_iter().zip(lengths);
         Self {
             end: None,
             packets: packets.map(|(range, length)| range.start..length).collect(),
-            is_strict: false,
+            checks_times: false,
             ..self
         }
     }
 }
 
-/// The times at which the packets of a stream begin. None if packets have no times, or overlap, or if there is none.
-fn begins_of(stream: &StreamFiles, trace: &Trace, clocks: &mut Clocks) -> Option<Vec<i64>> {
-    let class = trace.stream(stream.class)?;
-    let scale = class.timescale()?;
-    if clocks.differ(trace, class) {
-        return None;
+/// Cuts packets, with their begins and sizes, into slices of at least so many bytes. Returns the cuts, and the bytes of each
+/// slice. None: they cannot be cut.
+fn cut(mut packets: Vec<(i64, u64)>, min_bytes: u64) -> Option<(Vec<i64>, Vec<u64>)> {
+    packets.sort_unstable();
+    let (mut cuts, mut bytes) = (Vec::new(), vec![0]);
+    let mut last = packets.first()?.0;
+    for (begin, size) in packets {
+        let of_slice = bytes.last_mut()?;
+        if *of_slice >= min_bytes && begin > last {
+            cuts.push(begin);
+            bytes.push(size);
+            last = begin;
+        } else {
+            *of_slice += size;
+        }
     }
-    let mut begins = Vec::with_capacity(stream.packets());
-    let mut last = i64::MIN;
-    for packet in stream.packet_heads() {
-        let begin = scale.nanoseconds(packet.begin?)?;
-        let end = scale.nanoseconds(packet.end?)?;
-        if begin < last || end < begin {
+    (!cuts.is_empty()).then_some((cuts, bytes))
+}
+
+impl Packets {
+    /// The packets of a stream. None if they have no times, or overlap, or differ in class or number, or if there is none.
+    fn new(stream: &StreamFiles, trace: &Trace, clocks: &mut Clocks) -> Option<Self> {
+        let class = trace.stream(stream.class)?;
+        let scale = class.timescale()?;
+        if clocks.differ(trace, class) || !stream.is_uniform() {
             return None;
         }
-        begins.push(begin);
-        last = end;
+        let mut begins = Vec::with_capacity(stream.packets());
+        let mut last = i64::MIN;
+        for packet in stream.packet_heads() {
+            let begin = scale.nanoseconds(packet.begin?)?;
+            let end = scale.nanoseconds(packet.end?)?;
+            if begin < last || end < begin {
+                return None;
+            }
+            begins.push(begin);
+            last = end;
+        }
+        let mut with_events = vec![begins.len(); begins.len()];
+        let mut next = begins.len();
+        let packets = stream.packet_heads().zip(&mut with_events).enumerate();
+        for (number, (packet, with_events)) in packets.rev() {
+            if packet.has_events {
+                next = number;
+            }
+            *with_events = next;
+        }
+        (!begins.is_empty()).then_some(Self {
+            begins,
+            with_events,
+        })
     }
-    (!begins.is_empty()).then_some(begins)
 }
 
 #[cfg(test)]
@@ -176,9 +244,17 @@ mod tests {
 
     /// Two streams with a packet each 10 and each 40 nanoseconds, cut at 20 and at 60.
     fn plan() -> Plan {
+        let packets = |begins: Vec<i64>| Packets {
+            with_events: (0..begins.len()).collect(),
+            begins,
+        };
         Plan {
+            threads: 2,
             cuts: vec![20, 60],
-            streams: vec![(0..8).map(|packet| packet * 10).collect(), vec![5, 45, 85]],
+            streams: vec![
+                packets((0..8).map(|packet| packet * 10).collect()),
+                packets(vec![5, 45, 85]),
+            ],
             bytes: vec![3, 5, 3],
         }
     }
@@ -191,7 +267,7 @@ mod tests {
                 begin,
                 end,
                 packets: packets.into(),
-                is_strict: true,
+                checks_times: true,
             })
         };
         assert_eq!(
@@ -206,8 +282,19 @@ mod tests {
         let rest = plan().part(1).unwrap().with_rest(&plan());
         assert_eq!(rest.packets, [1..8, 0..3]);
         assert_eq!(
-            (rest.begin, rest.end, rest.is_strict),
+            (rest.begin, rest.end, rest.checks_times),
             (Some(20), None, false)
         );
+    }
+
+    #[test]
+    fn a_slice_ends_behind_the_packets_without_events_that_follow_it() {
+        let mut plan = plan();
+        // The packets from 20 to 50 have none, and neither have the last two.
+        plan.streams[0].with_events = vec![0, 1, 6, 6, 6, 6, 8, 8];
+        let ranges = [0..7, 1..8, 5..8];
+        for (slice, range) in ranges.into_iter().enumerate() {
+            assert_eq!(plan.part(slice).unwrap().packets[0], range, "{slice}");
+        }
     }
 }

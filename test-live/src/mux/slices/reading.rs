@@ -1,10 +1,8 @@
 //! One slice, as a thread reads it.
 
-use std::sync::mpsc::SyncSender;
-
 use ctf::decode::Event;
 
-use super::buffers::Buffers;
+use super::work::Delivery;
 use crate::attach::{Packet, StreamInfo, TraceInfo, TraceKey};
 use crate::mux::Stage;
 use crate::sink::render::RenderedRun;
@@ -14,9 +12,9 @@ use crate::sink::{Loss, Origin, Renderer, SinkError};
 const PIECE_BYTES: usize = 256 << 10;
 
 /// What is in a slice, in its order.
-pub(super) enum Piece {
+pub(super) enum SlicePiece {
     Rendered(RenderedRun),
-    /// So many events, where they are only counted.
+    /// The number of events, where they are only counted.
     Counted(u64),
     Lost(Box<LostInStream>),
     /// There is nothing more in the slice.
@@ -35,8 +33,7 @@ pub(super) struct LostInStream {
 /// Renders the events of a slice, or counts them.
 pub(super) struct Reading<'a> {
     renderer: Option<&'a mut (dyn Renderer + 'static)>,
-    pieces: &'a SyncSender<Piece>,
-    buffers: &'a Buffers,
+    delivery: Delivery<'a>,
     run: RenderedRun,
     counted: u64,
     is_unusual: bool,
@@ -44,17 +41,25 @@ pub(super) struct Reading<'a> {
     is_unwanted: bool,
 }
 
+impl SlicePiece {
+    /// Bytes of text.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Rendered(run) => run.bytes(),
+            _ => 0,
+        }
+    }
+}
+
 impl<'a> Reading<'a> {
     pub(super) fn new(
         renderer: Option<&'a mut (dyn Renderer + 'static)>,
-        pieces: &'a SyncSender<Piece>,
-        buffers: &'a Buffers,
+        delivery: Delivery<'a>,
     ) -> Self {
         Self {
             renderer,
-            pieces,
-            buffers,
-            run: buffers.take(),
+            run: delivery.take_buffer(),
+            delivery,
             counted: 0,
             is_unusual: false,
             is_unwanted: false,
@@ -65,23 +70,27 @@ impl<'a> Reading<'a> {
     pub(super) fn end(mut self, shown: Result<(), SinkError>) {
         self.hand_over_events();
         let is_usual = shown.is_ok() && !self.is_unusual;
-        self.send(if is_usual { Piece::End } else { Piece::Unusual });
-        self.buffers.give_back(self.run);
+        self.send(if is_usual {
+            SlicePiece::End
+        } else {
+            SlicePiece::Unusual
+        });
+        self.delivery.return_buffer(self.run);
     }
 
-    fn send(&mut self, piece: Piece) {
-        self.is_unwanted |= self.pieces.send(piece).is_err();
+    fn send(&mut self, piece: SlicePiece) {
+        self.is_unwanted |= !self.delivery.send(piece);
     }
 
     /// Hands over the events so far.
     fn hand_over_events(&mut self) {
         if self.run.events() > 0 {
-            let run = std::mem::replace(&mut self.run, self.buffers.take());
-            self.send(Piece::Rendered(run));
+            let run = std::mem::replace(&mut self.run, self.delivery.take_buffer());
+            self.send(SlicePiece::Rendered(run));
         }
         match std::mem::take(&mut self.counted) {
             0 => {}
-            counted => self.send(Piece::Counted(counted)),
+            counted => self.send(SlicePiece::Counted(counted)),
         }
     }
 
@@ -133,7 +142,7 @@ impl Stage for Reading<'_> {
     fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
         if self.wants_more() {
             self.hand_over_events();
-            self.send(Piece::Lost(Box::new(LostInStream {
+            self.send(SlicePiece::Lost(Box::new(LostInStream {
                 loss: *loss,
                 trace: origin.trace.clone(),
                 stream: origin.stream.clone(),

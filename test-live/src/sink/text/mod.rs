@@ -215,7 +215,7 @@ impl<W: Write> Sink for TextSink<W> {
 }
 
 impl Renderer for Lines {
-    fn forget_packets(&mut self) {
+    fn forget_streams(&mut self) {
         self.classes.forget_packets();
     }
 
