@@ -41,13 +41,13 @@ pub(crate) fn open(
 /// Complete traces that are shown by several threads.
 pub(crate) struct SlicedTraces {
     traces: Vec<CompleteTrace>,
-    plan: slices::Plan,
+    plan: slices::SlicePlan,
     /// One for each thread; none if events are only counted.
     renderers: Vec<Option<Box<dyn Renderer>>>,
 }
 
 /// Cuts traces into slices for several threads. The traces are returned if that is impossible, or would not be faster.
-pub(crate) fn slice(
+pub(crate) fn plan_slices(
     traces: Vec<CompleteTrace>,
     arguments: &Arguments,
     are_alone: bool,
@@ -55,7 +55,7 @@ pub(crate) fn slice(
 ) -> Result<SlicedTraces, Vec<CompleteTrace>> {
     let are_counted = select.counts_only();
     let threads = arguments.threads.map(usize::from);
-    let rules = slices::Rules {
+    let rules = slices::SliceRules {
         threads: threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get)),
         is_forced: threads.is_some(),
         are_rendered: !are_counted,
@@ -68,7 +68,7 @@ pub(crate) fn slice(
         };
         renderers.extend((0..rules.threads).map_while(renderer));
     }
-    let plan = (renderers.len() == rules.threads).then(|| slices::Plan::new(&traces, rules));
+    let plan = (renderers.len() == rules.threads).then(|| slices::SlicePlan::new(&traces, rules));
     match plan.flatten() {
         Some(plan) => Ok(SlicedTraces {
             traces,

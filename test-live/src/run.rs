@@ -126,7 +126,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         let traces = directories::open(&complete, arguments, &mut select)?;
         // Events of other sources would have to be put in order with those of slices.
         let are_alone = relays.is_empty() && growing.is_empty();
-        match directories::slice(traces, arguments, are_alone, &mut select) {
+        match directories::plan_slices(traces, arguments, are_alone, &mut select) {
             Ok(slices) => sliced = Some(slices),
             Err(traces) => {
                 for trace in traces {

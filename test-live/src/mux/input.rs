@@ -7,7 +7,7 @@ use ctf::metadata::Trace;
 
 use super::decoding::{Decoding, Feed, PacketStart, Piece, TimedEvents};
 use super::order::Rank;
-use super::slices::Part;
+use super::slices::TracePart;
 use super::stage::Stage;
 use crate::attach::{MemoryBudget, Packet, StreamInfo, TraceKey};
 use crate::sink::Loss;
@@ -82,7 +82,7 @@ impl Input {
     }
 
     /// Shows only what belongs to a part of the trace. Not its end, of which the mux takes care.
-    pub(super) fn restrict_to(&mut self, part: &Part) {
+    pub(super) fn restrict_to(&mut self, part: &TracePart) {
         self.begin = part.begin;
         self.has_begun = part.begin.is_none();
         if part.checks_times {

@@ -25,7 +25,7 @@ use self::input::{Input, Step};
 use self::order::{Place, Rank};
 use self::ready::ReadyStreams;
 pub use self::report::Report;
-use self::slices::{CompleteTrace, Part};
+use self::slices::{CompleteTrace, TracePart};
 pub use self::stage::{Progress, Stage};
 use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
 use crate::sink::{Origin, SinkError};
@@ -165,7 +165,7 @@ impl Mux {
     }
 
     /// Adds a part of traces on disk. Only for a mux without other traces.
-    fn add_part(&mut self, traces: &[CompleteTrace], part: &Part) {
+    fn add_part(&mut self, traces: &[CompleteTrace], part: &TracePart) {
         self.end = part.end;
         let mut ranges = part.packets.iter();
         for trace in traces {
@@ -180,7 +180,7 @@ impl Mux {
         &mut self,
         trace: &CompleteTrace,
         readers: impl Iterator<Item = StreamReader>,
-        part: Option<&Part>,
+        part: Option<&TracePart>,
     ) {
         let state = TraceState {
             ended: true,

@@ -12,12 +12,12 @@ const MAX_BUFFER_BYTES: usize = 1 << 20;
 pub(super) struct Buffers(Mutex<Vec<RenderedRun>>);
 
 impl Buffers {
-    pub(super) fn take(&self) -> RenderedRun {
+    pub(super) fn take_buffer(&self) -> RenderedRun {
         locked(&self.0).pop().unwrap_or_default()
     }
 
     /// Takes a buffer that is not in use any more, unless it has grown beyond what most text needs.
-    pub(super) fn put(&self, mut run: RenderedRun) {
+    pub(super) fn return_buffer(&self, mut run: RenderedRun) {
         if run.capacity() <= MAX_BUFFER_BYTES {
             run.clear();
             locked(&self.0).push(run);

@@ -5,13 +5,15 @@
 //! A slice is read by a [`Mux`] of its own, which begins with the last packet of each stream that begins before the slice,
 //! and passes over the events of it that are earlier. This is only valid where the times of packets and events can be
 //! trusted. So what is unusual is left to a mux that reads alone: traces without such times, or whose packets depend on each
-//! other ([`Plan::new`] finds no slices); and all that follows the first error or warning in a slice, or the first event
+//! other ([`SlicePlan::new`] finds no slices); and all that follows the first error or warning in a slice, or the first event
 //! whose time is not that of its packet. Output and messages are the same in all cases.
 
 mod buffers;
+mod pieces;
 mod plan;
-mod reading;
-mod work;
+mod progress;
+mod queue;
+mod renderer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +25,10 @@ use ctf::decode::Event;
 use ctf::directory::{StreamFiles, TraceDirectory};
 use tracing::debug;
 
-pub(super) use self::plan::Part;
-pub(crate) use self::plan::{Plan, Rules};
-use self::reading::SlicePiece;
-use self::work::{StartedSlice, Work};
+use self::pieces::SlicePiece;
+pub(super) use self::plan::TracePart;
+pub(crate) use self::plan::{SlicePlan, SliceRules};
+use self::queue::{SliceQueue, StartedSlice};
 use super::{Mux, Progress, Stage};
 use crate::attach::{MemoryBudget, Packet, TraceInfo, TraceKey};
 use crate::sink::render::RenderedRun;
@@ -99,7 +101,7 @@ impl CompleteTrace {
 /// If they cannot be shown.
 pub(crate) fn show(
     traces: &[CompleteTrace],
-    plan: &Plan,
+    plan: &SlicePlan,
     renderers: Vec<Option<Box<dyn Renderer>>>,
     (mux, memory): (&mut Mux, &MemoryBudget),
     stage: &mut impl SliceStage,
@@ -108,14 +110,14 @@ pub(crate) fn show(
     for trace in traces {
         trace.announce(stage)?;
     }
-    let work = Work::new(traces, plan, memory);
+    let queue = SliceQueue::new(traces, plan, memory);
     let shown = thread::scope(|scope| {
         let (started, slices) = channel();
-        let stop_threads = work.stop_when_dropped();
+        let stop_threads = queue.progress().stop_when_dropped();
         let mut threads = Vec::new();
         for renderer in renderers.into_iter().take(plan.threads()) {
-            let (work, started) = (&work, started.clone());
-            let run = move || work.run(renderer, &started);
+            let (queue, started) = (&queue, started.clone());
+            let run = move || queue.read_slices(renderer, &started);
             let name = thread::Builder::new().name("slice".to_owned());
             match name.spawn_scoped(scope, run) {
                 Ok(thread) => threads.push(thread),
@@ -127,7 +129,7 @@ pub(crate) fn show(
             }
         }
         drop(started);
-        let shown = show_slices(&work, slices, stage, stop);
+        let shown = show_slices(&queue, slices, stage, stop);
         drop(stop_threads);
         // A slice whose thread has panicked is unusual.
         threads.into_iter().for_each(|thread| drop(thread.join()));
@@ -145,34 +147,37 @@ pub(crate) fn show(
         return Ok(());
     };
     mux.add_part(traces, &part.with_rest(plan));
-    let mut rest = Rest {
+    let mut skip_shown = SkipShown {
         stage,
         events,
         losses,
     };
     if events + losses > 0 {
-        mux.run(&mut rest, stop)?;
+        mux.run(&mut skip_shown, stop)?;
     }
     Ok(())
 }
 
 /// Shows the slices in their order, until all have been shown or one is unusual.
 fn show_slices(
-    work: &Work<'_>,
+    queue: &SliceQueue<'_>,
     slices: Receiver<StartedSlice>,
     stage: &mut impl SliceStage,
     stop: &impl Fn() -> bool,
 ) -> Result<Shown, SinkError> {
     let mut started = BTreeMap::new();
-    for slice in 0..work.slices() {
+    for slice in 0..queue.slices() {
         while !started.contains_key(&slice)
-            && let Ok(StartedSlice { number, pieces }) = slices.recv()
+            && let Ok(other) = slices.recv()
         {
-            started.insert(number, pieces);
+            started.insert(other.slice, other.pieces);
         }
         let pieces = started.remove(&slice);
-        match show_slice(slice, pieces, work, stage, stop)? {
-            Shown::All => stage.add_bytes_read(work.set_shown(slice)),
+        match show_slice(slice, pieces, queue, stage, stop)? {
+            Shown::All => {
+                queue.progress().set_shown(slice);
+                stage.add_bytes_read(queue.bytes(slice));
+            }
             shown => return Ok(shown),
         }
     }
@@ -183,7 +188,7 @@ fn show_slices(
 fn show_slice(
     slice: usize,
     pieces: Option<Receiver<SlicePiece>>,
-    work: &Work<'_>,
+    queue: &SliceQueue<'_>,
     stage: &mut impl SliceStage,
     stop: &impl Fn() -> bool,
 ) -> Result<Shown, SinkError> {
@@ -198,7 +203,7 @@ fn show_slice(
             SlicePiece::Rendered(run) => {
                 stage.show_run(&run)?;
                 events += run.events();
-                work.take_back(slice, run);
+                queue.progress().take_back(slice, run);
             }
             SlicePiece::Counted(count) => {
                 stage.count_events(count);
@@ -225,14 +230,14 @@ fn show_slice(
 }
 
 /// What a slice has behind the events and losses that have been shown already.
-struct Rest<'a, S> {
+struct SkipShown<'a, S> {
     stage: &'a mut S,
     /// Events and losses that have been shown already, and come first.
     events: u64,
     losses: u64,
 }
 
-impl<S: Stage> Rest<'_, S> {
+impl<S: Stage> SkipShown<'_, S> {
     /// Passes over an event that has been shown. False: there is none left.
     fn pass_event(&mut self) -> bool {
         let is_shown = self.events > 0;
@@ -241,7 +246,7 @@ impl<S: Stage> Rest<'_, S> {
     }
 }
 
-impl<S: Stage> Stage for Rest<'_, S> {
+impl<S: Stage> Stage for SkipShown<'_, S> {
     fn event(
         &mut self,
         _event: &Event<'_>,
@@ -281,7 +286,7 @@ impl Mux {
     fn show_part(
         &mut self,
         traces: &[CompleteTrace],
-        part: &Part,
+        part: &TracePart,
         stage: &mut impl Stage,
         stop: &impl Fn() -> bool,
     ) -> Result<Progress, SinkError> {

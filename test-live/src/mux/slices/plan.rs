@@ -18,7 +18,7 @@ const MAX_OPEN_FILES: usize = 512;
 
 /// What decides how the time is cut.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rules {
+pub(crate) struct SliceRules {
     /// Number of threads, if there are enough files and there is enough memory for them.
     pub(crate) threads: usize,
     /// Whether slices may be so small that threads gain nothing.
@@ -29,7 +29,7 @@ pub(crate) struct Rules {
 
 /// Slices of traces: the times between which they lie.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct SlicePlan {
     threads: usize,
     /// The time at which each slice but the first begins, in ascending order.
     cuts: Vec<i64>,
@@ -49,7 +49,7 @@ struct Packets {
 
 /// A part of all streams of some traces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::mux) struct Part {
+pub(in crate::mux) struct TracePart {
     /// The earliest time that is shown. None: from the begin.
     pub(in crate::mux) begin: Option<i64>,
     /// The time from which on nothing is shown. None: to the end.
@@ -60,9 +60,9 @@ pub(in crate::mux) struct Part {
     pub(in crate::mux) checks_times: bool,
 }
 
-impl Plan {
+impl SlicePlan {
     /// Cuts the time of `traces`. None: they cannot be cut, or are too small.
-    pub(crate) fn new(traces: &[CompleteTrace], rules: Rules) -> Option<Self> {
+    pub(crate) fn new(traces: &[CompleteTrace], rules: SliceRules) -> Option<Self> {
         let (mut streams, mut sizes) = (Vec::new(), Vec::new());
         let (mut overlap, mut largest) = (0, 0);
         let mut clocks = Clocks::default();
@@ -142,7 +142,7 @@ impl Plan {
     }
 
     /// The slice with this number.
-    pub(super) fn part(&self, slice: usize) -> Option<Part> {
+    pub(super) fn part(&self, slice: usize) -> Option<TracePart> {
         if slice >= self.slices() {
             return None;
         }
@@ -161,7 +161,7 @@ impl Plan {
                 packets.begins.len().min(next + 1)
             })
         });
-        Some(Part {
+        Some(TracePart {
             begin,
             end,
             packets: packets.collect(),
@@ -170,9 +170,9 @@ impl Plan {
     }
 }
 
-impl Part {
+impl TracePart {
     /// The part with all that follows it, whatever times that has.
-    pub(super) fn with_rest(self, plan: &Plan) -> Self {
+    pub(super) fn with_rest(self, plan: &SlicePlan) -> Self {
         let lengths = plan.streams.iter().map(|packets| packets.begins.len());
         let packets = self.packets.into_iter().zip(lengths);
         Self {
@@ -243,12 +243,12 @@ mod tests {
     use super::*;
 
     /// Two streams with a packet each 10 and each 40 nanoseconds, cut at 20 and at 60.
-    fn plan() -> Plan {
+    fn plan() -> SlicePlan {
         let packets = |begins: Vec<i64>| Packets {
             with_events: (0..begins.len()).collect(),
             begins,
         };
-        Plan {
+        SlicePlan {
             threads: 2,
             cuts: vec![20, 60],
             streams: vec![
@@ -263,7 +263,7 @@ mod tests {
     fn a_slice_begins_with_the_packet_before_it_and_ends_with_the_one_behind() {
         let parts: Vec<_> = (0..4).map(|slice| plan().part(slice)).collect();
         let part = |begin, end, packets: [Range<usize>; 2]| {
-            Some(Part {
+            Some(TracePart {
                 begin,
                 end,
                 packets: packets.into(),

@@ -2,8 +2,8 @@
 
 use ctf::decode::Event;
 
-use super::work::Delivery;
-use crate::attach::{Packet, StreamInfo, TraceInfo, TraceKey};
+use super::pieces::{LostInStream, PieceSender, SlicePiece};
+use crate::attach::{Packet, TraceInfo, TraceKey};
 use crate::mux::Stage;
 use crate::sink::render::RenderedRun;
 use crate::sink::{Loss, Origin, Renderer, SinkError};
@@ -11,29 +11,10 @@ use crate::sink::{Loss, Origin, Renderer, SinkError};
 /// Bytes of text that are handed over at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What is in a slice, in its order.
-pub(super) enum SlicePiece {
-    Rendered(RenderedRun),
-    /// The number of events, where they are only counted.
-    Counted(u64),
-    Lost(Box<LostInStream>),
-    /// There is nothing more in the slice.
-    End,
-    /// What follows must be read without slices.
-    Unusual,
-}
-
-/// A loss, and where it was found.
-pub(super) struct LostInStream {
-    pub(super) loss: Loss,
-    pub(super) trace: TraceInfo,
-    pub(super) stream: StreamInfo,
-}
-
 /// Renders the events of a slice, or counts them.
-pub(super) struct Reading<'a> {
+pub(super) struct SliceRenderer<'a> {
     renderer: Option<&'a mut (dyn Renderer + 'static)>,
-    delivery: Delivery<'a>,
+    sender: PieceSender<'a>,
     run: RenderedRun,
     counted: u64,
     is_unusual: bool,
@@ -41,25 +22,15 @@ pub(super) struct Reading<'a> {
     is_unwanted: bool,
 }
 
-impl SlicePiece {
-    /// Bytes of text.
-    pub(super) fn bytes(&self) -> usize {
-        match self {
-            Self::Rendered(run) => run.bytes(),
-            _ => 0,
-        }
-    }
-}
-
-impl<'a> Reading<'a> {
+impl<'a> SliceRenderer<'a> {
     pub(super) fn new(
         renderer: Option<&'a mut (dyn Renderer + 'static)>,
-        delivery: Delivery<'a>,
+        sender: PieceSender<'a>,
     ) -> Self {
         Self {
             renderer,
-            run: delivery.take_buffer(),
-            delivery,
+            run: sender.take_buffer(),
+            sender,
             counted: 0,
             is_unusual: false,
             is_unwanted: false,
@@ -75,17 +46,17 @@ impl<'a> Reading<'a> {
         } else {
             SlicePiece::Unusual
         });
-        self.delivery.return_buffer(self.run);
+        self.sender.return_buffer(self.run);
     }
 
     fn send(&mut self, piece: SlicePiece) {
-        self.is_unwanted |= !self.delivery.send(piece);
+        self.is_unwanted |= !self.sender.send(piece);
     }
 
     /// Hands over the events so far.
     fn hand_over_events(&mut self) {
         if self.run.events() > 0 {
-            let run = std::mem::replace(&mut self.run, self.delivery.take_buffer());
+            let run = std::mem::replace(&mut self.run, self.sender.take_buffer());
             self.send(SlicePiece::Rendered(run));
         }
         match std::mem::take(&mut self.counted) {
@@ -99,7 +70,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-impl Stage for Reading<'_> {
+impl Stage for SliceRenderer<'_> {
     #[inline]
     fn event(
         &mut self,
