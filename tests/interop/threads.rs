@@ -246,3 +246,36 @@ fn several_threads_show_damaged_packets_as_one_thread_does() {
     }
     assert!(shown > 200_000 && changed > 15, "{shown}, {changed}");
 }
+
+#[test]
+fn several_threads_show_an_event_that_is_earlier_than_its_packet_where_one_thread_does() {
+    let lab = Lab::new();
+    let mut trace = TraceBuilder::new(lab.directory("early"));
+    let tick = trace.event("tick", &[]);
+    let (mut early, mut other) = (trace.stream(0), trace.stream(1));
+    early.packet((0, 10), &[(1, &tick, &[])]);
+    early.lose_packet((20, 30));
+    // So late that the header of the event has all of its time.
+    let late: u64 = 60 + (1 << 33);
+    early.packet((60, late), &[(late, &tick, &[])]);
+    for begin in [0, 5, 20, 40, 65, 90] {
+        other.packet((begin, begin + 4), &[(begin + 2, &tick, &[])]);
+    }
+    let trace = trace.finish(vec![early, other], true);
+    let file = trace.join("events_0");
+    let mut bytes = fs::read(&file).unwrap();
+    let at = bytes
+        .windows(8)
+        .rposition(|time| time == late.to_le_bytes());
+    let time = at.unwrap()..at.unwrap() + 8;
+    bytes[time].copy_from_slice(&3_u64.to_le_bytes());
+    fs::write(&file, bytes).unwrap();
+    // Behind the loss, which begins at 10, and before the event at 22.
+    assert!(assert_same(&lab, &trace, &["--clock-cycles"]) > 0);
+    let shown = show(&lab, &trace, &["--clock-cycles"], "2").stdout;
+    let times: Vec<_> = shown.iter().map(|line| &line[18..21]).collect();
+    assert_eq!(
+        times,
+        ["001", "002", "007", "003", "022", "042", "067", "092"]
+    );
+}
