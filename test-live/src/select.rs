@@ -363,7 +363,7 @@ impl Stage for Select {
 
 impl SliceStage for Select {
     fn show_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
-        self.sink.rendered_run(run)?;
+        self.sink.show_run(run)?;
         self.count_events(run.events());
         Ok(())
     }

@@ -197,7 +197,7 @@ fn damage(trace: &Path, random: &mut fastrand::Rng) {
     };
     let mut bytes = fs::read(&stream.files[0]).unwrap();
     let mut offset = 0;
-    for packet in stream.packet_heads() {
+    for packet in stream.packet_summaries() {
         let whole = offset..offset + packet.bytes as usize;
         offset = whole.end;
         if random.u32(0..8) > 0 {

@@ -28,6 +28,6 @@ mod writer;
 pub use error::DirectoryError;
 pub use find::traces_below;
 pub use packets::{StreamReader, UnreadPacket};
-pub use streams::{NextPacket, StreamFiles};
+pub use streams::{PacketSummary, StreamFiles};
 pub use traces::{TraceDirectory, open};
 pub use writer::{StreamHandle, TraceWriter, WriteError};

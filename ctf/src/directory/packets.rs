@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::error::DirectoryError;
-use super::streams::{NextPacket, PacketPlace, StreamFiles};
+use super::streams::{PacketPlace, PacketSummary, StreamFiles};
 
 /// A packet that has not been read.
 #[derive(Debug, Clone)]
@@ -50,13 +50,13 @@ impl StreamReader {
     /// A reader at the first packet of `stream`.
     #[must_use]
     pub fn new(stream: &StreamFiles) -> Self {
-        Self::new_in(stream, 0..stream.packets())
+        Self::of_packets(stream, 0..stream.packets())
     }
 
     /// A reader of those packets of `stream` that have these numbers. What is wrong behind the last packet of the stream is
     /// an error behind this packet only.
     #[must_use]
-    pub fn new_in(stream: &StreamFiles, packets: Range<usize>) -> Self {
+    pub fn of_packets(stream: &StreamFiles, packets: Range<usize>) -> Self {
         let is_to_end = packets.end >= stream.packets();
         let packets = stream.packets.get(packets).unwrap_or_default().to_vec();
         Self {
@@ -79,8 +79,8 @@ impl StreamReader {
 
     /// The size and times of the packet that [`next`](Self::next) would read; `None` behind the last.
     #[must_use]
-    pub fn peek(&self) -> Option<NextPacket> {
-        self.packets.as_slice().first().map(NextPacket::of)
+    pub fn peek(&self) -> Option<PacketSummary> {
+        self.packets.as_slice().first().map(PacketSummary::of)
     }
 
     /// Replaces the contents of `bytes` by the next packet. Returns false behind the last packet.

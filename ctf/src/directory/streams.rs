@@ -45,7 +45,7 @@ pub(crate) struct PacketPlace {
 
 /// The size and times of a packet before it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NextPacket {
+pub struct PacketSummary {
     /// The size in bytes, with padding.
     pub bytes: u64,
     /// The time of the packet's beginning, in cycles of the stream's clock; `None` if packets do not say.
@@ -56,7 +56,7 @@ pub struct NextPacket {
     pub has_events: bool,
 }
 
-impl NextPacket {
+impl PacketSummary {
     pub(super) fn of(place: &PacketPlace) -> Self {
         Self {
             bytes: place.bytes,
@@ -87,8 +87,10 @@ impl StreamFiles {
     }
 
     /// The sizes and times of its packets, in the order in which they are read.
-    pub fn packet_heads(&self) -> impl ExactSizeIterator<Item = NextPacket> + DoubleEndedIterator {
-        self.packets.iter().map(NextPacket::of)
+    pub fn packet_summaries(
+        &self,
+    ) -> impl ExactSizeIterator<Item = PacketSummary> + DoubleEndedIterator {
+        self.packets.iter().map(PacketSummary::of)
     }
 
     /// The time of its first packet's begin and of its last packet's end, in cycles.

@@ -171,7 +171,7 @@ impl Mux {
         for trace in traces {
             let streams = trace.streams.iter().zip(ranges.by_ref());
             let readers =
-                streams.map(|(stream, range)| StreamReader::new_in(stream, range.clone()));
+                streams.map(|(stream, range)| StreamReader::of_packets(stream, range.clone()));
             self.add_part_of(trace, readers, Some(part));
         }
     }

@@ -22,8 +22,8 @@ pub(super) fn write_if_full(buffer: &mut Vec<u8>, out: &mut impl Write) -> io::R
     Ok(())
 }
 
-/// Writes `bytes` behind those in the buffer: at once if they are many.
-pub(super) fn write_behind(
+/// Appends `bytes` to the buffer. If they are many, the buffer and they are written instead.
+pub(super) fn append_or_write(
     buffer: &mut Vec<u8>,
     bytes: &[u8],
     out: &mut impl Write,

@@ -86,30 +86,6 @@ impl<W: Write> Json<W> {
 }
 
 impl Lines {
-    /// Appends the line of an event.
-    fn write(
-        &mut self,
-        event: &Event<'_>,
-        origin: Origin<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), SinkError> {
-        let class = event.class();
-        let head = Head {
-            time: event.time(),
-            cycles: event.cycles(),
-            event: class.name(),
-            log_level: class.log_level().map(|level| level.0),
-        };
-        let environment = event.trace().environment();
-        let has_json_args = has_json_args(class.name());
-        self.write_line(&head, environment, origin, out, |fields| {
-            if has_json_args {
-                fields.expect_json_args();
-            }
-            event.visit(fields)
-        })
-    }
-
     fn write_line(
         &mut self,
         head: &Head<'_>,
@@ -188,7 +164,7 @@ fn write_prefix(
 
 impl<W: Write> Sink for Json<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
-        self.lines.write(event, origin, &mut self.buffer)?;
+        self.lines.next_event(event, origin, &mut self.buffer)?;
         Ok(buffer::write_if_full(&mut self.buffer, &mut self.out)?)
     }
 
@@ -196,9 +172,9 @@ impl<W: Write> Sink for Json<W> {
         Some(Box::new(Lines::default()))
     }
 
-    fn rendered_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
+    fn show_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
         let (_, lines) = run.parts();
-        Ok(buffer::write_behind(
+        Ok(buffer::append_or_write(
             &mut self.buffer,
             lines,
             &mut self.out,
@@ -219,22 +195,27 @@ impl Renderer for Lines {
         self.streams.clear();
     }
 
-    fn first_event(
-        &mut self,
-        event: &Event<'_>,
-        origin: Origin<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<usize, SinkError> {
-        self.write(event, origin, out).map(|()| 0)
-    }
-
     fn next_event(
         &mut self,
         event: &Event<'_>,
         origin: Origin<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), SinkError> {
-        self.write(event, origin, out)
+        let class = event.class();
+        let head = Head {
+            time: event.time(),
+            cycles: event.cycles(),
+            event: class.name(),
+            log_level: class.log_level().map(|level| level.0),
+        };
+        let environment = event.trace().environment();
+        let has_json_args = has_json_args(class.name());
+        self.write_line(&head, environment, origin, out, |fields| {
+            if has_json_args {
+                fields.expect_json_args();
+            }
+            event.visit(fields)
+        })
     }
 }
 

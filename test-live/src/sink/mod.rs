@@ -52,7 +52,7 @@ pub trait Sink {
     ///
     /// # Errors
     /// If they cannot be written.
-    fn rendered_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
+    fn show_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
         let _ = run;
         Ok(())
     }

@@ -10,7 +10,7 @@ pub trait Renderer: Send {
     fn forget_streams(&mut self);
 
     /// Appends an event to `out`, in two parts: between them the sink writes what depends on the event before. Returns the
-    /// length of the first.
+    /// length of the first, which is empty for a sink that writes nothing there.
     ///
     /// # Errors
     /// If the event's bytes are not what they were when it was found.
@@ -19,7 +19,9 @@ pub trait Renderer: Send {
         event: &Event<'_>,
         origin: Origin<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<usize, SinkError>;
+    ) -> Result<usize, SinkError> {
+        self.next_event(event, origin, out).map(|()| 0)
+    }
 
     /// Appends the event that follows the one that was rendered last.
     ///

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ctf::Timescale;
 use ctf::decode::PacketHead;
-use ctf::directory::{DirectoryError, NextPacket, StreamReader, TraceDirectory};
+use ctf::directory::{DirectoryError, PacketSummary, StreamReader, TraceDirectory};
 use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
 
 use super::error::ReplayError;
@@ -144,7 +144,7 @@ impl PacketSource {
     }
 
     /// Returns the header of a stream's next packet, which is not read yet.
-    pub(super) fn peek(&self, place: usize) -> Option<NextPacket> {
+    pub(super) fn peek(&self, place: usize) -> Option<PacketSummary> {
         self.streams.get(place)?.reader.peek()
     }
 

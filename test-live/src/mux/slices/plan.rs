@@ -72,7 +72,7 @@ impl SlicePlan {
             }
             for stream in &trace.streams {
                 let packets = Packets::new(stream, trace.metadata.trace(), &mut clocks)?;
-                let bytes = || stream.packet_heads().map(|packet| packet.bytes);
+                let bytes = || stream.packet_summaries().map(|packet| packet.bytes);
                 overlap += bytes().sum::<u64>() / packets.begins.len() as u64;
                 largest += bytes().max().unwrap_or(0);
                 sizes.extend(packets.begins.iter().copied().zip(bytes()));
@@ -213,7 +213,7 @@ impl Packets {
         }
         let mut begins = Vec::with_capacity(stream.packets());
         let mut last = i64::MIN;
-        for packet in stream.packet_heads() {
+        for packet in stream.packet_summaries() {
             let begin = scale.nanoseconds(packet.begin?)?;
             let end = scale.nanoseconds(packet.end?)?;
             if begin < last || end < begin {
@@ -224,7 +224,7 @@ impl Packets {
         }
         let mut with_events = vec![begins.len(); begins.len()];
         let mut next = begins.len();
-        let packets = stream.packet_heads().zip(&mut with_events).enumerate();
+        let packets = stream.packet_summaries().zip(&mut with_events).enumerate();
         for (number, (packet, with_events)) in packets.rev() {
             if packet.has_events {
                 next = number;

@@ -143,27 +143,6 @@ impl Lines {
             options,
         }
     }
-
-    /// Appends the line of an event.
-    #[inline]
-    fn write(
-        &mut self,
-        event: &Event<'_>,
-        origin: Origin<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), SinkError> {
-        let mut line = Line::new(&mut self.line, out);
-        if event.stream_class().timescale().is_some() {
-            let (cycles, time) = (event.cycles(), event.time());
-            line.literal(&self.frame.before);
-            self.times.write_event_time_to_line(&mut line, cycles, time);
-            self.frame.write_delta(&mut line, cycles, time);
-        }
-        self.classes.write(event, origin, &mut line)?;
-        line.copy(b"\n", 1);
-        line.out();
-        Ok(())
-    }
 }
 
 fn style(options: &TextOptions) -> Style {
@@ -176,7 +155,7 @@ fn style(options: &TextOptions) -> Style {
 
 impl<W: Write> Sink for TextSink<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
-        self.lines.write(event, origin, &mut self.out)?;
+        self.lines.next_event(event, origin, &mut self.out)?;
         Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
     }
 
@@ -184,7 +163,7 @@ impl<W: Write> Sink for TextSink<W> {
         Some(Box::new(Lines::new(self.lines.options.clone())))
     }
 
-    fn rendered_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
+    fn show_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
         let Some((first, last)) = run.times() else {
             return Ok(());
         };
@@ -198,7 +177,11 @@ impl<W: Write> Sink for TextSink<W> {
             line.out();
             lines.frame.last = Some((last.cycles, last.time));
         }
-        Ok(buffer::write_behind(&mut self.out, rest, &mut self.output)?)
+        Ok(buffer::append_or_write(
+            &mut self.out,
+            rest,
+            &mut self.output,
+        )?)
     }
 
     fn stream_ended(&mut self, stream: StreamKey) {
@@ -239,12 +222,23 @@ impl Renderer for Lines {
         Ok(first)
     }
 
+    #[inline]
     fn next_event(
         &mut self,
         event: &Event<'_>,
         origin: Origin<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), SinkError> {
-        self.write(event, origin, out)
+        let mut line = Line::new(&mut self.line, out);
+        if event.stream_class().timescale().is_some() {
+            let (cycles, time) = (event.cycles(), event.time());
+            line.literal(&self.frame.before);
+            self.times.write_event_time_to_line(&mut line, cycles, time);
+            self.frame.write_delta(&mut line, cycles, time);
+        }
+        self.classes.write(event, origin, &mut line)?;
+        line.copy(b"\n", 1);
+        line.out();
+        Ok(())
     }
 }
