@@ -1,5 +1,5 @@
 //! Operating a relay: the status endpoint, the log, messages of faults, and what happens when the disk is full or file
-//! descriptors run out; the progress of conversions.
+//! descriptors run out; the removal of old sessions; the progress of conversions.
 
 mod descriptors;
 mod disk_full;
@@ -10,4 +10,5 @@ mod interrupted_calls;
 mod log;
 mod monitoring;
 mod progress;
+mod retention;
 mod status_endpoint;

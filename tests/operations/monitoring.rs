@@ -1,5 +1,4 @@
-//! The example alert rules and the dashboard of `relayd/monitoring`, the metrics that they use, retention, and
-//! `check-config`.
+//! The example alert rules and the dashboard of `relayd/monitoring`, the metrics that they use, and `check-config`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -111,23 +110,6 @@ fn metrics_describe_process_build_and_disk() {
     );
     assert!(free > 0.0 && free <= size);
     assert!(!text.contains("relayd_retention"), "retention is off");
-}
-
-#[test]
-fn retention_removes_an_old_closed_session_at_the_start() {
-    let lab = Lab::new();
-    let output = lab.directory("output");
-    let old = output.join("host/old-20200101-000000");
-    let trace = old.join("ust/uid/0/64-bit");
-    fs::create_dir_all(&trace).unwrap();
-    fs::write(trace.join("metadata"), "").unwrap();
-    let file = fs::File::options().write(true).open(trace.join("metadata"));
-    file.unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
-    let (relay, status) = StatusEndpoint::start_relay(&lab, &["--retain-age=1d"]);
-    status.wait_for_metric("relayd_retention_removed_sessions_total", 1);
-    assert!(!old.exists());
-    relay.wait_for_log(&["session removed by retention", "old-20200101-000000"]);
-    assert_eq!(status.metric("relayd_retention_age_limit_seconds"), 86_400);
 }
 
 #[test]

@@ -238,7 +238,9 @@ impl Server {
         let registry = Registry::new(registry_settings(config, sync.as_ref()));
         // Before a producer can ask for its session.
         restore_sessions(&registry, Instant::now());
-        let retention = RetentionThread::start(config.output.clone(), config.retention)
+        let of_retention = Arc::clone(&registry);
+        let open = Box::new(move || of_retention.open_directories());
+        let retention = RetentionThread::start(config.output.clone(), config.retention, open)
             .map_err(StartError::Threads)?;
         let health = Arc::new(Health::new(Instant::now()));
         let ports = [&control, &data, &live].into_iter().chain(&http);

@@ -23,6 +23,7 @@ use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
 use crate::store::chunk::{Chunk, ChunkError, ChunkPlace, Holding};
 use crate::store::metadata::MetadataFile;
+use crate::store::session_directory::SessionDirectory;
 use crate::store::session_log::{
     LoggedSession, LoggedStream, Mark, SessionLog, StreamKey, StreamLog,
 };
@@ -134,6 +135,7 @@ fn restore_session(
     if !absolute.is_dir() {
         return Err(RestoreError::NoDirectory(absolute));
     }
+    let locked = SessionDirectory::create(&settings.output, &logged.directory, &settings.pool)?;
     let chunk = match &logged.chunk {
         None => None,
         Some(chunk) => Some(Chunk::create(
@@ -161,7 +163,7 @@ fn restore_session(
         shared.add_chunk(id, chunk);
     }
     let connections = CancellationToken::new();
-    let session = registry.new_session(identity, shared, connections);
+    let session = registry.new_session(identity, Some(locked), shared, connections);
     registry.add_session(Arc::clone(&session))?;
     if let Some(syncer) = settings.pool.syncer() {
         log.sync_with(syncer, session.sync_status())?;

@@ -23,6 +23,7 @@ use crate::store::chunk::Chunk;
 use crate::store::layout::session_directory;
 use crate::store::make_directory;
 use crate::store::old_paths::OldPaths;
+use crate::store::session_directory::SessionDirectory;
 use crate::store::sync::position::DurablePosition;
 
 /// A session and the state that only its control connection needs.
@@ -97,7 +98,13 @@ pub(super) fn create_session(
         Some(directory) => settings.output.join(directory),
         None => settings.output.clone(),
     };
-    make_directory(&absolute).map_err(|error| fatal(error.into()))?;
+    let created = match &directory {
+        Some(directory) => {
+            SessionDirectory::create(&settings.output, directory, &settings.pool).map(Some)
+        }
+        None => make_directory(&absolute).map(|()| None),
+    };
+    let locked = created.map_err(|error| fatal(error.into()))?;
     if let Some(current) = recording.and_then(|recording| recording.current_chunk) {
         let chunk = shared
             .chunk(current)
@@ -116,7 +123,7 @@ pub(super) fn create_session(
         producer,
         daemon: recording.map(|recording| recording.daemon),
     };
-    let session = registry.new_session(identity, shared, connections);
+    let session = registry.new_session(identity, locked, shared, connections);
     registry
         .add_session(Arc::clone(&session))
         .map_err(|error| fatal(error.into()))?;

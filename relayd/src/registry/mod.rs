@@ -15,8 +15,8 @@ pub mod stream;
 mod stream_table;
 pub mod viewers;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -40,6 +40,7 @@ use crate::publish::subscription::{Subscription, Subscriptions};
 use crate::publish::tally::Totals;
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
+use crate::store::session_directory::SessionDirectory;
 use occupancy::SessionsByRoot;
 use recording::{Recording, Recordings};
 use resumable::DetachOutcome;
@@ -196,11 +197,13 @@ impl Registry {
         &self.viewer_file_calls
     }
 
-    /// A session without streams, which is not among those of the registry yet.
+    /// A session without streams, which is not among those of the registry yet. `directory` is None if the paths of its streams
+    /// contain it.
     #[must_use]
     pub fn new_session(
         &self,
         identity: SessionIdentity,
+        directory: Option<SessionDirectory>,
         recording: Arc<Recording>,
         connections: CancellationToken,
     ) -> Arc<Session> {
@@ -208,6 +211,7 @@ impl Registry {
         let periodic = self.periodic.clone();
         Arc::new(Session::new(
             identity,
+            directory,
             recording,
             budget,
             connections,
@@ -285,6 +289,20 @@ impl Registry {
         let lingering = self.lingering.lock();
         let sessions = lingering.iter().map(|(_, session)| Arc::clone(session));
         sessions.collect()
+    }
+
+    /// The directories, relative to the output, of the sessions that have not ended. A session without a directory of its own
+    /// has markers for as long as it is open.
+    #[must_use]
+    pub fn open_directories(&self) -> BTreeSet<PathBuf> {
+        let mut sessions = self.sessions();
+        sessions.extend(self.lingering());
+        let directories = sessions
+            .iter()
+            .filter_map(|session| session.identity().directory.as_ref());
+        directories
+            .map(|directory| Path::new(directory.as_ref()).to_owned())
+            .collect()
     }
 
     /// Number of open streams of packets, and the counters of all that ever existed.
@@ -397,9 +415,14 @@ impl Registry {
     /// Removes those of these streams that are closed from the registry.
     pub fn forget_closed(&self, session: &Session, ids: &[StreamId]) {
         let closed = session.forget_closed(ids);
-        if closed.is_empty() {
-            return self.complete_if_done(session);
+        if !closed.is_empty() {
+            self.forget_data_streams(closed);
         }
+        session.unlock_directory_if_ended();
+        self.complete_if_done(session);
+    }
+
+    fn forget_data_streams(&self, closed: Vec<StreamId>) {
         // Collected, because to drop them may close files, which must not happen with the lock held.
         let mut forgotten = Vec::with_capacity(closed.len());
         let mut streams = self.data_streams.write();
@@ -411,7 +434,6 @@ impl Registry {
         }
         drop(streams);
         drop(forgotten);
-        self.complete_if_done(session);
     }
 
     /// Whether [`tick`](Self::tick) has anything to do. Makes no file call.

@@ -27,6 +27,7 @@ use crate::publish::tally::Totals;
 use crate::publish::viewer_lag::ViewerLag;
 use crate::publish::watermark::Watermark;
 use crate::store::StoreError;
+use crate::store::session_directory::SessionDirectory;
 use crate::store::sync::file::SyncStatus;
 pub use periodic::PeriodicRequests;
 use periodic::PeriodicWork;
@@ -74,6 +75,9 @@ pub struct Session {
     watermark: Arc<Watermark>,
     reorder_budget: Arc<ReorderBudget>,
     sync: Arc<SyncStatus>,
+    /// Keeps retention from removing the directory, also that of other relays. None: the session has ended, or has no
+    /// directory of its own.
+    retained: Mutex<Option<SessionDirectory>>,
     /// Locked while the control connection creates or moves files.
     directory: Mutex<()>,
     /// The control connection that the session belongs to.
@@ -104,6 +108,7 @@ impl Session {
     #[must_use]
     pub fn new(
         identity: SessionIdentity,
+        directory: Option<SessionDirectory>,
         recording: Arc<Recording>,
         reorder_budget: Arc<ReorderBudget>,
         connections: CancellationToken,
@@ -126,6 +131,7 @@ impl Session {
             watermark: Arc::default(),
             reorder_budget,
             sync: Arc::default(),
+            retained: Mutex::new(directory),
             directory: Mutex::default(),
             owner: Mutex::new(owner),
             resumable: OnceLock::new(),
@@ -271,6 +277,13 @@ impl Session {
     #[must_use]
     pub fn published_streams(&self) -> usize {
         self.streams.lock().published()
+    }
+
+    /// Lets retention remove the directory if the producer is gone and no stream is open. Viewers do not keep it.
+    pub(super) fn unlock_directory_if_ended(&self) {
+        if self.is_over() && self.is_empty() {
+            self.retained.lock().take();
+        }
     }
 
     /// Whether no stream is open.

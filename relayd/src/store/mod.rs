@@ -7,8 +7,9 @@
 //! [`pipe`] (how those of large packets get there), [`index_file`] (their index entries and beacons), `segment_writer` and [`segment`] (both files, for their writer and
 //! for their readers), [`stream_files`] (all files of one stream), [`metadata`], [`fault`] (kinds of faults),
 //! [`deletion`] (of chunks, on a thread of its own), `disk` (the system calls that change files), [`sync`] (to the disk,
-//! for `--durability`), `open_marker` (which directories are being written), [`repair`] (after a crash), [`retention`] (removal of old sessions), [`session_log`]
-//! (what outlives the relay of a session that is resumed).
+//! for `--durability`), `open_marker` (which directories are being written), [`repair`] (after a crash), [`retention`] (removal of old sessions),
+//! [`session_directory`] (which of them other relays have open), [`session_log`] (what outlives the relay of a session that
+//! is resumed).
 
 pub mod chunk;
 pub mod deletion;
@@ -30,6 +31,7 @@ pub mod repair;
 pub mod retention;
 pub mod segment;
 mod segment_writer;
+pub mod session_directory;
 pub mod session_log;
 pub mod stream_files;
 pub mod sync;

@@ -2,8 +2,9 @@
 //! the oldest of them when all sessions together are large. Also measures the file system of the output, for metrics.
 //!
 //! A session is a directory two levels below the output, `HOST/SESSION-DATE` or `SESSION/HOST-DATE`, with a trace in it.
-//! Recordings whose base paths begin with the same directory count as one session. It is open while it has the marker of
-//! a directory that is being written, or the log of a session that can be resumed.
+//! Recordings whose base paths begin with the same directory count as one session. It is open while this relay has it in
+//! its registry, another relay has locked its directory ([`session_directory`](super::session_directory)), or a relay that
+//! has ended has left the log of a session that can be resumed or the marker of a directory that was being written.
 //!
 //! A thread of its own makes the file calls: a disk that hangs delays the removal and nothing else.
 
@@ -23,11 +24,16 @@ use rustix::fs::statvfs;
 use tracing::{info, warn};
 
 use super::open_marker::is_marker;
+use super::session_directory;
 use super::session_log::SessionLog;
 use crate::limits::{MAX_OUTPUT_DEPTH, MIN_RETAINED_AGE, RETENTION_INTERVAL, SPACE_INTERVAL};
 
-/// Prefix of a session's directory while it is removed. Readers ignore hidden directories.
+/// Prefix of the name that a session's directory has while it is removed. Readers ignore hidden directories. A number
+/// follows, not the name of the session, which may be as long as a name can be.
 const REMOVED: &str = ".relayd-removed-";
+
+/// The directories, relative to the output, of the sessions that this relay has open.
+pub type OpenDirectories = Box<dyn Fn() -> BTreeSet<PathBuf> + Send>;
 
 /// Which sessions are removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -115,11 +121,15 @@ impl OutputStatus {
 }
 
 impl RetentionThread {
-    /// Measures the output, and starts the thread that measures it from then on and removes sessions.
+    /// Measures the output, and starts the thread that measures it from then on and removes sessions that are not `open`.
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub fn start(output: PathBuf, settings: RetentionSettings) -> io::Result<Self> {
+    pub fn start(
+        output: PathBuf,
+        settings: RetentionSettings,
+        open: OpenDirectories,
+    ) -> io::Result<Self> {
         let status = Arc::<OutputStatus>::default();
         status.measure_space(&output);
         let (stop, stopped) = channel();
@@ -129,7 +139,8 @@ impl RetentionThread {
             for round in 0u64.. {
                 of_thread.measure_space(&output);
                 if settings.is_enabled() && round % rounds.max(1) == 0 {
-                    remove_sessions(&output, settings, SystemTime::now(), &of_thread);
+                    let now = SystemTime::now();
+                    remove_sessions(&output, settings, now, &open, &of_thread);
                 }
                 if stopped.recv_timeout(SPACE_INTERVAL) != Err(RecvTimeoutError::Timeout) {
                     break;
@@ -154,6 +165,7 @@ fn remove_sessions(
     output: &Path,
     settings: RetentionSettings,
     now: SystemTime,
+    open: &OpenDirectories,
     status: &OutputStatus,
 ) {
     let report = |path: &Path, error: io::Error| {
@@ -161,10 +173,11 @@ fn remove_sessions(
         let path = path.display();
         warn!(%path, %error, "cannot examine or remove a session; it is kept");
     };
-    let resumable = SessionLog::trace_directories(output);
+    let mut in_use = open();
+    in_use.extend(SessionLog::trace_directories(output));
     let mut used = 0;
     let mut closed = Vec::new();
-    for path in session_directories(output) {
+    for path in session_directories(output, &report) {
         let is_removed = path
             .file_name()
             .is_some_and(|name| name.as_bytes().starts_with(REMOVED.as_bytes()));
@@ -179,7 +192,7 @@ fn remove_sessions(
             Ok(found) => {
                 used += found.bytes;
                 let age = found.written.and_then(|at| now.duration_since(at).ok());
-                let is_open = found.is_open || is_resumable(output, &path, &resumable);
+                let is_open = found.is_open || is_in_use(output, &path, &in_use);
                 if let Some(age) = age.filter(|age| *age >= MIN_RETAINED_AGE)
                     && found.has_trace
                     && !is_open
@@ -197,7 +210,7 @@ fn remove_sessions(
         if !is_old && !is_above {
             break;
         }
-        match remove(&path) {
+        match remove(&path, || is_in_use(output, &path, &open())) {
             Ok(true) => {
                 used = used.saturating_sub(bytes);
                 status.removed_sessions.fetch_add(1, Ordering::Relaxed);
@@ -205,7 +218,7 @@ fn remove_sessions(
                 let (path, seconds) = (path.display(), age.as_secs());
                 info!(%path, bytes, age_seconds = seconds, is_old, "session removed by retention");
             }
-            // It was opened again meanwhile.
+            // A relay has it open.
             Ok(false) => {}
             Err(error) => report(&path, error),
         }
@@ -214,26 +227,44 @@ fn remove_sessions(
 }
 
 /// The directories two levels below the output. Hidden ones, which are no sessions, are left out, but not those whose
-/// removal was interrupted.
-fn session_directories(output: &Path) -> Vec<PathBuf> {
+/// removal was interrupted. Directories that cannot be read are reported.
+fn session_directories(output: &Path, report: &impl Fn(&Path, io::Error)) -> Vec<PathBuf> {
     let visible = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().as_bytes();
         !name.starts_with(b".") || name.starts_with(REMOVED.as_bytes())
     };
-    let directories = |parent: &Path| -> Vec<PathBuf> {
-        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-        // Not of symbolic links.
-        let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        entries.map(|entry| entry.path()).filter(visible).collect()
-    };
-    let groups = directories(output);
-    groups.iter().flat_map(|group| directories(group)).collect()
+    let mut level = vec![output.to_owned()];
+    for _ in 0..session_directory::COMPONENTS {
+        let mut below = Vec::new();
+        for parent in level {
+            match subdirectories(&parent) {
+                Ok(directories) => below.extend(directories.into_iter().filter(visible)),
+                // Another relay has removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => report(&parent, error),
+            }
+        }
+        level = below;
+    }
+    level
 }
 
-/// Whether a session can be resumed that has a trace in this directory.
-fn is_resumable(output: &Path, session: &Path, traces: &BTreeSet<PathBuf>) -> bool {
+/// The directories in a directory, without symbolic links to some.
+fn subdirectories(parent: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut directories = Vec::new();
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            directories.push(entry.path());
+        }
+    }
+    Ok(directories)
+}
+
+/// Whether one of these directories, relative to the output, is the directory of the session or lies in it.
+fn is_in_use(output: &Path, session: &Path, directories: &BTreeSet<PathBuf>) -> bool {
     let relative = session.strip_prefix(output).unwrap_or(session);
-    traces.iter().any(|trace| trace.starts_with(relative))
+    directories.iter().any(|own| own.starts_with(relative))
 }
 
 fn examine(session: &Path) -> io::Result<FoundSession> {
@@ -262,14 +293,19 @@ fn examine(session: &Path) -> io::Result<FoundSession> {
 }
 
 /// Removes a session at once for readers and for other relays, then its files. Returns false, with the session in its
-/// place, if it has been opened since it was examined.
-fn remove(session: &Path) -> io::Result<bool> {
-    let name = session.file_name().unwrap_or_default();
-    let mut hidden = std::ffi::OsString::from(REMOVED);
-    hidden.push(name);
+/// place, if another relay has it open, or this one by now.
+fn remove(session: &Path, is_open: impl Fn() -> bool) -> io::Result<bool> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let directory = session_directory::open(session)?;
+    // An error: the file system has no locks, and no other relay is assumed.
+    if matches!(file_lock::try_lock_exclusive(&directory), Ok(false)) {
+        return Ok(false);
+    }
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let hidden = format!("{REMOVED}{}-{number}", std::process::id());
     let hidden = session.with_file_name(hidden);
     fs::rename(session, &hidden)?;
-    if examine(&hidden)?.is_open {
+    if is_open() {
         fs::rename(&hidden, session)?;
         return Ok(false);
     }
@@ -298,6 +334,10 @@ mod tests {
         session
     }
 
+    fn none_open() -> OpenDirectories {
+        Box::new(BTreeSet::new)
+    }
+
     fn settings(max_age: Option<Duration>, max_bytes: Option<u64>) -> RetentionSettings {
         RetentionSettings { max_age, max_bytes }
     }
@@ -317,13 +357,46 @@ mod tests {
         file.unwrap().set_modified(now - 9 * HOUR).unwrap();
         let interrupted = make_session(output, ".relayd-removed-x", HOUR, now);
         let status = OutputStatus::default();
-        remove_sessions(output, settings(Some(2 * HOUR), None), now, &status);
+        remove_sessions(
+            output,
+            settings(Some(2 * HOUR), None),
+            now,
+            &none_open(),
+            &status,
+        );
         assert!(!old.exists() && !interrupted.exists());
         assert!(young.exists() && open.exists() && other.exists());
         let numbers = status.numbers();
         assert_eq!((numbers.removed_sessions, numbers.errors), (1, 0));
         assert!(numbers.removed_bytes >= 2 * BYTES as u64);
         assert!(!output.join("host/.relayd-removed-old").exists());
+    }
+
+    #[test]
+    fn sessions_of_the_registry_are_kept_without_a_marker_also_if_they_begin_meanwhile() {
+        let directory = tempfile::tempdir().unwrap();
+        let (output, now) = (directory.path(), SystemTime::now());
+        let open = make_session(output, "open", 9 * HOUR, now);
+        let begun = make_session(output, "begun", 9 * HOUR, now);
+        let closed = make_session(output, "open-before", 9 * HOUR, now);
+        let asked = AtomicU64::new(0);
+        let registry: OpenDirectories = Box::new(move || {
+            let is_first = asked.fetch_add(1, Ordering::Relaxed) == 0;
+            let open = ["host/open/base/path", "host/begun"];
+            let open = open.iter().take(if is_first { 1 } else { 2 });
+            open.map(PathBuf::from).collect()
+        });
+        let status = OutputStatus::default();
+        remove_sessions(
+            output,
+            settings(Some(HOUR), Some(0)),
+            now,
+            &registry,
+            &status,
+        );
+        assert!(open.exists() && begun.exists() && !closed.exists());
+        let left = fs::read_dir(output.join("host")).unwrap().count();
+        assert_eq!((left, status.numbers().errors), (2, 0));
     }
 
     #[test]
@@ -336,10 +409,16 @@ mod tests {
         let fresh = make_session(output, "fresh", Duration::ZERO, now);
         let status = OutputStatus::default();
         let none = settings(None, Some(u64::MAX));
-        remove_sessions(output, none, now, &status);
+        remove_sessions(output, none, now, &none_open(), &status);
         let all = status.numbers().used;
         let one = examine(&sessions[1]).unwrap().bytes;
-        remove_sessions(output, settings(None, Some(all - one - 1)), now, &status);
+        remove_sessions(
+            output,
+            settings(None, Some(all - one - 1)),
+            now,
+            &none_open(),
+            &status,
+        );
         let left = sessions.each_ref().map(|session| session.exists());
         assert_eq!(left, [true, false, false, true]);
         assert_eq!(status.numbers().used, all - 2 * one);
@@ -348,6 +427,7 @@ mod tests {
             output,
             settings(Some(Duration::ZERO), Some(0)),
             now,
+            &none_open(),
             &status,
         );
         let left = sessions.each_ref().map(|session| session.exists());
@@ -368,7 +448,13 @@ mod tests {
         let status = OutputStatus::default();
         // The link is as old as its session for the purpose of this test: only its target must stay.
         let later = now + 9 * HOUR;
-        remove_sessions(&output, settings(Some(HOUR), None), later, &status);
+        remove_sessions(
+            &output,
+            settings(Some(HOUR), None),
+            later,
+            &none_open(),
+            &status,
+        );
         assert!(!session.exists() && fs::symlink_metadata(link).is_err());
         assert!(outside.join("ust/uid/1000/64-bit/metadata").exists());
         assert!(output.join("host/link").exists());
