@@ -9,6 +9,7 @@ use tests::relay::Relay;
 use tests::resumable::{Recording, ResumableProducer, printable};
 use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files};
 use tests::wait_until;
+use wire::Timestamp;
 
 use super::{assert_same, recording, session_directory, session_tree};
 
@@ -90,4 +91,43 @@ fn stopped_relay_leaves_a_readable_trace_that_the_next_one_continues() {
     assert_eq!(producer.resumed, 1);
     assert_prints_all(&session_directory(&relay.output, "stopped"), 10);
     assert!(!output.join(".relayd").exists());
+}
+
+// A clock that is set back, one of 32 bits that begins again at 0, and a trace that is in another format than its metadata.
+#[test]
+fn packets_with_an_entry_stay_whatever_is_in_them_when_the_relay_is_killed_or_stopped() {
+    for is_killed in [true, false] {
+        let lab = Lab::new();
+        let mut relay = Relay::start(&lab);
+        let (addresses, output) = (relay.addresses(), relay.output.clone());
+        let mut recording = printable(live_session("odd"), 1, 10, (0, 0));
+        for (number, (packet, index)) in (0..).zip(&mut recording.streams[0].packets) {
+            (index.begin, index.end) = (Timestamp(900 - number), Timestamp(901 - number));
+            // The magic number.
+            packet[..4].fill(0xa5);
+        }
+        let mut producer = ResumableProducer::new(recording);
+        producer.leaves_open = true;
+        assert!(producer.try_send(addresses, 30_000).is_err());
+        let entries = || {
+            let indexes = files(&output, "chan_0.idx");
+            let lengths = indexes.values().map(Vec::len).max().unwrap_or(0);
+            lengths.saturating_sub(INDEX_HEADER) / INDEX_ENTRY
+        };
+        wait_until("the relay has some packets", || entries() > 3);
+        if is_killed {
+            relay.kill();
+        } else {
+            let _ = relay.stop().expect_success();
+        }
+        let (kept, entries) = (files(&output, "chan_0"), entries());
+        let relay = Relay::start_at(&lab, addresses);
+        assert!(!relay.has_logged(&["WARN"]), "{:#?}", relay.log());
+        for (path, before) in kept {
+            let after = std::fs::read(output.join(path)).unwrap();
+            assert_eq!(after, before[..entries * 4096]);
+        }
+        producer.send(addresses);
+        assert_eq!((producer.connections, producer.resumed), (2, 1));
+    }
 }

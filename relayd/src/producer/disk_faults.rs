@@ -26,7 +26,7 @@ use crate::store::disk_faults::Packets;
 use crate::store::layout::Grouping;
 use crate::store::pipe::Pipe;
 use crate::store::pool::Pool;
-use crate::store::repair::repair;
+use crate::store::repair::{repair, repair_at};
 use crate::store::session_log::SessionLog;
 use crate::store::sync::{SyncSettings, Syncer};
 
@@ -50,9 +50,19 @@ struct MemoryRelay {
 }
 
 impl MemoryRelay {
-    /// Starts on the output of one before, which it repairs.
+    /// Starts on the output of one before that was killed, which it repairs.
     fn start(output: &Path, syncer: Option<Arc<Syncer>>) -> Self {
         let _ = repair(output, &SessionLog::trace_directories(output));
+        Self::start_repaired(output, syncer)
+    }
+
+    /// Starts on the output of one before that lost its power.
+    fn start_after_power_loss(output: &Path) -> Self {
+        let _ = repair_at(output, &SessionLog::trace_directories(output), None);
+        Self::start_repaired(output, None)
+    }
+
+    fn start_repaired(output: &Path, syncer: Option<Arc<Syncer>>) -> Self {
         let pool = match &syncer {
             Some(syncer) => Pool::with_syncer(100, Arc::clone(syncer)),
             None => Pool::new(100),
@@ -493,7 +503,9 @@ fn session_whose_relay_loses_its_power_after_any_operation_is_continued_from_wha
                 ..Client::default()
             };
             let case = format!("power loss after change {at}, unsynced: {unsynced:?}");
-            plan::run(None, || client.send(&MemoryRelay::start(left.path(), None)));
+            plan::run(None, || {
+                client.send(&MemoryRelay::start_after_power_loss(left.path()))
+            });
             assert_same(left.path(), &want, client.created, &case);
         }
     }

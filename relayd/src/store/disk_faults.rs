@@ -28,7 +28,7 @@ use super::disk::plan::{self, Fault};
 use super::disk::power_loss::{Unsynced, reconstruct};
 use super::metadata::MetadataFile;
 use super::pool::Pool;
-use super::repair::{Repaired, repair};
+use super::repair::{Repaired, repair, repair_at};
 use super::stream_files::{StreamFiles, StreamLayout, TracefileLimits};
 use super::sync::{Durability, SyncSettings, Syncer};
 
@@ -422,6 +422,11 @@ fn repair_with_plan(root: &Path) -> Repaired {
     plan::run(None, || repair(root, &BTreeSet::new())).0
 }
 
+/// The same after a power loss.
+fn repair_after_power_loss(root: &Path) {
+    let _ = plan::run(None, || repair_at(root, &BTreeSet::new(), None));
+}
+
 /// Repairs, and dies at each operation of the repair in turn. Returns how many there were.
 fn repair_with_kills(root: &Path) -> usize {
     let none = BTreeSet::new();
@@ -504,7 +509,7 @@ fn assert_synced_packets_survive(run: &Run, all_lost: Unsynced) {
             let left = tempfile::tempdir().unwrap();
             reconstruct(run.root.path(), &journal[..at], unsynced, left.path());
             let case = format!("power loss after change {at}, unsynced: {unsynced:?}");
-            repair_with_plan(left.path());
+            repair_after_power_loss(left.path());
             let required = |packet: &Acknowledged| {
                 packet.synced.is_some_and(|synced| synced <= at)
                     && packet.replaced.is_none_or(|replaced| replaced > at)

@@ -1,11 +1,15 @@
-//! Markers of trace directories that a relay is writing. A marker is an empty file that is created before any other
+//! Markers of trace directories that a relay is writing. A marker is a file that is created before any other
 //! file of its directory and removed when the last stream has left the chunk. After a crash it shows the next relay
 //! that a relay of this kind wrote the directory, also if power loss has left no beacon in any index file. Readers
 //! ignore it, because its name begins with a dot.
 //!
 //! The name contains that of the chunk, so that an interrupted rotation can be completed. It is in the name and not in
-//! the file because a directory entry is never torn.
+//! the file because a directory entry is never torn. The file contains the id that the kernel had since its start: while it
+//! still has that id, there was no power loss, and everything that the relay has written is in the files.
 
+use std::fs::File;
+use std::io::Read;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PREFIX: &str = ".relayd-open-";
@@ -21,6 +25,24 @@ pub(super) fn name(began: &str, chunk: Option<u64>) -> String {
             format!("{PREFIX}{}-{number}", std::process::id())
         }
     }
+}
+
+/// The id that the kernel has had since it was started, as a UUID in text. None: the system does not give it.
+pub(super) fn boot_id() -> Option<&'static str> {
+    static ID: OnceLock<Option<String>> = OnceLock::new();
+    let id = ID.get_or_init(|| {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(id.trim_end().to_owned()).filter(|id| !id.is_empty())
+    });
+    id.as_deref()
+}
+
+/// Whether a marker was written since the kernel with this id was started.
+pub(super) fn is_of_boot(marker: &File, boot: &str) -> bool {
+    // One byte more, which a longer file would have.
+    let mut written = Vec::new();
+    let read = marker.take(boot.len() as u64 + 1).read_to_end(&mut written);
+    read.is_ok() && written == boot.as_bytes()
 }
 
 /// Whether this is the name of a marker.

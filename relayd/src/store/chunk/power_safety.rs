@@ -15,7 +15,7 @@ use tracing::warn;
 use super::super::pool::Pool;
 use super::super::sync::Syncer;
 use super::super::sync::file::SyncStatus;
-use super::super::{StoreError, disk, remove_file};
+use super::super::{StoreError, disk, open_marker, remove_file};
 use super::{Chunk, ChunkState, INDEX_DIRECTORY};
 
 impl Chunk {
@@ -28,7 +28,11 @@ impl Chunk {
         }
         let marker = self.current_path(state).join(directory).join(&self.marker);
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW;
-        disk::create(&marker, flags).map_err(StoreError::on("create", &marker))?;
+        let created = disk::create(&marker, flags).map_err(StoreError::on("create", &marker))?;
+        if let Some(boot) = open_marker::boot_id() {
+            // A marker that is empty, because the disk is full, only has the next start read more of the trace.
+            let _ = disk::write_all_at(&created, boot.as_bytes(), 0);
+        }
         state.marked.insert(directory.to_owned());
         Ok(())
     }

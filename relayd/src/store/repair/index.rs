@@ -12,23 +12,23 @@ const ENTRIES_READ: usize = 256;
 
 /// The valid entries at the beginning of an index file.
 #[derive(Debug)]
-pub(super) struct ValidEntries {
+pub(in crate::store) struct ValidEntries {
     /// Number of valid entries.
     pub count: u64,
     /// End of their last packet in the tracefile, in bytes.
     pub end: u64,
-    /// Whether there are packets without an entry between packets that have one.
-    pub has_gaps: bool,
+    /// The last of them.
+    pub last: Option<Entry>,
     /// What follows the valid entries.
     pub follows: Follows,
 }
 
 /// What follows the valid entries of an index file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Follows {
+pub(in crate::store) enum Follows {
     /// The end of the file, a beacon or a partial entry.
     End,
-    /// An entry that points past the end of the tracefile.
+    /// An entry whose packet begins in the tracefile and ends past its end.
     PastData,
     /// Zeros, as some file systems leave them after power loss.
     Zeros,
@@ -40,7 +40,7 @@ pub(super) enum Follows {
 ///
 /// # Errors
 /// If the header is not that of any version.
-pub(super) fn format_of(index: &File) -> io::Result<Option<IndexFormat>> {
+pub(in crate::store) fn format_of(index: &File) -> io::Result<Option<IndexFormat>> {
     let len = index.metadata()?.len();
     if len < IndexHeader::SIZE as u64 {
         return Ok(None);
@@ -81,8 +81,15 @@ pub(super) fn read_entry(index: &File, format: IndexFormat, number: u64) -> io::
     format.decode(bytes).map_err(io::Error::other)
 }
 
+/// Whether the last field of an entry is 0, as it is if only the beginning of the entry has reached the disk.
+pub(super) fn ends_in_zeros(entry: &Entry, format: IndexFormat) -> bool {
+    let mut bytes = [0; MAX_ENTRY_BYTES];
+    let bytes = format.encode(entry, &mut bytes);
+    bytes.ends_with(&[0; 8])
+}
+
 /// Reads the entries whose packets lie, one after the other, within the first `data_len` bytes of the tracefile.
-pub(super) fn valid_entries(
+pub(in crate::store) fn valid_entries(
     index: &File,
     format: IndexFormat,
     data_len: u64,
@@ -95,10 +102,9 @@ pub(super) fn valid_entries(
     let mut valid = ValidEntries {
         count: 0,
         end: 0,
-        has_gaps: false,
+        last: None,
         follows: Follows::End,
     };
-    let mut before: Option<Entry> = None;
     let mut buffer = vec![0; ENTRIES_READ * format.entry_len()];
     while valid.count < total {
         let left = usize::try_from(total - valid.count).unwrap_or(usize::MAX);
@@ -106,7 +112,7 @@ pub(super) fn valid_entries(
         index.read_exact_at(bytes, format.position(valid.count))?;
         for bytes in bytes.chunks_exact(format.entry_len()) {
             let entry = format.decode(bytes).map_err(io::Error::other)?;
-            match check_entry(&entry, before.as_ref(), valid.end, data_len) {
+            match check_entry(&entry, valid.end, data_len) {
                 None => {}
                 Some(_) if bytes.iter().all(|byte| *byte == 0) => {
                     valid.follows = Follows::Zeros;
@@ -124,10 +130,9 @@ pub(super) fn valid_entries(
                     return Ok(valid);
                 }
             }
-            valid.has_gaps |= entry.offset.0 > valid.end;
             valid.end = end_of(&entry);
             valid.count += 1;
-            before = Some(entry);
+            valid.last = Some(entry);
         }
     }
     Ok(valid)
@@ -139,13 +144,9 @@ pub(super) fn end_of(entry: &Entry) -> u64 {
     entry.offset.0.saturating_add(size.0)
 }
 
-/// The reason why an entry is not valid. None: it is.
-fn check_entry(
-    entry: &Entry,
-    before: Option<&Entry>,
-    last_end: u64,
-    data_len: u64,
-) -> Option<Follows> {
+/// The reason why an entry is not valid. None: it is. Times say nothing: the clock of a traced host may be set back, and one
+/// of 32 bits begins again at 0.
+fn check_entry(entry: &Entry, last_end: u64, data_len: u64) -> Option<Follows> {
     let packet = &entry.packet;
     let invalid = |reason: &str| Some(Follows::Invalid(reason.to_owned()));
     if packet.packet_size.to_bytes().is_none_or(|size| size.0 == 0) {
@@ -157,13 +158,8 @@ fn check_entry(
     if entry.offset.0 < last_end {
         return invalid("the packet begins in the packet before it");
     }
-    if packet.end < packet.begin {
-        return invalid("the packet ends before it begins");
-    }
-    if let Some(before) = before
-        && (packet.begin < before.packet.begin || packet.end < before.packet.end)
-    {
-        return invalid("the packet is older than the packet before it");
+    if entry.offset.0 > data_len {
+        return invalid("the packet begins past the end of the tracefile");
     }
     (end_of(entry) > data_len).then_some(Follows::PastData)
 }

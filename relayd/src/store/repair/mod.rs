@@ -5,10 +5,14 @@
 //! (`open_marker`), the log of a resumable session, or, for a single stream, the beacon at the end
 //! of its index file. `lttng-relayd` writes none of these. In such a trace the repair
 //!
-//! - truncates each tracefile behind its last whole packet, because a partial packet at the end makes Babeltrace refuse
+//! - truncates each tracefile after its last whole packet, because a partial packet at the end makes Babeltrace refuse
 //!   the whole trace,
 //! - gives each whole packet its index entry, and removes entries without a packet, and the beacon,
-//! - truncates metadata behind its last whole declaration.
+//! - truncates metadata after its last whole declaration.
+//!
+//! A packet with an index entry was acknowledged to its producer, and stays whatever its content is. Only a power loss can
+//! have kept such a packet from the disk. The packets are examined for that if there may have been one since the relay
+//! wrote the trace, which the markers tell.
 //!
 //! Before that it completes interrupted rotations and deletions. It changes nothing else: no target of a symbolic link,
 //! no trace that a relay has locked. Every step can be interrupted: markers and beacons are removed last, and a repair of
@@ -17,7 +21,7 @@
 //! Read in this order: `directory`, `index`, `packets`, `metadata`, `trace`, `rotation`.
 
 mod directory;
-mod index;
+pub(in crate::store) mod index;
 mod metadata;
 mod packets;
 mod rotation;
@@ -76,7 +80,7 @@ enum Evidence {
 /// Repairs every trace below the output directory that was not closed and that no relay has locked.
 ///
 /// `resumable` are the directories, relative to `output`, of sessions that may be resumed. The streams below them are not
-/// closed. Each tracefile is truncated behind the last packet with an entry, since the producer sends again what has no
+/// closed. Each tracefile is truncated after the last packet with an entry, since the producer sends again what has no
 /// entry; only if the index file is lost or damaged, it is rebuilt from the packets. Each index file then has a header,
 /// whole entries and a beacon, or does not exist; an index file of a stream without packets is left as it is, unless it
 /// ends within its header. Metadata keeps a beginning of what the producer sent, of whole packets if it is in packets.
@@ -85,10 +89,20 @@ enum Evidence {
 /// What cannot be repaired is logged and left as it is: the relay records nevertheless.
 #[must_use]
 pub fn repair(output: &Path, resumable: &BTreeSet<PathBuf>) -> Repaired {
+    repair_at(output, resumable, open_marker::boot_id())
+}
+
+/// As [`repair`], on a kernel with this id. None: there may have been a power loss.
+pub(crate) fn repair_at(
+    output: &Path,
+    resumable: &BTreeSet<PathBuf>,
+    boot: Option<&str>,
+) -> Repaired {
     let mut repair = Repair {
         output,
         path: output.to_owned(),
         resumable,
+        boot,
         repaired: Repaired::default(),
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -105,6 +119,7 @@ struct Repair<'a> {
     /// Path of the directory or file that is being examined, for the log.
     path: PathBuf,
     resumable: &'a BTreeSet<PathBuf>,
+    boot: Option<&'a str>,
     repaired: Repaired,
 }
 
@@ -116,7 +131,7 @@ impl Repair<'_> {
 
     fn damaged(&mut self, reason: &str) {
         self.repaired.damaged += 1;
-        warn!(path = %self.path.display(), reason, "index file is damaged: entries are taken from the packets");
+        warn!(path = %self.path.display(), reason, "index file is damaged: its last entries are taken from the packets");
     }
 
     /// Calls `then` while `path` is that of `name` in the current directory.

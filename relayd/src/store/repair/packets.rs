@@ -3,10 +3,11 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use ctf::Metadata;
-use ctf::decode::{PacketHead, StreamDecoder};
+use ctf::decode::{DecodeError, PacketHead, StreamDecoder};
 use ctf::index::Entry;
 use wire::{Bits, Bytes, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
 
@@ -64,15 +65,43 @@ impl PacketReader {
         }))
     }
 
+    /// Whether something that is no packet was written at `offset`, and not a packet that a kill or a power loss has cut.
+    pub(super) fn is_foreign_at(
+        &self,
+        data: &File,
+        offset: u64,
+        data_len: u64,
+    ) -> io::Result<bool> {
+        let available = data_len.saturating_sub(offset);
+        let bytes = read(data, offset, available.min(FIRST_READ))?;
+        let head = PacketHead::read(self.metadata.trace(), &bytes, available);
+        Ok(head.is_err_and(|error| is_foreign(&error)))
+    }
+
     /// Whether the packet of an entry has all of its content. Bytes that never reached the disk are zeros: only a packet
-    /// that begins or ends in zeros is decoded.
+    /// that begins or ends in zeros is decoded, and one with another magic number is intact.
     pub(super) fn is_intact(&self, data: &File, entry: &Entry) -> io::Result<bool> {
         let size = super::index::end_of(entry).saturating_sub(entry.offset.0);
         if !has_zero_ends(data, entry)? || size > MAX_CHECKED_PACKET {
             return Ok(true);
         }
         let bytes = read(data, entry.offset.0, size)?;
-        Ok(self.decodes(&bytes))
+        let decoded = self.decode(&bytes);
+        Ok(decoded.as_ref().err().is_none_or(is_foreign))
+    }
+
+    /// Whether the packet of an entry has other sizes or times than the entry says, as far as it has any.
+    pub(super) fn contradicts(&self, data: &File, entry: &Entry) -> io::Result<bool> {
+        let end = super::index::end_of(entry);
+        let found = self.entry_at(data, entry.offset.0, end)?;
+        let has_other_time = |entry: Timestamp, packet| packet != Timestamp(0) && entry != packet;
+        Ok(found.is_some_and(|found| {
+            let (entry, packet) = (&entry.packet, &found.packet);
+            entry.packet_size != packet.packet_size
+                || entry.content_size != packet.content_size
+                || has_other_time(entry.begin, packet.begin)
+                || has_other_time(entry.end, packet.end)
+        }))
     }
 
     /// Whether all events of the packet of an entry are declared and whole.
@@ -82,27 +111,31 @@ impl PacketReader {
             return Ok(true);
         }
         let bytes = read(data, entry.offset.0, size)?;
-        Ok(self.decodes(&bytes))
+        Ok(self.decode(&bytes).is_ok())
     }
 
-    fn decodes(&self, packet: &[u8]) -> bool {
+    /// Decodes all events of a packet.
+    fn decode(&self, packet: &[u8]) -> Result<(), DecodeError> {
         let trace = self.metadata.trace();
         let mut decoder = StreamDecoder::new();
-        if decoder.begin_packet(trace, packet).is_err() {
-            return false;
-        }
-        loop {
-            match decoder.advance(trace, packet) {
-                Ok(true) => {}
-                Ok(false) => return true,
-                Err(_) => return false,
-            }
-        }
+        decoder.begin_packet(trace, packet)?;
+        while decoder.advance(trace, packet)? {}
+        Ok(())
     }
 }
 
+/// Whether bytes have another magic number, of 32 bits, than that of a packet: not zeros, and not a part of it followed by
+/// zeros.
+fn is_foreign(error: &DecodeError) -> bool {
+    let DecodeError::Magic { found } = error else {
+        return false;
+    };
+    let mut bytes = found.to_le_bytes().into_iter().take(4);
+    bytes.all(|byte| byte != 0)
+}
+
 /// Whether the packet of an entry begins or ends in zeros.
-pub(super) fn has_zero_ends(data: &File, entry: &Entry) -> io::Result<bool> {
+fn has_zero_ends(data: &File, entry: &Entry) -> io::Result<bool> {
     let content = entry.packet.content_size.0.div_ceil(8);
     let Some(last) = content.checked_sub(1) else {
         return Ok(false);
@@ -112,10 +145,9 @@ pub(super) fn has_zero_ends(data: &File, entry: &Entry) -> io::Result<bool> {
     Ok(is_zero(&first) || is_zero(&last))
 }
 
-/// Whether all bytes of the packet of an entry are zeros.
-pub(super) fn is_all_zeros(data: &File, entry: &Entry) -> io::Result<bool> {
-    let end = super::index::end_of(entry);
-    let mut at = entry.offset.0;
+/// Whether all bytes of a part of a tracefile are zeros.
+pub(super) fn is_all_zeros(data: &File, part: Range<u64>) -> io::Result<bool> {
+    let Range { start: mut at, end } = part;
     while at < end {
         let piece = read(data, at, (end - at).min(MAX_PACKET_HEAD))?;
         if !is_zero(&piece) {

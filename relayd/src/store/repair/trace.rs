@@ -7,12 +7,12 @@ use std::os::unix::fs::FileExt;
 
 use ctf::index::{Beacon, Entry, IndexFormat, MAX_ENTRY_BYTES};
 use tracing::{info, warn};
-use wire::{PacketIndex, Timestamp};
+use wire::Timestamp;
 
 use super::directory::{Listing, open_directory, open_file, open_if_exists};
 use super::index::{self, Follows, ValidEntries, invalid_data};
 use super::metadata::{self, MetadataPlan};
-use super::packets::{PacketReader, has_zero_ends, is_all_zeros};
+use super::packets::{PacketReader, is_all_zeros};
 use super::{Evidence, INDEX_DIRECTORY, Repair};
 use crate::limits::{MAX_REBUILT_ENTRIES, MAX_REPAIRED_METADATA};
 use crate::store::{disk, is_locked, open_marker};
@@ -29,6 +29,8 @@ pub(super) struct Trace<'a> {
     index: Option<OwnedFd>,
     reader: Option<PacketReader>,
     metadata: Option<(File, MetadataPlan)>,
+    /// Whether everything that the relay wrote is in the files: there has been no power loss since.
+    is_complete: bool,
     /// Whether a relay is writing one of the files.
     is_busy: bool,
     has_changed: bool,
@@ -56,6 +58,7 @@ impl<'a> Trace<'a> {
             index: None,
             reader: None,
             metadata: None,
+            is_complete: false,
             is_busy: false,
             has_changed: false,
             has_failed: false,
@@ -79,6 +82,7 @@ impl<'a> Trace<'a> {
         if names.is_empty() && self.evidence == Evidence::None {
             return Ok(());
         }
+        self.is_complete = self.has_no_power_loss(repair.boot);
         repair.at_name(b"metadata", |repair| {
             if let Err(error) = metadata.and_then(|file| self.plan_metadata(file)) {
                 self.fail(repair, &error);
@@ -150,6 +154,22 @@ impl<'a> Trace<'a> {
 
     fn is_continued(&self) -> bool {
         self.evidence == Evidence::Resumable
+    }
+
+    /// Whether all markers are of this boot. A resumable trace without markers was closed by a relay that was stopped.
+    fn has_no_power_loss(&self, boot: Option<&str>) -> bool {
+        let Some(boot) = boot else { return false };
+        let mut markers = self.markers();
+        self.evidence != Evidence::None
+            && markers.all(|name| {
+                let marker = open_file(self.directory.as_fd(), name, rustix::fs::OFlags::RDONLY);
+                marker.is_ok_and(|marker| open_marker::is_of_boot(&marker, boot))
+            })
+    }
+
+    fn markers(&self) -> impl Iterator<Item = &'a Vec<u8>> {
+        let files = self.listing.files.iter();
+        files.filter(|name| open_marker::is_marker(name))
     }
 
     fn plan_metadata(&mut self, file: Option<File>) -> io::Result<()> {
@@ -240,7 +260,8 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Decides which entries the index file is to have.
+    /// Decides which entries the index file is to have: all that it has and whose packets are in the tracefile, then those
+    /// of packets that have none.
     fn survey(
         &self,
         repair: &mut Repair<'_>,
@@ -248,7 +269,7 @@ impl<'a> Trace<'a> {
         data_len: u64,
         index_file: Option<&File>,
     ) -> io::Result<Survey> {
-        let (format, found) = match self.examine_index(data, data_len, index_file) {
+        let (format, found) = match examine_index(data_len, index_file) {
             Ok(examined) => examined,
             // A header that is damaged. Only with a marker it is certain that it has been ours.
             Err(error) if self.evidence != Evidence::None => {
@@ -267,13 +288,15 @@ impl<'a> Trace<'a> {
         let mut is_suspect = true;
         let mut is_rebuilt = true;
         if let (Some(file), Some(found)) = (index_file, &found) {
+            (survey.kept, survey.end) = (found.count, found.end);
             if let Follows::Invalid(reason) = &found.follows {
                 repair.damaged(reason);
             } else {
-                (survey.kept, survey.end) = (found.count, found.end);
                 is_suspect = found.follows == Follows::Zeros;
                 is_rebuilt = false;
-                self.drop_damaged(data, file, &mut survey, is_suspect)?;
+                if !self.is_complete {
+                    self.drop_damaged(data, file, &mut survey, is_suspect)?;
+                }
             }
         }
         match &self.reader {
@@ -285,10 +308,16 @@ impl<'a> Trace<'a> {
                         "an entry points past the end of the tracefile, which has its packet",
                     );
                 }
+                if (is_rebuilt || past) && reader.is_foreign_at(data, survey.end, data_len)? {
+                    return Err(invalid_data(format!(
+                        "the index file cannot be rebuilt: there is no packet at byte {} of the tracefile",
+                        survey.end
+                    )));
+                }
             }
             // No reader can do anything with the packets.
             None if is_rebuilt && self.lacks_metadata() => survey.end = data_len,
-            None if is_rebuilt && data_len > 0 => {
+            None if is_rebuilt && data_len > survey.end => {
                 let text = "the index file cannot be rebuilt without metadata".to_owned();
                 return Err(invalid_data(text));
             }
@@ -297,38 +326,8 @@ impl<'a> Trace<'a> {
         Ok(survey)
     }
 
-    /// The format and the valid entries of an index file. Entries that contradict their packets are not valid.
-    fn examine_index(
-        &self,
-        data: &File,
-        data_len: u64,
-        file: Option<&File>,
-    ) -> io::Result<(Option<IndexFormat>, Option<ValidEntries>)> {
-        let Some(file) = file else {
-            return Ok((None, None));
-        };
-        let Some(format) = index::format_of(file)? else {
-            return Ok((None, None));
-        };
-        let mut found = index::valid_entries(file, format, data_len)?;
-        let Some(last) = found.count.checked_sub(1) else {
-            return Ok((Some(format), Some(found)));
-        };
-        let last = index::read_entry(file, format, last)?;
-        let Some(reader) = &self.reader else {
-            return Ok((Some(format), Some(found)));
-        };
-        let is_packet = reader.entry_at(data, last.offset.0, data_len)?;
-        let contradicts = is_packet.is_some_and(|found| !agrees(&last.packet, &found.packet));
-        if contradicts || (is_packet.is_none() && !has_zero_ends(data, &last)?) {
-            let text = "the last entry of the index file is not that of a packet";
-            found.follows = Follows::Invalid(text.to_owned());
-        }
-        Ok((Some(format), Some(found)))
-    }
-
-    /// Drops the entries at the end whose packets never reached the disk. If there are any, or `is_suspect`, or if the
-    /// metadata has lost declarations, entries are kept only up to the first whose packet cannot be read.
+    /// Drops the entries at the end of which a power loss has kept a part from the disk, or of their packets. If there are any, or `is_suspect`, or
+    /// if the metadata has lost declarations, entries are kept only up to the first whose packet cannot be read.
     fn drop_damaged(
         &self,
         data: &File,
@@ -340,8 +339,12 @@ impl<'a> Trace<'a> {
         while let Some(last) = survey.kept.checked_sub(1) {
             let entry = index::read_entry(file, survey.format, last)?;
             let is_intact = match &self.reader {
-                Some(reader) => reader.is_intact(data, &entry)?,
-                None => !is_all_zeros(data, &entry)?,
+                Some(reader) => {
+                    reader.is_intact(data, &entry)?
+                        && !(index::ends_in_zeros(&entry, survey.format)
+                            && reader.contradicts(data, &entry)?)
+                }
+                None => !is_all_zeros(data, entry.offset.0..index::end_of(&entry))?,
             };
             if is_intact {
                 break;
@@ -500,8 +503,7 @@ impl<'a> Trace<'a> {
         if self.is_continued() || self.has_failed {
             return Ok(());
         }
-        let markers = self.listing.files.iter();
-        for marker in markers.filter(|name| open_marker::is_marker(name)) {
+        for marker in self.markers() {
             disk::remove_file_at(self.directory.as_fd(), marker)?;
         }
         Ok(())
@@ -537,13 +539,19 @@ impl Survey {
     }
 }
 
-/// Whether an index entry has the sizes and times of its packet, as far as the packet has any.
-fn agrees(entry: &PacketIndex, packet: &PacketIndex) -> bool {
-    let same_time = |entry: Timestamp, packet| packet == Timestamp(0) || entry == packet;
-    entry.packet_size == packet.packet_size
-        && entry.content_size == packet.content_size
-        && same_time(entry.begin, packet.begin)
-        && same_time(entry.end, packet.end)
+/// The format and the valid entries of an index file.
+fn examine_index(
+    data_len: u64,
+    file: Option<&File>,
+) -> io::Result<(Option<IndexFormat>, Option<ValidEntries>)> {
+    let Some(file) = file else {
+        return Ok((None, None));
+    };
+    let Some(format) = index::format_of(file)? else {
+        return Ok((None, None));
+    };
+    let found = index::valid_entries(file, format, data_len)?;
+    Ok((Some(format), Some(found)))
 }
 
 fn index_name(data: &[u8]) -> Vec<u8> {

@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use ctf::index::{Entry, IndexFormat, MAX_ENTRY_BYTES};
+use ctf::index::{Entry, IndexFormat};
 use wire::{Bytes, ClassId, FileName, Timestamp};
 
 use super::{INDEX_DIRECTORY, StreamFiles, StreamLayout};
@@ -14,6 +13,7 @@ use crate::limits::MAX_TRACEFILES;
 use crate::store::chunk::Holding;
 use crate::store::pool::Pool;
 use crate::store::reopenable_file::ReopenableFile;
+use crate::store::repair::index::{Follows, format_of, valid_entries};
 use crate::store::segment::Segment;
 use crate::store::segment_writer::SegmentWriter;
 use crate::store::session_log::FilePosition;
@@ -250,38 +250,25 @@ impl RestoredPair {
         truncate(&self.data, end_of(last).0)
     }
 
-    /// Counts the entries whose packets are whole.
+    /// Counts the entries, all of which the repair has found to have their packets.
     fn count_entries(&mut self, format: Option<IndexFormat>) -> io::Result<()> {
         let Some((index, format)) = self.index.as_ref().zip(format) else {
             return Ok(());
         };
         let data_len = self.data.opened()?.metadata()?.len();
         let file = index.opened()?;
-        let len = file.metadata()?.len();
-        let header = format.header_bytes();
-        if len < header.len() as u64 {
-            // The relay died before it wrote the header.
+        // None: the relay died before it wrote the header.
+        let Some(found) = format_of(file)? else {
             return Ok(());
-        }
-        let mut bytes = vec![0; header.len()];
-        file.read_exact_at(&mut bytes, 0)?;
-        if bytes != header {
+        };
+        if found != format {
             return Err(io::Error::other("it has another format"));
         }
-        // A beacon behind the entries is shorter than an entry.
-        let mut entries = (len - header.len() as u64) / format.entry_len() as u64;
-        let mut bytes = [0; MAX_ENTRY_BYTES];
-        let (bytes, _) = bytes.split_at_mut(format.entry_len());
-        while entries > 0 {
-            file.read_exact_at(bytes, format.position(entries - 1))?;
-            let entry = format.decode(bytes).map_err(io::Error::other)?;
-            if end_of(&entry).0 <= data_len {
-                self.last = Some(entry);
-                break;
-            }
-            entries -= 1;
+        let valid = valid_entries(file, format, data_len)?;
+        if let Follows::Invalid(reason) = valid.follows {
+            return Err(io::Error::other(reason));
         }
-        self.entries = entries;
+        (self.entries, self.last) = (valid.count, valid.last);
         Ok(())
     }
 }

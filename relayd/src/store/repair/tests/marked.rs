@@ -14,6 +14,7 @@ use ctf::write::{
 use wire::{Bytes, Timestamp};
 
 use super::super::{Repaired, repair};
+use crate::store::open_marker;
 
 const TRACE: &str = "host/session/ust";
 const MARKER: &str = ".relayd-open-20260101T000000+0000-0";
@@ -116,9 +117,9 @@ fn a_lost_index_file_is_rebuilt_with_the_bytes_that_the_producer_sent() {
 #[test]
 fn a_flipped_bit_in_an_index_file_is_reported_and_corrected_wherever_it_breaks_a_rule() {
     let recorded = Recorded::new(4);
-    // Magic number, version and entry length; then of the second entry: offset, sizes, begin and end.
+    // Magic number, version and entry length; then of the second entry: offset and sizes.
     let header = 0..16;
-    let entry = (16 + 72 + 2..16 + 72 + 40).filter(|at| (at - 16) % 8 < 6);
+    let entry = (16 + 72 + 2..16 + 72 + 24).filter(|at| (at - 16) % 8 < 6);
     for at in header.chain(entry) {
         let output = tempfile::tempdir().unwrap();
         let trace = output.path().join(TRACE);
@@ -128,6 +129,106 @@ fn a_flipped_bit_in_an_index_file_is_reported_and_corrected_wherever_it_breaks_a
         fs::write(trace.join("index/chan_0.idx"), index).unwrap();
         assert_eq!(repair_all(output.path()).damaged, 1, "byte {at}");
         recorded.assert_closed(&trace);
+    }
+}
+
+/// Writes to the marker what a relay writes that runs on this kernel.
+fn mark_with_boot(trace: &Path) {
+    let boot = open_marker::boot_id().unwrap();
+    fs::write(trace.join(MARKER), boot).unwrap();
+}
+
+#[test]
+fn packets_with_an_entry_stay_whatever_is_in_them_unless_there_was_a_power_loss() {
+    let entry_at = |number: usize, begin: u64| {
+        let bytes = &Recorded::new(10).index[16 + number * 72..][..72];
+        let mut entry = IndexFormat::V1_1.decode(bytes).unwrap();
+        (entry.packet.begin, entry.packet.end) = (Timestamp(begin), Timestamp(begin + 1));
+        let mut encoded = [0; MAX_ENTRY_BYTES];
+        IndexFormat::V1_1.encode(&entry, &mut encoded).to_vec()
+    };
+    let whole = Recorded::new(10);
+    let size = whole.data.len() / 10;
+    let mut without_magic = whole.data.clone();
+    without_magic[9 * size..][..4].fill(0xa5);
+    let mut zeros = whole.data.clone();
+    zeros[4 * size..].fill(0);
+    let mut earlier = whole.index[..16].to_vec();
+    (0..10).for_each(|number| earlier.extend(entry_at(number, 5000 - 7 * number as u64)));
+    let cases = [
+        ("no magic number", &without_magic, &whole.index),
+        ("zeros", &zeros, &whole.index),
+        ("times that go back", &whole.data, &earlier),
+    ];
+    for (case, data, index) in cases {
+        for (marker, is_resumable) in [(true, false), (true, true), (false, true)] {
+            let recorded = Recorded {
+                metadata: whole.metadata.clone(),
+                data: data.clone(),
+                index: index.clone(),
+            };
+            let output = tempfile::tempdir().unwrap();
+            let trace = output.path().join(TRACE);
+            recorded.write(&trace, MARKER);
+            mark_with_boot(&trace);
+            if !marker {
+                fs::remove_file(trace.join(MARKER)).unwrap();
+            }
+            let mut resumable = BTreeSet::new();
+            if is_resumable {
+                resumable.insert(PathBuf::from(TRACE));
+            }
+            // The next packet, without an entry, is sent again.
+            let begun = [&data[..], &data[..100]].concat();
+            fs::write(trace.join("chan_0"), begun).unwrap();
+            let repaired = repair(output.path(), &resumable);
+            let got = (repaired.bytes, repaired.damaged, repaired.failed);
+            assert_eq!(got, (100, 0, 0), "{case}");
+            assert_eq!(fs::read(trace.join("chan_0")).unwrap(), *data, "{case}");
+            let kept = fs::read(trace.join("index/chan_0.idx")).unwrap();
+            assert!(kept.starts_with(index), "{case}");
+        }
+    }
+    // After a power loss, zeros at the end are bytes that did not reach the disk; nothing else is.
+    for (case, (data, index), left) in [
+        ("no magic number", (&without_magic, &whole.index), 10),
+        ("zeros", (&zeros, &whole.index), 4),
+        ("times that go back", (&whole.data, &earlier), 10),
+    ] {
+        let output = tempfile::tempdir().unwrap();
+        let trace = output.path().join(TRACE);
+        let (data, index) = (data.clone(), index.clone());
+        let metadata = whole.metadata.clone();
+        let recorded = Recorded {
+            metadata,
+            data,
+            index,
+        };
+        recorded.write(&trace, MARKER);
+        let resumable = BTreeSet::from([PathBuf::from(TRACE)]);
+        let _ = repair(output.path(), &resumable);
+        let len = fs::metadata(trace.join("chan_0")).unwrap().len();
+        assert_eq!(len, (left * size) as u64, "{case}");
+    }
+}
+
+#[test]
+fn a_tracefile_whose_index_file_cannot_be_rebuilt_is_left_as_it_is() {
+    let output = tempfile::tempdir().unwrap();
+    let (trace, mut recorded) = (output.path().join(TRACE), Recorded::new(4));
+    let size = recorded.data.len() / 4;
+    // The third packet is none, and the second entry is damaged.
+    recorded.data[2 * size..][..4].fill(0xa5);
+    recorded.index[16 + 72 + 3] ^= 0x10;
+    recorded.write(&trace, MARKER);
+    for is_resumable in [false, true] {
+        let resumable = is_resumable.then(|| PathBuf::from(TRACE));
+        let repaired = repair(output.path(), &resumable.into_iter().collect());
+        assert_eq!((repaired.damaged, repaired.failed), (1, 1));
+        assert_eq!(fs::read(trace.join("chan_0")).unwrap(), recorded.data);
+        let index = fs::read(trace.join("index/chan_0.idx")).unwrap();
+        assert_eq!(index, [&recorded.index[..], &beacon()].concat());
+        assert!(trace.join(MARKER).exists());
     }
 }
 
