@@ -9,8 +9,11 @@ use tests::producer::live_session;
 use tests::relay::Relay;
 use tests::resumable::{ResumableProducer, printable};
 use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files};
-use tests::viewer::hostname;
+use tests::viewer::{Viewer, hostname};
 use tests::{test_live, wait_until};
+use viewer_proto::index::IndexStatus;
+use viewer_proto::push::Notification;
+use viewer_proto::session::Seek;
 
 const STREAMS: u32 = 3;
 const PACKETS: u64 = 30;
@@ -81,24 +84,55 @@ fn viewers_of_a_restored_session_see_it_from_its_beginning_to_its_end() {
     assert_eq!(shown, missing);
 }
 
-#[test]
-fn viewer_whose_relay_is_killed_again_and_again_sees_each_event_once() {
+/// Sends a session to relays that end one after the other in the middle of it, and watches it by one viewer.
+fn show_session_of_relays_that_end(end: fn(&mut Relay)) {
     let lab = Lab::new();
     let mut relay = Relay::start(&lab);
     let addresses = relay.addresses();
     let viewer = show(&lab, relay.live);
     let mut producer = producer();
-    let mut kills = 0;
+    let mut ends = 0;
     while producer.try_send(addresses, BYTES).is_err() {
         let shown = viewer.stdout().len();
-        // So that the relay is killed in the middle of the session.
+        // So that the relay ends in the middle of the session.
         wait_until("the viewer shows more", || viewer.stdout().len() > shown);
-        relay.kill();
-        kills += 1;
+        end(&mut relay);
+        ends += 1;
         relay = Relay::start_at(&lab, addresses);
         // A session that ends before the viewer is back is not there any more.
         test_live::wait_until_attached(&relay, "watched", 1);
     }
-    assert!(kills > 2, "{kills}");
+    assert!(ends > 2, "{ends}");
     assert_shows_all(viewer);
+}
+
+#[test]
+fn viewer_whose_relay_is_killed_again_and_again_sees_each_event_once() {
+    show_session_of_relays_that_end(Relay::kill);
+}
+
+#[test]
+fn viewer_whose_relay_is_stopped_again_and_again_sees_each_event_once_and_in_order() {
+    show_session_of_relays_that_end(Relay::terminate);
+}
+
+#[test]
+fn viewers_are_not_told_that_a_resumable_session_ends_when_its_relay_is_stopped() {
+    let lab = Lab::new();
+    let mut relay = Relay::start(&lab);
+    let mut producer = producer();
+    assert!(producer.try_send(relay.addresses(), BYTES).is_err());
+    let (mut viewer, _, streams) = Viewer::attached(relay.live, "watched", Seek::Beginning);
+    let mut push = viewer.open_push();
+    for stream in streams.iter().filter(|stream| stream.is_metadata == 0) {
+        while viewer.next_index(stream.stream).status == IndexStatus::Ready {}
+    }
+    relay.terminate();
+    while let Some(notification) = push.receive() {
+        let is_end = matches!(
+            notification,
+            Notification::StreamOver(_) | Notification::SessionOver(_)
+        );
+        assert!(!is_end, "{notification:?}");
+    }
 }

@@ -186,7 +186,16 @@ impl Relay {
 
     /// Kills the relay by SIGKILL and waits until it has exited.
     pub fn kill(&mut self) {
-        self.process.signal(Signal::KILL);
+        self.end(Signal::KILL);
+    }
+
+    /// Stops the relay by SIGTERM and waits until it has exited.
+    pub fn terminate(&mut self) {
+        self.end(Signal::TERM);
+    }
+
+    fn end(&mut self, signal: Signal) {
+        self.process.signal(signal);
         wait_until("the relay is dead", || !self.process.is_running());
     }
 

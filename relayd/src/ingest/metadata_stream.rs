@@ -306,8 +306,15 @@ impl MetadataStream {
         self.state.lock().wire_id
     }
 
-    /// Closes the stream for a relay that ends: the next one continues it.
+    /// Completes the file for a relay that ends: the next one continues the stream. Viewers are not told that it has ended.
     pub fn suspend(&self) {
+        let mut state = self.state.lock();
+        state.log = None;
+        self.drop_piece(&mut state);
+    }
+
+    /// Closes a stream that was restored for viewers only: its producer has closed it, as the log says already.
+    pub fn close_restored(&self) {
         self.state.lock().log = None;
         self.close();
     }
@@ -317,12 +324,7 @@ impl MetadataStream {
     /// what `lttng-relayd` leaves.
     pub fn close(&self) {
         let mut state = self.state.lock();
-        if state.unwritten.take().is_some() {
-            warn!(stream = %self.id, "metadata lost: there was no space on the disk for it until the stream closed");
-        }
-        if let Err(error) = state.file.drop_piece() {
-            warn!(stream = %self.id, %error, "incomplete piece of metadata not removed from its file");
-        }
+        self.drop_piece(&mut state);
         let log = state.log.take();
         if log.is_some()
             && let Err(error) = state.file.remove_empty()
@@ -335,6 +337,15 @@ impl MetadataStream {
             warn!(stream = %self.id, %error, "end of the metadata not logged");
         }
         self.published.end();
+    }
+
+    fn drop_piece(&self, state: &mut MetadataState) {
+        if state.unwritten.take().is_some() {
+            warn!(stream = %self.id, "metadata lost: there was no space on the disk for it until the stream closed");
+        }
+        if let Err(error) = state.file.drop_piece() {
+            warn!(stream = %self.id, %error, "incomplete piece of metadata not removed from its file");
+        }
     }
 
     /// Whether the stream is closed.

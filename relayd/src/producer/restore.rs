@@ -252,7 +252,7 @@ fn restore_stream(
         let stream = MetadataStream::new(id, path, file, settings.when_full);
         stream.make_resumable(log);
         if logged.closed_at.is_some() {
-            stream.suspend();
+            stream.close_restored();
         }
         return Ok(SessionStream::Metadata(Arc::new(stream)));
     }
@@ -280,7 +280,7 @@ fn restore_stream(
     let mut writer = stream.lock();
     writer.restore(log, next);
     if logged.closed_at.is_some() {
-        writer.suspend();
+        writer.close_restored();
     }
     drop(writer);
     if logged.closed_at.is_none() {

@@ -501,10 +501,14 @@ impl Registry {
         }
     }
 
-    /// Removes all sessions from the registry because the relay stops. The caller [closes](Self::close) each of them.
+    /// Removes all sessions from the registry because the relay stops, but for those that are resumable: viewers are not to
+    /// miss them. The caller [closes](Self::close) each of those that are returned.
     #[must_use]
     pub fn take_sessions(&self) -> Vec<Arc<Session>> {
-        let sessions = std::mem::take(&mut *self.sessions.write());
+        let mut connected = self.sessions.write();
+        let sessions = connected.clone();
+        connected.retain(|_, session| session.is_resumable());
+        drop(connected);
         let lingering = std::mem::take(&mut *self.lingering.lock());
         let lingering = lingering.into_iter().map(|(_, session)| session);
         sessions.into_values().chain(lingering).collect()

@@ -66,9 +66,16 @@ impl StreamWriter {
 
     /// Closes the stream without waiting for anything.
     pub fn close_now(&mut self) {
+        if self.end_writing() {
+            self.published.end();
+        }
+    }
+
+    /// Writes what has arrived and closes the files. Viewers are not told. Returns false if that has been done before.
+    pub(super) fn end_writing(&mut self) -> bool {
         // Before the writes below, which would close the stream again when they are done.
         if !self.lifecycle.close() {
-            return;
+            return false;
         }
         let is_cut = self.packets.has_unwritten();
         self.end_pause();
@@ -88,7 +95,7 @@ impl StreamWriter {
             warn!(stream = %self.id, unindexed, "packets at the end have no index");
         }
         self.packets.files.leave_chunk();
-        self.published.end();
+        true
     }
 
     /// Writes everything that waits only for packets and indexes that will not arrive any more.

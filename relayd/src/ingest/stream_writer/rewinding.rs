@@ -166,11 +166,17 @@ impl StreamWriter {
         }
     }
 
-    /// Closes the stream for a relay that ends: the next one continues it. Its files are complete without that.
+    /// Closes the files for a relay that ends: the next one continues the stream. Viewers are not told that it has ended.
     pub fn suspend(&mut self) {
         if let Err(error) = self.rewind() {
             warn!(stream = %self.id, %error, "packets without an index not removed: the next start does it");
         }
+        self.log = None;
+        self.end_writing();
+    }
+
+    /// Closes a stream that was restored for viewers only: its producer has closed it, as the log says already.
+    pub fn close_restored(&mut self) {
         self.log = None;
         self.close_now();
     }
