@@ -444,9 +444,12 @@ pub const DELETION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which a relay that stops waits until everything that it has written is synced.
 pub const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum depth below the output at which traces are searched for repair when the relay starts. Deeper than any base path
-/// that fits in the path of a stream.
+/// Maximum depth below the output at which traces are searched for repair when the relay starts, and are examined by retention.
 pub const MAX_OUTPUT_DEPTH: usize = 128;
+
+/// Maximum depth of a trace below the output, without the directories of chunks (`archives/NAME`) and of index files: all that
+/// is accepted is found within [`MAX_OUTPUT_DEPTH`].
+pub const MAX_TRACE_DEPTH: usize = MAX_OUTPUT_DEPTH - 8;
 
 /// Maximum size of a metadata file that is repaired, in bytes. No reader of this project accepts more.
 pub const MAX_REPAIRED_METADATA: u64 = 64 << 20;

@@ -184,6 +184,27 @@ fn a_stream_with_a_path_or_name_too_long_is_refused() {
 }
 
 #[test]
+fn a_directory_that_is_too_deep_to_be_repaired_and_removed_is_refused_with_the_reason() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
+    let based = |parts: usize| CreateSession {
+        base_path: Text::from(vec!["b"; parts].join("/").as_str()),
+        ..session("deep")
+    };
+    let mut producer = Producer::connect(&relay, Minor(15));
+    let bytes = command_bytes(2, &payload(&Command::CreateSession(based(130))));
+    let answer = send_and_read_to_end(&producer, &bytes);
+    assert!(is_refused_session(&answer), "{answer:?}");
+    relay.wait_for_log(&["CreateSession refused", "more than 120 parts"]);
+    producer = Producer::open(&relay, based(100));
+    let path = vec!["s"; 30].join("/");
+    let answer = producer.request(Command::AddStream(stream("chan_0", &path)));
+    assert!(is_refused_stream(&answer), "{answer:?}");
+    relay.wait_for_log(&["invalid path", "has more than 120 parts"]);
+    producer.add_stream(stream("chan_0", TRACE_PATH));
+    probe.assert_served();
+}
+
+#[test]
 fn a_chunk_with_an_invalid_time_name_or_close_command_is_refused() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let chunk = |created: u64, name: Option<&str>| {

@@ -4,10 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use relay_proto::session::CreateSession;
 use tests::lab::Lab;
 use tests::producer::{OK, Producer, plain_session};
 use tests::relay::Relay;
 use tests::status_endpoint::StatusEndpoint;
+use tests::tree::files;
+use tests::wait_until;
+use wire::Text;
 
 /// Makes a closed session that was last written in 1970, and returns its directory.
 fn make_old_session(output: &Path, name: &str) -> PathBuf {
@@ -76,4 +80,42 @@ fn retention_keeps_a_session_of_another_relay_that_has_archived_all_its_chunks()
     let (_next, status) = StatusEndpoint::start_relay(&lab, &["--retain-age=1d"]);
     status.wait_for_metric("relayd_retention_removed_sessions_total", 1);
     assert!(!session.exists());
+}
+
+// What the relay accepts, each later stage can handle.
+#[test]
+fn session_with_the_deepest_directory_is_archived_repaired_and_removed() {
+    let lab = Lab::new();
+    let mut relay = Relay::start(&lab);
+    let addresses = relay.addresses();
+    let session = CreateSession {
+        base_path: Text::from(vec!["b"; 116].join("/").as_str()),
+        ..plain_session("deep")
+    };
+    let mut producer = Producer::open(&relay, session);
+    let path = "ust/uid/0";
+    let stream = producer.add_trace(path, &["chan_0"])[0];
+    producer.record_packet(stream, 0, 100);
+    let positions = [(stream, 1), (producer.metadata[0], 0)];
+    assert_eq!(producer.create_chunk(1), OK);
+    assert_eq!(producer.rotate_streams(Some(1), &positions), OK);
+    producer.archive_chunk(0);
+    producer.record_packet(stream, 1, 100);
+    // A packet without an index.
+    producer.send_data(stream, 2, 100);
+    let lengths = || -> Vec<usize> {
+        let files = files(&relay.output, "chan_0");
+        files.into_values().map(|bytes| bytes.len()).collect()
+    };
+    wait_until("the packet has arrived", || lengths() == [200, 100]);
+    relay.kill();
+    let relay = Relay::start_at(&lab, addresses);
+    relay.wait_for_log(&["output repaired", "failed=0"]);
+    let found = files(&relay.output, "chan_0");
+    assert!(found.values().all(|bytes| bytes.len() == 100), "{found:?}");
+    assert_eq!(files(&relay.output, "chan_0.idx").len(), 2);
+    make_old(&relay.output.join("host"));
+    let (_next, status) = StatusEndpoint::start_relay(&lab, &["--retain-age=1d"]);
+    status.wait_for_metric("relayd_retention_removed_sessions_total", 1);
+    assert!(!relay.output.join("host/b").exists());
 }

@@ -24,7 +24,7 @@ pub use number::{
     SessionId, StreamId, Timestamp, TraceId, ViewerId,
 };
 pub use packet_index::{PacketIndex, PacketIndexV1_0};
-pub use path::{FileName, NameError, TracePath};
+pub use path::{FileName, NAME_MAX, NameError, TracePath};
 pub use text::{FixedText, Text};
 
 /// The names that the macros use, under a path that works in every crate.

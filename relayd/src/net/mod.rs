@@ -42,7 +42,6 @@ mod viewer_throttle;
 mod worker;
 mod worker_pool;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, OnceLock};
@@ -239,15 +238,9 @@ impl Server {
         let registry = Registry::new(registry_settings(config, sync.as_ref()));
         // Before a producer can ask for its session.
         restore_sessions(&registry, Instant::now());
-        // The thread must not keep the registry, whose sessions are closed when the relay stops.
-        let of_retention = Arc::downgrade(&registry);
-        let open = move || {
-            let registry = of_retention.upgrade();
-            registry.map_or_else(BTreeSet::new, |registry| registry.open_directories())
-        };
-        let retention =
-            RetentionThread::start(config.output.clone(), config.retention, Box::new(open))
-                .map_err(StartError::Threads)?;
+        let open = Box::new(registry.open_directories());
+        let retention = RetentionThread::start(config.output.clone(), config.retention, open)
+            .map_err(StartError::Threads)?;
         let health = Arc::new(Health::new(Instant::now()));
         let ports = [&control, &data, &live].into_iter().chain(&http);
         let ports = ports.map(Listener::port);

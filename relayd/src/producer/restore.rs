@@ -257,7 +257,7 @@ fn restore_stream(
         return Ok(SessionStream::Metadata(Arc::new(stream)));
     }
     let layout = layout(request, path, name, Some(IndexFormat::V1_1));
-    layout.check()?;
+    layout.longest_name()?;
     let marks = &logged.marks;
     let file = |mark: Option<&Mark>| mark.map_or(0, |mark| mark.at.file);
     let range = TracefileRange {

@@ -20,6 +20,7 @@ use crate::registry::stream::SessionStream;
 use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
 use crate::store::chunk::{ChunkPlace, Holding};
+use crate::store::layout::{LayoutError, check_stream_path};
 use crate::store::metadata::MetadataFile;
 use crate::store::stream_files::{StreamFiles, StreamLayout, TracefileLimits};
 
@@ -32,6 +33,8 @@ enum StreamError {
         name: Text,
         source: NameError,
     },
+    #[error("invalid path {0:?}: {1}")]
+    Path(Text, LayoutError),
     #[error("the session has no current chunk")]
     NoChunk,
     #[error("too many streams in the session: {MAX_STREAMS} are allowed")]
@@ -99,6 +102,13 @@ pub(super) fn create_stream(
     let path = open.session.share_path(path);
     let name = FileName::parse(&request.channel)
         .map_err(|source| named("channel name", &request.channel, source))?;
+    let layout = layout(request, path.clone(), name.clone(), open.index_format);
+    let longest = layout
+        .longest_name()
+        .map_err(|source| named("channel name", &request.channel, source))?;
+    let settings = registry.settings();
+    check_stream_path(&settings.output, open.directory.as_ref(), &path, &longest)
+        .map_err(|source| StreamError::Path(request.path.clone(), source))?;
     if !open.session.has_room() {
         return Err(StreamError::TooMany.into());
     }
@@ -131,10 +141,6 @@ pub(super) fn create_stream(
         let stream = MetadataStream::new(id, path.clone(), file, when_full);
         SessionStream::Metadata(Arc::new(stream))
     } else {
-        let layout = layout(request, path.clone(), name, open.index_format);
-        layout
-            .check()
-            .map_err(|source| named("channel name", &request.channel, source))?;
         let has_indexes = layout.index_format.is_some();
         let files = StreamFiles::create(layout, pool, chunk, sync).map_err(counted)?;
         let window = registry.settings().window;

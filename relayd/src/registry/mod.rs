@@ -291,18 +291,22 @@ impl Registry {
         sessions.collect()
     }
 
-    /// The directories, relative to the output, of the sessions that have not ended. A session without a directory of its own
-    /// has markers for as long as it is open.
-    #[must_use]
-    pub fn open_directories(&self) -> BTreeSet<PathBuf> {
-        let mut sessions = self.sessions();
-        sessions.extend(self.lingering());
-        let directories = sessions
-            .iter()
-            .filter_map(|session| session.identity().directory.as_ref());
-        directories
-            .map(|directory| Path::new(directory.as_ref()).to_owned())
-            .collect()
+    /// A function that lists the directories, relative to the output, of the sessions that have not ended. It does not keep
+    /// the registry. A session without a directory of its own has markers for as long as it is open.
+    pub fn open_directories(self: &Arc<Self>) -> impl Fn() -> BTreeSet<PathBuf> + use<> {
+        let registry = Arc::downgrade(self);
+        move || {
+            let Some(registry) = registry.upgrade() else {
+                return BTreeSet::new();
+            };
+            let sessions = [registry.sessions(), registry.lingering()].concat();
+            let directories = sessions
+                .iter()
+                .filter_map(|session| session.identity().directory.as_ref());
+            directories
+                .map(|directory| Path::new(directory.as_ref()).to_owned())
+                .collect()
+        }
     }
 
     /// Number of open streams of packets, and the counters of all that ever existed.

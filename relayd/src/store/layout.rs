@@ -1,15 +1,27 @@
 //! The directories of sessions, and the form of times in names of directories.
 
 use std::fmt;
+use std::path::Path;
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use relay_proto::session::{CreateSession, Recording};
 use thiserror::Error;
-use wire::{EpochSeconds, FileName, NameError, Text, TracePath};
+use wire::{EpochSeconds, FileName, NAME_MAX, NameError, Text, TracePath};
+
+use crate::limits::MAX_TRACE_DEPTH;
 
 /// Length of a path with its NUL, in a reply to a producer.
 const PATH_LIMIT: usize = 4096;
+
+/// Longest path that a system call accepts, in bytes without its NUL (`PATH_MAX`).
+const MAX_PATH: usize = 4095;
+
+/// Bytes of the directory of index files and of the separators around it.
+const INDEX_BYTES: usize = "/index/".len();
+
+/// Bytes of the longest directory of a chunk: one that a producer has named. `archives/NAME` is shorter.
+const CHUNK_BYTES: usize = NAME_MAX + 1;
 
 /// The reason why a session gets no directory.
 #[derive(Debug, Error)]
@@ -38,6 +50,12 @@ pub enum LayoutError {
     /// The producer sent no name: it is older than LTTng 2.4.
     #[error("the session has no name")]
     Unnamed,
+    /// The directory is deeper below the output than the relay looks for traces.
+    #[error("its directory has more than {MAX_TRACE_DEPTH} parts below the output")]
+    TooDeep,
+    /// A file would have a path that no system call accepts.
+    #[error("the paths of its files are longer than {MAX_PATH} bytes")]
+    LongPath,
 }
 
 impl LayoutError {
@@ -111,7 +129,37 @@ pub fn session_directory(
         let invalid = LayoutError::invalid("session directory", directory.to_text());
         return Err(invalid(NameError::TooLong { max }));
     }
+    check_depth(&[&directory])?;
     Ok(Some(directory))
+}
+
+/// Checks that a stream's files can be written, moved to the archives, repaired and removed: their paths are not too long and
+/// not too deep. `file` is the longest name of a file, `directory` that of the session, None if `path` contains it.
+///
+/// # Errors
+/// If they are.
+pub fn check_stream_path(
+    output: &Path,
+    directory: Option<&TracePath>,
+    path: &TracePath,
+    file: &FileName,
+) -> Result<(), LayoutError> {
+    let parts: Vec<_> = directory.into_iter().chain([path]).collect();
+    check_depth(&parts)?;
+    let parts: usize = parts.iter().map(|part| 1 + part.len()).sum();
+    let file = INDEX_BYTES + file.as_os_str().len();
+    if output.as_os_str().len() + CHUNK_BYTES + parts + file > MAX_PATH {
+        return Err(LayoutError::LongPath);
+    }
+    Ok(())
+}
+
+fn check_depth(parts: &[&TracePath]) -> Result<(), LayoutError> {
+    let depth = |part: &&TracePath| Path::new(part.as_ref()).components().count();
+    if parts.iter().map(depth).sum::<usize>() > MAX_TRACE_DEPTH {
+        return Err(LayoutError::TooDeep);
+    }
+    Ok(())
 }
 
 /// Whether the directory of a session has the time of its creation in its name, so that a session created at another
@@ -295,6 +343,43 @@ mod tests {
         assert!(directory(&session(&long, "host", "")).is_err());
         let deep = "x/".repeat(2045);
         assert!(directory(&session("name", "host-name", &deep)).is_err());
+    }
+
+    #[test]
+    fn directories_that_later_stages_could_not_handle_are_refused() {
+        let deep = |parts: usize| Text::from(vec!["d"; parts].join("/").as_str());
+        let based = |parts| {
+            grouped(
+                &session("name", "host", &deep(parts).to_string()),
+                Grouping::ByHost,
+            )
+        };
+        assert!(based(MAX_TRACE_DEPTH - 1).is_ok());
+        let refused = based(MAX_TRACE_DEPTH).unwrap_err();
+        assert!(refused.contains("more than 120 parts"), "{refused}");
+        let path = |text: Text| TracePath::parse(&text).unwrap();
+        let file = FileName::parse(&Text::from("chan_0.idx")).unwrap();
+        let check = |directory: &TracePath, path: &TracePath| {
+            check_stream_path(Path::new("/output"), Some(directory), path, &file)
+        };
+        let session = path(deep(MAX_TRACE_DEPTH - 4));
+        assert!(check(&session, &path(deep(4))).is_ok());
+        assert!(matches!(
+            check(&session, &path(deep(5))),
+            Err(LayoutError::TooDeep)
+        ));
+        assert!(check_stream_path(Path::new("/"), None, &path(deep(121)), &file).is_err());
+        // Below the session there may be a chunk with the longest name, then the index file.
+        let long = |bytes: usize| {
+            path(Text::from(
+                vec!["d".repeat(99); bytes / 100].join("/").as_str(),
+            ))
+        };
+        let rest = "/output".len() + 256 + "/ust".len() + "/index/chan_0.idx".len();
+        let fits = (MAX_PATH - rest) / 100 * 100;
+        assert!(check(&long(fits), &path(Text::from("ust"))).is_ok());
+        let refused = check(&long(fits + 100), &path(Text::from("ust"))).unwrap_err();
+        assert!(matches!(refused, LayoutError::LongPath));
     }
 
     #[test]

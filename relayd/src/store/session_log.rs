@@ -310,14 +310,30 @@ impl SessionLog {
 
 /// Paths of the logs below an output directory, sorted.
 fn paths(output: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(directory(output)) else {
-        return Vec::new();
-    };
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let logs = paths.filter(|path| path.extension().is_some_and(|end| end == "log"));
-    let mut logs: Vec<_> = logs.take(MAX_SESSION_LOGS).collect();
+    let directory = directory(output);
+    let mut logs = Vec::new();
+    if let Err(error) = collect_paths(&directory, &mut logs)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        warn!(path = %directory.display(), %error, "session logs not read: their sessions are not restored");
+    }
     logs.sort_unstable();
     logs
+}
+
+fn collect_paths(directory: &Path, logs: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|end| end != "log") {
+            continue;
+        }
+        if logs.len() >= MAX_SESSION_LOGS {
+            let text = format!("there are more than {MAX_SESSION_LOGS}");
+            return Err(io::Error::other(text));
+        }
+        logs.push(path);
+    }
+    Ok(())
 }
 
 /// Opens and reads a log.

@@ -53,13 +53,13 @@ pub struct StreamLayout {
 }
 
 impl StreamLayout {
-    /// Checks that all files of the stream will have valid names.
+    /// The longest name that a file of the stream will have.
     ///
     /// # Errors
-    /// If a name would be too long.
-    pub fn check(&self) -> Result<(), NameError> {
+    /// If it would be too long.
+    pub fn longest_name(&self) -> Result<FileName, NameError> {
         let longest = self.limits.map(|limits| limits.count.unwrap_or(u64::MAX));
-        self.data_name(longest)?.with_suffix(".idx").map(|_| ())
+        self.data_name(longest)?.with_suffix(".idx")
     }
 
     fn data_name(&self, number: Option<u64>) -> Result<FileName, NameError> {

@@ -166,8 +166,11 @@ impl Repair<'_> {
                 if is_being_deleted(name) {
                     return repair.finish_deletion();
                 }
-                if name == INDEX_DIRECTORY.as_bytes() || depth >= MAX_OUTPUT_DEPTH {
+                if name == INDEX_DIRECTORY.as_bytes() {
                     return;
+                }
+                if depth >= MAX_OUTPUT_DEPTH {
+                    return repair.failed(&io::Error::other("too many levels of directories"));
                 }
                 match open_directory(directory, name) {
                     Ok(opened) => repair.repair_directory(&opened, depth + 1),

@@ -140,11 +140,16 @@ fn find_markers(
             }
         }
         for below in &listing.directories {
-            if depth < MAX_OUTPUT_DEPTH && below != super::INDEX_DIRECTORY.as_bytes() {
-                let more = find_markers(repair, &directory, below, depth + 1, found);
-                if result.is_ok() {
-                    result = more;
-                }
+            if below == super::INDEX_DIRECTORY.as_bytes() {
+                continue;
+            }
+            let more = if depth < MAX_OUTPUT_DEPTH {
+                find_markers(repair, &directory, below, depth + 1, found)
+            } else {
+                Err(io::Error::other("too many levels of directories"))
+            };
+            if result.is_ok() {
+                result = more;
             }
         }
     });

@@ -197,3 +197,16 @@ fn a_deletion_that_was_interrupted_is_completed() {
     assert_eq!(output.repair().chunks, 1);
     assert!(!left.exists());
 }
+
+#[test]
+fn directories_that_are_too_deep_are_reported() {
+    let output = tempfile::tempdir().unwrap();
+    fs::create_dir_all(
+        output
+            .path()
+            .join(vec!["d"; MAX_OUTPUT_DEPTH + 2].join("/")),
+    )
+    .unwrap();
+    let repaired = repair(output.path(), &BTreeSet::new());
+    assert_eq!(repaired.failed, 1);
+}
