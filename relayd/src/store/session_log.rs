@@ -4,6 +4,7 @@
 //!
 //! A relay holds the lock of the logs of its sessions, so that another relay with the same output leaves them alone.
 
+mod logged_session;
 mod record;
 
 use std::collections::BTreeSet;
@@ -19,7 +20,8 @@ use thiserror::Error;
 use tracing::warn;
 use wire::TracePath;
 
-pub use record::{FilePosition, LoggedSession, LoggedStream, Mark, Record, RecordError, StreamKey};
+pub use logged_session::{FilePosition, LoggedSession, LoggedStream, Mark, RecordError, StreamKey};
+pub use record::Record;
 
 use super::regular_file::open_regular;
 use super::sync::Syncer;
