@@ -8,6 +8,7 @@ mod expiry;
 mod lost_packets;
 mod restart;
 mod same_second;
+mod streams;
 mod viewers;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use relay_proto::{DataEvent, DataHeader, WholePacket};
 use rustix::io::Errno;
-use wire::{Bytes, ChunkId, EpochSeconds, Flagged, PacketIndex, SeqNum};
+use wire::{Bits, Bytes, ChunkId, EpochSeconds, Flagged, PacketIndex, SeqNum};
 
 use super::data_connection::DataConnection;
 use super::tests::session;
@@ -39,6 +39,8 @@ const CHANNELS: [(&str, u64, u64); 4] = [
     ("ring", 2, 2),
     ("single", 2, 1),
 ];
+/// Key of a stream that has no packets.
+const IDLE_KEY: u64 = 99;
 /// Connections of a producer until its session must be complete.
 const MAX_CONNECTIONS: usize = 10;
 
@@ -205,8 +207,12 @@ impl Client {
                     .open_stream(opened(key as u64, name, (size, count)))?,
             );
         }
+        let idle = to.control.open_stream(opened(IDLE_KEY, "idle", (0, 0)))?;
         to.control.streams_sent()?;
         to.send_metadata(metadata)?;
+        if let Some(stream) = idle.0 {
+            to.send_beacon(stream)?;
+        }
         let least = self
             .acknowledged
             .last()
@@ -237,7 +243,7 @@ impl Client {
         }
         self.ask(to, &streams);
         self.durable.get_or_insert(plan::journal_len());
-        to.close(metadata.0, &streams)
+        to.close(metadata.0, &streams, idle.0)
     }
 
     /// Asks for the positions of the streams, and waits until what they say is durable.
@@ -319,6 +325,26 @@ impl Connections<'_> {
         self.finish()
     }
 
+    /// Sends a beacon of a stream without packets.
+    fn send_beacon(&mut self, stream: StreamId) -> Result<(), Refusal> {
+        self.control.add_index(SendIndex {
+            stream,
+            seq: None,
+            packet: PacketIndex {
+                packet_size: Bits(0),
+                content_size: Bits(0),
+                ..self.relay.packets.packets[0][0].1
+            },
+        })?;
+        self.control.write_ready_entries()?;
+        self.relay
+            .registry
+            .sessions()
+            .iter()
+            .for_each(|session| session.do_periodic_work());
+        self.finish()
+    }
+
     fn handle(&mut self, event: DataEvent<'_>) -> Result<(), Refusal> {
         let handled = self.data.handle_event(event);
         handled.map_err(|error| Refusal::new(ReturnCode::UNKNOWN, error))
@@ -352,6 +378,7 @@ impl Connections<'_> {
         &mut self,
         metadata: Option<StreamId>,
         streams: &[(Option<StreamId>, u64)],
+        idle: Option<StreamId>,
     ) -> Result<(), Refusal> {
         self.control.close_chunk(CloseTraceChunk {
             chunk: ChunkId(0),
@@ -361,7 +388,7 @@ impl Connections<'_> {
         let streams = streams
             .iter()
             .map(|(stream, _)| (*stream, Some(SeqNum(PACKETS - 1))));
-        for (stream, last) in streams.chain([(metadata, None)]) {
+        for (stream, last) in streams.chain([(idle, None), (metadata, None)]) {
             if let Some(stream) = stream {
                 self.control.close_stream(CloseStream { stream, last })?;
                 self.finish()?;

@@ -25,7 +25,9 @@ use crate::registry::stream::SessionStream;
 use crate::registry::{DirectoryInUse, Registry};
 use crate::store::StoreError;
 use crate::store::layout::is_directory_dated;
-use crate::store::session_log::{LoggedSession, Record, SessionLog, StreamKey, StreamLog};
+use crate::store::session_log::{
+    LoggedFiles, LoggedSession, Record, SessionLog, StreamKey, StreamLog,
+};
 use crate::store::sync::Durability;
 
 /// A rejected command of the extension.
@@ -45,6 +47,8 @@ pub(super) enum ResumeError {
     NotResumable,
     #[error("stream {0} was opened with other properties before")]
     Changed(u64),
+    #[error("stream {0}: another stream of the session has its files")]
+    SameFiles(u64),
     #[error("invalid number of the first packet")]
     First,
     #[error("unknown {0}")]
@@ -65,9 +69,12 @@ impl ResumeError {
     /// What the failure costs: the command is refused with this code. The only place that decides it.
     fn consequence(&self) -> ReturnCode {
         match self {
-            Self::Late | Self::NoId | Self::Taken | Self::Changed(_) | Self::First => {
-                ReturnCode::INVALID
-            }
+            Self::Late
+            | Self::NoId
+            | Self::Taken
+            | Self::Changed(_)
+            | Self::SameFiles(_)
+            | Self::First => ReturnCode::INVALID,
             Self::Directory(_) => ReturnCode::EXISTS,
             Self::NoSession
             | Self::NotResumable
@@ -110,6 +117,7 @@ pub(super) fn make_resumable(
             chunk: None,
             is_chunk_closed: false,
             streams: BTreeMap::new(),
+            files: LoggedFiles::default(),
         },
     )?;
     if let Some(syncer) = settings.pool.syncer() {
@@ -201,6 +209,9 @@ pub(super) fn open_stream(
         let (id, next) = reopened.map_err(ResumeError::Ingest)?;
         debug!(session = %open.session, stream = %known.id, next, "stream continued");
         return Ok((Some(id), next));
+    }
+    if log.with_session(|session| session.files.contains(&request.stream)) {
+        return Err(ResumeError::SameFiles(key.number).into());
     }
     let first = request.first;
     if key.is_metadata && first != SeqNum(0) || first == SeqNum(u64::MAX) {

@@ -20,7 +20,9 @@ use thiserror::Error;
 use tracing::warn;
 use wire::TracePath;
 
-pub use logged_session::{FilePosition, LoggedSession, LoggedStream, Mark, RecordError, StreamKey};
+pub use logged_session::{
+    FilePosition, LoggedFiles, LoggedSession, LoggedStream, Mark, RecordError, StreamKey,
+};
 pub use record::Record;
 
 use super::regular_file::open_regular;

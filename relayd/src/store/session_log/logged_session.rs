@@ -1,13 +1,14 @@
 //! A resumable session and its streams as the log of the session describes them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use relay_proto::chunk::CreateTraceChunk;
 use relay_proto::resume::OpenStream;
 use relay_proto::session::CreateSession;
+use relay_proto::stream::AddStream;
 use thiserror::Error;
-use wire::{DecodeError, NameError, SeqNum, SessionId, StreamId, TracePath};
+use wire::{DecodeError, NameError, SeqNum, SessionId, StreamId, Text, TracePath};
 
 use crate::limits::{MAX_JOINED_PACKETS, MAX_STREAMS};
 
@@ -43,7 +44,13 @@ pub struct LoggedSession {
     pub is_chunk_closed: bool,
     /// The streams that the session has had.
     pub streams: BTreeMap<StreamKey, LoggedStream>,
+    /// The files of these streams.
+    pub files: LoggedFiles,
 }
+
+/// The files of the streams that a session has had: the directory and the channel of each stream.
+#[derive(Debug, Clone, Default)]
+pub struct LoggedFiles(BTreeSet<(Text, Text)>);
 
 /// A stream as the log of its session describes it.
 #[derive(Debug, Clone)]
@@ -126,7 +133,7 @@ impl LoggedSession {
             return Err(RecordError::TooMany);
         }
         let key = StreamKey::of(opened);
-        if self.streams.contains_key(&key) {
+        if self.streams.contains_key(&key) || !self.files.add(&opened.stream) {
             return Err(RecordError::Twice);
         }
         let begin = Mark {
@@ -156,6 +163,24 @@ impl LoggedSession {
     pub(super) fn stream_mut(&mut self, key: StreamKey) -> Result<&mut LoggedStream, RecordError> {
         let stream = self.streams.get_mut(&key);
         stream.ok_or(RecordError::UnknownStream)
+    }
+}
+
+impl LoggedFiles {
+    /// Whether a stream, open or closed, has the files of this one: only one of the two could be restored.
+    #[must_use]
+    pub fn contains(&self, stream: &AddStream) -> bool {
+        self.0.contains(&Self::key(stream))
+    }
+
+    /// Returns false if another stream has them.
+    fn add(&mut self, stream: &AddStream) -> bool {
+        self.0.insert(Self::key(stream))
+    }
+
+    fn key(stream: &AddStream) -> (Text, Text) {
+        let path = TracePath::parse_rooted(&stream.path).map(|path| path.to_text());
+        (path.unwrap_or_default(), stream.channel.clone())
     }
 }
 

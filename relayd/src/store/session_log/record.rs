@@ -10,7 +10,9 @@ use relay_proto::resume::OpenStream;
 use relay_proto::session::CreateSession;
 use wire::{Field, SeqNum, SessionId, StreamId, Text, TracePath, wire_struct};
 
-use super::logged_session::{FilePosition, LoggedSession, Mark, RecordError, StreamKey};
+use super::logged_session::{
+    FilePosition, LoggedFiles, LoggedSession, Mark, RecordError, StreamKey,
+};
 
 /// The protocol version in whose form commands are logged. Part of the format: it must not follow newer versions.
 const FORM: Minor = Minor(15);
@@ -302,6 +304,7 @@ impl LoggedSession {
             chunk: None,
             is_chunk_closed: false,
             streams: BTreeMap::new(),
+            files: LoggedFiles::default(),
         })
     }
 

@@ -31,6 +31,7 @@ fn session() -> LoggedSession {
         chunk: None,
         is_chunk_closed: false,
         streams: BTreeMap::new(),
+        files: LoggedFiles::default(),
     }
 }
 

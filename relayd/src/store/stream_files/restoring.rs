@@ -98,6 +98,7 @@ impl StreamFiles {
             Some(file) if !files.has_entries(&chunk, file)? => file,
             _ => range.last,
         };
+        files.remove_unlogged(&chunk, last + 1, count)?;
         let oldest = (last + 1).saturating_sub(kept);
         files.first_open = first.max(oldest);
         let mut current = None;
@@ -152,6 +153,21 @@ impl StreamFiles {
         let data = self.layout.data_name(number).map_err(failed)?;
         let index = data.with_suffix(".idx").map_err(failed)?;
         Ok((data, index))
+    }
+
+    /// Removes a tracefile without entries that was begun before the log said so: its first packet will be sent again, or was
+    /// dropped. In a ring, the log says first which older tracefile is replaced.
+    fn remove_unlogged(
+        &self,
+        chunk: &Holding,
+        file: u64,
+        count: Option<u64>,
+    ) -> Result<(), StoreError> {
+        let is_new_name = self.layout.limits.is_some() && count.is_none_or(|count| file < count);
+        if is_new_name && !self.has_entries(chunk, file)? {
+            self.remove_pair(chunk, file)?;
+        }
+        Ok(())
     }
 
     /// Whether the index file of a tracefile, or of the older one that still has its name, has an entry.
