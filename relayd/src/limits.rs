@@ -97,6 +97,20 @@ pub const RESUME_TIMEOUT: Duration = Duration::from_secs(600);
 /// Longest log of a resumable session in bytes: that of [`MAX_STREAMS`] streams with the longest names.
 pub const MAX_SESSION_LOG_BYTES: u64 = 64 << 20;
 
+/// Maximum number of resumable sessions that are kept without a connection: as many as can be connected.
+const MAX_DETACHED_SESSIONS: usize = MAX_CONNECTIONS;
+
+/// Maximum number of resumable sessions that are kept without a connection by a relay whose pool has this many descriptors.
+/// Each takes two of them, for its log and its directory: a quarter of the pool.
+#[must_use]
+pub fn max_detached_sessions(pool: usize) -> usize {
+    (pool / 8).clamp(1, MAX_DETACHED_SESSIONS)
+}
+
+/// Maximum number of bytes of the logs of all sessions without a connection. The memory for a session is about twice as large as
+/// its log, which may have [`MAX_SESSION_LOG_BYTES`].
+pub const MAX_DETACHED_LOG_BYTES: u64 = 256 << 20;
+
 /// Maximum number of session logs that are read at the start.
 pub const MAX_SESSION_LOGS: usize = 65_536;
 

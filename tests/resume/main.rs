@@ -2,6 +2,7 @@
 //! the trace once and in order.
 
 mod connections;
+mod detached;
 mod disk_full;
 mod empty;
 mod expiry;

@@ -84,6 +84,12 @@ impl Relay {
         Self::start_command(lab, command, free_addresses())
     }
 
+    /// The same, on given addresses.
+    #[must_use]
+    pub fn start_from_command_at(lab: &Lab, command: Command, addresses: [SocketAddr; 3]) -> Self {
+        Self::start_command(lab, command, addresses)
+    }
+
     /// Starts `relayd` on ports that the system chooses, with these schemes in the URLs of control, data and live port.
     #[must_use]
     pub fn start_with_schemes(lab: &Lab, schemes: [&str; 3], arguments: &[String]) -> Self {

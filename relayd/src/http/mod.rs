@@ -187,6 +187,7 @@ mod tests {
             when_full: WhenFull::default(),
             time_zone: jiff::tz::TimeZone::UTC,
             resume_timeout: std::time::Duration::ZERO,
+            max_detached: 100,
             pool: Pool::new(7),
         });
         let port = Port {

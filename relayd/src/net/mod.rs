@@ -62,6 +62,7 @@ use crate::health::{Health, ThreadHealth};
 use crate::http::StatusApi;
 use crate::limits::{
     CLOSE_TIMEOUT, DRAIN_COMMANDS_TIMEOUT, DRAIN_TIMEOUT, MAX_HTTP_CONNECTIONS, SYNC_TIMEOUT,
+    max_detached_sessions,
 };
 use crate::producer::restore_sessions;
 use crate::registry::{Registry, RegistrySettings};
@@ -586,6 +587,7 @@ fn registry_settings(config: &Config, sync: Option<&SyncThread>) -> RegistrySett
         when_full: config.when_full,
         time_zone: config.time_zone.clone(),
         resume_timeout: config.resume_timeout,
+        max_detached: max_detached_sessions(config.pool),
         pool: match sync {
             Some(sync) => Pool::with_syncer(config.pool, Arc::clone(sync.syncer())),
             None => Pool::new(config.pool),

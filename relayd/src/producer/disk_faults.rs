@@ -77,6 +77,7 @@ impl MemoryRelay {
             reorder_memory: 1 << 20,
             when_full: WhenFull::default(),
             resume_timeout: Duration::from_secs(600),
+            max_detached: 100,
             time_zone: jiff::tz::TimeZone::UTC,
             pool,
         });

@@ -454,6 +454,7 @@ mod tests {
             reorder_memory: 1 << 20,
             when_full: WhenFull::default(),
             resume_timeout,
+            max_detached: 3,
             time_zone: jiff::tz::TimeZone::UTC,
             pool,
         })

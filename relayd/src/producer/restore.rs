@@ -60,53 +60,43 @@ struct RestoredNumbers {
 /// Restores the sessions whose logs are below the output of the relay. They wait for their producers from `now` on. To be
 /// called before the relay accepts connections.
 pub fn restore_sessions(registry: &Arc<Registry>, now: Instant) {
-    let mut logs = Vec::new();
-    for opened in SessionLog::open_all(&registry.settings().output) {
-        match opened {
-            Ok(log) => logs.push(log),
-            Err((path, error)) => {
-                let path = path.display();
-                error!(%path, %error, "session not restored: its log is not valid; its traces stay as they are");
-            }
-        }
-    }
-    let (mut session, mut stream) = (SessionId(0), StreamId(0));
-    for log in &logs {
-        log.with_session(|logged| {
-            session = session.max(logged.id);
-            let streams = logged.streams.values().map(|stream| stream.id);
-            stream = streams.fold(stream, StreamId::max);
-        });
-    }
-    let bound = |number: u64| number.min(MAX_RESTORED_NUMBER);
-    registry.reserve(SessionId(bound(session.0)), StreamId(bound(stream.0)));
+    let settings = registry.settings();
     let mut numbers = RestoredNumbers::default();
-    for log in logs {
-        if let Err(error) = restore_session(registry, &log, &mut numbers, now) {
-            let path = log.path().display();
+    // One after the other: of very many, only the newest are kept, and the others closed.
+    for path in SessionLog::paths(&settings.output) {
+        let opened = SessionLog::open(&path, &settings.pool);
+        let restored = match &opened {
+            // Another relay has it.
+            Ok(None) => continue,
+            Ok(Some(log)) => restore_session(registry, log, &mut numbers, now)
+                .inspect_err(|_| log.set_aside())
+                .map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = restored {
+            let path = path.display();
             error!(%path, %error, "session not restored; its traces stay as they are");
-            log.set_aside();
         }
     }
 }
 
 impl RestoredNumbers {
     fn session(&mut self, registry: &Registry, wanted: SessionId) -> SessionId {
-        let is_free = wanted.0 <= MAX_RESTORED_NUMBER && self.sessions.insert(wanted);
-        if is_free {
-            wanted
-        } else {
-            registry.next_session()
+        registry.reserve_session(SessionId(wanted.0.min(MAX_RESTORED_NUMBER)));
+        let mut number = wanted;
+        while number.0 > MAX_RESTORED_NUMBER || !self.sessions.insert(number) {
+            number = registry.next_session();
         }
+        number
     }
 
     fn stream(&mut self, registry: &Registry, wanted: StreamId) -> StreamId {
-        let is_free = wanted.0 <= MAX_RESTORED_NUMBER && self.streams.insert(wanted);
-        if is_free {
-            wanted
-        } else {
-            registry.next_stream()
+        registry.reserve_stream(StreamId(wanted.0.min(MAX_RESTORED_NUMBER)));
+        let mut number = wanted;
+        while number.0 > MAX_RESTORED_NUMBER || !self.streams.insert(number) {
+            number = registry.next_stream();
         }
+        number
     }
 }
 

@@ -119,6 +119,7 @@ pub(super) fn make_resumable(
             streams: BTreeMap::new(),
             files: LoggedFiles::default(),
         },
+        &settings.pool,
     )?;
     if let Some(syncer) = settings.pool.syncer() {
         log.sync_with(syncer, session.sync_status())?;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use ctf::index::IndexFormat;
 use relay_proto::ReturnCode;
@@ -112,7 +113,7 @@ pub(super) fn create_stream(
     if !open.session.has_room() {
         return Err(StreamError::TooMany.into());
     }
-    if !registry.has_room() {
+    if !registry.make_room(Instant::now()) {
         return Err(StreamError::TooManyInAll.into());
     }
     if request.is_metadata() && !open.session.has_room_for_metadata() {

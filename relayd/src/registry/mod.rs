@@ -6,6 +6,7 @@
 
 pub mod arrivals;
 mod claims;
+mod detached;
 mod occupancy;
 pub mod recording;
 pub mod resumable;
@@ -67,6 +68,8 @@ pub struct RegistrySettings {
     pub time_zone: TimeZone,
     /// Longest time for which a resumable session is kept without a connection. Zero: no session is resumable.
     pub resume_timeout: Duration,
+    /// Maximum number of resumable sessions that are kept without a connection, and of sessions that linger.
+    pub max_detached: usize,
     /// Pool that bounds the open trace files.
     pub pool: Arc<Pool>,
 }
@@ -134,7 +137,6 @@ impl Registry {
     pub fn new(settings: RegistrySettings) -> Arc<Self> {
         Arc::new(Self {
             reorder_budget: ReorderBudget::of_relay(settings.reorder_memory),
-            settings,
             recordings: Recordings::default(),
             sessions: RwLock::default(),
             lingering: Mutex::default(),
@@ -142,10 +144,11 @@ impl Registry {
             data_streams: RwLock::default(),
             sessions_by_root: SessionsByRoot::default(),
             subscriptions: Mutex::default(),
-            resumable: ResumableSessions::default(),
+            resumable: ResumableSessions::new(settings.max_detached),
             viewer_file_calls: Arc::new(Semaphore::new(MAX_FILE_CALLS)),
             periodic: PeriodicRequests::default(),
             next: Counters::default(),
+            settings,
         })
     }
 
@@ -225,9 +228,13 @@ impl Registry {
         &self.recordings
     }
 
-    /// Gives new sessions and streams higher numbers than these.
-    pub fn reserve(&self, session: SessionId, stream: StreamId) {
+    /// Gives new sessions higher numbers than this one.
+    pub fn reserve_session(&self, session: SessionId) {
         self.next.session.fetch_max(session.0, Ordering::Relaxed);
+    }
+
+    /// Gives new streams higher numbers than this one.
+    pub fn reserve_stream(&self, stream: StreamId) {
         self.next.stream.fetch_max(stream.0, Ordering::Relaxed);
     }
 
@@ -266,8 +273,7 @@ impl Registry {
     }
 
     /// Whether the relay may have one more stream.
-    #[must_use]
-    pub fn has_room(&self) -> bool {
+    pub(in crate::registry) fn has_room(&self) -> bool {
         self.data_streams.read().open.len() < MAX_STREAMS_IN_ALL
     }
 
@@ -373,9 +379,22 @@ impl Registry {
             info!(%session, %peer, "session ended");
         } else {
             info!(%session, "session lingers: packets are still in flight");
-            self.lingering
-                .lock()
-                .push((now + DRAIN_GRACE, Arc::clone(session)));
+            let mut lingering = self.lingering.lock();
+            lingering.push((now + DRAIN_GRACE, Arc::clone(session)));
+            let is_full = lingering.len() > self.settings.max_detached;
+            let oldest = is_full.then(|| lingering.remove(0));
+            drop(lingering);
+            if let Some((_, oldest)) = oldest {
+                self.end_lingering(&oldest);
+            }
+        }
+    }
+
+    fn end_lingering(&self, session: &Session) {
+        if !session.is_empty() {
+            warn!(%session, "session ended: packets that were announced have not come");
+            session.abort();
+            self.forget_all_closed(session);
         }
     }
 
@@ -496,13 +515,7 @@ impl Registry {
             }
             is_kept
         });
-        for session in ended {
-            if !session.is_empty() {
-                warn!(%session, "session ended: packets that were announced have not come");
-                session.abort();
-                self.forget_all_closed(&session);
-            }
-        }
+        ended.iter().for_each(|session| self.end_lingering(session));
     }
 
     /// Removes all sessions from the registry because the relay stops, but for those that are resumable: viewers are not to

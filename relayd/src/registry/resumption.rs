@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use wire::StreamId;
 
+use super::detached::DetachedSessions;
 use super::recording::RecordingKey;
 use super::resumable::{DetachOutcome, Resumable};
 use super::session::Session;
@@ -19,9 +20,10 @@ use super::{DirectoryInUse, Registry};
 use crate::ingest::IngestError;
 
 /// The resumable sessions of a relay.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ResumableSessions {
     sessions: Mutex<HashMap<RecordingKey, Arc<Session>>>,
+    detached: DetachedSessions,
     counts: ResumeCounts,
 }
 
@@ -32,6 +34,7 @@ pub struct ResumeCounts {
     resumed: AtomicU64,
     restored: AtomicU64,
     expired: AtomicU64,
+    given_up: AtomicU64,
 }
 
 /// A way in which a session changes hands.
@@ -43,13 +46,21 @@ pub enum ResumeEvent {
     Resumed,
     /// A session of a relay before this one was restored.
     Restored,
-    /// A session has ended because its producer did not resume it.
+    /// A session has ended because its producer did not resume it in time.
     Expired,
+    /// A session has ended before its time because too many wait for their producers.
+    GivenUp,
 }
 
 impl ResumeEvent {
     /// All events.
-    pub const ALL: [Self; 4] = [Self::Detached, Self::Resumed, Self::Restored, Self::Expired];
+    pub const ALL: [Self; 5] = [
+        Self::Detached,
+        Self::Resumed,
+        Self::Restored,
+        Self::Expired,
+        Self::GivenUp,
+    ];
 
     /// Label of the event in metrics.
     #[must_use]
@@ -59,6 +70,18 @@ impl ResumeEvent {
             Self::Resumed => "resumed",
             Self::Restored => "restored",
             Self::Expired => "expired",
+            Self::GivenUp => "given_up",
+        }
+    }
+}
+
+impl ResumableSessions {
+    /// None yet. At most `max_detached` are kept without a connection.
+    pub(super) fn new(max_detached: usize) -> Self {
+        Self {
+            sessions: Mutex::default(),
+            detached: DetachedSessions::new(max_detached),
+            counts: ResumeCounts::default(),
         }
     }
 }
@@ -70,6 +93,7 @@ impl ResumeCounts {
             ResumeEvent::Resumed => &self.resumed,
             ResumeEvent::Restored => &self.restored,
             ResumeEvent::Expired => &self.expired,
+            ResumeEvent::GivenUp => &self.given_up,
         }
     }
 
@@ -195,6 +219,7 @@ impl Registry {
         session.detach(generation, now + timeout.unwrap_or_default());
         session.viewers().expect_restored(now);
         self.resumable.counts.count(ResumeEvent::Restored);
+        self.limit_detached(session, now);
     }
 
     /// Keeps a resumable session whose control connection has ended.
@@ -212,31 +237,57 @@ impl Registry {
             self.resumable.counts.count(ResumeEvent::Detached);
             let seconds = timeout.as_secs();
             info!(%session, seconds, "connection of the session lost: the session is kept for its producer");
+            self.limit_detached(session, now);
         }
         outcome
     }
 
-    /// Whether some session waits for its producer to resume it.
+    /// Counts a session that has been detached, and gives up others if they are too many.
+    fn limit_detached(&self, session: &Arc<Session>, now: Instant) {
+        for session in self.resumable.detached.add(session) {
+            self.give_up(&session, now);
+        }
+    }
+
+    /// Gives up detached sessions until the relay has room for another stream. Returns whether it has.
+    pub fn make_room(&self, now: Instant) -> bool {
+        while !self.has_room() {
+            match self.resumable.detached.take() {
+                Some(session) => self.give_up(&session, now),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn give_up(&self, session: &Arc<Session>, now: Instant) {
+        // Its producer may be resuming it.
+        if session.expire(None) {
+            warn!(%session, "session ended: too many sessions wait for their producers, and this one is the oldest of its host");
+            self.resumable.counts.count(ResumeEvent::GivenUp);
+            self.end_expired(session, now);
+        }
+    }
+
+    /// Whether some session may wait for its producer to resume it.
     pub(super) fn has_detached(&self) -> bool {
-        let sessions = self.resumable.sessions.lock();
-        sessions.values().any(|session| session.is_detached())
+        self.resumable.detached.may_have_any()
     }
 
     /// Ends the sessions that have been detached for too long.
     pub(super) fn end_detached(&self, now: Instant) {
-        let expired: Vec<_> = {
-            let sessions = self.resumable.sessions.lock();
-            let expired = sessions.values().filter(|session| session.expire(now));
-            expired.cloned().collect()
-        };
-        for session in expired {
+        for session in self.resumable.detached.take_expired(now) {
             warn!(%session, "session ended: its producer has not resumed it in time");
             self.resumable.counts.count(ResumeEvent::Expired);
-            self.remove_ended(&session, now);
-            session.end_control(true);
-            self.forget_all_closed(&session);
-            self.forget_resumable(&session);
+            self.end_expired(&session, now);
         }
+    }
+
+    fn end_expired(&self, session: &Arc<Session>, now: Instant) {
+        self.remove_ended(session, now);
+        session.end_control(true);
+        self.forget_all_closed(session);
+        self.forget_resumable(session);
     }
 
     /// Ends the possibility to resume a session whose chunk and streams are all closed.

@@ -41,8 +41,12 @@ pub struct Pool {
 #[derive(Debug)]
 pub struct PooledFile {
     file: Arc<SyncedFile>,
-    pool: Arc<Pool>,
+    descriptor: PooledDescriptor,
 }
+
+/// A descriptor that counts in the pool.
+#[derive(Debug)]
+pub struct PooledDescriptor(Arc<Pool>);
 
 /// The identity of a file: its device and inode. A file keeps it when it is renamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -143,18 +147,25 @@ impl Pool {
         self: &Arc<Self>,
         open: impl Fn() -> Result<File, E>,
     ) -> Result<Arc<PooledFile>, E> {
-        while self.is_full() && self.clock.evict_one() {}
+        let descriptor = self.reserve();
         let is_exhausted = |error: &E| FaultKind::of(error.borrow()) == FaultKind::Descriptors;
         let file = match open() {
             // The limit of descriptors is of the whole process: connections may use some that were meant for the pool.
             Err(error) if is_exhausted(&error) && self.clock.evict_one() => open()?,
             opened => opened?,
         };
-        self.open.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(PooledFile {
             file: SyncedFile::new(file),
-            pool: Arc::clone(self),
+            descriptor,
         }))
+    }
+
+    /// Counts a descriptor of a file that is not in the pool and cannot be evicted. A full pool closes another file for it.
+    #[must_use]
+    pub fn reserve(self: &Arc<Self>) -> PooledDescriptor {
+        while self.is_full() && self.clock.evict_one() {}
+        self.open.fetch_add(1, Ordering::Relaxed);
+        PooledDescriptor(Arc::clone(self))
     }
 
     /// Counters of faults of the files.
@@ -221,7 +232,7 @@ impl PooledFile {
     /// The pool that counts the file.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
-        &self.pool
+        &self.descriptor.0
     }
 
     /// The file, to be shared with the syncer.
@@ -240,10 +251,15 @@ impl Deref for PooledFile {
 
 impl Drop for PooledFile {
     fn drop(&mut self) {
-        if let Some(syncer) = &self.pool.syncer {
+        if let Some(syncer) = &self.pool().syncer {
             syncer.retain(&self.file);
         }
-        self.pool.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for PooledDescriptor {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

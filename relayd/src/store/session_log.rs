@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use record_log::{Damage, HEADER_BYTES, Magic, Records};
@@ -25,6 +26,7 @@ pub use logged_session::{
 };
 pub use record::Record;
 
+use super::pool::{Pool, PooledDescriptor};
 use super::regular_file::open_regular;
 use super::sync::Syncer;
 use super::sync::file::{SyncOrder, SyncStatus, SyncTarget, SyncedFile};
@@ -48,12 +50,19 @@ pub struct SessionLog {
 struct LogState {
     session: LoggedSession,
     /// None: the log was removed, or set aside. Changes are not logged any more.
-    file: Option<Arc<SyncedFile>>,
+    file: Option<LogFile>,
     bytes: u64,
     /// None: nothing is synced.
     sync: Option<LogSync>,
     /// Size at which the log is compacted.
     compact_at: u64,
+}
+
+/// The open file of a log.
+#[derive(Debug)]
+struct LogFile {
+    file: Arc<SyncedFile>,
+    _descriptor: PooledDescriptor,
 }
 
 /// How a log is synced to the disk.
@@ -87,11 +96,15 @@ fn directory(output: &Path) -> PathBuf {
 }
 
 impl SessionLog {
-    /// Creates the log of a session.
+    /// Creates the log of a session. Its descriptor counts in the pool.
     ///
     /// # Errors
     /// If it cannot be written, or the producer's ids are those of a session of another relay.
-    pub fn create(output: &Path, session: LoggedSession) -> Result<Arc<Self>, StoreError> {
+    pub fn create(
+        output: &Path,
+        session: LoggedSession,
+        pool: &Arc<Pool>,
+    ) -> Result<Arc<Self>, StoreError> {
         let directory = directory(output);
         make_directory(&directory)?;
         let recording = session.created.recording.as_ref();
@@ -101,14 +114,24 @@ impl SessionLog {
             let busy = io::Error::other("another relay has a session with these ids");
             return Err(StoreError::on("replace", &path)(busy));
         }
+        let descriptor = pool.reserve();
         let (file, bytes) = write_whole(&path, &session, false)?;
-        Ok(Self::new(path, session, file, bytes))
+        Ok(Self::new(path, session, (file, descriptor), bytes))
     }
 
-    fn new(path: PathBuf, session: LoggedSession, file: File, bytes: u64) -> Arc<Self> {
+    fn new(
+        path: PathBuf,
+        session: LoggedSession,
+        (file, descriptor): (File, PooledDescriptor),
+        bytes: u64,
+    ) -> Arc<Self> {
+        let file = SyncedFile::new(file);
         let state = LogState {
             session,
-            file: Some(SyncedFile::new(file)),
+            file: Some(LogFile {
+                file,
+                _descriptor: descriptor,
+            }),
             bytes,
             sync: None,
             compact_at: compact_at(bytes),
@@ -119,20 +142,19 @@ impl SessionLog {
         })
     }
 
-    /// Opens the logs that no other relay has locked, to restore their sessions. A log that cannot be understood is
-    /// [set aside](Self::set_aside), and reported with its path.
+    /// The paths of the logs below an output directory, those that were written last at the end. What keeps logs from being
+    /// found is logged.
     #[must_use]
-    pub fn open_all(output: &Path) -> Vec<Result<Arc<Self>, (PathBuf, LogError)>> {
-        let opened = paths(output).into_iter();
-        opened
-            .filter_map(|path| match Self::open(&path) {
-                Ok(opened) => opened.map(Ok),
-                Err(error) => {
-                    set_aside(&path);
-                    Some(Err((path, error)))
-                }
-            })
-            .collect()
+    pub fn paths(output: &Path) -> Vec<PathBuf> {
+        let directory = directory(output);
+        let mut logs = Vec::new();
+        if let Err(error) = collect_paths(&directory, &mut logs)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            warn!(path = %directory.display(), %error, "session logs not read: their sessions are not restored");
+        }
+        logs.sort_unstable();
+        logs.into_iter().map(|(_, path)| path).collect()
     }
 
     /// The trace directories, relative to the output, of the sessions whose logs are below it. Logs that cannot be
@@ -140,7 +162,7 @@ impl SessionLog {
     #[must_use]
     pub fn trace_directories(output: &Path) -> BTreeSet<PathBuf> {
         let mut directories = BTreeSet::new();
-        for path in paths(output) {
+        for path in Self::paths(output) {
             let Ok((_, log)) = read_log(&path) else {
                 continue;
             };
@@ -161,8 +183,20 @@ impl SessionLog {
         directories
     }
 
-    /// None: another relay has it.
-    fn open(path: &Path) -> Result<Option<Arc<Self>>, LogError> {
+    /// Opens a log to restore its session. None: another relay has locked it.
+    ///
+    /// # Errors
+    /// If it cannot be read or understood. It is set aside then, so that the next start does not try again.
+    pub fn open(path: &Path, pool: &Arc<Pool>) -> Result<Option<Arc<Self>>, LogError> {
+        let opened = Self::open_valid(path, pool);
+        if opened.is_err() {
+            set_aside(path);
+        }
+        opened
+    }
+
+    fn open_valid(path: &Path, pool: &Arc<Pool>) -> Result<Option<Arc<Self>>, LogError> {
+        let descriptor = pool.reserve();
         let (file, log) = read_log(path)?;
         // A file system without locks: no other relay is assumed.
         if matches!(file_lock::try_lock_exclusive(&file), Ok(false)) {
@@ -178,6 +212,7 @@ impl SessionLog {
         }
         let session = session?;
         let bytes = records.offset() as u64;
+        let file = (file, descriptor);
         Ok(Some(Self::new(path.to_owned(), session, file, bytes)))
     }
 
@@ -204,6 +239,12 @@ impl SessionLog {
         state.mark_directories(&self.path)
     }
 
+    /// Length of the log in bytes, which the memory for the session is a small multiple of.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.state.lock().bytes
+    }
+
     /// Path of the log, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -223,7 +264,7 @@ impl SessionLog {
         let mut state = self.state.lock();
         let LogState {
             session,
-            file: Some(file),
+            file: Some(LogFile { file, .. }),
             bytes,
             ..
         } = &mut *state
@@ -262,7 +303,7 @@ impl SessionLog {
         self.append(record)?;
         let state = self.state.lock();
         match &state.file {
-            Some(file) if state.sync.is_some() => {
+            Some(LogFile { file, .. }) if state.sync.is_some() => {
                 disk::sync_file(file).map_err(StoreError::on("sync", &self.path))
             }
             _ => Ok(()),
@@ -274,7 +315,9 @@ impl SessionLog {
         let is_synced = state.sync.is_some();
         let written = write_whole(&self.path, &state.session, is_synced);
         let marked = written.and_then(|(file, bytes)| {
-            state.file = Some(SyncedFile::new(file));
+            if let Some(open) = &mut state.file {
+                open.file = SyncedFile::new(file);
+            }
             state.bytes = bytes;
             state.mark_written(bytes);
             state.mark_directories(&self.path)
@@ -312,22 +355,11 @@ impl SessionLog {
     }
 }
 
-/// Paths of the logs below an output directory, sorted.
-fn paths(output: &Path) -> Vec<PathBuf> {
-    let directory = directory(output);
-    let mut logs = Vec::new();
-    if let Err(error) = collect_paths(&directory, &mut logs)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        warn!(path = %directory.display(), %error, "session logs not read: their sessions are not restored");
-    }
-    logs.sort_unstable();
-    logs
-}
-
-fn collect_paths(directory: &Path, logs: &mut Vec<PathBuf>) -> io::Result<()> {
+/// Collects the paths of logs, each with the time of its last write.
+fn collect_paths(directory: &Path, logs: &mut Vec<(SystemTime, PathBuf)>) -> io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
+        let entry = entry?;
+        let path = entry.path();
         if path.extension().is_none_or(|end| end != "log") {
             continue;
         }
@@ -335,7 +367,8 @@ fn collect_paths(directory: &Path, logs: &mut Vec<PathBuf>) -> io::Result<()> {
             let text = format!("there are more than {MAX_SESSION_LOGS}");
             return Err(io::Error::other(text));
         }
-        logs.push(path);
+        let written = entry.metadata().and_then(|about| about.modified());
+        logs.push((written.unwrap_or(SystemTime::UNIX_EPOCH), path));
     }
     Ok(())
 }
@@ -366,8 +399,8 @@ fn set_aside(path: &Path) {
 impl LogState {
     /// Has the file synced, to which bytes have been written.
     fn mark_written(&self, bytes: u64) {
-        if let (Some(file), Some(sync)) = (&self.file, &self.sync) {
-            sync.syncer.mark_file(file, &sync.target, bytes);
+        if let (Some(open), Some(sync)) = (&self.file, &self.sync) {
+            sync.syncer.mark_file(&open.file, &sync.target, bytes);
         }
     }
 

@@ -25,6 +25,18 @@ impl Session {
         self.owner.lock().generation
     }
 
+    /// Address of the peer of the control connection that the session belongs to, or belonged to last.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.owner.lock().address
+    }
+
+    /// Length of its log in bytes. 0: it is not resumable.
+    pub(in crate::registry) fn log_bytes(&self) -> u64 {
+        let kept = self.resumable.get();
+        kept.map_or(0, |resumable| resumable.log.bytes())
+    }
+
     /// Whether the session belongs to the control connection with this number.
     #[must_use]
     pub fn is_owned_by(&self, generation: u64) -> bool {
@@ -123,11 +135,11 @@ impl Session {
         DetachOutcome::Detached
     }
 
-    /// Ends a session that has been detached for too long. Returns whether it is.
-    pub(in crate::registry) fn expire(&self, now: Instant) -> bool {
+    /// Ends a session that has been detached for too long, or if `now` is None, that is detached. Returns whether it is.
+    pub(in crate::registry) fn expire(&self, now: Option<Instant>) -> bool {
         let mut owner = self.owner.lock();
         let is_due = match owner.attachment {
-            Attachment::Detached { until } => until <= now,
+            Attachment::Detached { until } => now.is_none_or(|now| until <= now),
             Attachment::Attached | Attachment::Ended => false,
         };
         if is_due {

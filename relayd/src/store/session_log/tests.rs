@@ -78,9 +78,13 @@ fn changes() -> Vec<Record> {
     ]
 }
 
+fn create(output: &Path) -> Result<Arc<SessionLog>, StoreError> {
+    SessionLog::create(output, session(), &Pool::new(100))
+}
+
 /// The log after all changes, and what it says.
 fn written(output: &Path) -> (PathBuf, String) {
-    let log = SessionLog::create(output, session()).unwrap();
+    let log = create(output).unwrap();
     for change in changes() {
         log.append(&change).unwrap();
     }
@@ -90,11 +94,11 @@ fn written(output: &Path) -> (PathBuf, String) {
 
 /// What the only log says, or why it cannot be read.
 fn read(output: &Path) -> Result<String, String> {
-    let mut logs = SessionLog::open_all(output);
-    assert_eq!(logs.len(), 1);
-    match logs.remove(0) {
-        Ok(log) => Ok(log.with_session(|session| format!("{session:?}"))),
-        Err((_, error)) => Err(error.to_string()),
+    let paths = SessionLog::paths(output);
+    assert_eq!(paths.len(), 1);
+    match SessionLog::open(&paths[0], &Pool::new(100)) {
+        Ok(log) => Ok(log.unwrap().with_session(|session| format!("{session:?}"))),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -146,7 +150,7 @@ fn a_log_with_any_changed_byte_is_set_aside_or_torn_at_its_end() {
 #[test]
 fn a_log_is_compacted_when_it_grows() {
     let output = tempfile::tempdir().unwrap();
-    let log = SessionLog::create(output.path(), session()).unwrap();
+    let log = create(output.path()).unwrap();
     for change in changes() {
         log.append(&change).unwrap();
     }
@@ -163,9 +167,10 @@ fn a_log_is_compacted_when_it_grows() {
 #[test]
 fn a_log_that_another_relay_has_locked_is_left_alone() {
     let output = tempfile::tempdir().unwrap();
-    let log = SessionLog::create(output.path(), session()).unwrap();
-    assert!(SessionLog::open_all(output.path()).is_empty());
-    assert!(SessionLog::create(output.path(), session()).is_err());
+    let log = create(output.path()).unwrap();
+    let opened = SessionLog::open(log.path(), &Pool::new(100));
+    assert!(opened.unwrap().is_none());
+    assert!(create(output.path()).is_err());
     log.remove();
     assert!(!output.path().join(".relayd").exists());
 }
