@@ -2,7 +2,7 @@
 //!
 //! The modules are independent of each other, but for the log file that a signal opens again: [`background`] (daemonize),
 //! [`signals`] (SIGTERM, SIGINT and SIGHUP), [`fd_limit`], [`logging`] with `line_format` and `syslog`, [`notify`]
-//! (readiness, for a service manager or the parent process), [`error_text`] (errors for users), and as users write them
+//! (readiness, for a service manager or the parent process), [`error_text`] (errors for users), [`memory`] (returned to the system), and as users write them
 //! [`endpoint`] (addresses to listen on), [`mod@size`] (numbers of bytes) and [`duration`]. [`checkup`] is what `doctor`
 //! commands share. Programs that show events to people share [`event_text`] (the parts of a line) and [`open_spans`]
 //! (indentation and durations). With the feature `progress` there is `progress` as well, the bar of a conversion. None of
@@ -17,6 +17,7 @@ pub mod event_text;
 pub mod fd_limit;
 mod line_format;
 pub mod logging;
+pub mod memory;
 pub mod notify;
 pub mod open_spans;
 #[cfg(feature = "progress")]

@@ -408,16 +408,29 @@ pub const MAX_PACKET_STREAMS: u32 = 32;
 /// Bidirectional streams of a QUIC connection: a producer has one, a viewer two for each session that it shows.
 pub const MAX_COMMAND_STREAMS: u32 = 16;
 
-/// Bytes of a QUIC connection that may arrive before they have been handled, out of order or not. Enough for the
-/// commands of a viewer, and for a producer at a tenth of a gigabit per second and 20 ms round-trip time.
+/// Bytes of the QUIC connection of a producer that may arrive before they have been handled, out of order or not. Enough at a
+/// tenth of a gigabit per second and 20 ms round-trip time.
 pub const MIN_RECEIVE_WINDOW: u32 = 256 << 10;
 
-/// The same of a producer while there is memory: 64 packets of a common size, or a gigabit per second at 64 ms.
+/// The same while there is memory: 64 packets of a common size, or a gigabit per second at 64 ms.
 pub const MAX_RECEIVE_WINDOW: u32 = 8 << 20;
 
-/// Memory for the larger windows of all producers together. When it is reserved, further producers get
+/// Memory for the receive windows of all producers together. When it is reserved, further producers get
 /// [`MIN_RECEIVE_WINDOW`].
 pub const RECEIVE_WINDOW_MEMORY: u64 = 512 << 20;
+
+/// Bytes of the QUIC connection of a viewer that may arrive before they have been handled: many commands, each of some bytes.
+pub const VIEWER_RECEIVE_WINDOW: u32 = 64 << 10;
+
+/// Bytes that the relay keeps of what it sends on a QUIC connection until the peer has acknowledged them: many replies to a
+/// producer; for a viewer, 6 MB/s at 20 ms round-trip time.
+pub const MIN_SEND_WINDOW: u32 = 128 << 10;
+
+/// The same for a viewer while there is memory: a gigabit per second at 8 ms.
+pub const MAX_SEND_WINDOW: u32 = 1 << 20;
+
+/// Memory for the send windows of all viewers together. When it is reserved, further viewers get [`MIN_SEND_WINDOW`].
+pub const SEND_WINDOW_MEMORY: u64 = 64 << 20;
 
 /// Bytes that are read from a stream of a QUIC connection at once.
 pub const QUIC_READ_BYTES: usize = 128 << 10;
@@ -504,7 +517,7 @@ pub const VIEWER_BURST: Duration = Duration::from_millis(20);
 
 // Retention.
 
-/// Interval at which the space of the output's file system is measured.
+/// Interval at which the space of the output's file system is measured, and free memory is returned to the system.
 pub const SPACE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval at which old sessions are removed.

@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::limits::{EVICTION_RETRY_INTERVAL, EVICTION_TIMEOUT};
 
 /// Name of the port whose connections have no handshake.
 const DATA: &str = "data";
@@ -67,7 +70,7 @@ pub(super) struct Admitted {
 
 /// The limit that keeps a connection from being admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Limit {
+enum Limit {
     /// That of a peer on a port.
     Peer,
     /// That of a port.
@@ -104,7 +107,7 @@ impl ConnectionTable {
     }
 
     /// Waits until no other port admits a connection. Ports that wait get their turns in order.
-    pub(super) async fn wait_for_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+    async fn wait_for_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
@@ -164,7 +167,7 @@ impl Admission {
     ///
     /// # Errors
     /// The limit that is reached.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, Limit> {
+    fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, Limit> {
         let peer = peer_of(address);
         let mut connections = self.connections.lock();
         let of_peer = connections.by_peer.get(&peer).copied().unwrap_or_default();
@@ -187,9 +190,35 @@ impl Admission {
         })
     }
 
+    /// Admits a connection from this address, if necessary in place of one without a handshake, after `evicting` has been
+    /// called. None if there is no such connection, or it is not closed in time.
+    pub(super) async fn admit_evicting(
+        self: &Arc<Self>,
+        address: IpAddr,
+        mut evicting: impl FnMut(),
+    ) -> Option<Admitted> {
+        // Otherwise another port would take the place of the connection that is evicted for this one.
+        let _turn = self.table.wait_for_turn().await;
+        let deadline = Instant::now() + EVICTION_TIMEOUT;
+        loop {
+            // Before the limit is checked: what is closed after that is noticed.
+            let closed = self.table.wait_for_close();
+            let limit = match self.admit(address) {
+                Ok(admitted) => return Some(admitted),
+                Err(limit) => limit,
+            };
+            if Instant::now() >= deadline || !self.evict(limit, address) {
+                return None;
+            }
+            evicting();
+            // Longer if a worker hangs: then the next one is evicted.
+            let _ = tokio::time::timeout(EVICTION_RETRY_INTERVAL, closed).await;
+        }
+    }
+
     /// Evicts the oldest half-open connection whose end makes room for one from this address, after `limit` has kept it
     /// from being admitted. Returns false if there is none. The connection is closed a moment later.
-    pub(super) fn evict(&self, limit: Limit, address: IpAddr) -> bool {
+    fn evict(&self, limit: Limit, address: IpAddr) -> bool {
         let peer = peer_of(address);
         self.table.evict(|connection| match limit {
             Limit::Peer => connection.port == self.port && peer_of(connection.address) == peer,
@@ -255,6 +284,11 @@ impl Handshake {
             is_producer: false,
             address: Ipv6Addr::UNSPECIFIED.into(),
         }
+    }
+
+    /// Whether the handshake is complete.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// Returns whether the connection stays: it is evicted no more. False: it has been evicted, and its task is about to be

@@ -12,15 +12,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use super::admission::{Admission, Admitted, ConnectionTable, Handshake};
+use super::admission::{Admission, ConnectionTable, Handshake};
 use super::refusal_log::RefusalLog;
 use super::worker::WorkerId;
 use super::worker_pool::WorkerPool;
 use crate::config::KeepAlive;
 use crate::http::Port;
-use crate::limits::{
-    BACKLOG, EVICTION_RETRY_INTERVAL, EVICTION_TIMEOUT, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE,
-};
+use crate::limits::{BACKLOG, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE};
 
 /// Pause after `accept` has failed for want of file descriptors or memory.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -134,7 +132,8 @@ impl Listener {
                     continue;
                 }
             };
-            let Some(admitted) = self.admit(peer, &mut refusals).await else {
+            let evicting = || refusals.record_evicted(Instant::now());
+            let Some(admitted) = self.admission.admit_evicting(peer.ip(), evicting).await else {
                 refusals.record_refused(peer, Instant::now());
                 continue;
             };
@@ -153,29 +152,6 @@ impl Listener {
                 }
                 drop((task, admitted, place));
             });
-        }
-    }
-
-    /// Admits a connection, if necessary in place of one without a handshake. None if there is no such connection, or it
-    /// is not closed in time.
-    async fn admit(&self, peer: SocketAddr, refusals: &mut RefusalLog) -> Option<Admitted> {
-        // Otherwise another port would take the place of the connection that is evicted for this one.
-        let _turn = self.admission.table().wait_for_turn().await;
-        let deadline = Instant::now() + EVICTION_TIMEOUT;
-        loop {
-            // Before the limit is checked: what is closed after that is noticed.
-            let closed = self.admission.table().wait_for_close();
-            let limit = match self.admission.admit(peer.ip()) {
-                Ok(admitted) => return Some(admitted),
-                Err(limit) => limit,
-            };
-            let now = Instant::now();
-            if now >= deadline || !self.admission.evict(limit, peer.ip()) {
-                return None;
-            }
-            refusals.record_evicted(now);
-            // Longer if a worker hangs: then the next one is evicted.
-            let _ = tokio::time::timeout(EVICTION_RETRY_INTERVAL, closed).await;
         }
     }
 

@@ -27,12 +27,13 @@ use crate::live::View;
 /// Maximum number of bytes of commands that are read at once. Commands are short.
 const MAX_COMMAND_READ: usize = 4 << 10;
 
+/// Serves a viewer connection until it ends. Returns whether its handshake was completed.
 pub(super) async fn serve(
     mut socket: Socket,
     peer: SocketAddr,
     context: ViewerContext,
     mut handshake: Handshake,
-) {
+) -> bool {
     let mut push = PushConnection::new(Arc::clone(&context.tasks));
     match serve_commands(
         &mut socket,
@@ -57,6 +58,7 @@ pub(super) async fn serve(
         }
         Err(error) => info!(%peer, %error, "viewer connection closed"),
     }
+    handshake.is_complete()
 }
 
 /// How a viewer connection ends without an error.

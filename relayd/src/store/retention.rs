@@ -6,7 +6,8 @@
 //! its registry, another relay has locked its directory ([`session_directory`](super::session_directory)), or a relay that
 //! has ended has left the log of a session that can be resumed or the marker of a directory that was being written.
 //!
-//! A thread of its own makes the file calls: a disk that hangs delays the removal and nothing else.
+//! A thread of its own makes the file calls: a disk that hangs delays the removal and nothing else. It also returns free
+//! memory to the system, which takes some milliseconds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,6 +21,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
+use daemon::memory::return_free_memory;
 use rustix::fs::statvfs;
 use tracing::{info, warn};
 
@@ -142,6 +144,7 @@ impl RetentionThread {
                     let now = SystemTime::now();
                     remove_sessions(&output, settings, now, &open, &of_thread);
                 }
+                return_free_memory();
                 if stopped.recv_timeout(SPACE_INTERVAL) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }

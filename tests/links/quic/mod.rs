@@ -8,6 +8,7 @@ mod deadline;
 mod far_ahead;
 mod hostile;
 mod peer;
+mod viewers;
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! A producer over QUIC that speaks the protocol as far as a test wants.
 
-use quinn::{Connection, Endpoint, RecvStream, SendStream};
+use quinn::{Connection, Endpoint, RecvStream, SendStream, TransportConfig};
 use relay_proto::producer::Producer as StateMachine;
 use relay_proto::{Command, Reply, Version};
 use tests::certificates::Certificates;
@@ -12,15 +12,26 @@ use wire::StreamId;
 
 use super::QuicRelay;
 
-/// What a client needs that has a certificate.
+/// What a producer needs that has a certificate.
 pub fn client(certificates: &Certificates) -> quic::ClientConfig {
-    let file = |name: &str| certificates.file(name).into();
+    let transport = quic::transport_config();
+    client_as(certificates, "producer", ALPN_CONTROL, transport)
+}
+
+/// What a client needs that has the certificate of this name.
+pub fn client_as(
+    certificates: &Certificates,
+    name: &str,
+    protocol: &'static [u8],
+    transport: TransportConfig,
+) -> quic::ClientConfig {
+    let file = |name: String| certificates.file(&name).into();
     let files = ClientFiles {
-        trusted: file("ca.pem"),
-        identity: Some((file("producer.pem"), file("producer.key"))),
+        trusted: file("ca.pem".to_owned()),
+        identity: Some((file(format!("{name}.pem")), file(format!("{name}.key")))),
     };
-    let tls = files.config(&[ALPN_CONTROL]).unwrap();
-    quic::client_config(tls, quic::transport_config()).unwrap()
+    let tls = files.config(&[protocol]).unwrap();
+    quic::client_config(tls, transport).unwrap()
 }
 
 /// A producer that speaks the protocol as far as a test wants.

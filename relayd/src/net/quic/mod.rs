@@ -5,12 +5,12 @@
 //! worker hangs in a file call. What the bytes mean is handled where it is for TCP: by the workers for producers and by
 //! the threads for viewers.
 //!
-//! Read in this order: [`QuicPort`] here (accepting), `producer` with `packet_streams`, `viewer`, `receive_window`.
+//! Read in this order: [`QuicPort`] here (accepting), `producer` with `packet_streams`, `viewer`, `window`.
 
 mod packet_streams;
 mod producer;
-mod receive_window;
 mod viewer;
+mod window;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -30,7 +30,7 @@ use transport::rustls::ServerConfig;
 
 use super::ViewerContext;
 use super::accepted::{load_config, report_reload};
-use super::admission::{Admission, Admitted, ConnectionTable};
+use super::admission::{Admission, Admitted, ConnectionTable, Handshake};
 use super::refusal_log::RefusalLog;
 use super::worker_pool::{Place, WorkerPool, Workers};
 use super::{ProducerContext, StartError};
@@ -38,10 +38,12 @@ use crate::config::{Config, TlsFiles};
 use crate::http::{Port, QuicCounters};
 use crate::limits::{
     HANDSHAKE_TIMEOUT, MAX_COMMAND_STREAMS, MAX_PACKET_STREAMS, MAX_QUIC_CONNECTIONS,
-    MAX_QUIC_CONNECTIONS_OF_ONE, MAX_QUIC_INCOMING_BYTES, MAX_RECEIVE_WINDOW,
-    MAX_UNVALIDATED_HANDSHAKES, MIN_RECEIVE_WINDOW,
+    MAX_QUIC_CONNECTIONS_OF_ONE, MAX_QUIC_INCOMING_BYTES, MAX_RECEIVE_WINDOW, MAX_SEND_WINDOW,
+    MAX_UNVALIDATED_HANDSHAKES, MIN_RECEIVE_WINDOW, MIN_SEND_WINDOW, RECEIVE_WINDOW_MEMORY,
+    SEND_WINDOW_MEMORY, VIEWER_RECEIVE_WINDOW,
 };
-use receive_window::WindowMemory;
+use producer::ProducerLink;
+use window::WindowMemory;
 
 /// The application protocols of the port.
 const PROTOCOLS: &[&[u8]] = &[ALPN_CONTROL, ALPN_LIVE];
@@ -53,7 +55,10 @@ pub(super) struct QuicPort {
     address: SocketAddr,
     admission: Arc<Admission>,
     handshakes: Arc<AtomicUsize>,
-    windows: Arc<WindowMemory>,
+    /// What producers may have in flight.
+    receive_windows: Arc<WindowMemory>,
+    /// What may be in flight to viewers.
+    send_windows: Arc<WindowMemory>,
     counters: Arc<QuicCounters>,
     /// Whether clients must have a certificate with the role.
     needs_role: bool,
@@ -86,9 +91,9 @@ pub(super) struct QuicServing {
     pub(super) viewer_context: ViewerContext,
 }
 
-/// A handshake in progress. Dropping the value ends the count.
+/// A TLS handshake in progress. Dropping the value ends the count.
 #[derive(Debug)]
-struct Handshake(Arc<AtomicUsize>);
+struct TlsHandshake(Arc<AtomicUsize>);
 
 impl QuicSetup {
     /// Checks whether the certificates can be used.
@@ -165,7 +170,12 @@ impl QuicPort {
                 ConnectionTable::new(MAX_QUIC_CONNECTIONS),
             ),
             handshakes: Arc::default(),
-            windows: WindowMemory::new(),
+            receive_windows: WindowMemory::new(
+                RECEIVE_WINDOW_MEMORY,
+                MIN_RECEIVE_WINDOW,
+                MAX_RECEIVE_WINDOW,
+            ),
+            send_windows: WindowMemory::new(SEND_WINDOW_MEMORY, MIN_SEND_WINDOW, MAX_SEND_WINDOW),
             counters: Arc::default(),
             needs_role,
         })
@@ -205,50 +215,60 @@ impl QuicPort {
             };
             let Some(incoming) = incoming else { break };
             let peer = incoming.remote_address();
-            let Some((incoming, admitted)) = this.admit(incoming) else {
+            let Some(incoming) = this.validate(incoming) else {
+                continue;
+            };
+            let address = peer.ip();
+            let evicting = || refusals.record_evicted(Instant::now());
+            let Some(admitted) = this.admission.admit_evicting(address, evicting).await else {
+                incoming.refuse();
                 refusals.record_refused(peer, Instant::now());
                 continue;
             };
-            if let Some((incoming, admitted)) = incoming.zip(admitted) {
-                let (this, serving) = (Arc::clone(&this), Arc::clone(&serving));
-                tokio::spawn(async move {
-                    this.serve(incoming, admitted, &serving).await;
-                });
-            }
+            let evicted = CancellationToken::new();
+            let handshake = this.admission.begin_handshake(address, evicted.clone());
+            let (this, serving) = (Arc::clone(&this), Arc::clone(&serving));
+            tokio::spawn(async move {
+                let served = this.serve(incoming, (admitted, handshake), &evicted, &serving);
+                tokio::select! {
+                    biased;
+                    () = evicted.cancelled() => {}
+                    () = served => {}
+                }
+            });
         }
         // Accepted connections stay until their tasks end them.
         this.endpoint.set_server_config(None);
     }
 
-    /// Admits a connection, within the limits. None if it is refused; no connection if the peer has to prove its address
-    /// first.
-    fn admit(&self, incoming: Incoming) -> Option<(Option<Incoming>, Option<Admitted>)> {
+    /// Has a peer prove its address if there are many handshakes. None: it will come again.
+    fn validate(&self, incoming: Incoming) -> Option<Incoming> {
         let is_busy = self.handshakes.load(Ordering::Relaxed) >= MAX_UNVALIDATED_HANDSHAKES;
         if is_busy && incoming.may_retry() && !incoming.remote_address_validated() {
             // Fails only for a peer that has been told before.
             let _ = incoming.retry();
-            return Some((None, None));
+            return None;
         }
-        match self.admission.admit(incoming.remote_address().ip()) {
-            Ok(admitted) => Some((Some(incoming), Some(admitted))),
-            Err(_) => {
-                incoming.refuse();
-                None
-            }
-        }
+        Some(incoming)
     }
 
-    /// Completes the handshake of a connection, and has it served.
-    async fn serve(&self, incoming: Incoming, admitted: Admitted, serving: &QuicServing) {
+    /// Completes the TLS handshake of a connection, and has it served until it ends or is evicted.
+    async fn serve(
+        &self,
+        incoming: Incoming,
+        (admitted, handshake): (Admitted, Handshake),
+        evicted: &CancellationToken,
+        serving: &QuicServing,
+    ) {
         let peer = incoming.remote_address();
-        let handshake = Handshake::begin(&self.handshakes);
+        let tls_handshake = TlsHandshake::begin(&self.handshakes);
         let connection = async { incoming.accept()?.await };
         let connection = match tokio::time::timeout(HANDSHAKE_TIMEOUT, connection).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => return info!(%peer, %error, "QUIC handshake failed"),
             Err(_) => return debug!(%peer, "handshake timeout"),
         };
-        drop(handshake);
+        drop(tls_handshake);
         let protocol = quic::protocol(&connection).unwrap_or_default();
         let role = match &protocol[..] {
             ALPN_CONTROL => Role::Produce,
@@ -260,24 +280,40 @@ impl QuicPort {
             info!(%peer, "QUIC connection refused: the certificate has no role {role}");
             return connection.close(ROLE_MISSING, b"the certificate does not allow this");
         }
-        let context = serving.context.clone();
+        let evicted = evicted.clone();
         match role {
             Role::Produce => {
-                let (window, counters) = (self.windows.reserve(), Arc::clone(&self.counters));
-                let task = serving.producer_tasks.token();
+                let (context, window) = (serving.context.clone(), self.receive_windows.reserve());
+                let (counters, task) = (Arc::clone(&self.counters), serving.producer_tasks.token());
                 serving.producers.serve_task(async move |place: Place| {
                     let worker_id = place.worker_id;
                     context.viewer_throttle.add_this_thread();
-                    producer::serve(connection, window, counters, worker_id, context).await;
+                    let link = ProducerLink {
+                        connection,
+                        window,
+                        counters,
+                        handshake,
+                    };
+                    tokio::select! {
+                        biased;
+                        () = evicted.cancelled() => {}
+                        () = producer::serve(link, worker_id, context) => {}
+                    }
                     drop((task, admitted, place));
                 });
             }
             Role::View => {
-                let context = serving.viewer_context.clone();
+                let (context, window) =
+                    (serving.viewer_context.clone(), self.send_windows.reserve());
                 // Shutdown does not wait for viewers.
                 serving.viewers.serve_task(async move |_| {
-                    viewer::serve(connection, context).await;
-                    drop(admitted);
+                    connection.set_send_window(window.bytes().into());
+                    tokio::select! {
+                        biased;
+                        () = evicted.cancelled() => {}
+                        () = viewer::serve(connection, context, handshake) => {}
+                    }
+                    drop((window, admitted));
                 });
             }
         }
@@ -302,7 +338,8 @@ fn server_config(tls: Arc<ServerConfig>) -> Result<quinn::ServerConfig, Transpor
         .max_concurrent_bidi_streams(VarInt::from_u32(MAX_COMMAND_STREAMS))
         // The window of the connection is the one that bounds memory.
         .stream_receive_window(VarInt::from_u32(MAX_RECEIVE_WINDOW))
-        .receive_window(VarInt::from_u32(MIN_RECEIVE_WINDOW));
+        .receive_window(VarInt::from_u32(VIEWER_RECEIVE_WINDOW))
+        .send_window(MIN_SEND_WINDOW.into());
     let mut config = quic::server_config(tls, transport)?;
     config
         .max_incoming(2 * MAX_UNVALIDATED_HANDSHAKES)
@@ -311,14 +348,14 @@ fn server_config(tls: Arc<ServerConfig>) -> Result<quinn::ServerConfig, Transpor
     Ok(config)
 }
 
-impl Handshake {
+impl TlsHandshake {
     fn begin(handshakes: &Arc<AtomicUsize>) -> Self {
         handshakes.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(handshakes))
     }
 }
 
-impl Drop for Handshake {
+impl Drop for TlsHandshake {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

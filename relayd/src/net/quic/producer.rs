@@ -16,7 +16,7 @@ use transport::socket::Socket;
 use wire::SeqNum;
 
 use super::packet_streams::{PacketStreams, PollOutcome};
-use super::receive_window::ReceiveWindow;
+use super::window::Window;
 use crate::http::QuicCounters;
 use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::net::admission::Handshake;
@@ -25,14 +25,25 @@ use crate::net::worker::WorkerId;
 use crate::net::{ProducerContext, control};
 use crate::producer::data_connection::DataConnection;
 
+/// The connection of a producer.
+#[derive(Debug)]
+pub(super) struct ProducerLink {
+    pub(super) connection: quinn::Connection,
+    /// What it may have in flight.
+    pub(super) window: Window,
+    pub(super) counters: Arc<QuicCounters>,
+    /// Evicts the connection until its first command has been handled.
+    pub(super) handshake: Handshake,
+}
+
 /// Serves the connection of a producer until it ends.
-pub(super) async fn serve(
-    connection: quinn::Connection,
-    window: ReceiveWindow,
-    counters: Arc<QuicCounters>,
-    worker_id: WorkerId,
-    mut context: ProducerContext,
-) {
+pub(super) async fn serve(link: ProducerLink, worker_id: WorkerId, mut context: ProducerContext) {
+    let ProducerLink {
+        connection,
+        window,
+        counters,
+        handshake,
+    } = link;
     let peer = connection.remote_address();
     connection.set_receive_window(VarInt::from_u32(window.bytes()));
     let opened = tokio::time::timeout(HANDSHAKE_TIMEOUT, connection.accept_bi()).await;
@@ -60,7 +71,6 @@ pub(super) async fn serve(
     let timeout = context.timeouts.producer_read;
     let commands = async {
         let _ended = ended.clone().drop_guard();
-        let handshake = Handshake::completed();
         control::serve_socket(socket, peer, worker_id, context, handshake).await;
     };
     let received = async {
