@@ -3,7 +3,7 @@
 //! A line is the time, host, program with process and thread, severity, indentation, name and fields, in this order.
 //! Names and texts come from traced programs: nothing of them controls the terminal or ends the line.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// Deepest indentation, in spans.
 const MAX_SHOWN_DEPTH: usize = 32;
@@ -23,9 +23,27 @@ pub struct EventSource<'a> {
     /// Name of the program; empty if it is not known.
     pub program: &'a str,
     /// Id of the process.
-    pub pid: Option<i64>,
+    pub pid: Option<SourceId<'a>>,
     /// Id of the thread.
-    pub tid: Option<i64>,
+    pub tid: Option<SourceId<'a>>,
+}
+
+/// The id of a process or thread, as it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceId<'a> {
+    /// A number, as the system gives them.
+    Number(i64),
+    /// What a program calls itself or its thread.
+    Text(&'a str),
+}
+
+impl fmt::Display for SourceId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
 }
 
 impl LineStyle {
@@ -180,9 +198,12 @@ mod tests {
             };
             text(|line| LineStyle::default().push_source(line, source))
         };
-        assert_eq!(source("h", "app", Some(1), Some(2)), "h app[1:2] ");
-        assert_eq!(source("", "app", Some(1), None), "app[1] ");
-        assert_eq!(source("h", "", None, Some(2)), "h [?:2] ");
+        let number = |number| Some(SourceId::Number(number));
+        let named = |name| Some(SourceId::Text(name));
+        assert_eq!(source("h", "app", number(1), number(2)), "h app[1:2] ");
+        assert_eq!(source("", "app", number(1), None), "app[1] ");
+        assert_eq!(source("h", "", None, number(2)), "h [?:2] ");
+        assert_eq!(source("", "", named("a"), named("b\n")), "[a:b\\n] ");
         assert_eq!(source("h", "app", None, None), "h app ");
         assert_eq!(source("", "", None, None), "");
     }

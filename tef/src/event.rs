@@ -6,6 +6,7 @@
 
 mod decimal;
 mod members;
+mod owner;
 mod text;
 mod write;
 
@@ -14,6 +15,7 @@ use std::borrow::Cow;
 use crate::check::Reason;
 use crate::phase::{Family, Field, family};
 
+pub use owner::{MAX_ID_BYTES, OwnerId};
 pub use write::{write_microseconds, write_text};
 
 /// Largest number of members without a place of their own. A line with more of them is kept as a raw
@@ -45,9 +47,9 @@ pub struct Event<'a> {
     pub tts: Option<i64>,
     /// [`dur`](Self::dur) by the clock of the thread. (`tdur`)
     pub tdur: Option<i64>,
-    /// The number of the process. (`pid`)
+    /// The number of the process, if it fits; [`process`](Self::process) knows any. (`pid`)
     pub pid: Option<i32>,
-    /// The number of the thread. (`tid`)
+    /// The number of the thread, if it fits; [`thread`](Self::thread) knows any. (`tid`)
     pub tid: Option<i32>,
     /// The name, without NUL, as all texts here. (`name`)
     pub name: Option<Cow<'a, str>>,

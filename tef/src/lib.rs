@@ -44,6 +44,7 @@
 //! |---|---|---|
 //! | objects and arrays within each other | 128 ([`check::MAX_DEPTH`]) | rejected |
 //! | members of an event that have no place of their own | 64 ([`event::MAX_OTHER_MEMBERS`]) | the line stays a whole |
+//! | bytes of the id of a process or thread | 256 ([`event::MAX_ID_BYTES`]) | neither compared nor shown |
 //! | the length of a line | what the caller takes | |
 
 pub mod check;

@@ -1,9 +1,13 @@
 //! Changes to records that ui.perfetto.dev would otherwise read wrongly or not at all.
 
+mod owner_numbers;
+
 use serde_json::{Map, Value};
 
 use crate::document::{RecordTime, Records};
 use crate::event::{Event, Record};
+
+pub use owner_numbers::OwnerNumbers;
 
 /// The phase of an old asynchronous event as the present ones have it: `T` is something else there.
 #[must_use]
@@ -17,12 +21,18 @@ pub fn phase(phase: &str) -> &str {
 }
 
 /// Adds a record to a document, with the changes that Perfetto needs. `text` is a buffer.
-pub fn add_record(record: Record<'_>, text: &mut Vec<u8>, records: &mut Records) {
+pub fn add_record(
+    record: Record<'_>,
+    numbers: &mut OwnerNumbers,
+    text: &mut Vec<u8>,
+    records: &mut Records,
+) {
     let mut time = RecordTime::default();
     text.clear();
     match record {
         Record::Event(mut event) => {
             round_times(&mut event);
+            numbers.renumber(&mut event, records);
             time = RecordTime {
                 ts: event.ts.take().map(i128::from),
                 dur: event.dur.unwrap_or(0).into(),
@@ -162,12 +172,14 @@ mod tests {
     #[test]
     fn lines_for_perfetto_are_in_order_with_times_since_the_first() {
         let mut records = Records::new(true);
+        let mut numbers = OwnerNumbers::default();
         for line in [
             r#"{"ph":"X","name":"b","ts":1767225600000000.5,"dur":1}"#,
             r#"{"ph":"S","name":"a","ts":1767225600000000,"id":1}"#,
             r#"{"ph":"M","name":"thread_name"}"#,
         ] {
-            add_record(Record::parse(line).unwrap(), &mut Vec::new(), &mut records);
+            let record = Record::parse(line).unwrap();
+            add_record(record, &mut numbers, &mut Vec::new(), &mut records);
         }
         records.finish();
         let document: Value = serde_json::from_slice(&records.buffer).unwrap();

@@ -172,6 +172,44 @@ fn tef_output_for_perfetto_has_no_record_that_fails_its_import() {
 }
 
 #[test]
+fn sent_threads_with_wide_ids_zero_and_names_are_apart_in_tef_output_for_perfetto() {
+    let trace = record(|append, classes| {
+        for id in ["0", "1", "140589156634432", "140588800255680", "\"main\""] {
+            for line in [
+                format!(r#"{{"ph":"B","name":"a","ts":1,"pid":{id},"tid":{id},"args":{{"n":1}}}}"#),
+                format!(r#"{{"ph":"B","name":"b","ts":2,"pid":5000000000,"tid":{id}}}"#),
+            ] {
+                append(&classes.record(1, &Record::parse(&line).unwrap()));
+            }
+        }
+    });
+    let records = records(&shown(&trace, &["--counter", "n=args.n"]));
+    let owners = |phase| {
+        let of_phase = records.iter().filter(move |record| record["ph"] == phase);
+        of_phase.map(|record| (record["pid"].as_u64().unwrap(), record["tid"].as_u64()))
+    };
+    let is_outer = |record: &&Value| record["name"] == "a" && record["ph"] == "B";
+    let spans: std::collections::HashSet<_> = owners("B").collect();
+    assert_eq!(spans.len(), 10, "{spans:?}");
+    for (process, thread) in &spans {
+        let thread = thread.unwrap();
+        assert!((1..1 << 32).contains(process) && (1..1 << 32).contains(&thread));
+        assert_eq!(
+            spans.iter().filter(|(other, _)| other == process).count() % 4,
+            1
+        );
+    }
+    let counted: Vec<_> = owners("C").map(|(process, _)| process).collect();
+    let begun = records.iter().filter(is_outer);
+    let begun: Vec<_> = begun
+        .map(|record| record["pid"].as_u64().unwrap())
+        .collect();
+    assert_eq!(counted, begun, "a counter is of the process of its event");
+    let named = |name: &str| records.iter().any(|record| record["args"]["name"] == name);
+    assert!(named("140589156634432") && named("main") && named("5000000000"));
+}
+
+#[test]
 fn numbers_in_the_arguments_of_sent_events_become_counters() {
     let trace = record(|append, classes| {
         for line in [

@@ -2,7 +2,7 @@
 
 use ctf::write::Value;
 use daemon::event_text::{
-    EventSource, LineStyle, push_duration, push_indentation, push_printable, push_value,
+    EventSource, LineStyle, SourceId, push_duration, push_indentation, push_printable, push_value,
 };
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -112,8 +112,8 @@ impl LineWriter {
         let source = EventSource {
             host: "",
             program: context.program,
-            pid: Some(context.pid.into()),
-            tid: Some(context.tid.into()),
+            pid: Some(SourceId::Number(context.pid.into())),
+            tid: Some(SourceId::Number(context.tid.into())),
         };
         self.style.push_source(&mut line, source);
         line

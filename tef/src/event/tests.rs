@@ -99,7 +99,7 @@ fn worth(number: &str) -> String {
     format!("{sign}{significant}e{power}")
 }
 
-fn event(line: &str) -> Event<'_> {
+pub(super) fn event(line: &str) -> Event<'_> {
     match Record::parse(line) {
         Ok(Record::Event(event)) => event,
         other => panic!("{line}: {other:?}"),

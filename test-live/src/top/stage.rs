@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::tef::Record;
 use ::tef::ctf::{Decoded, RecordDecoder};
+use ::tef::event::OwnerId;
 use ctf::decode::Event;
 use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
@@ -63,11 +64,14 @@ pub(super) struct CountingStage {
     by_class: HashMap<ClassKey, usize>,
     /// The class and the process of the event before: many come in a row.
     last_class: Option<(ClassKey, usize)>,
-    last_process: Option<(u64, i64, Arc<CountRow>)>,
+    last_process: Option<LastProcess>,
     context: ProcessContext,
     decoder: RecordDecoder,
     failures: u64,
 }
+
+/// Session, process and its row.
+type LastProcess = (u64, OwnerId<'static>, Arc<CountRow>);
 
 /// Trace, stream class and event class.
 type ClassKey = (TraceKey, u64, u64);
@@ -75,7 +79,7 @@ type ClassKey = (TraceKey, u64, u64);
 struct SessionState {
     counts: Arc<SessionCounts>,
     names: HashMap<Box<str>, Arc<CountRow>>,
-    processes: HashMap<i64, Arc<CountRow>>,
+    processes: HashMap<OwnerId<'static>, Arc<CountRow>>,
     /// The number of traces that have not ended.
     traces: usize,
 }
@@ -197,8 +201,8 @@ impl CountingStage {
                     Some(name) => of_session.name_row(name).events.add(1),
                     None => state.row.events.add(1),
                 }
-                if let Some(pid) = sent.pid {
-                    count_process(&mut self.last_process, of_session, i64::from(pid), b"");
+                if let Some(pid) = sent.process() {
+                    count_process(&mut self.last_process, of_session, pid, b"");
                 }
                 return;
             }
@@ -214,6 +218,7 @@ impl CountingStage {
             (None, None) => return,
         };
         if let Some(of_session) = self.sessions.get_mut(&session.id) {
+            let pid = OwnerId::Number(pid);
             count_process(&mut self.last_process, of_session, pid, name);
         }
     }
@@ -296,7 +301,7 @@ impl SessionState {
         Arc::clone(others.or_insert_with(|| new_other_row(counts, &counts.names)))
     }
 
-    fn process_row(&mut self, pid: i64, name: &[u8]) -> Arc<CountRow> {
+    fn process_row(&mut self, pid: OwnerId<'static>, name: &[u8]) -> Arc<CountRow> {
         if let Some(row) = self.processes.get(&pid) {
             return Arc::clone(row);
         }
@@ -306,8 +311,7 @@ impl SessionState {
             self.processes.insert(pid, Arc::clone(&row));
             return row;
         }
-        // No process has this id.
-        let others = self.processes.entry(i64::MIN);
+        let others = self.processes.entry(OwnerId::Text(OTHER.into()));
         Arc::clone(others.or_insert_with(|| new_other_row(counts, &counts.processes)))
     }
 }
@@ -324,18 +328,20 @@ fn new_other_row(counts: &SessionCounts, table: &Table) -> Arc<CountRow> {
 
 #[inline]
 fn count_process(
-    last: &mut Option<(u64, i64, Arc<CountRow>)>,
+    last: &mut Option<LastProcess>,
     session: &mut SessionState,
-    pid: i64,
+    pid: OwnerId<'_>,
     name: &[u8],
 ) {
     let id = session.counts.id;
     if let Some((session, process, row)) = last
-        && (*session, *process) == (id, pid)
+        && *session == id
+        && *process == pid
     {
         return row.events.add(1);
     }
-    let row = session.process_row(pid, name);
+    let pid = pid.into_owned();
+    let row = session.process_row(pid.clone(), name);
     row.events.add(1);
     *last = Some((id, pid, row));
 }
@@ -486,7 +492,8 @@ mod tests {
         let session = stage.sessions.get_mut(&0).unwrap();
         for number in 0..3000 {
             session.name_row(&format!("e{number}")).events.add(1);
-            session.process_row(number, b"p").events.add(1);
+            let pid = OwnerId::Number(number);
+            session.process_row(pid, b"p").events.add(1);
         }
         for (table, own) in [
             (&session.counts.names, "e0"),

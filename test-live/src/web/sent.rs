@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use ::tef::Record;
 use ::tef::ctf::{Decoded, RecordDecoder};
-use ::tef::event::Event as SentEvent;
+use ::tef::event::{Event as SentEvent, OwnerId};
 use ctf::decode::{Event, FieldError};
 use serde_json::Value;
 
 use super::client_clocks::ClientClocks;
 use super::row::Action;
 use super::store::Store;
+use super::thread_tracks::Id;
 use crate::attach::TraceKey;
 
 /// Series of one counter that are shown.
@@ -25,28 +26,28 @@ const MAX_SERIES: usize = 16;
 pub(super) enum SentAction {
     Nothing,
     /// A process and its name.
-    ProcessName(i64, String),
+    ProcessName(Id, String),
     /// A process and the path of its program.
-    Program(i64, String),
+    Program(Id, String),
     /// A process, its thread, and the name of that.
-    ThreadName(i64, i64, String),
+    ThreadName(Id, Id, String),
     /// Something on the track of a thread, at a time.
     Row {
-        process: Option<i64>,
-        thread: i64,
+        process: Option<Id>,
+        thread: Id,
         action: Action,
         time: i64,
     },
     /// Something of this category that belongs to no thread.
     Async {
-        process: Option<i64>,
+        process: Option<Id>,
         category: Arc<str>,
         action: Action,
         time: i64,
     },
     /// Values of counters at a time.
     Values {
-        process: Option<i64>,
+        process: Option<Id>,
         time: i64,
         values: Vec<(String, f64)>,
     },
@@ -54,15 +55,15 @@ pub(super) enum SentAction {
 
 impl SentAction {
     /// The process that it is about.
-    pub(super) fn process(&self) -> Option<i64> {
+    pub(super) fn process(&self) -> Option<&Id> {
         match self {
             Self::Nothing => None,
             Self::ProcessName(process, _)
             | Self::Program(process, _)
-            | Self::ThreadName(process, ..) => Some(*process),
+            | Self::ThreadName(process, ..) => Some(process),
             Self::Row { process, .. }
             | Self::Async { process, .. }
-            | Self::Values { process, .. } => *process,
+            | Self::Values { process, .. } => process.as_ref(),
         }
     }
 
@@ -121,7 +122,7 @@ impl SentEvents {
         store: &Store,
     ) -> Result<Option<SentAction>, FieldError> {
         Ok(self.decode(event, trace)?.map(|sent| match sent {
-            Sent::Program(Some((pid, exe))) => SentAction::Program(pid, exe.to_owned()),
+            Sent::Program(Some((pid, exe))) => SentAction::Program(Id::Number(pid), exe.to_owned()),
             Sent::Program(None) | Sent::Other => SentAction::Nothing,
             Sent::Event {
                 sent,
@@ -196,8 +197,11 @@ fn shown_time(sent: &SentEvent<'_>, offset: i64, arrival: i64) -> i64 {
 }
 
 fn action(sent: &SentEvent<'_>, offset: i64, arrival: i64, store: &Store) -> SentAction {
-    let process = sent.pid.map(i64::from);
-    let thread = sent.tid.or(sent.pid).map_or(0, i64::from);
+    let process = sent.process().map(OwnerId::into_owned);
+    // As viewers take it: an event of no thread is of the first.
+    let thread = sent.thread().map(OwnerId::into_owned);
+    let thread = thread.or_else(|| process.clone());
+    let thread = thread.unwrap_or(Id::Number(0));
     let name = sent.name.as_deref().unwrap_or_default();
     if sent.phase == "M" {
         let named = argument(sent.args, "name");
@@ -296,8 +300,8 @@ mod tests {
     #[test]
     fn records_become_spans_instants_counters_and_names() {
         let row = |action, time| SentAction::Row {
-            process: Some(1),
-            thread: 2,
+            process: Some(Id::Number(1)),
+            thread: Id::Number(2),
             action,
             time,
         };
@@ -320,7 +324,7 @@ mod tests {
             ),
             (
                 r#"{"ph":"M","name":"process_name","pid":1,"args":{"name":"p"}}"#,
-                SentAction::ProcessName(1, "p".to_owned()),
+                SentAction::ProcessName(Id::Number(1), "p".to_owned()),
             ),
             (
                 r#"{"ph":"M","name":"process_name","pid":1,"args":{"name":5}}"#,

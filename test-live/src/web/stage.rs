@@ -13,7 +13,7 @@ use super::packet_log::PacketLog;
 use super::row::{Action, EventPlace, Row, RowKind};
 use super::sent::{SentAction, SentEvents};
 use super::store::{Session, Store, Track};
-use super::thread_tracks::{Owner, ThreadTracks, TrackOf};
+use super::thread_tracks::{Id, Owner, ThreadTracks, TrackOf};
 use crate::attach::{Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
 use crate::filter::Filter;
 use crate::mux::{Stage, is_since_1970};
@@ -199,7 +199,7 @@ impl TimelineStage {
         let is_recording = environment.is_recording;
         let process = fields.process().or(environment.process);
         let process = process.filter(|_| !is_recording);
-        let thread = fields.thread().filter(|_| !is_recording);
+        let thread = environment.thread(fields.thread());
         let procname = String::from_utf8_lossy(&fields.procname);
         let is_own = process == environment.process || is_recording;
         let process_name = match environment.process_name.filter(|_| is_own) {
@@ -210,16 +210,16 @@ impl TimelineStage {
         };
         let of = match thread {
             _ if is_recording => TrackOf::Recording(origin.trace.key),
-            Some(thread) => TrackOf::Thread(thread),
+            Some(thread) => TrackOf::Thread(Id::Number(thread)),
             None => TrackOf::Cpu(fields.cpu.unwrap_or(0)),
         };
         let owner = Owner {
-            process,
+            process: process.map(Id::Number),
             process_name,
             thread_name: if thread.is_some() { &procname } else { "" },
         };
         Place {
-            track: self.tracks.track(&self.store, session, of, owner),
+            track: self.tracks.track(&self.store, session, of, &owner),
             is_thread: thread.is_some() || is_recording,
             is_kernel: environment.is_kernel,
             owner: event_owner,
@@ -275,21 +275,21 @@ impl TimelineStage {
         is_shown: bool,
     ) {
         let owner = Owner {
-            process: sent.process(),
+            process: sent.process().cloned(),
             ..Owner::default()
         };
         match sent {
             SentAction::Nothing => {}
             SentAction::ProcessName(process, name) => {
-                self.tracks.name_process(session.id, *process, name);
+                self.tracks.name_process(session.id, process, name);
             }
             SentAction::Program(process, path) => {
-                self.tracks.set_program(session.id, *process, path);
+                self.tracks.set_program(session.id, process, path);
             }
             SentAction::ThreadName(process, thread, name) => {
-                let of = TrackOf::Thread(*thread);
-                self.tracks.track(&self.store, session, of, owner);
-                self.tracks.name_thread(session.id, *process, *thread, name);
+                let of = TrackOf::Thread(thread.clone());
+                self.tracks.track(&self.store, session, of, &owner);
+                self.tracks.name_thread(session.id, process, thread, name);
             }
             SentAction::Row {
                 thread,
@@ -297,8 +297,8 @@ impl TimelineStage {
                 time,
                 ..
             } => {
-                let of = TrackOf::Thread(*thread);
-                let track = self.tracks.track(&self.store, session, of, owner);
+                let of = TrackOf::Thread(thread.clone());
+                let track = self.tracks.track(&self.store, session, of, &owner);
                 self.apply(&track, *action, *time, place, is_shown);
                 self.add_stream_track(origin, track);
             }
@@ -309,14 +309,14 @@ impl TimelineStage {
                 ..
             } => {
                 let of = TrackOf::Async(Arc::clone(category));
-                let track = self.tracks.track(&self.store, session, of, owner);
+                let track = self.tracks.track(&self.store, session, of, &owner);
                 self.apply(&track, *action, *time, place, is_shown);
                 self.add_stream_track(origin, track);
             }
             SentAction::Values { time, values, .. } => {
                 for (name, value) in values {
                     let of = TrackOf::Counter(name.as_str().into());
-                    let track = self.tracks.track(&self.store, session, of, owner);
+                    let track = self.tracks.track(&self.store, session, of, &owner);
                     let action = Action::Counter(self.store.name(name), *time, *value);
                     self.apply(&track, action, *time, place, is_shown);
                 }
@@ -454,7 +454,7 @@ impl Stage for TimelineStage {
             let name = origin.stream.name.rsplit('/').next().unwrap_or_default();
             let of = TrackOf::Stream(name.to_owned());
             let owner = Owner::default();
-            let track = self.tracks.track(&self.store, &session, of, owner);
+            let track = self.tracks.track(&self.store, &session, of, &owner);
             stream.tracks.push(track);
         }
         self.store.add_loss(&session, &stream.tracks, loss);

@@ -4,16 +4,24 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use ::tef::event::OwnerId;
+
 use super::store::{Session, Store, Track, TrackLabel};
 use crate::attach::TraceKey;
 
 /// Largest number of names of processes that are remembered. With one more, all are forgotten.
 const MAX_PROCESS_NAMES: usize = 1 << 14;
 
+/// Largest number of a process that the page can tell from its neighbours.
+const MAX_PAGE_NUMBER: u64 = 1 << 53;
+
+/// The id of a process or thread.
+pub(super) type Id = OwnerId<'static>;
+
 /// What a track stands for, besides its session and process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum TrackOf {
-    Thread(i64),
+    Thread(Id),
     Cpu(i64),
     /// The one thread of a recording of CodeTracer.
     Recording(TraceKey),
@@ -29,14 +37,14 @@ pub(super) enum TrackOf {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct TrackKey {
     session: u32,
-    process: Option<i64>,
+    process: Option<Id>,
     of: TrackOf,
 }
 
 /// A process or thread as its events describe it.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Owner<'a> {
-    pub(super) process: Option<i64>,
+    pub(super) process: Option<Id>,
     /// The name of the process; empty if it is not known.
     pub(super) process_name: &'a str,
     /// The name of the thread; empty if it is not known.
@@ -47,7 +55,7 @@ pub(super) struct Owner<'a> {
 #[derive(Debug, Default)]
 pub(super) struct ThreadTracks {
     tracks: HashMap<TrackKey, Arc<Track>>,
-    process_names: HashMap<(u32, i64), String>,
+    process_names: HashMap<(u32, Id), String>,
 }
 
 impl ThreadTracks {
@@ -57,11 +65,11 @@ impl ThreadTracks {
         store: &Store,
         session: &Arc<Session>,
         of: TrackOf,
-        owner: Owner<'_>,
+        owner: &Owner<'_>,
     ) -> Arc<Track> {
         let key = TrackKey {
             session: session.id,
-            process: owner.process,
+            process: owner.process.clone(),
             of,
         };
         if let Some(track) = self.tracks.get(&key) {
@@ -104,10 +112,9 @@ impl ThreadTracks {
         }
     }
 
-    fn label(&self, key: &TrackKey, owner: Owner<'_>) -> TrackLabel {
-        let known = key
-            .process
-            .and_then(|pid| self.process_names.get(&(key.session, pid)));
+    fn label(&self, key: &TrackKey, owner: &Owner<'_>) -> TrackLabel {
+        let known = key.process.clone();
+        let known = known.and_then(|pid| self.process_names.get(&(key.session, pid)));
         let name = known.map_or(owner.process_name, |name| name);
         let thread = match &key.of {
             TrackOf::Thread(id) if owner.thread_name.is_empty() => format!("thread {id}"),
@@ -121,43 +128,44 @@ impl ThreadTracks {
             TrackOf::Other => "other threads".to_owned(),
         };
         TrackLabel {
-            process: process_label(name, key.process),
-            pid: key.process,
+            process: process_label(name, key.process.as_ref()),
+            pid: key.process.as_ref().and_then(page_number),
             thread,
             is_counter: matches!(key.of, TrackOf::Counter(_)),
         }
     }
 
     /// Names a process, as it says itself.
-    pub(super) fn name_process(&mut self, session: u32, process: i64, name: &str) {
+    pub(super) fn name_process(&mut self, session: u32, process: &Id, name: &str) {
         if self.process_names.len() >= MAX_PROCESS_NAMES {
             self.process_names.clear();
         }
         let label = process_label(name, Some(process));
         self.process_names
-            .insert((session, process), name.to_owned());
+            .insert((session, process.clone()), name.to_owned());
         for (key, track) in &self.tracks {
-            if (key.session, key.process) == (session, Some(process)) {
+            if key.session == session && key.process.as_ref() == Some(process) {
                 track.set_label(|of| of.process.clone_from(&label));
             }
         }
     }
 
     /// Names a process by its program, unless it has a name.
-    pub(super) fn set_program(&mut self, session: u32, process: i64, program: &str) {
+    pub(super) fn set_program(&mut self, session: u32, process: &Id, program: &str) {
         let name = Path::new(program).file_name();
         let name = name.map(|name| name.to_string_lossy()).unwrap_or_default();
-        if !name.is_empty() && !self.process_names.contains_key(&(session, process)) {
+        let key = (session, process.clone());
+        if !name.is_empty() && !self.process_names.contains_key(&key) {
             self.name_process(session, process, &name);
         }
     }
 
     /// Names a thread, as it says itself.
-    pub(super) fn name_thread(&self, session: u32, process: i64, thread: i64, name: &str) {
+    pub(super) fn name_thread(&self, session: u32, process: &Id, thread: &Id, name: &str) {
         let key = TrackKey {
             session,
-            process: Some(process),
-            of: TrackOf::Thread(thread),
+            process: Some(process.clone()),
+            of: TrackOf::Thread(thread.clone()),
         };
         if let Some(track) = self.tracks.get(&key) {
             track.set_label(|label| label.thread = format!("{name} {thread}"));
@@ -176,7 +184,13 @@ impl ThreadTracks {
     }
 }
 
-fn process_label(name: &str, process: Option<i64>) -> String {
+/// The number of a process in messages to the page, if it is one there.
+fn page_number(id: &Id) -> Option<i64> {
+    let number = id.number();
+    number.filter(|number| number.unsigned_abs() <= MAX_PAGE_NUMBER)
+}
+
+fn process_label(name: &str, process: Option<&Id>) -> String {
     match (name, process) {
         ("", None) => String::new(),
         ("", Some(pid)) => format!("process {pid}"),
@@ -194,27 +208,54 @@ mod tests {
         let store = Store::new(1000);
         let session = store.add_session("h/s", false);
         let mut tracks = ThreadTracks::default();
+        let (process, thread) = (Id::Number(7), Id::Number(8));
         let owner = Owner {
-            process: Some(7),
+            process: Some(process.clone()),
             ..Owner::default()
         };
-        let of = TrackOf::Thread(8);
-        let track = tracks.track(&store, &session, of.clone(), owner);
+        let of = TrackOf::Thread(thread.clone());
+        let track = tracks.track(&store, &session, of.clone(), &owner);
         assert_eq!(track.label.lock().process, "process 7");
-        tracks.set_program(session.id, 7, "/usr/bin/app");
-        tracks.name_process(session.id, 7, "server");
-        tracks.set_program(session.id, 7, "/usr/bin/other");
-        tracks.name_thread(session.id, 7, 8, "worker");
+        tracks.set_program(session.id, &process, "/usr/bin/app");
+        tracks.name_process(session.id, &process, "server");
+        tracks.set_program(session.id, &process, "/usr/bin/other");
+        tracks.name_thread(session.id, &process, &thread, "worker");
         let label = track.label.lock().clone();
         assert_eq!(
             (label.process.as_str(), label.thread.as_str()),
             ("server 7", "worker 8")
         );
-        let again = tracks.track(&store, &session, of.clone(), owner);
+        let again = tracks.track(&store, &session, of.clone(), &owner);
         assert!(Arc::ptr_eq(&track, &again));
         tracks.end_session(session.id, 0);
         assert!(track.is_ended());
-        let later = tracks.track(&store, &session, of, owner);
+        let later = tracks.track(&store, &session, of, &owner);
         assert!(!Arc::ptr_eq(&track, &later));
+    }
+
+    #[test]
+    fn processes_and_threads_with_wide_ids_and_names_have_tracks_of_their_own() {
+        let store = Store::new(1000);
+        let session = store.add_session("h/s", false);
+        let mut tracks = ThreadTracks::default();
+        let (wide, name) = (Id::Number(140_589_156_634_432), Id::Text("main".into()));
+        let mut ids = std::collections::HashSet::new();
+        for process in [&wide, &name, &Id::Number(0)] {
+            for thread in [&wide, &name, &Id::Number(0)] {
+                let owner = Owner {
+                    process: Some(process.clone()),
+                    ..Owner::default()
+                };
+                let of = TrackOf::Thread(thread.clone());
+                let track = tracks.track(&store, &session, of, &owner);
+                assert!(ids.insert(track.id));
+                let label = track.label.lock();
+                assert_eq!(label.pid, process.number());
+                assert_eq!(label.process, format!("process {process}"));
+                assert_eq!(label.thread, format!("thread {thread}"));
+            }
+        }
+        // Two such numbers are one to the page, which tells these processes apart by their names.
+        assert_eq!(page_number(&Id::Number(i64::MAX)), None);
     }
 }

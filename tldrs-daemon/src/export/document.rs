@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use memchr::{memchr_iter, memrchr};
 use tef::Record;
 use tef::document::Records;
+use tef::perfetto::{self, OwnerNumbers};
 
 use crate::limits::{MAX_LINE_BYTES, READ_BYTES};
 use crate::line_validator::{LinePart, LineValidator, Lines};
@@ -44,6 +45,7 @@ pub fn write_document(
         validator: LineValidator::new(MAX_LINE_BYTES),
         out: DocumentText {
             records: (form == DocumentForm::Perfetto).then(|| Records::new(true)),
+            numbers: OwnerNumbers::default(),
             line: Vec::new(),
             text: Vec::with_capacity(READ_BYTES * 2),
             written: ExportCounts::default(),
@@ -97,6 +99,7 @@ struct Document<'a, W> {
 struct DocumentText {
     /// The records for Perfetto. Absent if lines are written as they are.
     records: Option<Records>,
+    numbers: OwnerNumbers,
     /// A buffer for one record.
     line: Vec<u8>,
     /// To be written.
@@ -157,7 +160,7 @@ impl DocumentText {
         match parsed {
             Ok(Ok(record)) => {
                 self.written.events += 1;
-                tef::perfetto::add_record(record, &mut self.line, records);
+                perfetto::add_record(record, &mut self.numbers, &mut self.line, records);
                 self.text.append(&mut records.buffer);
             }
             _ => self.written.dropped += 1,

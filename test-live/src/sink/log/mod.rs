@@ -26,12 +26,12 @@ use ::tef::ctf::RecordDecoder;
 use ctf::decode::{Event, FieldError, LostEvents};
 use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
-use daemon::event_text::EventSource;
+use daemon::event_text::{EventSource, SourceId};
 use daemon::open_spans::{EndedSpan, OpenSpans, SpanEdge};
 
 use self::fields::{LogFields, Omitted};
 use self::line::LineWriter;
-use self::threads::{Host, Names, Thread, ThreadKey};
+use self::threads::{Host, Names, OwnerKey, Thread, ThreadKey};
 use super::tef::calls::{CallRecord, Recordings};
 use super::tef::kind::{RecordKind, RecordKinds, target_of_span};
 use super::tef::tracks::Environment;
@@ -96,7 +96,7 @@ impl Head<'_> {
     fn thread(&self, process: Option<i64>, thread: Thread) -> ThreadKey {
         ThreadKey {
             host: self.host,
-            process,
+            process: process.map(OwnerKey::Number),
             thread,
         }
     }
@@ -167,13 +167,14 @@ impl<W: Write> Log<W> {
         let tid = context.vtid.or(context.tid);
         // The contexts of a recording say nothing.
         let (pid, tid) = (pid.filter(|_| !is_recording), tid.filter(|_| !is_recording));
-        let key = match tid {
+        let thread = environment.thread(tid);
+        let key = match thread {
             _ if is_recording => recording_thread(head),
-            Some(tid) => head.thread(pid, Thread::Id(tid)),
+            Some(tid) => head.thread(pid, Thread::Id(OwnerKey::Number(tid))),
             None => head.thread(pid, Thread::Cpu(context.cpu.unwrap_or(0))),
         };
         let captured = self.fields.captured();
-        let is_paired = kind.fits(tid.is_some(), environment.is_kernel);
+        let is_paired = kind.fits(thread.is_some(), environment.is_kernel);
         let edge = Edge::of(kind, captured).filter(|_| is_paired);
         let time = head.nanoseconds();
         let ended = match edge {
@@ -190,12 +191,14 @@ impl<W: Write> Log<W> {
                 None => &context.hostname,
             },
             program: match &*context.procname {
-                "" if own_name.is_empty() => self.names.program(head.host, pid),
+                "" if own_name.is_empty() => {
+                    self.names.program(head.host, pid.map(OwnerKey::Number))
+                }
                 "" => own_name,
                 procname => procname,
             },
-            pid,
-            tid,
+            pid: pid.map(SourceId::Number),
+            tid: tid.map(SourceId::Number),
         };
         let depth = self.spans.depth(&key);
         self.line.begin(head.time, source, head.log_level, depth);
@@ -337,7 +340,7 @@ fn recording_thread(head: Head<'_>) -> ThreadKey {
     ThreadKey {
         host: Host::OfTrace(head.trace),
         process: None,
-        thread: Thread::Id(0),
+        thread: Thread::Id(OwnerKey::Number(0)),
     }
 }
 

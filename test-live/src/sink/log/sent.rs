@@ -4,14 +4,15 @@ use std::io::Write;
 use std::path::Path;
 
 use ::tef::ctf::Decoded;
+use ::tef::event::OwnerId;
 use ::tef::{Event as SentEvent, Record};
 use ctf::decode::{Event, FieldError, Visitor};
 use ctf::model::Scope;
-use daemon::event_text::EventSource;
+use daemon::event_text::{EventSource, SourceId};
 use daemon::open_spans::{EndedSpan, SpanEdge};
 
 use super::fields::{LogFields, Omitted};
-use super::threads::{Thread, ThreadKey};
+use super::threads::{OwnerKey, Thread, ThreadKey};
 use super::{Head, Log, PROGRAM_CLOCK};
 use crate::json_args::visit_object;
 
@@ -43,7 +44,8 @@ impl<W: Write> Log<W> {
                 let exe = Path::new(client.exe).file_name();
                 if let (Some(pid), Some(exe)) = (client.pid, exe) {
                     let exe = exe.to_string_lossy();
-                    self.names.set_program(head.host, pid.into(), &exe);
+                    self.names
+                        .set_program(head.host, OwnerKey::Number(pid.into()), &exe);
                 }
                 false
             }
@@ -58,21 +60,22 @@ impl<W: Write> Log<W> {
     }
 
     pub(super) fn write_sent_event(&mut self, sent: &SentEvent<'_>, head: Head<'_>) {
-        let pid = sent.pid.map(i64::from);
-        let tid = sent.tid.map(i64::from);
-        let name = sent.name.as_deref();
+        let (pid, tid) = (sent.process(), sent.thread());
+        let process = pid.as_ref().map(|pid| self.names.owner(pid));
+        let thread = tid.as_ref().map(|tid| self.names.owner(tid));
+        let name = sent.name.as_deref().filter(|name| !name.is_empty());
         self.fields.begin_event(Omitted::Nothing);
         push_members(&mut self.fields, sent);
-        if let ("M", Some(PROCESS_NAME), Some(pid)) = (sent.phase, name, pid)
-            && let Some(process) = sent.args.and_then(process_name)
+        if let ("M", Some(PROCESS_NAME), Some(process)) = (sent.phase, name, process)
+            && let Some(name) = sent.args.and_then(process_name)
         {
-            self.names.set_program(head.host, pid, &process);
+            self.names.set_program(head.host, process, &name);
         }
         let key = ThreadKey {
             host: head.host,
-            process: pid,
+            process,
             // As viewers take it: an event of no thread is of the first.
-            thread: Thread::Id(tid.or(pid).unwrap_or(0)),
+            thread: Thread::Id(thread.or(process).unwrap_or(OwnerKey::Number(0))),
         };
         let edge = SpanEdge {
             name,
@@ -88,7 +91,7 @@ impl<W: Write> Log<W> {
             _ => EndedSpan::default(),
         };
         let depth = self.spans.depth(&key);
-        self.begin_sent_line(head, (pid, tid), depth);
+        self.begin_sent_line(head, (&pid, &tid), process, depth);
         let begun = ended.name.as_deref().unwrap_or_default();
         self.line.push_phase(sent.phase, name.unwrap_or(begun));
         self.line.push_duration(ended.duration);
@@ -101,14 +104,15 @@ impl<W: Write> Log<W> {
     fn begin_sent_line(
         &mut self,
         head: Head<'_>,
-        (pid, tid): (Option<i64>, Option<i64>),
+        (pid, tid): (&Option<OwnerId<'_>>, &Option<OwnerId<'_>>),
+        process: Option<OwnerKey>,
         depth: usize,
     ) {
         let source = EventSource {
             host: head.environment.host.unwrap_or_default(),
-            program: self.names.program(head.host, pid),
-            pid,
-            tid,
+            program: self.names.program(head.host, process),
+            pid: pid.as_ref().map(source_id),
+            tid: tid.as_ref().map(source_id),
         };
         self.line.begin(head.time, source, head.log_level, depth);
     }
@@ -117,7 +121,7 @@ impl<W: Write> Log<W> {
     fn write_raw(&mut self, json: &str, head: Head<'_>) {
         self.fields.begin_event(Omitted::Nothing);
         push_object(&mut self.fields, "json", json);
-        self.begin_sent_line(head, (None, None), 0);
+        self.begin_sent_line(head, (&None, &None), None, 0);
         self.line.push_printable("raw");
         self.line.end(self.fields.texts(), &mut self.out);
     }
@@ -125,17 +129,24 @@ impl<W: Write> Log<W> {
     /// Writes that the daemon has left lines out.
     fn write_lost_lines(&mut self, count: u64, reason: &str, head: Head<'_>) {
         let plural = if count == 1 { "" } else { "s" };
-        self.begin_sent_line(head, (None, None), 0);
+        self.begin_sent_line(head, (&None, &None), None, 0);
         let sentence = format!("{count} line{plural} lost: {reason}");
         self.line.push_loss(&sentence);
         self.line.end(["", ""], &mut self.out);
     }
 }
 
+fn source_id<'a>(id: &'a OwnerId<'_>) -> SourceId<'a> {
+    match id {
+        OwnerId::Number(number) => SourceId::Number(*number),
+        OwnerId::Text(text) => SourceId::Text(text),
+    }
+}
+
 /// Adds the arguments of an event, then its other members, as far as they mean something to people.
 fn push_members(fields: &mut LogFields, sent: &SentEvent<'_>) {
     push_object(fields, "args", sent.args.unwrap_or_default());
-    push_object(fields, "rest", &sent.rest);
+    push_object(fields, "rest", &sent.rest_without_owners());
     for (name, json) in [
         ("id", sent.id),
         ("id2.local", sent.id2_local),

@@ -161,6 +161,49 @@ fn sent_events_have_phase_name_duration_and_arguments() {
 }
 
 #[test]
+fn sent_ends_belong_to_begins_of_threads_with_wide_ids_zero_and_names() {
+    let shown = |one: &str, other: &str| {
+        let lines = plain_lines(|log| {
+            for (phase, name, ts, tid) in [
+                ("B", "load", 1000, one),
+                ("B", "render", 1100, other),
+                ("B", "parse", 1200, one),
+                ("E", "", 1500, other),
+                ("E", "", 1600, one),
+                ("E", "", 2000, one),
+            ] {
+                let line = format!(
+                    r#"{{"ph":"{phase}","name":"{name}","ts":{ts},"pid":{tid},"tid":{tid}}}"#
+                );
+                show_sent(log, 0, &line);
+            }
+        });
+        let ends = lines.iter().filter_map(|line| line.split_once("] "));
+        let ends = ends.filter(|(_, what)| what.trim_start().starts_with("E "));
+        ends.map(|(head, what)| (head.to_owned(), what.trim_start().to_owned()))
+            .collect::<Vec<_>>()
+    };
+    for (one, other) in [
+        ("11", "12"),
+        ("0", "12"),
+        ("140589156634432", "140588800255680"),
+        (r#""main""#, r#""render""#),
+    ] {
+        let head = |id: &str| {
+            let id = id.trim_matches('"');
+            format!("00:00:00.000000000 web1 [{id}:{id}")
+        };
+        let end = |id, what: &str| (head(id), what.to_owned());
+        let want = [
+            end(other, "E render (400.00 us)"),
+            end(one, "E parse (400.00 us)"),
+            end(one, "E load (1.00 ms)"),
+        ];
+        assert_eq!(shown(one, other), want);
+    }
+}
+
+#[test]
 fn sent_ends_have_no_duration_without_the_time_of_the_begin() {
     let lines = plain_lines(|log| {
         show_sent(log, 5, r#"{"ph":"B","name":"a","pid":1}"#);

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use ::tef::event::OwnerId;
+
 use crate::attach::TraceKey;
 
-/// Largest number of hosts and of programs that are remembered. With one more, all are forgotten.
+/// Largest number of names of hosts and of owners, and of programs, that are remembered. With one more, all are forgotten.
 const MAX_REMEMBERED: usize = 1 << 14;
 /// Number of characters of a program's name that are shown.
 const MAX_NAME_CHARACTERS: usize = 64;
@@ -13,7 +15,7 @@ const MAX_NAME_CHARACTERS: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ThreadKey {
     pub(super) host: Host,
-    pub(super) process: Option<i64>,
+    pub(super) process: Option<OwnerKey>,
     pub(super) thread: Thread,
 }
 
@@ -29,45 +31,74 @@ pub(super) enum Host {
 /// A thread of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Thread {
-    Id(i64),
+    Id(OwnerKey),
     /// What runs on this CPU, when no thread is known.
     Cpu(i64),
 }
 
-/// The hosts and programs of traces.
+/// The id of a process or thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum OwnerKey {
+    Number(i64),
+    /// The number of a name.
+    Named(u64),
+}
+
+/// The hosts and programs of traces, and the processes and threads that have names for ids.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    hosts: HashMap<Box<str>, u64>,
-    /// The number of hosts so far.
-    seen_hosts: u64,
-    programs: HashMap<(Host, i64), Box<str>>,
+    hosts: NameNumbers,
+    owners: NameNumbers,
+    programs: HashMap<(Host, OwnerKey), Box<str>>,
+}
+
+/// Numbers of names.
+#[derive(Debug, Default)]
+struct NameNumbers {
+    names: HashMap<Box<str>, u64>,
+    /// The number of names so far.
+    seen: u64,
+}
+
+impl NameNumbers {
+    fn number(&mut self, name: &str) -> u64 {
+        if let Some(number) = self.names.get(name) {
+            return *number;
+        }
+        if self.names.len() >= MAX_REMEMBERED {
+            self.names.clear();
+        }
+        self.seen += 1;
+        self.names.insert(name.into(), self.seen);
+        self.seen
+    }
 }
 
 impl Names {
     /// The host of a trace, by its name if the trace says it.
     pub(super) fn host(&mut self, name: Option<&str>, trace: TraceKey) -> Host {
-        let Some(name) = name else {
-            return Host::OfTrace(trace);
-        };
-        if let Some(number) = self.hosts.get(name) {
-            return Host::Named(*number);
+        match name {
+            Some(name) => Host::Named(self.hosts.number(name)),
+            None => Host::OfTrace(trace),
         }
-        if self.hosts.len() >= MAX_REMEMBERED {
-            self.hosts.clear();
+    }
+
+    /// The key of an id that a program has sent.
+    pub(super) fn owner(&mut self, id: &OwnerId<'_>) -> OwnerKey {
+        match id {
+            OwnerId::Number(number) => OwnerKey::Number(*number),
+            OwnerId::Text(text) => OwnerKey::Named(self.owners.number(text)),
         }
-        self.seen_hosts += 1;
-        self.hosts.insert(name.into(), self.seen_hosts);
-        Host::Named(self.seen_hosts)
     }
 
     /// The name of a process; empty if it is not known.
-    pub(super) fn program(&self, host: Host, process: Option<i64>) -> &str {
+    pub(super) fn program(&self, host: Host, process: Option<OwnerKey>) -> &str {
         let name = process.and_then(|process| self.programs.get(&(host, process)));
         name.map_or("", |name| name)
     }
 
     /// Remembers the name of a process.
-    pub(super) fn set_program(&mut self, host: Host, process: i64, name: &str) {
+    pub(super) fn set_program(&mut self, host: Host, process: OwnerKey, name: &str) {
         if self.programs.len() >= MAX_REMEMBERED {
             self.programs.clear();
         }
@@ -90,16 +121,19 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_of_hosts_and_programs_in_the_log_sink_are_bounded() {
+    fn the_numbers_of_hosts_owners_and_programs_in_the_log_sink_are_bounded() {
         let mut names = Names::default();
         let trace = TraceKey::fresh();
         let mut seen = std::collections::HashSet::new();
         for number in 0..i64::try_from(2 * MAX_REMEMBERED).unwrap() {
             let host = names.host(Some(&number.to_string()), trace);
             assert!(seen.insert(host));
-            names.set_program(host, number, &"x".repeat(1000));
-            assert_eq!(names.program(host, Some(number)).len(), MAX_NAME_CHARACTERS);
-            assert!(names.hosts.len().max(names.programs.len()) <= MAX_REMEMBERED);
+            let owner = names.owner(&OwnerId::Text(number.to_string().into()));
+            names.set_program(host, owner, &"x".repeat(1000));
+            assert_eq!(names.program(host, Some(owner)).len(), MAX_NAME_CHARACTERS);
+            let remembered = [&names.hosts, &names.owners].map(|of| of.names.len());
+            assert!(remembered.into_iter().all(|count| count <= MAX_REMEMBERED));
+            assert!(names.programs.len() <= MAX_REMEMBERED);
         }
     }
 }

@@ -34,7 +34,7 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use ::tef::document::{RecordTime, Records};
-use ::tef::event::write_microseconds;
+use ::tef::event::{OwnerId, write_microseconds};
 use ctf::decode::{Event, FieldError};
 
 use self::calls::{CallRecord, Recordings};
@@ -87,7 +87,7 @@ pub struct Tef<W: Write> {
     sent: SentRecordWriter,
     recordings: Recordings,
     /// Time in nanoseconds and process of the event that was written last; `None` if it has neither.
-    last_shown: Option<(i128, i64)>,
+    last_shown: Option<(i128, OwnerId<'static>)>,
     /// Whether the begin or end of a span was written as an instant, because its thread is not known.
     has_unpaired: bool,
     is_finished: bool,
@@ -130,7 +130,7 @@ impl<W: Write> Tef<W> {
         let program = self.recordings.program(origin.trace.key);
         let environment = environment.of_program(program);
         let track = self.tracks.track(fields, environment, origin, records);
-        self.last_shown = Some((self.now.into(), track.process));
+        self.last_shown = Some((self.now.into(), OwnerId::Number(track.process)));
         // Of the kernel, threads may be known by other means than contexts.
         self.has_unpaired |= !kind.fits(track.is_thread, track.is_kernel) && !track.is_kernel;
         self.members.clear();
@@ -296,7 +296,7 @@ impl<W: Write> Sink for Tef<W> {
     }
 
     fn counter(&mut self, name: &str, value: Number) -> Result<bool, SinkError> {
-        let Some((ts, process)) = self.last_shown else {
+        let Some((ts, process)) = &self.last_shown else {
             return Ok(false);
         };
         let out = &mut self.members;
@@ -304,7 +304,10 @@ impl<W: Write> Sink for Tef<W> {
         out.extend_from_slice(b"\"ph\":\"C\",\"name\":");
         string(name, out);
         out.extend_from_slice(b",\"pid\":");
-        integer(process, out);
+        match process {
+            OwnerId::Number(number) => integer(*number, out),
+            OwnerId::Text(text) => string(text, out),
+        }
         out.extend_from_slice(b",\"args\":{\"value\":");
         match value {
             Number::Unsigned(value) => integer(value, out),
@@ -313,7 +316,7 @@ impl<W: Write> Sink for Tef<W> {
         }
         out.push(b'}');
         let time = RecordTime {
-            ts: Some(ts),
+            ts: Some(*ts),
             ..RecordTime::default()
         };
         self.records.add(time, &self.members);

@@ -3,25 +3,27 @@
 
 use ::tef::ctf::{Decoded, RecordDecoder};
 use ::tef::document::{RecordTime, Records};
-use ::tef::perfetto;
+use ::tef::event::OwnerId;
+use ::tef::perfetto::{self, OwnerNumbers};
 use ::tef::{Checked, Record, check_str};
 use ctf::decode::{Event, FieldError};
 
 use super::{SentTimes, TefOptions};
 
 /// What an event was written as.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct SentRecord {
     /// Its time in nanoseconds, if it has one.
     pub(super) ts: Option<i128>,
     /// The process that it names.
-    pub(super) process: Option<i64>,
+    pub(super) process: Option<OwnerId<'static>>,
 }
 
 /// Writes such events as the records that were sent.
 #[derive(Debug, Default)]
 pub(super) struct SentRecordWriter {
     decoder: RecordDecoder,
+    numbers: OwnerNumbers,
     json: Vec<u8>,
     for_perfetto: Vec<u8>,
 }
@@ -41,7 +43,7 @@ impl SentRecordWriter {
         }
         self.decoder.clear();
         event.visit(&mut self.decoder)?;
-        let record = match self.decoder.decode(class) {
+        let mut record = match self.decoder.decode(class) {
             Some(Decoded::Record { record, .. }) => record,
             // What is lost has been reported and counted where all losses are.
             Some(_) if options.sent == SentTimes::Producer => {
@@ -50,9 +52,14 @@ impl SentRecordWriter {
             // On the clock of the host these can be shown like any other, on that of the programs not.
             _ => return Ok(None),
         };
-        let process = match &record {
-            Record::Event(sent) => sent.pid.map(i64::from),
-            _ => None,
+        let process = match &mut record {
+            Record::Event(sent) => {
+                if options.perfetto {
+                    self.numbers.renumber(sent, records);
+                }
+                sent.process().map(OwnerId::into_owned)
+            }
+            Record::Raw(_) => None,
         };
         self.json.clear();
         let time = write_record(record, event.time(), options, &mut self.json);

@@ -419,3 +419,69 @@ fn tef_output_without_events_or_of_a_dropped_sink_is_complete_json() {
     drop(tef);
     serde_json::from_slice::<Value>(&out).unwrap();
 }
+
+/// The process and thread of each record of this phase.
+fn owners(records: &[Value], phase: &str) -> Vec<(i64, i64)> {
+    let of = |record: &&Value| record["ph"] == phase;
+    let owner = |record: &Value| {
+        (
+            record["pid"].as_i64().unwrap(),
+            record["tid"].as_i64().unwrap(),
+        )
+    };
+    records.iter().filter(of).map(owner).collect()
+}
+
+#[test]
+fn threads_with_wide_ids_have_tef_tracks_that_viewers_tell_apart() {
+    let place = TestOrigin::new("t", "s");
+    let wide = [140_589_156_634_432, 140_588_800_255_680, 101];
+    let records = records(|tef| {
+        for id in wide.into_iter().chain(wide) {
+            let event = ("p:e", &RecordKind::Instant, 1);
+            show(tef, event, Environment::default(), &place, |to| {
+                scope(to, Scope::CommonContext, |to| {
+                    number(to, "vpid", 100);
+                    number(to, "vtid", id);
+                });
+            });
+        }
+    });
+    let owners = owners(&records, "i");
+    assert_eq!(owners[..3], owners[3..], "they stay the same");
+    assert_eq!(owners[2], (100, 101));
+    assert_ne!(owners[0], owners[1]);
+    let is_known = |(_, thread): &(i64, i64)| (1..1 << 32).contains(thread);
+    assert!(owners.iter().all(is_known), "{owners:?}");
+    let named = |number: i64, id: u64| {
+        let name = id.to_string();
+        json!({"ph": "M", "name": "thread_name", "pid": 100, "tid": number, "args": {"name": name}})
+    };
+    assert!(records.contains(&named(owners[0].1, wide[0])));
+    assert!(records.contains(&named(owners[1].1, wide[1])));
+}
+
+#[test]
+fn idle_threads_of_a_kernel_are_those_of_their_cpus() {
+    let place = TestOrigin::new("t", "s");
+    let kernel = Environment {
+        is_kernel: true,
+        ..Environment::default()
+    };
+    let begin = RecordKind::of("irq_handler_entry", |_| true);
+    let end = RecordKind::of("irq_handler_exit", |_| true);
+    let records = records(|tef| {
+        for (kind, cpu) in [(&begin, 0), (&begin, 1), (&end, 0), (&end, 1)] {
+            show(tef, ("e", kind, 1), kernel, &place, |to| {
+                scope(to, Scope::PacketContext, |to| number(to, "cpu_id", cpu));
+                scope(to, Scope::CommonContext, |to| {
+                    number(to, "pid", 0);
+                    number(to, "tid", 0);
+                });
+            });
+        }
+    });
+    let (begins, ends) = (owners(&records, "B"), owners(&records, "E"));
+    assert_eq!((begins.len(), &begins), (2, &ends));
+    assert_ne!(begins[0], begins[1]);
+}

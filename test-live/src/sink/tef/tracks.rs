@@ -53,6 +53,8 @@ pub(super) struct Tracks {
     processes: HashMap<Owner, i64>,
     taken: HashSet<i64>,
     named_threads: HashSet<(i64, i64)>,
+    /// The numbers of threads, by process and id, that viewers do not know by their own.
+    wide_threads: HashMap<(i64, i64), i64>,
     invented: i64,
 }
 
@@ -81,6 +83,12 @@ impl<'a> Environment<'a> {
             is_kernel: text("domain") == Some("kernel"),
             is_recording: false,
         }
+    }
+
+    /// The thread that events of the trace with this thread in their contexts are of. The contexts of a recording say
+    /// nothing, and thread 0 of a kernel is what an idle CPU runs, one for each CPU.
+    pub(crate) fn thread(self, thread: Option<i64>) -> Option<i64> {
+        thread.filter(|thread| !self.is_recording && (*thread != 0 || !self.is_kernel))
     }
 
     /// The same for a recording of a program, if there is one.
@@ -132,8 +140,14 @@ impl Tracks {
             write_name("process_name", process, 0, &name, records);
         }
         let cpu = fields.signed(Member::Cpu).unwrap_or(0);
-        let own_thread = fields.thread().filter(|_| !environment.is_recording);
-        let thread = own_thread.unwrap_or(FIRST_CPU.saturating_add(cpu));
+        let own_thread = environment.thread(fields.thread());
+        let thread = match own_thread {
+            // The first thread has the id of its process.
+            Some(thread) if pid == Some(thread) => process,
+            Some(thread) if is_known(thread) => thread,
+            Some(thread) => self.wide_thread(process, thread),
+            None => FIRST_CPU.saturating_add(cpu),
+        };
         if self.named_threads.insert((process, thread)) {
             if own_thread.is_none() {
                 let name = match environment.is_recording {
@@ -143,6 +157,9 @@ impl Tracks {
                 write_name("thread_name", process, thread, name.as_bytes(), records);
             } else if !procname.is_empty() {
                 write_name("thread_name", process, thread, procname, records);
+            } else if let Some(id) = own_thread.filter(|id| *id != thread) {
+                let id = id.to_string();
+                write_name("thread_name", process, thread, id.as_bytes(), records);
             }
         }
         Track {
@@ -174,12 +191,14 @@ impl Tracks {
         if let Some(process) = self.processes.remove(&Owner::Trace(trace)) {
             self.taken.remove(&process);
             self.named_threads.retain(|(of, _)| *of != process);
+            self.wide_threads.retain(|(of, _), _| *of != process);
         }
     }
 
     fn forget_if_many(&mut self) {
         let processes = self.processes.len().max(self.host_names.len());
-        if processes >= MAX_REMEMBERED || self.named_threads.len() >= MAX_REMEMBERED {
+        let threads = self.named_threads.len().max(self.wide_threads.len());
+        if processes >= MAX_REMEMBERED || threads >= MAX_REMEMBERED {
             *self = Self {
                 seen_hosts: self.seen_hosts,
                 invented: self.invented,
@@ -190,21 +209,36 @@ impl Tracks {
 
     fn add_process(&mut self, owner: Owner) -> i64 {
         let mut process = match owner {
-            Owner::Process(_, pid) => pid,
+            Owner::Process(_, pid) if is_known(pid) || pid == 0 => pid,
+            Owner::Process(..) => self.invent_number(),
             // Not that of a trace which has ended: what has been shown of it is still to be seen.
-            Owner::Trace(_) => self.invent_process(),
+            Owner::Trace(_) => self.invent_number(),
         };
         while !self.taken.insert(process) {
-            process = self.invent_process();
+            process = self.invent_number();
         }
         self.processes.insert(owner, process);
         process
     }
 
-    fn invent_process(&mut self) -> i64 {
+    fn wide_thread(&mut self, process: i64, id: i64) -> i64 {
+        if let Some(thread) = self.wide_threads.get(&(process, id)) {
+            return *thread;
+        }
+        let thread = self.invent_number();
+        self.wide_threads.insert((process, id), thread);
+        thread
+    }
+
+    fn invent_number(&mut self) -> i64 {
         self.invented += 1;
         FIRST_INVENTED + self.invented - 1
     }
+}
+
+/// Whether viewers know a number of a process or thread: others become 0 or that of the process.
+fn is_known(number: i64) -> bool {
+    number > 0 && u32::try_from(number).is_ok()
 }
 
 /// Adds the record that names a process or thread.
