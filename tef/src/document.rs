@@ -34,12 +34,18 @@ impl RecordTime {
     };
 }
 
+/// The number of a record in its document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordNumber(u64);
+
 /// The text of the records, as far as it has not been written to the output.
 #[derive(Debug)]
 pub struct Records {
     /// The text that has not been written to the output.
     pub buffer: Vec<u8>,
     has_any: bool,
+    /// The number of records that were added.
+    added: u64,
     held: Option<Held>,
 }
 
@@ -48,8 +54,8 @@ pub struct Records {
 struct Held {
     /// Members of the records, one after the other.
     members: Vec<u8>,
-    /// The time of each record, and where in `members` it ends.
-    places: Vec<(RecordTime, usize)>,
+    /// The time of each record, absent if it was removed, and where in `members` it ends.
+    places: Vec<(Option<RecordTime>, usize)>,
     /// The first time, which is subtracted from all. Absent until records are written.
     origin: Option<i128>,
 }
@@ -62,23 +68,38 @@ impl Records {
         Self {
             buffer: BEGIN.to_vec(),
             has_any: false,
+            added: 0,
             held: in_order.then(Held::default),
         }
     }
 
     /// Adds a record of these members, to which its `ts` is added.
-    pub fn add(&mut self, when: RecordTime, members: &[u8]) {
+    pub fn add(&mut self, when: RecordTime, members: &[u8]) -> RecordNumber {
+        let number = RecordNumber(self.added);
+        self.added += 1;
         match &mut self.held {
             None => write(&mut self.buffer, &mut self.has_any, when.ts, members),
             Some(held) => {
                 held.members.extend_from_slice(members);
-                held.places.push((when, held.members.len()));
-                let places = held.places.len() * size_of::<(RecordTime, usize)>();
+                held.places.push((Some(when), held.members.len()));
+                let places = held.places.len() * size_of::<(Option<RecordTime>, usize)>();
                 if held.members.len() + places >= MAX_HELD_BYTES {
                     self.write_held();
                 }
             }
         }
+        number
+    }
+
+    /// Removes a record that is still held. Returns whether it was.
+    pub fn remove(&mut self, number: RecordNumber) -> bool {
+        let Some(held) = &mut self.held else {
+            return false;
+        };
+        let from_last = usize::try_from(self.added - number.0).unwrap_or(usize::MAX);
+        let place = held.places.len().checked_sub(from_last);
+        let record = place.and_then(|place| held.places.get_mut(place));
+        record.is_some_and(|(when, _)| when.take().is_some())
     }
 
     /// Ends the document: writes all records that are held to the buffer, and the origin that was subtracted from their
@@ -98,14 +119,18 @@ impl Records {
     /// records were held.
     fn write_held(&mut self) -> Option<i128> {
         let held = self.held.as_mut()?;
-        let first = held.places.iter().filter_map(|(when, _)| when.ts).min();
+        let times = held.places.iter().filter_map(|(when, _)| *when);
+        let first = times.filter_map(|when| when.ts).min();
         held.origin = held.origin.or(first);
         let origin = held.origin.unwrap_or(0);
         let mut begin = 0;
         let mut order: Vec<_> = held
             .places
             .drain(..)
-            .map(|(when, end)| (when, std::mem::replace(&mut begin, end)..end))
+            .filter_map(|(when, end)| {
+                let place = std::mem::replace(&mut begin, end)..end;
+                Some((when?, place))
+            })
             .collect();
         // A stable sort: equal records keep their order of arrival.
         order.sort_by_key(|(when, _)| (!when.is_metadata, when.ts, -when.dur));
@@ -145,9 +170,12 @@ mod tests {
         };
         records.add(at(5500, 1000), b"\"a\":1");
         records.add(at(5500, 2000), b"\"b\":1");
+        let removed = records.add(at(1, 0), b"\"never\":1");
         records.add(at(4000, 0), b"\"c\":1");
         records.add(RecordTime::METADATA, b"\"d\":1");
+        assert!(records.remove(removed) && !records.remove(removed));
         assert_eq!(records.write_held(), Some(4000));
+        assert!(!records.remove(removed), "written");
         records.add(at(4001, 0), b"\"e\":1");
         assert_eq!(records.write_held(), Some(4000));
         let text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n{\"d\":1},\n{\"ts\":0,\"c\":1},\n{\"ts\":1.500,\"b\":1},\n{\"ts\":1.500,\"a\":1},\n{\"ts\":0.001,\"e\":1}";

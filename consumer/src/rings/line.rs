@@ -14,6 +14,8 @@ use crate::frontend::ring::classes::{FieldContent, event_name, log_level};
 const MESSAGE: &str = "message";
 /// Name of the field that is the name of a span.
 const SPAN_NAME: &str = "name";
+/// Name of the field that is the id of a span.
+const SPAN_ID: &str = "span";
 
 /// How lines look.
 #[derive(Debug, Clone)]
@@ -149,6 +151,14 @@ pub(super) fn span_name(class: &EventClass, fields: &[FieldContent<'_>]) -> Stri
     field(class, fields, SPAN_NAME)
         .map(text)
         .unwrap_or_default()
+}
+
+/// The id of the span of an event, if it says one.
+pub(super) fn span_id(class: &EventClass, fields: &[FieldContent<'_>]) -> Option<u64> {
+    match field(class, fields, SPAN_ID)?.value() {
+        Value::Unsigned(id) => Some(id).filter(|id| *id != 0),
+        _ => None,
+    }
 }
 
 /// The field of this name.

@@ -17,7 +17,7 @@ use trace_ring_core::Severity;
 use trace_ring_core::format::{Mode, Record};
 use tracing::{debug, warn};
 
-use super::line::{Edge, LineContext, LineWriter, span_name};
+use super::line::{Edge, LineContext, LineWriter, span_id, span_name};
 use super::{is_selected, open_directory, open_producer};
 use crate::frontend::ring::classes::read_fields;
 use crate::frontend::ring::directory::{DirectoryName, RunDirectory};
@@ -247,20 +247,23 @@ impl ShownProcess {
             name: Some(&name),
             time: i64::try_from(time).ok(),
             clock: 0,
+            id: edge.and_then(|_| span_id(class, &fields)),
         };
+        let mut depth = self.spans.depth(&tid);
         if let Some(Edge::End(duration)) = &mut edge {
-            *duration = self.spans.end(&tid, span).duration;
+            let ended = self.spans.end(&tid, span);
+            (*duration, depth) = (ended.duration, ended.depth);
         }
         let context = LineContext {
             time,
             program: &self.name,
             pid,
             tid,
-            depth: self.spans.depth(&tid),
+            depth,
             edge,
         };
         if edge == Some(Edge::Begin) {
-            self.spans.begin(tid, 0, span);
+            self.spans.begin(tid, 0, span, ());
         }
         if class.severity > settings.max_severity {
             return Some(None);
@@ -294,6 +297,7 @@ impl ShownProcess {
         if lost == 0 {
             return;
         }
+        self.spans.add_loss(0);
         let now = i128::from(HostClock::now().0) + self.clock_offset;
         let context = LineContext {
             time: now,

@@ -17,6 +17,7 @@ enum Member {
     Name,
     Message,
     Duration,
+    Span,
 }
 
 /// The interpreted fields of one event. The buffers are kept from event to event.
@@ -36,6 +37,8 @@ pub(super) struct EventFields {
     pub(super) message: Vec<u8>,
     /// In nanoseconds.
     pub(super) duration: u64,
+    /// The id of a span.
+    pub(super) span: Option<u64>,
     in_payload: bool,
     depth: usize,
     member: Option<Member>,
@@ -45,7 +48,7 @@ impl EventFields {
     /// Forgets the event before.
     pub(super) fn clear(&mut self) {
         (self.vpid, self.vtid, self.pid, self.tid) = (None, None, None, None);
-        (self.cpu, self.address, self.duration) = (None, None, 0);
+        (self.cpu, self.address, self.duration, self.span) = (None, None, 0, None);
         for text in [
             &mut self.procname,
             &mut self.phase,
@@ -81,6 +84,7 @@ impl EventFields {
             Some(Member::Cpu) => self.cpu = signed,
             Some(Member::Address) => self.address = unsigned,
             Some(Member::Duration) => self.duration = unsigned.unwrap_or(0),
+            Some(Member::Span) => self.span = unsigned.filter(|id| *id != 0),
             Some(Member::Phase) => match labels.and_then(|labels| labels.of(value).next()) {
                 Some(label) => self.phase.extend_from_slice(label.as_bytes()),
                 // A phase is the character that it stands for.
@@ -131,6 +135,7 @@ impl Visitor for EventFields {
             (true, "name") => Some(Member::Name),
             (true, "message") => Some(Member::Message),
             (true, "dur_ns") => Some(Member::Duration),
+            (true, "span") => Some(Member::Span),
             _ => None,
         };
     }

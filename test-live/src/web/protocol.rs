@@ -374,7 +374,7 @@ mod tests {
         };
         let place = EventPlace::default();
         track.complete(view.from + 1, view.from + 501, 5, place);
-        track.begin(view.from + 600, 6, place);
+        track.begin(view.from + 600, 6, None, place);
         let mut rows = Vec::new();
         track.visible(view, None, &mut rows);
         let mut frame = Frame::new(3, 4, view, Some(7));

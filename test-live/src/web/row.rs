@@ -115,6 +115,10 @@ pub(super) enum Action {
     Begin(u32),
     /// The end of the innermost span of this name, or of the innermost at all.
     End(Option<u32>),
+    /// The begin of a span of this name that has an id, and the id. Such spans end in any order.
+    Enter(u32, u64),
+    /// The end of the span of this id.
+    Exit(u64),
     /// The begin of a span of this name that may overlap others. Its end has the same key.
     AsyncBegin(u32, u64),
     /// The end of the span of this name and key.

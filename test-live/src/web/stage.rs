@@ -14,6 +14,7 @@ use super::row::{Action, EventPlace, Row, RowKind};
 use super::sent::{SentAction, SentEvents};
 use super::store::{Session, Store, Track};
 use super::thread_tracks::{Id, Owner, ThreadTracks, TrackOf};
+use super::track::TrackRows;
 use crate::attach::{Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
 use crate::filter::Filter;
 use crate::mux::{Stage, is_since_1970};
@@ -246,9 +247,15 @@ impl TimelineStage {
             }
             RecordKind::Log => Action::Instant(text(&fields.message), time),
             _ if !fits => Action::Instant(self.store.name(class), time),
-            RecordKind::SpanEnter => Action::Begin(text(&fields.name)),
-            RecordKind::SpanExit if fields.name.is_empty() => Action::End(None),
-            RecordKind::SpanExit => Action::End(Some(text(&fields.name))),
+            RecordKind::SpanEnter => match fields.span {
+                Some(id) => Action::Enter(text(&fields.name), id),
+                None => Action::Begin(text(&fields.name)),
+            },
+            RecordKind::SpanExit => match fields.span {
+                Some(id) => Action::Exit(id),
+                None if fields.name.is_empty() => Action::End(None),
+                None => Action::End(Some(text(&fields.name))),
+            },
             RecordKind::Begin(span) => Action::Begin(self.store.name(&span.name)),
             RecordKind::End(span) => Action::End(Some(self.store.name(&span.name))),
             RecordKind::FunctionEntry | RecordKind::FunctionExit => {
@@ -327,12 +334,18 @@ impl TimelineStage {
     /// Changes the rows of a track. Spans are paired whether they are shown or not.
     fn apply(&self, track: &Track, action: Action, time: i64, place: EventPlace, is_shown: bool) {
         self.store.change_rows(track, |rows| match action {
-            Action::Begin(name) if is_shown => rows.begin(time, name, place),
-            Action::Begin(name) => rows.begin_hidden(name),
+            Action::Begin(name) if is_shown => rows.begin(time, name, None, place),
+            Action::Begin(name) => rows.begin_hidden(name, None),
+            Action::Enter(name, id) if is_shown => rows.begin(time, name, Some(id), place),
+            Action::Enter(name, id) => rows.begin_hidden(name, Some(id)),
             Action::End(name) => {
                 if !rows.end(time, name) && is_shown {
-                    let name = name.unwrap_or_else(|| self.store.name("<end>"));
-                    rows.add(Row::new(RowKind::Instant, time, time, name, place));
+                    self.add_end(rows, time, name, place);
+                }
+            }
+            Action::Exit(id) => {
+                if !rows.end_by_id(time, id) && is_shown {
+                    self.add_end(rows, time, None, place);
                 }
             }
             Action::AsyncEnd(name, key) => {
@@ -349,6 +362,12 @@ impl TimelineStage {
             }
             Action::Counter(name, at, value) => rows.add(Row::counter(at, value, name, place)),
         });
+    }
+
+    /// Shows an end whose begin is not known.
+    fn add_end(&self, rows: &mut TrackRows, time: i64, name: Option<u32>, place: EventPlace) {
+        let name = name.unwrap_or_else(|| self.store.name("<end>"));
+        rows.add(Row::new(RowKind::Instant, time, time, name, place));
     }
 
     /// Remembers that a stream has events on a track, where its losses are shown too.

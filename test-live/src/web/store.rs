@@ -328,6 +328,9 @@ impl Store {
             Lost::Events(LostEvents::Some) => "events may have been discarded".to_owned(),
             Lost::Packets(count) => format!("{count} packets lost"),
         });
+        for track in tracks {
+            self.change_rows(track, TrackRows::add_loss);
+        }
         let Some((begin, end)) = loss.begin.zip(loss.end) else {
             return;
         };

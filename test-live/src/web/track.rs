@@ -47,6 +47,11 @@ struct OpenSpan {
     /// Absent: the span is not shown.
     row: Option<u64>,
     name: u32,
+    /// The id of the span. Absent if its events do not say it.
+    id: Option<u64>,
+    depth: u16,
+    /// The number of losses of the track when the span began. After more of them its end may be missing.
+    losses: u32,
 }
 
 /// The rows of one track.
@@ -59,7 +64,10 @@ pub(super) struct TrackRows {
     pub(super) dropped_until: Option<i64>,
     /// The greatest depth of a row, plus one.
     pub(super) depths: u16,
+    /// The open spans, each deeper than those before it.
     open: Vec<OpenSpan>,
+    /// The number of losses so far.
+    losses: u32,
     /// The spans that may overlap and have not ended, each with its key and row, at the depth of its place.
     overlapping: Vec<Option<(u64, u64)>>,
     /// Keys of open spans that are not shown.
@@ -201,8 +209,10 @@ impl TrackRows {
         number
     }
 
+    /// The depth below all open spans. Some of those around them may have ended.
     fn depth(&self) -> u16 {
-        u16::try_from(self.open.len()).map_or(MAX_DEPTH, |depth| depth.min(MAX_DEPTH))
+        let deepest = self.open.last().map_or(0, |span| span.depth + 1);
+        deepest.min(MAX_DEPTH)
     }
 
     /// Adds an instant, a loss or a counter.
@@ -214,8 +224,13 @@ impl TrackRows {
         self.push(row);
     }
 
-    /// Begins a span.
-    pub(super) fn begin(&mut self, time: i64, name: u32, place: EventPlace) {
+    /// Events of the track are lost: the ends of its open spans may be among them.
+    pub(super) fn add_loss(&mut self) {
+        self.losses = self.losses.wrapping_add(1);
+    }
+
+    /// Begins a span, which has an id if its end says it.
+    pub(super) fn begin(&mut self, time: i64, name: u32, id: Option<u64>, place: EventPlace) {
         let mut row = Row::new(RowKind::Span, time, OPEN, name, place);
         if self.open.len() >= MAX_OPEN_SPANS {
             row = Row::new(RowKind::Instant, time, time, name, place);
@@ -223,16 +238,26 @@ impl TrackRows {
         row.depth = self.depth();
         let number = self.push(row);
         if row.is_open() {
-            let row = Some(number);
-            self.open.push(OpenSpan { row, name });
+            self.push_open(Some(number), name, id);
         }
     }
 
     /// Begins a span that is not shown: only the ends of others are found by it.
-    pub(super) fn begin_hidden(&mut self, name: u32) {
+    pub(super) fn begin_hidden(&mut self, name: u32, id: Option<u64>) {
         if self.open.len() < MAX_OPEN_SPANS {
-            self.open.push(OpenSpan { row: None, name });
+            self.push_open(None, name, id);
         }
+    }
+
+    fn push_open(&mut self, row: Option<u64>, name: u32, id: Option<u64>) {
+        let (depth, losses) = (self.depth(), self.losses);
+        self.open.push(OpenSpan {
+            row,
+            name,
+            id,
+            depth,
+            losses,
+        });
     }
 
     /// Ends the innermost open span of this name, or of any name if none is given, and those within it. Returns false if
@@ -244,6 +269,22 @@ impl TrackRows {
         };
         for span in self.open.split_off(place) {
             self.close_row(span.row, time);
+        }
+        true
+    }
+
+    /// Ends the open span of this id. Those within it stay open until their own ends come, unless these may be lost.
+    /// Returns false if there is none.
+    pub(super) fn end_by_id(&mut self, time: i64, id: u64) -> bool {
+        let is_it = |span: &OpenSpan| span.id == Some(id);
+        let Some(place) = self.open.iter().rposition(is_it) else {
+            return false;
+        };
+        for (number, span) in self.open.split_off(place).into_iter().enumerate() {
+            match number > 0 && span.id.is_some() && span.losses == self.losses {
+                true => self.open.push(span),
+                false => self.close_row(span.row, time),
+            }
         }
         true
     }
@@ -362,8 +403,8 @@ mod tests {
     #[test]
     fn begins_and_ends_of_spans_are_paired_by_name() {
         let mut track = TrackRows::default();
-        track.begin(10, 1, PLACE);
-        track.begin(20, 2, PLACE);
+        track.begin(10, 1, None, PLACE);
+        track.begin(20, 2, None, PLACE);
         track.add(Row::new(RowKind::Instant, 25, 25, 3, PLACE));
         assert!(!track.end(26, Some(9)), "no span of this name is open");
         assert!(track.end(30, Some(1)), "the span within ends too");
@@ -372,9 +413,42 @@ mod tests {
             [(10, 30, 1, 0), (20, 30, 2, 1), (25, 25, 3, 2)]
         );
         assert!(!track.end(40, None));
-        track.begin(50, 1, PLACE);
+        track.begin(50, 1, None, PLACE);
         track.end_all(60);
         assert_eq!(rows(&track).last(), Some(&(50, 60, 1, 0)));
+    }
+
+    #[test]
+    fn spans_with_ids_end_in_any_order_and_do_not_cover_each_other() {
+        let mut track = TrackRows::default();
+        track.begin(0, 1, Some(10), PLACE);
+        track.begin(10, 2, Some(20), PLACE);
+        assert!(track.end_by_id(30, 10), "the outer one");
+        track.begin(40, 3, Some(30), PLACE);
+        assert!(track.end_by_id(50, 30));
+        assert!(track.end_by_id(60, 20));
+        assert!(!track.end_by_id(70, 20), "it has ended");
+        track.begin(80, 4, Some(10), PLACE);
+        assert!(track.end_by_id(90, 10));
+        assert_eq!(
+            rows(&track),
+            [
+                (0, 30, 1, 0),
+                (10, 60, 2, 1),
+                (40, 50, 3, 2),
+                (80, 90, 4, 0)
+            ]
+        );
+        track.begin(100, 1, Some(10), PLACE);
+        track.begin(110, 2, Some(20), PLACE);
+        track.add_loss();
+        assert!(
+            track.end_by_id(120, 10),
+            "the end of the inner one may be lost"
+        );
+        let last = rows(&track).split_off(4);
+        assert_eq!(last, [(100, 120, 1, 0), (110, 120, 2, 1)]);
+        assert_eq!(track.depth(), 0);
     }
 
     #[test]
@@ -472,7 +546,7 @@ mod tests {
     fn number_of_open_spans_is_limited() {
         let mut track = TrackRows::default();
         for time in 0..2000 {
-            track.begin(time, 1, PLACE);
+            track.begin(time, 1, None, PLACE);
         }
         assert_eq!(track.open.len(), MAX_OPEN_SPANS);
         assert!(track.depths <= MAX_DEPTH + 1);

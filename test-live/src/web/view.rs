@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn open_span_and_the_counter_value_before_the_view_are_visible() {
         let mut track = TrackRows::default();
-        track.begin(10, 1, PLACE);
+        track.begin(10, 1, None, PLACE);
         assert_eq!(visible(&mut track, 1000, 2000, 100).len(), 1);
         track.end(20, None);
         assert_eq!(visible(&mut track, 1000, 2000, 100).len(), 0);

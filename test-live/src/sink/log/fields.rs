@@ -43,6 +43,8 @@ pub(super) struct ContextHead {
     pub(super) pid: Option<i64>,
     pub(super) tid: Option<i64>,
     pub(super) cpu: Option<i64>,
+    /// The member `span` of the payload, which is the id of a span in events about spans.
+    pub(super) span: Option<u64>,
     /// Empty if it is not there.
     pub(super) procname: String,
     /// Empty if it is not there.
@@ -61,8 +63,17 @@ enum Place {
     Head(HeadMember),
     /// To the fields and to [`ContextHead`].
     Cpu,
+    /// Likewise.
+    Span,
     /// To the captured member.
     Captured,
+}
+
+impl Place {
+    /// Whether the value is shown as a field.
+    fn is_shown(self) -> bool {
+        matches!(self, Self::Shown | Self::Cpu | Self::Span)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,6 +180,7 @@ impl LogFields {
             return match name {
                 _ if name == captured => Place::Captured,
                 _ if name.starts_with('_') => Place::Hidden,
+                "span" => Place::Span,
                 _ => Place::Shown,
             };
         }
@@ -211,7 +223,7 @@ impl LogFields {
     }
 
     fn open(&mut self, brace: char) {
-        if self.hidden_depth > 0 || !matches!(self.place, Place::Shown | Place::Cpu) {
+        if self.hidden_depth > 0 || !self.place.is_shown() {
             self.hidden_depth += 1;
             return;
         }
@@ -255,7 +267,7 @@ impl LogFields {
             Place::Hidden => {}
             Place::Captured => write(&mut self.captured),
             Place::Head(member) => self.set_number(member, number),
-            Place::Shown | Place::Cpu => {
+            Place::Shown | Place::Cpu | Place::Span => {
                 if self.place == Place::Cpu {
                     self.head.cpu = number;
                 }
@@ -282,6 +294,9 @@ impl LogFields {
         format: NumberFormat<'_>,
         write: impl FnOnce(&mut String, NumberFormat<'_>),
     ) {
+        if self.place == Place::Span && self.hidden_depth == 0 && self.frames.len() == 1 {
+            self.head.span = u64::try_from(value).ok().filter(|id| *id != 0);
+        }
         self.value(i64::try_from(value).ok(), |out| {
             let is_labelled = format
                 .labels
@@ -313,7 +328,7 @@ impl Visitor for LogFields {
             1 => self.place_of(name),
             _ => Place::Shown,
         };
-        if matches!(self.place, Place::Shown | Place::Cpu) {
+        if self.place.is_shown() {
             self.separate();
             let out = self.out();
             push_value(out, name);
@@ -341,7 +356,7 @@ impl Visitor for LogFields {
     }
 
     fn begin_optional(&mut self, present: bool) {
-        if present || self.hidden_depth > 0 || self.place != Place::Shown {
+        if present || self.hidden_depth > 0 || !self.place.is_shown() {
             return;
         }
         if self.omitted == Omitted::Nothing {

@@ -176,13 +176,18 @@ impl<W: Write> Log<W> {
         let captured = self.fields.captured();
         let is_paired = kind.fits(thread.is_some(), environment.is_kernel);
         let edge = Edge::of(kind, captured).filter(|_| is_paired);
-        let time = head.nanoseconds();
+        let is_span = matches!(kind, RecordKind::SpanEnter | RecordKind::SpanExit);
+        let id = context.span.filter(|_| is_span);
+        let span = |name| SpanEdge {
+            id,
+            ..span_edge(name, head.nanoseconds())
+        };
         let ended = match edge {
-            Some(Edge::End(name)) => {
-                let end = span_edge(name, time);
-                self.spans.end(&key, end)
-            }
-            _ => EndedSpan::default(),
+            Some(Edge::End(name)) => self.spans.end(&key, span(name)),
+            _ => EndedSpan {
+                depth: self.spans.depth(&key),
+                ..EndedSpan::default()
+            },
         };
         let own_name = environment.process_name.unwrap_or_default();
         let source = EventSource {
@@ -200,13 +205,12 @@ impl<W: Write> Log<W> {
             pid: pid.map(SourceId::Number),
             tid: tid.map(SourceId::Number),
         };
-        let depth = self.spans.depth(&key);
-        self.line.begin(head.time, source, head.log_level, depth);
+        self.line
+            .begin(head.time, source, head.log_level, ended.depth);
         push_name(&mut self.line, (head.name, captured), kind, edge, &ended);
         self.line.end(self.fields.texts(), &mut self.out);
         if let Some(Edge::Begin(name)) = edge {
-            let begin = span_edge(name, time);
-            self.spans.begin(key, head.trace.0, begin);
+            self.spans.begin(key, head.trace.0, span(name), ());
         }
         Ok(())
     }
@@ -241,11 +245,12 @@ impl<W: Write> Log<W> {
         self.line.push_duration(ended.duration);
         self.line.end(self.fields.texts(), &mut self.out);
         if phase == "B" {
-            self.spans.begin(key, head.trace.0, edge);
+            self.spans.begin(key, head.trace.0, edge, ());
         }
     }
 
     fn write_loss(&mut self, loss: &Loss, origin: Origin<'_>) {
+        self.spans.add_loss(origin.trace.key.0);
         let mut what = match loss.what {
             Lost::Events(LostEvents::Some) => "events may be lost".to_owned(),
             Lost::Events(LostEvents::Count(1)) => "1 event lost".to_owned(),
@@ -332,6 +337,7 @@ fn span_edge(name: &str, time: Option<i64>) -> SpanEdge<'_> {
         name: Some(name).filter(|name| !name.is_empty()),
         time,
         clock: TRACE_CLOCK,
+        id: None,
     }
 }
 

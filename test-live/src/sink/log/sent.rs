@@ -81,12 +81,14 @@ impl<W: Write> Log<W> {
             name,
             time: sent.ts,
             clock: PROGRAM_CLOCK,
+            id: None,
         };
         let ended = match sent.phase {
             "E" => self.spans.end(&key, edge),
             "X" => EndedSpan {
                 name: None,
                 duration: sent.dur.and_then(|duration| u64::try_from(duration).ok()),
+                ..EndedSpan::default()
             },
             _ => EndedSpan::default(),
         };
@@ -97,7 +99,7 @@ impl<W: Write> Log<W> {
         self.line.push_duration(ended.duration);
         self.line.end(self.fields.texts(), &mut self.out);
         if sent.phase == "B" {
-            self.spans.begin(key, head.trace.0, edge);
+            self.spans.begin(key, head.trace.0, edge, ());
         }
     }
 

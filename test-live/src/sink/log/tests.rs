@@ -267,6 +267,47 @@ fn begins_and_ends_of_event_classes_are_indented_on_their_thread() {
 }
 
 #[test]
+fn spans_of_tracing_that_end_in_another_order_have_their_own_durations() {
+    let lines = plain_lines(|log| {
+        let names = ["", "outer", "inner", "last"];
+        for (name, span, time) in [
+            ("enter", 1, 0),
+            ("enter", 2, 1_000),
+            ("enter", 3, 2_000),
+            ("exit", 2, 3_000),
+            ("exit", 1, 5_000),
+            ("enter", 2, 6_000),
+            ("exit", 3, 9_000),
+            ("exit", 2, 9_500),
+        ] {
+            let event = format!("app:span:{name}");
+            show(log, head(&event, time), Some(1), |to| {
+                number(to, "span", span);
+                text(to, "name", names[usize::try_from(span).unwrap()]);
+            });
+        }
+    });
+    let shown: Vec<_> = lines
+        .iter()
+        .map(|line| line.split_once("] ").unwrap().1)
+        .map(|line| line.strip_suffix(" cpu_id=3").unwrap())
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "app: B outer span=1",
+            "    app: B inner span=2",
+            "        app: B last span=3",
+            "    app: E inner (2.00 us) span=2",
+            "app: E outer (5.00 us) span=1",
+            "    app: B inner span=2",
+            "app: E last (7.00 us) span=3",
+            "app: E inner (3.50 us) span=2",
+        ]
+    );
+}
+
+#[test]
 fn spans_of_tracing_are_begins_and_ends_with_their_target() {
     let lines = plain_lines(|log| {
         for (name, time) in [

@@ -3,7 +3,7 @@
 //! Read in this order; each module uses only those before it and the options here: `fields` (what is
 //! collected from an event's fields), `tracks` (the
 //! processes and threads that events are shown on), `kind` (which record each event class becomes),
-//! `sent` (events that were of this format to begin with), `calls` (recordings of CodeTracer).
+//! `spans` (those of `tracing`), `sent` (events that were of this format to begin with), `calls` (recordings of CodeTracer).
 //!
 //! - Most events are instants, with the payload as `args` and the contexts in `args.context`.
 //! - Where both classes of a pair are declared (`X_begin` and `X_end`, `X_entry` and `X_exit`,
@@ -26,12 +26,14 @@ pub(crate) mod calls;
 mod fields;
 pub(crate) mod kind;
 mod sent;
+mod spans;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tracks;
 
 use std::borrow::Cow;
 use std::io::Write;
+use std::ops::Range;
 
 use ::tef::document::{RecordTime, Records};
 use ::tef::event::{OwnerId, write_microseconds};
@@ -41,9 +43,10 @@ use self::calls::{CallRecord, Recordings};
 use self::fields::{EventFields, Member};
 use self::kind::{RecordKind, RecordKinds, target_of_span};
 use self::sent::SentRecordWriter;
+use self::spans::{SpanRecord, Spans};
 use self::tracks::{Environment, Track, Tracks};
 use super::json_text::{float, integer, lossy_string, string};
-use super::{Number, Origin, Sink, SinkError, buffer};
+use super::{Loss, Number, Origin, Sink, SinkError, buffer};
 use crate::attach::TraceKey;
 
 /// Warns of spans that are shown as instants.
@@ -85,6 +88,7 @@ pub struct Tef<W: Write> {
     fields: EventFields,
     kinds: RecordKinds,
     sent: SentRecordWriter,
+    spans: Spans,
     recordings: Recordings,
     /// Time in nanoseconds and process of the event that was written last; `None` if it has neither.
     last_shown: Option<(i128, OwnerId<'static>)>,
@@ -106,6 +110,7 @@ impl<W: Write> Tef<W> {
             fields: EventFields::default(),
             kinds: RecordKinds::default(),
             sent: SentRecordWriter::default(),
+            spans: Spans::default(),
             recordings: Recordings::default(),
             last_shown: None,
             has_unpaired: false,
@@ -132,9 +137,10 @@ impl<W: Write> Tef<W> {
         let track = self.tracks.track(fields, environment, origin, records);
         self.last_shown = Some((self.now.into(), OwnerId::Number(track.process)));
         // Of the kernel, threads may be known by other means than contexts.
-        self.has_unpaired |= !kind.fits(track.is_thread, track.is_kernel) && !track.is_kernel;
+        let fits = kind.fits(track.is_thread, track.is_kernel);
+        self.has_unpaired |= !fits && !track.is_kernel;
         self.members.clear();
-        write_members(&mut self.members, name, kind, track, fields);
+        let parts = write_members(&mut self.members, name, kind, track, fields);
         let time = RecordTime {
             ts: Some(self.now.into()),
             dur: match kind {
@@ -143,7 +149,22 @@ impl<W: Write> Tef<W> {
             },
             is_metadata: false,
         };
-        self.records.add(time, &self.members);
+        let span = SpanRecord {
+            id: fields.unsigned(Member::Span),
+            time: self.now,
+            track,
+            trace: origin.trace.key,
+            head: self.members.get(parts.head).unwrap_or_default(),
+            has_categories: parts.has_categories,
+            args: self.members.get(parts.args).unwrap_or_default(),
+        };
+        match kind {
+            RecordKind::SpanEnter if fits && span.id != 0 => self.spans.begin(span, records),
+            RecordKind::SpanExit if fits && span.id != 0 => self.spans.end(span, records),
+            _ => {
+                records.add(time, &self.members);
+            }
+        }
         Ok(buffer::write_if_full(
             &mut self.records.buffer,
             &mut self.out,
@@ -194,6 +215,15 @@ impl<W: Write> Tef<W> {
     }
 }
 
+/// Where parts of a record are among its members.
+struct MemberParts {
+    /// What is between the phase and `args`.
+    head: Range<usize>,
+    has_categories: bool,
+    /// The members of `args`.
+    args: Range<usize>,
+}
+
 /// Writes the members of one record, but not its `ts`.
 fn write_members(
     out: &mut Vec<u8>,
@@ -201,7 +231,7 @@ fn write_members(
     kind: &RecordKind,
     track: Track,
     fields: &EventFields,
-) {
+) -> MemberParts {
     let phase: &[u8] = match kind {
         // A record without phase is an instant.
         RecordKind::Record if fields.text(Member::Phase).is_empty() => b"i",
@@ -240,6 +270,7 @@ fn write_members(
     };
     out.extend_from_slice(b"\"ph\":");
     lossy_string(phase, out);
+    let head = out.len();
     out.extend_from_slice(b",\"name\":");
     lossy_string(&name, out);
     if !category.is_empty() {
@@ -265,9 +296,17 @@ fn write_members(
     integer(track.process, out);
     out.extend_from_slice(b",\"tid\":");
     integer(track.thread, out);
+    let head = head..out.len();
     out.extend_from_slice(b",\"args\":{");
+    let args = out.len();
     fields.write_arguments(out);
+    let args = args..out.len();
     out.push(b'}');
+    MemberParts {
+        head,
+        has_categories: !category.is_empty(),
+        args,
+    }
 }
 
 impl<W: Write> Sink for Tef<W> {
@@ -323,8 +362,14 @@ impl<W: Write> Sink for Tef<W> {
         Ok(buffer::write_if_full(&mut self.records.buffer, &mut self.out).map(|()| true)?)
     }
 
+    fn lost(&mut self, _loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
+        self.spans.add_loss(origin.trace.key);
+        Ok(())
+    }
+
     fn trace_ended(&mut self, trace: TraceKey) {
         self.kinds.forget_trace(trace);
+        self.spans.forget_trace(trace);
         self.tracks.forget_trace(trace);
         self.recordings.forget_trace(trace);
     }

@@ -485,3 +485,109 @@ fn idle_threads_of_a_kernel_are_those_of_their_cpus() {
     assert_eq!((begins.len(), &begins), (2, &ends));
     assert_ne!(begins[0], begins[1]);
 }
+
+/// The records of two spans of a thread, of which the outer one ends first, then an instant.
+fn overlapping_spans(options: TefOptions, is_lossy: bool) -> Vec<Value> {
+    let mut out = Vec::new();
+    let mut tef = Tef::new(&mut out, options);
+    let place = TestOrigin::new("a", "s");
+    let none = Environment::default();
+    for (kind, id, name, time) in [
+        (RecordKind::SpanEnter, 1, "outer_first", 0),
+        (RecordKind::SpanEnter, 2, "inner_last", 2_000),
+        (RecordKind::SpanExit, 1, "outer_first", 5_000),
+        (RecordKind::SpanExit, 2, "inner_last", 8_000),
+        (RecordKind::SpanEnter, 1, "outer_first", 9_000),
+        (RecordKind::SpanExit, 1, "outer_first", 9_500),
+    ] {
+        if is_lossy && time == 5_000 {
+            let loss = Loss {
+                what: crate::sink::Lost::Packets(1),
+                begin: None,
+                end: None,
+            };
+            tef.lost(&loss, place.origin()).unwrap();
+        }
+        let class = match kind {
+            RecordKind::SpanEnter => "app:span:enter",
+            _ => "app:span:exit",
+        };
+        show(&mut tef, (class, &kind, time), none, &place, |to| {
+            thread(to);
+            scope(to, Scope::Payload, |to| {
+                number(to, "span", id);
+                text(to, "name", name);
+            });
+        });
+    }
+    tef.finish().unwrap();
+    drop(tef);
+    let mut whole: Value = serde_json::from_slice(&out).unwrap();
+    let records: Vec<Value> = serde_json::from_value(whole["traceEvents"].take()).unwrap();
+    records
+        .into_iter()
+        .filter(|record| record["ph"] != "M")
+        .collect()
+}
+
+/// A record of [`overlapping_spans`].
+fn edge(phase: &str, span: u64, time: f64) -> Value {
+    let name = ["outer_first", "inner_last"][usize::try_from(span).unwrap() - 1];
+    let mut record = json!({
+        "ph": phase, "name": name, "cat": "app", "ts": time, "pid": 100, "tid": 101,
+        "args": {"span": format!("{span:#x}")},
+    });
+    if record["ts"]
+        .as_f64()
+        .is_some_and(|time| time.fract() == 0.0)
+    {
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
+        let whole = time as i64;
+        record["ts"] = whole.into();
+    }
+    if let "b" | "e" = phase {
+        record["id2"] = json!({"local": format!("{span:#x}")});
+    }
+    record
+}
+
+#[test]
+fn span_of_tracing_that_outlives_the_one_around_it_is_an_async_slice() {
+    let perfetto = TefOptions {
+        perfetto: true,
+        ..TefOptions::default()
+    };
+    assert_eq!(
+        overlapping_spans(perfetto, false),
+        [
+            edge("B", 1, 0.0),
+            edge("b", 2, 2.0),
+            edge("E", 1, 5.0),
+            edge("e", 2, 8.0),
+            edge("B", 1, 9.0),
+            edge("E", 1, 9.5),
+        ]
+    );
+    // What is written as it comes cannot be taken back.
+    let mut begin = edge("E", 2, 2.0);
+    begin["args"] = json!({});
+    assert_eq!(
+        overlapping_spans(TefOptions::default(), false)[..6],
+        [
+            edge("B", 1, 0.0),
+            edge("B", 2, 2.0),
+            begin,
+            edge("b", 2, 2.0),
+            edge("E", 1, 5.0),
+            edge("e", 2, 8.0),
+        ]
+    );
+}
+
+#[test]
+fn span_of_tracing_whose_end_may_be_lost_ends_with_the_one_around_it() {
+    let records = overlapping_spans(TefOptions::default(), true);
+    let mut end = edge("E", 2, 5.0);
+    end["args"] = json!({});
+    assert_eq!(records[2..4], [end, edge("E", 1, 5.0)]);
+}
