@@ -254,3 +254,70 @@ fn losses_of_a_recording_are_marked_on_its_track() {
     let title = browser.run("return document.getElementById('panel-title').textContent");
     assert!(names.contains(title.as_str().unwrap()), "{title}");
 }
+
+#[test]
+fn counter_of_a_session_that_has_ended_has_no_value_after_it() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let agent = Agent::start(&lab, &relay);
+    let web = Web::show(&lab, relay.live);
+    let browser = page(&lab, &web);
+    let mut client = agent.open("over");
+    client.send(PROGRAM);
+    let counter = wait_for_row(&browser, "queue");
+    drop(client);
+    browser.wait_for(
+        "the session has ended",
+        "return __view().sessions.every(s => s.isEnded)",
+    );
+    // Another session goes on.
+    let mut client = agent.open("after");
+    client.send(&PROGRAM.replace("load", "later").replace("queue", "other"));
+    let later = wait_for_row(&browser, "later");
+    let time = |row: &serde_json::Value| row["begin"].as_str().unwrap().parse::<i64>().unwrap();
+    let (from, to) = (time(&counter) - 1_000_000, time(&later) + 1_000_000);
+    browser.run(&format!("location.hash = 'from={from}&to={to}'"));
+    // In pixels: where the value ends, where its session does, and where the view does.
+    let ends = "const view = __view();
+        const row = view.shown.find(row => row.name === 'queue');
+        const track = view.tracks.find(track => track.thread === 'queue');
+        const right = document.getElementById('timeline').clientWidth;
+        if (!row || !track || !track.endedAt || view.from !== FROM) { return null; }
+        const part = Number(BigInt(track.endedAt) - BigInt(view.from)) / Number(BigInt(view.to) - BigInt(view.from));
+        return [row.x + row.width, 220 + part * (right - 220), right];";
+    let ends = browser.wait_for(
+        "the counter is shown",
+        &ends.replace("FROM", &format!("'{from}'")),
+    );
+    let end = |place: usize| ends[place].as_f64().unwrap();
+    assert!((end(0) - end(1)).abs() < 2.0, "{ends}");
+    assert!(end(0) < end(2) - 10.0, "{ends}");
+    // A view of what came after it does not show it at all.
+    let (from, to) = (time(&later) - 1000, time(&later) + 1_000_000);
+    browser.run(&format!("location.hash = 'from={from}&to={to}'"));
+    wait_for_row(&browser, "later");
+    let shown = format!(
+        "const view = __view(); return view.from === '{from}' && view.shown.every(row => row.name !== 'queue')"
+    );
+    browser.wait_for("the counter is not shown", &shown);
+}
+
+#[test]
+fn steady_rate_of_events_is_no_comb_in_the_graph_above_the_timeline() {
+    let lab = Lab::new();
+    // 625 buckets of 128 ms: more than the graph has columns, and fewer than twice as many.
+    let directory = traces::with_numbered_events(&lab, "steady", 4000, 20_000_000);
+    let web = Web::show_directory(&lab, &directory);
+    let browser = Browser::start(&lab);
+    browser.open(&web.url);
+    let columns = "const columns = window.__view ? __view().histogram : null;
+        const sum = columns === null ? 0 : columns.events.reduce((sum, events) => sum + events, 0);
+        return sum === 4000 && columns";
+    let columns = browser.wait_for("all events are counted", columns);
+    assert_eq!(columns["buckets"], 2);
+    let events = columns["events"].as_array().unwrap();
+    let events: Vec<_> = events.iter().map(|count| count.as_u64().unwrap()).collect();
+    // The first and the last one may stand for a part of their time only.
+    let inner = &events[1..events.len() - 1];
+    let (min, max) = (inner.iter().min().unwrap(), inner.iter().max().unwrap());
+    assert!(inner.len() > 200 && max - min <= 1, "{events:?}");
+}

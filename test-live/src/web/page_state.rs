@@ -249,6 +249,7 @@ impl PageState {
 
 fn track_state(track: &Track) -> TrackState {
     let label = track.label.lock();
+    let rows = track.rows.lock();
     TrackState {
         id: track.id,
         session: track.session.id,
@@ -256,7 +257,8 @@ fn track_state(track: &Track) -> TrackState {
         pid: label.pid,
         thread: label.thread.clone(),
         is_counter: label.is_counter,
-        depths: track.rows.lock().depths,
+        depths: rows.depths,
+        ended_at: rows.ended_at.map(|time| time.to_string()),
     }
 }
 

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::row::RowKind;
+use super::track::NumberedRow;
 use super::view::{View, VisibleRow};
 
 /// Largest number of bytes of a request.
@@ -229,6 +230,8 @@ pub(super) struct TrackState {
     pub(super) is_counter: bool,
     /// The number of lines that its spans need.
     pub(super) depths: u16,
+    /// When its session ended: it has no value and no span after that. Absent while events may come.
+    pub(super) ended_at: Option<String>,
 }
 
 /// Events and losses per bucket of time.
@@ -278,8 +281,11 @@ impl Frame {
         let out = &mut self.bytes;
         out.extend_from_slice(&track.to_le_bytes());
         out.extend_from_slice(&count.to_le_bytes());
-        for VisibleRow { row, merged } in rows {
-            let longest = &merged.longest;
+        for merged in rows {
+            let NumberedRow {
+                number,
+                row: longest,
+            } = &merged.longest;
             let relative = |time: i64| time.saturating_sub(self.view.from) as f64;
             let end = match longest.kind {
                 RowKind::Counter => longest.value(),
@@ -290,7 +296,7 @@ impl Frame {
             out.extend_from_slice(&end.to_le_bytes());
             out.extend_from_slice(&longest.name.to_le_bytes());
             out.extend_from_slice(&merged.count.to_le_bytes());
-            let low = row & u64::from(u32::MAX);
+            let low = number & u64::from(u32::MAX);
             let low = u32::try_from(low).unwrap_or(u32::MAX);
             out.extend_from_slice(&low.to_le_bytes());
             out.extend_from_slice(&longest.depth.to_le_bytes());

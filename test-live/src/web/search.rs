@@ -76,11 +76,11 @@ pub(super) fn count_events(store: &Store, filter: Option<&Matches>, from: i64, t
         track.rows.lock().visible(view, filter, &mut rows);
     }
     let is_within = |row: &&super::view::VisibleRow| {
-        let row = row.merged.longest;
-        row.kind != RowKind::Loss && row.end() >= from
+        let longest = row.longest.row;
+        longest.kind != RowKind::Loss && longest.end() >= from
     };
     let rows = rows.iter().filter(is_within);
-    rows.map(|row| u64::from(row.merged.count)).sum()
+    rows.map(|row| u64::from(row.count)).sum()
 }
 
 #[cfg(test)]

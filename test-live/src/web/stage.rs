@@ -501,7 +501,8 @@ impl Stage for TimelineStage {
             let session = Arc::clone(&state.session);
             self.sessions.remove(&ended.name);
             session.set_ended(true);
-            let end = self.store.times().map_or(0, |(_, last)| last);
+            // Nothing is known of it after its latest event, although other sessions go on.
+            let end = session.last_time().unwrap_or(0);
             self.tracks.end_session(session.id, end);
         }
     }

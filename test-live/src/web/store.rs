@@ -33,6 +33,8 @@ pub(super) struct Session {
     pub(super) is_recording: bool,
     is_ended: AtomicBool,
     pub(super) events: AtomicU64,
+    /// Nanoseconds since the clock's origin; `i64::MIN` before the first event.
+    last_time: AtomicI64,
     /// Nanoseconds since 1970; `i64::MIN` before the first event, and if the clock has another origin.
     last_unix_time: AtomicI64,
     losses: Mutex<LossSum>,
@@ -99,11 +101,22 @@ impl Session {
         Some(self.last_unix_time.load(Ordering::Relaxed)).filter(|time| *time != i64::MIN)
     }
 
+    /// The time of the latest event or loss, in nanoseconds since the clock's origin. Absent before the first.
+    pub(super) fn last_time(&self) -> Option<i64> {
+        Some(self.last_time.load(Ordering::Relaxed)).filter(|time| *time != i64::MIN)
+    }
+
+    fn include_time(&self, time: i64) {
+        self.last_time.fetch_max(time, Ordering::Relaxed);
+    }
+
     /// Counts an event.
     #[inline]
     pub(super) fn add_event(&self, time: Option<i64>, is_unix_time: bool) {
         self.events.fetch_add(1, Ordering::Relaxed);
-        if let Some(time) = time.filter(|_| is_unix_time) {
+        let Some(time) = time else { return };
+        self.include_time(time);
+        if is_unix_time {
             self.last_unix_time.fetch_max(time, Ordering::Relaxed);
         }
     }
@@ -168,6 +181,7 @@ impl Store {
             is_recording,
             is_ended: AtomicBool::new(false),
             events: AtomicU64::new(0),
+            last_time: AtomicI64::new(i64::MIN),
             last_unix_time: AtomicI64::new(i64::MIN),
             losses: Mutex::default(),
         });
@@ -336,6 +350,7 @@ impl Store {
         };
         self.histogram.lock().add_loss(end);
         self.include_time(end);
+        session.include_time(end);
         for track in tracks {
             let row = Row::new(RowKind::Loss, begin, end, name, EventPlace::default());
             self.change_rows(track, |rows| rows.add(row));

@@ -28,18 +28,27 @@ pub(super) struct Block {
     max_known_end: i64,
     /// The number of spans that have not ended.
     open: usize,
-    /// What the rows are when they are too small to be told apart; made when it is needed.
-    pub(super) summary: Option<Vec<(u64, Summary)>>,
+    /// What the rows are when they are too small to be told apart, with numbers from 0; made when it is needed.
+    pub(super) summary: Option<Vec<Summary>>,
 }
 
-/// The rows of a block that have one kind and depth.
+/// Rows of a track that have one kind and depth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Summary {
     /// The longest of them, or the counter's largest value.
-    pub(super) longest: Row,
+    pub(super) longest: NumberedRow,
+    /// The one that begins last, whose value a counter has from then on.
+    pub(super) latest: NumberedRow,
     pub(super) start: i64,
     pub(super) end: i64,
     pub(super) count: u32,
+}
+
+/// A row and its number in the track.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct NumberedRow {
+    pub(super) number: u64,
+    pub(super) row: Row,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +81,8 @@ pub(super) struct TrackRows {
     overlapping: Vec<Option<(u64, u64)>>,
     /// Keys of open spans that are not shown.
     hidden_overlapping: Vec<u64>,
+    /// When the track ended. Absent while events may come.
+    pub(super) ended_at: Option<i64>,
 }
 
 impl Block {
@@ -112,26 +123,23 @@ impl Block {
     }
 
     /// The rows by kind and depth.
-    pub(super) fn summary(&mut self) -> &[(u64, Summary)] {
+    pub(super) fn summary(&mut self) -> &[Summary] {
         let rows = &self.rows;
         self.summary.get_or_insert_with(|| summarize(rows))
     }
 }
 
-/// The summaries, each with the number of its longest row in the block.
-fn summarize(rows: &[Row]) -> Vec<(u64, Summary)> {
-    let mut all: Vec<(u64, Summary)> = Vec::new();
+/// The summaries of the rows of each kind and depth.
+fn summarize(rows: &[Row]) -> Vec<Summary> {
+    let mut all: Vec<Summary> = Vec::new();
     for (number, row) in (0..).zip(rows) {
-        let same = |(_, one): &&mut (u64, Summary)| {
-            (one.longest.kind, one.longest.depth) == (row.kind, row.depth)
+        let same = |one: &&mut Summary| {
+            (one.longest.row.kind, one.longest.row.depth) == (row.kind, row.depth)
         };
+        let one = Summary::of(number, row);
         match all.iter_mut().find(same) {
-            Some((longest, summary)) => {
-                if summary.add(row, (row.start, row.end()), 1) {
-                    *longest = number;
-                }
-            }
-            None => all.push((number, Summary::of(row))),
+            Some(summary) => summary.add(&one),
+            None => all.push(one),
         }
     }
     all
@@ -139,27 +147,37 @@ fn summarize(rows: &[Row]) -> Vec<(u64, Summary)> {
 
 impl Summary {
     /// A summary of one row.
-    pub(super) fn of(row: &Row) -> Self {
+    #[inline]
+    pub(super) fn of(number: u64, row: &Row) -> Self {
+        let one = NumberedRow { number, row: *row };
         Self {
-            longest: *row,
+            longest: one,
+            latest: one,
             start: row.start,
             end: row.end(),
             count: 1,
         }
     }
 
-    /// Adds `count` rows of the same kind and depth between two times. Returns whether one of them, `longest`, is the
-    /// longest of all now.
+    /// The same with larger numbers of rows.
+    pub(super) fn numbered_from(mut self, first: u64) -> Self {
+        self.longest.number += first;
+        self.latest.number += first;
+        self
+    }
+
+    /// Adds other rows of the same kind and depth.
     #[inline]
-    pub(super) fn add(&mut self, longest: &Row, (start, end): (i64, i64), count: u32) -> bool {
-        let is_longest = is_longer(longest, &self.longest);
-        if is_longest {
-            self.longest = *longest;
+    pub(super) fn add(&mut self, other: &Self) {
+        if is_longer(&other.longest.row, &self.longest.row) {
+            self.longest = other.longest;
         }
-        self.start = self.start.min(start);
-        self.end = self.end.max(end);
-        self.count = self.count.saturating_add(count);
-        is_longest
+        if other.latest.row.start >= self.latest.row.start {
+            self.latest = other.latest;
+        }
+        self.start = self.start.min(other.start);
+        self.end = self.end.max(other.end);
+        self.count = self.count.saturating_add(other.count);
     }
 }
 
@@ -205,6 +223,7 @@ impl TrackRows {
         if let Some(block) = self.blocks.back_mut() {
             block.push(row);
         }
+        self.ended_at = None;
         self.depths = self.depths.max(row.depth + 1);
         number
     }
@@ -334,6 +353,7 @@ impl TrackRows {
 
     /// Ends all open spans: no more events come.
     pub(super) fn end_all(&mut self, time: i64) {
+        self.ended_at = Some(time);
         for (_, row) in std::mem::take(&mut self.overlapping).into_iter().flatten() {
             self.close_row(Some(row), time);
         }
@@ -537,7 +557,15 @@ mod tests {
         let summaries = summarize(&rows);
         let found: Vec<_> = summaries
             .iter()
-            .map(|(number, of)| (*number, of.longest.start, of.start, of.end, of.count))
+            .map(|of| {
+                (
+                    of.longest.number,
+                    of.longest.row.start,
+                    of.start,
+                    of.end,
+                    of.count,
+                )
+            })
             .collect();
         assert_eq!(found, [(2, 10, 0, 32, 3), (1, 1, 1, 4, 1)]);
     }

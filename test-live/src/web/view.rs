@@ -2,7 +2,7 @@
 
 use super::matches::Matches;
 use super::row::{Row, RowKind};
-use super::track::{BLOCK_ROWS, Summary, TrackRows};
+use super::track::{BLOCK_ROWS, NumberedRow, Summary, TrackRows};
 
 /// The number of pixels that small rows are merged into.
 const MERGED_PIXELS: i64 = 2;
@@ -18,14 +18,8 @@ pub(super) struct View {
     pub(super) width: u32,
 }
 
-/// A row, or several of one depth that are too small to be told apart.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct VisibleRow {
-    /// The number of the row, the longest if there are several.
-    pub(super) row: u64,
-    /// What is merged, and the longest of it.
-    pub(super) merged: Summary,
-}
+/// A row, or several of one kind and depth that are too small to be told apart.
+pub(super) type VisibleRow = Summary;
 
 impl View {
     /// Rows below this duration, in nanoseconds, are merged.
@@ -38,45 +32,46 @@ impl View {
 /// Merges small rows that follow each other, by kind and depth.
 struct Merger<'o> {
     resolution: i64,
-    pending: Vec<Option<VisibleRow>>,
+    pending: Vec<Option<Summary>>,
     out: &'o mut Vec<VisibleRow>,
 }
 
 impl Merger<'_> {
-    fn add_row(&mut self, number: u64, row: &Row) {
-        self.add(number, row, (row.start, row.end()), 1);
-    }
-
-    /// Adds `count` rows of the kind and depth of `longest`, which is one of them and has this number.
+    /// Adds rows of one kind and depth.
     #[inline]
-    fn add(&mut self, number: u64, longest: &Row, (start, end): (i64, i64), count: u32) {
-        let slot = usize::from(longest.depth) * RowKind::COUNT + usize::from(longest.kind.code());
+    fn add(&mut self, rows: Summary) {
+        let NumberedRow { row, .. } = rows.longest;
+        let slot = usize::from(row.depth) * RowKind::COUNT + usize::from(row.kind.code());
         if self.pending.len() <= slot {
             self.pending.resize(slot + 1, None);
         }
         let Some(pending) = self.pending.get_mut(slot) else {
             return;
         };
-        if let Some(current) = pending {
-            let merged = &mut current.merged;
-            let (first, last) = (merged.start.min(start), merged.end.max(end));
+        if let Some(merged) = pending {
+            let (first, last) = (merged.start.min(rows.start), merged.end.max(rows.end));
             if last.saturating_sub(first) < self.resolution {
-                if merged.add(longest, (start, end), count) {
-                    current.row = number;
-                }
+                merged.add(&rows);
                 return;
             }
         }
-        self.out.extend(pending.take());
-        *pending = Some(VisibleRow {
-            row: number,
-            merged: Summary {
-                longest: *longest,
-                start,
-                end,
-                count,
-            },
-        });
+        if let Some(merged) = pending.replace(rows) {
+            self.push(merged, rows.start);
+        }
+    }
+
+    /// Appends rows that nothing else is merged with. The next ones begin at `next`.
+    fn push(&mut self, mut merged: Summary, next: i64) {
+        let (longest, latest) = (merged.longest, merged.latest);
+        let gap = next.saturating_sub(latest.row.start);
+        // Until then a counter has its latest value, not its largest one.
+        if is_counter(&longest.row) && longest != latest && gap >= self.resolution {
+            merged.count -= 1;
+            merged.latest = longest;
+            self.out.push(merged);
+            merged = Summary::of(latest.number, &latest.row);
+        }
+        self.out.push(merged);
     }
 }
 
@@ -97,7 +92,7 @@ impl TrackRows {
             out,
         };
         // The value of a counter before the first row in view.
-        let mut before: Option<(u64, Summary)> = None;
+        let mut before: Option<Summary> = None;
         let mut number = self.first_row;
         for block in &mut self.blocks {
             let first = number;
@@ -111,7 +106,7 @@ impl TrackRows {
                     .filter(|(_, row)| is_counter(row) && is_shown(row))
                     .last()
                 {
-                    before = Some((row, Summary::of(last)));
+                    before = Some(Summary::of(row, last));
                 }
                 continue;
             }
@@ -120,9 +115,8 @@ impl TrackRows {
             let is_small =
                 is_within && block.max_end.saturating_sub(block.min_start) < merger.resolution;
             if is_small && block.rows.len() == BLOCK_ROWS && filter.is_none() {
-                for (longest, of) in block.summary() {
-                    let row = first + longest;
-                    merger.add(row, &of.longest, (of.start, of.end), of.count);
+                for of in block.summary() {
+                    merger.add(of.numbered_from(first));
                 }
                 continue;
             }
@@ -130,18 +124,17 @@ impl TrackRows {
             for (row, of) in rows.filter(|(_, of)| is_shown(of)) {
                 if of.start > view.to || of.end() < view.from {
                     if of.start < view.from && is_counter(of) {
-                        before = Some((row, Summary::of(of)));
+                        before = Some(Summary::of(row, of));
                     }
                     continue;
                 }
-                merger.add_row(row, of);
+                merger.add(Summary::of(row, of));
             }
         }
-        if let Some((row, merged)) = before {
-            merger.out.push(VisibleRow { row, merged });
+        merger.out.extend(before);
+        for merged in std::mem::take(&mut merger.pending).into_iter().flatten() {
+            merger.push(merged, view.to);
         }
-        let Merger { pending, out, .. } = merger;
-        out.extend(pending.into_iter().flatten());
     }
 }
 
@@ -162,7 +155,7 @@ mod tests {
     fn visible(track: &mut TrackRows, from: i64, to: i64, width: u32) -> Vec<VisibleRow> {
         let mut out = Vec::new();
         track.visible(View { from, to, width }, None, &mut out);
-        out.sort_by_key(|row| row.merged.start);
+        out.sort_by_key(|row| row.start);
         out
     }
 
@@ -174,14 +167,14 @@ mod tests {
         }
         track.complete(100_000, 150_000, 2, PLACE);
         let all = visible(&mut track, 0, 200_000, 1000);
-        let total: u64 = all.iter().map(|row| u64::from(row.merged.count)).sum();
+        let total: u64 = all.iter().map(|row| u64::from(row.count)).sum();
         assert_eq!(total, 10_001);
         assert!(all.len() <= 1002, "{}", all.len());
         let long = all.last().unwrap();
-        assert_eq!((long.merged.count, long.merged.longest.name), (1, 2));
-        assert_eq!(long.row, 10_000);
+        assert_eq!((long.count, long.longest.row.name), (1, 2));
+        assert_eq!(long.longest.number, 10_000);
         let near = visible(&mut track, 500, 540, 1000);
-        let starts: Vec<_> = near.iter().map(|row| row.merged.start).collect();
+        let starts: Vec<_> = near.iter().map(|row| row.start).collect();
         assert_eq!(starts, [500, 510, 520, 530, 540]);
     }
 
@@ -192,7 +185,7 @@ mod tests {
             track.add(Row::new(RowKind::Instant, time, time, 1, PLACE));
         }
         let all = visible(&mut track, 0, 1_000_000, 100);
-        let total: u64 = all.iter().map(|row| u64::from(row.merged.count)).sum();
+        let total: u64 = all.iter().map(|row| u64::from(row.count)).sum();
         assert_eq!(total, 1_000_000);
         assert!(all.len() <= 2 * 100, "{}", all.len());
     }
@@ -209,7 +202,45 @@ mod tests {
             track.add(Row::counter(time, value, 1, PLACE));
         }
         let seen = visible(&mut track, 1000, 2000, 100);
-        let values: Vec<_> = seen.iter().map(|row| row.merged.longest.value()).collect();
+        let values: Vec<_> = seen.iter().map(|row| row.longest.row.value()).collect();
         assert_eq!(values, [2.5, 3.5]);
+    }
+
+    #[test]
+    fn counter_has_its_latest_value_in_a_gap_although_larger_ones_are_merged() {
+        let values = |times: &[i64], from, to, width| {
+            let mut track = TrackRows::default();
+            for (place, time) in times.iter().enumerate() {
+                // Of each burst the largest value is the second one.
+                let value = [3.0, 9.0, 1.0][place % 3];
+                track.add(Row::counter(*time, value, 1, PLACE));
+            }
+            let seen = visible(&mut track, from, to, width);
+            let total: u32 = seen.iter().map(|row| row.count).sum();
+            assert_eq!(usize::try_from(total).unwrap(), times.len());
+            seen.iter()
+                .map(|row| (row.start, row.longest.row.value(), row.count))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            values(&[100, 101, 102, 5000, 5001, 5002], 0, 10_000, 100),
+            [(100, 9.0, 2), (102, 1.0, 1), (5000, 9.0, 2), (5002, 1.0, 1)]
+        );
+        // Without a gap it is too short to be seen.
+        let steady: Vec<i64> = (0..3000).collect();
+        let seen = values(&steady, 0, 3000, 100);
+        assert!(seen.len() <= 52, "{}", seen.len());
+        // Blocks of rows are merged in the same way.
+        let bursts: Vec<i64> = (0..300).map(|time| time + 100_000 * (time / 150)).collect();
+        let seen = values(&bursts, 0, 300_000, 100);
+        assert_eq!(
+            seen,
+            [
+                (0, 9.0, 149),
+                (149, 1.0, 1),
+                (100_150, 9.0, 149),
+                (100_299, 1.0, 1)
+            ]
+        );
     }
 }

@@ -7,6 +7,9 @@ import { Theme } from "./theme";
 import { GUTTER } from "./timeline";
 import { Viewport } from "./viewport";
 
+/** In pixels. */
+const MIN_COLUMN_WIDTH = 2;
+
 export class Histogram {
   private readonly surface: Surface;
 
@@ -42,6 +45,15 @@ export class Histogram {
     return range.begin + BigInt(Math.round(Math.min(1, Math.max(0, part)) * range.ns));
   }
 
+  /** The events of each column, which stands for so many buckets; the last one perhaps for fewer. */
+  columns(): { buckets: number; events: number[]; losses: number[] } {
+    const { events, losses } = this.model.histogram ?? { events: [], losses: [] };
+    const room = Math.max(1, Math.floor((this.surface.width - GUTTER) / MIN_COLUMN_WIDTH));
+    // With another number of buckets in some columns, a steady rate would look like a comb.
+    const buckets = Math.max(1, Math.ceil(events.length / room));
+    return { buckets, events: sums(events, buckets), losses: sums(losses, buckets) };
+  }
+
   draw(): void {
     const { context, width, height } = this.surface;
     const theme = this.theme;
@@ -55,24 +67,23 @@ export class Histogram {
     if (range === null) {
       return;
     }
-    const { events, losses, width: bucket } = this.model.histogram!;
+    const { events, width: bucket } = this.model.histogram!;
     const room = width - GUTTER;
-    const columns = Math.min(events.length, Math.floor(room / 2));
-    const sums = resample(events, columns);
-    const max = Math.max(...sums, 1);
-    const perSecond = (max * 1e9) / ((Number(bucket) * events.length) / columns);
+    const columns = this.columns();
+    const max = Math.max(...columns.events, 1);
+    const perSecond = (max * 1e9) / (Number(bucket) * columns.buckets);
     context.fillStyle = theme.quiet;
     context.fillText(`at most ${count(perSecond)}`, 12, height / 2 + 9);
-    const step = room / columns;
+    const step = (room * columns.buckets) / events.length;
     context.fillStyle = theme.accent;
     context.globalAlpha = 0.7;
-    for (const [place, sum] of sums.entries()) {
+    for (const [place, sum] of columns.events.entries()) {
       const size = sum === 0 ? 0 : Math.max(1, (sum / max) * (height - 10));
       context.fillRect(GUTTER + place * step, height - size, Math.max(step - 0.5, 1), size);
     }
     context.globalAlpha = 1;
     context.fillStyle = theme.red;
-    for (const [place, sum] of resample(losses, columns).entries()) {
+    for (const [place, sum] of columns.losses.entries()) {
       if (sum > 0) {
         context.fillRect(GUTTER + place * step, 0, Math.max(step, 2), 5);
       }
@@ -93,11 +104,11 @@ export class Histogram {
   }
 }
 
-function resample(counts: number[], columns: number): number[] {
-  const sums = new Array<number>(columns).fill(0);
+/** The sums of each so many neighbours. */
+function sums(counts: number[], neighbours: number): number[] {
+  const sums = new Array<number>(Math.ceil(counts.length / neighbours)).fill(0);
   for (const [place, count] of counts.entries()) {
-    const column = Math.floor((place * columns) / counts.length);
-    sums[column] = sums[column]! + count;
+    sums[Math.floor(place / neighbours)]! += count;
   }
   return sums;
 }

@@ -646,6 +646,7 @@ function viewForTests(): object {
     lag: model.lagNow(performance.now()),
     rows: model.kept,
     droppedUntil: model.droppedUntil?.toString() ?? null,
+    histogram: histogram.columns(),
   };
 }
 /** Milliseconds since the latest event that is shown, for measurements: cheap enough for each frame. */

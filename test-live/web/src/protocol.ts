@@ -18,6 +18,8 @@ export interface TrackState {
   thread: string;
   isCounter: boolean;
   depths: number;
+  /** When its session ended; null while events may come. */
+  endedAt: string | null;
 }
 
 export interface HistogramState {

@@ -537,11 +537,13 @@ export class Timeline {
     places.sort((one, other) => rows.start(one) - rows.start(other));
     const [top, room] = [this.laneTop(lane) + 4, lane.height - 9];
     const shift = this.viewport.offset(rows.from);
-    return places.map((at, place) => {
+    return places.flatMap((at, place) => {
       const x = Math.max(GUTTER, GUTTER + (rows.start(at) + shift) * this.pixelsPerNs);
       const next = places[place + 1];
-      const end = next === undefined ? this.presentX() : GUTTER + (rows.start(next) + shift) * this.pixelsPerNs;
-      return { track: lane.track!.id, rows, at, x, y: top, width: Math.max(end - x, 1), height: room };
+      const end = next === undefined ? this.endX(lane) : GUTTER + (rows.start(next) + shift) * this.pixelsPerNs;
+      // What ended before the view has no value in it.
+      const shown = { track: lane.track!.id, rows, at, x, y: top, width: Math.max(end - x, 1), height: room };
+      return end <= GUTTER ? [] : [shown];
     });
   }
 
@@ -566,8 +568,10 @@ export class Timeline {
     context.fillText(`${max}`, GUTTER + 6, top);
   }
 
-  private presentX(): number {
-    const edge = this.model.edgeNow(performance.now());
-    return edge === null ? this.surface.width : Math.max(GUTTER, this.x(edge));
+  /** Where the latest value of a counter ends: at the present, or where its session has ended. */
+  private endX(lane: Lane): number {
+    const ended = lane.track!.endedAt;
+    const end = ended === null ? this.model.edgeNow(performance.now()) : BigInt(ended);
+    return end === null ? this.surface.width : this.x(end);
   }
 }
