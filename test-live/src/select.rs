@@ -167,7 +167,7 @@ impl Select {
             Some(_) => format!("no event at or before --end: the next one is at {time}"),
             None if let Some(filter) = &self.selection.filter => {
                 let mut description = format!("none of the {read} events matches --filter");
-                for missing in filter.describe_missing_args() {
+                for missing in filter.describe_missing() {
                     description.push_str(&format!("; {missing}"));
                 }
                 description
@@ -274,7 +274,7 @@ impl Stage for Select {
         }
         self.sink.event(event, origin)?;
         for (counter, has_values) in selection.counters.iter_mut().zip(&mut self.has_values) {
-            if let Some(value) = counter.find(event)? {
+            if let Some(value) = counter.find(event, origin.trace.key)? {
                 *has_values |= self.sink.counter(counter.name(), value)?;
             }
         }

@@ -206,6 +206,73 @@ fn sent_events_are_shown_live_to_people_and_filters_reach_into_their_arguments()
     assert!(described.contains(suggestion), "{described}");
 }
 
+#[test]
+fn sent_events_have_one_name_wherever_they_are_counted_searched_for_and_selected() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let agent = Agent::start(&lab, &relay);
+    let mut client = open_trace(&agent.socket, TRACE);
+    // Two threads whose ids have more than 32 bits, and a process without a number.
+    let wide = "140589156634432";
+    send(
+        &mut client,
+        &PROGRAM.replace(r#""pid":7"#, &format!(r#""pid":{wide}"#)),
+    );
+    send(
+        &mut client,
+        &PROGRAM.replace(r#""pid":7"#, r#""pid":"main""#),
+    );
+    drop(client);
+    relay.wait_for_log(&["session ended"]);
+    agent.stop();
+    let directory = relay.output.to_str().unwrap();
+    let run = |words: &[&str]| {
+        let words = [words, &[directory]].concat();
+        test_live::start(&lab, &words).wait().expect_success()
+    };
+    let info = run(&["info"]);
+    let counter = run(&["--quiet", "--sink", "counter"]);
+    let top = run(&["top", "--batch"]);
+    for lines in [&info, &counter, &top] {
+        let text = lines.join("\n");
+        assert!(
+            text.contains(" parse") && !text.contains("tef:begin"),
+            "{text}"
+        );
+    }
+    for lines in [&info, &counter] {
+        let mut parsed = lines.iter().filter(|line| line.ends_with(" parse"));
+        let parsed = parsed.next().unwrap();
+        assert!(
+            parsed.split_whitespace().any(|word| word == "2"),
+            "{parsed}"
+        );
+    }
+    for id in [wide, "main"] {
+        let is_listed = |line: &String| line.split_whitespace().next() == Some(id);
+        assert!(info.iter().any(is_listed), "{info:#?}");
+        let is_process = |line: &String| line.starts_with("process") && line.ends_with(id);
+        assert!(top.iter().any(is_process), "{top:#?}");
+    }
+    // What is shown can be searched for and selected, also by a part as `/` in `top` does.
+    for name in ["parse", "*pars*"] {
+        let filter = format!("$name == \"{name}\"");
+        for sink in ["text", "log", "json"] {
+            let shown = run(&["--quiet", "--sink", sink, "--filter", &filter]);
+            assert_eq!(shown.len(), 2, "{sink}: {shown:#?}");
+        }
+        let top = run(&["top", "--batch", "--filter", &filter]);
+        assert!(top.iter().any(|line| line.ends_with(" parse")), "{top:#?}");
+        assert!(!top.iter().any(|line| line.ends_with(" load")), "{top:#?}");
+    }
+    let by_phase = run(&["--quiet", "--filter", "$name == \"tef:begin\""]);
+    assert_eq!(by_phase.len(), 4, "{by_phase:#?}");
+    let wrong = ["--no-follow", "--filter", "$name == \"pars\"", directory];
+    let ended = test_live::start(&lab, &wrong).wait();
+    let described = ended.stderr.join("\n");
+    let suggestion = "no event is named \"pars\"; did you mean parse?";
+    assert!(described.contains(suggestion), "{described}");
+}
+
 fn check_every_event_reads_back(lab: &Lab, relay: Relay) {
     let live = forward_to_viewer(lab, &relay, &["--quiet", "--sink=tef", "--for=any"]);
     assert_all_received(&live.join("\n"));

@@ -8,9 +8,10 @@ use serde_json::Value;
 use tests::babeltrace::Babeltrace;
 use tests::browser::Browser;
 use tests::lab::Lab;
+use tests::relay::Relay;
 use tests::{test_live, traces, wait_for};
 
-use crate::system::{Web, center, wait_for_row};
+use crate::system::{Agent, Web, center, show_from, wait_for_row};
 
 /// A recording of 200 numbered events, and a page that shows it.
 fn numbered(lab: &Lab) -> (String, Web, Browser, i64) {
@@ -93,6 +94,49 @@ fn names_are_found_in_both_directions_and_a_filter_hides_other_events() {
     assert!(!text_of(&browser, "filter-result").is_empty());
     fill(&browser, "filter", "");
     browser.wait_for("all events are shown again", &format!("{shown} === 200"));
+}
+
+#[test]
+fn filter_selects_events_by_the_names_that_are_shown_and_describes_those_that_none_has() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let agent = Agent::start(&lab, &relay);
+    let web = Web::show(&lab, relay.live);
+    let browser = Browser::start(&lab);
+    browser.open(&web.long_url());
+    let mut client = agent.open("named");
+    client.send(
+        r#"{"ph":"X","name":"load","ts":1000,"dur":500,"pid":7,"tid":8,"args":{"size":3}}
+{"ph":"X","name":"parse","ts":2000,"dur":500,"pid":7,"tid":8}
+"#,
+    );
+    let row = wait_for_row(&browser, "load");
+    show_from(&browser, &row);
+    wait_for_row(&browser, "parse");
+    let result = |text: &str| {
+        format!("return document.getElementById('filter-result').textContent === {text:?}")
+    };
+    fill(&browser, "filter", "$name == \"parse\"");
+    let only = "const rows = __view().shown; return rows.length > 0 && rows.every(row => row.name === 'parse')";
+    browser.wait_for("only this name is shown", only);
+    browser.wait_for("the filter is applied", &result("applied"));
+    for (filter, hint) in [
+        (
+            "$name == \"pars\"",
+            "no event is named \"pars\"; did you mean parse?",
+        ),
+        ("nme == 5", "no event has a field nme; did you mean name?"),
+        (
+            "args.sise > 2",
+            "no event has a field args.sise; did you mean size?",
+        ),
+    ] {
+        fill(&browser, "filter", filter);
+        browser.wait_for(filter, &result(hint));
+    }
+    fill(&browser, "filter", "args.size > 2");
+    browser.wait_for("the filter is applied", &result("applied"));
+    fill(&browser, "filter", "");
+    browser.wait_for("there is no filter", &result(""));
 }
 
 #[test]

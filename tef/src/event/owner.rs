@@ -14,7 +14,7 @@ use crate::json::{ObjectVisitor, scan_object};
 pub const MAX_ID_BYTES: usize = 256;
 
 /// The id of a process or thread. Begin and end of a span have equal ones.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OwnerId<'a> {
     /// A whole number that fits, also one that was sent as a string.
     Number(i64),

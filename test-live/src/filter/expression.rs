@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use ctf::model::{Labels, LogLevel, Scope};
 
 use super::glob::Pattern;
+use crate::sink::event_name::{ClassNames, is_phase};
 
 /// Comparisons joined by logic. A number is the place of a comparison in the list of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,6 +129,7 @@ impl Leaf {
     pub(crate) fn of_class(
         &self,
         name: Option<&str>,
+        names: &ClassNames,
         log_level: Option<u8>,
         trace: &str,
     ) -> Option<bool> {
@@ -135,7 +137,8 @@ impl Leaf {
             return None;
         };
         match property {
-            Property::Name => Some(name.is_some_and(|name| test.text(name.as_bytes()))),
+            Property::Name if names.has_own_names() => None,
+            Property::Name => Some(test.name(names, name, None)),
             Property::Trace => Some(test.text(trace.as_bytes())),
             Property::LogLevel => Some(log_level.is_some_and(|level| test.log_level(level))),
             Property::Stream | Property::Time => None,
@@ -208,6 +211,33 @@ impl Test {
             Literal::Text(Pattern::Plain(with)) => self.how.holds(Some(value.cmp(with))),
             Literal::Text(pattern) => self.how.equality(pattern.matches(value)),
             _ => false,
+        }
+    }
+
+    /// Whether the text of the comparison is a name of an event of a class, whichever kind of comparison it is.
+    pub(crate) fn names_event(
+        &self,
+        names: &ClassNames,
+        class: Option<&str>,
+        own: Option<&str>,
+    ) -> bool {
+        let Literal::Text(pattern) = &self.with else {
+            return false;
+        };
+        let is_of_phase = is_phase(&pattern.literal_begin());
+        names.any(class, own, is_of_phase, |name| {
+            pattern.matches(name.as_bytes())
+        })
+    }
+
+    /// An event is each of its names, as an enumeration is each of its labels.
+    pub(crate) fn name(&self, names: &ClassNames, class: Option<&str>, own: Option<&str>) -> bool {
+        match self.how {
+            Comparison::Unequal if class.is_none() && own.is_none() => false,
+            Comparison::Equal | Comparison::Unequal => {
+                self.how.equality(self.names_event(names, class, own))
+            }
+            _ => names.any(class, own, false, |name| self.text(name.as_bytes())),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Patterns with wildcards: `*` stands for any text, `?` for any one character.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A text that is compared with others.
@@ -32,6 +33,20 @@ impl Pattern {
         match pieces.iter().map(byte).collect() {
             Some(bytes) => Self::Plain(bytes),
             None => Self::Glob(pieces),
+        }
+    }
+
+    /// What each text that fits begins with.
+    pub(crate) fn literal_begin(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Plain(bytes) => bytes.into(),
+            Self::Glob(pieces) => {
+                let byte = |piece: &Piece| match piece {
+                    Piece::Byte(byte) => Some(*byte),
+                    Piece::One | Piece::Any => None,
+                };
+                pieces.iter().map_while(byte).collect()
+            }
         }
     }
 

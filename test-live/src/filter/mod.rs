@@ -24,12 +24,13 @@ use std::collections::HashMap;
 use ctf::decode::{Event, FieldError};
 
 pub use error::FilterError;
+use names::SeenNames;
 pub(crate) use names::UndeclaredNames;
 pub use number::NumberSelector;
 
-use crate::attach::TraceKey;
 use crate::json_args::has_json_args;
 use crate::sink::Origin;
+use crate::sink::event_name::{ClassKey, ClassNames, EventNames};
 use collect::PathTracker;
 use expression::{Expression, Leaf, Property};
 
@@ -44,18 +45,32 @@ pub struct Filter {
     collect: PathTracker,
     /// The value of each leaf for the event at hand, as far as it is known.
     known: Vec<Option<bool>>,
-    classes: HashMap<Class, Option<bool>>,
-    last: Option<(Class, Option<bool>)>,
+    classes: HashMap<ClassKey, ClassDecision>,
+    last: Option<(ClassKey, ClassDecision)>,
+    names: EventNames,
+    seen_names: SeenNames,
 }
 
-/// Trace, stream class and event class.
-type Class = (TraceKey, u64, u64);
+/// The decision for all events of a class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ClassDecision {
+    /// The number of classes of the stream class when it was made.
+    declared: usize,
+    /// Absent if it depends on the event.
+    decided: Option<bool>,
+}
 
 /// The properties of an event that are known before its fields are decoded.
 #[derive(Debug, Clone, Copy)]
 struct Facts<'a> {
-    class: Class,
+    class: ClassKey,
+    /// The number of classes of the stream class.
+    declared: usize,
+    /// The name of the class.
     name: Option<&'a str>,
+    names: &'a ClassNames,
+    /// The name of the event besides, if it has one.
+    own_name: Option<&'a str>,
     log_level: Option<u8>,
     trace: &'a str,
     stream: &'a str,
@@ -75,9 +90,11 @@ impl Filter {
             collect: PathTracker::new(&leaves),
             known: vec![None; leaves.len()],
             expression,
+            seen_names: SeenNames::new(&leaves),
             leaves,
             classes: HashMap::new(),
             last: None,
+            names: EventNames::default(),
         })
     }
 
@@ -86,34 +103,54 @@ impl Filter {
         UndeclaredNames::new(&self.leaves)
     }
 
-    /// Descriptions of arguments in the filter that no event had, with similar ones.
-    pub(crate) fn describe_missing_args(&self) -> Vec<String> {
-        self.collect.describe_missing_args()
+    /// Descriptions of names and arguments in the filter that no event had, with similar ones.
+    pub(crate) fn describe_missing(&self) -> Vec<String> {
+        let mut descriptions = self.collect.describe_missing_args();
+        descriptions.extend(self.seen_names.describe_missing());
+        descriptions
     }
 
     /// Whether `event` is wanted. One whose fields cannot be decoded is, so that its failure is seen.
     pub fn matches(&mut self, event: &Event<'_>, origin: Origin<'_>) -> bool {
         let class = event.class();
-        let facts = Facts {
-            class: (origin.trace.key, event.stream_class().id(), class.id()),
-            name: class.name(),
-            log_level: class.log_level().map(|level| level.0),
-            trace: &origin.trace.name,
-            stream: &origin.stream.name,
-            time: event.time(),
-            has_json_args: self.collect.needs_args() && has_json_args(class.name()),
+        let key = (origin.trace.key, event.stream_class().id(), class.id());
+        let declared = event.stream_class().events().len();
+        if let Some(decided) = self.known_decision(key, declared).and_then(|of| of.decided) {
+            return decided;
+        }
+        let mut of_events = std::mem::take(&mut self.names);
+        let names = match self.seen_names.is_used() {
+            true => of_events.of_class(event, key),
+            false => ClassNames::default(),
         };
-        let (packet, fields) = (self.collect.needs_packet(), self.collect.needs_event());
-        self.decide(facts, |collect| {
-            if packet {
-                event.visit_packet_context(collect)?;
-            }
-            if fields {
-                event.visit_fields(collect)?;
-            }
-            Ok(())
-        })
-        .unwrap_or(true)
+        let own_name = of_events.own_name(&names, event);
+        let decided = own_name.and_then(|own_name| {
+            let facts = Facts {
+                class: key,
+                declared,
+                name: class.name(),
+                names: &names,
+                own_name,
+                log_level: class.log_level().map(|level| level.0),
+                trace: &origin.trace.name,
+                stream: &origin.stream.name,
+                time: event.time(),
+                has_json_args: self.collect.needs_args() && has_json_args(class.name()),
+            };
+            self.seen_names.add(facts.names, facts.name, own_name);
+            let (packet, fields) = (self.collect.needs_packet(), self.collect.needs_event());
+            self.decide(facts, |collect| {
+                if packet {
+                    event.visit_packet_context(collect)?;
+                }
+                if fields {
+                    event.visit_fields(collect)?;
+                }
+                Ok(())
+            })
+        });
+        self.names = of_events;
+        decided.unwrap_or(true)
     }
 
     fn decide(
@@ -125,19 +162,18 @@ impl Filter {
             return Ok(decided);
         }
         for (leaf, known) in self.leaves.iter().zip(&mut self.known) {
-            *known = leaf
-                .of_class(facts.name, facts.log_level, facts.trace)
-                .or_else(|| match leaf {
-                    Leaf::Property(Property::Stream, test) => {
-                        Some(test.text(facts.stream.as_bytes()))
-                    }
-                    Leaf::Property(Property::Time, test) => Some(
-                        facts
-                            .time
-                            .is_some_and(|time| test.integer(i128::from(time))),
-                    ),
-                    _ => None,
-                });
+            *known = facts.decide_class(leaf).or_else(|| match leaf {
+                Leaf::Property(Property::Name, test) => {
+                    Some(test.name(facts.names, facts.name, facts.own_name))
+                }
+                Leaf::Property(Property::Stream, test) => Some(test.text(facts.stream.as_bytes())),
+                Leaf::Property(Property::Time, test) => Some(
+                    facts
+                        .time
+                        .is_some_and(|time| test.integer(i128::from(time))),
+                ),
+                _ => None,
+            });
         }
         if let Some(decided) = self.expression.evaluate(&self.known) {
             return Ok(decided);
@@ -158,25 +194,39 @@ impl Filter {
         Ok(self.expression.evaluate(&self.known) == Some(true))
     }
 
+    /// The decision for all events of a class, if it was made when as many classes were declared.
+    fn known_decision(&mut self, class: ClassKey, declared: usize) -> Option<ClassDecision> {
+        let last = self.last.filter(|(last, _)| *last == class);
+        let known = last.or_else(|| Some((class, *self.classes.get(&class)?)));
+        self.last = known.filter(|(_, decision)| decision.declared == declared);
+        self.last.map(|(_, decision)| decision)
+    }
+
     /// The decision for all events of the class. Absent if that depends on the event.
     fn class_decision(&mut self, facts: Facts<'_>) -> Option<bool> {
-        if let Some((class, decided)) = self.last
-            && class == facts.class
-        {
-            return decided;
+        if let Some(decision) = self.known_decision(facts.class, facts.declared) {
+            return decision.decided;
         }
+        for (leaf, known) in self.leaves.iter().zip(&mut self.known) {
+            *known = facts.decide_class(leaf);
+        }
+        let decision = ClassDecision {
+            declared: facts.declared,
+            decided: self.expression.evaluate(&self.known),
+        };
         if self.classes.len() >= MAX_REMEMBERED_CLASSES {
             self.classes.clear();
         }
-        let (leaves, known, expression) = (&self.leaves, &mut self.known, &self.expression);
-        let decided = *self.classes.entry(facts.class).or_insert_with(|| {
-            for (leaf, known) in leaves.iter().zip(known.iter_mut()) {
-                *known = leaf.of_class(facts.name, facts.log_level, facts.trace);
-            }
-            expression.evaluate(known)
-        });
-        self.last = Some((facts.class, decided));
-        decided
+        self.classes.insert(facts.class, decision);
+        self.last = Some((facts.class, decision));
+        decision.decided
+    }
+}
+
+impl Facts<'_> {
+    /// Whether a comparison is true for all events of the class. Absent if that depends on the event.
+    fn decide_class(&self, leaf: &Leaf) -> Option<bool> {
+        leaf.of_class(self.name, self.names, self.log_level, self.trace)
     }
 }
 

@@ -8,9 +8,79 @@ use ctf::model::{FieldClass, Scope, Structure};
 use super::expression::{FieldPath, Leaf, Literal, Part, Property, Test};
 use crate::json_args::{ARGS, has_json_args};
 use crate::near::{did_you_mean, near_names};
+use crate::sink::event_name::{ClassNames, is_phase};
 
 /// Largest number of declared names that are compared with one that is not declared.
 const MAX_KNOWN_NAMES: usize = 1 << 14;
+
+/// Largest number of names of events that are compared with one that none has.
+const MAX_SEEN_NAMES: usize = 1 << 10;
+/// Number of bytes of a name from which it is not compared.
+const MAX_SEEN_NAME_BYTES: usize = 256;
+
+/// The names of events that no class declares, as far as a filter looks for names.
+#[derive(Debug, Default)]
+pub(crate) struct SeenNames {
+    /// The comparisons of names, and whether an event had such a name.
+    tests: Vec<(Test, bool)>,
+    seen: BTreeSet<String>,
+}
+
+impl SeenNames {
+    /// For the comparisons of a filter.
+    pub(crate) fn new(leaves: &[Leaf]) -> Self {
+        let test = |leaf: &Leaf| match leaf {
+            Leaf::Property(Property::Name, test) => Some((test.clone(), false)),
+            _ => None,
+        };
+        Self {
+            tests: leaves.iter().filter_map(test).collect(),
+            seen: BTreeSet::new(),
+        }
+    }
+
+    /// Whether the filter looks for names.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.tests.is_empty()
+    }
+
+    /// Takes an event of a class into account. `own`: its own name, if it has one.
+    #[inline]
+    pub(crate) fn add(&mut self, names: &ClassNames, class: Option<&str>, own: Option<&str>) {
+        let Some(name) = own else { return };
+        let mut is_any_missing = false;
+        for (test, is_found) in &mut self.tests {
+            *is_found = *is_found || test.names_event(names, class, own);
+            is_any_missing |= !*is_found;
+        }
+        for name in [Some(name), names.shown_class(class)].into_iter().flatten() {
+            let fits = self.seen.len() < MAX_SEEN_NAMES && name.len() <= MAX_SEEN_NAME_BYTES;
+            if is_any_missing && fits && !self.seen.contains(name) {
+                self.seen.insert(name.to_owned());
+            }
+        }
+    }
+
+    /// Describes each name that no event had, with similar names that some had. Nothing, if no event had a name besides
+    /// that of its class: then the declarations say what is missing.
+    pub(crate) fn describe_missing(&self) -> Vec<String> {
+        let missing = self.tests.iter().filter(|(_, is_found)| !is_found);
+        let missing = missing.filter(|_| !self.seen.is_empty());
+        missing
+            .map(|(test, _)| describe_name(test, &self.seen))
+            .collect()
+    }
+}
+
+/// Describes a name that no event has, with similar ones.
+fn describe_name(test: &Test, known: &BTreeSet<String>) -> String {
+    let name = match &test.with {
+        Literal::Text(pattern) => pattern.to_string(),
+        _ => String::new(),
+    };
+    let near = near_names(&name, known.iter().map(String::as_str));
+    format!("no event is named {name:?}{}", did_you_mean(&near))
+}
 
 /// The names in a filter that no trace has declared so far.
 #[derive(Debug, Default)]
@@ -42,6 +112,11 @@ impl UndeclaredNames {
         for stream in trace.streams() {
             for class in stream.events() {
                 add_name(&mut self.event_names, class.name().unwrap_or_default());
+                let names = ClassNames::of(class, stream.events());
+                add_name(
+                    &mut self.event_names,
+                    names.span.as_deref().unwrap_or_default(),
+                );
                 for structure in [class.context(), class.payload()].into_iter().flatten() {
                     add_fields(&mut self.field_names, structure);
                 }
@@ -53,25 +128,22 @@ impl UndeclaredNames {
         }
     }
 
-    /// Forgets the names, and returns a description of each, with similar names that are declared.
+    /// Forgets the names, and returns a description of each.
     pub(crate) fn take_descriptions(&mut self) -> Vec<String> {
-        let this = std::mem::take(self);
+        std::mem::take(self).describe()
+    }
+
+    /// A description of each name, with similar names that are declared.
+    pub(crate) fn describe(&self) -> Vec<String> {
         let describe = |leaf: &Leaf| match leaf {
-            Leaf::Property(_, test) => {
-                let name = match &test.with {
-                    Literal::Text(pattern) => pattern.to_string(),
-                    _ => String::new(),
-                };
-                let near = near_names(&name, this.event_names.iter().map(String::as_str));
-                format!("no event is named {name:?}{}", did_you_mean(&near))
-            }
+            Leaf::Property(_, test) => describe_name(test, &self.event_names),
             Leaf::Field(path, _) | Leaf::Exists(path) => {
                 let name = path.to_string();
                 let last = path.parts.iter().rev().find_map(|part| match part {
                     Part::Member(name) => Some(name.as_str()),
                     Part::Element(_) => None,
                 });
-                let known = || this.field_names.iter().map(String::as_str);
+                let known = || self.field_names.iter().map(String::as_str);
                 let mut near = near_names(last.unwrap_or_default(), known());
                 near.retain(|near| *near != name);
                 // What is within `args` is not declared: then the mistake is in the first part.
@@ -82,7 +154,7 @@ impl UndeclaredNames {
                 format!("no event has a field {name}{}", did_you_mean(&near))
             }
         };
-        let mut descriptions: Vec<String> = this.missing.iter().map(describe).collect();
+        let mut descriptions: Vec<String> = self.missing.iter().map(describe).collect();
         descriptions.dedup();
         descriptions
     }
@@ -105,10 +177,10 @@ fn add_fields(names: &mut BTreeSet<String>, structure: &Structure) {
 
 fn is_declared(leaf: &Leaf, trace: &Trace) -> bool {
     trace.streams().any(|stream| match leaf {
-        Leaf::Property(_, test) => {
-            let mut names = stream.events().iter().filter_map(|class| class.name());
-            names.any(|name| names_class(test, name))
-        }
+        Leaf::Property(_, test) => stream
+            .events()
+            .iter()
+            .any(|class| names_class(test, class, stream.events())),
         Leaf::Field(path, _) | Leaf::Exists(path) => {
             let is_in = |scope: Scope, structure: Option<&Structure>| {
                 path.place.contains(scope)
@@ -132,12 +204,15 @@ fn is_declared(leaf: &Leaf, trace: &Trace) -> bool {
     })
 }
 
-/// Whether the name of an event class is the text of a comparison, whichever kind of comparison it is.
-fn names_class(test: &Test, name: &str) -> bool {
-    match &test.with {
-        Literal::Text(pattern) => pattern.matches(name.as_bytes()),
-        _ => true,
-    }
+/// Whether events of a class may have the name that is the text of a comparison, whichever kind of comparison it is.
+fn names_class(test: &Test, class: &EventClass, classes: &[EventClass]) -> bool {
+    let Literal::Text(pattern) = &test.with else {
+        return true;
+    };
+    let names = ClassNames::of(class, classes);
+    let is_of_phase = is_phase(&pattern.literal_begin());
+    // Names of their own are known only when the events are read.
+    (names.has_own_names() && !is_of_phase) || test.names_event(&names, class.name(), None)
 }
 
 fn has_member(structure: &Structure, parts: &[Part]) -> bool {

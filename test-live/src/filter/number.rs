@@ -12,7 +12,9 @@ use super::glob::Pattern;
 use super::names::UndeclaredNames;
 use super::parse::parse_field;
 use super::token::{Token, tokens};
+use crate::attach::TraceKey;
 use crate::sink::Number;
+use crate::sink::event_name::EventNames;
 
 /// Finds the values of one counter in events.
 #[derive(Debug)]
@@ -21,8 +23,9 @@ pub struct NumberSelector {
     text: String,
     /// The name of the counter.
     name: String,
-    /// The names of events that it is of. Absent if it is of all.
-    event: Option<Pattern>,
+    /// The comparison with the names of events that it is of. Absent if it is of all.
+    event: Option<Test>,
+    names: EventNames,
     tracker: PathTracker,
     /// The path within the arguments of events that were sent in Trace Event Format, which are JSON. Absent if the field
     /// is another one.
@@ -47,15 +50,20 @@ impl NumberSelector {
         };
         let mut leaves = vec![Leaf::Exists(path)];
         let tracker = PathTracker::new(&leaves);
-        if let Some(pattern) = &event {
-            let with = Literal::Text(pattern.clone());
-            let how = Comparison::Equal;
-            leaves.push(Leaf::Property(Property::Name, Test { how, with }));
-        }
+        let event = event.map(|pattern| Test {
+            how: Comparison::Equal,
+            with: Literal::Text(pattern),
+        });
+        leaves.extend(
+            event
+                .clone()
+                .map(|test| Leaf::Property(Property::Name, test)),
+        );
         Ok(Self {
             text: text.to_owned(),
             name: name.to_owned(),
             event,
+            names: EventNames::default(),
             tracker,
             in_args,
             undeclared: UndeclaredNames::new(&leaves),
@@ -85,11 +93,20 @@ impl NumberSelector {
     ///
     /// # Errors
     /// If the fields of the event cannot be decoded.
-    pub(crate) fn find(&mut self, event: &Event<'_>) -> Result<Option<Number>, FieldError> {
-        let name = event.class().name().unwrap_or_default();
-        let is_other = |pattern: &Pattern| !pattern.matches(name.as_bytes());
-        if self.event.as_ref().is_some_and(is_other) {
-            return Ok(None);
+    pub(crate) fn find(
+        &mut self,
+        event: &Event<'_>,
+        trace: TraceKey,
+    ) -> Result<Option<Number>, FieldError> {
+        let class = event.class();
+        let name = class.name().unwrap_or_default();
+        if let Some(test) = &self.event {
+            let key = (trace, event.stream_class().id(), class.id());
+            let names = self.names.of_class(event, key);
+            let own = self.names.own_name(&names, event)?;
+            if !test.names_event(&names, class.name(), own) {
+                return Ok(None);
+            }
         }
         self.tracker.begin_event();
         let (packet, fields) = (self.tracker.needs_packet(), self.tracker.needs_event());
@@ -290,7 +307,7 @@ mod tests {
         [(); 2].map(|()| {
             assert!(decoder.advance(trace, &packet).unwrap());
             let event = decoder.event(trace, &packet).unwrap();
-            selector.find(&event).unwrap()
+            selector.find(&event, TraceKey(0)).unwrap()
         })
     }
 

@@ -4,12 +4,16 @@ use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::Scope;
 
 use super::*;
+use crate::attach::TraceKey;
 use crate::sink::tests_support::{labels, plain};
 
 fn facts(class: u64, name: &str) -> Facts<'_> {
     Facts {
         class: (TraceKey(0), 0, class),
+        declared: 1,
         name: Some(name),
+        names: &ClassNames::NONE,
+        own_name: None,
         log_level: Some(4),
         trace: "host/kernel",
         stream: "channel0_1",
@@ -376,6 +380,79 @@ fn arguments_that_no_event_has_are_described_with_similar_ones() {
             Ok(())
         };
         assert!(!filter.decide(facts(0, "tef:begin"), visit).unwrap());
-        assert_eq!(filter.describe_missing_args(), want, "{text}");
+        assert_eq!(filter.describe_missing(), want, "{text}");
+    }
+}
+
+/// The events of a packet that a filter lets through, by their place, and the descriptions of what none of them had.
+fn selected(text: &str) -> (Vec<usize>, Vec<String>) {
+    const METADATA: &str = "/* CTF 1.8 */
+        typealias integer { size = 8; align = 8; } := u8;
+        trace { major = 1; minor = 8; byte_order = le; };
+        stream { event.header := struct { u8 id; }; };
+        event { id = 0; name = \"tef:begin\"; fields := struct { string _name; u8 _n; }; };
+        event { id = 1; name = \"tef:end\"; fields := struct { string _name; }; };
+        event { id = 2; name = \"app:span:enter\"; fields := struct { string _name; }; };
+        event { id = 3; name = \"p:frame_begin\"; fields := struct {}; };
+        event { id = 4; name = \"p:frame_end\"; fields := struct {}; };";
+    let metadata = ctf::Metadata::read(METADATA.as_bytes()).unwrap();
+    let packet = b"\0parse\0\x05\0load\0\x01\x01\0\x02image\0\x03\x04";
+    let (trace, mut decoder) = (metadata.trace(), ctf::decode::StreamDecoder::new());
+    decoder.begin_packet(trace, packet).unwrap();
+    let origin = crate::sink::tests_support::TestOrigin::new("t", "s");
+    let mut filter = Filter::parse(text).unwrap_or_else(|error| panic!("{text}\n{error}"));
+    let mut selected = Vec::new();
+    let mut place = 0;
+    while decoder.advance(trace, packet).unwrap() {
+        let event = decoder.event(trace, packet).unwrap();
+        if filter.matches(&event, origin.origin()) {
+            selected.push(place);
+        }
+        place += 1;
+    }
+    assert_eq!(place, 6);
+    (selected, filter.describe_missing())
+}
+
+#[test]
+fn the_name_in_a_filter_is_the_one_that_is_shown() {
+    for (text, want) in [
+        (r#"$name == "parse""#, &[0][..]),
+        (r#"$name == "*a*""#, &[0, 1, 3, 4, 5]),
+        (r#"$name != "parse""#, &[1, 2, 3, 4, 5]),
+        (r#"$name == "load" && n == 1"#, &[1]),
+        (r#"$name == "load" && n == 5"#, &[]),
+        // The class of what was sent is its phase, which is shown where there is no name.
+        (r#"$name == "tef:*""#, &[0, 1, 2]),
+        (r#"$name == "tef:begin" && n > 2"#, &[0]),
+        (r#"$name == "*begin""#, &[4]),
+        (r#"$name == "*end""#, &[2, 5]),
+        (r#"$name == "image""#, &[3]),
+        (r#"$name == "app:span:enter""#, &[3]),
+        (r#"$name == "p:frame""#, &[4, 5]),
+        (r#"$name == "p:frame_end""#, &[5]),
+        (r#"$name > "o""#, &[0, 2, 4, 5]),
+    ] {
+        assert_eq!(selected(text).0, want, "{text}");
+    }
+}
+
+#[test]
+fn sent_names_in_a_filter_that_no_event_has_are_described_with_similar_ones() {
+    for (text, want) in [
+        (
+            r#"$name == "pars""#,
+            &[r#"no event is named "pars"; did you mean parse?"#][..],
+        ),
+        (
+            r#"$name == "app:span:entr""#,
+            &[r#"no event is named "app:span:entr"; did you mean app:span:enter?"#],
+        ),
+        (r#"$name == "parse" && n == 9"#, &[]),
+        (r#"$name == "*x*""#, &[r#"no event is named "*x*""#]),
+    ] {
+        let (selected, missing) = selected(text);
+        assert!(selected.is_empty(), "{text}");
+        assert_eq!(missing, want, "{text}");
     }
 }

@@ -4,16 +4,23 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use ctf::decode::Event;
+use ::tef::Record;
+use ::tef::ctf::{Decoded, RecordDecoder};
+use ::tef::event::OwnerId;
+use ctf::decode::{Event, FieldError};
 use ctf::model::EnvironmentValue;
 
 use crate::attach::TraceKey;
+use crate::sink::event_name::counted_name;
 use crate::sink::losses::LossSum;
 use crate::sink::process_context::ProcessContext;
 use crate::sink::{Loss, Origin, Sink, SinkError};
 
-/// Largest number of names and of processes that are listed. Further ones are not.
+/// Largest number of names and of processes that are listed. The events of further names are counted together; further
+/// processes are not listed.
 const MAX_LISTED: usize = 1 << 16;
+/// The name under which those are listed.
+const OTHER_NAMES: &str = "<other names>";
 
 /// What the events of traces say.
 #[derive(Debug, Default)]
@@ -31,7 +38,7 @@ pub(super) struct Contents {
 pub(super) struct Process {
     pub(super) host: String,
     pub(super) name: String,
-    pub(super) pid: i64,
+    pub(super) pid: OwnerId<'static>,
 }
 
 /// Counts events. The counts are shared with the maker of the sink.
@@ -39,9 +46,12 @@ pub(super) struct CountingSink {
     contents: Rc<RefCell<Contents>>,
     classes: HashMap<(TraceKey, u64, u64), u64>,
     names: HashMap<(TraceKey, u64, u64), String>,
+    /// The numbers of events that were sent in Trace Event Format, by the names that they were sent with.
+    sent: HashMap<String, u64>,
+    decoder: RecordDecoder,
     context: ProcessContext,
     /// The process of the event before: most have the same.
-    last: Option<(TraceKey, i64)>,
+    last: Option<(TraceKey, OwnerId<'static>)>,
     losses: LossSum,
     span: Option<(i64, i64)>,
 }
@@ -53,6 +63,8 @@ pub(super) fn counting_sink() -> (CountingSink, Rc<RefCell<Contents>>) {
         contents: Rc::clone(&contents),
         classes: HashMap::new(),
         names: HashMap::new(),
+        sent: HashMap::new(),
+        decoder: RecordDecoder::default(),
         context: ProcessContext::default(),
         last: None,
         losses: LossSum::default(),
@@ -62,28 +74,80 @@ pub(super) fn counting_sink() -> (CountingSink, Rc<RefCell<Contents>>) {
 }
 
 impl CountingSink {
-    fn add_process(&mut self, event: &Event<'_>, origin: Origin<'_>) {
+    /// Counts an event that was sent in Trace Event Format by its name, and adds its process. `None` if it is another one;
+    /// else whether it has a name.
+    fn count_sent(
+        &mut self,
+        event: &Event<'_>,
+        origin: Origin<'_>,
+    ) -> Result<Option<bool>, FieldError> {
+        let class = event.class().name().unwrap_or_default();
+        if !RecordDecoder::is_known_class(class) {
+            return Ok(None);
+        }
+        // The decoded values borrow from the decoder while the rest of the sink changes.
+        let mut decoder = std::mem::take(&mut self.decoder);
+        decoder.clear();
+        event.visit_fields(&mut decoder)?;
+        let has_name = match decoder.decode(class) {
+            Some(Decoded::Record { record, .. }) => {
+                let name = match &record {
+                    Record::Event(sent) => {
+                        if let Some(pid) = sent.process() {
+                            self.add_process(event, origin, pid.into_owned());
+                        }
+                        counted_name(sent)
+                    }
+                    Record::Raw(_) => None,
+                };
+                if let Some(name) = name {
+                    self.add_name(name);
+                }
+                Some(name.is_some())
+            }
+            _ => None,
+        };
+        self.decoder = decoder;
+        Ok(has_name)
+    }
+
+    fn add_name(&mut self, name: &str) {
+        let name = match self.sent.len() < MAX_LISTED || self.sent.contains_key(name) {
+            true => name,
+            false => OTHER_NAMES,
+        };
+        match self.sent.get_mut(name) {
+            Some(count) => *count += 1,
+            None => {
+                self.sent.insert(name.to_owned(), 1);
+            }
+        }
+    }
+
+    /// Adds the process that the contexts of an event name, or its trace.
+    fn add_process_of_contexts(&mut self, event: &Event<'_>, origin: Origin<'_>) {
+        if let Some(pid) = self.context.pid.or(process_of_trace(event)) {
+            self.add_process(event, origin, OwnerId::Number(pid));
+        }
+    }
+
+    fn add_process(&mut self, event: &Event<'_>, origin: Origin<'_>, pid: OwnerId<'static>) {
+        let is_last = |(trace, last): &(TraceKey, OwnerId<'static>)| {
+            (trace, last) == (&origin.trace.key, &pid)
+        };
+        if self.last.as_ref().is_some_and(is_last) {
+            return;
+        }
+        self.last = Some((origin.trace.key, pid.clone()));
         let text = |name| match event.trace().environment_value(name) {
             Some(EnvironmentValue::Text(text)) => text.to_string(),
             _ => String::new(),
         };
-        let of_trace = match event.trace().environment_value("vpid") {
-            Some(EnvironmentValue::Integer(pid)) => Some(*pid),
-            _ => None,
-        };
-        let Some(pid) = self.context.pid.or(of_trace) else {
-            return;
-        };
-        if self.last == Some((origin.trace.key, pid)) {
-            return;
-        }
-        self.last = Some((origin.trace.key, pid));
-        let own_name = text("procname");
-        let name = match of_trace {
-            Some(_) => own_name,
+        let host = text("hostname");
+        let name = match process_of_trace(event) {
+            Some(_) => text("procname"),
             None => String::from_utf8_lossy(&self.context.name).into_owned(),
         };
-        let host = text("hostname");
         let mut contents = self.contents.borrow_mut();
         // A thread may have another name than its process.
         let mut known = contents.processes.iter();
@@ -94,23 +158,38 @@ impl CountingSink {
     }
 }
 
+/// The process of all events of a trace, as its environment says.
+fn process_of_trace(event: &Event<'_>) -> Option<i64> {
+    match event.trace().environment_value("vpid") {
+        Some(EnvironmentValue::Integer(pid)) => Some(*pid),
+        _ => None,
+    }
+}
+
 impl Sink for CountingSink {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
         let class = event.class();
         let key = (origin.trace.key, event.stream_class().id(), class.id());
-        *self.classes.entry(key).or_default() += 1;
         if let Some(time) = event.time() {
             let (first, last) = self.span.get_or_insert((time, time));
             (*first, *last) = ((*first).min(time), (*last).max(time));
         }
+        self.context.clear();
+        let has_name = self.count_sent(event, origin)?;
+        if has_name == Some(true) {
+            return Ok(());
+        }
+        *self.classes.entry(key).or_default() += 1;
         self.names
             .entry(key)
             .or_insert_with(|| class.name().unwrap_or("<unknown>").to_owned());
-        self.context.clear();
-        if event.stream_class().event_context().is_some() || class.context().is_some() {
-            event.visit_contexts(&mut self.context)?;
+        // The contexts of an event that was sent have what comes nearest to its process.
+        if has_name.is_none() {
+            if event.stream_class().event_context().is_some() || class.context().is_some() {
+                event.visit_contexts(&mut self.context)?;
+            }
+            self.add_process_of_contexts(event, origin);
         }
-        self.add_process(event, origin);
         Ok(())
     }
 
@@ -129,11 +208,14 @@ impl Drop for CountingSink {
         let mut contents = self.contents.borrow_mut();
         contents.losses = self.losses;
         contents.span = self.span;
-        for (key, count) in &self.classes {
-            let name = self.names.get(key).cloned().unwrap_or_default();
-            if contents.events.len() < MAX_LISTED || contents.events.contains_key(&name) {
-                *contents.events.entry(name).or_default() += count;
-            }
+        let name = |key| self.names.get(key).map_or("", String::as_str);
+        let classes = self.classes.iter().map(|(key, count)| (name(key), count));
+        let sent = self.sent.iter().map(|(name, count)| (name.as_str(), count));
+        for (name, count) in classes.chain(sent) {
+            let is_listed =
+                contents.events.len() < MAX_LISTED || contents.events.contains_key(name);
+            let name = if is_listed { name } else { OTHER_NAMES };
+            *contents.events.entry(name.to_owned()).or_default() += count;
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use ::tef::event::OwnerId;
 use ctf::directory::TraceDirectory;
 use ctf::model::EnvironmentValue;
 use jiff::Timestamp;
@@ -79,7 +80,15 @@ struct ReportedLosses {
 struct ReportedProcess {
     host: String,
     name: String,
-    pid: i64,
+    pid: ReportedId,
+}
+
+/// The id of a process: a number, or what the process calls itself.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum ReportedId {
+    Number(i64),
+    Text(String),
 }
 
 #[derive(Debug, Serialize)]
@@ -170,7 +179,10 @@ impl Report {
         let processes = contents.processes.iter().map(|process| ReportedProcess {
             host: process.host.clone(),
             name: process.name.clone(),
-            pid: process.pid,
+            pid: match &process.pid {
+                OwnerId::Number(pid) => ReportedId::Number(*pid),
+                OwnerId::Text(pid) => ReportedId::Text(pid.to_string()),
+            },
         });
         self.processes = Some(processes.collect());
         let events = contents.events.iter().map(|(name, count)| ReportedEvent {
@@ -252,7 +264,11 @@ impl fmt::Display for Report {
             for process in processes {
                 let host = if process.host.is_empty() { "" } else { " @ " };
                 let name = format!("{}{host}{}", process.name, process.host);
-                writeln!(f, "{:>12}  {}", process.pid, shown(&name))?;
+                let pid = match &process.pid {
+                    ReportedId::Number(pid) => pid.to_string(),
+                    ReportedId::Text(pid) => shown(pid),
+                };
+                writeln!(f, "{pid:>12}  {}", shown(&name))?;
             }
         }
         if let Some(events) = &self.events {

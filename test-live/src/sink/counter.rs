@@ -9,6 +9,7 @@ use ::tef::Record;
 use ::tef::ctf::{Decoded, RecordDecoder};
 use ctf::decode::Event;
 
+use super::event_name::counted_name;
 use super::losses::LossSum;
 use super::terminal::printable;
 use super::{Loss, Origin, Sink, SinkError};
@@ -29,8 +30,6 @@ const CLEAR_REST: &[u8] = b"\x1b[J";
 const MAX_ENDED_STREAMS: usize = 4096;
 /// Rows of names. The events of further names are counted together.
 const MAX_NAMES: usize = 1 << 16;
-/// Largest number of characters of a name by which events are counted.
-const MAX_NAME_CHARACTERS: usize = 256;
 /// The name under which those are shown.
 const OTHER_NAMES: &str = "<other names>";
 /// Clears all of the screen.
@@ -225,16 +224,16 @@ impl CountTable {
             Some(Decoded::Record {
                 record: Record::Event(sent),
                 ..
-            }) => sent.name,
+            }) => Some(sent),
             _ => None,
         };
-        let Some(sent) = sent.filter(|name| !name.is_empty()) else {
-            return self.count(class, name, origin);
-        };
-        let end = sent.char_indices().nth(MAX_NAME_CHARACTERS);
-        let sent = sent.get(..end.map_or(sent.len(), |(end, _)| end));
-        let place = self.name_place(sent.unwrap_or_default());
-        self.count_at(place, origin);
+        match sent.as_ref().and_then(counted_name) {
+            Some(sent) => {
+                let place = self.name_place(sent);
+                self.count_at(place, origin);
+            }
+            None => self.count(class, name, origin),
+        }
     }
 
     #[inline]

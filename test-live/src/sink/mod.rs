@@ -6,6 +6,7 @@ pub mod counter;
 pub mod ctf;
 pub mod details;
 pub mod dummy;
+pub(crate) mod event_name;
 pub mod json;
 mod json_fields;
 mod json_text;

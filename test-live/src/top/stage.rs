@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 
 use super::counts::{CountRow, Counts, MAX_SESSIONS, OTHER, SessionCounts, Table};
 use super::messages::{Messages, Severity};
-use super::text::MAX_NAME_CHARACTERS;
 use crate::attach::{Packet, TraceInfo, TraceKey};
 use crate::filter::{Filter, UndeclaredNames};
 use crate::mux::{Stage, is_since_1970};
+use crate::sink::event_name::{counted_name, shortened};
 use crate::sink::process_context::ProcessContext;
 use crate::sink::{Loss, Origin, SinkError};
 use crate::slots::Slots;
@@ -87,9 +87,8 @@ struct SessionState {
 /// What is the same for all events of a class.
 struct ClassState {
     session: Arc<SessionCounts>,
-    row: Arc<CountRow>,
-    /// Whether the events were sent in Trace Event Format, with names of their own.
-    is_sent: bool,
+    /// Absent if the events were sent in Trace Event Format, with names of their own.
+    row: Option<Arc<CountRow>>,
     has_context: bool,
     is_unix_time: bool,
     /// The process of all events of the trace, as its environment says.
@@ -185,29 +184,32 @@ impl CountingStage {
         let session = &state.session;
         session.add_event(event.time(), state.is_unix_time);
         // An event whose fields cannot be read is counted as well as is possible.
-        if state.is_sent {
+        let Some(row) = &state.row else {
             self.decoder.clear();
             let _ = event.visit_fields(&mut self.decoder);
-            let record = class.name().and_then(|name| self.decoder.decode(name));
-            if let Some(Decoded::Record {
-                record: Record::Event(sent),
-                ..
-            }) = record
-            {
-                let Some(of_session) = self.sessions.get_mut(&session.id) else {
-                    return;
-                };
-                match sent.name.as_deref().filter(|name| !name.is_empty()) {
-                    Some(name) => of_session.name_row(name).events.add(1),
-                    None => state.row.events.add(1),
-                }
-                if let Some(pid) = sent.process() {
-                    count_process(&mut self.last_process, of_session, pid, b"");
-                }
+            let class = class.name().unwrap_or_default();
+            let record = self.decoder.decode(class);
+            let Some(of_session) = self.sessions.get_mut(&session.id) else {
                 return;
+            };
+            let (name, pid) = match &record {
+                Some(Decoded::Record {
+                    record: Record::Event(sent),
+                    ..
+                }) => (counted_name(sent), sent.process()),
+                Some(Decoded::Client(client)) => {
+                    let pid = client.pid.map(|pid| OwnerId::Number(pid.into()));
+                    (None, pid)
+                }
+                _ => (None, None),
+            };
+            of_session.name_row(name.unwrap_or(class)).events.add(1);
+            if let Some(pid) = pid {
+                count_process(&mut self.last_process, of_session, pid, b"");
             }
-        }
-        state.row.events.add(1);
+            return;
+        };
+        row.events.add(1);
         self.context.clear();
         if state.has_context {
             let _ = event.visit_contexts(&mut self.context);
@@ -253,8 +255,7 @@ impl CountingStage {
         let stream = event.stream_class();
         let state = ClassState {
             session: Arc::clone(&session.counts),
-            row: session.name_row(name),
-            is_sent,
+            row: (!is_sent).then(|| session.name_row(name)),
             has_context: stream.event_context().is_some() || class.context().is_some(),
             is_unix_time: is_since_1970(trace, stream),
             process,
@@ -285,10 +286,7 @@ impl CountingStage {
 
 impl SessionState {
     fn name_row(&mut self, name: &str) -> Arc<CountRow> {
-        let end = name.char_indices().nth(MAX_NAME_CHARACTERS);
-        let name = name
-            .get(..end.map_or(name.len(), |(end, _)| end))
-            .unwrap_or_default();
+        let name = shortened(name);
         if let Some(row) = self.names.get(name) {
             return Arc::clone(row);
         }

@@ -8,12 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use ctf::decode::Event;
-use parking_lot::RwLock;
+use ctf::metadata::Trace;
+use parking_lot::{Mutex, RwLock};
 
 use super::packet_log::PacketLog;
 use super::replay::{Events, Replay};
 use super::row::EventPlace;
-use crate::filter::Filter;
+use crate::filter::{Filter, UndeclaredNames};
 use crate::sink::{Origin, SinkError};
 
 /// Time between two looks for new packets.
@@ -22,6 +23,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(40);
 const MAX_BATCH: usize = 64;
 /// Traces that are decoded at a time. With one more, all are begun again when they have packets.
 const MAX_TRACES: usize = 256;
+/// Number of bytes of a hint that are shown.
+const MAX_HINT_BYTES: usize = 1000;
 /// Packets that are remembered; as many as the log may have of the smallest.
 const MAX_PACKETS: usize = 1 << 22;
 
@@ -67,6 +70,8 @@ pub(super) struct PageFilter {
     pub(super) matches: Arc<RwLock<Matches>>,
     /// The number of packets that have been looked at.
     pub(super) progress: Arc<AtomicU64>,
+    /// Names in the filter that no event has so far, with similar ones; empty if there are none.
+    pub(super) hint: Arc<Mutex<String>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -79,14 +84,17 @@ impl PageFilter {
         let page = Self {
             matches: Arc::default(),
             progress: Arc::default(),
+            hint: Arc::default(),
             stop: Arc::default(),
         };
         let (matches, progress) = (Arc::clone(&page.matches), Arc::clone(&page.progress));
-        let stop = Arc::clone(&page.stop);
+        let (hint, stop) = (Arc::clone(&page.hint), Arc::clone(&page.stop));
         let thread = thread::Builder::new().name("filter".to_owned());
         thread.spawn(move || {
             let mut stage = Matcher {
+                undeclared: filter.undeclared_names(),
                 filter,
+                has_matches: false,
                 bits: Vec::new(),
                 next: 0,
             };
@@ -101,6 +109,7 @@ impl PageFilter {
                 if packets.is_empty() {
                     thread::sleep(POLL_INTERVAL);
                 }
+                let is_behind = packets.len() == MAX_BATCH;
                 for packet in packets {
                     (stage.next, stage.bits) = (0, Vec::new());
                     // What cannot be decoded has been reported when it was decoded first.
@@ -109,6 +118,14 @@ impl PageFilter {
                     matches.write().add(number, bits);
                     number = number.wrapping_add(1);
                     progress.fetch_add(1, Ordering::Relaxed);
+                }
+                // What no event has may be in packets that are still to be looked at.
+                if !is_behind && progress.load(Ordering::Relaxed) > 0 {
+                    let new = stage.hint();
+                    let mut known = hint.lock();
+                    if *known != new {
+                        *known = new;
+                    }
                 }
             }
         })?;
@@ -125,11 +142,31 @@ impl Drop for PageFilter {
 /// Marks the events of one packet that match.
 struct Matcher {
     filter: Filter,
+    /// The names in the filter that no trace has declared.
+    undeclared: UndeclaredNames,
+    has_matches: bool,
     bits: Vec<u64>,
     next: usize,
 }
 
+impl Matcher {
+    /// What the command line would say of names that no event has.
+    fn hint(&self) -> String {
+        let mut descriptions = self.undeclared.describe();
+        if !self.has_matches {
+            descriptions.extend(self.filter.describe_missing());
+        }
+        let mut hint = descriptions.join("; ");
+        hint.truncate(hint.floor_char_boundary(MAX_HINT_BYTES));
+        hint
+    }
+}
+
 impl Events for Matcher {
+    fn declared(&mut self, trace: &Trace) {
+        self.undeclared.add_declarations(trace);
+    }
+
     fn event(
         &mut self,
         event: &Event<'_>,
@@ -139,6 +176,7 @@ impl Events for Matcher {
         let (word, bit) = (self.next / 64, self.next % 64);
         self.next += 1;
         if self.filter.matches(event, origin) {
+            self.has_matches = true;
             if self.bits.len() <= word {
                 self.bits.resize(word + 1, 0);
             }

@@ -206,6 +206,7 @@ impl PageState {
             dropped_until: store.dropped_until().map(|time| time.to_string()),
             rows: store.row_count(),
             filtered_packets: self.filtered_packets(),
+            filter_hint: self.filter_hint(),
             sessions: self.sessions.clone(),
             tracks,
             removed_tracks,
@@ -218,6 +219,11 @@ impl PageState {
     fn filtered_packets(&self) -> u64 {
         let filter = self.filter.as_ref();
         filter.map_or(0, |filter| filter.progress.load(Ordering::Relaxed))
+    }
+
+    fn filter_hint(&self) -> String {
+        let filter = self.filter.as_ref();
+        filter.map_or_else(String::new, |filter| filter.hint.lock().clone())
     }
 
     fn changed_tracks(&mut self, tracks: &[Arc<Track>]) -> (Vec<TrackState>, Vec<u32>) {

@@ -193,6 +193,8 @@ pub(super) struct StateMessage {
     pub(super) rows: usize,
     /// The number of packets that the filter of the page has been applied to.
     pub(super) filtered_packets: u64,
+    /// Names in the filter of the page that no event has; empty if there are none.
+    pub(super) filter_hint: String,
     pub(super) sessions: Vec<SessionState>,
     /// Tracks that are new or have changed.
     pub(super) tracks: Vec<TrackState>,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use ctf::decode::Event;
+use ctf::metadata::Trace;
 use serde_json::Value;
 
 use super::packet_log::LoggedPacket;
@@ -44,6 +45,9 @@ pub(super) trait Events {
         origin: Origin<'_>,
     ) -> Result<bool, SinkError>;
 
+    /// Called when a trace has declared something, before the events of it.
+    fn declared(&mut self, _trace: &Trace) {}
+
     /// More metadata, before the events that need it.
     ///
     /// # Errors
@@ -72,6 +76,10 @@ impl<E: Events> Stage for EventStage<'_, E> {
 
     fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
         self.0.metadata(bytes, trace)
+    }
+
+    fn declared(&mut self, trace: &Trace) {
+        self.0.declared(trace);
     }
 
     fn lost(&mut self, _loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use ctf::decode::Event;
+use ctf::metadata::Trace;
 
 use super::fields::EventFields;
 use super::packet_log::PacketLog;
@@ -16,7 +17,7 @@ use super::store::{Session, Store, Track};
 use super::thread_tracks::{Id, Owner, ThreadTracks, TrackOf};
 use super::track::TrackRows;
 use crate::attach::{Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
-use crate::filter::Filter;
+use crate::filter::{Filter, UndeclaredNames};
 use crate::mux::{Stage, is_since_1970};
 use crate::sink::tef::calls::{CallRecord, Recordings};
 use crate::sink::tef::kind::{RecordKind, RecordKinds};
@@ -70,6 +71,8 @@ pub(super) struct TimelineStage {
     store: Arc<Store>,
     log: Arc<PacketLog>,
     filter: Option<Filter>,
+    /// The names in the filter that no trace has declared, until the first event.
+    undeclared: UndeclaredNames,
     sessions: HashMap<String, SessionState>,
     traces: HashMap<TraceKey, TraceState>,
     streams: HashMap<StreamKey, StreamState>,
@@ -84,10 +87,12 @@ pub(super) struct TimelineStage {
 impl TimelineStage {
     pub(super) fn new(store: Arc<Store>, log: Arc<PacketLog>, filter: Option<Filter>) -> Self {
         let sent = SentEvents::new(Arc::clone(&log.clocks));
+        let undeclared = filter.as_ref().map(Filter::undeclared_names);
         Self {
             store,
             log,
             filter,
+            undeclared: undeclared.unwrap_or_default(),
             sessions: HashMap::new(),
             traces: HashMap::new(),
             streams: HashMap::new(),
@@ -434,7 +439,12 @@ impl Stage for TimelineStage {
             stream.add_time(time);
         }
         let is_shown = match &mut self.filter {
-            Some(filter) => filter.matches(event, origin),
+            Some(filter) => {
+                for description in self.undeclared.take_descriptions() {
+                    write_message("warning: ", &format!("--filter: {description}"));
+                }
+                filter.matches(event, origin)
+            }
             None => true,
         };
         if let Err(error) = self.show(event, origin, place, is_shown) {
@@ -461,6 +471,10 @@ impl Stage for TimelineStage {
     fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
         self.log.add_metadata(bytes, trace);
         Ok(())
+    }
+
+    fn declared(&mut self, trace: &Trace) {
+        self.undeclared.add_declarations(trace);
     }
 
     fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {

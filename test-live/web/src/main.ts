@@ -46,6 +46,9 @@ let drawnAt: number[] = [];
 let drawn = { times: 0, ms: 0 };
 /** The expression of the filter; empty: none. */
 let filter = new URLSearchParams(location.hash.slice(1)).get("filter") ?? "";
+/** Why the expression is invalid; empty: it is valid. */
+let filterError = "";
+let isFilterAnswered = false;
 let eventRate = 0;
 let rateFrom: { at: number; events: number } | null = null;
 
@@ -73,6 +76,7 @@ const connection = new Connection({
     }
     model.applyState(message, performance.now());
     showWholeRecording();
+    showFilterResult();
     updateRate();
     isDirty = true;
   },
@@ -485,11 +489,24 @@ function showFound(found: FoundRow): void {
 function applyFilter(text: string): void {
   filter = text.trim();
   asked.filter(filter, (reply) => {
-    const result = element("filter-result");
-    result.classList.toggle("wrong", reply.error !== "");
-    setText("filter-result", reply.error !== "" ? reply.error : filter === "" ? "" : "applied");
-    result.title = reply.error;
+    filterError = reply.error;
+    // What the server says of names is of the filter before.
+    model.filterHint = "";
+    isFilterAnswered = true;
+    showFilterResult();
   });
+}
+
+/** Shows what is wrong with the filter, or which of its names no event has. */
+function showFilterResult(): void {
+  if (!isFilterAnswered) {
+    return;
+  }
+  const wrong = filterError !== "" ? filterError : filter === "" ? "" : model.filterHint;
+  const result = element("filter-result");
+  result.classList.toggle("wrong", wrong !== "");
+  setText("filter-result", wrong !== "" ? wrong : filter === "" ? "" : "applied");
+  result.title = wrong;
 }
 
 function showFacts(facts: [string, string][]): void {

@@ -31,6 +31,8 @@ export class Model {
   droppedUntil: bigint | null = null;
   first: bigint | null = null;
   isLive = false;
+  /** Names in the filter that no event has; empty if there are none. */
+  filterHint = "";
   collapsed = new Set<string>();
   lanes: Lane[] = [];
   height = 0;
@@ -87,6 +89,7 @@ export class Model {
     this.first = state.first === null ? null : BigInt(state.first);
     this.droppedUntil = state.droppedUntil === null ? null : BigInt(state.droppedUntil);
     this.isLive = state.isLive;
+    this.filterHint = state.filterHint;
     if (state.edge !== null) {
       this.edge = BigInt(state.edge);
       this.edgeAt = now;

@@ -37,6 +37,8 @@ export interface StateMessage {
   droppedUntil: string | null;
   rows: number;
   filteredPackets: number;
+  /** Names in the filter that no event has; empty if there are none. */
+  filterHint: string;
   sessions: SessionState[];
   tracks: TrackState[];
   removedTracks: number[];
