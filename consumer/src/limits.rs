@@ -274,8 +274,13 @@ pub const MAX_SOURCE_READS: usize = 4;
 /// Deepest directory of sources.
 pub const MAX_SOURCE_DEPTH: usize = 64;
 
-/// Connections that make a recording at the same time. Further ones wait until others have ended.
+/// Connections that make a recording at the same time. For further ones, those that have not begun one are closed, the
+/// oldest first; without any, they wait until others have ended.
 pub const MAX_RECORDING_CONNECTIONS: usize = 256;
+
+/// Age from which a connection that has not begun a recording may be closed for another one. The first line of a recorder
+/// that connects at the same time as many others may still be in the socket.
+pub const MIN_SILENT_RECORDER_AGE: Duration = Duration::from_secs(10);
 
 /// Bytes of incomplete lines of all connections together. Beyond that, the line that grows is dropped.
 pub const MAX_PENDING_LINE_BYTES: usize = 64 << 20;

@@ -3,25 +3,25 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use bytes::{Buf, BytesMut};
+use daemon::connection_limit::{AdmittedConnection, ConnectionLimit};
 use daemon::signals::StopSignals;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use transport::config::ALPN_LIVE;
 use transport::socket::Socket;
 
-use crate::attach::connection::connect_socket;
+use crate::attach::connection::{connect_socket, enable_keep_alive};
 use crate::attach::target::{RelayTarget, Target};
 use crate::cli::ProxyArguments;
 use crate::run::UsageError;
 use crate::with_sources;
 
-/// Maximum number of connections at one time. A viewer has one or two.
+/// Maximum number of connections at one time. A viewer has one or two. With more, those are closed that are idle.
 const MAX_CONNECTIONS: usize = 64;
 
 /// Bytes that are buffered of each direction of a connection. Nothing more is read until they are written.
@@ -95,32 +95,40 @@ fn checked_target(arguments: &ProxyArguments) -> anyhow::Result<RelayTarget> {
 
 async fn accept(listener: TcpListener, target: RelayTarget) {
     let target = Arc::new(target);
-    let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let limit = ConnectionLimit::new(MAX_CONNECTIONS, Duration::ZERO);
     loop {
-        // Further viewers wait in the backlog of the system.
-        let Ok(place) = Arc::clone(&free).acquire_owned().await else {
-            return;
-        };
         let (viewer, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 eprintln!("test-live: warning: connection not accepted: {error}; retrying");
+                limit.make_room(Instant::now());
                 tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 continue;
             }
         };
+        // Further viewers wait in the backlog of the system.
+        let admitted = limit.admit().await;
         let target = Arc::clone(&target);
         tokio::spawn(async move {
-            if let Err(why) = serve(viewer, &target).await {
+            let served = tokio::select! {
+                biased;
+                () = admitted.evicted() => Err("idle, and there are too many".to_owned()),
+                served = serve(viewer, &target, &admitted) => served,
+            };
+            if let Err(why) = served {
                 eprintln!("test-live: warning: connection of {peer} closed: {why}");
             }
-            drop(place);
         });
     }
 }
 
 /// Serves one viewer. The error says why its connection was closed.
-async fn serve(viewer: TcpStream, target: &RelayTarget) -> Result<(), String> {
+async fn serve(
+    viewer: TcpStream,
+    target: &RelayTarget,
+    admitted: &AdmittedConnection,
+) -> Result<(), String> {
+    enable_keep_alive(&viewer);
     // Commands and replies are small, and each waits for the other.
     viewer
         .set_nodelay(true)
@@ -128,7 +136,7 @@ async fn serve(viewer: TcpStream, target: &RelayTarget) -> Result<(), String> {
     let connected = timeout(CONNECT_TIMEOUT, connect_socket(target)).await;
     let connected = connected.map_err(|_| format!("cannot connect to {target}: timeout"))?;
     let (relay, _) = connected.map_err(|error| with_sources(&error))?;
-    let forwarded = forward(Socket::Plain(viewer), relay).await;
+    let forwarded = forward(Socket::Plain(viewer), relay, admitted).await;
     forwarded.map_err(|error| error.to_string())
 }
 
@@ -178,12 +186,20 @@ fn or_nothing<T>(moved: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 /// Forwards both directions until one side ends the connection.
-async fn forward(mut viewer: Socket, mut relay: Socket) -> io::Result<()> {
+async fn forward(
+    mut viewer: Socket,
+    mut relay: Socket,
+    admitted: &AdmittedConnection,
+) -> io::Result<()> {
     let (mut commands, mut replies) = (Direction::default(), Direction::default());
     loop {
         tokio::task::consume_budget().await;
-        let has_moved = replies.advance(&mut relay, &mut viewer)?
-            | commands.advance(&mut viewer, &mut relay)?;
+        let has_reply = replies.advance(&mut relay, &mut viewer)?;
+        let has_moved = commands.advance(&mut viewer, &mut relay)? | has_reply;
+        if has_reply {
+            // A relay answers viewers only.
+            admitted.set_active(Instant::now());
+        }
         // The viewer waits for nothing any more; the relay has sent its last words.
         if commands.is_drained() || replies.is_drained() {
             return Ok(());

@@ -69,3 +69,20 @@ fn the_proxy_says_why_a_connection_is_closed_and_serves_the_next() {
     proxy.wait_for_stderr_text("cannot connect to");
     assert!(proxy.is_running());
 }
+
+#[test]
+fn idle_viewers_of_the_proxy_lock_nobody_out() {
+    let lab = Lab::new();
+    let certificates = Certificates::create(&lab, "certs");
+    let relay = start_relay(&lab, &certificates);
+    let (mut proxy, address) = start_proxy(&lab, &relay, &certificates.of_client(Some("viewer")));
+    // As many as the proxy has, once with a handshake and once without.
+    let idle: Vec<_> = (0..64).map(|_| Viewer::connect(address)).collect();
+    assert!(Viewer::connect(address).sessions().is_empty());
+    proxy.wait_for_stderr_text("closed: idle, and there are too many");
+    let silent: Vec<_> = (0..64)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    assert!(Viewer::connect(address).sessions().is_empty());
+    drop((idle, silent));
+}

@@ -4,8 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use tests::browser::Browser;
+use tests::lab::Lab;
 use tests::relay::Relay;
-use tests::{TEST_TIMEOUT, wait_until};
+use tests::{TEST_TIMEOUT, traces, wait_until};
 
 use crate::system::{Agent, Web, show_from, wait_for_row};
 
@@ -131,4 +132,29 @@ fn requests_beyond_the_limits_close_their_connection_only() {
         web.request("/", "").starts_with("HTTP/1.1 200")
     });
     assert!(web.process.is_running());
+}
+
+#[test]
+fn connections_that_take_nothing_lock_nobody_out() {
+    let lab = Lab::new();
+    let directory = traces::with_numbered_events(&lab, "numbered", 10, 1_000_000);
+    // Only requests with the token are served, but for scripts and styles.
+    let token = lab.path().join("token");
+    std::fs::write(&token, "a-token-of-at-least-16-characters\n").unwrap();
+    let token = format!("--token={}", token.display());
+    let web = Web::start(&lab, &[&token, directory.to_str().unwrap()]);
+    let request = format!("GET /page.js HTTP/1.1\r\nHost: {}\r\n\r\n", web.address());
+    // More than the server and the system take of answers that nobody reads.
+    let requests = request.repeat(400);
+    let mut silent = Vec::new();
+    for _ in 0..2 * 128 {
+        let mut socket = TcpStream::connect(web.address()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let _ = socket.write(requests.as_bytes());
+        silent.push(socket);
+    }
+    let (_, query) = web.url.split_once("/?").unwrap();
+    let answer = web.request(&format!("/?{query}"), "");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    drop(silent);
 }

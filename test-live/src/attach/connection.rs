@@ -112,10 +112,16 @@ pub(crate) async fn connect_socket(
     let (socket, relay) = connect_to_any_address(target).await?;
     // Commands are small, and the next one waits for the reply: Nagle would delay each.
     socket.set_nodelay(true).map_err(AttachError::Lost)?;
-    // Without keep-alive, a relay that vanishes is noticed later.
-    let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
-    let _ = rustix::net::sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE);
+    enable_keep_alive(&socket);
     Ok((encrypt(socket, target).await?, relay))
+}
+
+/// Lets the system notice a peer that vanishes.
+pub(crate) fn enable_keep_alive(socket: &TcpStream) {
+    // Without it, that is noticed later.
+    let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
+    let _ = rustix::net::sockopt::set_tcp_keepidle(socket, KEEP_ALIVE);
+    let _ = rustix::net::sockopt::set_tcp_keepintvl(socket, KEEP_ALIVE);
 }
 
 /// Connects over QUIC, and opens a stream for one connection of the live protocol.

@@ -6,7 +6,7 @@
 //! Read in this order; each module uses only those before it: `row`, `client_clocks`, `packet_log`, `replay` and `matches`
 //! (the packets of the history, decoded again for single events and filters), `track` and `view` (the rows of one track,
 //! and what is seen of them), `histogram`, `names`, `store`, `fields`, `thread_tracks`, `sent` and `stage` (from events to
-//! rows), `trace_muxes`, `archive` and `download` (files of a range), `protocol`, `search`, `page_state`, `access`, `server`.
+//! rows), `trace_muxes`, `archive` and `download` (files of a range), `protocol`, `search`, `page_state`, `access`, `write_timeout`, `server`.
 
 mod access;
 mod archive;
@@ -30,6 +30,7 @@ mod thread_tracks;
 mod trace_muxes;
 mod track;
 mod view;
+mod write_timeout;
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Query, Request as HttpRequest, State};
@@ -14,12 +13,14 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
+use daemon::connection_limit::{AdmittedConnection, ConnectionLimit};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -31,9 +32,11 @@ use super::packet_log::PacketLog;
 use super::page_state::PageState;
 use super::protocol::{MAX_REQUEST_BYTES, Request};
 use super::store::Store;
+use super::write_timeout::WriteTimeout;
+use crate::attach::connection::enable_keep_alive;
 use crate::filter::Filter;
 
-/// Largest number of connections at a time. A page has one for long, and a few while it is loaded.
+/// Largest number of connections at a time, besides those of pages. A page has a few while it is loaded.
 const MAX_CONNECTIONS: usize = 128;
 /// Largest number of pages at a time.
 const MAX_PAGES: usize = 32;
@@ -45,7 +48,7 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for a message to leave. A page that takes nothing for so long is closed.
+/// Time for a message or a part of a response to leave. A peer that takes nothing for so long is closed.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between two frames, at least.
 const FRAME_INTERVAL: Duration = Duration::from_millis(50);
@@ -138,33 +141,47 @@ impl IntoResponse for Refusal {
 /// Serves pages until the runtime is shut down; encrypted, if there is a TLS acceptor.
 pub(super) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     let router = router(shared);
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let limit = ConnectionLimit::new(MAX_CONNECTIONS, Duration::ZERO);
     loop {
-        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else {
-            return;
-        };
         let (socket, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 warn!(%error, "cannot accept a connection; waiting");
+                limit.make_room(Instant::now());
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
+        let admitted = Arc::new(limit.admit().await);
         // Frames are small, and late if they wait for more.
         let _ = socket.set_nodelay(true);
-        let (tls, router) = (tls.clone(), router.clone());
+        enable_keep_alive(&socket);
+        let tls = tls.clone();
+        let router = router.clone().layer(Extension(Arc::clone(&admitted)));
         tokio::spawn(async move {
-            match tls {
-                None => serve_connection(socket, peer, router).await,
-                Some(tls) => match timeout(HANDSHAKE_TIMEOUT, tls.accept(socket)).await {
-                    Ok(Ok(stream)) => serve_connection(stream, peer, router).await,
-                    Ok(Err(error)) => debug!(%peer, %error, "no TLS handshake"),
-                    Err(_) => debug!(%peer, "TLS handshake takes too long"),
-                },
+            tokio::select! {
+                biased;
+                () = admitted.evicted() => debug!(%peer, "evicted: there are too many connections"),
+                () = serve_socket(socket, peer, tls, router) => {}
             }
-            drop(permit);
         });
+    }
+}
+
+async fn serve_socket(
+    socket: TcpStream,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+) {
+    let socket = WriteTimeout::new(socket, SEND_TIMEOUT);
+    match tls {
+        None => serve_connection(socket, peer, router).await,
+        Some(tls) => match timeout(HANDSHAKE_TIMEOUT, tls.accept(socket)).await {
+            Ok(Ok(stream)) => serve_connection(stream, peer, router).await,
+            Ok(Err(error)) => debug!(%peer, %error, "no TLS handshake"),
+            Err(_) => debug!(%peer, "TLS handshake takes too long"),
+        },
     }
 }
 
@@ -219,6 +236,7 @@ async fn add_security_headers(request: HttpRequest<Body>, next: Next) -> Respons
 
 async fn download(
     State(shared): State<Arc<Shared>>,
+    Extension(connection): Extension<Arc<AdmittedConnection>>,
     headers: HeaderMap,
     Query(query): Query<DownloadQuery>,
 ) -> Response {
@@ -250,6 +268,8 @@ async fn download(
     };
     match download::start(selected, &shared.log, permit) {
         Ok(body) => {
+            // Whatever else connects: they are few, and each has to take what it is sent.
+            connection.keep();
             let disposition = format!("attachment; filename=\"{name}\"");
             let headers = [
                 (header::CONTENT_TYPE, content_type.to_owned()),

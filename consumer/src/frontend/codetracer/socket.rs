@@ -5,12 +5,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use codetracer::events::Item;
 use codetracer::reader::RecordingReader;
+use daemon::connection_limit::{AdmittedConnection, ConnectionLimit};
 use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,7 @@ use super::sources::Sources;
 use super::{RecordingSettings, RecordingSource};
 use crate::limits::{
     MAX_PENDING_LINE_BYTES, MAX_RECORD_LINE_BYTES, MAX_RECORDING_CONNECTIONS, MIN_RECONNECT_DELAY,
-    RECORDING_READ_BYTES,
+    MIN_SILENT_RECORDER_AGE, RECORDING_READ_BYTES,
 };
 use crate::local_socket::{self, SocketFile};
 use crate::packetize::Activity;
@@ -70,26 +71,29 @@ pub async fn serve(
         pending_bytes: AtomicUsize::new(0),
         stop: stop.clone(),
     });
-    let permits = Arc::new(Semaphore::new(MAX_RECORDING_CONNECTIONS));
+    let limit = ConnectionLimit::new(MAX_RECORDING_CONNECTIONS, MIN_SILENT_RECORDER_AGE);
     let mut recordings = JoinSet::new();
-    while let Some(permit) = stop
-        .run_until_cancelled(Arc::clone(&permits).acquire_owned())
-        .await
-    {
-        let Some(accepted) = stop.run_until_cancelled(socket.listener.accept()).await else {
-            break;
-        };
+    while let Some(accepted) = stop.run_until_cancelled(socket.listener.accept()).await {
         match accepted {
             Ok((connection, _)) => {
+                let Some(admitted) = stop.run_until_cancelled(limit.admit()).await else {
+                    break;
+                };
                 let shared = Arc::clone(&shared);
                 recordings.spawn(async move {
-                    shared.receive_recording(connection).await;
-                    drop(permit);
+                    tokio::select! {
+                        biased;
+                        () = admitted.evicted() => {
+                            warn!("connection without a recording closed: there are too many");
+                        }
+                        () = shared.receive_recording(connection, &admitted) => {}
+                    }
                 });
             }
             Err(error) => {
                 warn!(%error, "cannot accept a recording");
                 // Out of file descriptors, for example.
+                limit.make_room(Instant::now());
                 stop.run_until_cancelled(sleep(MIN_RECONNECT_DELAY)).await;
             }
         }
@@ -101,12 +105,12 @@ pub async fn serve(
 }
 
 impl Shared {
-    async fn receive_recording(&self, connection: UnixStream) {
+    async fn receive_recording(&self, connection: UnixStream, admitted: &AdmittedConnection) {
         let mut lines = PendingLines {
             shared: &self.pending_bytes,
             counted: 0,
         };
-        match self.forward(connection, &mut lines).await {
+        match self.forward(connection, admitted, &mut lines).await {
             Ok(Some(session)) => {
                 let name = session.name().to_owned();
                 log_summary(&name, &session.finish().await);
@@ -122,6 +126,7 @@ impl Shared {
     async fn forward(
         &self,
         mut connection: UnixStream,
+        admitted: &AdmittedConnection,
         lines: &mut PendingLines<'_>,
     ) -> Result<Option<RecordingSession>, SessionClosed> {
         let mut reader = RecordingReader::for_lines(MAX_RECORD_LINE_BYTES);
@@ -169,6 +174,8 @@ impl Shared {
                         lines.limit(&mut reader);
                         continue;
                     };
+                    // A recording may be silent for as long as its program is.
+                    admitted.keep();
                     let program = match &first {
                         Ok(Item::Metadata(metadata)) => Path::new(&metadata.program).file_name(),
                         _ => None,
