@@ -25,8 +25,12 @@ const MAX_BATCH: usize = 64;
 const MAX_TRACES: usize = 256;
 /// Number of bytes of a hint that are shown.
 const MAX_HINT_BYTES: usize = 1000;
-/// Packets that are remembered; as many as the log may have of the smallest.
-const MAX_PACKETS: usize = 1 << 22;
+/// Bytes of metadata that are decoded at a time. With more, all are begun again when they have packets.
+const MAX_REPLAYED_METADATA_BYTES: usize = 32 << 20;
+/// Bytes of memory of the packets that are remembered. With more, the oldest are forgotten.
+const MAX_MATCHES_BYTES: usize = 16 << 20;
+/// Memory of a packet besides its bits, about.
+const PACKET_OVERHEAD: usize = 32;
 
 /// The matching events, as far as they are known.
 #[derive(Debug, Default)]
@@ -34,6 +38,13 @@ pub(super) struct Matches {
     /// The number of the first packet in `packets`.
     first: u32,
     packets: VecDeque<Box<[u64]>>,
+    /// The memory of all packets, about.
+    bytes: usize,
+}
+
+/// The memory of a packet, about.
+fn cost(bits: &[u64]) -> usize {
+    size_of_val(bits) + PACKET_OVERHEAD
 }
 
 impl Matches {
@@ -54,11 +65,16 @@ impl Matches {
         if self.packets.is_empty() || number != self.first.wrapping_add(end) {
             // Packets in between were dropped before they were looked at.
             self.packets.clear();
+            self.bytes = 0;
             self.first = number;
         }
+        self.bytes += cost(&bits);
         self.packets.push_back(bits);
-        if self.packets.len() > MAX_PACKETS {
-            self.packets.pop_front();
+        while self.bytes > MAX_MATCHES_BYTES {
+            let Some(oldest) = self.packets.pop_front() else {
+                return;
+            };
+            self.bytes -= cost(&oldest);
             self.first = self.first.wrapping_add(1);
         }
     }
@@ -103,14 +119,15 @@ impl PageFilter {
             while !stop.load(Ordering::Relaxed) {
                 let (first, packets) = log.packets_from(number, MAX_BATCH);
                 number = first;
-                if replay.trace_count() > MAX_TRACES {
-                    replay = Replay::new(false);
-                }
                 if packets.is_empty() {
                     thread::sleep(POLL_INTERVAL);
                 }
                 let is_behind = packets.len() == MAX_BATCH;
                 for packet in packets {
+                    let is_large = replay.metadata_bytes() > MAX_REPLAYED_METADATA_BYTES;
+                    if is_large || replay.trace_count() > MAX_TRACES {
+                        replay = Replay::new(false);
+                    }
                     (stage.next, stage.bits) = (0, Vec::new());
                     // What cannot be decoded has been reported when it was decoded first.
                     let _ = replay.add(&packet, &mut stage);
@@ -205,5 +222,25 @@ mod tests {
         matches.add(20, Box::new([1]));
         let contains = |packet, event| matches.contains(EventPlace { packet, event });
         assert!(contains(20, 0) && !contains(7, 1));
+    }
+
+    #[test]
+    fn memory_of_matches_is_bounded_whatever_packets_have() {
+        for words in [0, 1, 1 << 10, 1 << 20] {
+            let mut matches = Matches::default();
+            let packets = 3 * MAX_MATCHES_BYTES / cost(&vec![0; words]);
+            for number in (0..).take(packets) {
+                matches.add(number, vec![1; words].into());
+                assert!(matches.bytes <= MAX_MATCHES_BYTES);
+            }
+            let kept: usize = matches.packets.iter().map(|bits| cost(bits)).sum();
+            assert_eq!(kept, matches.bytes);
+            let last = u32::try_from(packets - 1).unwrap();
+            let place = EventPlace {
+                packet: last,
+                event: 0,
+            };
+            assert_eq!(matches.contains(place), words > 0);
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! The packets of the history, compressed, with the metadata to decode them again: for the fields of single events, for
-//! filters and for downloads. Bounded in bytes: the oldest are dropped.
+//! filters and for downloads. Bounded in bytes, metadata included: the oldest are dropped, and with its last packet the
+//! metadata of a trace that has ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use zstd::bulk::Compressor;
@@ -15,7 +17,7 @@ use crate::attach::{Packet, StreamInfo, TraceInfo, TraceKey};
 const MAX_PACKET_BYTES: u64 = 16 << 20;
 /// Largest metadata of a trace that is kept.
 const MAX_METADATA_BYTES: usize = 16 << 20;
-/// Memory of a packet besides its bytes, about.
+/// Memory of a packet besides its bytes, and its part of that of a trace, about.
 const PACKET_OVERHEAD: usize = 96;
 /// Largest buffer that is kept for the next packet, in bytes.
 const MAX_KEPT_BUFFER: usize = 1 << 20;
@@ -27,6 +29,10 @@ const COMPRESSION_LEVEL: i32 = 1;
 pub(super) struct LoggedTrace {
     pub(super) info: TraceInfo,
     metadata: Mutex<Vec<u8>>,
+    /// The number of its packets in the log.
+    packets: AtomicUsize,
+    /// Whether there was no room for more of its metadata: later packets cannot be decoded again, and are not kept.
+    is_cut: AtomicBool,
     /// The last time of an event of the packets that were dropped, in nanoseconds.
     dropped_until: Mutex<Option<i64>>,
 }
@@ -48,8 +54,33 @@ struct Packets {
     packets: VecDeque<LoggedPacket>,
     /// The number of the first packet that is kept.
     first: u32,
+    /// The bytes of packets, and of the metadata of all traces that are read or have packets.
     bytes: usize,
+    /// The bytes of the metadata of traces that are read.
+    metadata_bytes: usize,
+    /// The traces that are read.
     traces: HashMap<TraceKey, Arc<LoggedTrace>>,
+}
+
+impl Packets {
+    /// Drops the oldest packets until no more than `max` bytes are left. Traces that are read stay.
+    fn drop_oldest(&mut self, max: usize) {
+        while self.bytes > max {
+            let Some(oldest) = self.packets.pop_front() else {
+                return;
+            };
+            self.bytes -= cost(&oldest);
+            self.first = self.first.wrapping_add(1);
+            let trace = &oldest.trace;
+            let mut dropped_until = trace.dropped_until.lock();
+            *dropped_until = (*dropped_until).max(oldest.times.map(|(_, last)| last));
+            drop(dropped_until);
+            let is_last = trace.packets.fetch_sub(1, Ordering::Relaxed) == 1;
+            if is_last && !self.traces.contains_key(&trace.info.key) {
+                self.bytes -= trace.cost();
+            }
+        }
+    }
 }
 
 /// Compresses packets. What it needs is kept from packet to packet: many packets are small.
@@ -105,6 +136,10 @@ pub(super) struct PacketLog {
 }
 
 impl LoggedTrace {
+    fn cost(&self) -> usize {
+        self.metadata.lock().len()
+    }
+
     /// The metadata from this byte on.
     pub(super) fn metadata_from(&self, begin: usize) -> Vec<u8> {
         let metadata = self.metadata.lock();
@@ -137,21 +172,33 @@ impl PacketLog {
         }
     }
 
-    /// Adds metadata of a trace.
+    /// Adds metadata of a trace. Half of the log is for that of all traces that are read; of one that finds no room, no
+    /// further packets are kept.
     pub(super) fn add_metadata(&self, bytes: &[u8], trace: &TraceInfo) {
         let mut log = self.packets.lock();
-        let known = log.traces.entry(trace.key);
-        let known = known.or_insert_with(|| {
+        let log = &mut *log;
+        let known = log.traces.entry(trace.key).or_insert_with(|| {
             Arc::new(LoggedTrace {
                 info: trace.clone(),
                 metadata: Mutex::default(),
+                packets: AtomicUsize::new(0),
+                is_cut: AtomicBool::new(false),
                 dropped_until: Mutex::default(),
             })
         });
-        let mut metadata = known.metadata.lock();
-        if metadata.len() + bytes.len() <= MAX_METADATA_BYTES {
-            metadata.extend_from_slice(bytes);
+        let known = Arc::clone(known);
+        if known.is_cut.load(Ordering::Relaxed) {
+            return;
         }
+        let length = known.metadata.lock().len() + bytes.len();
+        if length > MAX_METADATA_BYTES || log.metadata_bytes + bytes.len() > self.max_bytes / 2 {
+            known.is_cut.store(true, Ordering::Relaxed);
+            return;
+        }
+        known.metadata.lock().extend_from_slice(bytes);
+        log.metadata_bytes += bytes.len();
+        log.bytes += bytes.len();
+        log.drop_oldest(self.max_bytes);
     }
 
     /// Adds a packet, and returns its number. `None` if it is not kept.
@@ -164,10 +211,19 @@ impl PacketLog {
         if packet.len() > MAX_PACKET_BYTES {
             return None;
         }
+        let is_kept = |trace: &&Arc<LoggedTrace>| !trace.is_cut.load(Ordering::Relaxed);
+        let trace = self
+            .packets
+            .lock()
+            .traces
+            .get(&trace)
+            .filter(is_kept)
+            .cloned()?;
         let (compressed, size) = self.compressor.lock().compress(packet)?;
         let mut log = self.packets.lock();
+        trace.packets.fetch_add(1, Ordering::Relaxed);
         let logged = LoggedPacket {
-            trace: Arc::clone(log.traces.get(&trace)?),
+            trace,
             stream: Arc::clone(stream),
             times: None,
             compressed,
@@ -175,15 +231,7 @@ impl PacketLog {
         };
         log.bytes += cost(&logged);
         log.packets.push_back(logged);
-        while log.bytes > self.max_bytes {
-            let Some(oldest) = log.packets.pop_front() else {
-                break;
-            };
-            log.bytes -= cost(&oldest);
-            log.first = log.first.wrapping_add(1);
-            let mut dropped_until = oldest.trace.dropped_until.lock();
-            *dropped_until = (*dropped_until).max(oldest.times.map(|(_, last)| last));
-        }
+        log.drop_oldest(self.max_bytes);
         let count = u32::try_from(log.packets.len()).unwrap_or(u32::MAX);
         Some(log.first.wrapping_add(count).wrapping_sub(1))
     }
@@ -240,7 +288,14 @@ impl PacketLog {
 
     /// Forgets a trace that has ended; its packets keep what they need of it.
     pub(super) fn end_trace(&self, trace: TraceKey) {
-        self.packets.lock().traces.remove(&trace);
+        let mut log = self.packets.lock();
+        let Some(ended) = log.traces.remove(&trace) else {
+            return;
+        };
+        log.metadata_bytes -= ended.metadata.lock().len();
+        if ended.packets.load(Ordering::Relaxed) == 0 {
+            log.bytes -= ended.cost();
+        }
     }
 }
 
@@ -283,6 +338,52 @@ mod tests {
         let between = log.packets_between(9, 15);
         let times: Vec<_> = between.iter().map(|packet| packet.times).collect();
         assert_eq!(times, [Some((0, 9)), Some((10, 19))]);
+    }
+
+    #[test]
+    fn metadata_of_traces_that_have_ended_counts_until_their_last_packet_is_dropped() {
+        const MAX_BYTES: usize = 1 << 20;
+        let log = PacketLog::new(MAX_BYTES);
+        let mut first = None;
+        for _ in 0..100 {
+            let origin = TestOrigin::new("t", "s");
+            let stream = Arc::new(origin.stream.clone());
+            log.add_metadata(&[b' '; 100 << 10], &origin.trace);
+            let added = log.add_packet(&packet(vec![1]), origin.trace.key, &stream);
+            let trace = Arc::downgrade(&log.packets.lock().packets.back().unwrap().trace);
+            first.get_or_insert(trace);
+            assert!(added.is_some());
+            log.end_trace(origin.trace.key);
+            let kept = log.packets.lock();
+            assert!(kept.bytes <= MAX_BYTES && kept.metadata_bytes == 0);
+            assert!(kept.packets.len() <= 10);
+        }
+        assert_eq!(first.unwrap().strong_count(), 0);
+        // Without a packet nothing of it is kept.
+        let origin = TestOrigin::new("t", "s");
+        let before = log.packets.lock().bytes;
+        log.add_metadata(b"meta", &origin.trace);
+        log.end_trace(origin.trace.key);
+        assert_eq!(log.packets.lock().bytes, before);
+    }
+
+    #[test]
+    fn metadata_of_traces_that_are_read_leaves_room_for_packets() {
+        let log = PacketLog::new(1 << 20);
+        let origins: Vec<_> = (0..8).map(|_| TestOrigin::new("t", "s")).collect();
+        let mut kept = 0;
+        for origin in &origins {
+            log.add_metadata(&[b' '; 100 << 10], &origin.trace);
+            let stream = Arc::new(origin.stream.clone());
+            let added = log.add_packet(&packet(vec![1]), origin.trace.key, &stream);
+            kept += usize::from(added.is_some());
+        }
+        assert_eq!(
+            kept, 5,
+            "of the others the metadata would take more than half"
+        );
+        assert_eq!(log.packets.lock().packets.len(), 5);
+        assert!(log.packets.lock().bytes <= 1 << 20);
     }
 
     #[test]

@@ -8,12 +8,13 @@ use super::download;
 use super::matches::PageFilter;
 use super::packet_log::PacketLog;
 use super::protocol::{
-    Frame, HistogramState, Reply, Request, SessionState, StateMessage, TrackState, ViewRequest,
+    Frame, HistogramState, MAX_ROWS_OF_FRAME, Reply, Request, SessionState, StateMessage,
+    TrackState, ViewRequest,
 };
 use super::replay::event_fields;
 use super::search::{count_events, search};
 use super::store::{Session, Store, Track};
-use super::view::VisibleRow;
+use super::view::{View, VisibleRow};
 use crate::filter::Filter;
 
 /// Frames that a page may have been sent and not yet shown. A slow page gets fewer frames, never older ones.
@@ -172,20 +173,37 @@ impl PageState {
         self.rows_added = added;
         self.is_view_new = false;
         self.frames = self.frames.wrapping_add(1);
-        let view = request.at(edge.time);
+        let mut view = request.at(edge.time);
         let age = latest_age(store, now);
-        let mut frame = Frame::new(self.frames, request.number, view, age);
-        let mut rows: Vec<VisibleRow> = Vec::new();
-        for id in &request.tracks {
-            if let Some(track) = store.track(*id) {
-                rows.clear();
-                let matches = self.filter.as_ref().map(|filter| filter.matches.read());
-                let matches = matches.as_deref();
-                track.rows.lock().visible(view, matches, &mut rows);
-                frame.add_track(*id, &rows);
+        loop {
+            let mut frame = Frame::new(self.frames, request.number, view, age);
+            let is_complete = self.add_tracks(&mut frame, view, &request.tracks, store);
+            match view.halved().filter(|_| !is_complete) {
+                Some(coarser) => view = coarser,
+                None => return Some(frame.into_bytes()),
             }
         }
-        Some(frame.into_bytes())
+    }
+
+    /// Adds what is to be seen of tracks to a frame. Returns false if these are too many rows, of which some are missing.
+    fn add_tracks(&self, frame: &mut Frame, view: View, tracks: &[u32], store: &Store) -> bool {
+        let mut rows: Vec<VisibleRow> = Vec::new();
+        let mut room = MAX_ROWS_OF_FRAME;
+        for id in tracks {
+            let Some(track) = store.track(*id) else {
+                continue;
+            };
+            rows.clear();
+            let matches = self.filter.as_ref().map(|filter| filter.matches.read());
+            let matches = matches.as_deref();
+            let is_complete = track.rows.lock().visible(view, matches, room, &mut rows);
+            room -= rows.len();
+            frame.add_track(*id, &rows);
+            if !is_complete {
+                return false;
+            }
+        }
+        true
     }
 
     /// What the page has to be told.
@@ -356,6 +374,49 @@ mod tests {
         assert_eq!(page.next_frame(&store, 6000), None);
         add_instant(&store, &track, 1500);
         assert!(page.next_frame(&store, 6000).is_some());
+    }
+
+    #[test]
+    fn frame_with_too_many_rows_is_merged_more_and_stays_complete() {
+        let store = Store::new(1 << 21);
+        let session = store.add_session("h/s", false);
+        let mut tracks = Vec::new();
+        for number in 0..40 {
+            let label = TrackLabel {
+                process: String::new(),
+                pid: None,
+                thread: number.to_string(),
+                is_counter: false,
+            };
+            let track = store.add_track(&session, label);
+            for time in 0..8000 {
+                add_instant(&store, &track, time * 100);
+            }
+            tracks.push(track.id);
+        }
+        let mut page = PageState::default();
+        let request = ViewRequest {
+            number: 1,
+            from: 0,
+            to: 800_000,
+            is_following: false,
+            width: 16_384,
+            tracks,
+        };
+        handle(&mut page, &store, Request::View(request));
+        let frame = page.next_frame(&store, 5000).unwrap();
+        let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().unwrap());
+        let (mut at, mut rows, mut events) = (40, 0, 0);
+        for _ in 0..word(32) {
+            let count = word(at + 4) as usize;
+            at += 8;
+            rows += count;
+            events += (0..count).map(|row| word(at + row * 32 + 20)).sum::<u32>();
+            at += count * 32;
+        }
+        assert_eq!((at, word(32)), (frame.len(), 40));
+        assert!((1..=MAX_ROWS_OF_FRAME).contains(&rows), "{rows}");
+        assert_eq!(events, 40 * 8000, "none is missing");
     }
 
     #[test]

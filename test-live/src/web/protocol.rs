@@ -1,6 +1,8 @@
 //! Messages between the page and the server, over a WebSocket. Requests are JSON; replies are JSON, but for the rows in
 //! view, which are binary. Times are nanoseconds; in JSON they are text, because a number of JavaScript has 53 bits only.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::row::RowKind;
@@ -17,8 +19,9 @@ const MAX_TEXT_BYTES: usize = 4096;
 const MAX_WIDTH: u32 = 16_384;
 /// Longest and shortest time in view, in nanoseconds: ten years, and one nanosecond for each of a few pixels.
 const SPANS: std::ops::RangeInclusive<i64> = 10..=10 * 365 * 86_400 * 1_000_000_000;
-/// Largest number of rows of one track in a frame. A view that is wide and deep has at most about as many.
-const MAX_ROWS_OF_TRACK: usize = 1 << 16;
+/// Largest number of rows in a frame, which then has 4 MiB. A large screen that is full of the smallest rows has about as
+/// many; of a view with more, smaller rows are merged.
+pub(super) const MAX_ROWS_OF_FRAME: usize = 1 << 17;
 
 /// What a page asks for.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -133,10 +136,14 @@ pub(super) struct InvalidRequest(String);
 impl Request {
     /// Parses a request, and checks its limits.
     pub(super) fn parse(text: &str) -> Result<Self, InvalidRequest> {
-        let request: Self =
+        let mut request: Self =
             serde_json::from_str(text).map_err(|error| InvalidRequest(error.to_string()))?;
-        match &request {
-            Self::View(view) => view.check()?,
+        match &mut request {
+            Self::View(view) => {
+                view.check()?;
+                let mut seen = HashSet::new();
+                view.tracks.retain(|track| seen.insert(*track));
+            }
             Self::Search { text, .. } | Self::Filter { text, .. }
                 if text.len() > MAX_TEXT_BYTES =>
             {
@@ -278,7 +285,6 @@ impl Frame {
 
     /// Adds the rows of a track.
     pub(super) fn add_track(&mut self, track: u32, rows: &[VisibleRow]) {
-        let rows = rows.get(..MAX_ROWS_OF_TRACK).unwrap_or(rows);
         let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
         let out = &mut self.bytes;
         out.extend_from_slice(&track.to_le_bytes());
@@ -322,6 +328,15 @@ mod tests {
     use super::super::row::EventPlace;
     use super::super::track::TrackRows;
     use super::*;
+
+    #[test]
+    fn track_that_a_view_names_again_is_in_it_once() {
+        let view = r#"{"type":"view","number":1,"from":"0","to":"99","isFollowing":false,"width":1,"tracks":[7,5,7,7,5]}"#;
+        match Request::parse(view).unwrap() {
+            Request::View(view) => assert_eq!(view.tracks, [7, 5]),
+            other => panic!("{other:?}"),
+        }
+    }
 
     #[test]
     fn requests_beyond_the_limits_are_rejected() {
@@ -384,7 +399,7 @@ mod tests {
         track.complete(view.from + 1, view.from + 501, 5, place);
         track.begin(view.from + 600, 6, None, place);
         let mut rows = Vec::new();
-        track.visible(view, None, &mut rows);
+        assert!(track.visible(view, None, usize::MAX, &mut rows));
         let mut frame = Frame::new(3, 4, view, Some(7));
         frame.add_track(9, &rows);
         let bytes = frame.into_bytes();

@@ -107,6 +107,11 @@ impl Replay {
         self.traces.len()
     }
 
+    /// The bytes of metadata of those traces.
+    pub(super) fn metadata_bytes(&self) -> usize {
+        self.traces.values().map(|trace| trace.metadata).sum()
+    }
+
     /// Adds a packet.
     ///
     /// # Errors

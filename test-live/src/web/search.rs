@@ -73,7 +73,10 @@ pub(super) fn count_events(store: &Store, filter: Option<&Matches>, from: i64, t
     let view = View { from, to, width: 1 };
     let mut rows = Vec::new();
     for track in store.tracks() {
-        track.rows.lock().visible(view, filter, &mut rows);
+        track
+            .rows
+            .lock()
+            .visible(view, filter, usize::MAX, &mut rows);
     }
     let is_within = |row: &&super::view::VisibleRow| {
         let longest = row.longest.row;

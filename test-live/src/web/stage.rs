@@ -10,6 +10,7 @@ use ctf::decode::Event;
 use ctf::metadata::Trace;
 
 use super::fields::EventFields;
+use super::names::shortened;
 use super::packet_log::PacketLog;
 use super::row::{Action, EventPlace, Row, RowKind};
 use super::sent::{SentAction, SentEvents};
@@ -320,14 +321,14 @@ impl TimelineStage {
                 time,
                 ..
             } => {
-                let of = TrackOf::Async(Arc::clone(category));
+                let of = TrackOf::Async(shortened(category).into());
                 let track = self.tracks.track(&self.store, session, of, &owner);
                 self.apply(&track, *action, *time, place, is_shown);
                 self.add_stream_track(origin, track);
             }
             SentAction::Values { time, values, .. } => {
                 for (name, value) in values {
-                    let of = TrackOf::Counter(name.as_str().into());
+                    let of = TrackOf::Counter(shortened(name).into());
                     let track = self.tracks.track(&self.store, session, of, &owner);
                     let action = Action::Counter(self.store.name(name), *time, *value);
                     self.apply(&track, action, *time, place, is_shown);
@@ -485,7 +486,7 @@ impl Stage for TimelineStage {
         let stream = self.streams.entry(origin.stream.key).or_default();
         if stream.tracks.is_empty() {
             let name = origin.stream.name.rsplit('/').next().unwrap_or_default();
-            let of = TrackOf::Stream(name.to_owned());
+            let of = TrackOf::Stream(shortened(name).to_owned());
             let owner = Owner::default();
             let track = self.tracks.track(&self.store, &session, of, &owner);
             stream.tracks.push(track);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ::tef::event::OwnerId;
 
+use super::names::shortened;
 use super::store::{Session, Store, Track, TrackLabel};
 use crate::attach::TraceKey;
 
@@ -142,7 +143,7 @@ impl ThreadTracks {
         }
         let label = process_label(name, Some(process));
         self.process_names
-            .insert((session, process.clone()), name.to_owned());
+            .insert((session, process.clone()), shortened(name).to_owned());
         for (key, track) in &self.tracks {
             if key.session == session && key.process.as_ref() == Some(process) {
                 track.set_label(|of| of.process.clone_from(&label));

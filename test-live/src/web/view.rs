@@ -27,6 +27,12 @@ impl View {
         let span = self.to.saturating_sub(self.from);
         span.saturating_mul(MERGED_PIXELS) / i64::from(self.width.max(1))
     }
+
+    /// The same part in half as many pixels, so that about half as many rows are to be seen. `None` if it has one only.
+    pub(super) fn halved(self) -> Option<Self> {
+        let width = self.width / 2;
+        (width > 0).then_some(Self { width, ..self })
+    }
 }
 
 /// Merges small rows that follow each other, by kind and depth.
@@ -34,6 +40,10 @@ struct Merger<'o> {
     resolution: i64,
     pending: Vec<Option<Summary>>,
     out: &'o mut Vec<VisibleRow>,
+    /// Largest number of rows in `out`. Further ones are left out.
+    max: usize,
+    /// Whether any were.
+    is_full: bool,
 }
 
 impl Merger<'_> {
@@ -68,21 +78,30 @@ impl Merger<'_> {
         if is_counter(&longest.row) && longest != latest && gap >= self.resolution {
             merged.count -= 1;
             merged.latest = longest;
-            self.out.push(merged);
+            self.push_row(merged);
             merged = Summary::of(latest.number, &latest.row);
         }
-        self.out.push(merged);
+        self.push_row(merged);
+    }
+
+    fn push_row(&mut self, row: VisibleRow) {
+        match self.out.len() < self.max {
+            true => self.out.push(row),
+            false => self.is_full = true,
+        }
     }
 }
 
 impl TrackRows {
-    /// Appends what is to be seen of the track: with a filter only losses, and rows whose event matches.
+    /// Appends what is to be seen of the track: with a filter only losses, and rows whose event matches. Returns false if
+    /// that would be more than `max` rows in `out`: then some are missing.
     pub(super) fn visible(
         &mut self,
         view: View,
         filter: Option<&Matches>,
+        max: usize,
         out: &mut Vec<VisibleRow>,
-    ) {
+    ) -> bool {
         let is_shown = |row: &Row| {
             row.kind == RowKind::Loss || filter.is_none_or(|matches| matches.contains(row.place))
         };
@@ -90,11 +109,16 @@ impl TrackRows {
             resolution: view.resolution(),
             pending: Vec::new(),
             out,
+            max,
+            is_full: false,
         };
         // The value of a counter before the first row in view.
         let mut before: Option<Summary> = None;
         let mut number = self.first_row;
         for block in &mut self.blocks {
+            if merger.is_full {
+                return false;
+            }
             let first = number;
             number += BLOCK_ROWS as u64;
             if block.min_start > view.to {
@@ -131,10 +155,13 @@ impl TrackRows {
                 merger.add(Summary::of(row, of));
             }
         }
-        merger.out.extend(before);
+        if let Some(before) = before {
+            merger.push_row(before);
+        }
         for merged in std::mem::take(&mut merger.pending).into_iter().flatten() {
             merger.push(merged, view.to);
         }
+        !merger.is_full
     }
 }
 
@@ -154,7 +181,7 @@ mod tests {
 
     fn visible(track: &mut TrackRows, from: i64, to: i64, width: u32) -> Vec<VisibleRow> {
         let mut out = Vec::new();
-        track.visible(View { from, to, width }, None, &mut out);
+        assert!(track.visible(View { from, to, width }, None, usize::MAX, &mut out));
         out.sort_by_key(|row| row.start);
         out
     }
