@@ -86,6 +86,37 @@ fn files_that_were_begun_before_a_kill_are_removed_if_their_packet_never_comes()
     }
 }
 
+// The padding of a piece is zeros, as a power loss leaves them.
+#[test]
+fn padding_of_metadata_stays_when_the_relay_is_killed() {
+    let lab = Lab::new();
+    let mut relay = Relay::start(&lab);
+    let (addresses, output) = (relay.addresses(), relay.output.clone());
+    let mut producer = create_session(&relay);
+    let id = open_stream(&mut producer, 0, stream("metadata", TRACE_PATH)).unwrap();
+    producer.send_metadata(id, b"/* CTF 1.8 */", 20);
+    // Its reply shows that the metadata has been handled.
+    open_stream(&mut producer, 0, stream("chan_0", TRACE_PATH)).unwrap();
+    let metadata = || files(&output, "/metadata").into_values().next();
+    let written = metadata().unwrap();
+    assert_eq!(written.len(), 13 + 20);
+    relay.kill();
+    let next = Relay::start_at(&lab, addresses);
+    assert_eq!(metadata().unwrap(), written);
+    let mut producer = resume_session(&next);
+    let first = SeqNum(0);
+    let open = OpenStream {
+        key: 0,
+        first,
+        stream: stream("metadata", TRACE_PATH),
+    };
+    let reply = producer.request(Command::OpenStream(open));
+    assert!(
+        matches!(reply, Reply::StreamOpened(opened) if opened.next == 33),
+        "{reply:?}"
+    );
+}
+
 // Only one of the two could be restored, and their session not at all.
 #[test]
 fn second_stream_of_a_resumable_session_with_the_same_files_is_refused() {

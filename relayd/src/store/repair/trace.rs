@@ -182,8 +182,8 @@ impl<'a> Trace<'a> {
         }
         let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
         file.read_exact_at(&mut bytes, 0)?;
-        if self.evidence == Evidence::None {
-            // Without a marker only the streams are repaired.
+        if self.evidence == Evidence::None || self.is_continued() && self.is_complete {
+            // Without a marker only the streams are repaired. What the log of a session says was acknowledged stays.
             self.reader = PacketReader::new(&bytes);
             return Ok(());
         }
