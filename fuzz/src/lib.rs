@@ -34,3 +34,22 @@ impl<'a> Iterator for Overwrites<'a> {
         Some((u16::from_le_bytes([*low, *high]).into(), bytes))
     }
 }
+
+/// An empty directory for the files of one input, in memory if possible.
+pub fn output() -> tempfile::TempDir {
+    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    directory.expect("a directory")
+}
+
+/// The sections of an input: a length in two bytes, and the bytes, repeatedly.
+pub fn sections(mut input: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let [low, high, rest @ ..] = input else {
+            return None;
+        };
+        let length = usize::from(u16::from_le_bytes([*low, *high]));
+        let (section, rest) = rest.split_at(rest.len().min(length));
+        input = rest;
+        Some(section)
+    })
+}
