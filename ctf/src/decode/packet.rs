@@ -51,12 +51,24 @@ pub struct Counter {
     pub bits: u8,
 }
 
+/// Fewest bits of a counter that is not taken to have wrapped around if it goes back by less than half of its range.
+const MIN_RESET_BITS: u8 = 16;
+
 impl Counter {
-    /// The steps from `before` to this value, if it has wrapped around at most once.
+    /// The steps from `before` to this value, if it has wrapped around at most once. `None` if it has begun again: if it
+    /// goes back, and wrapping around would have taken more than half of its range. Of a narrow counter that cannot be
+    /// known, and it has wrapped around.
     #[must_use]
-    pub const fn since(self, before: u64) -> u64 {
-        let period = u64::MAX >> ((64 - self.bits as u32) & 63);
-        self.value.wrapping_sub(before) & period
+    pub const fn since(self, before: u64) -> Option<u64> {
+        let steps = self.value.wrapping_sub(before) & self.largest();
+        let is_far = steps > self.largest() / 2;
+        let is_reset = self.value < before && is_far && self.bits >= MIN_RESET_BITS;
+        if is_reset { None } else { Some(steps) }
+    }
+
+    /// The largest value that the field can have.
+    pub(crate) const fn largest(self) -> u64 {
+        u64::MAX >> ((64 - self.bits as u32) & 63)
     }
 }
 
