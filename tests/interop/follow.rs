@@ -315,6 +315,35 @@ fn options() -> FollowOptions {
     FollowOptions::default()
 }
 
+#[test]
+fn a_stream_whose_clock_goes_back_is_followed_in_its_order() {
+    let (_lab, relay) = Relay::start_in_new_lab();
+    // A tracefile has two packets: the clock goes back within one.
+    let mut tracer = Tracer::new(&relay, "back", 1, 2 * 4096, 9);
+    let mut follower = Follower::new(&relay.output, options());
+    tracer.events = 100;
+    let mut want = Vec::new();
+    for packet in 0..6 {
+        if packet == 3 {
+            tracer.events = 0;
+            tracer.streams[0].writer =
+                StreamWriter::new(&tracer.class, 0, 0, PacketSize::new(4096, 4096));
+        }
+        want.extend((tracer.events..tracer.events + 5).map(|number| number * 10));
+        tracer.send_packet(0, 5);
+        follower.wait_for_events(want.len() as u64);
+    }
+    tracer.close();
+    let warnings = std::mem::take(&mut follower.seen.trouble);
+    assert!(
+        warnings.len() == 1 && warnings[0].contains("go backwards"),
+        "{warnings:?}"
+    );
+    let seen = follower.finish();
+    assert_eq!(seen.events, want);
+    assert!(seen.lost.is_empty(), "{:?}", seen.lost);
+}
+
 // The relay closes the files of idle streams; then no lock tells that the stream is still written.
 #[test]
 fn streams_whose_files_are_closed_when_idle_have_not_ended() {

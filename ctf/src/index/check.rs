@@ -43,7 +43,7 @@ pub enum IndexError {
         /// The offset of the packet in the data stream file, as in the entry.
         at: Bytes,
     },
-    /// A packet that ends before it begins.
+    /// A packet that ends before it begins: its times are wrong, or its clock has begun again at 0 in it.
     #[error("index entry {number}: packet from {begin} to {end}")]
     Time {
         /// The number of the entry, from 0.
@@ -151,13 +151,6 @@ impl Checker {
                 at: entry.offset,
             });
         };
-        if packet.begin > packet.end {
-            return Err(IndexError::Time {
-                number,
-                begin: packet.begin,
-                end: packet.end,
-            });
-        }
         self.count += 1;
         self.end = end;
         // Packets do not overlap, so that their sum is no more than `end`.

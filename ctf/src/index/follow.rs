@@ -21,7 +21,8 @@ use super::format::{Beacon, Entry, IndexHeader};
 const READ_BYTES: usize = 16 << 10;
 
 /// Reads the entries of a growing index file. The follower never blocks: the caller decides when to
-/// [`poll`](Self::poll).
+/// [`poll`](Self::poll). The times of a packet may be reversed, because its clock may begin again at 0 in it: a follower
+/// has no other way to find the packets behind it.
 #[derive(Debug)]
 pub struct IndexFollower {
     path: PathBuf,
@@ -404,6 +405,18 @@ mod tests {
         for _ in 0..2 {
             assert!(matches!(follower.poll(), Err(FollowError::Index { .. })));
         }
+    }
+
+    #[test]
+    fn a_packet_in_which_the_clock_wraps_does_not_end_its_follower() {
+        let mut growing = Growing::new();
+        let mut wrapped = entry(0);
+        (wrapped.packet.begin, wrapped.packet.end) = (Timestamp(u64::MAX), Timestamp(3));
+        let bytes = file(IndexFormat::V1_1, &[wrapped, entry(1)]);
+        growing.file.write_all(&bytes).unwrap();
+        let mut follower = IndexFollower::open(&growing.path()).unwrap();
+        let both = FollowEvent::Entries(vec![wrapped, entry(1)]);
+        assert_eq!(follower.poll().unwrap(), both);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reads a complete index file.
 
-use wire::{Bytes, Field, Timestamp};
+use wire::{Bytes, Field, PacketIndex, Timestamp};
 
 use super::check::{Checker, IndexError, Layout};
 use super::format::{Beacon, Entry, IndexHeader};
@@ -46,6 +46,11 @@ pub fn read(bytes: &[u8]) -> Result<Entries, IndexError> {
     let mut entries = Vec::with_capacity(bytes.len() / layout.stride);
     let mut rest = bytes.get(IndexHeader::SIZE..).unwrap_or_default();
     while let Some(entry) = checker.check_entry(rest)? {
+        let PacketIndex { begin, end, .. } = entry.packet;
+        if begin > end {
+            let number = checker.count - 1;
+            return Err(IndexError::Time { number, begin, end });
+        }
         entries.push(entry);
         rest = rest.get(layout.stride..).unwrap_or_default();
     }

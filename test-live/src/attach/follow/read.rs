@@ -151,17 +151,16 @@ impl DirectoryFollower {
         stream: &mut FollowedStream,
         entries: Vec<Entry>,
     ) -> Result<Next, Stopped> {
-        let (Some(first), Some(last), Some(tracefile)) = (
-            entries.first(),
-            entries.last(),
-            stream.tracefiles.front_mut(),
-        ) else {
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
             return Ok(Next::Wait);
         };
-        if first.packet.begin.0 < stream.reached {
+        if !stream.is_begun && stream.has_passed(&first.packet) {
             // Found too late: later packets have been shown, and this one was counted as discarded.
             return Ok(self.finish_tracefile(stream));
         }
+        let Some(tracefile) = stream.tracefiles.front_mut() else {
+            return Ok(Next::Wait);
+        };
         // What these packets need has been written before their entries were.
         self.grow_metadata(tracefile.directory)?;
         self.record_growth(stream.trace, last.packet.end.0, tracefile.modified());
@@ -174,7 +173,7 @@ impl DirectoryFollower {
             (stream.identity, stream.is_identified) = (identity, true);
         }
         stream.is_begun = true;
-        stream.reached = last.packet.begin.0;
+        stream.reached = Some(last.packet);
         stream.queue.extend(entries);
         Ok(Next::Again)
     }

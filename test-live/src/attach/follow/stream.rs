@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
+use ctf::PacketIndex;
 use ctf::index::Entry;
 
 use super::event_sender::{EventSender, Stopped};
@@ -34,8 +35,8 @@ pub(super) struct FollowedStream {
     watermark: u64,
     /// The time when entries were last found.
     pub(super) grown: Instant,
-    /// Where the last packet that was found begins, in cycles.
-    pub(super) reached: u64,
+    /// The last packet that was found.
+    pub(super) reached: Option<PacketIndex>,
     /// Number of the last scan when all tracefiles had been read. Absent while one is left.
     pub(super) drained: Option<u64>,
     /// Whether the index file of the first tracefile is watched.
@@ -57,7 +58,7 @@ impl FollowedStream {
             backlog: Backlog::default(),
             watermark: 0,
             grown: Instant::now(),
-            reached: 0,
+            reached: None,
             drained: None,
             is_watched: false,
         };
@@ -94,6 +95,16 @@ impl FollowedStream {
         self.sort_tracefiles();
         let first = self.tracefiles.front();
         first.is_some_and(|tracefile| tracefile.begin.is_some())
+    }
+
+    /// Whether this packet of another tracefile is earlier than the last that was found. Its clock may have begun again at
+    /// 0 since: its number tells.
+    pub(super) fn has_passed(&self, packet: &PacketIndex) -> bool {
+        self.reached.is_some_and(|reached| {
+            let numbers = packet.packet_seq.zip(reached.packet_seq);
+            let is_counted_on = numbers.is_some_and(|(number, reached)| number > reached);
+            packet.begin < reached.begin && !is_counted_on
+        })
     }
 
     pub(super) fn remove_first_tracefile(&mut self) -> Option<FileId> {
