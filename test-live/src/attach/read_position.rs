@@ -4,7 +4,8 @@
 //! A new connection begins at the first packet that the relay still has. The entries up to the last packet
 //! handed over are passed without fetching their packets. That packet is recognized by its index entry, of which all fields
 //! are equal. If the relay does not have it any more (a ring of tracefiles overwrites the oldest), what
-//! follows is told by time: packets of a stream are in order of time.
+//! follows is told by time: packets of a stream are in order of time. Where their times have gone back, only the equal
+//! entry tells the place.
 
 use viewer_proto::index::NextIndex;
 use wire::{Bytes, PacketIndexV1_0};
@@ -18,6 +19,8 @@ pub(super) struct ReadPosition {
     wanted_from: (u64, u64),
     /// Whether entries of a new connection have not reached the position yet.
     is_searching: bool,
+    /// Whether a packet had an earlier time than the one before.
+    goes_back: bool,
 }
 
 /// Where an index entry is, compared with the read position.
@@ -35,7 +38,8 @@ pub(super) enum EntryPlace {
 impl ReadPosition {
     /// Records that a packet has been handed over, or was given up.
     pub(super) fn record_packet(&mut self, index: &NextIndex) {
-        self.last = Some((index.offset, index.packet));
+        let last = self.last.replace((index.offset, index.packet));
+        self.goes_back |= last.is_some_and(|(_, last)| time(&index.packet) < time(&last));
         self.is_searching = false;
     }
 
@@ -51,6 +55,14 @@ impl ReadPosition {
         let wanted_from = (wanted_from.unwrap_or(0), 0);
         self.wanted_from = self.wanted_from.max(wanted_from);
         self.is_searching = self.last.is_some() || self.wanted_from > (0, 0);
+    }
+
+    /// Ends the search if only the packet that was handed over last could end it: the relay has no further entry. Returns
+    /// whether it has done so: other packets may be missing.
+    pub(super) fn give_up_search(&mut self) -> bool {
+        let is_given_up = self.is_searching && self.goes_back;
+        self.is_searching &= !is_given_up;
+        is_given_up
     }
 
     /// Whether entries are passed until the position is reached.
@@ -81,7 +93,7 @@ impl ReadPosition {
         // Without times, only the offset tells the order.
         let is_behind =
             at > time(&last) || at == time(&last) && !has_length(&last) && index.offset > offset;
-        if is_behind {
+        if is_behind && !self.goes_back {
             self.is_searching = false;
             return EntryPlace::NewAfterGap;
         }
@@ -156,6 +168,27 @@ mod tests {
             places(zero_length[1], &zero_length),
             [HandedOver, HandedOver, New]
         );
+    }
+
+    #[test]
+    fn a_packet_of_a_stream_whose_clock_has_gone_back_is_found_by_its_entry_only() {
+        let times = [(900, 950), (950, 990), (5, 10), (10, 20), (20, 30)];
+        let all: Vec<_> = (0..)
+            .zip(times)
+            .map(|(n, (begin, end))| packet(16 * n, begin, end))
+            .collect();
+        let mut position = ReadPosition::default();
+        all[..4]
+            .iter()
+            .for_each(|index| position.record_packet(index));
+        position.search(None);
+        let places: Vec<_> = all.iter().map(|index| position.place(index)).collect();
+        assert_eq!(places, [[HandedOver; 4].as_slice(), &[New]].concat());
+        assert!(!position.give_up_search());
+        position.search(None);
+        assert_eq!(position.place(&packet(0, 30, 40)), HandedOver);
+        assert!(position.give_up_search() && !position.give_up_search());
+        assert_eq!(position.place(&packet(16, 40, 50)), New);
     }
 
     #[test]

@@ -126,6 +126,10 @@ impl RelaySession {
         };
         let index = &reply.index;
         stream.may_have_packets = index.status == IndexStatus::Ready;
+        let is_broken = stream.shown.is_broken;
+        if !stream.may_have_packets && stream.shown.position.give_up_search() {
+            self.report_gap(id).await?;
+        }
         match index.status {
             IndexStatus::Retry => Ok(ReplyOutcome::NoProgress),
             IndexStatus::Inactive => match self.send_watermark(id, index.packet.end.0).await? {
@@ -140,7 +144,7 @@ impl RelaySession {
                 stream: id,
                 status: format!("{:?}", index.status),
             }),
-            IndexStatus::Ready if stream.shown.is_broken => Ok(ReplyOutcome::Progress),
+            IndexStatus::Ready if is_broken => Ok(ReplyOutcome::Progress),
             IndexStatus::Ready => match packet_size(index) {
                 Ok(size) => self.take_packet(id, reply, size).await,
                 Err(fault) => {
@@ -176,14 +180,7 @@ impl RelaySession {
         match stream.shown.position.place(&reply.index) {
             EntryPlace::New => {}
             EntryPlace::HandedOver => return Ok(ReplyOutcome::Progress),
-            EntryPlace::NewAfterGap => {
-                let text = format!(
-                    "{}: stream {}: the relay does not have the packet that was shown last any more; \
-                     packets after it may be lost",
-                    self.target, stream.shown.name
-                );
-                self.send_event(SourceEvent::Missing(text)).await?;
-            }
+            EntryPlace::NewAfterGap => self.report_gap(id).await?,
         }
         match self.fetch_packet(id, &mut reply, size).await? {
             FetchOutcome::Whole(packet) => {
@@ -207,6 +204,16 @@ impl RelaySession {
             }
             FetchOutcome::Later => Ok(ReplyOutcome::Pending(reply)),
         }
+    }
+
+    async fn report_gap(&mut self, id: StreamId) -> Result<(), AttachError> {
+        let name = self.streams.get(&id).map(|stream| &stream.shown.name);
+        let text = format!(
+            "stream {}: the relay does not have the packet that was shown last any more; \
+             packets after it may be lost",
+            name.map_or("", |name| name)
+        );
+        self.send_error(text).await
     }
 
     /// Fetches the packets that there is memory for, all at once if they are small. A packet that does not arrive is
