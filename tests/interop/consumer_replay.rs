@@ -206,6 +206,30 @@ fn viewers_of_a_live_replay_through_lttng_relayd_show_the_events_of_the_original
     }
 }
 
+#[test]
+fn a_replayed_stream_whose_clock_goes_back_keeps_the_order_of_its_file() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let directory = traces::with_restarted_clock(&lab);
+    let session = (directory.as_path(), "back");
+    let viewers = replay_with_viewers(&lab, &relay, session, &[ViewerProgram::TestLive], 7);
+    let of_first = |lines: &[String]| {
+        let mut shown = numbers(lines);
+        shown.retain(|number| *number < 10);
+        shown
+    };
+    let warnings = viewers[0].stderr.iter();
+    let warnings = warnings.filter(|line| line.contains("go backwards"));
+    assert_eq!(warnings.count(), 1, "{:?}", viewers[0].stderr);
+    assert_eq!(of_first(&viewers[0].stdout), [0, 1, 2, 3]);
+    let copy = directory_of(&relay, "back");
+    assert_eq!(
+        files(&copy, "events_0").into_values().next().unwrap(),
+        std::fs::read(directory.join("events_0")).unwrap()
+    );
+    let read = test_live::read(&lab, &[], &copy).stdout;
+    assert_eq!(numbers(&read), [10, 0, 11, 1, 2, 3, 12]);
+}
+
 /// Replays numbered events 5 ms apart and kills the relay twice meanwhile. Each event must be in one of the
 /// sessions. If the relay resumes sessions there is one, and each event is in it once.
 fn check_replay_with_killed_relay(

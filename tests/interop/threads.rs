@@ -7,6 +7,7 @@ use std::time::Duration;
 use ctf::directory::StreamHandle;
 use ctf::write::{EventRecord, FieldType, Value, Width};
 use ctf::{Timestamp, TraceWriter};
+use tests::babeltrace::numbers;
 use tests::lab::Lab;
 use tests::process::{CompletedProcess, Process};
 use tests::traces::TraceBuilder;
@@ -278,4 +279,24 @@ fn several_threads_show_an_event_that_is_earlier_than_its_packet_where_one_threa
         times,
         ["001", "002", "007", "003", "022", "042", "067", "092"]
     );
+}
+
+#[test]
+fn packets_whose_times_go_back_are_shown_in_the_order_of_their_file_with_one_warning() {
+    let lab = Lab::new();
+    let trace = traces::with_restarted_clock(&lab);
+    let copy = lab.path().join("copy");
+    let options = ["--sink", "ctf", "--output", copy.to_str().unwrap()];
+    show(&lab, &trace, &options, "1");
+    for trace in [&trace, &copy] {
+        assert!(assert_same(&lab, trace, &["--clock-cycles"]) > 0);
+        let shown = show(&lab, trace, &["--clock-cycles"], "2");
+        assert_eq!(numbers(&shown.stdout), [10, 0, 11, 1, 2, 3, 12]);
+        let stderr = &shown.stderr;
+        assert!(
+            stderr.len() == 1 && stderr[0].contains("event times go backwards"),
+            "{stderr:?}"
+        );
+        assert!(shown.status.success());
+    }
 }

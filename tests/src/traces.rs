@@ -139,6 +139,11 @@ impl StreamBuilder {
         let _ = self.writer.close(Timestamp(span.1)).unwrap();
     }
 
+    /// Adds the packets of another stream builder of the same number: its times and packet numbers begin again.
+    pub fn append(&mut self, other: Self) {
+        self.data.extend(other.data);
+    }
+
     /// Adds to the discarded events that the next packet reports.
     pub fn discard(&mut self, events: u64) {
         self.writer.discard(events);
@@ -295,6 +300,26 @@ pub fn with_idle_streams(lab: &Lab) -> PathBuf {
         &[(2_505, &tick, &text), (2_510, &tick, &text)],
     );
     trace.finish(streams, true)
+}
+
+/// A trace of seven numbered events in two streams. The clock and the packet numbers of the first begin again between its
+/// events 1 and 2.
+#[must_use]
+pub fn with_restarted_clock(lab: &Lab) -> PathBuf {
+    let mut trace = TraceBuilder::new(lab.directory("restarted"));
+    let tick = trace.event("tick", &[("number", FieldType::Unsigned(Width::Bits32))]);
+    let stream = |id, events: &[(u64, u64)]| {
+        let mut stream = trace.stream(id);
+        for (time, number) in events {
+            let number = [Value::Unsigned(*number)];
+            stream.packet((*time, time + 10), &[(*time, &tick, &number)]);
+        }
+        stream
+    };
+    let mut restarted = stream(0, &[(5000, 0), (6000, 1)]);
+    restarted.append(stream(0, &[(100, 2), (200, 3)]));
+    let other = stream(1, &[(50, 10), (5500, 11), (6500, 12)]);
+    trace.finish(vec![restarted, other], true)
 }
 
 /// A trace of numbered events, one in each packet, `interval` nanoseconds apart, in two streams by turns.

@@ -4,8 +4,8 @@
 //! [`open`] does all of it: a trace is a directory with a file `metadata`. Directories below it, files
 //! whose name begins with a dot, and directories behind symbolic links are ignored. Directories whose
 //! metadata has the same UUID are pieces of one trace, and files whose packets have the same stream number
-//! are pieces of one stream. Its packets are put in order of time, and one that lies in two files counts
-//! once.
+//! are pieces of one stream. Its packets are put in order of their numbers, or of time if they have none; those of one
+//! file keep their order. A packet that lies in two files counts once.
 //!
 //! Opening reads the head of every packet, not its events, and no index file: an index may be wrong,
 //! and has no information that the packets do not have. Each packet takes some hundred bytes of memory. A [`StreamReader`] holds one file open and copies one packet at a time into a buffer

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::DirectoryError;
-use crate::decode::{DecodeError, PacketHead};
+use crate::decode::{Counter, DecodeError, PacketHead};
 use crate::metadata::Trace;
 
 /// Bytes of a packet that are read first to decode its head, far less than a packet: opening must not read all
@@ -40,7 +40,7 @@ pub(crate) struct PacketPlace {
     pub(crate) begin: Option<u64>,
     pub(crate) end: Option<u64>,
     has_events: bool,
-    sequence: Option<u64>,
+    sequence: Option<Counter>,
 }
 
 /// The size and times of a packet before it is read.
@@ -93,23 +93,76 @@ impl StreamFiles {
         self.packets.iter().map(PacketSummary::of)
     }
 
-    /// The time of its first packet's begin and of its last packet's end, in cycles.
+    /// The earliest begin of a packet and the latest end, in cycles. They are those of the first and the last packet,
+    /// unless times go back.
     #[must_use]
     pub fn span(&self) -> Option<(u64, u64)> {
-        let begin = self.packets.first()?.begin?;
+        let begin = self.packets.iter().map(|packet| packet.begin).min()??;
         let end = self.packets.iter().filter_map(|packet| packet.end).max()?;
         Some((begin, end))
     }
 
-    /// Orders the packets of several files by time, and keeps one of several copies of a packet.
+    /// Puts the packets of several files in order, and keeps one of several copies of a packet. The packets of one file
+    /// keep their order, which is that of recording, also where their times go back. Between files, the packets'
+    /// numbers decide if they can be trusted, and else their begins.
     fn sort_and_dedup_packets(&mut self) {
-        // A stable sort: of the copies of a packet, the one whose path sorts first stays first and is kept.
-        self.packets.sort_by_key(|packet| packet.begin);
-        self.packets.dedup_by(|second, first| {
-            let what =
-                |packet: &PacketPlace| (packet.bytes, packet.begin, packet.end, packet.sequence);
-            what(first) == what(second) && first.file != second.file
+        if self.files.len() < 2 {
+            return;
+        }
+        let in_file_order = self.packets.clone();
+        self.merge_files(|packet| packet.sequence.map(|number| number.value));
+        if !self.is_numbered() {
+            self.packets = in_file_order;
+            self.merge_files(|packet| packet.begin);
+        }
+        self.packets
+            .dedup_by(|second, first| first.is_copy_of(second));
+    }
+
+    /// Merges the packets of the files by their keys. One whose key is less than that of a packet before it in its file
+    /// follows that packet.
+    fn merge_files(&mut self, key: impl Fn(&PacketPlace) -> Option<u64>) {
+        let mut of_file: Option<(Arc<Path>, Option<u64>)> = None;
+        let packets = self.packets.drain(..).map(|packet| {
+            let reached = match &of_file {
+                Some((file, reached)) if Arc::ptr_eq(file, &packet.file) => *reached,
+                _ => None,
+            };
+            let reached = reached.max(key(&packet));
+            of_file = Some((Arc::clone(&packet.file), reached));
+            (reached, packet)
         });
+        let mut packets: Vec<_> = packets.collect();
+        // A stable sort: of the copies of a packet, the one whose path sorts first stays first and is kept.
+        packets.sort_by_key(|(reached, _)| *reached);
+        self.packets = packets.into_iter().map(|(_, packet)| packet).collect();
+    }
+
+    /// Whether the packets' numbers say their order: each packet has one, and none but its copies has the same. A
+    /// counter that may have passed its largest value does not.
+    fn is_numbered(&self) -> bool {
+        let is_before = |one: &PacketPlace, next: &PacketPlace| match (one.sequence, next.sequence)
+        {
+            (Some(one), Some(next)) => one.value < next.value,
+            _ => false,
+        };
+        let mut pairs = self.packets.windows(2);
+        let is_increasing = pairs.all(|pair| match pair {
+            [one, next] => is_before(one, next) || next.is_copy_of(one),
+            _ => true,
+        });
+        let number = |packet: Option<&PacketPlace>| packet.and_then(|packet| packet.sequence);
+        let ends = number(self.packets.first()).zip(number(self.packets.last()));
+        is_increasing
+            && ends.is_some_and(|(first, last)| last.value - first.value <= last.largest() / 2)
+    }
+}
+
+impl PacketPlace {
+    /// Whether this is the same packet in another file.
+    fn is_copy_of(&self, other: &Self) -> bool {
+        let what = |packet: &Self| (packet.bytes, packet.begin, packet.end, packet.sequence);
+        what(self) == what(other) && self.file != other.file
     }
 }
 
@@ -232,7 +285,7 @@ impl Scanned {
                 begin: head.begin,
                 end: head.end,
                 has_events: head.content_bits > head.events_at,
-                sequence: head.sequence.map(|counter| counter.value),
+                sequence: head.sequence,
             });
             offset += head.packet_bytes();
         }
