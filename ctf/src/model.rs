@@ -561,7 +561,9 @@ pub(crate) enum Declaration {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct TraceDraft {
     pub(crate) uuid: Option<Uuid>,
+    pub(crate) namespace: Option<Arc<str>>,
     pub(crate) name: Option<Arc<str>>,
+    pub(crate) uid: Option<Arc<str>>,
     pub(crate) packet_header: Option<Arc<Structure<Reference>>>,
     pub(crate) at: Position,
 }

@@ -3,7 +3,7 @@
 //!
 //! [`open`] does all of it: a trace is a directory with a file `metadata`. Directories below it, files
 //! whose name begins with a dot, and directories behind symbolic links are ignored. Directories whose
-//! metadata has the same UUID are pieces of one trace, and files whose packets have the same stream number
+//! metadata says the same trace are pieces of it, and files whose packets have the same stream number
 //! are pieces of one stream. Its packets are put in order of their numbers, or of time if they have none; those of one
 //! file keep their order. A packet that lies in two files counts once.
 //!

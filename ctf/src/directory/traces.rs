@@ -15,9 +15,11 @@ pub struct TraceDirectory {
     /// The name for users: the host, if the metadata names one, and the path below the directory where
     /// the search began.
     pub name: String,
-    /// The directories of the trace: several if their metadata has the same UUID.
+    /// The directories of the trace: several if their metadata has the same
+    /// [identity](crate::metadata::Trace::identity).
     pub paths: Vec<PathBuf>,
-    /// The parsed metadata; of several directories that with the most stream classes and event classes.
+    /// The parsed metadata; of several directories that with the most stream classes and event classes, or the first of
+    /// them. Its clock counts for all of them: a clock that is set between two pieces does not change their distance.
     pub metadata: Metadata,
     /// The bytes of the metadata file.
     pub metadata_bytes: Vec<u8>,
@@ -45,10 +47,10 @@ pub fn open<P: AsRef<Path>>(roots: &[P]) -> Result<Vec<TraceDirectory>, Director
         }
         for path in found {
             let trace = read_metadata(&root, path)?;
-            let uuid = trace.metadata.trace().uuid();
+            let identity = trace.metadata.trace().identity();
             let known = traces
                 .iter_mut()
-                .find(|known| uuid.is_some() && known.metadata.trace().uuid() == uuid);
+                .find(|known| identity.is_some() && known.metadata.trace().identity() == identity);
             match known {
                 Some(known) => known.join(trace),
                 None => traces.push(trace),

@@ -15,6 +15,7 @@ mod classes;
 mod clock_origin;
 mod decoder_fields;
 mod hidden;
+mod identity;
 mod json;
 mod packets;
 mod resolve;
@@ -23,6 +24,7 @@ mod tsdl;
 
 pub use classes::{EventClass, StreamClass};
 pub use clock_origin::ClockOrigin;
+pub use identity::TraceIdentity;
 pub(crate) use resolve::STREAM_SLOTS_END;
 pub use trace::Trace;
 

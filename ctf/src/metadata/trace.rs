@@ -25,7 +25,9 @@ const MAX_STREAM_CLASSES: usize = 1 << 16;
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     pub(crate) uuid: Option<Uuid>,
+    pub(super) namespace: Option<Arc<str>>,
     pub(crate) name: Option<Arc<str>>,
+    pub(super) uid: Option<Arc<str>>,
     pub(crate) environment: Vec<(Arc<str>, EnvironmentValue)>,
     /// The place of each name in `environment`.
     environment_places: HashMap<Arc<str>, usize>,
@@ -50,7 +52,7 @@ impl Default for Slots {
 }
 
 impl Trace {
-    /// Its identity, if it has one.
+    /// Its UUID, if it has one. That of CTF 2 is the UUID of its metadata stream, or else its unique ID if that is one.
     #[must_use]
     pub fn uuid(&self) -> Option<Uuid> {
         self.uuid
@@ -136,8 +138,8 @@ impl Trace {
     }
 
     fn declare_trace(&mut self, draft: TraceDraft) -> Result<(), MetadataError> {
-        self.uuid = draft.uuid;
-        self.name = draft.name;
+        (self.uuid, self.uid) = (draft.uuid, draft.uid);
+        (self.namespace, self.name) = (draft.namespace, draft.name);
         if let Some(header) = &draft.packet_header {
             let header = resolve(
                 Scope::PacketHeader,

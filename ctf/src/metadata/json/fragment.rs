@@ -59,6 +59,7 @@ pub(super) struct AliasFragment {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct TraceFragment {
+    pub(super) namespace: Option<Name>,
     pub(super) name: Option<Name>,
     pub(super) uid: Option<Name>,
     pub(super) environment: Option<Ordered<Environment>>,

@@ -26,6 +26,7 @@ use self::fragment::{
 };
 use self::limits::MAX_FRAGMENTS;
 use self::problem::Problem;
+use self::property::Name;
 use self::sequence::{Fragment, Sequence};
 use crate::error::MetadataError;
 use crate::model::{
@@ -165,9 +166,12 @@ impl Parser {
         let given = self.preamble.and_then(|preamble| preamble.uuid);
         let own = trace.uid.as_ref().and_then(|uid| Uuid::parse(&uid.0));
         self.is_trace_declared = true;
+        let text = |name: &Option<Name>| name.as_ref().map(|name| Arc::clone(&name.0));
         to.push(Declaration::Trace(TraceDraft {
             uuid: given.or(own),
-            name: trace.name.as_ref().map(|name| Arc::clone(&name.0)),
+            namespace: text(&trace.namespace),
+            name: text(&trace.name),
+            uid: text(&trace.uid),
             packet_header,
             at,
         }));

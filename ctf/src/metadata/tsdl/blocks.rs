@@ -81,9 +81,9 @@ impl Evaluator {
         let [packet_header] = self.roots(attributes, entries, TRACE_ROOTS)?;
         Ok(Declaration::Trace(TraceDraft {
             uuid,
-            name: None,
             packet_header,
             at,
+            ..TraceDraft::default()
         }))
     }
 

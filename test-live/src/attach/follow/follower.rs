@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use ctf::Timescale;
-use ctf::model::{EnvironmentValue, Uuid};
+use ctf::metadata::TraceIdentity;
+use ctf::model::EnvironmentValue;
 
 use super::FollowOptions;
 use super::event_sender::{EventSender, Stopped};
@@ -80,7 +81,7 @@ pub(super) struct ChunkDirectory {
 #[derive(Debug)]
 pub(super) struct FollowedTrace {
     pub(super) key: TraceKey,
-    pub(super) uuid: Option<Uuid>,
+    pub(super) identity: Option<TraceIdentity>,
     pub(super) announced: AnnouncedMetadata,
     pub(super) first_directory: FileId,
     /// Paths of the trace without the directories of chunks.
@@ -128,10 +129,10 @@ impl ChunkDirectory {
 }
 
 impl FollowedTrace {
-    pub(super) fn new(uuid: Option<Uuid>, first_directory: &ChunkDirectory) -> Self {
+    pub(super) fn new(identity: Option<TraceIdentity>, first_directory: &ChunkDirectory) -> Self {
         Self {
             key: TraceKey::fresh(),
-            uuid,
+            identity,
             announced: AnnouncedMetadata::default(),
             first_directory: first_directory.id,
             trace_paths: HashSet::new(),

@@ -3,7 +3,7 @@
 //! unless it has the name of a tracefile of a stream: after a rotation, or in a ring of tracefiles.
 
 use ctf::index::Entry;
-use ctf::model::Uuid;
+use ctf::metadata::TraceIdentity;
 
 use super::end::is_silent;
 use super::event_sender::Stopped;
@@ -42,13 +42,15 @@ impl DirectoryFollower {
         let is_written = metadata.is_being_written();
         metadata.grow();
         if metadata.is_usable() {
-            let uuid = metadata.metadata.trace().uuid();
+            let identity = metadata.metadata.trace().identity();
             let is_same = |trace: &&FollowedTrace| {
-                uuid.is_some() && trace.uuid == uuid && trace.announced.agrees_with(metadata)
+                identity.is_some()
+                    && trace.identity == identity
+                    && trace.announced.agrees_with(metadata)
             };
             let trace = match self.traces.values().find(is_same) {
                 Some(trace) => trace.key,
-                None => self.announce_trace(uuid, chunk)?,
+                None => self.announce_trace(identity, chunk)?,
             };
             chunk.trace = Some(trace);
             if let Some(trace) = self.traces.get_mut(&trace) {
@@ -73,10 +75,10 @@ impl DirectoryFollower {
 
     fn announce_trace(
         &mut self,
-        uuid: Option<Uuid>,
+        identity: Option<TraceIdentity>,
         chunk: &ChunkDirectory,
     ) -> Result<TraceKey, Stopped> {
-        let trace = FollowedTrace::new(uuid, chunk);
+        let trace = FollowedTrace::new(identity, chunk);
         let (key, name) = (trace.key, chunk.trace_name());
         self.traces.insert(key, trace);
         self.events.send(SourceEvent::Trace {
