@@ -82,7 +82,7 @@
 //! #     event { id = 1; name = tick; fields := struct { integer { size = 8; } n; string s; }; };")?;
 //! # std::fs::write(path.join("channel"), b"\x01\x05\0\0\0\x07seven\0\x01\x09\0\0\0\x08eight\0")?;
 //! let mut lines = Vec::new();
-//! for trace in directory::open(&[path])? {
+//! for trace in directory::open(&[path])?.traces {
 //!     let declared = trace.metadata.trace();
 //!     for stream in &trace.streams {
 //!         let mut packets = StreamReader::new(stream);
@@ -206,7 +206,7 @@
 //! std::fs::write(path.join("metadata"), metadata.take_new())?;
 //! std::fs::write(path.join("stream_0"), writer.close(Timestamp(2000))?.bytes)?;
 //!
-//! let traces = ctf::directory::open(&[path])?;
+//! let traces = ctf::directory::open(&[path])?.traces;
 //! assert_eq!(traces[0].streams[0].span(), Some((1000, 2000)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -234,7 +234,7 @@
 //! | [`decode::DecodeError`] | the packet is not decoded further; the next one may be good |
 //! | [`Error`] | the rest of a packet or stream is not read; what can be read follows |
 //! | [`directory::WriteError`] | nothing of what was refused is in the trace |
-//! | [`directory::DirectoryError`] | no trace is opened, or the stream has no further packets; other streams go on |
+//! | [`directory::DirectoryError`] | the trace is not opened, or the stream has no further packets; others go on |
 //! | [`index::IndexError`] | the index is not to be used; the packets have the same information |
 //! | [`index::FollowError`] | every further poll fails likewise |
 //! | [`write::DeclareError`], [`write::PacketError`] | nothing of what was refused is in the output |

@@ -457,7 +457,7 @@ fn packets_that_are_read_ahead_are_those_of_the_files() {
         trace.flush().unwrap();
     }
     trace.finish().unwrap();
-    let traces = ctf::directory::open(&[directory]).unwrap();
+    let traces = ctf::directory::open(&[directory]).unwrap().traces;
     let stream = &traces[0].streams[0];
     let read = |max| {
         let mut reader = StreamReader::new(stream);

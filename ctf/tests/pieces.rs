@@ -141,3 +141,26 @@ fn traces_of_another_name_or_without_unique_id_are_not_joined() {
         assert_eq!((traces, times), (2, vec![50, 100]), "{other}");
     }
 }
+
+#[test]
+fn a_trace_whose_metadata_cannot_be_read_does_not_hide_the_others() {
+    let lab = tempfile::tempdir().unwrap();
+    let good = metadata_1("", 100, &[0]);
+    let cut = &good[..good.len() - 3];
+    for (bad, what) in [("", "there is no metadata"), (cut, "metadata ends within")] {
+        let root = lab.path().join(bad.len().to_string());
+        write(&root.join("bad"), bad, &[10, 0, 12]);
+        write(&root.join("good"), &good, &[10, 0, 12]);
+        std::os::unix::fs::symlink("nowhere", root.join("good/gone")).unwrap();
+        let trace = Trace::open(&root).unwrap();
+        let (events, errors): (Vec<_>, Vec<_>) = trace.events().partition(Result::is_ok);
+        assert_eq!((events.len(), errors.len()), (1, 2), "{errors:?}");
+        let texts: Vec<_> = errors.iter().map(|error| format!("{error:?}")).collect();
+        assert!(texts[0].contains("bad/metadata"), "{texts:?}");
+        assert!(texts[1].contains("good/gone"), "{texts:?}");
+        fs::remove_dir_all(root.join("good")).unwrap();
+        let error = Trace::open(&root).unwrap_err();
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(source.contains(what), "{source}");
+    }
+}

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::thread;
 
-use ctf::directory::TraceDirectory;
+use ctf::directory::{DirectoryError, OpenedTraces, TraceDirectory};
 
 use crate::attach::{MemoryBudget, TraceKey};
 use crate::cli::Arguments;
@@ -14,6 +14,26 @@ use crate::mux::{Mux, Stage};
 use crate::progress;
 use crate::select::Select;
 use crate::sink::{Renderer, SinkError};
+use crate::with_sources;
+
+/// Opens the traces of complete directories, and reports those that cannot be read.
+///
+/// # Errors
+/// If none can be read.
+pub(crate) fn open_traces(
+    directories: &[PathBuf],
+    mut report_failure: impl FnMut(&str),
+) -> Result<Vec<TraceDirectory>, DirectoryError> {
+    let OpenedTraces {
+        traces,
+        mut unreadable,
+    } = ctf::directory::open(directories)?;
+    let fatal = unreadable.pop_if(|_| traces.is_empty());
+    for error in unreadable {
+        report_failure(&format!("{}; it is left out", with_sources(&error)));
+    }
+    fatal.map_or(Ok(traces), Err)
+}
 
 /// Opens complete directories, and reports what is unusual in their metadata.
 pub(crate) fn open(
@@ -21,7 +41,7 @@ pub(crate) fn open(
     arguments: &Arguments,
     select: &mut Select,
 ) -> anyhow::Result<Vec<CompleteTrace>> {
-    let traces = ctf::directory::open(directories)?;
+    let traces = open_traces(directories, |what| select.report_failure(what))?;
     let on_terminal = arguments.output.is_none() && io::stdout().is_terminal();
     let silent = arguments.quiet || on_terminal;
     select.set_progress_bar(progress::of_directories(&traces, silent));

@@ -10,6 +10,7 @@ use crate::attach::follow::{self, FollowOptions};
 use crate::attach::target::{RelayTarget, Target};
 use crate::attach::{MemoryBudget, SourceEvent, SourceHandle, TraceKey, relay};
 use crate::cli::SeekTo;
+use crate::directories::open_traces;
 use crate::mux::Stage;
 
 /// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
@@ -29,13 +30,13 @@ pub(crate) struct OpenedSources {
     pub(crate) complete: Vec<(String, TraceDirectory)>,
 }
 
-/// Opens all targets. Events of relays and of growing directories come through `sender`, their packets in `memory`.
+/// Opens all targets. Events of relays and of growing directories come through `sender`, their packets in `memory`. Traces
+/// that cannot be read are reported to `stage`.
 pub(crate) fn open(
-    targets: &[Target],
-    seek: SeekTo,
+    (targets, seek): (&[Target], SeekTo),
     memory: &MemoryBudget,
-    sender: &Sender<SourceEvent>,
-    is_held_back: &watch::Receiver<bool>,
+    (sender, is_held_back): (&Sender<SourceEvent>, &watch::Receiver<bool>),
+    stage: &mut impl Stage,
 ) -> anyhow::Result<OpenedSources> {
     let mut running = Vec::new();
     let mut directories = Vec::new();
@@ -64,7 +65,7 @@ pub(crate) fn open(
     }
     let mut complete = Vec::new();
     if !directories.is_empty() {
-        for trace in ctf::directory::open(&directories)? {
+        for trace in open_traces(&directories, |what| stage.report_failure(what))? {
             let path = trace.paths.first();
             let path = path.map_or_else(String::new, |path| path.display().to_string());
             let name = match session_of_trace(&trace.name) {

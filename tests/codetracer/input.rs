@@ -38,7 +38,7 @@ struct Received {
 /// Reads the only trace below a directory.
 fn receive(output: &Path) -> Received {
     let mut received = Received::default();
-    let traces = directory::open(&[output]).unwrap();
+    let traces = directory::open(&[output]).unwrap().traces;
     assert_eq!(traces.len(), 1);
     for trace in traces {
         let declared = trace.metadata.trace();

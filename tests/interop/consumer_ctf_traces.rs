@@ -26,7 +26,7 @@ fn test_live_lines(lab: &Lab, directory: &Path) -> Vec<String> {
 fn babeltrace_abilities(case: &Path) -> (bool, bool) {
     let directory = case.join("trace");
     let reads = Babeltrace::Two.read(&directory).status.success();
-    let traces = ctf::directory::open(&[directory]).unwrap();
+    let traces = ctf::directory::open(&[directory]).unwrap().traces;
     let has_times = |trace: &TraceDirectory| {
         let declared = trace.metadata.trace();
         let has_clock = |stream| declared.clock_of(stream).is_some();

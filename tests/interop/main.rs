@@ -20,3 +20,4 @@ mod test_live_run;
 mod test_live_text;
 mod test_live_top;
 mod threads;
+mod unreadable_metadata;

@@ -191,7 +191,7 @@ fn with_random_packets(lab: &Lab, random: &mut fastrand::Rng) -> PathBuf {
 /// Damages some packets of a stream: changes times of packets and events, or other bytes, or puts the packets of two streams
 /// into one file.
 fn damage(trace: &Path, random: &mut fastrand::Rng) {
-    let traces = ctf::directory::open(&[trace.to_owned()]).unwrap();
+    let traces = ctf::directory::open(&[trace.to_owned()]).unwrap().traces;
     let streams = &traces[0].streams;
     let Some(stream) = random.choice(streams) else {
         return;

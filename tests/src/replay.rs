@@ -89,7 +89,7 @@ impl Replay {
         pieces: MetadataPieces,
         idle: IdleStream,
     ) -> Self {
-        let traces = ctf::directory::open(&[directory]).unwrap();
+        let traces = ctf::directory::open(&[directory]).unwrap().traces;
         let mut replay = Self {
             producer: Producer::open(relay, live_session(session)),
             streams: Vec::new(),

@@ -11,8 +11,8 @@
 //! and has no information that the packets do not have. Each packet takes some hundred bytes of memory. A [`StreamReader`] holds one file open and copies one packet at a time into a buffer
 //! of the caller's.
 //!
-//! [`open`] does not fail if a data file is invalid somewhere: the packets before that place are read, and
-//! then [`StreamReader::next`] returns the error. Bytes that are written later are not seen. Sizes and offsets are in bytes, times in cycles.
+//! [`open`] does not fail if the metadata of one of several traces cannot be read, which [`OpenedTraces`] says, nor if a
+//! data file is invalid somewhere: the packets before that place are read, and then [`StreamReader::next`] returns the error. Bytes that are written later are not seen. Sizes and offsets are in bytes, times in cycles.
 #![expect(
     clippy::disallowed_types,
     reason = "this module is where the crate meets the file system"
@@ -29,5 +29,5 @@ pub use error::DirectoryError;
 pub use find::traces_below;
 pub use packets::{StreamReader, UnreadPacket};
 pub use streams::{PacketSummary, StreamFiles};
-pub use traces::{TraceDirectory, open};
+pub use traces::{OpenedTraces, TraceDirectory, open};
 pub use writer::{StreamHandle, TraceWriter, WriteError};

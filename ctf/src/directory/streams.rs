@@ -166,14 +166,19 @@ impl PacketPlace {
     }
 }
 
-/// The streams of the trace in `directories`, by class and number.
+/// The streams of the trace in `directories`, by class and number. Directories that cannot be read are added to
+/// `unreadable`.
 pub(crate) fn streams_in(
     trace: &Trace,
     directories: &[PathBuf],
-) -> Result<Vec<StreamFiles>, DirectoryError> {
+    unreadable: &mut Vec<DirectoryError>,
+) -> Vec<StreamFiles> {
     let mut files = Vec::new();
     for directory in directories {
-        files.extend(data_files(directory)?);
+        match data_files(directory) {
+            Ok(found) => files.extend(found),
+            Err(error) => unreadable.push(error),
+        }
     }
     files.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
     let mut numbered: BTreeMap<(u64, u64), StreamFiles> = BTreeMap::new();
@@ -205,7 +210,7 @@ pub(crate) fn streams_in(
     for stream in &mut streams {
         stream.sort_and_dedup_packets();
     }
-    Ok(streams)
+    streams
 }
 
 /// The files of a trace directory that hold packets.
@@ -222,8 +227,9 @@ fn data_files(directory: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
         if hidden || name == "metadata" {
             continue;
         }
-        let about = fs::metadata(entry.path()).map_err(failed)?;
-        if about.is_file() && about.len() > 0 {
+        let about = fs::metadata(entry.path());
+        // One that cannot be read is an error of its stream.
+        if about.map_or(true, |about| about.is_file() && about.len() > 0) {
             files.push(entry.path());
         }
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::error::DirectoryError;
-use super::find::traces_below;
+use super::find::find;
 use super::streams::{StreamFiles, streams_in};
 use crate::metadata::Metadata;
 use crate::model::EnvironmentValue;
@@ -27,13 +27,21 @@ pub struct TraceDirectory {
     pub streams: Vec<StreamFiles>,
 }
 
-/// Opens all traces at or below `roots`.
+/// What has been opened.
+#[derive(Debug, Default)]
+pub struct OpenedTraces {
+    /// The traces, those with the same identity joined.
+    pub traces: Vec<TraceDirectory>,
+    /// What cannot be read: directories that cannot be searched, and traces whose metadata is malformed or cut.
+    pub unreadable: Vec<DirectoryError>,
+}
+
+/// Opens all traces at or below `roots`. One that cannot be opened does not keep the others from being read.
 ///
 /// # Errors
-/// If there is none below one of them, or if one of their metadata files cannot be read. What is
-/// wrong with a data file is found when its packets are read.
-pub fn open<P: AsRef<Path>>(roots: &[P]) -> Result<Vec<TraceDirectory>, DirectoryError> {
-    let mut traces: Vec<TraceDirectory> = Vec::new();
+/// If there is none below one of them. What is wrong with a data file is found when its packets are read.
+pub fn open<P: AsRef<Path>>(roots: &[P]) -> Result<OpenedTraces, DirectoryError> {
+    let mut opened = OpenedTraces::default();
     for root in roots {
         let root = root.as_ref();
         let failed = |source| DirectoryError::Read {
@@ -41,26 +49,37 @@ pub fn open<P: AsRef<Path>>(roots: &[P]) -> Result<Vec<TraceDirectory>, Director
             source,
         };
         let root = fs::canonicalize(root).map_err(failed)?;
-        let found = traces_below(&root).map_err(failed)?;
-        if found.is_empty() {
+        let found = find(&root).map_err(failed)?;
+        if found.traces.is_empty() && found.unreadable.is_empty() {
             return Err(DirectoryError::NoTrace { path: root });
         }
-        for path in found {
-            let trace = read_metadata(&root, path)?;
-            let identity = trace.metadata.trace().identity();
-            let known = traces
-                .iter_mut()
-                .find(|known| identity.is_some() && known.metadata.trace().identity() == identity);
-            match known {
-                Some(known) => known.join(trace),
-                None => traces.push(trace),
+        opened.unreadable.extend(found.unreadable);
+        for path in found.traces {
+            match read_metadata(&root, path) {
+                Ok(trace) => opened.add(trace),
+                Err(error) => opened.unreadable.push(error),
             }
         }
     }
-    for trace in &mut traces {
-        trace.streams = streams_in(trace.metadata.trace(), &trace.paths)?;
+    for trace in &mut opened.traces {
+        let declared = trace.metadata.trace();
+        trace.streams = streams_in(declared, &trace.paths, &mut opened.unreadable);
     }
-    Ok(traces)
+    Ok(opened)
+}
+
+impl OpenedTraces {
+    fn add(&mut self, trace: TraceDirectory) {
+        let identity = trace.metadata.trace().identity();
+        let known = self
+            .traces
+            .iter_mut()
+            .find(|known| identity.is_some() && known.metadata.trace().identity() == identity);
+        match known {
+            Some(known) => known.join(trace),
+            None => self.traces.push(trace),
+        }
+    }
 }
 
 impl TraceDirectory {

@@ -1,14 +1,14 @@
 //! Merges the streams of several traces in order of time: a heap with the next event or packet of each.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, VecDeque};
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
 use super::error::Error;
 use super::stream::{LossCount, Step, StreamEvents};
-use crate::directory::{StreamFiles, TraceDirectory};
+use crate::directory::{DirectoryError, StreamFiles, TraceDirectory};
 use crate::owned::{Event, NameTable};
 
 /// Largest number of streams whose files stay open: well below what a process may have. Beyond it a file is
@@ -22,6 +22,8 @@ const MAX_OPEN_FILES: usize = 200;
 #[derive(Debug)]
 pub struct Events {
     traces: Arc<[TraceDirectory]>,
+    /// What cannot be read, and has not been returned.
+    unreadable: VecDeque<Arc<DirectoryError>>,
     /// In the order that events of the same time have.
     streams: Vec<StreamEvents>,
     /// The time in nanoseconds and the place of each stream that has not ended, the earliest first.
@@ -30,7 +32,7 @@ pub struct Events {
 }
 
 impl Events {
-    pub(super) fn new(traces: Arc<[TraceDirectory]>) -> Self {
+    pub(super) fn new(traces: Arc<[TraceDirectory]>, unreadable: &[Arc<DirectoryError>]) -> Self {
         let mut found: Vec<(usize, &TraceDirectory, &StreamFiles)> = Vec::new();
         for (place, trace) in traces.iter().enumerate() {
             found.extend(trace.streams.iter().map(|stream| (place, trace, stream)));
@@ -51,6 +53,7 @@ impl Events {
             ready: ready.collect(),
             streams,
             names: NameTable::default(),
+            unreadable: unreadable.iter().cloned().collect(),
             traces,
         }
     }
@@ -78,6 +81,9 @@ impl Iterator for Events {
     type Item = Result<Event, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.unreadable.pop_front() {
+            return Some(Err(error.into()));
+        }
         loop {
             let mut first = self.ready.peek_mut()?;
             let Reverse((_, slot)) = *first;

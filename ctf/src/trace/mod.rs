@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub use self::error::Error;
 pub use self::events::Events;
 pub use self::stream::LossCount;
-use crate::directory::{self, TraceDirectory};
+use crate::directory::{self, DirectoryError, TraceDirectory};
 
 /// A trace on disk: a directory with a file `metadata`, or all traces at or below a directory, read as one.
 ///
@@ -24,6 +24,7 @@ use crate::directory::{self, TraceDirectory};
 #[derive(Debug, Clone)]
 pub struct Trace {
     directories: Arc<[TraceDirectory]>,
+    unreadable: Arc<[Arc<DirectoryError>]>,
     warnings: Arc<[String]>,
 }
 
@@ -31,10 +32,15 @@ impl Trace {
     /// Opens all traces at or below `path`. What is written to them later is not seen.
     ///
     /// # Errors
-    /// If there is none, or if one of their metadata files cannot be read. What is wrong with a data file is
-    /// an error among its [`events`](Self::events).
+    /// If there is none whose metadata can be read. What is wrong with one of several traces, or with a data file, is
+    /// an error among the [`events`](Self::events).
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let mut directories = directory::open(&[path]).map_err(Arc::new)?;
+        let opened = directory::open(&[path]).map_err(Arc::new)?;
+        let (mut directories, unreadable) = (opened.traces, opened.unreadable);
+        let unreadable: Vec<_> = unreadable.into_iter().map(Arc::new).collect();
+        if let (true, Some(first)) = (directories.is_empty(), unreadable.first()) {
+            return Err(Arc::clone(first).into());
+        }
         let mut warnings = Vec::new();
         for trace in &mut directories {
             let found = trace.metadata.take_warnings();
@@ -49,6 +55,7 @@ impl Trace {
         }
         Ok(Self {
             directories: directories.into(),
+            unreadable: unreadable.into(),
             warnings: warnings.into(),
         })
     }
@@ -66,10 +73,10 @@ impl Trace {
     }
 
     /// The events of all streams in order of time, from the first. Events at the same time have the order in
-    /// which `babeltrace2` prints them.
+    /// which `babeltrace2` prints them. Before them are the errors of traces that cannot be read.
     #[must_use]
     pub fn events(&self) -> Events {
-        Events::new(Arc::clone(&self.directories))
+        Events::new(Arc::clone(&self.directories), &self.unreadable)
     }
 }
 

@@ -358,7 +358,7 @@ fn read(root: &Path, case: &str) -> BTreeMap<u64, Vec<u64>> {
     if metadata.is_empty() {
         return seen;
     }
-    for trace in ctf::directory::open(&[root]).unwrap() {
+    for trace in ctf::directory::open(&[root]).unwrap().traces {
         let declared = trace.metadata.trace();
         for stream in &trace.streams {
             let mut packets = StreamReader::new(stream);

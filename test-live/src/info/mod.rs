@@ -16,6 +16,7 @@ use self::report::Report;
 use crate::attach::target::Target;
 use crate::attach::{MemoryBudget, TraceKey, list, relay};
 use crate::cli::InfoArguments;
+use crate::directories::open_traces;
 use crate::mux::Mux;
 use crate::progress;
 use crate::run::Outcome;
@@ -50,7 +51,10 @@ pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
         }
     }
     if !directories.is_empty() {
-        let traces = ctf::directory::open(&directories)?;
+        let traces = open_traces(&directories, |what| {
+            outcome = Outcome::Partial;
+            let _ = writeln!(io::stderr(), "test-live: error: {what}");
+        })?;
         let mut report = Report::of_traces(&traces);
         if !arguments.no_events {
             let (contents, failures) = read_contents(traces)?;

@@ -90,8 +90,8 @@ pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
     stop.set_waker(sender.downgrade());
     // No event is held back: watermarks are not needed.
     let (_held_back, is_held_back) = watch::channel(false);
-    let (targets, seek) = (&arguments.targets, arguments.seek);
-    let opened = sources::open(targets, seek, &memory, &sender, &is_held_back)?;
+    let targets = (arguments.targets.as_slice(), arguments.seek);
+    let opened = sources::open(targets, &memory, (&sender, &is_held_back), &mut stage)?;
     let sources = opened.running;
     for (session, trace) in opened.complete {
         let key = TraceKey::fresh();

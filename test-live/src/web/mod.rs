@@ -111,8 +111,8 @@ pub fn run(arguments: &WebArguments, stop: &Stop) -> anyhow::Result<Outcome> {
     let (sender, source_events) = mpsc::channel(EVENT_CAPACITY);
     stop.set_waker(sender.downgrade());
     let (held_back, is_held_back) = watch::channel(false);
-    let (targets, seek) = (&arguments.targets, arguments.seek);
-    let opened = sources::open(targets, seek, &memory, &sender, &is_held_back)?;
+    let targets = (arguments.targets.as_slice(), arguments.seek);
+    let opened = sources::open(targets, &memory, (&sender, &is_held_back), &mut stage)?;
     // Who starts this by a program reads the URL from a pipe.
     writeln!(io::stdout(), "open {url}").and_then(|()| io::stdout().flush())?;
     for (session, trace) in opened.complete {

@@ -96,7 +96,10 @@ fn show(streams: &[(u8, Vec<u8>, usize)], order: &mut Order) -> Progress {
     }
     trace.finish().unwrap();
     let mut mux = Mux::new();
-    for trace in ctf::directory::open(&[lab.path().to_owned()]).unwrap() {
+    for trace in ctf::directory::open(&[lab.path().to_owned()])
+        .unwrap()
+        .traces
+    {
         mux.add_directory(TraceKey::fresh(), trace, order).unwrap();
     }
     mux.run(order, &|| false).unwrap()

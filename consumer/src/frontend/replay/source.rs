@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ctf::Timescale;
 use ctf::decode::PacketHead;
-use ctf::directory::{DirectoryError, PacketSummary, StreamReader, TraceDirectory};
+use ctf::directory::{DirectoryError, OpenedTraces, PacketSummary, StreamReader, TraceDirectory};
 use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
 
 use super::error::ReplayError;
@@ -23,7 +23,7 @@ pub(super) struct PacketSource {
     pub(super) streams: Vec<SourceStream>,
     /// The begin of each stream's next packet in nanoseconds, and the stream's index.
     next: BinaryHeap<Reverse<(i64, usize)>>,
-    /// Faults of files; the packets before a fault have been read.
+    /// Faults of files; the packets before a fault have been read. Of a fault of metadata no packet is read.
     pub(super) broken: Vec<Arc<DirectoryError>>,
 }
 
@@ -61,14 +61,20 @@ pub(super) struct PacketTimes {
 }
 
 impl PacketSource {
-    /// Opens all traces at or below the directories.
+    /// Opens all traces at or below the directories. One of several that cannot be read is a fault.
     pub(super) fn open(roots: &[PathBuf]) -> Result<Self, ReplayError> {
-        let traces = ctf::directory::open(roots)?;
+        let OpenedTraces {
+            traces,
+            mut unreadable,
+        } = ctf::directory::open(roots)?;
+        if let Some(error) = unreadable.pop_if(|_| traces.is_empty()) {
+            return Err(error.into());
+        }
         let mut source = Self {
             traces,
             streams: Vec::new(),
             next: BinaryHeap::new(),
-            broken: Vec::new(),
+            broken: unreadable.into_iter().map(Arc::new).collect(),
         };
         for (place, trace) in source.traces.iter().enumerate() {
             let mut taken = BTreeSet::new();
