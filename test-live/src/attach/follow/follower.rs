@@ -183,7 +183,7 @@ impl DirectoryFollower {
         }
     }
 
-    pub(super) fn send_notice(&mut self, notice: String) -> Result<(), Stopped> {
-        self.events.send(SourceEvent::Notice(notice))
+    pub(super) fn send_error(&mut self, what: String) -> Result<(), Stopped> {
+        self.events.send(SourceEvent::Missing(what))
     }
 }

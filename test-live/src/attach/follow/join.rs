@@ -59,17 +59,24 @@ impl DirectoryFollower {
             }
             return self.send_new_metadata(chunk);
         }
-        if let Some(broken) = &metadata.broken {
+        let reason = match &metadata.broken {
+            Some(broken) => Some(broken.clone()),
+            None if is_written || !is_silent(chunk.modified, self.options.silence) => {
+                self.is_retry_soon = true;
+                return Ok(());
+            }
+            None => {
+                let ended = metadata.metadata.finish();
+                ended.err().map(|error| crate::with_sources(&error))
+            }
+        };
+        if let Some(reason) = reason {
             let path = chunk.path.display();
-            self.send_notice(format!(
-                "cannot read {path}/metadata: {broken}; the directory is left out"
+            self.send_error(format!(
+                "cannot read {path}/metadata: {reason}; the directory is left out"
             ))?;
-            chunk.finish();
-        } else if is_written || !is_silent(chunk.modified, self.options.silence) {
-            self.is_retry_soon = true;
-        } else {
-            chunk.finish();
         }
+        chunk.finish();
         Ok(())
     }
 

@@ -78,7 +78,7 @@ impl DirectoryFollower {
                 let stream = stream.key;
                 self.events.send(SourceEvent::Packet { stream, packet })
             }
-            Err(TracefileError::Unreadable(reason)) => self.send_notice(reason),
+            Err(TracefileError::Unreadable(reason)) => self.send_error(reason),
             Err(TracefileError::Moved) => Ok(()),
         }
     }
@@ -132,7 +132,7 @@ impl DirectoryFollower {
             Ok(FollowEvent::Beacon(until)) => IndexState::Beacon(until.0),
             Ok(FollowEvent::None | FollowEvent::Gone) => IndexState::Complete,
             Err(TracefileError::Unreadable(reason)) => {
-                self.send_notice(reason)?;
+                self.send_error(reason)?;
                 IndexState::Complete
             }
             // The file has been removed, or replaced by another.

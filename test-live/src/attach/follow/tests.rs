@@ -52,3 +52,39 @@ fn a_dropped_receiver_ends_a_directory_source() {
     drop(events);
     handle.join();
 }
+
+#[test]
+fn a_trace_whose_metadata_is_empty_cut_or_malformed_is_reported_as_missing() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; }; stream {};";
+    for (name, text) in [
+        ("good", text),
+        ("empty", ""),
+        ("cut", &text[..40]),
+        ("malformed", "trace { major = 1; minor = ; };"),
+    ] {
+        std::fs::create_dir(directory.path().join(name)).unwrap();
+        std::fs::write(directory.path().join(name).join("metadata"), text).unwrap();
+    }
+    let options = FollowOptions {
+        silence: Some(Duration::ZERO),
+        ..FollowOptions::default()
+    };
+    let (sender, mut events) = channel(16);
+    let handle = spawn(directory.path().to_owned(), options, sender).unwrap();
+    let (mut traces, mut missing) = (0, Vec::new());
+    while let Some(event) = events.blocking_recv() {
+        match event {
+            SourceEvent::Trace { .. } => traces += 1,
+            SourceEvent::Missing(what) => missing.push(what),
+            _ => {}
+        }
+    }
+    missing.sort();
+    assert_eq!(traces, 1);
+    for (what, name) in missing.iter().zip(["cut", "empty", "malformed"]) {
+        assert!(what.contains(&format!("{name}/metadata")), "{missing:?}");
+    }
+    assert_eq!(missing.len(), 3);
+    handle.join();
+}
