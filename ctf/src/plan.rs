@@ -43,6 +43,8 @@ pub(crate) enum Step {
     Loop(Box<Loop>),
     /// Takes the steps of the option that a selector selects.
     Choose(Box<Choice>),
+    /// Checks that a text of as many bytes as the slot has consists of whole code units of this number of bytes.
+    CodeUnits(Slot, u8),
     /// Reads the 16 bytes of the metadata's UUID.
     MetadataUuid,
 }
@@ -231,7 +233,7 @@ impl Compiler {
                 self.known = KnownPosition::multiple_of(8);
                 self.steps.push(Step::SkipString(unit));
             }
-            FieldClass::Text { length, .. } => self.bytes(length),
+            FieldClass::Text { length, encoding } => self.text(length, encoding.unit()),
             FieldClass::Blob { length, role, .. } => {
                 if role.is_some() {
                     self.metadata_uuid();
@@ -411,6 +413,14 @@ impl Compiler {
                 })));
             }
         }
+    }
+
+    fn text(&mut self, length: &Length, unit: u8) {
+        self.align(8);
+        if let (Length::Dynamic(slot), 2..) = (length, unit) {
+            self.steps.push(Step::CodeUnits(*slot, unit));
+        }
+        self.bytes(length);
     }
 
     fn bytes(&mut self, length: &Length) {

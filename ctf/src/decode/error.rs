@@ -65,6 +65,14 @@ pub enum FieldError {
         /// The end of the packet's content, in bits from the packet's first bit.
         end: u64,
     },
+    /// A text ends within a code unit.
+    #[error("a text of {bytes} bytes, which are not whole code units of {unit} bytes")]
+    CutText {
+        /// The length of the text in bytes.
+        bytes: u64,
+        /// The number of bytes in a code unit of its encoding.
+        unit: u8,
+    },
     /// A number of variable length has too many bytes.
     #[error("a number of variable length has more than 64 bits")]
     EndlessNumber,

@@ -450,6 +450,12 @@ fn run_steps(
             Step::SkipVariable(signed) => {
                 cursor.read_variable(*signed)?;
             }
+            Step::CodeUnits(slot, unit) => {
+                let (bytes, unit) = (load_slot(&state.slots, *slot), *unit);
+                if !bytes.is_multiple_of(u64::from(unit)) {
+                    return Err(FieldError::CutText { bytes, unit });
+                }
+            }
             Step::MetadataUuid => state.uuid = cursor.read_bytes(16)?.try_into().ok(),
         }
     }

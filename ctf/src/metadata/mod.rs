@@ -153,6 +153,11 @@ impl Metadata {
         for event in std::mem::take(&mut self.pending).into_values().flatten() {
             self.trace.declare(Declaration::Event(event))?;
         }
+        // CTF 1.8 implies one.
+        if self.is_json() && self.trace.streams().next().is_none() {
+            let what = "no data stream class is declared";
+            return Err(MetadataError::text(Position::default(), what));
+        }
         Ok(())
     }
 

@@ -266,9 +266,14 @@ impl Resolver<'_, '_> {
                     );
                     return Err(MetadataError::text(selector.at, what));
                 }
+                // A boolean says all, also beside ranges.
+                let ranges = match found.kind {
+                    Kind::Boolean => Vec::new(),
+                    _ => without_overlap(ranges),
+                };
                 FieldClass::Optional {
                     selector: found.slot,
-                    ranges: without_overlap(ranges),
+                    ranges,
                     class: Arc::new(self.class(class)?),
                     signed: found.kind == Kind::Signed,
                 }
@@ -295,6 +300,10 @@ impl Resolver<'_, '_> {
     fn variant(&mut self, draft: &Variant<Reference>) -> Result<Variant, MetadataError> {
         let found = self.resolve_reference(&draft.selector)?;
         let at = draft.selector.at;
+        if found.kind == Kind::Boolean {
+            let what = format!("{} is a boolean", display_path(&draft.selector));
+            return Err(MetadataError::text(at, what));
+        }
         let mut options = Vec::with_capacity(draft.options.len());
         for option in &draft.options {
             let ranges = match &option.ranges {

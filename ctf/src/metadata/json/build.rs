@@ -9,7 +9,7 @@ use super::problem::Problem;
 use super::property::Name;
 use super::scalar::{
     Built, ClassContext, alignment, encoding, fixed_length, integer, media_type, needed,
-    static_length, unsupported, uuid_role, variable_integer,
+    static_length, static_text, unsupported, uuid_role, variable_integer,
 };
 use crate::model::{
     FieldClass, Length, Member, Origin, Position, Reference, Scope, Selection, Structure, Variant,
@@ -116,10 +116,7 @@ impl Builder {
             "variable-length-unsigned-integer" => variable_integer(raw, false, place)?,
             "variable-length-signed-integer" => variable_integer(raw, true, place)?,
             "null-terminated-string" => FieldClass::String(encoding(raw)?),
-            "static-length-string" => FieldClass::Text {
-                length: static_length(raw)?,
-                encoding: encoding(raw)?,
-            },
+            "static-length-string" => static_text(raw)?,
             "dynamic-length-string" => FieldClass::Text {
                 length: self.dynamic_length(raw)?,
                 encoding: encoding(raw)?,

@@ -196,6 +196,19 @@ pub(super) fn static_length(raw: &RawClass) -> Result<Length<Reference>, Problem
     needed(raw.length.as_ref(), "length").map(|length| Length::Static(*length))
 }
 
+pub(super) fn static_text(raw: &RawClass) -> Built {
+    let (length, encoding) = (static_length(raw)?, encoding(raw)?);
+    let unit = encoding.unit();
+    if let Length::Static(bytes) = length
+        && bytes % u64::from(unit) != 0
+    {
+        return Err(Problem::new(format!(
+            "{bytes} bytes are not whole code units of {unit} bytes"
+        )));
+    }
+    Ok(FieldClass::Text { length, encoding })
+}
+
 pub(super) fn media_type(raw: &RawClass) -> Arc<str> {
     match &raw.media_type {
         Some(media_type) => Arc::clone(&media_type.0),
