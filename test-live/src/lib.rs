@@ -20,6 +20,7 @@ pub mod sink;
 mod slots;
 mod sources;
 pub mod top;
+mod turn;
 pub mod web;
 
 /// An error and what caused it, on one line.

@@ -34,6 +34,7 @@ use crate::sink::log::Log;
 use crate::sink::tef::Tef;
 use crate::sink::text::{ClockFormat, TextSink, Times};
 use crate::sink::{Sink, SinkError};
+use crate::turn::{NewcomerHold, Turn};
 
 /// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
 const EVENT_CAPACITY: usize = 256;
@@ -238,8 +239,10 @@ fn show_events(
         return Ok(());
     }
     let timer = Builder::new_current_thread().enable_time().build()?;
+    let mut newcomer_hold = NewcomerHold::default();
     loop {
-        while let Ok(event) = source_events.try_recv() {
+        let turn = Turn::begin();
+        while let Some(event) = turn.next_event(&mut source_events) {
             handle_event(mux, select, event, quiet)?;
         }
         match mux.run(select, &|| stop.is_requested())? {
@@ -249,13 +252,19 @@ fn show_events(
         if select.sink().is_complete() {
             return Ok(());
         }
+        if newcomer_hold.is_over(mux.is_held_by_newcomers(), Instant::now()) {
+            mux.release_newcomers();
+            continue;
+        }
         let holds_back = mux.holds_back();
         held_back.send_if_modified(|known| std::mem::replace(known, holds_back) != holds_back);
         if stop.is_requested() {
             return Ok(());
         }
         // Ends when all sources have.
-        match receive_until(&timer, &mut source_events, select.sink().flush_deadline()) {
+        let deadlines = [newcomer_hold.deadline(), select.sink().flush_deadline()];
+        let deadline = deadlines.into_iter().flatten().min();
+        match receive_until(&timer, &mut source_events, deadline) {
             Received::Event(event) => handle_event(mux, select, event, quiet)?,
             Received::Nothing => {}
             Received::End => {

@@ -10,6 +10,7 @@ mod isolation;
 mod many_streams;
 mod packets;
 mod reference_faults;
+mod session_churn;
 mod session_takeover;
 mod timeouts;
 mod viewers;

@@ -228,6 +228,7 @@ impl Follower {
                 trace,
                 name,
                 backlog,
+                ..
             } => {
                 self.seen.streams += 1;
                 self.mux.add_stream(stream, trace, name, backlog);

@@ -111,6 +111,7 @@ impl FollowedSession {
                 trace,
                 name,
                 backlog,
+                ..
             } => {
                 shown.streams += 1;
                 self.mux.add_stream(stream, trace, name, backlog);

@@ -5,7 +5,7 @@
 //! be handled.
 //!
 //! Read in this order; each module uses only those before it: `target` (what users name), `error`,
-//! `source_handle`, `spill`, `budget`, `packet` and `backlog` (the memory that packets take), `connection`, `push` and `list` (commands to
+//! `source_handle`, `spill`, `budget`, `packet` and `backlog` (the memory that packets take), `metadata_piece`, `connection`, `push` and `list` (commands to
 //! a relay and their replies), `relay_options`, `read_position`, `shown_trace`, `resume_state`, `relay_session` and `relay` (a relay as a
 //! source), `follow` (a directory as a source).
 
@@ -15,6 +15,7 @@ pub(crate) mod connection;
 mod error;
 pub mod follow;
 pub mod list;
+mod metadata_piece;
 mod packet;
 mod push;
 mod read_position;
@@ -34,6 +35,7 @@ use ctf::model::Uuid;
 pub use backlog::Backlog;
 pub use budget::{MAX_MEMORY_BYTES, MemoryBudget, Reservation};
 pub use error::AttachError;
+pub use metadata_piece::MetadataPiece;
 pub use packet::Packet;
 pub use source_handle::SourceHandle;
 
@@ -81,7 +83,7 @@ pub enum SourceEvent {
         /// The trace that the metadata is of.
         trace: TraceKey,
         /// The bytes as the relay sent them, or as they lie in the file.
-        bytes: Vec<u8>,
+        bytes: MetadataPiece,
     },
     /// A stream has appeared.
     Stream {
@@ -93,6 +95,9 @@ pub enum SourceEvent {
         name: String,
         /// The number of its packets that the reader still holds: see [`Backlog`].
         backlog: Backlog,
+        /// Whether it has come after the reader had begun with others: they do not wait for long until something of it
+        /// arrives.
+        is_newcomer: bool,
     },
     /// A whole packet has arrived.
     Packet {

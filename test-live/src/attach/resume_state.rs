@@ -146,6 +146,12 @@ impl ResumeState {
         self.traces.contains_key(name)
     }
 
+    /// Whether a trace of this name was followed when the connection was lost, and has not been found again.
+    pub(super) fn is_followed(&self, name: &str) -> bool {
+        let mut same = self.traces.get(name).into_iter().flatten();
+        same.any(|known| known.trace.phase == Phase::Followed)
+    }
+
     /// Whether sessions are waited for, and those that have been attached had no trace. A producer that is killed while it
     /// opens its session leaves such a one, and opens another one when it is started again.
     pub(super) fn awaits_first_trace(&self, missing: Missing) -> bool {

@@ -30,6 +30,10 @@ pub(super) struct Input {
     is_stored: bool,
     /// Whether the events of other streams wait for it.
     pub(super) is_holding: bool,
+    /// Whether it has come after others had begun.
+    pub(super) is_newcomer: bool,
+    /// Whether the others wait no longer, until it has its first packet or watermark.
+    is_released: bool,
     /// The time from which on events and losses are shown, of a part of a trace.
     begin: Option<i64>,
     /// Whether the events from here on are shown.
@@ -73,6 +77,8 @@ impl Input {
             has_event: false,
             is_stored: false,
             is_holding: true,
+            is_newcomer: false,
+            is_released: false,
             begin: None,
             has_begun: true,
             losses: Vec::new(),
@@ -92,6 +98,7 @@ impl Input {
 
     /// The queue that a source fills.
     pub(super) fn push_packet(&mut self, packet: Packet) {
+        self.is_released = false;
         self.decoding.push_packet(packet);
     }
 
@@ -108,12 +115,28 @@ impl Input {
 
     /// Raises the watermark, given in cycles of the trace's clock.
     pub(super) fn advance_watermark(&mut self, trace: &Trace, cycles: u64) {
+        self.is_released = false;
         self.decoding.advance_watermark(trace, cycles);
     }
 
     /// No event before this time will arrive, in nanoseconds.
     pub(super) fn watermark(&self) -> i64 {
         self.decoding.watermark()
+    }
+
+    /// Whether the events of others wait for it at the moment, if it has none.
+    pub(super) fn holds_others(&self) -> bool {
+        self.is_holding && !self.is_released
+    }
+
+    /// Whether it is a newcomer that has had neither a packet nor a watermark: nothing is known of its times.
+    pub(super) fn is_unknown_newcomer(&self) -> bool {
+        self.is_newcomer && self.watermark() == i64::MIN
+    }
+
+    /// Lets the events of others wait no longer, until it has its first packet or watermark.
+    pub(super) fn release(&mut self) {
+        self.is_released = true;
     }
 
     /// The packet that was begun last.

@@ -340,6 +340,36 @@ impl Mux {
         !self.ready.is_empty()
     }
 
+    /// Marks a stream that has come after others had begun.
+    pub(super) fn set_newcomer(&mut self, key: StreamKey) {
+        let slot = self.stream_slots.get(&key);
+        if let Some(input) = slot.and_then(|slot| self.streams.get_mut(*slot)) {
+            input.is_newcomer = true;
+        }
+    }
+
+    /// Whether there is such an event, and a newcomer of whose times nothing is known yet.
+    #[must_use]
+    pub fn is_held_by_newcomers(&self) -> bool {
+        let mut waiting = self.waiting.iter();
+        let is_holding = |slot: &usize| {
+            let input = self.streams.get(*slot);
+            input.is_some_and(|input| input.is_unknown_newcomer() && input.holds_others())
+        };
+        !self.is_unordered && self.holds_back() && waiting.any(is_holding)
+    }
+
+    /// Lets events wait no longer for newcomers of whose times nothing is known yet. What is earlier in them is shown late.
+    pub fn release_newcomers(&mut self) {
+        for slot in &self.waiting {
+            if let Some(input) = self.streams.get_mut(*slot)
+                && input.is_unknown_newcomer()
+            {
+                input.release();
+            }
+        }
+    }
+
     /// Goes on to the next event of one stream.
     fn advance(&mut self, slot: usize, stage: &mut impl Stage) -> Result<(), SinkError> {
         let Some(input) = self.streams.get_mut(slot) else {
@@ -447,7 +477,7 @@ impl Mux {
 
     fn update_watermark(&mut self) {
         let streams = &self.streams;
-        let is_holding = |slot: &&usize| streams.get(**slot).is_none_or(|input| input.is_holding);
+        let is_holding = |slot: &&usize| streams.get(**slot).is_none_or(Input::holds_others);
         let is_holding = |slot: &&usize| !self.is_unordered && is_holding(slot);
         let holding = self.waiting.iter().filter(is_holding);
         let watermark = holding.map(|slot| self.watermark_of(*slot));

@@ -33,7 +33,13 @@ impl Mux {
                 trace,
                 name,
                 backlog,
-            } => self.add_stream(stream, trace, name, backlog),
+                is_newcomer,
+            } => {
+                self.add_stream(stream, trace, name, backlog);
+                if is_newcomer {
+                    self.set_newcomer(stream);
+                }
+            }
             SourceEvent::Packet { stream, packet } => self.push_packet(stream, packet, stage),
             SourceEvent::Watermark { stream, until } => self.advance_watermark(stream, until),
             SourceEvent::StreamHold { stream, is_holding } => self.set_holding(stream, is_holding),

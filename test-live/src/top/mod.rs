@@ -47,6 +47,7 @@ use crate::mux::{Mux, Report};
 use crate::run::{Outcome, Stop, UsageError};
 use crate::sink::SinkError;
 use crate::sources::{self, EVENT_CAPACITY, SessionStage};
+use crate::turn::Turn;
 
 /// The number of samples over which rates on the screen are averaged. Events of a live session arrive once per period of
 /// its live timer, which is often as long as the time between two samples.
@@ -181,7 +182,8 @@ fn count_events(
 ) -> Result<u64, SinkError> {
     let mut failures = 0;
     while !stop.is_requested() {
-        while let Ok(event) = source_events.try_recv() {
+        let turn = Turn::begin();
+        while let Some(event) = turn.next_event(source_events) {
             failures += handle_event(mux, stage, event, messages)?;
         }
         mux.run(stage, &|| stop.is_requested())?;

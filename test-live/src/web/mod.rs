@@ -59,6 +59,7 @@ use crate::mux::Report;
 use crate::run::{Outcome, Stop, UsageError};
 use crate::sink::SinkError;
 use crate::sources::{self, EVENT_CAPACITY, SessionStage};
+use crate::turn::Turn;
 
 /// Bytes of compressed packets that are kept, for the fields of events and for filters.
 const MAX_LOG_BYTES: usize = 256 << 20;
@@ -198,7 +199,8 @@ fn show_events(
 ) -> Result<u64, SinkError> {
     let mut failures = 0;
     while !stop.is_requested() {
-        while let Ok(event) = source_events.try_recv() {
+        let turn = Turn::begin();
+        while let Some(event) = turn.next_event(&mut source_events) {
             failures += handle_event(muxes, stage, event)?;
         }
         muxes.run(stage, &|| stop.is_requested())?;

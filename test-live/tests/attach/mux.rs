@@ -2,7 +2,9 @@
 
 use ctf::decode::Event;
 use test_live::attach::backlog::Backlog;
-use test_live::attach::{MAX_MEMORY_BYTES, MemoryBudget, Packet, StreamKey, TraceInfo, TraceKey};
+use test_live::attach::{
+    MAX_MEMORY_BYTES, MemoryBudget, Packet, SourceEvent, StreamKey, TraceInfo, TraceKey,
+};
 use test_live::mux::{Mux, Progress, Stage};
 use test_live::sink::{Loss, Origin, SinkError};
 
@@ -196,4 +198,41 @@ fn events_wait_for_a_stream_unless_it_is_not_holding() {
     bench.push(&streams[1], two(1));
     bench.run();
     assert!(bench.shown.times.len() > 6);
+}
+
+#[test]
+fn events_wait_for_a_newcomer_until_it_is_released_and_again_behind_its_first_packet() {
+    let mut bench = Bench::new();
+    let trace = bench.add_trace(&metadata(0));
+    let known = bench.add_stream(trace);
+    bench.push(&known, two(0));
+    let (stream, backlog) = (StreamKey::fresh(), Backlog::default());
+    let event = SourceEvent::Stream {
+        stream,
+        trace,
+        name: "newcomer".to_owned(),
+        backlog: backlog.clone(),
+        is_newcomer: true,
+    };
+    bench.mux.handle(event, &mut bench.shown).unwrap();
+    assert_eq!(bench.run(), Progress::Waiting);
+    assert!(bench.shown.times.is_empty() && bench.mux.is_held_by_newcomers());
+    bench.mux.release_newcomers();
+    assert!(!bench.mux.is_held_by_newcomers());
+    bench.run();
+    let shown = bench.shown.times.len();
+    assert!(shown > 0);
+    // From now on the known stream waits for it as for any other.
+    bench.push(&(stream, backlog), two(1));
+    bench.run();
+    bench.mux.end_stream(known.0);
+    bench.run();
+    assert!(bench.shown.times.len() > shown && !bench.mux.is_held_by_newcomers());
+    // A stream that was there from the beginning is waited for, however long that takes.
+    let first = bench.add_stream(trace);
+    let other = bench.add_stream(trace);
+    bench.push(&other, two(0));
+    bench.run();
+    assert!(bench.mux.holds_back() && !bench.mux.is_held_by_newcomers());
+    bench.mux.end_stream(first.0);
 }

@@ -128,7 +128,7 @@ impl Watch {
                 format!("trace {name}")
             }
             SourceEvent::Metadata { trace, bytes } => {
-                let text = String::from_utf8(bytes).unwrap();
+                let text = String::from_utf8(bytes.to_vec()).unwrap();
                 format!("metadata {}: {text}", trace_of(self, trace))
             }
             SourceEvent::Stream {
@@ -136,6 +136,7 @@ impl Watch {
                 trace,
                 name,
                 backlog,
+                ..
             } => {
                 trace_of(self, trace);
                 self.streams.push((stream, name.clone(), backlog));

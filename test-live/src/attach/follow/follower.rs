@@ -15,7 +15,7 @@ use super::scan::{FileId, FoundTrace};
 use super::stream::FollowedStream;
 use super::tracefile_reader::TracefileReader;
 use super::watch::DirectoryWatch;
-use crate::attach::{SourceEvent, StreamKey, TraceKey};
+use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
 
 /// First wait for a reader that has no room; each further one is twice as long.
 pub(super) const MIN_FULL_BACKLOG_INTERVAL: Duration = Duration::from_millis(2);
@@ -40,6 +40,10 @@ pub(super) struct DirectoryFollower {
     /// Number of scans so far.
     pub(super) scans: u64,
     pub(super) is_scan_wanted: bool,
+    /// Metadata that has been handed over and not been parsed.
+    pub(super) metadata_backlog: Backlog,
+    /// Whether any packet has been handed over.
+    pub(super) has_sent_packet: bool,
     /// Something is expected at any moment.
     pub(super) is_retry_soon: bool,
     /// Ends of packets, in nanoseconds, and since when they are known.
@@ -75,6 +79,8 @@ pub(super) struct ChunkDirectory {
     pub(super) unassigned: Vec<TracefileReader>,
     /// Whether nothing further is expected of it.
     pub(super) is_finished: bool,
+    /// Whether the first scan had not found it.
+    pub(super) is_newcomer: bool,
 }
 
 /// A trace that has been announced.
@@ -97,8 +103,9 @@ pub(super) struct FollowedTrace {
 }
 
 impl ChunkDirectory {
-    pub(super) fn new(found: &FoundTrace) -> Self {
+    pub(super) fn new(found: &FoundTrace, is_newcomer: bool) -> Self {
         Self {
+            is_newcomer,
             id: found.id,
             path: found.directory.clone(),
             trace_path: found.trace_path.clone(),
@@ -114,6 +121,12 @@ impl ChunkDirectory {
     pub(super) fn finish(&mut self) {
         (self.trace, self.metadata, self.is_finished) = (None, None, true);
         self.unassigned.clear();
+    }
+
+    /// The number of bytes of its metadata that have been parsed.
+    pub(super) fn metadata_bytes(&self) -> usize {
+        let metadata = self.metadata.as_ref();
+        metadata.map_or(0, |file| file.bytes.len())
     }
 
     /// The name of its trace for users: the host, and where the trace lies.
@@ -163,6 +176,8 @@ impl DirectoryFollower {
             changed_streams: BTreeSet::new(),
             scans: 0,
             is_scan_wanted: true,
+            metadata_backlog: Backlog::default(),
+            has_sent_packet: false,
             is_retry_soon: false,
             packet_ends: VecDeque::new(),
             next_poll: Instant::now(),

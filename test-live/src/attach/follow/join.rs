@@ -13,15 +13,28 @@ use super::read::IndexState;
 use super::scan::FileId;
 use super::stream::FollowedStream;
 use super::tracefile_reader::TracefileReader;
+use crate::attach::metadata_piece::{MAX_WAITING_METADATA_BYTES, MetadataPiece};
 use crate::attach::{SourceEvent, StreamKey, TraceKey};
 
 impl DirectoryFollower {
-    /// Finds out which traces the new directories are of.
+    /// Finds out which traces the new directories are of. Newcomers that are not chunks of a known trace wait while there
+    /// is enough metadata to parse: the streams that are known have their turn before.
     pub(super) fn join_directories(&mut self) -> Result<(), Stopped> {
         let mut directories = std::mem::take(&mut self.directories);
         let is_new = |chunk: &&mut ChunkDirectory| chunk.trace.is_none() && !chunk.is_finished;
+        let mut room = MAX_WAITING_METADATA_BYTES.saturating_sub(self.metadata_backlog.bytes());
         for chunk in directories.values_mut().filter(is_new) {
+            let mut traces = self.traces.values();
+            let may_wait = chunk.is_newcomer
+                && !traces.any(|trace| trace.trace_paths.contains(&chunk.trace_path));
+            if may_wait && room == 0 {
+                self.is_retry_soon = true;
+                continue;
+            }
+            let before = chunk.metadata_bytes();
             self.join_directory(chunk)?;
+            let parsed = chunk.metadata_bytes().saturating_sub(before);
+            room = room.saturating_sub(parsed);
         }
         self.directories = directories;
         Ok(())
@@ -111,6 +124,7 @@ impl DirectoryFollower {
         if bytes.is_empty() {
             return Ok(());
         }
+        let bytes = MetadataPiece::new(bytes, &self.metadata_backlog);
         self.events.send(SourceEvent::Metadata { trace, bytes })
     }
 
@@ -250,6 +264,8 @@ impl DirectoryFollower {
             return Ok(stream.key);
         }
         let name = tracefile.path.display().to_string();
+        let directory = self.directories.get(&tracefile.directory);
+        let is_newcomer = self.has_sent_packet && directory.is_some_and(|chunk| chunk.is_newcomer);
         let stream = FollowedStream::new(trace, tracefile);
         let (key, backlog) = (stream.key, stream.backlog.clone());
         self.streams.insert(key, stream);
@@ -259,6 +275,7 @@ impl DirectoryFollower {
             trace,
             name,
             backlog,
+            is_newcomer,
         })?;
         Ok(key)
     }

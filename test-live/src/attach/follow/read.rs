@@ -75,6 +75,7 @@ impl DirectoryFollower {
             Ok(packet) => {
                 let bytes = usize::try_from(packet.len()).unwrap_or(usize::MAX);
                 stream.backlog.add_packet(bytes);
+                self.has_sent_packet = true;
                 let stream = stream.key;
                 self.events.send(SourceEvent::Packet { stream, packet })
             }

@@ -180,7 +180,8 @@ impl DirectoryFollower {
     fn add_found_trace(&mut self, trace: FoundTrace, paths: &mut HashMap<FileId, PathBuf>) {
         let is_new_directory = !self.directories.contains_key(&trace.id);
         let chunk = self.directories.entry(trace.id);
-        let chunk = chunk.or_insert_with(|| ChunkDirectory::new(&trace));
+        let is_newcomer = self.scans > 1;
+        let chunk = chunk.or_insert_with(|| ChunkDirectory::new(&trace, is_newcomer));
         let mut has_known_files = false;
         for file in &trace.files {
             chunk.modified = chunk.modified.max(file.modified);

@@ -11,6 +11,7 @@ mod sessions;
 mod wait;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -24,7 +25,7 @@ use super::error::AttachError;
 use super::push;
 use super::relay_options::RelayOptions;
 use super::resume_state::ResumeState;
-use super::shown_trace::{ShownStream, ShownTrace};
+use super::shown_trace::{Phase, ShownStream, ShownTrace};
 use super::target::RelayTarget;
 use super::{Backlog, SourceEvent};
 use packets::IndexReply;
@@ -62,8 +63,16 @@ pub(super) struct RelaySession {
     streams: BTreeMap<StreamId, AttachedStream>,
     /// The relay has pushed that a trace has metadata.
     is_metadata_pushed: bool,
+    /// Metadata that has been handed over and not been parsed.
+    metadata_backlog: Backlog,
+    /// Whether it was reported that more sessions wait than are attached.
+    has_reported_waiting: bool,
+    /// When to ask all sessions for new streams next.
+    streams_due: Instant,
     /// Whether anything has been read on this connection.
     has_read: bool,
+    /// Whether any packet has been handed over on it.
+    has_sent_packet: bool,
     /// When what was followed on an earlier connection ends, unless the relay has announced it again. Absent if
     /// everything has been found or ended.
     orphans_due: Option<Instant>,
@@ -86,6 +95,8 @@ struct AttachedSession {
     live_timer: Option<Duration>,
     /// No stream will be added.
     is_over: bool,
+    /// Whether the traces that it begins with have been announced. Others that come later do not delay it.
+    has_begun: bool,
     /// Whether to ask for new streams.
     may_have_streams: bool,
 }
@@ -97,6 +108,9 @@ struct AttachedTrace {
     /// the trace is announced or read until then. Absent afterwards.
     unidentified: Option<Vec<u8>>,
     metadata: Option<StreamId>,
+    /// Whether it is new, and waits until the reader has less metadata to parse. Nothing of it is announced or read until
+    /// then.
+    is_waiting: bool,
     /// No metadata will be added.
     is_complete: bool,
     /// Whether to ask for metadata.
@@ -158,7 +172,11 @@ impl RelaySession {
             traces: BTreeMap::new(),
             streams: BTreeMap::new(),
             is_metadata_pushed: false,
+            metadata_backlog: Backlog::default(),
+            has_reported_waiting: false,
+            streams_due: Instant::now(),
             has_read: false,
+            has_sent_packet: false,
             orphans_due: None,
             has_refused: false,
             is_finished: false,
@@ -169,6 +187,7 @@ impl RelaySession {
     /// Follows until nothing is left to be followed. What was handed over on earlier connections, as
     /// `resume` says, is not handed over again.
     pub(super) async fn run(&mut self, resume: ResumeState) -> Result<(), AttachError> {
+        self.metadata_backlog = Backlog::with_notify(Arc::clone(&resume.packet_removed));
         self.resume = resume;
         if self.resume.has_orphans() {
             self.orphans_due = Some(Instant::now() + self.options.grace_period);
@@ -243,14 +262,18 @@ impl RelaySession {
     }
 
     /// The streams that may have packets for which there is room. None while it is not known of a trace whether
-    /// it is one that was followed before: what it still has may be earlier.
+    /// it is one that was followed when the connection was lost: what it still has may be earlier.
     fn ready_streams(&self) -> Vec<StreamId> {
-        let mut traces = self.traces.values();
-        if traces.any(|trace| trace.unidentified.is_some()) {
+        let mut unidentified = self.traces.values();
+        let may_be_earlier = |trace: &AttachedTrace| {
+            trace.unidentified.is_some() && self.resume.is_followed(&trace.shown.name)
+        };
+        if unidentified.any(may_be_earlier) {
             return Vec::new();
         }
         let is_ready = |(id, stream): (&StreamId, &AttachedStream)| {
-            (stream.may_have_packets && !self.is_full(stream)).then_some(*id)
+            let is_announced = stream.shown.phase != Phase::Unannounced;
+            (stream.may_have_packets && is_announced && !self.is_full(stream)).then_some(*id)
         };
         self.streams.iter().filter_map(is_ready).collect()
     }

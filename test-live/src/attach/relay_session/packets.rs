@@ -342,7 +342,7 @@ impl RelaySession {
         index: &NextIndex,
         packet: Packet,
     ) -> Result<(), AttachError> {
-        self.has_read = true;
+        (self.has_read, self.has_sent_packet) = (true, true);
         // Of a stream that had ended there is more nevertheless.
         self.announce_stream_to_reader(id).await?;
         let Some(stream) = self.streams.get_mut(&id) else {

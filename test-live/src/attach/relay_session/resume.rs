@@ -58,8 +58,7 @@ impl RelaySession {
                 let bytes = trace.shown.continue_metadata(metadata);
                 let (trace, phase) = (trace.shown.key, trace.shown.phase);
                 if phase == Phase::Followed && !bytes.is_empty() {
-                    self.send_event(SourceEvent::Metadata { trace, bytes })
-                        .await?;
+                    self.hand_over_metadata(trace, bytes).await?;
                 }
             }
             TraceIdentity::New => {
@@ -143,8 +142,7 @@ impl RelaySession {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.send_event(SourceEvent::Metadata { trace, bytes })
-            .await
+        self.hand_over_metadata(trace, bytes).await
     }
 
     /// Announces a stream that the reader does not know: a new one, or one that has ended and of which there is
@@ -176,6 +174,7 @@ impl RelaySession {
             trace,
             name: shown.name.clone(),
             backlog: shown.backlog.clone(),
+            is_newcomer: self.has_listed && self.has_sent_packet,
         };
         self.send_event(event).await
     }

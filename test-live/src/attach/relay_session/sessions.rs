@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use viewer_proto::session::{AttachStatus, ListedSession};
 use viewer_proto::stream::{NewStreamsStatus, StreamRecord};
-use wire::SessionId;
+use wire::{SessionId, TraceId};
 
 use super::{AttachedSession, AttachedStream, AttachedTrace, RelaySession, SessionTraceId};
 use crate::attach::error::AttachError;
@@ -19,6 +19,13 @@ use crate::attach::{Backlog, SourceEvent};
 /// Time between two requests for new sessions, and for new streams whether or not the relay says that there
 /// are any: some say it only while others have packets.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Largest number of new traces that wait to be announced; more sessions are attached when there are fewer. Few, so that
+/// they do not use up what the relay allows.
+const MAX_WAITING_TRACES: usize = 16;
+
+/// Number of sessions from which on `relayd` attaches a viewer to no other one, which it calls unknown.
+const MAX_ATTACHED_SESSIONS: usize = 64;
 
 /// Time between two requests for new sessions while none is attached.
 const IDLE_LIST_INTERVAL: Duration = Duration::from_millis(200);
@@ -40,14 +47,24 @@ impl RelaySession {
         };
         let wanted: Vec<&ListedSession> = listed.iter().filter(|listed| wanted(listed)).collect();
         for session in wanted {
+            if self.waiting_traces() >= MAX_WAITING_TRACES {
+                let reason = format_args!("{MAX_WAITING_TRACES} new traces wait to be read");
+                self.report_waiting_sessions(reason).await?;
+                break;
+            }
             self.attach_session(session).await?;
         }
         if self.sessions.is_empty() {
             listed.retain(|listed| !self.skipped_sessions.contains(&listed.session));
             self.handle_no_session(&listed).await?;
         }
-        for session in self.sessions.values_mut() {
-            session.may_have_streams = true;
+        // Not at each announcement of a session: there may be many in a second.
+        let now = Instant::now();
+        if now >= self.streams_due {
+            self.streams_due = now + LIST_INTERVAL;
+            for session in self.sessions.values_mut() {
+                session.may_have_streams = true;
+            }
         }
         let is_idle = self.sessions.is_empty() || !self.resume.sessions.is_empty();
         let period = if is_idle {
@@ -59,6 +76,20 @@ impl RelaySession {
         self.has_listed = true;
         self.resume.has_listed = true;
         Ok(())
+    }
+
+    /// Reports, once, that not all sessions are attached.
+    async fn report_waiting_sessions(
+        &mut self,
+        reason: impl std::fmt::Display,
+    ) -> Result<(), AttachError> {
+        if std::mem::replace(&mut self.has_reported_waiting, true) {
+            return Ok(());
+        }
+        self.send_notice(format_args!(
+            "{reason}: further sessions wait; those that end before are not shown"
+        ))
+        .await
     }
 
     /// Waits, fails or ends, because there is no session.
@@ -115,6 +146,10 @@ impl RelaySession {
         let (status, streams) = self.connection.attach(id, seek).await?;
         match status {
             AttachStatus::Ok => {}
+            AttachStatus::Unknown if self.sessions.len() >= MAX_ATTACHED_SESSIONS => {
+                let reason = format!("{} sessions are attached", self.sessions.len());
+                return self.report_waiting_sessions(reason).await;
+            }
             // It has ended meanwhile. The next one of that name is waited for.
             AttachStatus::Unknown if self.options.missing == Missing::Wait => {
                 self.skipped_sessions.insert(id);
@@ -163,6 +198,7 @@ impl RelaySession {
             seek: retained.map_or(seek, |retained| retained.seek),
             live_timer,
             is_over: false,
+            has_begun: !self.has_listed,
             may_have_streams: streams.is_empty(),
         };
         self.sessions.insert(id, session);
@@ -259,7 +295,7 @@ impl RelaySession {
         }
         trace.streams += 1;
         trace.has_had_streams = true;
-        let is_identified = trace.unidentified.is_none();
+        let is_known = trace.unidentified.is_none() && !trace.is_waiting;
         let name = join_names(record.path.0.to_string(), &record.channel.0.to_string());
         let packet_removed = Arc::clone(&self.resume.packet_removed);
         let stream = AttachedStream {
@@ -270,10 +306,21 @@ impl RelaySession {
             replies: VecDeque::new(),
         };
         self.streams.insert(record.stream, stream);
-        if is_identified {
+        if is_known && !self.awaits_first_traces(session) {
             self.resume_stream(record.stream).await?;
         }
         Ok(())
+    }
+
+    /// Whether a trace with which a session begins waits to be announced.
+    pub(super) fn awaits_first_traces(&self, id: SessionId) -> bool {
+        let has_begun = |session: &AttachedSession| session.has_begun;
+        let mut own = self.traces.range((id, TraceId(0))..);
+        !self.sessions.get(&id).is_none_or(has_begun)
+            && own
+                .by_ref()
+                .take_while(|(trace, _)| trace.0 == id)
+                .any(|(_, trace)| trace.is_waiting)
     }
 
     async fn add_trace(
@@ -290,6 +337,8 @@ impl RelaySession {
             shown: ShownTrace::new(session.name.clone(), name, session.seek),
             unidentified: may_be_known.then(Vec::new),
             metadata: None,
+            // What was there before the viewer is announced at once, so that all of it is put in order.
+            is_waiting: self.has_listed && !may_be_known,
             is_complete: false,
             may_have_metadata: false,
             has_had_streams: false,
@@ -299,6 +348,9 @@ impl RelaySession {
         self.resume.has_had_traces = true;
         if may_be_known {
             return self.identify_trace(id, false).await;
+        }
+        if self.has_listed {
+            return Ok(());
         }
         self.announce_trace(id).await
     }

@@ -8,6 +8,7 @@ use viewer_proto::push::Notification;
 
 use super::{AttachedSession, RelaySession};
 use crate::attach::error::AttachError;
+use crate::attach::shown_trace::Phase;
 
 /// First pause between two polls.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -121,10 +122,12 @@ impl RelaySession {
             }
             let due = self.poll_timer.due.min(self.list_due);
             // New streams and metadata first: a later watermark must not pass events that they bring.
-            if self.is_metadata_pushed || self.awaits_streams() {
+            let is_waiting = self.waiting_traces() > 0;
+            let can_admit = is_waiting && !self.is_metadata_backlog_full();
+            if self.is_metadata_pushed || can_admit || self.awaits_streams() {
                 return Ok(());
             }
-            let is_full = self.streams.values().any(|stream| stream.may_have_packets);
+            let is_full = is_waiting || self.streams.values().any(|stream| stream.may_have_packets);
             let push = self.push.as_mut();
             let pushed = tokio::select! {
                 pushed = next_notification(push) => pushed,
@@ -158,11 +161,11 @@ impl RelaySession {
             }
             Notification::StreamOver(stream) => self.mark_stream(stream),
             // Not past streams that have not been announced, nor past a packet that is still being
-            // fetched: it is asked after that. Not of a trace that may have to be continued.
+            // fetched: it is asked after that.
             Notification::Quiet(quiet)
                 if self.awaits_streams()
                     || self.has_pending_replies(quiet.stream)
-                    || self.is_unidentified(quiet.stream) =>
+                    || self.is_unannounced(quiet.stream) =>
             {
                 self.mark_stream(quiet.stream);
             }
@@ -198,10 +201,9 @@ impl RelaySession {
         stream.is_some_and(|stream| !stream.replies.is_empty())
     }
 
-    fn is_unidentified(&self, stream: wire::StreamId) -> bool {
-        let trace = self.streams.get(&stream).map(|stream| stream.trace);
-        let trace = trace.and_then(|trace| self.traces.get(&trace));
-        trace.is_some_and(|trace| trace.unidentified.is_some())
+    fn is_unannounced(&self, stream: wire::StreamId) -> bool {
+        let stream = self.streams.get(&stream);
+        stream.is_some_and(|stream| stream.shown.phase == Phase::Unannounced)
     }
 
     fn awaits_streams(&self) -> bool {
