@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use daemon::output::print_message;
 use daemon::progress::byte_bar;
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
@@ -229,12 +230,12 @@ pub async fn send_recording(
     bar.await?;
     agent.finish().await?;
     let mut summary = sent?;
-    eprintln!("{}", recording_line(&summary, begun.elapsed()));
+    print_message(recording_line(&summary, begun.elapsed()));
     if let Some(first) = &summary.first_malformed {
         let malformed = summary.malformed;
-        eprintln!(
+        print_message(format_args!(
             "consumer: {malformed} elements are no records, and were dropped; the first: {first}"
-        );
+        ));
     }
     if let Some(failure) = summary.failure.take() {
         return Err(failure.into());
@@ -289,7 +290,7 @@ pub async fn replay(
     let begun = Instant::now();
     let to_continue = is_held.then(continue_on_enter);
     if is_held {
-        eprintln!("Press Enter to send the packets, and once more to end the session.");
+        print_message("Press Enter to send the packets, and once more to end the session.");
     }
     let summary = replay::run(settings, agent.opener.clone(), progress, to_continue, stop).await;
     stop_drawing.cancel();
@@ -299,7 +300,7 @@ pub async fn replay(
     for broken in &summary.broken {
         error!("{:#}", anyhow::Error::from(Arc::clone(broken)));
     }
-    eprintln!("{}", summary_line(&summary, begun.elapsed()));
+    print_message(summary_line(&summary, begun.elapsed()));
     let is_whole = !summary.is_partial && summary.broken.is_empty();
     match summary.outcome.end {
         SessionEnd::Failed(why) | SessionEnd::Spooled(why) => anyhow::bail!("{why}"),

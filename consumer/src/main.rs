@@ -10,13 +10,13 @@ use consumer::config::{Config, ConfigError};
 use consumer::doctor;
 use consumer::rings::filter::enable;
 use consumer::rings::list::RingTable;
-use consumer::rings::print::print;
-use consumer::rings::record;
+use consumer::rings::{print, record};
 use consumer::status;
 use daemon::checkup::State;
 use daemon::error_text::describe_error;
 use daemon::fd_limit::raise_fd_limit;
 use daemon::logging::{self, LogFormat};
+use daemon::output::{is_closed_output, print, print_line, print_message};
 use daemon::signals::{StopSignals, reopen_log_on_hangup};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -26,8 +26,9 @@ fn main() -> ExitCode {
     match run(arguments) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
+        Err(error) if is_closed_output(error.as_ref()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("consumer: {}", describe_error(error.as_ref()));
+            print_message(format_args!("consumer: {}", describe_error(error.as_ref())));
             let is_usage = error.is::<UsageError>() || error.is::<ConfigError>();
             ExitCode::from(if is_usage { 2 } else { 1 })
         }
@@ -68,9 +69,9 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
             let socket = asked.socket.unwrap_or_else(status::default_socket);
             let report = status::request_status(&socket)?;
             if asked.json {
-                println!("{}", serde_json::to_string_pretty(&report)?);
+                print_line(serde_json::to_string_pretty(&report)?)?;
             } else {
-                print!("{report}");
+                print(report)?;
             }
             Ok(true)
         }
@@ -79,13 +80,13 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
             raise_fd_limit();
             let config = serve.config()?;
             let report = runtime()?.block_on(doctor::check(&config));
-            print!("{report}");
+            print(&report)?;
             Ok(report.count(State::Problem) == 0)
         }
         Command::CheckConfig { file } => {
             let config = Config::read(&file)?;
             config.check()?;
-            print!("{}", config.to_toml()?);
+            print(config.to_toml()?)?;
             Ok(true)
         }
     }
@@ -96,18 +97,20 @@ fn run_rings(command: RingsCommand) -> anyhow::Result<bool> {
     raise_fd_limit();
     match command {
         RingsCommand::List { directory, pids } => {
-            print!("{}", RingTable::read(&directory, &pids)?);
+            print(RingTable::read(&directory, &pids)?)?;
             Ok(true)
         }
         RingsCommand::Print(settings) => {
-            until_stopped(|stop| async { print(settings, stop).await.map(|()| true) })
+            until_stopped(|stop| async { print::print(settings, stop).await.map(|()| true) })
         }
         RingsCommand::Record(settings) => {
             until_stopped(|stop| async { record::record(settings, stop).await.map(|()| true) })
         }
         RingsCommand::Snapshot(settings) => until_stopped(|_| async {
             let processes = record::snapshot(settings).await?;
-            eprintln!("flight recorders of {processes} processes recorded");
+            print_message(format_args!(
+                "flight recorders of {processes} processes recorded"
+            ));
             Ok(true)
         }),
         RingsCommand::Enable {
@@ -116,7 +119,7 @@ fn run_rings(command: RingsCommand) -> anyhow::Result<bool> {
             directives,
         } => {
             for (pid, filter) in enable(&directory, &pids, &directives)? {
-                println!("{pid} {filter}");
+                print_line(format_args!("{pid} {filter}"))?;
             }
             Ok(true)
         }

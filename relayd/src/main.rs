@@ -1,6 +1,7 @@
 //! Runs the relay until a signal.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -11,6 +12,7 @@ use daemon::error_text::describe_error;
 use daemon::fd_limit::raise_fd_limit;
 use daemon::logging::LogTarget;
 use daemon::notify::signal_parent;
+use daemon::output::{is_closed_output, print, print_message};
 use daemon::signals::StopSignals;
 use daemon::{background, logging};
 use relayd::certs;
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
     let command = std::env::args_os().nth(1);
     let command = command.as_ref().and_then(|word| word.to_str());
     if command == Some("certs") {
-        return create_certificates();
+        return exit_code("relayd certs", create_certificates());
     }
     let is_check = command == Some("check-config");
     let is_doctor = command == Some("doctor");
@@ -51,8 +53,8 @@ fn main() -> ExitCode {
         }
     };
     if let Some(version) = arguments.version() {
-        print!("{version}");
-        return ExitCode::SUCCESS;
+        let printed = print(version).map_err(anyhow::Error::from);
+        return exit_code("relayd", printed.map(|()| ExitCode::SUCCESS));
     }
     let ended = if is_check {
         check_configuration(arguments)
@@ -61,10 +63,19 @@ fn main() -> ExitCode {
     } else {
         run(arguments)
     };
+    exit_code("relayd", ended)
+}
+
+/// Reports the error of a command. That nobody reads its output any more is none.
+fn exit_code(command: &str, ended: anyhow::Result<ExitCode>) -> ExitCode {
     match ended {
         Ok(code) => code,
+        Err(error) if is_closed_output(error.as_ref()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("relayd: {}", describe_error(error.as_ref()));
+            print_message(format_args!(
+                "{command}: {}",
+                describe_error(error.as_ref())
+            ));
             ExitCode::FAILURE
         }
     }
@@ -84,10 +95,8 @@ fn check_configuration(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
         output.display()
     );
     let warnings = ignored.iter().chain(&config.network.warnings);
-    warnings
-        .clone()
-        .for_each(|warning| eprintln!("relayd: {warning}"));
-    print!("{}", config.to_file());
+    warnings.clone().for_each(print_warning);
+    print(config.to_file())?;
     Ok(match warnings.count() {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
@@ -99,30 +108,24 @@ fn check_host(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
     arguments.take_file_operand()?;
     let (arguments, ignored) = arguments.with_files()?;
     let config = arguments.config(raise_fd_limit())?;
-    ignored
-        .iter()
-        .for_each(|warning| eprintln!("relayd: {warning}"));
+    ignored.iter().for_each(print_warning);
     let report = doctor::check(&config);
-    print!("{report}");
+    print(&report)?;
     Ok(match report.count(State::Problem) {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })
 }
 
+fn print_warning(warning: impl Display) {
+    print_message(format_args!("relayd: {warning}"));
+}
+
 /// Runs `relayd certs`.
-fn create_certificates() -> ExitCode {
+fn create_certificates() -> anyhow::Result<ExitCode> {
     let arguments = CertsArguments::parse_from(std::env::args_os().skip(1));
-    match certs::create(&arguments, SystemTime::now()) {
-        Ok(report) => {
-            print!("{report}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("relayd certs: {}", describe_error(&error));
-            ExitCode::FAILURE
-        }
-    }
+    print(certs::create(&arguments, SystemTime::now())?)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use daemon::error_text::describe_error;
 use daemon::logging;
+use daemon::output::{is_closed_output, print_message};
 use daemon::signals::StopSignals;
 use test_live::cli::{Arguments, InfoArguments, ProxyArguments, TopArguments, WebArguments};
 use test_live::info;
@@ -54,7 +55,9 @@ fn run_until_signal(
 ) -> ExitCode {
     let stop = Stop::default();
     if let Err(error) = stop_on_signals(stop.clone(), has_screen) {
-        eprintln!("test-live: error: cannot handle signals: {error}; not started");
+        print_message(format_args!(
+            "test-live: error: cannot handle signals: {error}; not started"
+        ));
         return ExitCode::FAILURE;
     }
     exit_code(run(&stop))
@@ -64,8 +67,10 @@ fn exit_code(ended: anyhow::Result<Outcome>) -> ExitCode {
     match ended {
         Ok(Outcome::Whole) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::FAILURE,
+        Err(error) if is_closed_output(error.as_ref()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("test-live: error: {}", describe_error(error.as_ref()));
+            let error_text = describe_error(error.as_ref());
+            print_message(format_args!("test-live: error: {error_text}"));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use bytes::{Buf, BytesMut};
 use daemon::connection_limit::{AdmittedConnection, ConnectionLimit};
+use daemon::output::print_message;
 use daemon::signals::StopSignals;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
@@ -57,8 +58,10 @@ pub fn run(arguments: &ProxyArguments) -> anyhow::Result<()> {
             .await
             .with_context(|| format!("cannot listen on {}", arguments.listen))?;
         let address = listener.local_addr()?;
-        eprintln!("test-live: forwarding {address} to {target}; for example:");
-        eprintln!("  babeltrace2 --input-format=lttng-live net://{address}");
+        print_message(format_args!(
+            "test-live: forwarding {address} to {target}; for example:\n  \
+             babeltrace2 --input-format=lttng-live net://{address}"
+        ));
         tokio::select! {
             () = stop.wait() => {}
             () = accept(listener, target) => {}
@@ -100,7 +103,9 @@ async fn accept(listener: TcpListener, target: RelayTarget) {
         let (viewer, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                eprintln!("test-live: warning: connection not accepted: {error}; retrying");
+                print_message(format_args!(
+                    "test-live: warning: connection not accepted: {error}; retrying"
+                ));
                 limit.make_room(Instant::now());
                 tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 continue;
@@ -116,7 +121,9 @@ async fn accept(listener: TcpListener, target: RelayTarget) {
                 served = serve(viewer, &target, &admitted) => served,
             };
             if let Err(why) = served {
-                eprintln!("test-live: warning: connection of {peer} closed: {why}");
+                print_message(format_args!(
+                    "test-live: warning: connection of {peer} closed: {why}"
+                ));
             }
         });
     }

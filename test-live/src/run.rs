@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use daemon::output::{print_message, stdout};
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{self, Receiver, Sender, WeakSender};
@@ -166,7 +167,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         source.join();
     }
     match ended {
-        // Nobody reads any more: that is their right, and silent.
+        // Nobody reads any more, from standard output or a FIFO: that is their right, and silent.
         Err(SinkError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
         ended => ended?,
     }
@@ -174,7 +175,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         select.report_warning(warning);
     }
     if let Some(summary) = select.sink().summary().filter(|_| !arguments.quiet) {
-        let _ = writeln!(io::stderr(), "test-live: {summary}");
+        print_message(format_args!("test-live: {summary}"));
     }
     let has_matched = stop.is_requested() || report_no_match(arguments, &mut select);
     Ok(match outcome(arguments, select.tally()) {
@@ -312,7 +313,7 @@ fn handle_event(
         None => {}
         Some(Report::Notice(notice)) if quiet => tracing::info!("{notice}"),
         Some(Report::Notice(notice)) => {
-            let _ = writeln!(io::stderr(), "test-live: {notice}");
+            print_message(format_args!("test-live: {notice}"));
         }
         Some(Report::Missing(what)) => select.report_missing(&what),
         Some(Report::Failed(what)) => select.report_failure(&what),
@@ -328,7 +329,7 @@ fn report_no_match(arguments: &Arguments, select: &mut Select) -> bool {
     let severity = if is_allowed { "" } else { "error: " };
     if !(is_allowed && arguments.quiet) {
         for description in &descriptions {
-            let _ = writeln!(io::stderr(), "test-live: {severity}{description}");
+            print_message(format_args!("test-live: {severity}{description}"));
         }
     }
     is_allowed || descriptions.is_empty()
@@ -348,7 +349,7 @@ fn outcome(arguments: &Arguments, tally: Tally) -> Outcome {
         if tally.failures > 0 {
             summary.push_str(&format!("; {} failures", tally.failures));
         }
-        let _ = writeln!(io::stderr(), "test-live: {summary}");
+        print_message(format_args!("test-live: {summary}"));
     }
     if tally.failures > 0 || is_incomplete || arguments.strict && lost {
         Outcome::Partial
@@ -432,7 +433,7 @@ fn open_sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
             let file = File::create(path);
             Box::new(file.with_context(|| format!("cannot write {}", path.display()))?)
         }
-        None => Box::new(io::stdout().lock()),
+        None => Box::new(stdout()),
     };
     Ok(match arguments.sink {
         SinkKind::Text => Box::new(TextSink::new(output, arguments.text(terminal))),
@@ -493,7 +494,7 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOpt
 
 fn list_sessions(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let connect_timeout = relay::RelayOptions::default().connect_timeout;
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     for target in &arguments.targets {
         let Target::Relay(target) = target else {
             let what = format!("cannot list sessions: {target}: a directory, not a relay");
@@ -501,11 +502,11 @@ fn list_sessions(arguments: &Arguments) -> anyhow::Result<Outcome> {
         };
         let listing = list::list(target, connect_timeout)?;
         if arguments.json {
-            serde_json::to_writer_pretty(&mut out, &listing)?;
-            writeln!(out)?;
+            writeln!(out, "{}", serde_json::to_string_pretty(&listing)?)?;
         } else {
             write!(out, "{listing}")?;
         }
     }
+    out.flush()?;
     Ok(Outcome::Whole)
 }

@@ -2,11 +2,12 @@
 //! than were asked for. Losses and failures are reported and counted here, whatever the sink.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
 
 use ctf::decode::Event;
 use ctf::directory::TraceDirectory;
 use ctf::metadata::Trace;
+use daemon::output::print_message;
 use daemon::progress::ProgressBar;
 
 use crate::attach::{Packet, StreamKey, TraceInfo, TraceKey};
@@ -134,7 +135,7 @@ impl Select {
     /// Writes a line to standard error, above the progress bar.
     fn write_message(&self, severity: &str, what: &str) {
         self.progress.suspend(|| {
-            let _ = writeln!(io::stderr(), "test-live: {severity}: {what}");
+            print_message(format_args!("test-live: {severity}: {what}"));
         });
     }
 

@@ -1,6 +1,7 @@
 //! Operating a relay: the status endpoint, the log, messages of faults, and what happens when the disk is full or file
-//! descriptors run out; the removal of old sessions; the progress of conversions.
+//! descriptors run out; the removal of old sessions; the progress of conversions; readers that are gone.
 
+mod closed_output;
 mod descriptors;
 mod disk_full;
 mod doctor;

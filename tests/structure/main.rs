@@ -1,8 +1,9 @@
-//! Rules about the source tree itself: layers of modules, sizes, names of files in pages, dependencies.
+//! Rules about the source tree itself: layers of modules, sizes, names of files in pages, dependencies, printing.
 
 mod dependencies;
 mod layers;
 mod pages;
+mod printing;
 mod publish;
 mod sizes;
 mod source;

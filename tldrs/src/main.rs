@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use daemon::error_text::describe_error;
 use daemon::logging::{self, LogFormat};
+use daemon::output::{is_closed_output, print_message};
 use tldrs::cli::{Arguments, Command};
 use tldrs::{serve, stored};
 
@@ -13,8 +14,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match run(arguments) {
         Ok(code) => code,
+        Err(error) if is_closed_output(error.as_ref()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tldrs: {}", describe_error(error.as_ref()));
+            print_message(format_args!("tldrs: {}", describe_error(error.as_ref())));
             ExitCode::FAILURE
         }
     }

@@ -9,10 +9,11 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
+use daemon::output::{print_line, print_message, stdout};
 use daemon::progress::{ProgressBar, byte_bar};
 use jiff::tz::TimeZone;
 use tldrs_daemon::default_paths;
-use tldrs_daemon::export::{DocumentForm, ExportCounts, open_output, write_document};
+use tldrs_daemon::export::{open_output, write_document};
 use tldrs_daemon::files::{StoredTrace, list_traces};
 use tldrs_daemon::record::TraceRecord;
 use tracing::warn;
@@ -30,7 +31,7 @@ const LATEST: &str = "latest";
 /// # Errors
 /// If there is no default directory.
 pub fn print_directory(options: &DirectoryArguments) -> anyhow::Result<ExitCode> {
-    println!("{}", traces_directory(options)?.display());
+    print_line(traces_directory(options)?.display())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -39,7 +40,7 @@ pub fn print_directory(options: &DirectoryArguments) -> anyhow::Result<ExitCode>
 /// # Errors
 /// If the directory cannot be read.
 pub fn list(options: &ListArguments) -> anyhow::Result<ExitCode> {
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     let listed = list_all_traces(&options.directory)?;
     if options.long {
         writeln!(
@@ -84,30 +85,33 @@ pub fn clear(options: &ClearArguments) -> anyhow::Result<ExitCode> {
             &mut io::stdin().lock(),
             &mut io::stderr(),
         )? {
-            eprintln!("tldrs: nothing was removed");
+            print_message("tldrs: nothing was removed");
             return Ok(ExitCode::FAILURE);
         }
     }
+    // All are removed, whether or not their paths can be printed.
+    let mut printed = Ok(());
     for trace in selected {
         let path = trace.files.events.display();
         if options.dry_run {
             match (trace.lock()?, options.force) {
-                (Some(_), _) => println!("would remove {path}"),
-                (None, true) => println!("would empty {path}"),
-                (None, false) => {
-                    eprintln!("tldrs: {path}: the trace is being written; it would not be removed")
-                }
+                (Some(_), _) => print_line(format_args!("would remove {path}"))?,
+                (None, true) => print_line(format_args!("would empty {path}"))?,
+                (None, false) => print_message(format_args!(
+                    "tldrs: {path}: the trace is being written; it would not be removed"
+                )),
             }
             continue;
         }
         match remove_or_empty(&trace, options.force) {
-            Ok(done) => println!("{done} {path}"),
+            Ok(done) => printed = printed.and(print_line(format_args!("{done} {path}"))),
             Err(error) => {
-                eprintln!("tldrs: {path}: {error:#}");
+                print_message(format_args!("tldrs: {path}: {error:#}"));
                 code = ExitCode::FAILURE;
             }
         }
     }
+    printed?;
     Ok(code)
 }
 
@@ -191,15 +195,15 @@ pub fn get_tef(options: &GetTefArguments) -> anyhow::Result<ExitCode> {
             }
             write_document(&mut bar.wrap_read(from), &mut to, form)
         }
-        None => write_to_stdout(&mut bar.wrap_read(from), form),
+        None => write_document(&mut bar.wrap_read(from), &mut stdout(), form),
     };
     bar.finish_and_clear();
     let dropped = written.with_context(|| path.display().to_string())?.dropped;
     if dropped > 0 {
-        eprintln!(
+        print_message(format_args!(
             "tldrs: {}: left out {dropped} lines that are not events",
             path.display()
-        );
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -207,14 +211,6 @@ pub fn get_tef(options: &GetTefArguments) -> anyhow::Result<ExitCode> {
 fn is_same(file: &File, other: &File) -> io::Result<bool> {
     let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
     Ok(file.metadata().map(identity)? == other.metadata().map(identity)?)
-}
-
-/// Writes to standard output. A reader that closes the pipe early is not an error.
-fn write_to_stdout(from: &mut impl Read, form: DocumentForm) -> io::Result<ExportCounts> {
-    match write_document(from, &mut io::stdout().lock(), form) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExportCounts::default()),
-        written => written,
-    }
 }
 
 fn traces_directory(options: &DirectoryArguments) -> anyhow::Result<PathBuf> {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use daemon::event_text::LineStyle;
 use daemon::open_spans::{OpenSpans, SpanEdge};
+use daemon::output::stdout;
 use jiff::tz::TimeZone;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +42,7 @@ pub struct PrintSettings {
     pub has_colors: bool,
 }
 
-/// Shows events on standard output until `stop` is cancelled, or nobody reads them.
+/// Shows events on standard output until `stop` is cancelled.
 ///
 /// # Errors
 /// If the run directory or standard output fails.
@@ -63,10 +64,7 @@ pub async fn print(settings: PrintSettings, stop: CancellationToken) -> anyhow::
         let is_stopping = stop.is_cancelled();
         printer.scan()?;
         printer.read();
-        match printer.write_lines() {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            written => written?,
-        }
+        printer.write_lines()?;
         if is_stopping {
             return Ok(());
         }
@@ -141,7 +139,7 @@ impl Printer {
     /// Writes the lines in the order of their times.
     fn write_lines(&mut self) -> io::Result<()> {
         self.lines.sort_by_key(|(time, _)| *time);
-        let mut out = io::stdout().lock();
+        let mut out = stdout();
         for (_, line) in self.lines.drain(..) {
             writeln!(out, "{line}")?;
         }

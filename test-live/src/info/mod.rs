@@ -6,10 +6,11 @@
 mod contents;
 mod report;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use ctf::directory::TraceDirectory;
+use daemon::output::{print_message, stdout};
 
 use self::contents::Contents;
 use self::report::Report;
@@ -29,7 +30,7 @@ use crate::sink::text::{ClockFormat, Times};
 /// If a target cannot be read or standard output cannot be written.
 pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::Whole;
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     let mut directories: Vec<PathBuf> = Vec::new();
     for target in &arguments.targets {
         match target {
@@ -39,11 +40,10 @@ pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
                 let listing = list::list(target, timeout)?;
                 if target.session.is_some() && listing.sessions.is_empty() {
                     outcome = Outcome::Partial;
-                    let _ = writeln!(io::stderr(), "test-live: error: {target}: no such session");
+                    print_message(format_args!("test-live: error: {target}: no such session"));
                 }
                 if arguments.json {
-                    serde_json::to_writer_pretty(&mut out, &listing)?;
-                    writeln!(out)?;
+                    writeln!(out, "{}", serde_json::to_string_pretty(&listing)?)?;
                 } else {
                     report::write_sessions(&listing, &mut out)?;
                 }
@@ -64,12 +64,12 @@ pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
             }
         }
         if arguments.json {
-            serde_json::to_writer_pretty(&mut out, &report)?;
-            writeln!(out)?;
+            writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
         } else {
             write!(out, "{report}")?;
         }
     }
+    out.flush()?;
     Ok(outcome)
 }
 

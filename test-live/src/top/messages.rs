@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use daemon::output::print_message;
 use parking_lot::Mutex;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -88,8 +89,7 @@ fn write_message(severity: Severity, text: &str) {
         Severity::Warning => "warning: ",
         Severity::Error => "error: ",
     };
-    // A closed standard error is not a failure of the viewer.
-    let _ = writeln!(io::stderr(), "test-live: {severity}{text}");
+    print_message(format_args!("test-live: {severity}{text}"));
 }
 
 /// Takes the lines of the log.

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use daemon::logging;
+use daemon::output::stdout;
 use jiff::Timestamp;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::watch;
@@ -135,11 +136,7 @@ pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
         source.join();
     }
     messages.write_errors();
-    match displayed {
-        // Nobody reads any more: that is their right, and silent.
-        Err(error) if arguments.batch && error.kind() == io::ErrorKind::BrokenPipe => {}
-        displayed => displayed.context("cannot write to the terminal")?,
-    }
+    displayed.context("cannot write to the terminal")?;
     let failures = counted? + stage.failures();
     let is_over = arguments.iterations.is_some() || !is_stopped;
     if !has_sessions && is_over && failures == 0 {
@@ -303,8 +300,9 @@ fn print_tables(
         let mut table = Vec::new();
         let time = format!("{:.0}", Timestamp::now());
         batch::write_table(&mut table, &sampler, &time, elapsed)?;
-        io::stdout().write_all(&table)?;
-        io::stdout().flush()?;
+        let mut out = stdout();
+        out.write_all(&table)?;
+        out.flush()?;
         printed += 1;
         if waited == Err(RecvTimeoutError::Disconnected) {
             break;

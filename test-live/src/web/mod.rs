@@ -32,12 +32,12 @@ mod track;
 mod view;
 mod write_timeout;
 
-use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use daemon::output::print_line;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{self, Receiver};
@@ -115,7 +115,7 @@ pub fn run(arguments: &WebArguments, stop: &Stop) -> anyhow::Result<Outcome> {
     let targets = (arguments.targets.as_slice(), arguments.seek);
     let opened = sources::open(targets, &memory, (&sender, &is_held_back), &mut stage)?;
     // Who starts this by a program reads the URL from a pipe.
-    writeln!(io::stdout(), "open {url}").and_then(|()| io::stdout().flush())?;
+    print_line(format_args!("open {url}"))?;
     for (session, trace) in opened.complete {
         let key = TraceKey::fresh();
         stage.add_trace(key, &session, true);

@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::io::{self, Write};
 use std::sync::Arc;
 
 use ctf::decode::Event;
 use ctf::metadata::Trace;
+use daemon::output::print_message;
 
 use super::fields::EventFields;
 use super::names::shortened;
@@ -535,6 +535,5 @@ impl Stage for TimelineStage {
 /// Writes a message to standard error.
 pub(super) fn write_message(severity: &str, what: &str) {
     let what: String = printable(what).collect();
-    // A closed standard error is not a failure of the viewer.
-    let _ = writeln!(io::stderr(), "test-live: {severity}{what}");
+    print_message(format_args!("test-live: {severity}{what}"));
 }

@@ -10,7 +10,7 @@ mod directory;
 mod packet_context;
 
 use std::collections::{BTreeSet, HashSet};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use codetracer::rules::ReplayFilter;
 use ctf::decode::Event;
 use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
+use daemon::output::print_message;
 use memchr::memmem;
 use thiserror::Error;
 
@@ -272,12 +273,10 @@ fn write_chunk(
         Err(error) => {
             *failed_files += 1;
             let path = &chunk.path;
-            // A closed standard error is not a failure of the viewer.
-            let _ = writeln!(
-                io::stderr(),
+            print_message(format_args!(
                 "test-live: warning: cannot copy a source file: {path:?}: {error}; \
                  the recording has no copy of it"
-            );
+            ));
             Ok(())
         }
     }

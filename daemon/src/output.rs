@@ -1,0 +1,114 @@
+//! Text on standard output and standard error: the only place of the programs that prints.
+//!
+//! A reader may leave before it has read everything, as `head` and a pager do. That is no fault of the program: it ends
+//! silently, with status 0. Writes to standard output fail with an error that [`is_closed_output`] recognizes, also
+//! below other errors; `main` asks that before it reports one. Messages on standard error never fail.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::io::{self, ErrorKind, StdoutLock, Write};
+
+use thiserror::Error;
+
+/// A failure of standard output, inside an [`io::Error`] of the same kind.
+#[derive(Debug, Error)]
+#[error("cannot write to standard output")]
+struct OutputError(#[source] io::Error);
+
+/// Standard output, locked. Lines are written when they are complete, the rest by `flush`.
+#[derive(Debug)]
+pub struct StandardOutput(StdoutLock<'static>);
+
+/// Locks standard output.
+#[must_use]
+pub fn stdout() -> StandardOutput {
+    StandardOutput(io::stdout().lock())
+}
+
+impl Write for StandardOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(output_error)
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes).map_err(output_error)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(output_error)
+    }
+}
+
+fn output_error(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), OutputError(error))
+}
+
+/// Prints a text on standard output.
+///
+/// # Errors
+/// If it cannot be written. [`is_closed_output`] tells whether nobody reads it.
+pub fn print(text: impl Display) -> io::Result<()> {
+    let mut out = stdout();
+    write!(out, "{text}")?;
+    out.flush()
+}
+
+/// Prints a line on standard output.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_line(line: impl Display) -> io::Result<()> {
+    print(format_args!("{line}\n"))
+}
+
+/// Prints a line on standard error. Nobody can be told that this fails.
+pub fn print_message(message: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{message}");
+}
+
+/// Whether an error, or one of its sources, is that the reader of standard output has closed it.
+#[must_use]
+pub fn is_closed_output(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<io::Error>()
+            && error.kind() == ErrorKind::BrokenPipe
+            && error
+                .get_ref()
+                .is_some_and(|inner| inner.is::<OutputError>())
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error_text::describe_error;
+
+    #[derive(Debug, Error)]
+    #[error("cannot list")]
+    struct Outer(#[source] io::Error);
+
+    #[test]
+    fn only_a_closed_standard_output_is_no_fault() {
+        let broken = || io::Error::from(ErrorKind::BrokenPipe);
+        let full = || io::Error::from(ErrorKind::StorageFull);
+        assert!(is_closed_output(&output_error(broken())));
+        assert!(is_closed_output(&Outer(output_error(broken()))));
+        // The connection to a relay, for example.
+        assert!(!is_closed_output(&Outer(broken())));
+        assert!(!is_closed_output(&output_error(full())));
+    }
+
+    #[test]
+    fn failure_of_standard_output_keeps_its_kind_and_names_its_cause() {
+        let error = output_error(io::Error::from(ErrorKind::StorageFull));
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        let text = describe_error(&error);
+        assert_eq!(text, "cannot write to standard output: no storage space");
+    }
+}
