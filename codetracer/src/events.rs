@@ -7,7 +7,7 @@
 //!
 //! | class | fields |
 //! |---|---|
-//! | `ct:meta` | `program`, `workdir`, `args` (JSON) |
+//! | `ct:meta` | `program`, `workdir`, `args` (JSON), `others` (JSON object) |
 //! | `ct:path` | `id`, `path` |
 //! | `ct:function` | `id`, `path_id`, `line`, `name` |
 //! | `ct:type` | `id`, `type` (JSON) |

@@ -1,6 +1,7 @@
 //! One record of a recording.
 
 mod parse;
+mod readable;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -10,6 +11,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 pub(crate) use parse::has_fields;
+pub(crate) use readable::{AnyValue, MAX_NESTING, nesting};
 pub(crate) use write::write_text;
 
 /// One record, as an element of `trace.json` is. Text is borrowed from the input where it has no escapes.
@@ -206,7 +208,7 @@ impl<'a> Json<'a> {
     }
 
     /// Takes a value that has been checked.
-    fn of_raw(raw: &'a RawValue) -> Self {
+    pub(crate) fn of_raw(raw: &'a RawValue) -> Self {
         Self(compact(raw.get()))
     }
 

@@ -41,6 +41,7 @@ fn write_trace(
         workdir: "/demo".into(),
         program: "main.small".into(),
         args: vec!["3".into()],
+        ..RecordingMetadata::default()
     });
     let file = Item::FileChunk(FileChunk {
         path: "/demo/main.small".into(),

@@ -182,6 +182,43 @@ fn a_directory_with_copies_of_sources_comes_back_live() {
 }
 
 #[test]
+fn all_members_of_the_metadata_and_values_of_older_recorders_come_back() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let source = lab.directory("source");
+    let metadata = r#"{"recording_id":"0199-7e9c","workdir":"/w","program":"p","args":["a"],"x":{"y":[1,null]}}"#;
+    fs::write(source.join("trace_metadata.json"), metadata).unwrap();
+    let value = |f: &str| {
+        let value = format!(r#"{{"kind":"Float","f":{f},"type_id":0}}"#);
+        format!(r#"{{"Value":{{"variable_id":0,"value":{value}}}}}"#)
+    };
+    let assignment =
+        |from: &str| format!(r#"{{"Assignment":{{"to":0,"pass_by":"Value","from":{from}}}}}"#);
+    let records = |floats: [&str; 3], from: &str| {
+        let mut records = definitions();
+        records.push(step(1));
+        records.extend(floats.map(value));
+        records.push(assignment(from));
+        records
+    };
+    let older = records(["1.5", "null", "[1]"], r#"{"kind":"Simple","0":3}"#);
+    fs::write(source.join("trace.json"), array(&older)).unwrap();
+    send(&lab, &relay, &source);
+    let out = lab.path().join("out");
+    let target = relay.output.to_str().unwrap();
+    let viewer = keep(&lab, &out, &["--no-follow", target]).wait();
+    // No reader takes the last float.
+    let summary = viewer.stderr.last().unwrap();
+    assert!(summary.contains("1 records left out"), "{summary}");
+    let mut expected = records([r#""1.5""#, r#""NaN""#, ""], r#"["Compound",3]"#);
+    expected.remove(expected.len() - 2);
+    assert_eq!(read(&out)[..expected.len()], expected);
+    let member = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let found = fs::read_to_string(out.join("trace_metadata.json")).unwrap();
+    assert_eq!(member(&found), member(metadata));
+}
+
+#[test]
 fn a_million_steps_deep_calls_and_large_values_come_back() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);

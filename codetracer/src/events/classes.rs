@@ -18,7 +18,12 @@ const TEXT: FieldType = FieldType::Text;
 const CLASSES: [(&str, &[(&str, FieldType)]); 14] = [
     (
         "meta",
-        &[("program", TEXT), ("workdir", TEXT), ("args", TEXT)],
+        &[
+            ("program", TEXT),
+            ("workdir", TEXT),
+            ("args", TEXT),
+            ("others", TEXT),
+        ],
     ),
     ("path", &[("id", NUMBER), ("path", TEXT)]),
     (

@@ -60,6 +60,7 @@ members! {
     Json "json",
     Program "program",
     Workdir "workdir",
+    Others "others",
     Size "size",
     Offset "offset",
     Sha256 "sha256",
@@ -96,13 +97,7 @@ impl EventDecoder {
     pub fn decode(&self, class: &str) -> Option<Item<'_>> {
         let class = Class::of_name(class)?;
         let record = match class {
-            Class::Meta => {
-                return Some(Item::Metadata(RecordingMetadata {
-                    workdir: self.text(Member::Workdir)?.to_owned(),
-                    program: self.text(Member::Program)?.to_owned(),
-                    args: serde_json::from_str(self.text(Member::Args)?).ok()?,
-                }));
-            }
+            Class::Meta => return self.decode_metadata().map(Item::Metadata),
             Class::End => {
                 let records = self.number(Member::Records)?;
                 return Some(Item::End { records });
@@ -141,6 +136,23 @@ impl EventDecoder {
             Class::Other => self.decode_other()?,
         };
         Some(Item::Record(record))
+    }
+
+    /// The members with fields of their own, and all others, which older producers do not send. A text that a field
+    /// cannot hold is among the others.
+    fn decode_metadata(&self) -> Option<RecordingMetadata> {
+        let others = self.text(Member::Others).unwrap_or("{}");
+        let mut metadata = RecordingMetadata::parse(others).ok()?;
+        for (text, member) in [
+            (&mut metadata.workdir, Member::Workdir),
+            (&mut metadata.program, Member::Program),
+        ] {
+            if text.is_empty() {
+                self.text(member)?.clone_into(text);
+            }
+        }
+        metadata.args = serde_json::from_str(self.text(Member::Args)?).ok()?;
+        Some(metadata)
     }
 
     /// A kind without fields of its own; or a record that no other class can hold, whose kind is empty if the JSON is

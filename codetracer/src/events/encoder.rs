@@ -213,11 +213,15 @@ impl EventEncoder {
         metadata: &'e RecordingMetadata,
         text: &'e mut String,
     ) -> Encoded<'e> {
-        *text = serde_json::to_string(&metadata.args).expect("texts are written without error");
+        *text = metadata.args_json();
+        let args = text.len();
+        text.push_str(&metadata.to_other_json());
+        let (args, others) = text.split_at(args);
         let values = [
             Value::Text(&metadata.program),
             Value::Text(&metadata.workdir),
-            Value::Text(text),
+            Value::Text(args),
+            Value::Text(others),
         ];
         self.event(Class::Meta, &values)
     }

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use ctf::Metadata;
-use ctf::decode::StreamDecoder;
-use ctf::model::Uuid;
+use ctf::decode::{StreamDecoder, Visitor};
+use ctf::model::{Scope, Uuid};
 use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, TraceDeclaration};
 use proptest::prelude::*;
 use wire::Timestamp;
@@ -115,6 +115,16 @@ fn metadata_and_copies_of_files_come_back_from_their_events() {
             workdir: "/work".into(),
             program: "main.small".into(),
             args: vec!["a\0b".into(), "\"".into()],
+            others: vec![(
+                "recording_id".into(),
+                Json::parse(r#"{"a":[1,"\u0000"]}"#).unwrap().into_owned(),
+            )],
+        }),
+        // A string of CTF ends at a NUL.
+        Item::Metadata(RecordingMetadata {
+            program: "a\0b".into(),
+            workdir: "/w\0".into(),
+            ..RecordingMetadata::default()
         }),
         Item::FileChunk(FileChunk {
             path: "demo/main.small".into(),
@@ -134,6 +144,25 @@ fn metadata_and_copies_of_files_come_back_from_their_events() {
     for (item, (class, _, back)) in items.iter().zip(decoded(&items)) {
         assert_eq!(back.as_ref(), Some(item), "{class}");
     }
+}
+
+#[test]
+fn metadata_of_older_producers_has_three_fields() {
+    let mut decoder = EventDecoder::default();
+    decoder.begin_scope(Scope::Payload);
+    decoder.begin_structure();
+    for (name, text) in [("program", "p"), ("workdir", "/w"), ("args", "[\"a\"]")] {
+        decoder.member(name);
+        decoder.text(text.as_bytes());
+    }
+    decoder.end_structure();
+    let want = RecordingMetadata {
+        workdir: "/w".into(),
+        program: "p".into(),
+        args: vec!["a".into()],
+        others: Vec::new(),
+    };
+    assert_eq!(decoder.decode("ct:meta"), Some(Item::Metadata(want)));
 }
 
 #[test]

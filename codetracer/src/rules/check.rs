@@ -10,10 +10,8 @@ use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::record::Json;
+use crate::record::{AnyValue, Json, MAX_NESTING, nesting};
 
-/// Levels of objects and arrays that readers take in a file: `serde_json` refuses the next one.
-const MAX_NESTING: usize = 127;
 /// Levels around a payload: the array of all records, the record, and the object with the value.
 const OUTER_NESTING: usize = 3;
 /// The last kind of types: `Slice`.
@@ -87,7 +85,7 @@ pub(super) fn payload(kind: &str, json: &Json<'_>) -> Result<Payload, bool> {
             parse::<CompoundItem>(json).map(|payload| Payload::CompoundItem(payload.place))
         }
         "AssignCell" => parse::<NewValue>(json).map(|_| Payload::AfterStep),
-        // Published types declare it, and can neither write nor read it as JSON.
+        "Assignment" => parse::<Assignment>(json).map(|_| Payload::Free),
         _ => return Err(false),
     };
     found.ok_or(true)
@@ -100,32 +98,6 @@ fn parse<'a, T: Deserialize<'a>>(json: &'a Json<'_>) -> Option<T> {
         return None;
     }
     serde_json::from_str(text).ok()
-}
-
-/// The number of levels of objects and arrays in valid JSON.
-fn nesting(text: &str) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0_usize);
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'{' | b'[' => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            b'"' => {
-                while let Some(byte) = bytes.next() {
-                    match byte {
-                        b'\\' => drop(bytes.next()),
-                        b'"' => break,
-                        _ => {}
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    deepest
 }
 
 #[derive(Deserialize)]
@@ -164,6 +136,29 @@ struct CompoundItem {
     place: i64,
     index: u64,
     item_place: i64,
+}
+
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "it is only checked that the members are there")]
+struct Assignment {
+    to: u64,
+    pass_by: PassBy,
+    from: Source,
+}
+
+#[derive(Deserialize)]
+enum PassBy {
+    Value,
+    Reference,
+}
+
+/// The derived parser takes what that of the published types does: `Compound` in an array, and no `Simple` at all.
+#[derive(Deserialize)]
+#[serde(tag = "kind")]
+#[expect(dead_code, reason = "it is only checked that the members are there")]
+enum Source {
+    Simple(u64),
+    Compound(Vec<u64>),
 }
 
 #[derive(Deserialize)]
@@ -353,58 +348,5 @@ impl<'de> Visitor<'de> for ValuesVisitor {
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
         while values.next_element::<Value>()?.is_some() {}
         Ok(())
-    }
-}
-
-/// Any JSON that can be parsed: escapes that are characters, numbers that are in range.
-struct AnyValue;
-
-impl<'de> Deserialize<'de> for AnyValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyVisitor)
-    }
-}
-
-struct AnyVisitor;
-
-impl<'de> Visitor<'de> for AnyVisitor {
-    type Value = AnyValue;
-
-    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("JSON")
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<AnyValue, E> {
-        Ok(AnyValue)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<AnyValue, E> {
-        Ok(AnyValue)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<AnyValue, E> {
-        Ok(AnyValue)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<AnyValue, E> {
-        Ok(AnyValue)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<AnyValue, E> {
-        Ok(AnyValue)
-    }
-
-    fn visit_unit<E>(self) -> Result<AnyValue, E> {
-        Ok(AnyValue)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<AnyValue, A::Error> {
-        while values.next_element::<AnyValue>()?.is_some() {}
-        Ok(AnyValue)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AnyValue, A::Error> {
-        while map.next_entry::<AnyValue, AnyValue>()?.is_some() {}
-        Ok(AnyValue)
     }
 }

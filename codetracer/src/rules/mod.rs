@@ -6,12 +6,14 @@
 //! - The newest step is held back until the next one, with all that follows it, since a `DropLastStep` may come. It
 //!   removes the step and its values. No `DropLastStep` is passed on: the engine cannot handle it.
 //! - A `Return` without call, a record of a step before the first step, an item of an unknown place and the like are
-//!   left out (`state`), kinds and values that published types cannot parse as well (`check`).
+//!   left out (`state`), kinds and values that published types cannot parse as well (`check`), unless there is another
+//!   form of the same that they can (`forms`).
 //! - Definitions are never left out, since others refer to them by position.
 //! - When records were lost on the way, missing definitions are filled in, and calls of which the return was lost are
 //!   returned from. Returns of lost calls are left out.
 
 mod check;
+mod forms;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -193,6 +195,8 @@ impl ReplayFilter {
         if let Some(definition) = record.definition() {
             return self.define(definition, record, position);
         }
+        let converted = forms::convert(record);
+        let record = converted.as_ref().unwrap_or(record);
         match record {
             Record::DropLastStep => self.drop_step(),
             Record::Step { path_id, .. } => {

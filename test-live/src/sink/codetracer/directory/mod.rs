@@ -282,7 +282,7 @@ impl RecordingDirectory {
         is_published: bool,
     ) -> io::Result<()> {
         if is_published && !self.is_program_written {
-            let program = self.program.to_json();
+            let program = self.program.to_readable_json();
             self.metadata.write(&[], program.as_bytes(), true)?;
             self.is_program_written = true;
         }

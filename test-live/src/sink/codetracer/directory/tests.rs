@@ -36,6 +36,7 @@ fn program() -> RecordingMetadata {
         workdir: "/demo".into(),
         program: "main.small".into(),
         args: vec!["--n".into(), "3".into()],
+        ..RecordingMetadata::default()
     }
 }
 
