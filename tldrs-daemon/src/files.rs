@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use rustix::fs::OFlags;
+
 use crate::open::{open_regular, remove_if_exists};
 
 /// Ending of the events' file.
@@ -64,7 +66,7 @@ impl TraceFiles {
 
     /// Whether a daemon has the trace open.
     pub(crate) fn is_open(&self) -> bool {
-        let file = open_regular(&self.events, File::options().read(true));
+        let file = open_regular(&self.events, OFlags::RDONLY);
         // The lock, if it is taken, ends when the file is closed here.
         file.is_ok_and(|file| matches!(file_lock::try_lock_exclusive(&file), Ok(false)))
     }
@@ -129,7 +131,7 @@ impl StoredTrace {
     /// # Errors
     /// If the file cannot be opened.
     pub fn lock(&self) -> io::Result<Option<TraceLock>> {
-        let file = open_regular(&self.files.events, File::options().read(true))?;
+        let file = open_regular(&self.files.events, OFlags::RDONLY)?;
         let is_locked = file_lock::try_lock_exclusive(&file)?;
         Ok(is_locked.then_some(TraceLock { _file: file }))
     }
@@ -149,7 +151,7 @@ impl StoredTrace {
     /// # Errors
     /// If the file cannot be opened or truncated.
     pub fn empty(&self) -> io::Result<()> {
-        let file = open_regular(&self.files.events, File::options().write(true))?;
+        let file = open_regular(&self.files.events, OFlags::WRONLY)?;
         file.set_len(0)
     }
 }

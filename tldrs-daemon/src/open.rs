@@ -1,9 +1,9 @@
 //! Opens and removes files in directories that other users may write to: another user may have put a link, a
 //! pipe or a device there.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -11,18 +11,9 @@ use rustix::fs::OFlags;
 /// Opens a regular file.
 ///
 /// # Errors
-/// If the system refuses, or the path is a symbolic link or anything but a regular file. Opening a pipe does
-/// not wait for its other end.
-pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = options
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::other("not a regular file"))
-    }
+/// If the system refuses, or the path is a symbolic link or anything but a regular file.
+pub(crate) fn open_regular(path: &Path, flags: OFlags) -> io::Result<File> {
+    regular_file::open(path, flags | OFlags::NOFOLLOW)
 }
 
 /// Opens a regular file of the user that this process runs as.
@@ -30,8 +21,8 @@ pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result
 /// # Errors
 /// As [`open_regular`]; also if the file belongs to another user, which could read what is written to it
 /// and decide what is read from it.
-pub(crate) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let file = open_regular(path, options)?;
+pub(crate) fn open_own(path: &Path, flags: OFlags) -> io::Result<File> {
+    let file = open_regular(path, flags)?;
     let (owner, uid) = (file.metadata()?.uid(), rustix::process::geteuid().as_raw());
     if owner == uid {
         Ok(file)
@@ -43,7 +34,7 @@ pub(crate) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<Fil
 
 /// Opens a file of the user that this process runs as for appending, or makes it.
 pub(crate) fn open_append(path: &Path) -> io::Result<File> {
-    open_own(path, File::options().read(true).append(true).create(true))
+    open_own(path, OFlags::RDWR | OFlags::APPEND | OFlags::CREATE)
 }
 
 /// Removes a file, if it exists.
@@ -70,16 +61,14 @@ mod tests {
         symlink("target", at("link")).unwrap();
         mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
         for name in ["link", "pipe", "."] {
-            let mut reading = File::options();
-            assert!(
-                open_regular(&at(name), reading.read(true)).is_err(),
-                "{name}"
-            );
-            let mut writing = File::options();
-            let writing = writing.append(true).create(true);
-            assert!(open_regular(&at(name), writing).is_err(), "{name}");
+            for flags in [
+                OFlags::RDONLY,
+                OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE,
+            ] {
+                assert!(open_regular(&at(name), flags).is_err(), "{name}");
+            }
         }
-        assert!(open_own(&at("target"), File::options().read(true)).is_ok());
+        assert!(open_own(&at("target"), OFlags::RDONLY).is_ok());
     }
 
     #[test]
@@ -96,8 +85,8 @@ mod tests {
             );
             Path::new("/etc/passwd")
         };
-        let error = open_own(foreign, File::options().read(true)).unwrap_err();
+        let error = open_own(foreign, OFlags::RDONLY).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-        assert!(open_regular(foreign, File::options().read(true)).is_ok());
+        assert!(open_regular(foreign, OFlags::RDONLY).is_ok());
     }
 }

@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tef::Repairs;
 use tracing::warn;
@@ -79,7 +80,7 @@ impl TraceRecord {
     /// Loads the record at this path; returns an empty one if there is none or it cannot be read.
     #[must_use]
     pub fn load(path: &Path) -> Self {
-        open_regular(path, File::options().read(true))
+        open_regular(path, OFlags::RDONLY)
             .and_then(|file| Self::read(&file))
             .unwrap_or_default()
     }
@@ -87,7 +88,7 @@ impl TraceRecord {
     /// As [`load`](Self::load), but only a record that belongs to the user of this process: the daemon makes
     /// the exports that the record asks for, also for other users.
     pub(crate) fn load_own(path: &Path) -> Self {
-        let read = open_own(path, File::options().read(true)).and_then(|file| Self::read(&file));
+        let read = open_own(path, OFlags::RDONLY).and_then(|file| Self::read(&file));
         match read {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 warn!(path = %path.display(), %error, "record of the trace not used; its pending exports are not made");

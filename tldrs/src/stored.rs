@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 use daemon::output::{print_line, print_message, stdout};
 use daemon::progress::{ProgressBar, byte_bar};
 use jiff::tz::TimeZone;
+use rustix::fs::OFlags;
 use tldrs_daemon::default_paths;
 use tldrs_daemon::export::{open_output, write_document};
 use tldrs_daemon::files::{StoredTrace, list_traces};
@@ -172,7 +173,8 @@ fn confirm_removal(
 /// If there is no such trace, or it cannot be read or written.
 pub fn get_tef(options: &GetTefArguments) -> anyhow::Result<ExitCode> {
     let path = find_trace(&options.trace, &options.directory)?;
-    let from = File::open(&path).with_context(|| path.display().to_string())?;
+    let from = regular_file::open(&path, OFlags::RDONLY);
+    let from = from.with_context(|| path.display().to_string())?;
     // A document on the same terminal would be written over the bar.
     let is_shown = options.output.is_none() && io::stdout().is_terminal();
     let bar = match from.metadata() {
@@ -323,7 +325,8 @@ fn long_line(trace: &StoredTrace) -> io::Result<String> {
 
 /// Counts the lines of a file. The record is not used: other daemons may have written to the file, too.
 fn count_lines(path: &Path) -> io::Result<u64> {
-    let mut file = BufReader::with_capacity(1 << 18, File::open(path)?);
+    let file = regular_file::open(path, OFlags::RDONLY | OFlags::NOFOLLOW)?;
+    let mut file = BufReader::with_capacity(1 << 18, file);
     let mut lines = 0;
     loop {
         let bytes = file.fill_buf()?;

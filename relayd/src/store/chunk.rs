@@ -24,7 +24,6 @@ use wire::{ChunkId, EpochSeconds, FileName};
 
 use super::layout::{LayoutError, chunk_date};
 use super::pool::Pool;
-use super::regular_file::open_regular;
 use super::sync::Syncer;
 use super::sync::file::SyncStatus;
 use super::{StoreError, create_file, deletion, disk, make_directory, open_marker};
@@ -244,7 +243,7 @@ impl Chunk {
     /// # Errors
     /// If it cannot be opened.
     pub fn open_file(&self, below: &Path) -> io::Result<File> {
-        self.with_path(below, |path| open_regular(path, OFlags::RDWR))
+        self.with_path(below, |path| regular_file::open(path, OFlags::RDWR))
     }
 
     /// Opens a file in the chunk for a reader. The chunk is not locked during open(2): if that hangs, the writer can
@@ -258,7 +257,7 @@ impl Chunk {
                 let state = self.state.read();
                 (self.current_path(&state).join(below), state.moves)
             };
-            let opened = open_regular(&path, OFlags::RDONLY);
+            let opened = regular_file::open(&path, OFlags::RDONLY);
             // If the chunk was moved meanwhile, this may be the file of the same name in its successor.
             if self.state.read().moves == moves {
                 return opened;

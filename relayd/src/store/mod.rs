@@ -3,7 +3,7 @@
 //!
 //! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (the directory of a chunk, and
 //! where it moves), [`pool`] and [`eviction`] (which files are open, and which are closed when idle or for others),
-//! `regular_file` and `reopenable_file` (opening by name, closing and reopening), `tracefile` (the bytes of packets),
+//! `reopenable_file` (closing and reopening), `tracefile` (the bytes of packets),
 //! [`pipe`] (how those of large packets get there), [`index_file`] (their index entries and beacons), `segment_writer` and [`segment`] (both files, for their writer and
 //! for their readers), [`stream_files`] (all files of one stream), [`metadata`], [`fault`] (kinds of faults),
 //! [`deletion`] (of chunks, on a thread of its own), `disk` (the system calls that change files), [`sync`] (to the disk,
@@ -25,7 +25,6 @@ pub mod old_paths;
 mod open_marker;
 pub mod pipe;
 pub mod pool;
-mod regular_file;
 mod reopenable_file;
 pub mod repair;
 pub mod retention;

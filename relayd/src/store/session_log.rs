@@ -27,7 +27,6 @@ pub use logged_session::{
 pub use record::Record;
 
 use super::pool::{Pool, PooledDescriptor};
-use super::regular_file::open_regular;
 use super::sync::Syncer;
 use super::sync::file::{SyncOrder, SyncStatus, SyncTarget, SyncedFile};
 use super::{StoreError, disk, make_directory, remove_file};
@@ -110,7 +109,7 @@ impl SessionLog {
         let recording = session.created.recording.as_ref();
         let (daemon, id) = recording.map_or(([0; 16], 0), |own| (own.daemon.0, own.id));
         let path = directory.join(format!("{:032x}-{id}.log", u128::from_be_bytes(daemon)));
-        if open_regular(&path, OFlags::RDONLY).is_ok_and(|old| super::is_locked(&old)) {
+        if regular_file::open(&path, OFlags::RDONLY).is_ok_and(|old| super::is_locked(&old)) {
             let busy = io::Error::other("another relay has a session with these ids");
             return Err(StoreError::on("replace", &path)(busy));
         }
@@ -375,7 +374,7 @@ fn collect_paths(directory: &Path, logs: &mut Vec<(SystemTime, PathBuf)>) -> io:
 
 /// Opens and reads a log.
 fn read_log(path: &Path) -> Result<(File, Vec<u8>), LogError> {
-    let file = open_regular(path, OFlags::RDWR | OFlags::NOFOLLOW)?;
+    let file = regular_file::open(path, OFlags::RDWR | OFlags::NOFOLLOW)?;
     let mut log = Vec::new();
     (&file)
         .take(MAX_SESSION_LOG_BYTES + 1)

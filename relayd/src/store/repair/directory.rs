@@ -1,12 +1,13 @@
-//! Opens and lists directories relative to the descriptors of their parents (openat(2)), so that a directory that is
-//! replaced by a symbolic link meanwhile does not lead out of the output.
+//! Lists directories and opens files relative to the descriptors of their parents, so that a directory that is replaced
+//! by a symbolic link meanwhile does not lead out of the output.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
-use rustix::io::{Errno, retry_on_intr};
+pub(super) use regular_file::{open_at as open_file, open_directory_at as open_directory};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, statat};
+use rustix::io::Errno;
 
 /// The names in a directory, without `.` and `..` and without symbolic links, sockets and devices.
 #[derive(Debug, Default)]
@@ -46,29 +47,6 @@ impl Listing {
     pub(super) fn has_directory(&self, name: &str) -> bool {
         self.directories.iter().any(|own| own == name.as_bytes())
     }
-}
-
-/// Opens a directory that is not a symbolic link.
-pub(super) fn open_directory(directory: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(retry_on_intr(|| {
-        openat(&directory, name, flags, Mode::empty())
-    })?)
-}
-
-/// Opens a regular file. Does not wait for the other end if the name is that of a FIFO.
-pub(super) fn open_file(
-    directory: BorrowedFd<'_>,
-    name: &[u8],
-    access: OFlags,
-) -> io::Result<File> {
-    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = retry_on_intr(|| openat(directory, name, flags, Mode::empty()))?;
-    let file = File::from(opened);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    Ok(file)
 }
 
 /// Opens a regular file for reading and writing. None: the name does not exist.
