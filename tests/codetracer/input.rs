@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::Shutdown;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,6 +11,7 @@ use std::process::{Command, Stdio};
 use codetracer::events::{EventDecoder, Item};
 use ctf::decode::StreamDecoder;
 use ctf::directory::{self, StreamReader};
+use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::Signal;
 use tests::babeltrace::Babeltrace;
 use tests::lab::Lab;
@@ -256,6 +258,51 @@ fn containers_and_missing_files_are_refused() {
         (directory.join("none"), "No such file"),
     ] {
         let sent = Process::start(&mut send_command(&lab, &relay, source)).wait();
+        assert_eq!(sent.status.code(), Some(1));
+        let error = sent.stderr.last().unwrap();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn links_and_fifos_in_somebody_elses_recording_are_not_opened() {
+    let lab = Lab::new();
+    let secret = lab.directory("secret");
+    fs::write(secret.join("main.small"), "secret").unwrap();
+    fs::write(secret.join("metadata"), METADATA).unwrap();
+    fs::write(secret.join("records"), array()).unwrap();
+    let source = lab.directory("source");
+    fs::write(source.join("trace.json"), array()).unwrap();
+    symlink(&secret, source.join("files")).unwrap();
+    symlink("../secret/metadata", source.join("trace_metadata.json")).unwrap();
+    let relay = Relay::start(&lab);
+    let sent = Process::start(&mut send_command(&lab, &relay, &source)).wait();
+    assert!(sent.status.success(), "{:#?}", sent.stderr);
+    let warning = "source file is not sent path=\"/demo/main.small\"";
+    assert!(sent.stderr[0].contains(warning), "{:#?}", sent.stderr);
+    let received = receive(&relay.output);
+    assert_eq!(received.records, lines());
+    assert!(received.files.is_empty() && received.metadata.is_empty());
+
+    let replace = |name: &str, with: &dyn Fn(&Path)| {
+        let place = source.join(name);
+        fs::remove_file(&place).unwrap();
+        with(&place);
+    };
+    let fifo = |place: &Path| mkfifoat(CWD, place, Mode::RUSR | Mode::WUSR).unwrap();
+    replace("trace_metadata.json", &fifo);
+    Process::start(&mut send_command(&lab, &relay, &source))
+        .wait()
+        .expect_success();
+    for (with, reason) in [
+        (&fifo as &dyn Fn(&Path), "not a regular file"),
+        (
+            &|place: &Path| symlink("../secret/records", place).unwrap(),
+            "Too many levels of symbolic links",
+        ),
+    ] {
+        replace("trace.json", with);
+        let sent = Process::start(&mut send_command(&lab, &relay, &source)).wait();
         assert_eq!(sent.status.code(), Some(1));
         let error = sent.stderr.last().unwrap();
         assert!(error.contains(reason), "{error}");

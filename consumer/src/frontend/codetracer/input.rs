@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use regular_file::{open_at, open_directory};
+use rustix::fs::OFlags;
 use tokio::sync::mpsc;
 
 use super::RecordingError;
@@ -127,12 +129,10 @@ impl InputReader {
     fn run(&self, source: &RecordingSource) {
         let read = match source {
             RecordingSource::Pipe => self.read_pipe(),
-            RecordingSource::File(path) => self.read_file(path, false),
-            RecordingSource::Directory(path) => match self.find_records(path) {
-                Ok(Some(file)) => self.read_file(&file, true),
-                Ok(None) => Ok(()),
-                Err(error) => Err(error),
-            },
+            RecordingSource::File(path) => File::open(path)
+                .map_err(failed(path))
+                .and_then(|file| self.read_file(path, file, false)),
+            RecordingSource::Directory(path) => self.read_directory(path),
         };
         if let Err(error) = read {
             let _ = self.input.blocking_send(Input::Failed(error));
@@ -156,6 +156,18 @@ impl InputReader {
         }
     }
 
+    /// Reads the records of a directory, which may be another user's: no link is followed.
+    fn read_directory(&self, directory: &Path) -> Result<(), RecordingError> {
+        let Some(path) = self.find_records(directory)? else {
+            return Ok(());
+        };
+        let opened = open_directory(directory).and_then(|directory| {
+            let name = path.file_name().unwrap_or_default();
+            open_at(directory, name, OFlags::RDONLY)
+        });
+        self.read_file(&path, opened.map_err(failed(&path))?, true)
+    }
+
     /// Waits until a directory has a file with records. `None` if the recording is to stop before.
     fn find_records(&self, directory: &Path) -> Result<Option<PathBuf>, RecordingError> {
         loop {
@@ -177,8 +189,12 @@ impl InputReader {
     }
 
     /// Reads a file. Lines in a file that is named by itself end with the file: they never say that they are complete.
-    fn read_file(&self, path: &Path, is_in_directory: bool) -> Result<(), RecordingError> {
-        let mut file = File::open(path).map_err(failed(path))?;
+    fn read_file(
+        &self,
+        path: &Path,
+        mut file: File,
+        is_in_directory: bool,
+    ) -> Result<(), RecordingError> {
         let identity = |found: &fs::Metadata| (found.dev(), found.ino());
         let opened = identity(&file.metadata().map_err(failed(path))?);
         let mut offset = 0;

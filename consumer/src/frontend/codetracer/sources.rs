@@ -4,17 +4,17 @@
 //! appear; at the end all that were not sent, or have changed since. A recording without copies names files of this
 //! host: they are read only below the directory that the user gives, when a record names them.
 //!
-//! Files are read on threads for blocking calls. No symbolic link is followed below the given directory, and nothing but
-//! regular files is read.
+//! Files are read on threads for blocking calls. The directory may be another user's: no symbolic link is followed below
+//! it, `files` included, and nothing but regular files is read.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use codetracer::metadata::RecordingMetadata;
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use regular_file::{open_at, open_below, open_directory, open_directory_at};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, fstat, statat};
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
@@ -36,7 +36,7 @@ static READS: Semaphore = Semaphore::const_new(MAX_SOURCE_READS);
 /// Where source files are.
 #[derive(Debug, Clone)]
 enum SourceFiles {
-    /// Copies in this directory; `/a/b` is `a/b` in it.
+    /// Copies in `files` of this directory, the recording's; `/a/b` is `files/a/b` in it.
     Copies(PathBuf),
     /// The files themselves, if they are below this directory.
     Originals(PathBuf),
@@ -47,7 +47,8 @@ enum SourceFiles {
 #[derive(Debug)]
 pub(super) struct Sources {
     files: SourceFiles,
-    metadata: Option<PathBuf>,
+    /// The directory that may have metadata.
+    directory: Option<PathBuf>,
     max_bytes: u64,
     /// The files that were sent, with the state that they had.
     sent: HashMap<String, FileState>,
@@ -73,18 +74,20 @@ impl Sources {
     pub(super) fn of_recording(source: &RecordingSource, settings: &RecordingSettings) -> Self {
         let (files, directory) = match source {
             RecordingSource::Directory(path) => {
-                let files = path.join(FILES_DIRECTORY);
-                (SourceFiles::Copies(files), Some(path.clone()))
+                (SourceFiles::Copies(path.clone()), Some(path.clone()))
             }
             RecordingSource::File(path) => {
-                let beside = path.parent().map(Path::to_owned);
+                let beside = path.parent().map(|parent| match parent.as_os_str() {
+                    name if name.is_empty() => PathBuf::from("."),
+                    _ => parent.to_owned(),
+                });
                 (originals(settings), beside)
             }
             RecordingSource::Pipe => (originals(settings), None),
         };
         Self {
             files,
-            metadata: directory.map(|directory| directory.join(METADATA_FILE)),
+            directory,
             max_bytes: settings.max_source_bytes,
             sent: HashMap::new(),
             missing: Vec::new(),
@@ -108,8 +111,8 @@ impl Sources {
         session: &mut RecordingSession,
     ) -> Result<(), SessionClosed> {
         if !session.has_metadata()
-            && let Some(path) = self.metadata.clone()
-            && let Some(metadata) = blocking(move || read_metadata(&path)).await
+            && let Some(directory) = self.directory.clone()
+            && let Some(metadata) = blocking(move || read_metadata(&directory)).await
         {
             session.append_metadata(metadata).await?;
         }
@@ -127,7 +130,7 @@ impl Sources {
         self.send_new(session).await?;
         self.send_late(session).await?;
         if let SourceFiles::Copies(root) = self.files.clone() {
-            let paths = blocking(move || Some(list_files(&root))).await;
+            let paths = blocking(move || list_files(&root).ok()).await;
             for path in paths.unwrap_or_default() {
                 self.send(session, path).await?;
             }
@@ -185,7 +188,7 @@ impl Sources {
         match &self.files {
             SourceFiles::Copies(root) => {
                 let copy = copy_path(path)?;
-                Some((root.clone(), PathBuf::from(&copy), copy))
+                Some((root.clone(), Path::new(FILES_DIRECTORY).join(&copy), copy))
             }
             SourceFiles::Originals(root) => {
                 let workdir = Path::new(workdir);
@@ -228,11 +231,9 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(call).await.ok().flatten()
 }
 
-fn read_metadata(path: &Path) -> Option<RecordingMetadata> {
-    let file = File::open(path).ok()?;
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
+fn read_metadata(directory: &Path) -> Option<RecordingMetadata> {
+    let directory = open_directory(directory).ok()?;
+    let file = open_at(directory, METADATA_FILE, OFlags::RDONLY).ok()?;
     let mut text = String::new();
     let limited = file
         .take(MAX_RECORDING_METADATA_BYTES)
@@ -254,11 +255,8 @@ fn read_source(
     before: Option<FileState>,
     max_bytes: u64,
 ) -> io::Result<Option<(Vec<u8>, FileState)>> {
-    let file = open_below(root, below)?;
+    let file = open_below(open_directory(root)?, below, OFlags::RDONLY)?;
     let found = fstat(&file)?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-        return Err(io::Error::other("not a regular file"));
-    }
     let too_long = || io::Error::other(format!("longer than {max_bytes} bytes"));
     let size = u64::try_from(found.st_size).unwrap_or(u64::MAX);
     let changed = [found.st_mtime.cast_unsigned(), found.st_mtime_nsec];
@@ -271,8 +269,7 @@ fn read_source(
         return Err(too_long());
     }
     let mut content = Vec::new();
-    File::from(file)
-        .take(max_bytes.saturating_add(1))
+    file.take(max_bytes.saturating_add(1))
         .read_to_end(&mut content)?;
     if content.len() as u64 > max_bytes {
         return Err(too_long());
@@ -280,55 +277,58 @@ fn read_source(
     Ok(Some((content, state)))
 }
 
-/// Opens a file below a directory, without following symbolic links below it.
-fn open_below(root: &Path, below: &Path) -> io::Result<OwnedFd> {
-    let search = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut directory = openat(CWD, root, search, Mode::empty())?;
-    let mut names: Vec<_> = below.iter().collect();
-    let name = names.pop().ok_or(io::ErrorKind::NotFound)?;
-    for name in names {
-        directory = openat(&directory, name, search | OFlags::NOFOLLOW, Mode::empty())?;
-    }
-    // Opening a pipe must not block.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(openat(
-        &directory,
-        name,
-        flags | OFlags::NOCTTY,
-        Mode::empty(),
-    )?)
+/// The regular files in `files` of a recording's directory, as paths of records name them.
+fn list_files(root: &Path) -> io::Result<Vec<String>> {
+    let files = open_directory_at(open_directory(root)?, FILES_DIRECTORY)?;
+    let mut found = Vec::new();
+    add_files(&files, "", 1, &mut found)?;
+    // The order of a directory is arbitrary.
+    found.sort();
+    Ok(found)
 }
 
-/// The regular files below a directory, as paths of records name them.
-fn list_files(root: &Path) -> Vec<String> {
-    let mut files = Vec::new();
-    let mut directories = vec![(String::new(), 0)];
-    while let Some((directory, depth)) = directories.pop() {
-        let Ok(entries) = fs::read_dir(root.join(&directory)) else {
+/// Adds the regular files below a directory, whose path ends with a slash or is empty. As many directories are open at a
+/// time as the path has levels.
+fn add_files(
+    directory: &OwnedFd,
+    path: &str,
+    depth: usize,
+    to: &mut Vec<String>,
+) -> io::Result<()> {
+    for entry in Dir::read_from(directory)?.flatten() {
+        let name = entry.file_name();
+        let Ok(text) = name.to_str() else {
             continue;
         };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let (Some(name), Ok(kind)) = (name.to_str(), entry.file_type()) else {
-                continue;
-            };
-            let separator = if directory.is_empty() { "" } else { "/" };
-            let path = format!("{directory}{separator}{name}");
-            if kind.is_file() && files.len() < MAX_SOURCE_FILES {
-                files.push(path);
-            } else if kind.is_dir() && depth < MAX_SOURCE_DEPTH {
-                directories.push((path, depth + 1));
-            }
+        let kind = match entry.file_type() {
+            // Some file systems do not store the type in the directory (readdir(3)).
+            FileType::Unknown => statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_or(FileType::Unknown, |stat| {
+                    FileType::from_raw_mode(stat.st_mode)
+                }),
+            known => known,
+        };
+        let is_parent = matches!(text, "." | "..");
+        if kind == FileType::RegularFile && to.len() < MAX_SOURCE_FILES {
+            to.push(format!("{path}{text}"));
+        } else if kind == FileType::Directory
+            && !is_parent
+            && depth < MAX_SOURCE_DEPTH
+            && let Ok(below) = open_directory_at(directory, name)
+        {
+            // What cannot be read of it is missing; the rest is not.
+            let _ = add_files(&below, &format!("{path}{text}/"), depth + 1, to);
         }
     }
-    // The order of a directory is arbitrary.
-    files.sort();
-    files
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, Mode, mkfifoat};
 
     use super::*;
 
@@ -349,28 +349,52 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_below_the_directory_are_read() {
+    fn only_regular_files_of_the_recording_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("root");
-        fs::create_dir_all(root.join("a/b")).unwrap();
-        fs::write(root.join("a/b/file"), "text").unwrap();
+        fs::create_dir_all(root.join("files/a/b")).unwrap();
+        fs::write(root.join("files/a/b/file"), "text").unwrap();
         fs::write(directory.path().join("secret"), "secret").unwrap();
-        symlink("../secret", root.join("link")).unwrap();
-        symlink("..", root.join("up")).unwrap();
+        symlink("../../secret", root.join("files/link")).unwrap();
+        symlink("../..", root.join("files/up")).unwrap();
         let read = |path: &str, max| read_source(&root, Path::new(path), None, max);
-        let (content, state) = read("a/b/file", 4).unwrap().unwrap();
+        let (content, state) = read("files/a/b/file", 4).unwrap().unwrap();
         assert_eq!(content, b"text");
-        let again = read_source(&root, Path::new("a/b/file"), Some(state), 4);
+        let again = read_source(&root, Path::new("files/a/b/file"), Some(state), 4);
         assert!(again.unwrap().is_none());
         for (path, max) in [
-            ("a/b/file", 3),
-            ("a/b", 100),
-            ("link", 100),
-            ("up/secret", 100),
-            ("none", 100),
+            ("files/a/b/file", 3),
+            ("files/a/b", 100),
+            ("files/link", 100),
+            ("files/up/secret", 100),
+            ("files/none", 100),
         ] {
             assert!(read(path, max).is_err(), "{path}");
         }
-        assert_eq!(list_files(&root), ["a/b/file"]);
+        assert_eq!(list_files(&root).unwrap(), ["a/b/file"]);
+    }
+
+    #[test]
+    fn links_and_fifos_in_the_place_of_files_of_a_recording_are_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let (root, other) = (
+            directory.path().join("root"),
+            directory.path().join("other"),
+        );
+        for made in [&root, &other] {
+            fs::create_dir(made).unwrap();
+        }
+        fs::write(other.join("secret"), "secret").unwrap();
+        fs::write(other.join("metadata"), r#"{"program":"p"}"#).unwrap();
+        symlink("../other", root.join(FILES_DIRECTORY)).unwrap();
+        assert!(read_source(&root, Path::new("files/secret"), None, 100).is_err());
+        assert!(list_files(&root).is_err());
+        symlink("../other/metadata", root.join(METADATA_FILE)).unwrap();
+        assert_eq!(read_metadata(&root), None);
+        fs::remove_file(root.join(METADATA_FILE)).unwrap();
+        mkfifoat(CWD, root.join(METADATA_FILE), Mode::RUSR).unwrap();
+        assert_eq!(read_metadata(&root), None);
+        fs::rename(other.join("metadata"), root.join(METADATA_FILE)).unwrap();
+        assert_eq!(read_metadata(&root).unwrap().program, "p");
     }
 }

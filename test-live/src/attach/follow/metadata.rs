@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use ctf::Metadata;
 use ctf::write::metadata_packets;
+use rustix::fs::OFlags;
 
 use super::tracefile_reader::{LOCK_GRACE_PERIOD, is_locked};
 
@@ -28,7 +29,7 @@ pub(super) struct GrowingMetadataFile {
 impl GrowingMetadataFile {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
-            file: File::open(path)?,
+            file: regular_file::open(path, OFlags::RDONLY)?,
             found: Instant::now(),
             metadata: Metadata::new(),
             bytes: Vec::new(),

@@ -43,13 +43,13 @@ mod tests;
 mod tracefile_reader;
 mod watch;
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use tokio::sync::mpsc::Sender;
 
 use self::event_sender::EventSender;
@@ -113,8 +113,10 @@ pub fn spawn(
 /// # Errors
 /// If `directory` cannot be read.
 pub fn is_live(directory: &Path) -> io::Result<bool> {
-    let is_locked =
-        |path: &Path| File::open(path).is_ok_and(|file| tracefile_reader::is_locked(&file));
+    let is_locked = |path: &Path| {
+        regular_file::open(path, OFlags::RDONLY)
+            .is_ok_and(|file| tracefile_reader::is_locked(&file))
+    };
     Ok(scan::scan(directory)?.traces.iter().any(|trace| {
         is_locked(&trace.directory.join("metadata"))
             || trace.files.iter().any(|file| is_locked(&file.path))

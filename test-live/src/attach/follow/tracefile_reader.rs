@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ctf::decode::PacketHead;
 use ctf::index::{Entry, FollowError, FollowEvent, IndexFollower};
 use ctf::metadata::Trace;
+use rustix::fs::OFlags;
 
 use super::scan::{FileId, FoundFile, FoundTrace};
 use crate::attach::packet::MAX_PACKET_BYTES;
@@ -249,7 +250,7 @@ impl TracefileReader {
                         self.path.display()
                     )),
                 };
-                let data = File::open(&self.path).map_err(failed)?;
+                let data = regular_file::open(&self.path, OFlags::RDONLY).map_err(failed)?;
                 if FileId::of(&data.metadata().map_err(failed)?) != self.id {
                     return Err(TracefileError::Moved);
                 }

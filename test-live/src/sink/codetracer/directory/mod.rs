@@ -20,13 +20,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use regular_file::{open_at, open_directory_at};
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use self::events_file::EventsFile;
-use self::published_file::{MODE, PublishedFile};
+use self::published_file::PublishedFile;
 pub(super) use self::source_files::SourceFileError;
 use self::source_files::SourceFiles;
 use codetracer::events::FileChunk;
@@ -318,8 +319,7 @@ impl RecordingDirectory {
 
 fn open_marker(directory: &OwnedFd) -> io::Result<File> {
     steps::check()?;
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat(directory, MARKER, flags, MODE)?.into())
+    open_at(directory, MARKER, OFlags::CREATE | OFlags::RDWR)
 }
 
 /// Reads which recording the directory has, and writes it if it has none. Returns whether it has one of this name and
@@ -365,6 +365,5 @@ fn open_files(directory: &OwnedFd) -> io::Result<OwnedFd> {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat(directory, "files", flags, Mode::empty())?)
+    open_directory_at(directory, "files")
 }

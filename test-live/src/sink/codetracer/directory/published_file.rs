@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use regular_file::open_at;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, copy_file_range, fallocate, linkat,
     openat, renameat_with,
@@ -287,16 +288,15 @@ impl PublishedFile {
     }
 
     fn open_copy(&self, name: &str) -> io::Result<Option<FileCopy>> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        match openat(&*self.directory, name, flags, MODE) {
+        match open_at(&*self.directory, name, OFlags::RDWR) {
             Ok(file) => Ok(Some(FileCopy {
-                file: Arc::new(file.into()),
+                file: Arc::new(file),
                 len: None,
                 size: 0,
                 was_visible: true,
             })),
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

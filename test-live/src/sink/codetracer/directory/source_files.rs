@@ -7,8 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use regular_file::{open_at, open_directory_at};
 use ring::digest::{Context, SHA256};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, mkdirat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -182,27 +183,23 @@ fn enter(parent: &OwnedFd, name: &str) -> Result<OwnedFd, SourceFileError> {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(io::Error::from(error).into()),
     }
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match openat(parent, name, flags, Mode::empty()) {
-        Ok(directory) => Ok(directory),
-        Err(Errno::NOTDIR | Errno::LOOP) => Err(SourceFileError::InTheWay),
-        Err(error) => Err(io::Error::from(error).into()),
-    }
+    open_directory_at(parent, name).map_err(|error| {
+        let in_the_way = [Errno::NOTDIR, Errno::LOOP].map(|code| Some(code.raw_os_error()));
+        match in_the_way.contains(&error.raw_os_error()) {
+            true => SourceFileError::InTheWay,
+            false => SourceFileError::Io(error),
+        }
+    })
 }
 
 /// The hash of the file of this name.
 fn hash_of(parent: impl AsFd, name: &str) -> Result<String, SourceFileError> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match openat(parent, name, flags, Mode::empty()) {
-        Ok(file) => file,
-        Err(Errno::LOOP) => return Err(SourceFileError::InTheWay),
-        Err(error) => return Err(io::Error::from(error).into()),
-    };
-    let mode = fstat(&file).map_err(io::Error::from)?.st_mode;
-    if FileType::from_raw_mode(mode) != FileType::RegularFile {
-        return Err(SourceFileError::InTheWay);
-    }
-    let mut file = File::from(file);
+    let opened = open_at(parent, name, OFlags::RDONLY);
+    let mut file = opened.map_err(|error| match error.raw_os_error() {
+        Some(code) if code != Errno::LOOP.raw_os_error() => SourceFileError::Io(error),
+        // A symbolic link, or nothing regular.
+        _ => SourceFileError::InTheWay,
+    })?;
     let mut hash = Context::new(&SHA256);
     let mut buffer = vec![0; 64 << 10];
     loop {

@@ -9,6 +9,7 @@ use codetracer::reader::RecordingReader;
 use codetracer::record::Record;
 use codetracer::rules::ReplayFilter;
 use codetracer_trace_types::{TraceLowLevelEvent, TraceMetadata};
+use rustix::fs::{CWD, mkfifoat};
 use tempfile::TempDir;
 
 use super::*;
@@ -401,6 +402,25 @@ fn a_recording_that_is_sent_again_continues_the_directory_and_another_one_does_n
         let refused = write("3", other).unwrap_err();
         assert!(refused.to_string().contains("host/demo"), "{refused}");
         assert_eq!(read(&path).unwrap(), demo);
+    }
+}
+
+#[test]
+fn a_fifo_or_link_in_the_place_of_a_file_of_the_output_is_an_error_at_once() {
+    for name in [MARKER, "trace.json", ".trace.json.1", "trace_metadata.json"] {
+        let temporary = TempDir::new().unwrap();
+        let path = temporary.path().join("recording");
+        Writer::open(&path, OutputForm::Json).unwrap();
+        let place = path.join(name);
+        let _ = fs::remove_file(&place);
+        mkfifoat(CWD, &place, Mode::RUSR | Mode::WUSR).unwrap();
+        let refused = Writer::open(&path, OutputForm::Json).err().unwrap();
+        let reason = daemon::error_text::describe_error(&refused);
+        assert!(reason.contains("not a regular file"), "{name}: {reason}");
+        fs::remove_file(&place).unwrap();
+        symlink("elsewhere", &place).unwrap();
+        assert!(Writer::open(&path, OutputForm::Json).is_err(), "{name}");
+        assert!(!path.join("elsewhere").exists());
     }
 }
 
