@@ -82,7 +82,7 @@ impl IndexFollower {
     /// # Errors
     /// If the file cannot be opened.
     pub fn open(path: &Path) -> Result<Self, FollowError> {
-        let file = File::open(path).map_err(io_error(path))?;
+        let file = open_regular(path).map_err(io_error(path))?;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -231,7 +231,7 @@ pub fn is_being_written(data: &Path) -> io::Result<bool> {
     let directory = data.parent().unwrap_or(data);
     let mut index = data.file_name().unwrap_or_default().to_owned();
     index.push(".idx");
-    let ends_in_beacon = match File::open(directory.join("index").join(index)) {
+    let ends_in_beacon = match open_regular(&directory.join("index").join(index)) {
         Ok(index) => ends_in_beacon(&index)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
         Err(error) => return Err(error),
@@ -255,8 +255,16 @@ fn unlock(file: &File) -> io::Result<()> {
     }
 }
 
+/// Opens a regular file. To open a FIFO would take until somebody writes to it: the directory may be another user's.
+fn open_regular(path: &Path) -> io::Result<File> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    File::open(path)
+}
+
 fn is_locked(path: &Path) -> io::Result<bool> {
-    let file = File::open(path)?;
+    let file = open_regular(path)?;
     // Closing the file releases the lock.
     match file.try_lock_shared() {
         Ok(()) => Ok(false),
@@ -425,6 +433,19 @@ mod tests {
         assert!(!is_being_written(&growing.path()).unwrap());
         growing.file.lock().unwrap();
         assert!(is_being_written(&growing.path()).unwrap());
+    }
+
+    #[test]
+    fn a_fifo_in_the_place_of_an_index_file_is_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir(at("index")).unwrap();
+        let index = at("index/chan_0.idx");
+        let made = std::process::Command::new("mkfifo").arg(&index).status();
+        assert!(made.unwrap().success());
+        File::create(at("chan_0")).unwrap();
+        assert!(IndexFollower::open(&index).is_err());
+        assert!(is_being_written(&at("chan_0")).is_err());
     }
 
     #[test]
