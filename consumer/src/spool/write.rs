@@ -390,25 +390,34 @@ impl StoredSession {
         *self.next_seqs.entry(stream).or_default() += 1;
     }
 
-    /// Syncs what was written since the last call.
+    /// Syncs what was written since the last call that has synced all of it. What fails keeps no other file from being
+    /// synced, and nothing is forgotten.
     pub(super) fn sync(&mut self, disk: &mut impl Disk) -> io::Result<()> {
         if self.unsynced.is_empty() {
             return Ok(());
         }
-        let directory = self.directory.clone();
-        for path in std::mem::take(&mut self.unsynced) {
-            match disk.sync_file(&path) {
-                // The segment has been freed.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    self.unsynced.push(path);
-                    return Err(error);
-                }
-                Ok(()) => {}
+        let mut fault = None;
+        self.unsynced.retain(|path| match disk.sync_file(path) {
+            // The segment has been freed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => {
+                fault.get_or_insert(error);
+                true
+            }
+            Ok(()) => true,
+        });
+        for directory in [&*self.directory, ""] {
+            if let Err(error) = disk.sync_directory(directory) {
+                fault.get_or_insert(error);
             }
         }
-        disk.sync_directory(&directory)?;
-        disk.sync_directory("")
+        match fault {
+            Some(error) => Err(error),
+            None => {
+                self.unsynced.clear();
+                Ok(())
+            }
+        }
     }
 
     /// Adds steps of the session log to those that are to be forwarded.

@@ -171,6 +171,43 @@ fn session_is_whole_after_an_error_at_each_operation() {
 }
 
 #[test]
+fn a_failed_sync_at_the_interval_forgets_nothing_that_was_written() {
+    let written = || {
+        let disk = MemoryDisk::default();
+        let mut spool = TestSpool::new(&disk, &small_segments(Durability::Interval));
+        let key = spool.open_new(2000);
+        for batch in script() {
+            let mut accepted = spool.append(key, &batch);
+            assert_eq!(accepted.try_recv(), Ok(true));
+        }
+        (disk, spool)
+    };
+    let operations = |disk: &MemoryDisk| disk.0.lock().operations;
+    let (disk, mut spool) = written();
+    let before = operations(&disk);
+    spool.store.sync();
+    let syncs = operations(&disk) - before;
+    // The log, some segments, and two directories.
+    assert!(syncs > 5, "{syncs}");
+    let run = Run {
+        accepted: sent().len(),
+        ..Run::default()
+    };
+    for at in 0..syncs {
+        let (disk, mut spool) = written();
+        disk.0.lock().fault = Fault::FailAt(before + at, ErrorKind::Other);
+        spool.store.sync();
+        spool.store.sync();
+        let case = format!("sync {at} fails");
+        check_recovered(&disk.after_power_failure(), &run, &case);
+        // Nothing is left to be done.
+        let done = operations(&disk);
+        spool.store.sync();
+        assert_eq!(operations(&disk), done, "{case}");
+    }
+}
+
+#[test]
 fn recovery_can_be_killed_at_each_operation() {
     let disk = MemoryDisk::failing(Fault::StopAt(operations(Durability::Process) / 2));
     let run = run(&disk, Durability::Process, 0);
