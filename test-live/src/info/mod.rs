@@ -53,7 +53,7 @@ pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
     if !directories.is_empty() {
         let traces = open_traces(&directories, |what| {
             outcome = Outcome::Partial;
-            let _ = writeln!(io::stderr(), "test-live: error: {what}");
+            print_message(format_args!("test-live: error: {what}"));
         })?;
         let mut report = Report::of_traces(&traces);
         if !arguments.no_events {
