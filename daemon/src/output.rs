@@ -56,7 +56,7 @@ pub fn print(text: impl Display) -> io::Result<()> {
 /// Prints a line on standard output.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_line(line: impl Display) -> io::Result<()> {
     print(format_args!("{line}\n"))
 }

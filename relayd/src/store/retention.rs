@@ -3,7 +3,7 @@
 //!
 //! A session is a directory two levels below the output, `HOST/SESSION-DATE` or `SESSION/HOST-DATE`, with a trace in it.
 //! Recordings whose base paths begin with the same directory count as one session. It is open while this relay has it in
-//! its registry, another relay has locked its directory ([`session_directory`](super::session_directory)), or a relay that
+//! its registry, another relay has locked its directory ([`session_directory`]), or a relay that
 //! has ended has left the log of a session that can be resumed or the marker of a directory that was being written.
 //!
 //! A thread of its own makes the file calls: a disk that hangs delays the removal and nothing else. It also returns free
