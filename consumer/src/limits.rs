@@ -193,8 +193,16 @@ pub const RING_SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two searches for directories that processes have left which died before they were complete.
 pub const RING_CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Entries of the run directory that are read in one scan. Every user may make entries there.
+/// Entries of a directory that are handled in one turn when files are removed.
 pub const MAX_RING_DIRECTORY_ENTRIES: usize = 65_536;
+
+/// Entries of the run directory that are looked at of each user: some more than processes that are read. Every user may
+/// make as many as there are inodes; those of one hide none of another.
+pub const MAX_RING_ENTRIES_OF_USER: usize = 1024;
+
+/// The next scan of the run directory waits so many times as long as the last one took: a user who fills it takes no
+/// more than a tenth of a processor.
+pub const RING_SCAN_IDLE_RATIO: u32 = 9;
 
 /// Processes whose rings are read at the same time. Each takes a session, with two connections. Further ones are read
 /// when others have ended.
@@ -203,8 +211,27 @@ pub const MAX_RING_PROCESSES: usize = 1024;
 /// Of those, processes of the same user, unless there is only one user.
 pub const MAX_RING_PROCESSES_OF_USER: usize = 512;
 
+/// Processes of each user that are read even if all of [`MAX_RING_PROCESSES`] are those of others, as long as there
+/// are not twice as many.
+pub const MIN_RING_PROCESSES_OF_USER: usize = 16;
+
 /// Rings of a process: two for each of 64 threads and for those that share a ring, with some reserve.
 pub const MAX_RINGS_OF_PROCESS: usize = 192;
+
+/// Rings of all processes of a user: sixteen for each of its processes, each with a descriptor.
+pub const MAX_RINGS_OF_USER: usize = 8192;
+
+/// Memory for the event classes of all processes of a user, in bytes: with five fields a class, 50,000 of them.
+pub const MAX_RING_CLASS_BYTES_OF_USER: u64 = 128 << 20;
+
+/// The same for all users.
+pub const MAX_RING_CLASS_BYTES: u64 = 512 << 20;
+
+/// Of which a user gets so much in any case: with five fields a class, 400 of them.
+pub const MIN_RING_CLASS_BYTES_OF_USER: u64 = 1 << 20;
+
+/// Bytes that `consumer rings --print` reads from the rings of one user before those of others.
+pub const RING_PRINT_TURN_BYTES: usize = 16 << 20;
 
 /// Bytes that are read from a ring before it is another's turn, at least one sub-buffer.
 pub const RING_TURN_BYTES: usize = 256 << 10;

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use consumer::frontend::ring::classes::read_fields;
 use consumer::frontend::ring::meta_reader::MetaReader;
+use consumer::frontend::ring::user_budget::UserBudgets;
 use fuzz::Overwrites;
 use libfuzzer_sys::fuzz_target;
 use trace_ring_core::Severity;
@@ -19,14 +20,16 @@ fuzz_target!(|input: &[u8]| {
     FILE.set_len(META.len() as u64).expect("a size");
     FILE.write_all_at(&META, 0).expect("a write");
     let file = || FILE.try_clone().expect("a file");
-    let mut reader = MetaReader::open(file()).expect("good metadata");
-    let _ = reader.update();
+    let budgets = UserBudgets::default();
+    let (mut budget, mut other_budget) = (budgets.of_process(0), budgets.of_process(0));
+    let mut reader = MetaReader::open(file(), &mut budget).expect("good metadata");
+    let _ = reader.update(&mut budget);
     for (offset, bytes) in Overwrites(input) {
         FILE.write_all_at(bytes, offset).expect("a write");
-        let _ = reader.update();
+        let _ = reader.update(&mut budget);
         decode(&reader, input);
-        if let Ok(mut other) = MetaReader::open(file()) {
-            let _ = other.update();
+        if let Ok(mut other) = MetaReader::open(file(), &mut other_budget) {
+            let _ = other.update(&mut other_budget);
             decode(&other, input);
         }
     }

@@ -4,6 +4,7 @@
 //! `RING_KILLS` is the number of programs that the tests with kills at random instants kill, `RING_SCRIBBLE_SECONDS`
 //! how long a program scribbles over its rings; `FAULT_SEED` repeats random instants.
 
+mod budgets;
 mod commands;
 mod kills;
 mod limits;

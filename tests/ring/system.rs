@@ -68,6 +68,18 @@ impl Agent {
         self.process.signal(Signal::KILL);
         let _ = self.process.wait();
     }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+/// The largest resident memory that a process has had (`VmHWM`), in bytes.
+pub(crate) fn peak_memory(id: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let mut lines = status.lines();
+    let line = lines.find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
 /// The names of the process directories; without those that a program was making when it was killed.

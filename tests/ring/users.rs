@@ -15,23 +15,27 @@ use tests::{binaries, wait_until};
 
 use crate::system::{self, Agent, Shown, Writer, Writing, session_directories, session_directory};
 
-const OWNER: u32 = 65_534;
-const STRANGER: u32 = 65_533;
+pub(crate) const OWNER: u32 = 65_534;
+pub(crate) const STRANGER: u32 = 65_533;
 
 /// A directory in which all users may work, with a run directory for all of them.
-struct Host {
-    lab: Lab,
-    rings: PathBuf,
+pub(crate) struct Host {
+    pub(crate) lab: Lab,
+    pub(crate) rings: PathBuf,
 }
 
 impl Host {
     /// Only root may start programs of other users: otherwise prints that and returns `None`.
     fn new() -> Option<Self> {
+        Self::new_in(&std::env::temp_dir())
+    }
+
+    fn new_in(parent: &Path) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("not root: test skipped");
             return None;
         }
-        let lab = Lab::new();
+        let lab = Lab::new_in(parent);
         fs::set_permissions(lab.path(), Permissions::from_mode(0o777)).unwrap();
         let rings = lab.path().join("shared-rings");
         Some(Self { lab, rings })
@@ -39,7 +43,12 @@ impl Host {
 
     /// The same with a run directory in which every user may also see the names.
     fn with_readable_rings() -> Option<Self> {
-        let host = Self::new()?;
+        Self::with_readable_rings_in(&std::env::temp_dir())
+    }
+
+    /// The same below this directory.
+    pub(crate) fn with_readable_rings_in(parent: &Path) -> Option<Self> {
+        let host = Self::new_in(parent)?;
         fs::create_dir(&host.rings).unwrap();
         fs::set_permissions(&host.rings, Permissions::from_mode(0o1777)).unwrap();
         Some(host)
@@ -52,7 +61,7 @@ impl Host {
         command
     }
 
-    fn start_writer(&self, user: u32) -> Writer {
+    pub(crate) fn start_writer(&self, user: u32) -> Writer {
         let program = self.lab.copy(binaries::ring_writer(), "ring-writer");
         let writing = Writing {
             pause: Duration::from_millis(1),
@@ -65,14 +74,14 @@ impl Host {
     }
 
     /// `consumer rings` of a user.
-    fn rings_command(&self, user: u32, arguments: &[&str]) -> Command {
+    pub(crate) fn rings_command(&self, user: u32, arguments: &[&str]) -> Command {
         let program = self.lab.copy(binaries::consumer(), "consumer");
         let mut command = self.command(user, &program);
         command.arg("rings").args(arguments);
         command
     }
 
-    fn run_rings(&self, user: u32, arguments: &[&str]) -> CompletedProcess {
+    pub(crate) fn run_rings(&self, user: u32, arguments: &[&str]) -> CompletedProcess {
         Process::start(&mut self.rings_command(user, arguments)).wait()
     }
 
@@ -102,7 +111,7 @@ impl Host {
     }
 
     /// The name of the directory of a process.
-    fn directory_of(&self, pid: u32) -> String {
+    pub(crate) fn directory_of(&self, pid: u32) -> String {
         let prefix = format!("{pid}-");
         let names = fs::read_dir(&self.rings).unwrap();
         let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());

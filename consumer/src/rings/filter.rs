@@ -11,7 +11,7 @@ use trace_ring_core::filter::Filter;
 use trace_ring_core::format::{CONTROL_FILE, CONTROL_SIZE, Control};
 use trace_ring_core::replace_filter;
 
-use super::{is_selected, open_directory, open_producer};
+use super::{find_processes, open_directory, open_without_classes};
 use crate::frontend::ring::directory::Access;
 use crate::frontend::ring::meta_reader::read_at_most;
 use crate::frontend::ring::producer::Producer;
@@ -34,11 +34,8 @@ pub fn enable(
     Filter::parse(directives)?;
     let mut changed = Vec::new();
     if let Some(run) = open_directory(directory)? {
-        for name in run.names()?.0 {
-            if !is_selected(&name, pids) {
-                continue;
-            }
-            let Some(mut producer) = open_producer(&run, &name) else {
+        for (name, _) in find_processes(&run, pids, |_| None)?.in_turns() {
+            let Some(mut producer) = open_without_classes(&run, &name) else {
                 continue;
             };
             if producer.check_death()? {

@@ -1,5 +1,6 @@
 //! `consumer rings --list`: a table of the processes and their rings.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -7,8 +8,9 @@ use std::path::Path;
 use daemon::event_text::printable;
 use trace_ring_core::format::{Mode, SeverityClass};
 
-use super::{is_selected, open_directory, open_producer};
+use super::{find_processes, open_directory, open_without_classes};
 use crate::frontend::ring::producer::{Producer, ProducerRing, until_nul};
+use crate::frontend::ring::report_left_out;
 use crate::frontend::ring::ring_reader::RingReader;
 
 const HEADINGS: [&str; COLUMNS] = [
@@ -33,10 +35,12 @@ impl RingTable {
         let Some(run) = open_directory(directory)? else {
             return Ok(table);
         };
-        let (mut names, _) = run.names()?;
-        names.sort_by_key(|name| (name.pid(), name.clone()));
-        for name in names.iter().filter(|name| is_selected(name, pids)) {
-            if let Some(producer) = open_producer(&run, name) {
+        let found = find_processes(&run, pids, |_| None)?;
+        report_left_out(&found, &mut HashSet::new());
+        let mut names = found.in_turns();
+        names.sort_by_key(|(name, _)| (name.pid(), name.clone()));
+        for (name, _) in &names {
+            if let Some(producer) = open_without_classes(&run, name) {
                 table.add(producer);
             }
         }

@@ -17,9 +17,10 @@ use std::path::Path;
 
 use tracing::debug;
 
-use crate::frontend::ring::directory::{DirectoryName, RunDirectory};
+use crate::frontend::ring::directory::{DirectoryName, FoundProcesses, RunDirectory};
 use crate::frontend::ring::producer::Producer;
 use crate::frontend::ring::ring_reader::Role;
+use crate::frontend::ring::user_budget::UserBudgets;
 
 /// Opens the run directory; `None` if there is none: no program has made it yet.
 fn open_directory(path: &Path) -> io::Result<Option<RunDirectory>> {
@@ -30,18 +31,24 @@ fn open_directory(path: &Path) -> io::Result<Option<RunDirectory>> {
     }
 }
 
-/// Opens a process as an observer, if it can be used.
-fn open_producer(run: &RunDirectory, name: &DirectoryName) -> Option<Producer> {
-    match Producer::open(run, name, Role::Observer) {
+/// Finds the processes that were asked for; all if none is named. `owner` is asked for the owner of a known one.
+fn find_processes(
+    run: &RunDirectory,
+    pids: &[u32],
+    owner: impl Fn(&DirectoryName) -> Option<u32>,
+) -> io::Result<FoundProcesses> {
+    let is_selected = |name: &DirectoryName| pids.is_empty() || pids.contains(&name.pid());
+    run.find(is_selected, owner)
+}
+
+/// Opens a process as an observer who shows no events, if it can be used.
+fn open_without_classes(run: &RunDirectory, name: &DirectoryName) -> Option<Producer> {
+    let budgets = UserBudgets::default();
+    match Producer::open_without_classes(run, name, Role::Observer, &budgets) {
         Ok(producer) => Some(producer),
         Err(fault) => {
             debug!(process = name.as_str(), "not used: {fault}");
             None
         }
     }
-}
-
-/// Whether a process is one that was asked for.
-fn is_selected(name: &DirectoryName, pids: &[u32]) -> bool {
-    pids.is_empty() || pids.contains(&name.pid())
 }

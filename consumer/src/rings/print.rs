@@ -4,9 +4,10 @@
 //! nobody, and would discard events when their rings are full; then the reader frees what it has shown, but only in
 //! rings that are more than half full, so that an agent that starts later finds as much as possible.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::Instant;
 
 use daemon::event_text::LineStyle;
 use daemon::open_spans::{OpenSpans, SpanEdge};
@@ -19,11 +20,16 @@ use trace_ring_core::format::{Mode, Record};
 use tracing::{debug, warn};
 
 use super::line::{Edge, LineContext, LineWriter, span_id, span_name};
-use super::{is_selected, open_directory, open_producer};
+use super::{find_processes, open_directory};
 use crate::frontend::ring::classes::read_fields;
 use crate::frontend::ring::directory::{DirectoryName, RunDirectory};
 use crate::frontend::ring::producer::{Producer, ProducerRing};
-use crate::limits::{MAX_RING_PROCESSES, RING_POLL_INTERVAL, RING_SCAN_INTERVAL};
+use crate::frontend::ring::ring_reader::Role;
+use crate::frontend::ring::user_budget::UserBudgets;
+use crate::frontend::ring::{has_room, is_only_user, report_left_out};
+use crate::limits::{
+    RING_POLL_INTERVAL, RING_PRINT_TURN_BYTES, RING_SCAN_IDLE_RATIO, RING_SCAN_INTERVAL,
+};
 use crate::packetize::HostClock;
 
 /// Chunks of a ring that are shown in one turn, in the order of time with those of other rings.
@@ -47,19 +53,7 @@ pub struct PrintSettings {
 /// # Errors
 /// If the run directory or standard output fails.
 pub async fn print(settings: PrintSettings, stop: CancellationToken) -> anyhow::Result<()> {
-    let mut printer = Printer {
-        writer: LineWriter {
-            style: LineStyle {
-                has_colors: settings.has_colors,
-            },
-            zone: TimeZone::system(),
-        },
-        settings,
-        run: None,
-        processes: HashMap::new(),
-        scanned: None,
-        lines: Vec::new(),
-    };
+    let mut printer = Printer::new(settings);
     loop {
         let is_stopping = stop.is_cancelled();
         printer.scan()?;
@@ -76,60 +70,161 @@ struct Printer {
     settings: PrintSettings,
     writer: LineWriter,
     run: Option<RunDirectory>,
-    /// `None`: it cannot be read, or is dead and shown.
-    processes: HashMap<DirectoryName, Option<ShownProcess>>,
-    scanned: Option<std::time::Instant>,
+    processes: HashMap<DirectoryName, KnownProcess>,
+    /// What is remembered of each user whose processes are known.
+    users: HashMap<u32, User>,
+    budgets: UserBudgets,
+    /// Users who have more entries than are looked at.
+    crowded: HashSet<u32>,
+    next_scan: Instant,
+    /// Number of the turn, and of processes so far.
+    turn: u64,
+    added: u64,
     /// Lines of the turn, with their times.
     lines: Vec<(i128, String)>,
+}
+
+/// A process directory that was found.
+struct KnownProcess {
+    uid: u32,
+    /// `None`: it cannot be read, or is dead and shown.
+    shown: Option<ShownProcess>,
+}
+
+/// What the processes of one user share, so that they take nothing from those of others.
+#[derive(Default)]
+struct User {
+    /// The spans that each thread is in, by the number of its process and its id.
+    spans: OpenSpans<(u64, u32)>,
+    /// Bytes that were read in this turn.
+    read_bytes: usize,
 }
 
 /// A process that is shown.
 struct ShownProcess {
     producer: Producer,
+    /// No other process has it.
+    number: u64,
     name: String,
     /// Nanoseconds from the epoch to the zero of its clock.
     clock_offset: i128,
-    /// The spans that each thread is in.
-    spans: OpenSpans<u32>,
+    /// The turn in which it was read last.
+    last_turn: u64,
+    /// The ring with which the next turn begins.
+    next_ring: u32,
+}
+
+/// One turn of a process: how its events are shown, and where its lines go.
+struct Turn<'a> {
+    settings: &'a PrintSettings,
+    writer: &'a LineWriter,
+    user: &'a mut User,
+    lines: &'a mut Vec<(i128, String)>,
 }
 
 impl Printer {
+    fn new(settings: PrintSettings) -> Self {
+        Self {
+            writer: LineWriter {
+                style: LineStyle {
+                    has_colors: settings.has_colors,
+                },
+                zone: TimeZone::system(),
+            },
+            settings,
+            run: None,
+            processes: HashMap::new(),
+            users: HashMap::new(),
+            budgets: UserBudgets::default(),
+            crowded: HashSet::new(),
+            next_scan: Instant::now(),
+            turn: 0,
+            added: 0,
+            lines: Vec::new(),
+        }
+    }
+
     /// Finds new processes, and forgets those whose directory is gone.
     fn scan(&mut self) -> io::Result<()> {
-        let is_recent = |at: std::time::Instant| at.elapsed() < RING_SCAN_INTERVAL / 20;
-        if self.scanned.is_some_and(is_recent) {
+        let begun = Instant::now();
+        if begun < self.next_scan {
             return Ok(());
         }
-        self.scanned = Some(std::time::Instant::now());
         if self.run.is_none() {
             self.run = open_directory(&self.settings.directory)?;
         }
-        let Some(run) = &self.run else { return Ok(()) };
-        let (names, _) = run.names()?;
-        for name in &names {
-            if self.processes.contains_key(name)
-                || !is_selected(name, &self.settings.pids)
-                || self.processes.len() >= MAX_RING_PROCESSES
-            {
-                continue;
-            }
-            let process = open_producer(run, name).map(ShownProcess::new);
-            self.processes.insert(name.clone(), process);
+        if let Some(run) = &self.run {
+            let owner = |name: &DirectoryName| self.processes.get(name).map(|known| known.uid);
+            let found = find_processes(run, &self.settings.pids, owner)?;
+            report_left_out(&found, &mut self.crowded);
+            self.update_processes(found.in_turns());
         }
-        // The files of a process that a drainer has removed are still open: what was not shown yet is in them.
-        self.processes
-            .retain(|name, process| process.is_some() || names.contains(name));
+        let pause = (begun.elapsed() * RING_SCAN_IDLE_RATIO).max(RING_SCAN_INTERVAL / 20);
+        self.next_scan = Instant::now() + pause;
         Ok(())
     }
 
+    fn update_processes(&mut self, names: Vec<(DirectoryName, u32)>) {
+        // The files of a process that a drainer has removed are still open: what was not shown yet is in them.
+        let listed: HashSet<_> = names.iter().map(|(name, _)| name).collect();
+        self.processes
+            .retain(|name, known| known.shown.is_some() || listed.contains(name));
+        let processes = &self.processes;
+        self.users
+            .retain(|uid, _| processes.values().any(|known| known.uid == *uid));
+        for (name, uid) in names {
+            let Some(run) = &self.run else { return };
+            if self.processes.contains_key(&name) || !self.has_room_for(uid) {
+                continue;
+            }
+            let producer = match Producer::open(run, &name, Role::Observer, &self.budgets) {
+                Ok(producer) => Some(producer),
+                Err(fault) => {
+                    debug!(process = name.as_str(), "not used: {fault}");
+                    None
+                }
+            };
+            self.added += 1;
+            let shown = producer.map(|producer| ShownProcess::new(producer, self.added));
+            self.processes.insert(name, KnownProcess { uid, shown });
+        }
+    }
+
+    fn has_room_for(&self, uid: u32) -> bool {
+        let shown = |known: &&KnownProcess| known.shown.is_some();
+        let of_all = self.processes.values().filter(shown).count();
+        let of_user = |known: &&KnownProcess| known.shown.is_some() && known.uid == uid;
+        let of_user = self.processes.values().filter(of_user).count();
+        has_room(of_user, of_all, is_only_user(uid))
+    }
+
+    /// Reads a part of each process. Of each user some is read before the turn of others, and the next turn begins with
+    /// those processes that had to wait.
     fn read(&mut self) {
         let is_drained = self.run.as_ref().is_some_and(|run| !is_free(run));
-        for process in self.processes.values_mut() {
-            let Some(shown) = process else { continue };
+        self.turn += 1;
+        self.users.values_mut().for_each(|user| user.read_bytes = 0);
+        let mut order: Vec<&mut KnownProcess> = self.processes.values_mut().collect();
+        order.sort_by_key(|known| known.shown.as_ref().map(|shown| shown.last_turn));
+        for known in order {
+            let Some(shown) = &mut known.shown else {
+                continue;
+            };
+            let user = self.users.entry(known.uid).or_default();
+            if user.read_bytes >= RING_PRINT_TURN_BYTES {
+                continue;
+            }
+            shown.last_turn = self.turn;
             let is_dead = shown.producer.check_death().unwrap_or(false);
-            let has_more = shown.read(&self.settings, &self.writer, &mut self.lines);
+            let has_more = shown.read(&mut Turn {
+                settings: &self.settings,
+                writer: &self.writer,
+                user,
+                lines: &mut self.lines,
+            });
             if is_dead && !has_more {
-                *process = None;
+                user.spans.forget_group(shown.number);
+                known.shown = None;
             } else if !is_drained && !is_dead {
                 shown.free_space();
             }
@@ -164,66 +259,78 @@ fn is_free(run: &RunDirectory) -> bool {
 }
 
 impl ShownProcess {
-    fn new(mut producer: Producer) -> Self {
+    fn new(mut producer: Producer, number: u64) -> Self {
         let name = producer.name();
         let clock_offset = producer.meta().header().clock_offset.into();
         Self {
             producer,
+            number,
             name,
             clock_offset,
-            spans: OpenSpans::default(),
+            last_turn: 0,
+            next_ring: 0,
         }
     }
 
-    /// Reads a part of each ring. Returns whether there is more.
-    fn read(
-        &mut self,
-        settings: &PrintSettings,
-        writer: &LineWriter,
-        lines: &mut Vec<(i128, String)>,
-    ) -> bool {
+    /// Reads a part of each ring, from the one on that had to wait in the last turn. Returns whether there is more.
+    fn read(&mut self, turn: &mut Turn<'_>) -> bool {
         self.producer.update();
         // A class is in `meta` before its first event is committed.
-        let _ = self.producer.meta().update();
-        let numbers: Vec<u32> = self.producer.rings().keys().copied().collect();
+        let _ = self.producer.update_meta();
+        let first = std::mem::take(&mut self.next_ring);
+        let numbers = self.producer.rings();
+        let from_first = numbers.range(first..).chain(numbers.range(..first));
+        let numbers: Vec<u32> = from_first.map(|(number, _)| *number).collect();
         let mut has_more = false;
         for number in numbers {
-            let mut buffer = Vec::new();
-            let mut missing = 0;
-            for turn in 0..CHUNKS_PER_TURN {
-                let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number)
-                else {
-                    break;
-                };
-                let chunk = match reader.read_chunk(&mut buffer) {
-                    Ok(Some(chunk)) => chunk,
-                    Ok(None) => break,
-                    Err(fault) => {
-                        self.producer.close_broken(number, &fault);
-                        break;
-                    }
-                };
-                missing += chunk.overwritten;
-                let tid = reader.header().tid;
-                let mut records = chunk.records(&buffer);
-                for record in &mut records {
-                    let tid = if tid == 0 { record.tid } else { tid };
-                    match self.line(&record, tid, settings, writer) {
-                        Some(Some(line)) => lines.push(line),
-                        Some(None) => {}
-                        None => missing += 1,
-                    }
-                }
-                let end = records.end();
-                if let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) {
-                    reader.finish_chunk(&chunk, &buffer, end);
-                }
-                has_more |= turn + 1 == CHUNKS_PER_TURN;
+            if turn.user.read_bytes >= RING_PRINT_TURN_BYTES {
+                self.next_ring = number;
+                has_more = true;
+                break;
             }
-            self.add_lost(number, missing, writer, lines);
+            has_more |= self.read_ring(number, turn);
         }
         let lost = self.producer.meta().take_lost();
-        self.add_lost_line(0, lost, writer, lines);
+        self.add_lost_line(0, lost, turn);
+        has_more
+    }
+
+    /// Reads a part of a ring. Returns whether there is more.
+    fn read_ring(&mut self, number: u32, turn: &mut Turn<'_>) -> bool {
+        let mut buffer = Vec::new();
+        let mut missing = 0;
+        let mut has_more = false;
+        for chunks in 0..CHUNKS_PER_TURN {
+            let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) else {
+                break;
+            };
+            let chunk = match reader.read_chunk(&mut buffer) {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => break,
+                Err(fault) => {
+                    self.producer.close_broken(number, &fault);
+                    break;
+                }
+            };
+            turn.user.read_bytes += buffer.len();
+            missing += chunk.overwritten;
+            let tid = reader.header().tid;
+            let mut records = chunk.records(&buffer);
+            for record in &mut records {
+                let tid = if tid == 0 { record.tid } else { tid };
+                match self.line(&record, tid, turn) {
+                    Some(Some(line)) => turn.lines.push(line),
+                    Some(None) => {}
+                    None => missing += 1,
+                }
+            }
+            let end = records.end();
+            if let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) {
+                reader.finish_chunk(&chunk, &buffer, end);
+            }
+            has_more |= chunks + 1 == CHUNKS_PER_TURN;
+        }
+        self.add_lost(number, missing, turn);
         has_more
     }
 
@@ -232,13 +339,13 @@ impl ShownProcess {
         &mut self,
         record: &Record<'_>,
         tid: u32,
-        settings: &PrintSettings,
-        writer: &LineWriter,
+        turn: &mut Turn<'_>,
     ) -> Option<Option<(i128, String)>> {
         let pid = self.producer.meta().header().pid;
         let class = self.producer.meta().class(record.class)?;
         let fields = read_fields(class, record.fields())?;
         let time = i128::from(record.timestamp) + self.clock_offset;
+        let (thread, spans) = ((self.number, tid), &mut turn.user.spans);
         let mut edge = Edge::of(class);
         let name = edge.map(|_| span_name(class, &fields)).unwrap_or_default();
         let span = SpanEdge {
@@ -247,9 +354,9 @@ impl ShownProcess {
             clock: 0,
             id: edge.and_then(|_| span_id(class, &fields)),
         };
-        let mut depth = self.spans.depth(&tid);
+        let mut depth = spans.depth(&thread);
         if let Some(Edge::End(duration)) = &mut edge {
-            let ended = self.spans.end(&tid, span);
+            let ended = spans.end(&thread, span);
             (*duration, depth) = (ended.duration, ended.depth);
         }
         let context = LineContext {
@@ -261,41 +368,30 @@ impl ShownProcess {
             edge,
         };
         if edge == Some(Edge::Begin) {
-            self.spans.begin(tid, 0, span, ());
+            spans.begin(thread, self.number, span, ());
         }
-        if class.severity > settings.max_severity {
+        if class.severity > turn.settings.max_severity {
             return Some(None);
         }
-        Some(Some((context.time, writer.event(&context, class, &fields))))
+        let line = turn.writer.event(&context, class, &fields);
+        Some(Some((context.time, line)))
     }
 
-    fn add_lost(
-        &mut self,
-        number: u32,
-        missing: u64,
-        writer: &LineWriter,
-        lines: &mut Vec<(i128, String)>,
-    ) {
+    fn add_lost(&mut self, number: u32, missing: u64, turn: &mut Turn<'_>) {
         let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) else {
             return;
         };
         let lost = missing.saturating_add(reader.take_lost());
         let tid = reader.header().tid;
-        self.add_lost_line(tid, lost, writer, lines);
+        self.add_lost_line(tid, lost, turn);
     }
 
     /// Adds a line for lost events, if there are any. `tid` is 0 if they are not of one thread.
-    fn add_lost_line(
-        &mut self,
-        tid: u32,
-        lost: u64,
-        writer: &LineWriter,
-        lines: &mut Vec<(i128, String)>,
-    ) {
+    fn add_lost_line(&mut self, tid: u32, lost: u64, turn: &mut Turn<'_>) {
         if lost == 0 {
             return;
         }
-        self.spans.add_loss(0);
+        turn.user.spans.add_loss(self.number);
         let now = i128::from(HostClock::now().0) + self.clock_offset;
         let context = LineContext {
             time: now,
@@ -305,7 +401,7 @@ impl ShownProcess {
             depth: 0,
             edge: None,
         };
-        lines.push((now, writer.lost(&context, lost)));
+        turn.lines.push((now, turn.writer.lost(&context, lost)));
     }
 
     /// Frees what is shown, in rings in which new events would be discarded soon.

@@ -3,6 +3,7 @@
 //! Everything below the run directory belongs to the traced programs, which may be hostile. No symbolic link is
 //! followed and no mount point is crossed; a FIFO, a device or a file of another user is not opened for use.
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, inotify,
+    self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, inotify, statat,
 };
 use rustix::io::Errno;
 use rustix::process::getuid;
 use thiserror::Error;
 use trace_ring_core::format::{META_FILE, parse_directory_name, parse_ring_file_name};
 
-use crate::limits::{MAX_RING_DIRECTORY_ENTRIES, MAX_RINGS_OF_PROCESS};
+use crate::limits::{MAX_RING_DIRECTORY_ENTRIES, MAX_RING_ENTRIES_OF_USER, MAX_RINGS_OF_PROCESS};
 
 /// Mode of a run directory that root makes: every user may add a directory, and only its owner may remove it.
 const SHARED_MODE: u32 = 0o1733;
@@ -67,6 +68,9 @@ pub enum RefusedFile {
     /// It is not what its name says: a symbolic link, FIFO, device or directory instead of a file.
     #[error("not a {0}")]
     Type(&'static str),
+    /// It has several names: those of other processes may be among them, whose user would be read many times.
+    #[error("it has {0} names")]
+    Names(u64),
     /// Other users than the owner may change what is in the directory.
     #[error("other users may write to it (mode {0:04o})")]
     Mode(u32),
@@ -207,27 +211,36 @@ impl RunDirectory {
         Ok(fs::flock(&self.directory, FlockOperation::Unlock)?)
     }
 
-    /// The process directories, and whether there are more entries than are read at a time.
+    /// Finds the process directories that `is_wanted`. All entries are looked at, however many there are, and of each user
+    /// some are returned. `owner` is asked for the owner of a directory that is known already.
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn names(&self) -> io::Result<(Vec<DirectoryName>, bool)> {
-        let mut names = Vec::new();
+    pub fn find(
+        &self,
+        is_wanted: impl Fn(&DirectoryName) -> bool,
+        owner: impl Fn(&DirectoryName) -> Option<u32>,
+    ) -> io::Result<FoundProcesses> {
+        let mut found = FoundProcesses::default();
         let mut entries = Dir::read_from(&self.directory)?;
-        for _ in 0..MAX_RING_DIRECTORY_ENTRIES {
-            let Some(entry) = entries.read() else {
-                return Ok((names, false));
-            };
+        while let Some(entry) = entries.read() {
             let entry = entry?;
-            names.extend(
-                entry
-                    .file_name()
-                    .to_str()
-                    .ok()
-                    .and_then(DirectoryName::parse),
-            );
+            let name = entry.file_name();
+            let parsed = name.to_str().ok().and_then(DirectoryName::parse);
+            let Some(parsed) = parsed.filter(&is_wanted) else {
+                continue;
+            };
+            let uid = match owner(&parsed) {
+                Some(uid) => uid,
+                None => match statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => stat.st_uid,
+                    // It is gone.
+                    Err(_) => continue,
+                },
+            };
+            found.add(parsed, uid);
         }
-        Ok((names, true))
+        Ok(found)
     }
 
     /// Opens the directory of a process.
@@ -278,6 +291,44 @@ impl RunDirectory {
     }
 }
 
+/// Entries of the run directory that have the names of process directories, by their owners.
+#[derive(Debug, Default)]
+pub struct FoundProcesses {
+    users: BTreeMap<u32, Vec<DirectoryName>>,
+    /// Entries that are not looked at.
+    left_out: BTreeMap<u32, usize>,
+}
+
+impl FoundProcesses {
+    fn add(&mut self, name: DirectoryName, uid: u32) {
+        let of_user = self.users.entry(uid).or_default();
+        if of_user.len() < MAX_RING_ENTRIES_OF_USER {
+            of_user.push(name);
+        } else {
+            *self.left_out.entry(uid).or_default() += 1;
+        }
+    }
+
+    /// The users who have too many entries, with the number of those that are left out.
+    pub fn left_out(&self) -> impl Iterator<Item = (u32, usize)> {
+        self.left_out.iter().map(|(uid, count)| (*uid, *count))
+    }
+
+    /// The entries with their owners, in turns: one of each user, then the next one of each. Where there is no room for
+    /// all, there is for some of each user.
+    #[must_use]
+    pub fn in_turns(&self) -> Vec<(DirectoryName, u32)> {
+        let rounds = self.users.values().map(Vec::len).max().unwrap_or(0);
+        let users = |round: usize| {
+            let of_round = move |(uid, names): (&u32, &Vec<DirectoryName>)| {
+                names.get(round).map(|name| (name.clone(), *uid))
+            };
+            self.users.iter().filter_map(of_round)
+        };
+        (0..rounds).flat_map(users).collect()
+    }
+}
+
 /// Reports that the run directory has new entries.
 #[derive(Debug)]
 pub struct DirectoryWatch(OwnedFd);
@@ -323,7 +374,7 @@ impl ProcessDirectory {
     /// Opens a file of the process.
     ///
     /// # Errors
-    /// If it is not a regular file, or not of the directory's owner.
+    /// If it is not a regular file, not of the directory's owner, or has several names.
     pub fn open_file(&self, name: &str, access: Access) -> Result<(File, Stat), RefusedFile> {
         // Non-blocking: opening a FIFO, or a file with a lease, must not wait for its owner.
         let access = match access {
@@ -335,6 +386,9 @@ impl ProcessDirectory {
         let stat = fs::fstat(&file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(RefusedFile::Type("regular file"));
+        }
+        if stat.st_nlink > 1 {
+            return Err(RefusedFile::Names(stat.st_nlink));
         }
         if stat.st_uid != self.uid {
             return Err(RefusedFile::Owner {
@@ -408,5 +462,44 @@ fn open_beneath(directory: impl AsFd, name: &str, flags: OFlags) -> Result<Owned
         Err(Errno::LOOP) => Err(RefusedFile::Type("file, but a symbolic link")),
         Err(Errno::NOTDIR) => Err(RefusedFile::Type("directory")),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_one_user_hide_none_of_another() {
+        let mut found = FoundProcesses::default();
+        let name = |pid: usize| DirectoryName::parse(&format!("{pid}-17-00000000")).unwrap();
+        for pid in 0..70_000 {
+            found.add(name(pid), 1);
+        }
+        for (pid, uid) in [(70_001, 2), (70_002, 2), (70_003, 3)] {
+            found.add(name(pid), uid);
+        }
+        let turns = found.in_turns();
+        assert_eq!(turns.len(), MAX_RING_ENTRIES_OF_USER + 3);
+        let owners: Vec<u32> = turns.iter().map(|(_, uid)| *uid).take(6).collect();
+        assert_eq!(owners, [1, 2, 3, 1, 2, 1]);
+        assert_eq!(turns[1].0, name(70_001));
+        let left_out: Vec<_> = found.left_out().collect();
+        assert_eq!(left_out, [(1, 70_000 - MAX_RING_ENTRIES_OF_USER)]);
+    }
+
+    #[test]
+    fn all_entries_of_the_directory_are_looked_at() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = RunDirectory::open(directory.path()).unwrap();
+        for entry in ["1-17-00000000", "2-17-00000000", ".3-17-00000000", "junk"] {
+            std::fs::create_dir(directory.path().join(entry)).unwrap();
+        }
+        let own = rustix::process::geteuid().as_raw();
+        let found = run.find(|name| name.pid() != 2, |_| None).unwrap();
+        let first = DirectoryName::parse("1-17-00000000").unwrap();
+        assert_eq!(found.in_turns(), [(first, own)]);
+        let found = run.find(|_| true, |_| Some(7)).unwrap();
+        assert!(found.in_turns().iter().all(|(_, uid)| *uid == 7));
     }
 }

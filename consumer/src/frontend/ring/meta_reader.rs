@@ -11,6 +11,7 @@ use trace_ring_core::format::{
     META_RECORD_HEADER_SIZE, MetaHeader, MetaRecords,
 };
 
+use super::user_budget::ProcessBudget;
 use crate::limits::MAX_RING_META_BYTES;
 
 /// Bytes of records that are read at a time: some of usual size, and at least one of any.
@@ -41,29 +42,40 @@ pub struct MetaReader {
     read: u64,
     /// Records that were refused.
     refused: u64,
+    /// Whether the user has no memory for further classes.
+    is_full: bool,
     /// The part of `lost_no_ring` that is reported.
     reported_lost: u64,
 }
 
 impl MetaReader {
-    /// Reads the header and the first records.
+    /// Reads the header and the first records, whose memory is taken from the budget.
     ///
     /// # Errors
     /// If the header cannot be read or is malformed.
-    pub fn open(file: File) -> Result<Self, MetaFault> {
+    pub fn open(file: File, budget: &mut ProcessBudget) -> Result<Self, MetaFault> {
+        let mut reader = Self::open_header(file)?;
+        reader.read_classes(budget)?;
+        Ok(reader)
+    }
+
+    /// Reads the header only.
+    ///
+    /// # Errors
+    /// If it cannot be read or is malformed.
+    pub fn open_header(file: File) -> Result<Self, MetaFault> {
         let header = read_header(&file)?;
         let mut reported_lost = [0; 8];
         read_at_most(&file, &mut reported_lost, META_REPORTED_LOST_OFFSET as u64)?;
-        let mut reader = Self {
+        Ok(Self {
             file,
             header,
             classes: HashMap::new(),
             read: 0,
             refused: 0,
+            is_full: false,
             reported_lost: u64::from_le_bytes(reported_lost),
-        };
-        reader.read_classes()?;
-        Ok(reader)
+        })
     }
 
     /// The open file, on which the process holds a lock for as long as it lives.
@@ -88,6 +100,12 @@ impl MetaReader {
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// Whether the process has more classes than its user may have in memory: later ones are not known.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// The lost events of no ring that no drainer has reported, as of the last update; they count as reported from now
@@ -115,24 +133,24 @@ impl MetaReader {
             .write_all_at(&word, META_REPORTED_LOST_OFFSET as u64)
     }
 
-    /// Reads what the process has added.
+    /// Reads what the process has added, whose memory is taken from the budget.
     ///
     /// # Errors
     /// If the file cannot be read, or its header has become malformed.
-    pub fn update(&mut self) -> Result<(), MetaFault> {
+    pub fn update(&mut self, budget: &mut ProcessBudget) -> Result<(), MetaFault> {
         let header = read_header(&self.file)?;
         self.header.committed = header.committed.max(self.header.committed);
         self.header.lost_no_ring = header.lost_no_ring.max(self.header.lost_no_ring);
         self.header.clock_offset = header.clock_offset;
-        self.read_classes()
+        self.read_classes(budget)
     }
 
     /// Reads records up to the committed length, or to the first one that cannot be true. The number of records is
-    /// bounded by the length, and each is bounded by the format.
-    fn read_classes(&mut self) -> Result<(), MetaFault> {
+    /// bounded by the length, and each is bounded by the format. Nothing is read after the budget was too small.
+    fn read_classes(&mut self, budget: &mut ProcessBudget) -> Result<(), MetaFault> {
         let committed = self.header.committed.min(MAX_RING_META_BYTES);
         let mut buffer = Vec::new();
-        while self.read < committed {
+        while self.read < committed && !self.is_full {
             let length = (committed - self.read).min(CHUNK_BYTES);
             buffer.resize(usize::try_from(length).unwrap_or(0), 0);
             let got = read_at_most(&self.file, &mut buffer, META_HEADER_SIZE as u64 + self.read)?;
@@ -140,7 +158,14 @@ impl MetaReader {
             for record in &mut records {
                 match record {
                     // The first declaration counts: events may have been written with it.
-                    Ok(class) => drop(self.classes.entry(class.id).or_insert(class)),
+                    Ok(class) if self.classes.contains_key(&class.id) => {}
+                    Ok(class) if budget.take_class(&class) => {
+                        self.classes.insert(class.id, class);
+                    }
+                    Ok(_) => {
+                        self.is_full = true;
+                        return Ok(());
+                    }
                     Err(_) => self.refused += 1,
                 }
             }

@@ -1,6 +1,6 @@
 //! Drains the shared-memory rings of traced programs (`trace-ring`): one session for each process.
 //!
-//! Read in this order: [`directory`] (the run directory, and opening files in it), [`meta_reader`] and
+//! Read in this order: [`directory`] (the run directory, and opening files in it), [`user_budget`], [`meta_reader`] and
 //! [`ring_reader`] (the files of a process, which may be hostile), [`producer`] (a process), `session` (drains a
 //! process to its session). This module discovers processes, and limits how many are read.
 //!
@@ -15,9 +15,10 @@ pub mod producer;
 pub mod ring_reader;
 mod session;
 mod trace;
+pub mod user_budget;
 mod user_rate;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,21 +29,23 @@ use anyhow::Context as _;
 use ctf::write::TraceClock;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::limits::{
-    BUSY_RING_POLL_INTERVAL, MAX_RING_PROCESSES, MAX_RING_PROCESSES_OF_USER, RING_CLEANUP_INTERVAL,
-    RING_LOCK_TIMEOUT, RING_SCAN_INTERVAL, RING_STOP_SCAN_TIMEOUT,
+    BUSY_RING_POLL_INTERVAL, MAX_RING_PROCESSES, MAX_RING_PROCESSES_OF_USER,
+    MIN_RING_PROCESSES_OF_USER, RING_CLEANUP_INTERVAL, RING_LOCK_TIMEOUT, RING_SCAN_IDLE_RATIO,
+    RING_SCAN_INTERVAL, RING_STOP_SCAN_TIMEOUT,
 };
 use crate::packetize::{Activity, HostClock};
 use crate::queue::SessionOpener;
-use directory::{DirectoryName, DirectoryWatch, RunDirectory};
+use directory::{DirectoryName, DirectoryWatch, FoundProcesses, RunDirectory};
 use overload::Overload;
 use producer::Producer;
 use ring_reader::Role;
 use session::{RingSession, SessionResult};
+use user_budget::UserBudgets;
 use user_rate::UserRate;
 
 /// How rings are read, and the properties of their sessions.
@@ -81,6 +84,7 @@ struct Context {
     opener: SessionOpener,
     clock: TraceClock,
     activity: Activity,
+    budgets: UserBudgets,
 }
 
 /// Which processes are read, and until when.
@@ -139,18 +143,23 @@ pub async fn run(
         opener,
         clock: HostClock::measure().trace_clock(),
         activity: Activity::default(),
+        budgets: UserBudgets::default(),
     };
     let mut discovery = Discovery {
         context: Arc::new(context),
         known: HashMap::new(),
         rates: HashMap::new(),
         sessions: JoinSet::new(),
+        crowded: HashSet::new(),
+        next_scan: Instant::now(),
         cleaned: None,
         stop: stop.clone(),
     };
     while !stop.is_cancelled() {
-        discovery.clean_up();
-        discovery.scan();
+        discovery.clean_up().await;
+        stop.run_until_cancelled(sleep_until(discovery.next_scan))
+            .await;
+        discovery.scan().await;
         tokio::select! {
             () = stop.cancelled() => {}
             () = wait_for_entry(watch.as_ref()) => {}
@@ -160,7 +169,7 @@ pub async fn run(
     }
     // Processes that have started meanwhile, and those for which there was no room.
     let until = Instant::now() + RING_STOP_SCAN_TIMEOUT;
-    while (Instant::now() < until && discovery.scan()) || !discovery.sessions.is_empty() {
+    while (Instant::now() < until && discovery.scan().await) || !discovery.sessions.is_empty() {
         if let Some(ended) = discovery.sessions.join_next().await {
             discovery.handle_end(ended);
         }
@@ -214,9 +223,16 @@ async fn wait_for_entry(watch: Option<&AsyncFd<std::os::fd::OwnedFd>>) {
 
 /// A process directory that has been found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum KnownProcess {
-    /// It is read; with the user id of its owner.
-    Read(u32),
+struct KnownProcess {
+    /// User id of its owner.
+    uid: u32,
+    state: ProcessState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProcessState {
+    /// It is read.
+    Read,
     /// There was no room for it yet.
     Waiting,
     /// It is not read any more, or cannot be.
@@ -229,19 +245,24 @@ struct Discovery {
     known: HashMap<DirectoryName, KnownProcess>,
     rates: HashMap<u32, UserRate>,
     sessions: JoinSet<(DirectoryName, SessionResult)>,
+    /// Users who have more entries than are looked at.
+    crowded: HashSet<u32>,
+    /// The earliest time of the next scan.
+    next_scan: Instant,
     cleaned: Option<Instant>,
     stop: CancellationToken,
 }
 
 impl Discovery {
     /// Removes, once in a while, what processes have left that died before their directory was complete.
-    fn clean_up(&mut self) {
+    async fn clean_up(&mut self) {
         let is_recent = |at: Instant| at.elapsed() < RING_CLEANUP_INTERVAL;
         if self.context.role == Role::Observer || self.cleaned.is_some_and(is_recent) {
             return;
         }
         self.cleaned = Some(Instant::now());
-        match self.context.run.remove_unfinished(SystemTime::now()) {
+        let context = Arc::clone(&self.context);
+        match file_call(move || context.run.remove_unfinished(SystemTime::now())).await {
             Ok(0) => {}
             Ok(removed) => info!(removed, "directories of processes that died at their start"),
             Err(error) => warn!(%error, "run directory not cleaned up"),
@@ -249,60 +270,62 @@ impl Discovery {
     }
 
     /// Starts the sessions of new processes. Returns whether it has started any.
-    fn scan(&mut self) -> bool {
-        let (names, is_cut) = match self.context.run.names() {
-            Ok(names) => names,
+    async fn scan(&mut self) -> bool {
+        let begun = Instant::now();
+        let context = Arc::clone(&self.context);
+        let known = std::mem::take(&mut self.known);
+        let (found, known) = file_call(move || {
+            let pids = &context.settings.pids;
+            let is_wanted = |name: &DirectoryName| pids.is_empty() || pids.contains(&name.pid());
+            let owner = |name: &DirectoryName| known.get(name).map(|known| known.uid);
+            (context.run.find(is_wanted, owner), known)
+        })
+        .await;
+        self.known = known;
+        self.next_scan = Instant::now() + begun.elapsed() * RING_SCAN_IDLE_RATIO;
+        let found = match found {
+            Ok(found) => found,
             Err(error) => {
                 warn!(%error, "run directory not read");
                 return false;
             }
         };
-        if is_cut {
-            warn!("run directory has too many entries; not all are read");
-        }
-        let listed: std::collections::HashSet<_> = names.iter().collect();
+        report_left_out(&found, &mut self.crowded);
+        let names = found.in_turns();
+        let listed: HashSet<_> = names.iter().map(|(name, _)| name).collect();
         self.known
-            .retain(|name, known| matches!(known, KnownProcess::Read(_)) || listed.contains(name));
+            .retain(|name, known| known.state == ProcessState::Read || listed.contains(name));
         let mut has_started = false;
-        for name in &names {
-            has_started |= self.start(name);
+        for (name, uid) in &names {
+            has_started |= self.start(name, *uid);
         }
         has_started
     }
 
     /// Starts the session of a process, unless it is known or there is no room.
-    fn start(&mut self, name: &DirectoryName) -> bool {
-        let pids = &self.context.settings.pids;
-        if !pids.is_empty() && !pids.contains(&name.pid()) {
+    fn start(&mut self, name: &DirectoryName, uid: u32) -> bool {
+        let known = self.known.get(name).map(|known| known.state);
+        if !matches!(known, None | Some(ProcessState::Waiting)) {
             return false;
         }
-        let known = self.known.get(name).copied();
-        if !matches!(known, None | Some(KnownProcess::Waiting)) {
-            return false;
-        }
-        let opened = if self.sessions.len() < MAX_RING_PROCESSES {
-            Producer::open(&self.context.run, name, self.context.role).map(Some)
-        } else {
-            Ok(None)
-        };
-        let producer = match opened {
-            Ok(Some(producer)) if self.has_room_for(producer.directory().uid()) => producer,
-            Ok(_) => {
-                if known.is_none() {
-                    let process = name.as_str();
-                    warn!(process, "not read yet: too many traced processes");
-                    self.known.insert(name.clone(), KnownProcess::Waiting);
-                }
-                return false;
+        if !self.has_room_for(uid) {
+            if known.is_none() {
+                let process = name.as_str();
+                warn!(process, "not read yet: too many traced processes");
+                self.set_state(name, uid, ProcessState::Waiting);
             }
+            return false;
+        }
+        let (role, budgets) = (self.context.role, &self.context.budgets);
+        let producer = match Producer::open(&self.context.run, name, role, budgets) {
+            Ok(producer) => producer,
             Err(fault) => {
                 warn!(process = name.as_str(), "not read: {fault}");
-                self.known.insert(name.clone(), KnownProcess::Done);
+                self.set_state(name, uid, ProcessState::Done);
                 return false;
             }
         };
-        let uid = producer.directory().uid();
-        self.known.insert(name.clone(), KnownProcess::Read(uid));
+        self.set_state(name, uid, ProcessState::Read);
         let rate = self.rates.entry(uid);
         let rate = rate.or_insert_with(|| UserRate::new(std::time::Instant::now()));
         let session = RingSession::new(Arc::clone(&self.context), producer, rate.clone());
@@ -313,11 +336,18 @@ impl Discovery {
         true
     }
 
+    fn set_state(&mut self, name: &DirectoryName, uid: u32, state: ProcessState) {
+        self.known.insert(name.clone(), KnownProcess { uid, state });
+    }
+
     /// Whether one more process of this user may be read.
     fn has_room_for(&self, uid: u32) -> bool {
-        let of_user = |known: &&KnownProcess| **known == KnownProcess::Read(uid);
-        let is_only_user = rustix::process::getuid().as_raw() == uid && uid != 0;
-        is_only_user || self.known.values().filter(of_user).count() < MAX_RING_PROCESSES_OF_USER
+        let read = KnownProcess {
+            uid,
+            state: ProcessState::Read,
+        };
+        let of_user = self.known.values().filter(|known| **known == read).count();
+        has_room(of_user, self.sessions.len(), is_only_user(uid))
     }
 
     fn handle_end(
@@ -326,10 +356,52 @@ impl Discovery {
     ) {
         match ended {
             Ok((name, SessionResult::Removed)) => drop(self.known.remove(&name)),
-            Ok((name, SessionResult::Kept)) => drop(self.known.insert(name, KnownProcess::Done)),
+            Ok((name, SessionResult::Kept)) => {
+                if let Some(known) = self.known.get_mut(&name) {
+                    known.state = ProcessState::Done;
+                }
+            }
             // The others go on.
             Err(error) => error!(%error, "reading of a process ended"),
         }
+    }
+}
+
+/// Logs each user who has more entries than are looked at, once until there are fewer. `crowded` are those that were logged.
+pub(crate) fn report_left_out(found: &FoundProcesses, crowded: &mut HashSet<u32>) {
+    for (uid, entries) in found.left_out() {
+        if !crowded.contains(&uid) {
+            warn!(
+                uid,
+                entries, "entries of the run directory not read: the user has too many"
+            );
+        }
+    }
+    *crowded = found.left_out().map(|(uid, _)| uid).collect();
+}
+
+/// Whether one more process may be read of a user who has so many of all that are read.
+pub(crate) fn has_room(of_user: usize, of_all: usize, is_only_user: bool) -> bool {
+    let is_of_few = of_user < MIN_RING_PROCESSES_OF_USER && of_all < 2 * MAX_RING_PROCESSES;
+    let is_below = is_only_user || of_user < MAX_RING_PROCESSES_OF_USER;
+    is_of_few || is_below && of_all < MAX_RING_PROCESSES
+}
+
+/// Whether the processes of this user are the only ones that this process reads.
+pub(crate) fn is_only_user(uid: u32) -> bool {
+    let own = rustix::process::getuid();
+    !own.is_root() && own.as_raw() == uid
+}
+
+/// Makes a file call that may take long on a thread for them.
+async fn file_call<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(call).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime shuts down, and nothing goes on.
+            Err(_) => std::future::pending().await,
+        },
     }
 }
 

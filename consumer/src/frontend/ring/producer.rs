@@ -10,6 +10,7 @@ use tracing::{debug, warn};
 use super::directory::{Access, DirectoryName, ProcessDirectory, RefusedFile, RunDirectory};
 use super::meta_reader::{MetaFault, MetaReader};
 use super::ring_reader::{RingFault, RingReader, Role};
+use super::user_budget::{ProcessBudget, UserBudgets};
 use crate::limits::MAX_RINGS_OF_PROCESS;
 
 /// A process directory is not used.
@@ -37,16 +38,19 @@ pub enum ProducerRing {
 pub struct Producer {
     directory: ProcessDirectory,
     meta: MetaReader,
+    budget: ProcessBudget,
     role: Role,
     rings: BTreeMap<u32, ProducerRing>,
     /// The numbers of the ring files when they were last listed.
     listed: Vec<u32>,
     is_dead: bool,
     is_frozen: bool,
+    /// Whether it was logged that the process has too many classes.
+    is_full_reported: bool,
 }
 
 impl Producer {
-    /// Opens the directory of a process, and its `meta`.
+    /// Opens the directory of a process, and its `meta`. Its classes and rings are taken from the budget of its user.
     ///
     /// # Errors
     /// If either is not what it must be.
@@ -54,17 +58,36 @@ impl Producer {
         run: &RunDirectory,
         name: &DirectoryName,
         role: Role,
+        budgets: &UserBudgets,
+    ) -> Result<Self, ProducerFault> {
+        let mut producer = Self::open_without_classes(run, name, role, budgets)?;
+        producer.meta.update(&mut producer.budget)?;
+        producer.report_full();
+        Ok(producer)
+    }
+
+    /// The same without its classes, for those who show no events.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_without_classes(
+        run: &RunDirectory,
+        name: &DirectoryName,
+        role: Role,
+        budgets: &UserBudgets,
     ) -> Result<Self, ProducerFault> {
         let directory = run.open_process(name)?;
         let (meta, _) = directory.open_file(META_FILE, role.access())?;
         Ok(Self {
+            budget: budgets.of_process(directory.uid()),
             directory,
-            meta: MetaReader::open(meta)?,
+            meta: MetaReader::open_header(meta)?,
             role,
             rings: BTreeMap::new(),
             listed: Vec::new(),
             is_dead: false,
             is_frozen: false,
+            is_full_reported: false,
         })
     }
 
@@ -77,6 +100,28 @@ impl Producer {
     /// The reader of `meta`.
     pub fn meta(&mut self) -> &mut MetaReader {
         &mut self.meta
+    }
+
+    /// Reads the classes that the process has added to `meta`.
+    ///
+    /// # Errors
+    /// If `meta` cannot be used any more.
+    pub fn update_meta(&mut self) -> Result<(), MetaFault> {
+        let updated = self.meta.update(&mut self.budget);
+        self.report_full();
+        updated
+    }
+
+    fn report_full(&mut self) {
+        if self.meta.is_full() && !std::mem::replace(&mut self.is_full_reported, true) {
+            let (process, uid) = (self.directory.name().as_str(), self.directory.uid());
+            warn!(
+                process,
+                uid,
+                "further event classes are not read: the programs of the user have too many; their events are \
+                 counted as discarded"
+            );
+        }
     }
 
     /// The rings by their numbers.
@@ -130,13 +175,16 @@ impl Producer {
                 debug!(process = self.directory.name().as_str(), %error, "rings not listed")
             }
         }
+        let mut broken = Vec::new();
         for (number, ring) in &mut self.rings {
             if let ProducerRing::Open(reader) = ring
                 && let Err(fault) = reader.update()
             {
-                report_broken(&self.directory, *number, &fault);
-                *ring = ProducerRing::Closed;
+                broken.push((*number, fault));
             }
+        }
+        for (number, fault) in broken {
+            self.close_broken(number, &fault);
         }
     }
 
@@ -151,13 +199,13 @@ impl Producer {
             if self.rings.contains_key(number) {
                 continue;
             }
-            if used >= MAX_RINGS_OF_PROCESS {
+            if used >= MAX_RINGS_OF_PROCESS || !self.budget.take_ring() {
                 if !self.listed.contains(number) {
                     let process = self.directory.name().as_str();
                     warn!(
                         process,
                         ring = number,
-                        "ring not read: the process has too many"
+                        "ring not read: the process or its user has too many"
                     );
                 }
                 continue;
@@ -167,6 +215,7 @@ impl Producer {
                 Ok(ring) => ProducerRing::Open(ring),
                 Err(fault) => {
                     report_broken(&self.directory, *number, &fault);
+                    self.budget.give_ring_back();
                     ProducerRing::Closed
                 }
             };
@@ -193,12 +242,14 @@ impl Producer {
     /// Closes a ring that cannot be read any further.
     pub fn close_broken(&mut self, number: u32, fault: &RingFault) {
         report_broken(&self.directory, number, fault);
-        self.rings.insert(number, ProducerRing::Closed);
+        self.close_ring(number);
     }
 
     /// Closes a ring from which everything is taken.
     pub fn close_ring(&mut self, number: u32) {
-        self.rings.insert(number, ProducerRing::Closed);
+        if let Some(ProducerRing::Open(_)) = self.rings.insert(number, ProducerRing::Closed) {
+            self.budget.give_ring_back();
+        }
     }
 
     /// Lets the process write over what an observer has read of a ring.

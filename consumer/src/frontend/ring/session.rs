@@ -175,7 +175,7 @@ impl RingSession {
     /// Reads a part of each ring.
     async fn read_rings(&mut self) -> Result<Turn, SessionClosed> {
         self.producer.update();
-        if let Err(fault) = self.producer.meta().update() {
+        if let Err(fault) = self.producer.update_meta() {
             debug!(process = self.identity.directory.as_str(), %fault, "meta not read");
         }
         let mut turn = Turn::default();

@@ -84,7 +84,7 @@ impl RingSession {
     ) -> Result<bool, SessionClosed> {
         if self.producer.meta().class(record.class).is_none() {
             // Declared after `meta` was read in this turn, or never.
-            let _ = self.producer.meta().update();
+            let _ = self.producer.update_meta();
         }
         let stream = self.stream(number).await?;
         let thread = match self.producer.ring(number) {

@@ -11,6 +11,7 @@ use super::written::*;
 use crate::frontend::ring::directory::{Access, DirectoryName, RefusedFile, RunDirectory};
 use crate::frontend::ring::producer::{Producer, ProducerRing};
 use crate::frontend::ring::ring_reader::Role;
+use crate::frontend::ring::user_budget::UserBudgets;
 
 #[test]
 fn writer_that_laps_the_reader_by_whole_turns_is_noticed_and_the_loss_is_exact() {
@@ -61,7 +62,13 @@ fn ring_that_has_no_size_yet_is_neither_read_nor_removed() {
     let path = one.process.path.join(ring_file_name(1));
     fs::write(&path, []).unwrap();
     let run = one.process.run_directory();
-    let mut producer = Producer::open(&run, &one.process.name, Role::Drainer).unwrap();
+    let mut producer = Producer::open(
+        &run,
+        &one.process.name,
+        Role::Drainer,
+        &UserBudgets::default(),
+    )
+    .unwrap();
     producer.update();
     assert!(matches!(producer.ring(0), Some(ProducerRing::Open(_))));
     assert!(matches!(producer.ring(1), Some(ProducerRing::Closed)));
@@ -80,13 +87,25 @@ fn process_lives_as_long_as_its_lock_whatever_process_has_its_pid() {
     // There is such a process, and it is another one.
     let process = WrittenProcess::new(run.path(), std::process::id());
     let directory = process.run_directory();
-    let mut producer = Producer::open(&directory, &process.name, Role::Drainer).unwrap();
+    let mut producer = Producer::open(
+        &directory,
+        &process.name,
+        Role::Drainer,
+        &UserBudgets::default(),
+    )
+    .unwrap();
     assert!(!producer.check_death().unwrap());
     process.die();
     assert!(producer.check_death().unwrap());
     // There is no such process here, as for one of another pid namespace.
     let process = WrittenProcess::new(run.path(), 4_194_304);
-    let mut producer = Producer::open(&directory, &process.name, Role::Drainer).unwrap();
+    let mut producer = Producer::open(
+        &directory,
+        &process.name,
+        Role::Drainer,
+        &UserBudgets::default(),
+    )
+    .unwrap();
     assert!(!producer.check_death().unwrap());
 }
 
@@ -95,7 +114,8 @@ fn observer_does_not_keep_a_drainer_from_a_dead_process() {
     let run = tempfile::tempdir().unwrap();
     let process = WrittenProcess::new(run.path(), 1);
     let directory = process.run_directory();
-    let open = |role| Producer::open(&directory, &process.name, role).unwrap();
+    let open =
+        |role| Producer::open(&directory, &process.name, role, &UserBudgets::default()).unwrap();
     let (mut observer, mut drainer) = (open(Role::Observer), open(Role::Drainer));
     assert!(!observer.check_death().unwrap());
     process.die();
@@ -127,7 +147,13 @@ fn symbolic_links_and_fifos_of_a_hostile_process_are_not_opened() {
     let link = DirectoryName::parse("2-17-00000000").unwrap();
     assert!(directory.open_process(&link).is_err());
     // Removing what the process has left does not follow the links either.
-    let producer = Producer::open(&directory, &process.name, Role::Drainer).unwrap();
+    let producer = Producer::open(
+        &directory,
+        &process.name,
+        Role::Drainer,
+        &UserBudgets::default(),
+    )
+    .unwrap();
     producer.remove(&directory).unwrap();
     assert!(secret.exists() && !process.path.exists());
 }
@@ -138,7 +164,13 @@ fn removing_a_dead_process_leaves_directories_of_its_own_alone() {
     let process = WrittenProcess::new(run.path(), 1);
     fs::create_dir(process.path.join("mine")).unwrap();
     let directory = process.run_directory();
-    let producer = Producer::open(&directory, &process.name, Role::Drainer).unwrap();
+    let producer = Producer::open(
+        &directory,
+        &process.name,
+        Role::Drainer,
+        &UserBudgets::default(),
+    )
+    .unwrap();
     assert!(producer.remove(&directory).is_err());
     assert!(process.path.join("mine").exists());
 }

@@ -10,9 +10,12 @@ use trace_ring_core::format::{
 use super::reader::{OneRing, read};
 use super::written::*;
 use crate::frontend::ring::classes::read_fields;
+use crate::frontend::ring::has_room;
 use crate::frontend::ring::meta_reader::MetaReader;
-use crate::frontend::ring::producer::Producer;
+use crate::frontend::ring::producer::{Producer, ProducerRing};
 use crate::frontend::ring::ring_reader::Role;
+use crate::frontend::ring::user_budget::UserBudgets;
+use crate::limits::{MAX_RING_PROCESSES, MAX_RING_PROCESSES_OF_USER, MIN_RING_PROCESSES_OF_USER};
 
 fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![Just(Mode::Discard), Just(Mode::Overwrite)]
@@ -117,12 +120,13 @@ proptest! {
         }
         let path = process.path.join("meta");
         let file = || std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let mut reader = MetaReader::open(file()).unwrap();
+        let mut budget = UserBudgets::default().of_process(0);
+        let mut reader = MetaReader::open(file(), &mut budget).unwrap();
         for (offset, bytes) in &scribbles {
             file().write_all_at(bytes, *offset).unwrap();
         }
-        let _ = reader.update();
-        if let Ok(reader) = MetaReader::open(file()) {
+        let _ = reader.update(&mut budget);
+        if let Ok(reader) = MetaReader::open(file(), &mut budget) {
             for class in 0..10 {
                 if let Some(class) = reader.class(class) {
                     let _ = read_fields(class, &fields);
@@ -164,8 +168,84 @@ fn process_with_too_many_rings_has_the_first_ones_read() {
         process.ring(number, Mode::Discard);
     }
     let directory = process.run_directory();
-    let mut producer = Producer::open(&directory, &process.name, Role::Drainer).unwrap();
+    let mut producer = Producer::open(
+        &directory,
+        &process.name,
+        Role::Drainer,
+        &UserBudgets::default(),
+    )
+    .unwrap();
     producer.update();
     producer.update();
     assert_eq!(producer.rings().len(), limit as usize);
+}
+
+#[test]
+fn file_with_a_second_name_is_refused() {
+    let run = tempfile::tempdir().unwrap();
+    let process = WrittenProcess::new(run.path(), 1);
+    process.ring(0, Mode::Discard);
+    let directory = process.run_directory();
+    let budgets = UserBudgets::default();
+    let open = || Producer::open(&directory, &process.name, Role::Drainer, &budgets);
+    assert!(open().is_ok());
+    let other = run.path().join("2-17-00000000");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::hard_link(process.path.join("r0"), other.join("r0")).unwrap();
+    let mut producer = open().unwrap();
+    producer.update();
+    assert!(matches!(producer.ring(0), Some(ProducerRing::Closed)));
+    std::fs::hard_link(process.path.join("meta"), other.join("meta")).unwrap();
+    let refused = open().unwrap_err();
+    assert_eq!(refused.to_string(), "it has 2 names");
+}
+
+#[test]
+fn classes_of_all_processes_of_a_user_take_no_more_than_its_budget() {
+    let run = tempfile::tempdir().unwrap();
+    let processes = [1, 2, 3].map(|pid| WrittenProcess::new(run.path(), pid));
+    for process in &processes {
+        process.declare_many(2..5002, 64);
+    }
+    let directory = processes[0].run_directory();
+    let budgets = UserBudgets::default();
+    let open = |process: &WrittenProcess| {
+        Producer::open(&directory, &process.name, Role::Observer, &budgets).unwrap()
+    };
+    let known = |producer: &mut Producer| {
+        let meta = producer.meta();
+        (1..5002).filter(|id| meta.class(*id).is_some()).count()
+    };
+    let [mut first, mut second] = [&processes[0], &processes[1]].map(open);
+    assert_eq!((known(&mut first), first.meta().is_full()), (5001, false));
+    // What fits, from the first on; nothing more is read later.
+    let fitting = known(&mut second);
+    assert!((1000..1500).contains(&fitting), "{fitting}");
+    assert!(second.meta().is_full());
+    second.update_meta().unwrap();
+    assert_eq!(known(&mut second), fitting);
+    drop(first);
+    assert_eq!(known(&mut open(&processes[2])), 5001);
+    // Those who show no events need none.
+    let without = Producer::open_without_classes(
+        &directory,
+        &processes[1].name,
+        Role::Observer,
+        &UserBudgets::default(),
+    );
+    assert_eq!(known(&mut without.unwrap()), 0);
+}
+
+#[test]
+fn user_with_many_processes_leaves_room_for_those_of_others() {
+    let all = MAX_RING_PROCESSES;
+    assert!(has_room(MAX_RING_PROCESSES_OF_USER - 1, all - 1, false));
+    assert!(!has_room(MAX_RING_PROCESSES_OF_USER, all - 1, false));
+    assert!(has_room(MAX_RING_PROCESSES_OF_USER, all - 1, true));
+    assert!(!has_room(all, all, true));
+    for few in 0..MIN_RING_PROCESSES_OF_USER {
+        assert!(has_room(few, all, false));
+        assert!(!has_room(few, 2 * all, false));
+    }
+    assert!(!has_room(MIN_RING_PROCESSES_OF_USER, all, false));
 }

@@ -7,6 +7,7 @@ use trace_ring_core::format::{Mode, RING_CONSUMED_OFFSET};
 use super::written::*;
 use crate::frontend::ring::producer::{Producer, ProducerRing};
 use crate::frontend::ring::ring_reader::{RingFault, RingReader, Role};
+use crate::frontend::ring::user_budget::UserBudgets;
 
 /// A run directory with a process that has one ring.
 pub(super) struct OneRing {
@@ -39,7 +40,7 @@ impl OneRing {
 
 fn open(process: &WrittenProcess, role: Role) -> Option<RingReader> {
     let run = process.run_directory();
-    let mut producer = Producer::open(&run, &process.name, role).unwrap();
+    let mut producer = Producer::open(&run, &process.name, role, &UserBudgets::default()).unwrap();
     producer.update();
     match producer.rings().remove(&0) {
         Some(ProducerRing::Open(reader)) => Some(reader),

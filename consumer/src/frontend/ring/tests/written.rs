@@ -1,6 +1,7 @@
 //! Process directories that a test writes as `trace-ring` does.
 
 use std::fs::{self, File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
@@ -69,14 +70,37 @@ impl WrittenProcess {
             name: format!("class{id}"),
             fields: vec![("number".into(), FieldType::U64)],
         };
-        let record = class.encode();
+        self.append(&class.encode());
+    }
+
+    /// Declares classes with these ids and so many fields without names.
+    pub(super) fn declare_many(&self, ids: Range<u32>, fields: usize) {
+        let mut class = EventClass {
+            id: 0,
+            severity: Severity::Info,
+            line: 1,
+            target: String::new(),
+            file: String::new(),
+            name: String::new(),
+            fields: vec![(String::new(), FieldType::U64); fields],
+        };
+        let mut records = Vec::new();
+        for id in ids {
+            class.id = id;
+            records.extend(class.encode());
+        }
+        self.append(&records);
+    }
+
+    /// Appends records to `meta`, and commits them.
+    fn append(&self, records: &[u8]) {
         let offset = META_COMMITTED_OFFSET as u64;
         let mut committed = [0; 8];
         self.meta.read_exact_at(&mut committed, offset).unwrap();
         let committed = u64::from_le_bytes(committed);
         let end = META_HEADER_SIZE as u64 + committed;
-        self.meta.write_all_at(&record, end).unwrap();
-        let committed = committed + record.len() as u64;
+        self.meta.write_all_at(records, end).unwrap();
+        let committed = committed + records.len() as u64;
         self.meta
             .write_all_at(&committed.to_le_bytes(), offset)
             .unwrap();
