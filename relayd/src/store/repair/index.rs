@@ -19,6 +19,8 @@ pub(in crate::store) struct ValidEntries {
     pub end: u64,
     /// The last of them.
     pub last: Option<Entry>,
+    /// The first of them whose packet ends before it begins: it is wrong, or a clock was set back meanwhile.
+    pub backwards: Option<u64>,
     /// What follows the valid entries.
     pub follows: Follows,
 }
@@ -103,6 +105,7 @@ pub(in crate::store) fn valid_entries(
         count: 0,
         end: 0,
         last: None,
+        backwards: None,
         follows: Follows::End,
     };
     let mut buffer = vec![0; ENTRIES_READ * format.entry_len()];
@@ -130,12 +133,20 @@ pub(in crate::store) fn valid_entries(
                     return Ok(valid);
                 }
             }
+            if is_backwards(&entry) {
+                valid.backwards.get_or_insert(valid.count);
+            }
             valid.end = end_of(&entry);
             valid.count += 1;
             valid.last = Some(entry);
         }
     }
     Ok(valid)
+}
+
+/// Whether the packet ends before it begins.
+pub(super) fn is_backwards(entry: &Entry) -> bool {
+    entry.packet.end < entry.packet.begin
 }
 
 /// End of the packet in its tracefile, in bytes.

@@ -8,9 +8,10 @@ use std::os::unix::fs::FileExt;
 
 use ctf::Metadata;
 use ctf::decode::{DecodeError, PacketHead, StreamDecoder};
-use ctf::index::Entry;
+use ctf::index::{Entry, IndexFormat};
 use wire::{Bits, Bytes, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
 
+use super::index::{Follows, ValidEntries, end_of, is_backwards, read_entry};
 use crate::limits::{MAX_CHECKED_PACKET, MAX_PACKET_HEAD};
 
 /// Bytes of a packet that are read first. The headers of all known tracers are shorter.
@@ -81,7 +82,7 @@ impl PacketReader {
     /// Whether the packet of an entry has all of its content. Bytes that never reached the disk are zeros: only a packet
     /// that begins or ends in zeros is decoded, and one with another magic number is intact.
     pub(super) fn is_intact(&self, data: &File, entry: &Entry) -> io::Result<bool> {
-        let size = super::index::end_of(entry).saturating_sub(entry.offset.0);
+        let size = end_of(entry).saturating_sub(entry.offset.0);
         if !has_zero_ends(data, entry)? || size > MAX_CHECKED_PACKET {
             return Ok(true);
         }
@@ -92,7 +93,7 @@ impl PacketReader {
 
     /// Whether the packet of an entry has other sizes or times than the entry says, as far as it has any.
     pub(super) fn contradicts(&self, data: &File, entry: &Entry) -> io::Result<bool> {
-        let end = super::index::end_of(entry);
+        let end = end_of(entry);
         let found = self.entry_at(data, entry.offset.0, end)?;
         let has_other_time = |entry: Timestamp, packet| packet != Timestamp(0) && entry != packet;
         Ok(found.is_some_and(|found| {
@@ -104,9 +105,37 @@ impl PacketReader {
         }))
     }
 
+    /// The first entry of an index file that is shown to be wrong by its packet. Only those are compared that give a
+    /// reason: times that go back, and the entries before one that is invalid, which may be so because of them.
+    pub(super) fn contradicted(
+        &self,
+        data: &File,
+        (index, format): (&File, IndexFormat),
+        found: &ValidEntries,
+    ) -> io::Result<Option<u64>> {
+        let is_wrong = |entry: &Entry| {
+            let is_foreign = self.is_foreign_at(data, entry.offset.0, end_of(entry))?;
+            Ok::<_, io::Error>(is_foreign || self.contradicts(data, entry)?)
+        };
+        for number in found.backwards.unwrap_or(found.count)..found.count {
+            let entry = read_entry(index, format, number)?;
+            if is_backwards(&entry) && is_wrong(&entry)? {
+                return Ok(Some(number));
+            }
+        }
+        let mut right = found.count;
+        while matches!(found.follows, Follows::Invalid(_)) && right > 0 {
+            if !is_wrong(&read_entry(index, format, right - 1)?)? {
+                break;
+            }
+            right -= 1;
+        }
+        Ok((right < found.count).then_some(right))
+    }
+
     /// Whether all events of the packet of an entry are declared and whole.
     pub(super) fn is_readable(&self, data: &File, entry: &Entry) -> io::Result<bool> {
-        let size = super::index::end_of(entry).saturating_sub(entry.offset.0);
+        let size = end_of(entry).saturating_sub(entry.offset.0);
         if size > MAX_CHECKED_PACKET {
             return Ok(true);
         }

@@ -285,12 +285,24 @@ impl<'a> Trace<'a> {
             added: Vec::new(),
             end: 0,
         };
-        let mut is_suspect = true;
+        // What no power loss has taken from the disk is not judged by what is in it.
+        let mut is_suspect = !self.is_complete;
         let mut is_rebuilt = true;
         if let (Some(file), Some(found)) = (index_file, &found) {
             (survey.kept, survey.end) = (found.count, found.end);
+            let contradicted = match &self.reader {
+                Some(reader) => reader.contradicted(data, (file, format), found)?,
+                None => None,
+            };
+            if let Some(number) = contradicted {
+                survey.keep(file, number)?;
+            }
             if let Follows::Invalid(reason) = &found.follows {
                 repair.damaged(reason);
+            } else if let Some(number) = contradicted {
+                repair.damaged(&format!(
+                    "entry {number} of the index file: its packet has other times"
+                ));
             } else {
                 is_suspect = found.follows == Follows::Zeros;
                 is_rebuilt = false;
@@ -326,8 +338,9 @@ impl<'a> Trace<'a> {
         Ok(survey)
     }
 
-    /// Drops the entries at the end of which a power loss has kept a part from the disk, or of their packets. If there are any, or `is_suspect`, or
-    /// if the metadata has lost declarations, entries are kept only up to the first whose packet cannot be read.
+    /// Drops the entries at the end that a power loss has kept from the disk in part, or their packets. If there are any,
+    /// or `is_suspect`, or if the metadata has lost declarations, entries are kept only up to the first whose packet
+    /// cannot be read.
     fn drop_damaged(
         &self,
         data: &File,
@@ -349,7 +362,7 @@ impl<'a> Trace<'a> {
             if is_intact {
                 break;
             }
-            (survey.kept, survey.end) = (last, entry.offset.0);
+            survey.keep(file, last)?;
             is_suspect = true;
         }
         let Some(reader) = &self.reader else {
@@ -365,8 +378,7 @@ impl<'a> Trace<'a> {
                 false => reader.is_intact(data, &entry)?,
             };
             if !is_readable {
-                (survey.kept, survey.end) = (number, entry.offset.0);
-                break;
+                return survey.keep(file, number);
             }
         }
         Ok(())
@@ -511,6 +523,16 @@ impl<'a> Trace<'a> {
 }
 
 impl Survey {
+    /// Drops the entries of the index file from this number on.
+    fn keep(&mut self, file: &File, count: u64) -> io::Result<()> {
+        self.kept = count;
+        self.end = match count.checked_sub(1) {
+            Some(last) => index::end_of(&index::read_entry(file, self.format, last)?),
+            None => 0,
+        };
+        Ok(())
+    }
+
     /// Adds entries for the whole packets behind the last entry.
     fn add_whole_packets(
         &mut self,
