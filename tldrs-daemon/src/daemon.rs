@@ -200,12 +200,18 @@ impl ClientAcceptor {
                 }
             }
         }
-        // Clients in the backlog of the socket may have sent events already.
-        loop {
-            tokio::select! {
-                biased;
-                Ok((socket, _)) = listener.accept() => self.admit_client(socket),
-                () = std::future::ready(()) => break,
+        // Clients in the backlog of the socket may have sent events already. The system is asked: the runtime may not
+        // know of them yet.
+        let Ok(listener) = listener.into_std() else {
+            return;
+        };
+        while let Ok((socket, _)) = listener.accept() {
+            let socket = socket
+                .set_nonblocking(true)
+                .and_then(|()| tokio::net::UnixStream::from_std(socket));
+            match socket {
+                Ok(socket) => self.admit_client(socket),
+                Err(error) => debug!(%error, "connection lost before it was served"),
             }
         }
     }

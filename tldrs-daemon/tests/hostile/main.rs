@@ -1,0 +1,41 @@
+//! Records of traces that no daemon has written so.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use tempfile::TempDir;
+use tldrs_daemon::files::TraceFiles;
+use tldrs_daemon::{Daemon, DaemonSettings, Storage};
+use tokio_util::sync::CancellationToken;
+
+/// Runs a daemon to which one client sends something.
+fn run_daemon(directory: &Path, sent: &str) {
+    let socket = directory.join("socket");
+    let storage = Storage::Directory(directory.to_owned());
+    let settings = DaemonSettings::new(socket.clone(), storage);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let daemon = Daemon::start(settings, None).unwrap();
+        let mut client = UnixStream::connect(&socket).unwrap();
+        client.write_all(sent.as_bytes()).unwrap();
+        drop(client);
+        // The client is in the backlog of the socket, which is served before the daemon stops.
+        let stop = CancellationToken::new();
+        stop.cancel();
+        daemon.run(stop).await;
+    });
+}
+
+#[test]
+fn client_that_nobody_has_accepted_is_served_before_the_daemon_stops() {
+    let directory = TempDir::new().unwrap();
+    run_daemon(directory.path(), "OPEN run-1\n{}\n");
+    let files = TraceFiles::in_directory(directory.path(), "run-1");
+    assert_eq!(fs::read_to_string(&files.events).unwrap(), "{}\n");
+}
