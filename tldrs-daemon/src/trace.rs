@@ -122,7 +122,7 @@ impl Trace {
         let client = state.next_client;
         state.next_client = state.next_client.wrapping_add(1);
         state.record.clients += 1;
-        state.record.connections += 1;
+        add(&mut state.record.connections, 1);
         TraceEntry {
             client,
             is_first: state.record.clients == 1,
@@ -173,10 +173,11 @@ impl Trace {
     ) -> Result<(), AppendError> {
         let mut state = self.state.lock();
         let appended = append_text(&state.file, text);
-        state.record.events += match &appended {
+        let stored = match &appended {
             Ok(()) => lines,
             Err(error) => count_lines(text.get(..error.stored).unwrap_or_default()),
         };
+        add(&mut state.record.events, stored);
         self.save_record_soon(&mut state);
         appended
     }
@@ -196,7 +197,7 @@ impl Trace {
     pub(crate) fn count_findings(self: &Arc<Self>, found: &Findings) {
         let mut state = self.state.lock();
         state.record.repaired += found.repairs;
-        state.record.refused += found.refused;
+        add(&mut state.record.refused, found.refused);
         if let Err(error) = state.keep_rejected(&self.files, &found.rejected) {
             warn!(trace = %self.id, %error, "cannot store refused lines");
         }
@@ -206,7 +207,7 @@ impl Trace {
     /// Counts events that were not stored or not forwarded.
     pub(crate) fn count_lost(self: &Arc<Self>, lines: u64) {
         let mut state = self.state.lock();
-        state.record.lost += lines;
+        add(&mut state.record.lost, lines);
         self.save_record_soon(&mut state);
     }
 
@@ -401,6 +402,11 @@ fn cut_partial_line(file: &File, text: &[u8], written: usize, source: io::Error)
         debug!("cannot truncate the file: a partial line remains");
     }
     AppendError { stored, source }
+}
+
+/// Adds to a counter of a record, which an earlier daemon may have left at any number.
+fn add(counter: &mut u64, more: u64) {
+    *counter = counter.saturating_add(more);
 }
 
 /// Counts lines, all of which end in a line feed.

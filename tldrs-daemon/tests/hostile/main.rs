@@ -9,6 +9,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use tldrs_daemon::files::TraceFiles;
+use tldrs_daemon::record::TraceRecord;
 use tldrs_daemon::{Daemon, DaemonSettings, Storage};
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +31,24 @@ fn run_daemon(directory: &Path, sent: &str) {
         stop.cancel();
         daemon.run(stop).await;
     });
+}
+
+#[test]
+fn counters_of_a_record_stay_at_the_largest_number() {
+    let directory = TempDir::new().unwrap();
+    let files = TraceFiles::in_directory(directory.path(), "run-1");
+    let full = TraceRecord {
+        id: "run-1".to_owned(),
+        connections: u64::MAX,
+        events: u64::MAX,
+        refused: u64::MAX,
+        lost: u64::MAX,
+        ..TraceRecord::default()
+    };
+    full.save(&files.record, false).unwrap();
+    run_daemon(directory.path(), "OPEN run-1\n{}\nHELLO\n");
+    assert_eq!(TraceRecord::load(&files.record), full);
+    assert_eq!(fs::read_to_string(&files.events).unwrap(), "{}\n");
 }
 
 #[test]
