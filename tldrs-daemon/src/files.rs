@@ -64,6 +64,11 @@ impl TraceFiles {
         }
     }
 
+    /// Returns the name of the trace that has these files in a directory, if it is text.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.events.file_name()?.to_str()?.strip_suffix(EVENTS)
+    }
+
     /// Whether a daemon has the trace open.
     pub(crate) fn is_open(&self) -> bool {
         let file = open_regular(&self.events, OFlags::RDONLY);

@@ -134,18 +134,28 @@ impl Traces {
         open: &mut HashMap<String, Arc<Trace>>,
         id: &str,
     ) -> Result<Arc<Trace>, OpenError> {
-        let (id, name, files) = match &self.storage {
+        match &self.storage {
             Storage::Directory(directory) => {
                 let name = safe_name(id);
                 let files = TraceFiles::in_directory(directory, &name);
-                (id, name, files)
+                self.get_or_open_files(open, id, name, files)
             }
             // One file has one writer, whatever the id is.
             Storage::File(file) => {
                 let files = TraceFiles::of_events(file.clone());
-                (DEFAULT, DEFAULT.to_owned(), files)
+                self.get_or_open_files(open, DEFAULT, DEFAULT.to_owned(), files)
             }
-        };
+        }
+    }
+
+    /// Returns the trace that has these files, and opens it if it is not open.
+    fn get_or_open_files(
+        &self,
+        open: &mut HashMap<String, Arc<Trace>>,
+        id: &str,
+        name: String,
+        files: TraceFiles,
+    ) -> Result<Arc<Trace>, OpenError> {
         if let Some(trace) = open.get(&name) {
             return Ok(Arc::clone(trace));
         }
@@ -182,8 +192,15 @@ impl Traces {
             if has_nothing_due || !files.events.exists() || files.is_open() {
                 continue;
             }
+            // The name of the files decides, not the id: another one would be the record of another trace.
+            let name = match (&self.storage, files.name()) {
+                (Storage::File(_), _) => DEFAULT.to_owned(),
+                (Storage::Directory(_), Some(name)) => name.to_owned(),
+                // No daemon has stored a trace under a name that is not text.
+                (Storage::Directory(_), None) => continue,
+            };
             let mut open = self.open.lock();
-            match self.get_or_open(&mut open, &record.id) {
+            match self.get_or_open_files(&mut open, &record.id, name, files) {
                 Ok(trace) => {
                     let exports = record.pending_exports.len();
                     info!(

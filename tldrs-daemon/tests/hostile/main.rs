@@ -9,7 +9,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use tldrs_daemon::files::TraceFiles;
-use tldrs_daemon::record::TraceRecord;
+use tldrs_daemon::record::{ExportOwner, PendingExport, TraceRecord};
 use tldrs_daemon::{Daemon, DaemonSettings, Storage};
 use tokio_util::sync::CancellationToken;
 
@@ -57,4 +57,30 @@ fn client_that_nobody_has_accepted_is_served_before_the_daemon_stops() {
     run_daemon(directory.path(), "OPEN run-1\n{}\n");
     let files = TraceFiles::in_directory(directory.path(), "run-1");
     assert_eq!(fs::read_to_string(&files.events).unwrap(), "{}\n");
+}
+
+#[test]
+fn exports_that_are_due_are_made_whatever_id_their_record_has() {
+    let directory = TempDir::new().unwrap();
+    let files = TraceFiles::in_directory(directory.path(), "all");
+    let path = directory.path().join("export.json");
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    let owner = ExportOwner {
+        uid: uid.as_raw(),
+        gid: gid.as_raw(),
+    };
+    // As of a daemon that stored the events of all traces in one file.
+    let record = TraceRecord {
+        id: "default".to_owned(),
+        pending_exports: vec![PendingExport {
+            path: path.clone(),
+            owner,
+        }],
+        ..TraceRecord::default()
+    };
+    record.save(&files.record, false).unwrap();
+    fs::write(&files.events, "{\"a\":1}\n").unwrap();
+    run_daemon(directory.path(), "");
+    assert_eq!(fs::read_to_string(path).unwrap(), "[{\"a\":1}]\n");
+    assert_eq!(TraceRecord::load(&files.record).pending_exports, []);
 }
