@@ -79,7 +79,7 @@ impl Endpoint {
                 true => Err(EndpointError::HttpForm(text.to_owned())),
             };
         }
-        if let Ok(port) = text.parse() {
+        if let Some(port) = parse_port(text) {
             return Ok(Self::v4("127.0.0.1", port));
         }
         let scheme = if text.starts_with('[') { "tcp6" } else { "tcp" };
@@ -167,9 +167,9 @@ impl FromStr for Endpoint {
         };
         let port = match port {
             "" => None,
-            port => Some(port.parse().map_err(|_| form())?),
+            port => Some(parse_port(port).ok_or_else(form)?),
         };
-        if host.is_empty() || host.contains(['/', '@', '[', ']']) {
+        if host.is_empty() || host.contains(['/', '@', '[', ']', '+']) {
             return Err(form());
         }
         Ok(Self {
@@ -182,6 +182,11 @@ impl FromStr for Endpoint {
     }
 }
 
+/// Parses a port, which the parser of numbers would take with a sign.
+fn parse_port(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|_| !text.starts_with('+'))
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match (self.tls, self.v6) {
@@ -191,7 +196,9 @@ impl fmt::Display for Endpoint {
             (true, false) => "tls",
             (true, true) => "tls6",
         };
-        match (self.host.contains(':'), self.port) {
+        // Of QUIC only the brackets say that it is IPv6.
+        let is_bracketed = self.host.contains(':') || self.quic && self.v6;
+        match (is_bracketed, self.port) {
             (true, Some(port)) => write!(f, "{scheme}://[{}]:{port}", self.host),
             (true, None) => write!(f, "{scheme}://[{}]", self.host),
             (false, Some(port)) => write!(f, "{scheme}://{}:{port}", self.host),
@@ -250,6 +257,16 @@ mod tests {
             assert_eq!(endpoint.to_string(), shown, "{text}");
         }
         for text in ["", ":", "http://localhost", "a:b", "localhost:70000"] {
+            assert!(Endpoint::parse_http(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn endpoint_prints_as_a_text_with_the_same_meaning() {
+        let host = Endpoint::parse_quic("quic://[host]:1").unwrap();
+        let again = Endpoint::parse_quic(&host.to_string());
+        assert_eq!(again.unwrap(), host);
+        for text in ["+80", "h:+80"] {
             assert!(Endpoint::parse_http(text).is_err(), "{text}");
         }
     }
