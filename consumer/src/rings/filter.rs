@@ -79,7 +79,8 @@ fn lock(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// The directives `old`, without those whose target is also in `new`, and `new` behind them.
+/// The directives `old`, without those whose target is also in `new`, and `new` behind them. What is none of `old` is
+/// left out: the process would use nothing of a filter with it.
 fn merge(old: &str, new: &str) -> String {
     let split = |text: &str| -> Vec<String> {
         let parts = text.split(',').map(str::trim);
@@ -88,7 +89,11 @@ fn merge(old: &str, new: &str) -> String {
             .map(str::to_owned)
             .collect()
     };
-    let (old, new) = (split(old), split(new));
+    let (mut old, new) = (split(old), split(new));
+    if old.is_empty() {
+        old.push(Filter::DEFAULT.to_owned());
+    }
+    old.retain(|part| Filter::parse(part).is_ok());
     let replaced: Vec<&str> = new.iter().map(|part| target(part)).collect();
     let kept = old.iter().filter(|part| !replaced.contains(&target(part)));
     let merged: Vec<&str> = kept.chain(&new).map(String::as_str).collect();
@@ -121,5 +126,12 @@ mod tests {
         );
         assert_eq!(merge("info,app", "warn"), "app,warn");
         assert_eq!(merge("", "app=trace,off"), "app=trace,off");
+    }
+
+    #[test]
+    fn directives_of_a_process_that_was_told_nothing_stay_in_force() {
+        assert_eq!(merge("", "app=trace"), "info,app=trace");
+        assert_eq!(merge(" ,", "app=trace"), "info,app=trace");
+        assert_eq!(merge("app=loud,lib", "app=trace"), "lib,app=trace");
     }
 }
