@@ -212,7 +212,7 @@ impl LogRecord {
         let record = match kind {
             RecordKind::Session => return decode_session(from),
             RecordKind::Acknowledged => return Ok(Self::Acknowledged(decode_positions(from)?)),
-            _ => RecordHead::read(from)?,
+            _ => read_head(from)?,
         };
         let step = match kind {
             RecordKind::AddTrace => StateStep::AddTrace { path: text(from)? },
@@ -229,11 +229,8 @@ impl LogRecord {
                 bytes: body.slice_ref(from),
             },
             RecordKind::CloseStream => {
-                let Position { stream, seq } = Field::read(from)?;
-                StateStep::CloseStream {
-                    stream: StreamKey(stream),
-                    packets: seq,
-                }
+                let (stream, packets) = read_position(from)?;
+                StateStep::CloseStream { stream, packets }
             }
             RecordKind::End => StateStep::End {
                 positions: decode_positions(from)?,
@@ -323,7 +320,7 @@ impl SegmentRecord {
     pub(super) fn decode(body: &Bytes) -> Result<Self, RecordError> {
         let (kind, mut from) = split_kind(body)?;
         let from = &mut from;
-        let head = RecordHead::read(from)?;
+        let head = read_head(from)?;
         Ok(match kind {
             RecordKind::Segment => Self::Segment {
                 head,
@@ -335,10 +332,10 @@ impl SegmentRecord {
                 positions: decode_positions(from)?,
             },
             RecordKind::Packet => {
-                let Position { stream, seq } = Field::read(from)?;
+                let (stream, seq) = read_position(from)?;
                 Self::Packet {
                     head,
-                    stream: StreamKey(stream),
+                    stream,
                     seq,
                     index: Field::read(from)?,
                     bytes: body.slice_ref(from),
@@ -361,6 +358,24 @@ fn split_kind(body: &[u8]) -> Result<(RecordKind, &[u8]), RecordError> {
     };
     let kind = RecordKind::read(&mut body)?;
     Ok((kind, body))
+}
+
+/// Reads the numbers of a step. After the last of all numbers there is no next step.
+fn read_head(from: &mut &[u8]) -> Result<RecordHead, RecordError> {
+    let head = RecordHead::read(from)?;
+    match head.step {
+        u64::MAX => Err(RecordError::Content),
+        _ => Ok(head),
+    }
+}
+
+/// Reads a stream and the number of one of its packets, after which there is a next one.
+fn read_position(from: &mut &[u8]) -> Result<(StreamKey, u64), RecordError> {
+    let Position { stream, seq } = Field::read(from)?;
+    match seq {
+        u64::MAX => Err(RecordError::Content),
+        _ => Ok((StreamKey(stream), seq)),
+    }
 }
 
 fn encode_session(
@@ -428,8 +443,7 @@ fn encode_positions(positions: &[(StreamKey, u64)], to: &mut impl BufMut) {
 fn decode_positions(from: &mut &[u8]) -> Result<Positions, RecordError> {
     let mut positions = Vec::with_capacity(from.len() / Position::SIZE);
     while !from.is_empty() {
-        let Position { stream, seq } = Field::read(from)?;
-        positions.push((StreamKey(stream), seq));
+        positions.push(read_position(from)?);
     }
     Ok(positions)
 }

@@ -79,7 +79,7 @@ impl Segment {
 
     pub(super) fn packets(&self) -> u64 {
         let counts = self.packets.values().map(|(first, end)| end - first);
-        counts.sum()
+        counts.fold(0, u64::saturating_add)
     }
 }
 
@@ -134,7 +134,8 @@ pub(super) fn segment_number(name: &str) -> Option<u64> {
     digits
         .parse()
         .ok()
-        .filter(|number| segment_name(*number) == name)
+        // There is a next segment.
+        .filter(|number| *number < u64::MAX && segment_name(*number) == name)
 }
 
 /// Returns the name of a segment's file.
@@ -211,10 +212,8 @@ impl StoredSession {
             end.saturating_sub(before.max(*first))
         };
         let segments = self.segments.values();
-        segments
-            .flat_map(|segment| &segment.packets)
-            .map(count)
-            .sum()
+        let counts = segments.flat_map(|segment| &segment.packets).map(count);
+        counts.fold(0, u64::saturating_add)
     }
 
     /// Takes positions that the uplink has reported.

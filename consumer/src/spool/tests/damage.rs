@@ -1,5 +1,9 @@
 //! Bits that the disk has flipped, and foreign files.
 
+use record_log::{HEADER_BYTES, RECORD_HEAD_BYTES, Records};
+
+use super::super::disk::Disk;
+use super::super::record::{LogRecord, RecordHead, SESSION_LOG, SegmentRecord, StateStep};
 use super::*;
 
 /// A session of three segments whose packets are all in the spool, of a process that was killed after the session's
@@ -129,7 +133,6 @@ fn segment_without_the_metadata_that_it_needs_becomes_a_gap() {
 fn foreign_files_are_ignored_and_kept() {
     let (disk, sent) = whole_session();
     let mut foreign = disk.clone();
-    use super::super::disk::Disk;
     foreign.create_directory("notes").unwrap();
     foreign.write_at("notes/x", 0, b"text").unwrap();
     foreign.write_at("README", 0, b"text").unwrap();
@@ -137,4 +140,53 @@ fn foreign_files_are_ignored_and_kept() {
     assert_eq!(packets_and_gaps(&sessions[0]), (packets_of(&sent), 0));
     assert!(foreign.paths().contains(&"notes/x".to_owned()));
     assert!(foreign.paths().contains(&"README".to_owned()));
+}
+
+#[test]
+fn numbers_after_which_there_is_no_other_are_damage() {
+    let head = |step| RecordHead { step, after: 0 };
+    let step = |step| {
+        let path = "x".to_owned();
+        LogRecord::Step(head(step), StateStep::AddTrace { path })
+    };
+    let packet = |stream, seq| SegmentRecord::Packet {
+        head: head(1),
+        stream: StreamKey(stream),
+        seq,
+        index: PacketIndex::default(),
+        bytes: Bytes::from_static(b"packet"),
+    };
+    let paths = whole_session().0.paths();
+    let path = |name: &str| paths.iter().find(|path| path.ends_with(name)).unwrap();
+    let (log, segment) = (path("session.log"), path("packets-00000004.log"));
+    let last = path("packets-00000004.log").replace("00000004", &u64::MAX.to_string());
+
+    let (disk, _) = whole_session();
+    disk.change(log, |bytes| {
+        let first = Records::new(SESSION_LOG, bytes).next().unwrap().len();
+        bytes.truncate(HEADER_BYTES + RECORD_HEAD_BYTES + first);
+        step(u64::MAX).encode(bytes);
+    });
+    assert_eq!(TestSpool::recover(&disk).0.counters.quarantined.get(), 1);
+
+    let (disk, sent) = whole_session();
+    disk.change(segment, |bytes| packet(0, u64::MAX).encode(bytes));
+    let (spool, sessions) = TestSpool::recover(&disk);
+    assert_eq!(packets_and_gaps(&sessions[0]), (packets_of(&sent), 0));
+    assert_eq!(spool.counters.quarantined.get(), 1);
+
+    // The numbers of packets say how many there are at most, also of all streams together.
+    let (disk, _) = whole_session();
+    disk.change(segment, |bytes| {
+        packet(0, u64::MAX - 1).encode(bytes);
+        packet(1, u64::MAX - 1).encode(bytes);
+    });
+    let (mut spool, _) = TestSpool::recover(&disk);
+    spool.store.close(0);
+
+    let (mut disk, sent) = whole_session();
+    disk.rename(segment, &last).unwrap();
+    let (_, sessions) = TestSpool::recover(&disk);
+    assert_eq!(packets_and_gaps(&sessions[0]), (packets_of(&sent) - 1, 1));
+    assert!(disk.paths().contains(&last), "not one of the spool");
 }
