@@ -58,7 +58,8 @@ pub struct RelayEndpoint {
 pub enum AddressFamily {
     /// IPv4: `net://`, `net4://`, `tcp://`, `tcp4://`, and with TLS `nets://`, `tls://`.
     V4,
-    /// IPv6: `net6://`, `tcp6://`, and with TLS `nets6://`, `tls6://`.
+    /// IPv6: `net6://`, `tcp6://`, and with TLS `nets6://`, `tls6://`; all others with an address in brackets, unless
+    /// they end in 4.
     V6,
 }
 
@@ -97,8 +98,10 @@ pub enum UrlFault {
     /// The host has a character that host names cannot have, such as white space.
     #[error("invalid character {0:?} in the host name")]
     Character(char),
-    /// Brackets do not match, or an IPv6 address has none.
-    #[error("an IPv6 address must be in brackets: [ADDRESS]:PORT")]
+    /// Brackets do not match, an IPv6 address has none, or IPv4 is asked for.
+    #[error(
+        "an IPv6 address must be in brackets, [ADDRESS]:PORT, and not with net4:// or the like"
+    )]
     Brackets,
     /// The port is not a number from 1 to 65535.
     #[error("{0:?} is not a port: 1 to 65535")]
@@ -244,24 +247,24 @@ impl<'a> UrlParts<'a> {
         let (scheme, rest) = url.split_once("://").ok_or(UrlFault::NoScheme)?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (v4, v6) = (AddressFamily::V4, AddressFamily::V6);
-        let (net, is_tls, family) = match scheme {
-            "net" | "net4" => (true, false, v4),
-            "net6" => (true, false, v6),
-            "nets" | "nets4" => (true, true, v4),
-            "nets6" => (true, true, v6),
-            "tcp" | "tcp4" => (false, false, v4),
-            "tcp6" => (false, false, v6),
-            "tls" | "tls4" => (false, true, v4),
-            "tls6" => (false, true, v6),
-            "quic" if authority.starts_with('[') => (false, true, v6),
-            "quic" | "quic4" => (false, true, v4),
-            "quic6" => (false, true, v6),
-            other => return Err(UrlFault::Scheme(other.to_owned())),
+        let (name, family) = match (scheme.strip_suffix('4'), scheme.strip_suffix('6')) {
+            // No resolver finds an address in brackets among those of IPv4.
+            (Some(_), _) if authority.starts_with('[') => return Err(UrlFault::Brackets),
+            (Some(name), _) => (name, v4),
+            (_, Some(name)) => (name, v6),
+            _ if authority.starts_with('[') => (scheme, v6),
+            _ => (scheme, v4),
         };
-        let link = if scheme.starts_with("quic") {
-            Link::Quic
-        } else {
-            Link::Tcp
+        let (net, is_tls) = match name {
+            "net" => (true, false),
+            "nets" => (true, true),
+            "tcp" => (false, false),
+            "tls" | "quic" => (false, true),
+            _ => return Err(UrlFault::Scheme(scheme.escape_debug().to_string())),
+        };
+        let link = match name {
+            "quic" => Link::Quic,
+            _ => Link::Tcp,
         };
         let (host, ports) = match authority.strip_prefix('[') {
             Some(bracketed) => {
@@ -313,7 +316,8 @@ fn port(text: &str) -> Result<Option<u16>, UrlFault> {
         return Ok(None);
     }
     match text.parse() {
-        Ok(port @ 1..) => Ok(Some(port)),
+        // Which `parse` would take with a sign.
+        Ok(port @ 1..) if !text.starts_with('+') => Ok(Some(port)),
         _ => Err(UrlFault::Port(text.to_owned())),
     }
 }
@@ -399,9 +403,25 @@ mod tests {
             ("net://relay:1:65536", UrlFault::Port("65536".into())),
             ("quic://relay:1:2", UrlFault::Port("1:2".into())),
             ("net://relay:1:2:3", UrlFault::Port("2:3".into())),
+            ("net://relay:+1", UrlFault::Port("+1".into())),
+            ("net4://[::1]", UrlFault::Brackets),
+            ("quic4://[::1]", UrlFault::Brackets),
             ("net://relay/a/../b", UrlFault::Path),
         ] {
             assert_eq!(url.parse::<RelayTarget>().unwrap_err().fault, want, "{url}");
         }
+        let error = "net\u{1b}[31m://relay".parse::<RelayTarget>().unwrap_err();
+        assert!(!error.to_string().contains(char::is_control), "{error:?}");
+    }
+
+    #[test]
+    fn an_address_in_brackets_prints_as_a_url_of_the_same_address() {
+        for url in ["net://[::1]:1:2", "nets://[::1]/a", "quic://[::1]"] {
+            let target: RelayTarget = url.parse().unwrap();
+            assert_eq!(target.control.family, AddressFamily::V6, "{url}");
+            assert_eq!(target.to_string().parse(), Ok(target), "{url}");
+        }
+        let ports = RelayTarget::from_port_urls("tcp://[::1]", "tls://[::1]").unwrap();
+        assert_eq!(ports.to_string(), "tcp6://[::1]:5342 and tls6://[::1]:5343");
     }
 }
