@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tldrs_daemon::limits::{MAX_CLIENTS, MAX_LINE_BYTES, MAX_TRACES, MIN_LINE_BYTES};
 use transport::client_files::{ClientFiles, MissingFile};
 use transport::error::TransportError;
 
@@ -304,17 +305,38 @@ impl Config {
         // 32-bit host.
         let queue_bytes = MIN_PACKET_BYTES..=u64::from(u32::MAX / 8);
         let packet_bytes = MIN_PACKET_BYTES..=MAX_PACKET_BYTES;
-        let timer = 1..=u64::from(u32::MAX);
+        let timer = 1..=u32::MAX.into();
+        let tldrs = self.tldrs.clone().unwrap_or_default();
+        let line_bytes = MIN_LINE_BYTES as u64..=MAX_LINE_BYTES as u64;
         if let Some(spool) = &self.spool {
             check_spool(spool)?;
         }
         for (key, value, range) in [
-            ("session.packet-bytes", session.packet_bytes, &packet_bytes),
-            ("session.live-timer-us", session.live_timer_us, &timer),
-            ("queue.session-bytes", queue.session_bytes, &queue_bytes),
-            ("queue.all-bytes", queue.all_bytes, &queue_bytes),
+            (
+                "session.packet-bytes",
+                session.packet_bytes.into(),
+                packet_bytes,
+            ),
+            ("session.live-timer-us", session.live_timer_us.into(), timer),
+            (
+                "queue.session-bytes",
+                queue.session_bytes.into(),
+                queue_bytes.clone(),
+            ),
+            ("queue.all-bytes", queue.all_bytes.into(), queue_bytes),
+            ("tldrs.max-line", tldrs.max_line as u64, line_bytes),
+            (
+                "tldrs.max-clients",
+                tldrs.max_clients as u64,
+                1..=MAX_CLIENTS.into(),
+            ),
+            (
+                "tldrs.max-traces",
+                tldrs.max_traces as u64,
+                1..=MAX_TRACES.into(),
+            ),
         ] {
-            if !range.contains(&value.into()) {
+            if !range.contains(&value) {
                 let (min, max) = (*range.start(), *range.end());
                 return Err(ConfigError::Range { key, min, max });
             }
@@ -365,6 +387,10 @@ impl RelayConfig {
     /// If there is none, it is incomplete, a URL is malformed, or certificates for it cannot be used.
     pub fn target(&self) -> Result<RelayTarget, ConfigError> {
         let mut target = self.addresses()?;
+        if self.quic_deadline_ms == Some(0) {
+            let (key, min, max) = ("relay.quic-deadline-ms", 1, u32::MAX.into());
+            return Err(ConfigError::Range { key, min, max });
+        }
         let files = [&self.tls_ca, &self.tls_cert, &self.tls_key];
         if target.has_tls() {
             let [ca, certificate, key] = files.map(Clone::clone);
@@ -475,5 +501,31 @@ mod tests {
         assert!(matches!(target(&small), Err(ConfigError::Range { .. })));
         let small = format!("{both}[session]\npacket-bytes = 1\n");
         assert!(matches!(target(&small), Err(ConfigError::Range { .. })));
+    }
+
+    #[test]
+    fn settings_of_a_file_have_the_ranges_that_options_have() {
+        let relay = "[relay]\nurl = 'net://relay'\n";
+        for (text, key) in [
+            ("quic-deadline-ms = 0", "relay.quic-deadline-ms"),
+            ("[tldrs]\nmax-clients = 0", "tldrs.max-clients"),
+            (
+                "[tldrs]\nmax-clients = 9223372036854775807",
+                "tldrs.max-clients",
+            ),
+            ("[tldrs]\nmax-traces = 1000001", "tldrs.max-traces"),
+            ("[tldrs]\nmax-line = 1073741825", "tldrs.max-line"),
+            ("[tldrs]\nmax-line = 0", "tldrs.max-line"),
+        ] {
+            let error = read(&format!("{relay}{text}\n")).unwrap().check();
+            let error = error.unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("{key} must be from ")),
+                "{error}"
+            );
+        }
+        let good = "[tldrs]\nmax-clients = 1\nmax-traces = 1000000\nmax-line = 1073741824";
+        let good = read(&format!("{relay}{good}\n"));
+        good.unwrap().check().unwrap();
     }
 }

@@ -7,8 +7,17 @@ use std::time::Duration;
 /// Longest line in bytes, unless `--max-line` says otherwise: real events are shorter than a kilobyte.
 pub const DEFAULT_MAX_LINE_BYTES: usize = 16 << 20;
 
+/// Smallest value of `--max-line`: an event without members.
+pub const MIN_LINE_BYTES: usize = 2;
+
 /// Largest value of `--max-line`: an unfinished line is kept in memory.
 pub const MAX_LINE_BYTES: usize = 1 << 30;
+
+/// Largest value of `--max-clients`: more than there are file descriptors.
+pub const MAX_CLIENTS: u32 = 1_000_000;
+
+/// Largest value of `--max-traces`, likewise.
+pub const MAX_TRACES: u32 = 1_000_000;
 
 /// Clients at the same time, unless `max-clients` says otherwise. Each takes a file descriptor and a
 /// few kilobytes.

@@ -8,7 +8,7 @@ use consumer::cli::RelayUrls;
 use consumer::config::{Config, ConfigError};
 use daemon::logging::{self, LogTarget};
 use tldrs_daemon::export::DocumentForm;
-use tldrs_daemon::limits::MAX_LINE_BYTES;
+use tldrs_daemon::limits::{MAX_CLIENTS, MAX_LINE_BYTES, MAX_TRACES, MIN_LINE_BYTES};
 use tldrs_daemon::{DaemonOptions, WhenFull};
 use tracing::level_filters::LevelFilter;
 
@@ -124,11 +124,11 @@ pub struct ServeArguments {
     pub max_line: usize,
 
     /// Refuse more than N clients at a time
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CLIENTS)))]
     pub max_clients: u32,
 
     /// Refuse more than N open traces at a time
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_TRACES)))]
     pub max_traces: u32,
 
     /// Let USER (a name or number) connect, besides root and the user of the daemon; may be repeated
@@ -338,7 +338,7 @@ fn parse_line_size(text: &str) -> Result<usize, String> {
     digits
         .and_then(|digits| digits.parse::<usize>().ok())
         .and_then(|number| number.checked_mul(unit))
-        .filter(|size| (2..=MAX_LINE_BYTES).contains(size))
+        .filter(|size| (MIN_LINE_BYTES..=MAX_LINE_BYTES).contains(size))
         .ok_or_else(|| "not a number of bytes from 2 to 1G, such as 4096, 16k or 32M".to_owned())
 }
 
