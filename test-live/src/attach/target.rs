@@ -168,7 +168,7 @@ fn parse(text: &str) -> Result<Target, Fault> {
             "net" | "nets" | "quic" => Family::Any,
             "net4" | "nets4" | "quic4" => Family::V4,
             "net6" | "nets6" | "quic6" => Family::V6,
-            other => return Err(Fault::Scheme(other.to_owned())),
+            other => return Err(Fault::Scheme(other.escape_debug().to_string())),
         };
         return relay(scheme, family, rest).map(Target::Relay);
     }
@@ -349,6 +349,14 @@ mod tests {
         ] {
             let error = text.parse::<Target>().unwrap_err();
             assert_eq!(error.fault, fault, "{text}");
+        }
+    }
+
+    #[test]
+    fn error_of_a_target_changes_no_terminal() {
+        for text in ["\u{1b}[31m://h", "net://\u{7}h", "h:\n", "net://h/\u{9b}"] {
+            let error = text.parse::<Target>().unwrap_err().to_string();
+            assert!(!error.contains(char::is_control), "{error:?}");
         }
     }
 
