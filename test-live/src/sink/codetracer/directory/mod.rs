@@ -36,8 +36,10 @@ use codetracer::output_form::OutputForm;
 
 /// The file that says which recording the directory has. It is locked as long as the directory is written.
 const MARKER: &str = ".test-live";
-/// Bytes of a marker that are read.
+/// Bytes of a marker that are read: both texts in it fit, if each byte of them is written as an escape.
 const MAX_MARKER_BYTES: u64 = 64 << 10;
+/// Bytes of the id and of the name of a recording that tell it from others. They are of its metadata, and may be longer.
+const MAX_ID_BYTES: usize = 4 << 10;
 
 /// Why a directory cannot be written.
 #[derive(Debug, Error)]
@@ -85,6 +87,20 @@ pub(super) struct RecordingId {
     pub(super) id: String,
     /// The name for users.
     pub(super) name: String,
+}
+
+impl RecordingId {
+    /// The same with no more than can be read again from a marker.
+    fn shortened(&self) -> Self {
+        let shortened = |text: &String| {
+            let end = text.floor_char_boundary(MAX_ID_BYTES);
+            text.get(..end).unwrap_or_default().to_owned()
+        };
+        Self {
+            id: shortened(&self.id),
+            name: shortened(&self.name),
+        }
+    }
 }
 
 /// Checks that a recording may be written to a directory: it is not there, empty, or has a recording of this program.
@@ -161,6 +177,7 @@ impl RecordingDirectory {
         recording: &RecordingId,
     ) -> Result<Self, DirectoryError> {
         check_target(path)?;
+        let recording = recording.shortened();
         let fail = |source| io_error(path, source);
         fs::create_dir_all(path).map_err(fail)?;
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -172,7 +189,7 @@ impl RecordingDirectory {
             return Err(DirectoryError::InUse { path });
         }
         let marker = LockedMarker(marker);
-        let is_again = check_marker(&marker.0, path, recording)?;
+        let is_again = check_marker(&marker.0, path, &recording)?;
         let files = open_files(&directory).map_err(fail)?;
         let open =
             |name| PublishedFile::open(Arc::clone(&directory), name, Some(b'\n')).map_err(fail);
@@ -183,7 +200,7 @@ impl RecordingDirectory {
             path: path.to_owned(),
             directory,
             marker,
-            recording: recording.clone(),
+            recording,
             is_again,
             form,
             program: RecordingMetadata::default(),

@@ -78,6 +78,26 @@ impl Writer {
     }
 }
 
+#[test]
+fn a_recording_with_a_long_name_is_not_written_over_by_another_one() {
+    let directory = TempDir::new().unwrap();
+    let open = |name: &str| {
+        let (id, name) = (name.to_owned(), name.to_owned());
+        let id = RecordingId { id, name };
+        loop {
+            match RecordingDirectory::open(directory.path(), OutputForm::Json, &id) {
+                Err(DirectoryError::InUse { .. }) => std::thread::yield_now(),
+                opened => return opened.map(drop),
+            }
+        }
+    };
+    let long = "x".repeat(70_000);
+    open(&long).unwrap();
+    open(&long).unwrap();
+    let refused = open("other").unwrap_err();
+    assert!(matches!(refused, DirectoryError::OtherRecording { .. }));
+}
+
 /// The records in a directory, or `None` if it has no recording yet. Panics if it is not valid.
 fn read(path: &Path) -> Option<Vec<String>> {
     let records = fs::read(path.join("trace.json")).ok()?;
