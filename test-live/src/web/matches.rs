@@ -2,9 +2,10 @@
 //! first those of the history, then new ones, so that neither decoding nor other pages wait.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use ctf::decode::Event;
@@ -80,79 +81,139 @@ impl Matches {
     }
 }
 
-/// The filter of a page, and the thread that applies it until this is dropped.
+/// The thread that applies the filters of a page, one after another: however many a page asks for,
+/// it has one. It ends after this is dropped.
 #[derive(Debug)]
-pub(super) struct PageFilter {
-    pub(super) matches: Arc<RwLock<Matches>>,
-    /// The number of packets that have been looked at.
-    pub(super) progress: Arc<AtomicU64>,
-    /// Names in the filter that no event has so far, with similar ones; empty if there are none.
-    pub(super) hint: Arc<Mutex<String>>,
-    stop: Arc<AtomicBool>,
+pub(super) struct FilterThread {
+    next: Arc<Mutex<NextFilter>>,
+    thread: Thread,
 }
 
-impl PageFilter {
-    /// Applies a filter to all packets of a log, and to those that come.
+/// What the thread does after the filter that it applies.
+#[derive(Debug, Default)]
+struct NextFilter {
+    /// The latest one that it has not begun with.
+    filter: Option<Box<(Filter, Arc<FilterState>)>>,
+    is_closed: bool,
+}
+
+/// The filter of a page, which is applied until this is dropped.
+#[derive(Debug)]
+pub(super) struct PageFilter {
+    pub(super) state: Arc<FilterState>,
+    thread: Thread,
+}
+
+/// What is known of the events that match a filter.
+#[derive(Debug, Default)]
+pub(super) struct FilterState {
+    pub(super) matches: RwLock<Matches>,
+    /// The number of packets that have been looked at.
+    pub(super) progress: AtomicU64,
+    /// Names in the filter that no event has so far, with similar ones; empty if there are none.
+    pub(super) hint: Mutex<String>,
+    /// Whether the page has dropped the filter.
+    is_dropped: AtomicBool,
+}
+
+impl FilterThread {
+    /// A thread for the packets of a log.
     ///
     /// # Errors
     /// If there can be no further thread.
-    pub(super) fn start(filter: Filter, log: Arc<PacketLog>) -> std::io::Result<Self> {
-        let page = Self {
-            matches: Arc::default(),
-            progress: Arc::default(),
-            hint: Arc::default(),
-            stop: Arc::default(),
-        };
-        let (matches, progress) = (Arc::clone(&page.matches), Arc::clone(&page.progress));
-        let (hint, stop) = (Arc::clone(&page.hint), Arc::clone(&page.stop));
+    pub(super) fn start(log: Arc<PacketLog>) -> io::Result<Self> {
+        let next = Arc::<Mutex<NextFilter>>::default();
+        let shared = Arc::clone(&next);
         let thread = thread::Builder::new().name("filter".to_owned());
-        thread.spawn(move || {
-            let mut stage = Matcher {
-                undeclared: filter.undeclared_names(),
-                filter,
-                has_matches: false,
-                bits: Vec::new(),
-                next: 0,
-            };
-            let mut replay = Replay::new(false);
-            let mut number = 0;
-            while !stop.load(Ordering::Relaxed) {
-                let (first, packets) = log.packets_from(number, MAX_BATCH);
-                number = first;
-                if packets.is_empty() {
-                    thread::sleep(POLL_INTERVAL);
-                }
-                let is_behind = packets.len() == MAX_BATCH;
-                for packet in packets {
-                    let is_large = replay.metadata_bytes() > MAX_REPLAYED_METADATA_BYTES;
-                    if is_large || replay.trace_count() > MAX_TRACES {
-                        replay = Replay::new(false);
+        let thread = thread.spawn(move || {
+            loop {
+                let next = {
+                    let mut next = shared.lock();
+                    if next.is_closed {
+                        return;
                     }
-                    (stage.next, stage.bits) = (0, Vec::new());
-                    // What cannot be decoded has been reported when it was decoded first.
-                    let _ = replay.add(&packet, &mut stage);
-                    let bits = std::mem::take(&mut stage.bits).into_boxed_slice();
-                    matches.write().add(number, bits);
-                    number = number.wrapping_add(1);
-                    progress.fetch_add(1, Ordering::Relaxed);
-                }
-                // What no event has may be in packets that are still to be looked at.
-                if !is_behind && progress.load(Ordering::Relaxed) > 0 {
-                    let new = stage.hint();
-                    let mut known = hint.lock();
-                    if *known != new {
-                        *known = new;
+                    next.filter.take()
+                };
+                match next {
+                    Some(next) => {
+                        let (filter, state) = *next;
+                        apply(filter, &state, &log);
                     }
+                    None => thread::park(),
                 }
             }
         })?;
-        Ok(page)
+        let thread = thread.thread().clone();
+        Ok(Self { next, thread })
+    }
+
+    /// Applies a filter to all packets, and to those that come, when the one before is dropped.
+    pub(super) fn apply(&self, filter: Filter) -> PageFilter {
+        let state = Arc::<FilterState>::default();
+        let next = Box::new((filter, Arc::clone(&state)));
+        self.next.lock().filter = Some(next);
+        let thread = self.thread.clone();
+        thread.unpark();
+        PageFilter { state, thread }
+    }
+}
+
+impl Drop for FilterThread {
+    fn drop(&mut self) {
+        self.next.lock().is_closed = true;
+        self.thread.unpark();
     }
 }
 
 impl Drop for PageFilter {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.state.is_dropped.store(true, Ordering::Relaxed);
+        self.thread.unpark();
+    }
+}
+
+/// Applies a filter until the page drops it.
+fn apply(filter: Filter, state: &FilterState, log: &PacketLog) {
+    let mut stage = Matcher {
+        undeclared: filter.undeclared_names(),
+        filter,
+        has_matches: false,
+        bits: Vec::new(),
+        next: 0,
+    };
+    let mut replay = Replay::new(false);
+    let mut number = 0;
+    let is_dropped = || state.is_dropped.load(Ordering::Relaxed);
+    // Whether there was a packet since the names were described.
+    let mut has_news = false;
+    while !is_dropped() {
+        let (first, packets) = log.packets_from(number, MAX_BATCH);
+        number = first;
+        if packets.is_empty() {
+            thread::park_timeout(POLL_INTERVAL);
+        }
+        let is_behind = packets.len() == MAX_BATCH;
+        for packet in packets {
+            if is_dropped() {
+                return;
+            }
+            let is_large = replay.metadata_bytes() > MAX_REPLAYED_METADATA_BYTES;
+            if is_large || replay.trace_count() > MAX_TRACES {
+                replay = Replay::new(false);
+            }
+            (stage.next, stage.bits) = (0, Vec::new());
+            // What cannot be decoded has been reported when it was decoded first.
+            let _ = replay.add(&packet, &mut stage);
+            let bits = std::mem::take(&mut stage.bits).into_boxed_slice();
+            state.matches.write().add(number, bits);
+            number = number.wrapping_add(1);
+            state.progress.fetch_add(1, Ordering::Relaxed);
+            has_news = true;
+        }
+        // What no event has may be in packets that are still to be looked at.
+        if !is_behind && std::mem::take(&mut has_news) {
+            *state.hint.lock() = stage.hint();
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::download;
-use super::matches::PageFilter;
+use super::matches::{FilterThread, PageFilter};
 use super::packet_log::PacketLog;
 use super::protocol::{
     Frame, HistogramState, MAX_ROWS_OF_FRAME, Reply, Request, SessionState, StateMessage,
@@ -37,6 +37,8 @@ pub(super) struct PageState {
     sessions: Vec<SessionState>,
     histogram: Option<HistogramState>,
     filter: Option<PageFilter>,
+    /// Applies the filters. Absent before the first one.
+    filter_thread: Option<FilterThread>,
     /// The packets that the filter had been applied to at the last frame.
     filtered_packets: u64,
 }
@@ -111,7 +113,10 @@ impl PageState {
                 from,
                 is_backward,
             } => {
-                let matches = self.filter.as_ref().map(|filter| filter.matches.read());
+                let matches = self
+                    .filter
+                    .as_ref()
+                    .map(|filter| filter.state.matches.read());
                 let (total, found) = search(store, matches.as_deref(), &text, from, is_backward);
                 Some(Reply::Search {
                     number,
@@ -120,7 +125,10 @@ impl PageState {
                 })
             }
             Request::Count { number, from, to } => {
-                let matches = self.filter.as_ref().map(|filter| filter.matches.read());
+                let matches = self
+                    .filter
+                    .as_ref()
+                    .map(|filter| filter.state.matches.read());
                 let events = count_events(store, matches.as_deref(), from, to);
                 let refused = download::packets(log, from, to).err();
                 Some(Reply::Count {
@@ -146,8 +154,13 @@ impl PageState {
             "" => None,
             text => {
                 let filter = Filter::parse(text).map_err(|error| error.to_string())?;
-                let started = PageFilter::start(filter, Arc::clone(log));
-                Some(started.map_err(|error| error.to_string())?)
+                let thread = match self.filter_thread.take() {
+                    Some(thread) => thread,
+                    None => {
+                        FilterThread::start(Arc::clone(log)).map_err(|error| error.to_string())?
+                    }
+                };
+                Some(self.filter_thread.insert(thread).apply(filter))
             }
         };
         self.filter = filter;
@@ -194,7 +207,10 @@ impl PageState {
                 continue;
             };
             rows.clear();
-            let matches = self.filter.as_ref().map(|filter| filter.matches.read());
+            let matches = self
+                .filter
+                .as_ref()
+                .map(|filter| filter.state.matches.read());
             let matches = matches.as_deref();
             let is_complete = track.rows.lock().visible(view, matches, room, &mut rows);
             room -= rows.len();
@@ -236,12 +252,12 @@ impl PageState {
 
     fn filtered_packets(&self) -> u64 {
         let filter = self.filter.as_ref();
-        filter.map_or(0, |filter| filter.progress.load(Ordering::Relaxed))
+        filter.map_or(0, |filter| filter.state.progress.load(Ordering::Relaxed))
     }
 
     fn filter_hint(&self) -> String {
         let filter = self.filter.as_ref();
-        filter.map_or_else(String::new, |filter| filter.hint.lock().clone())
+        filter.map_or_else(String::new, |filter| filter.state.hint.lock().clone())
     }
 
     fn changed_tracks(&mut self, tracks: &[Arc<Track>]) -> (Vec<TrackState>, Vec<u32>) {
@@ -417,6 +433,29 @@ mod tests {
         assert_eq!((at, word(32)), (frame.len(), 40));
         assert!((1..=MAX_ROWS_OF_FRAME).contains(&rows), "{rows}");
         assert_eq!(events, 40 * 8000, "none is missing");
+    }
+
+    /// The threads of this process that apply filters, those of other tests included.
+    fn count_filter_threads() -> usize {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        let name = |path: std::path::PathBuf| std::fs::read_to_string(path.join("comm"));
+        let names = threads.filter_map(|thread| name(thread.ok()?.path()).ok());
+        names.filter(|name| name == "filter\n").count()
+    }
+
+    #[test]
+    fn page_that_changes_its_filter_often_has_one_thread_for_it() {
+        let (store, _) = store();
+        let log = Arc::new(PacketLog::new(1000));
+        let mut page = PageState::default();
+        for number in 0..100 {
+            let text = format!("x == {number}");
+            let request = Request::Filter { number, text };
+            let error = String::new();
+            let reply = page.handle(request, &store, &log);
+            assert_eq!(reply, Some(Reply::Filter { number, error }));
+            assert!(count_filter_threads() < 10);
+        }
     }
 
     #[test]
