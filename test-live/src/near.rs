@@ -1,17 +1,27 @@
 //! Names that users may have meant by one that does not exist.
 
+use daemon::event_text::printable;
+
 /// Largest number of names that are suggested.
 const MAX_SUGGESTIONS: usize = 3;
 
 /// Length in characters from which a name is also near to those that contain it.
 const MIN_PART_CHARACTERS: usize = 3;
 
+/// Longest name that is near to any, in bytes. To compare two names takes the product of both
+/// lengths.
+const MAX_COMPARED_BYTES: usize = 256;
+
 /// The names of `known` that are most like `name`, the most similar first; none if all are very different.
 pub(crate) fn near_names<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
+    let mut near: Vec<(usize, &str)> = Vec::new();
+    let is_short = |name: &str| name.len() <= MAX_COMPARED_BYTES;
+    if !is_short(name) {
+        return Vec::new();
+    }
     let wanted = name.to_lowercase();
     let max_distance = (wanted.chars().count() / 3).max(1);
-    let mut near: Vec<(usize, &str)> = Vec::new();
-    for known in known {
+    for known in known.into_iter().filter(|known| is_short(known)) {
         let candidate = known.to_lowercase();
         let distance = strsim::osa_distance(&wanted, &candidate);
         let is_part = |whole: &str, part: &str| {
@@ -34,7 +44,8 @@ pub(crate) fn did_you_mean(names: &[&str]) -> String {
     if names.is_empty() {
         return String::new();
     }
-    format!("; did you mean {}?", names.join(" or "))
+    // They are of traces and relays.
+    format!("; did you mean {}?", printable(&names.join(" or ")))
 }
 
 #[cfg(test)]
@@ -60,6 +71,13 @@ mod tests {
             assert_eq!(near_names(name, known), want, "{name}");
         }
         assert_eq!(near_names("sched", [""]), [""; 0]);
+        let long = "x".repeat(MAX_COMPARED_BYTES);
+        assert_eq!(near_names(&long, [&*long]), [&*long]);
+        let longer = "x".repeat(MAX_COMPARED_BYTES + 1);
+        assert_eq!(near_names(&long, [&*longer]), [""; 0]);
+        assert_eq!(near_names(&longer, [&*long, "xxx"]), [""; 0]);
         assert_eq!(did_you_mean(&["a", "b"]), "; did you mean a or b?");
+        let hostile = did_you_mean(&["a\u{1b}[2J", "b"]);
+        assert!(!hostile.contains(char::is_control), "{hostile:?}");
     }
 }

@@ -8,13 +8,16 @@ use ctf::model::{Labels, Scope};
 
 use super::FieldMatcher;
 use super::expression::{FieldPath, Leaf, Part, Test};
+use super::names::did_you_mean_field;
 use crate::json_args::{ARGS, visit_object};
-use crate::near::{did_you_mean, near_names};
+use crate::near::near_names;
 
 /// Largest number of names of arguments that are compared with one that no event has.
 const MAX_SEEN_ARGS: usize = 1 << 10;
 /// Number of bytes of a name from which it is not compared.
 const MAX_SEEN_ARG_BYTES: usize = 256;
+/// Largest number of missing arguments that are described.
+const MAX_DESCRIBED_ARGS: usize = 32;
 
 /// Tracks where the walk over an event is, as seen from each path that is looked for.
 #[derive(Debug)]
@@ -93,10 +96,10 @@ impl PathTracker {
             let seen = self.seen_args.iter().map(String::as_str);
             let mut near = near_names(member, seen);
             near.retain(|near| *near != member);
-            let near = did_you_mean(&near);
+            let near = did_you_mean_field(&near);
             format!("no event has a field {}{near}", target.path)
         };
-        missing.map(describe).collect()
+        missing.take(MAX_DESCRIBED_ARGS).map(describe).collect()
     }
 
     fn needs(&self, scope: Scope) -> bool {

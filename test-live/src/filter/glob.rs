@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use daemon::event_text::printable;
+
 /// A text that is compared with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Pattern {
@@ -50,6 +52,28 @@ impl Pattern {
         }
     }
 
+    /// The text that is compared, with its wildcards.
+    pub(crate) fn text(&self) -> String {
+        let byte = |piece| match piece {
+            Piece::Byte(byte) => byte,
+            Piece::One => b'?',
+            Piece::Any => b'*',
+        };
+        let bytes: Vec<u8> = self.pieces().map(byte).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = Piece> {
+        let (bytes, pieces): (&[u8], &[Piece]) = match self {
+            Self::Plain(bytes) => (bytes, &[]),
+            Self::Glob(pieces) => (&[], pieces),
+        };
+        bytes
+            .iter()
+            .map(|byte| Piece::Byte(*byte))
+            .chain(pieces.iter().copied())
+    }
+
     /// Whether all of `text` is what the pattern says.
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
         match self {
@@ -60,19 +84,20 @@ impl Pattern {
 }
 
 impl fmt::Display for Pattern {
+    /// Writes the text as it is written in a filter.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes: Vec<u8> = match self {
-            Self::Plain(bytes) => bytes.clone(),
-            Self::Glob(pieces) => {
-                let byte = |piece: &Piece| match piece {
-                    Piece::Byte(byte) => *byte,
-                    Piece::One => b'?',
-                    Piece::Any => b'*',
-                };
-                pieces.iter().map(byte).collect()
+        let mut text = Vec::new();
+        for piece in self.pieces() {
+            match piece {
+                Piece::Any => text.push(b'*'),
+                Piece::One => text.push(b'?'),
+                Piece::Byte(b'\n') => text.extend(b"\\n"),
+                Piece::Byte(b'\t') => text.extend(b"\\t"),
+                Piece::Byte(byte @ (b'"' | b'\\' | b'*' | b'?')) => text.extend([b'\\', byte]),
+                Piece::Byte(byte) => text.push(byte),
             }
-        };
-        f.write_str(&String::from_utf8_lossy(&bytes))
+        }
+        write!(f, "\"{}\"", printable(&String::from_utf8_lossy(&text)))
     }
 }
 

@@ -1,17 +1,22 @@
 //! Names in a filter that no trace declares: an event class or a field with a typing error.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use ctf::metadata::{EventClass, Trace};
 use ctf::model::{FieldClass, Scope, Structure};
 
 use super::expression::{FieldPath, Leaf, Literal, Part, Property, Test};
+use super::token::is_name;
 use crate::json_args::{ARGS, has_json_args};
 use crate::near::{did_you_mean, near_names};
 use crate::sink::event_name::{ClassNames, is_phase};
 
 /// Largest number of declared names that are compared with one that is not declared.
 const MAX_KNOWN_NAMES: usize = 1 << 14;
+
+/// Largest number of undeclared names that are described. Each is compared with all declared ones.
+const MAX_DESCRIBED_NAMES: usize = 32;
 
 /// Largest number of names of events that are compared with one that none has.
 const MAX_SEEN_NAMES: usize = 1 << 10;
@@ -67,6 +72,7 @@ impl SeenNames {
         let missing = self.tests.iter().filter(|(_, is_found)| !is_found);
         let missing = missing.filter(|_| !self.seen.is_empty());
         missing
+            .take(MAX_DESCRIBED_NAMES)
             .map(|(test, _)| describe_name(test, &self.seen))
             .collect()
     }
@@ -74,12 +80,11 @@ impl SeenNames {
 
 /// Describes a name that no event has, with similar ones.
 fn describe_name(test: &Test, known: &BTreeSet<String>) -> String {
-    let name = match &test.with {
-        Literal::Text(pattern) => pattern.to_string(),
-        _ => String::new(),
+    let Literal::Text(pattern) = &test.with else {
+        return String::new();
     };
-    let near = near_names(&name, known.iter().map(String::as_str));
-    format!("no event is named {name:?}{}", did_you_mean(&near))
+    let near = near_names(&pattern.text(), known.iter().map(String::as_str));
+    format!("no event is named {pattern}{}", did_you_mean(&near))
 }
 
 /// The names in a filter that no trace has declared so far.
@@ -138,24 +143,29 @@ impl UndeclaredNames {
         let describe = |leaf: &Leaf| match leaf {
             Leaf::Property(_, test) => describe_name(test, &self.event_names),
             Leaf::Field(path, _) | Leaf::Exists(path) => {
-                let name = path.to_string();
                 let last = path.parts.iter().rev().find_map(|part| match part {
                     Part::Member(name) => Some(name.as_str()),
                     Part::Element(_) => None,
                 });
                 let known = || self.field_names.iter().map(String::as_str);
-                let mut near = near_names(last.unwrap_or_default(), known());
-                near.retain(|near| *near != name);
+                let last = last.unwrap_or_default();
+                let mut near = near_names(last, known());
+                near.retain(|near| *near != last || path.parts.len() > 1);
                 // What is within `args` is not declared: then the mistake is in the first part.
                 if let (true, [Part::Member(first), _, ..]) = (near.is_empty(), &*path.parts) {
                     near = near_names(first, known());
                     near.retain(|near| near != first);
                 }
-                format!("no event has a field {name}{}", did_you_mean(&near))
+                format!("no event has a field {path}{}", did_you_mean_field(&near))
             }
         };
-        let mut descriptions: Vec<String> = self.missing.iter().map(describe).collect();
+        let described = self.missing.iter().take(MAX_DESCRIBED_NAMES);
+        let mut descriptions: Vec<String> = described.map(describe).collect();
         descriptions.dedup();
+        let others = self.missing.len().saturating_sub(MAX_DESCRIBED_NAMES);
+        if others > 0 {
+            descriptions.push(format!("{others} other names are not declared either"));
+        }
         descriptions
     }
 }
@@ -242,12 +252,29 @@ fn has_part(class: &FieldClass, parts: &[Part]) -> bool {
     }
 }
 
+/// The name of a field as it is written in a filter: between backquotes, if it would be something else without.
+fn quoted(name: &str) -> Cow<'_, str> {
+    let is_word = !matches!(name, "" | "ctx" | "true" | "false");
+    let begins_number = name.starts_with(|char: char| char.is_ascii_digit());
+    match is_word && !begins_number && name.chars().all(is_name) {
+        true => name.into(),
+        false => format!("`{name}`").into(),
+    }
+}
+
+/// As [`did_you_mean`], of fields.
+pub(crate) fn did_you_mean_field(names: &[&str]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| quoted(name)).collect();
+    let names: Vec<&str> = quoted.iter().map(|name| &**name).collect();
+    did_you_mean(&names)
+}
+
 impl std::fmt::Display for FieldPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (place, part) in self.parts.iter().enumerate() {
             match part {
-                Part::Member(name) if place == 0 => f.write_str(name)?,
-                Part::Member(name) => write!(f, ".{name}")?,
+                Part::Member(name) if place == 0 => f.write_str(&quoted(name))?,
+                Part::Member(name) => write!(f, ".{}", quoted(name))?,
                 Part::Element(index) => write!(f, "[{index}]")?,
             }
         }
@@ -260,6 +287,7 @@ mod tests {
     use ctf::Metadata;
 
     use super::super::Filter;
+    use super::did_you_mean_field;
 
     const METADATA: &str = "/* CTF 1.8 */
         typealias integer { size = 32; align = 8; } := number;
@@ -290,6 +318,17 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_with_many_undeclared_names_has_some_of_them_described() {
+        let names: Vec<_> = (0..1000).map(|number| format!("x{number} == 1")).collect();
+        let descriptions = undeclared(&names.join(" || "));
+        assert_eq!(descriptions.len(), 33);
+        assert_eq!(
+            descriptions.last().unwrap(),
+            "968 other names are not declared either"
+        );
+    }
+
+    #[test]
     fn undeclared_names_of_a_filter_are_described_with_similar_ones() {
         for (filter, want) in [
             (
@@ -312,8 +351,16 @@ mod tests {
                 "no event is named \"sched_swich\"; did you mean sched_switch?",
             ),
             ("!($name == \"irq*\")", "no event is named \"irq*\""),
+            (
+                r#"$name == "a\*\"\\?\n""#,
+                r#"no event is named "a\*\"\\?\n""#,
+            ),
+            ("`odd name` == 1", "no event has a field `odd name`"),
+            ("a.`b.c`[1].`2` == 1", "no event has a field a.`b.c`[1].`2`"),
         ] {
             assert_eq!(undeclared(filter), [want], "{filter}");
         }
+        let suggested = did_you_mean_field(&["odd name", "ctx", "a1"]);
+        assert_eq!(suggested, "; did you mean `odd name` or `ctx` or a1?");
     }
 }

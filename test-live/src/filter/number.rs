@@ -93,7 +93,7 @@ impl NumberSelector {
     ///
     /// # Errors
     /// If the fields of the event cannot be decoded.
-    pub(crate) fn find(
+    pub fn find(
         &mut self,
         event: &Event<'_>,
         trace: TraceKey,

@@ -198,7 +198,8 @@ impl Lexer<'_> {
     }
 }
 
-fn is_name(char: char) -> bool {
+/// Whether a character may be in a name that is not quoted.
+pub(crate) fn is_name(char: char) -> bool {
     char.is_alphanumeric() || char == '_'
 }
 
