@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use daemon::event_text::printable;
+
 /// Number of characters of the filter that are shown on each side of an error.
 const EXCERPT_CHARACTERS: usize = 60;
 
@@ -25,7 +27,8 @@ impl FilterError {
         let shown = text.chars().skip(begin).take(2 * EXCERPT_CHARACTERS);
         Self {
             column: column + 1,
-            what: what.into(),
+            // Parts of the filter are in it.
+            what: printable(&what.into()),
             excerpt: shown
                 .map(|char| if char.is_control() { ' ' } else { char })
                 .collect(),

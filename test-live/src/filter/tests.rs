@@ -281,6 +281,16 @@ fn a_filter_syntax_error_is_marked_below_the_text() {
 }
 
 #[test]
+fn a_filter_syntax_error_changes_no_terminal() {
+    for text in ["a == \"\\\n\"", "a == \"\\\u{1b}[2J\"", "\u{1b}"] {
+        let shown = Filter::parse(text).unwrap_err().to_string();
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines.len(), 3, "{shown:?}");
+        assert!(!lines.concat().contains(char::is_control), "{shown:?}");
+    }
+}
+
+#[test]
 fn filters_beyond_the_depth_and_length_limits_are_refused() {
     for text in ["(".repeat(60_000), "!".repeat(60_000), "!(".repeat(30_000)] {
         let error = Filter::parse(&text).unwrap_err();
