@@ -98,9 +98,13 @@ impl Endpoint {
         let scheme = if rest.starts_with('[') { "tcp6" } else { "tcp" };
         let parsed: Result<Self, EndpointError> = format!("{scheme}://{rest}").parse();
         let quic = true;
-        parsed
-            .map(|endpoint| Self { quic, ..endpoint })
-            .map_err(|_| form())
+        match parsed {
+            // Without brackets it would be an address of IPv6 that is looked for in IPv4.
+            Ok(endpoint) if endpoint.v6 || !endpoint.host.contains(':') => {
+                Ok(Self { quic, ..endpoint })
+            }
+            _ => Err(form()),
+        }
     }
 
     /// Whether connections are encrypted with TLS.
@@ -266,6 +270,7 @@ mod tests {
         let host = Endpoint::parse_quic("quic://[host]:1").unwrap();
         let again = Endpoint::parse_quic(&host.to_string());
         assert_eq!(again.unwrap(), host);
+        assert!(Endpoint::parse_quic("quic://::1:692").is_err());
         for text in ["+80", "h:+80"] {
             assert!(Endpoint::parse_http(text).is_err(), "{text}");
         }
