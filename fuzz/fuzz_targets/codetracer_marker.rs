@@ -127,7 +127,7 @@ fn read_files(output: &Path) -> Files {
 fn write_trace(directory: &Path) {
     let mut declaration = TraceDeclaration::new(Uuid([1; 16]), "test");
     declaration.environment = [("hostname", "host"), ("trace_name", "recording")]
-        .map(|(name, value)| (name.to_owned(), EnvironmentValue::Text(value.to_owned())))
+        .map(|(name, value)| (name.to_owned(), EnvironmentValue::Text(value.into())))
         .to_vec();
     let mut metadata = MetadataText::new(&declaration);
     let (stream, mut encoder) = EventEncoder::declare(&mut metadata, 0).expect("classes");

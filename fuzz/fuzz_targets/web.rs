@@ -248,6 +248,8 @@ impl Page {
                 Ok(0) => return None,
                 Ok(read) => self.received.extend(&buffer[..read]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                // The timer of libFuzzer.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("the server does not answer: {error}"),
             }
         }
