@@ -84,7 +84,9 @@ fuzz_target!(|input: &[u8]| {
             assert_eq!(id, own_id);
             let of_recording = |files: &Files| {
                 let files = files.iter().filter(|(name, _)| **name != MARKER);
-                files.map(|(_, content)| content.clone()).collect::<Vec<_>>()
+                files
+                    .map(|(_, content)| content.clone())
+                    .collect::<Vec<_>>()
             };
             assert_eq!(of_recording(&after), of_recording(&EXPECTED));
         }

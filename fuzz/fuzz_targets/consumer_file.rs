@@ -20,7 +20,11 @@ fuzz_target!(|input: &[u8]| {
     let Some(config) = check(input) else { return };
     let printed = config.to_toml().expect("a file is text");
     assert_eq!(check(printed.as_bytes()).as_ref(), Some(&config));
-    let _ = (config.rings(), config.recordings(), config.session.forward());
+    let _ = (
+        config.rings(),
+        config.recordings(),
+        config.session.forward(),
+    );
     config.uplink().expect("a relay is named");
     if let Some(options) = &config.tldrs {
         start(options);

@@ -70,7 +70,9 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(after.events, resumed.events.saturating_add(1));
     assert_eq!((after.clients, after.pending_exports.len()), (0, 0));
     let stored = fs::read(&files.events).expect("a file");
-    assert!(stored.starts_with(events) && stored.ends_with(b"\n{\"new\":1}\n") || events.is_empty());
+    assert!(
+        stored.starts_with(events) && stored.ends_with(b"\n{\"new\":1}\n") || events.is_empty()
+    );
 });
 
 /// The record, with the path of the directory for exports.

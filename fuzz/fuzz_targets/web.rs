@@ -158,7 +158,10 @@ fn download(query: &[u8]) {
             serde_json::from_slice::<Value>(&body).expect("a document");
         }
         Some(b'{') => {
-            for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            for line in body
+                .split(|byte| *byte == b'\n')
+                .filter(|line| !line.is_empty())
+            {
                 serde_json::from_slice::<Value>(line).expect("a line of JSON");
             }
         }
