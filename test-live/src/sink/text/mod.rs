@@ -109,9 +109,13 @@ impl TimeFrame {
             _ => false,
         };
         line.copy(if went_back { b"-" } else { b"+" }, 1);
+        let cycles_since = before.map(|(before, _)| cycles.wrapping_sub(before));
         match (self.shows_cycles, before) {
-            (true, None) => line.text(b"????????????"),
-            (true, Some((before, _))) => time::padded(line.out(), cycles.wrapping_sub(before), 12),
+            // One cycle back is not told from unknown, as in babeltrace2.
+            (true, _) => match cycles_since.filter(|since| *since != u64::MAX) {
+                Some(since) => time::padded(line.out(), since, 12),
+                None => line.text(b"????????????"),
+            },
             (false, Some((_, Some(before)))) if time.is_some() => {
                 time::seconds_to_line(line, since(before).unsigned_abs());
             }
@@ -240,5 +244,25 @@ impl Renderer for Lines {
         line.copy(b"\n", 1);
         line.out();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn difference_of_cycles_is_unknown_for_the_first_event_and_one_cycle_back() {
+        let mut options = TextOptions::default();
+        options.clock.cycles = true;
+        let mut frame = TimeFrame::new(&options, &Style::plain());
+        let mut delta = |cycles| {
+            let line = line::written(|line| frame.write_delta(line, cycles, None));
+            String::from_utf8(line).unwrap()
+        };
+        assert_eq!(delta(7), "] (+????????????) ");
+        assert_eq!(delta(9), "] (+000000000002) ");
+        assert_eq!(delta(8), "] (+????????????) ");
+        assert_eq!(delta(6), "] (+18446744073709551614) ");
     }
 }
