@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::cursor::is_keyword;
 use super::evaluator::Evaluator;
 use super::scopes::{Cost, Typed};
 use super::syntax::{Declarator, LengthKind, LengthSyntax, Path, TypeKind, TypeSyntax};
@@ -115,9 +116,9 @@ fn origin(path: &Path) -> Result<(Origin, &[Arc<str>]), MetadataError> {
             return Ok((Origin::Root(scope), names));
         }
     }
-    // Names that begin an absolute path cannot begin a relative one.
-    match path.words.first().map(|word| &**word) {
-        Some("trace" | "stream" | "event" | "env" | "clock") => {
+    // No field has the name of a keyword, among them those that begin an absolute path.
+    match path.words.first() {
+        Some(word) if is_keyword(word) => {
             let what = format!("`{}` names no field", path.joined());
             Err(MetadataError::text(path.at, what))
         }

@@ -44,6 +44,9 @@ const CLASS_WORDS: [&str; 6] = [
     "variant",
 ];
 
+/// Keywords that may stand before the name of a type.
+const CLASS_TAGS: [&str; 3] = ["enum", "struct", "variant"];
+
 /// Whether a `typedef`, a `typealias` or a type follows.
 pub(super) fn begins_declaration(cursor: &Cursor<'_>) -> bool {
     cursor.peek_word().is_some_and(|word| {
@@ -151,6 +154,12 @@ fn alias_name(cursor: &mut Cursor<'_>) -> Result<Name, MetadataError> {
     let at = cursor.at();
     let mut words: Vec<&str> = Vec::new();
     while let Some(word) = cursor.peek_word() {
+        // The name of a structure, variant or enumeration, to which a pointer may point.
+        let is_tagged = CLASS_TAGS.contains(&&**word)
+            && matches!(cursor.peek_at(1), Some(Kind::Word(next)) if !is_keyword(next));
+        if is_keyword(word) && !is_tagged && !TYPE_WORDS.contains(&&**word) {
+            return Err(cursor.expected("the name of a type"));
+        }
         words.push(word);
         cursor.skip();
     }
