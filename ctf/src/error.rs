@@ -41,7 +41,7 @@ impl MetadataError {
 }
 
 /// The place of an error as messages name it. An error that concerns all of the metadata has none.
-fn place(at: Position) -> String {
+pub(crate) fn place(at: Position) -> String {
     if at == Position::default() {
         return "metadata".to_owned();
     }

@@ -217,7 +217,8 @@ impl Output {
     fn read(&mut self, metadata: &[u8], streams: &[Vec<u8>]) -> Result<(), String> {
         let mut reader = Metadata::new();
         let read = reader.extend(metadata).and_then(|()| reader.finish());
-        self.warnings = reader.take_warnings();
+        let warnings = reader.take_warnings();
+        self.warnings = warnings.iter().map(ToString::to_string).collect();
         read.map_err(|error| error.to_string())?;
         for (number, stream) in streams.iter().enumerate() {
             if streams.len() > 1 {

@@ -26,7 +26,7 @@ fn record<'a>(time: u64, thread: i32, values: &'a [Written<'a>]) -> EventRecord<
 /// The events of a directory that has no defect.
 fn events(directory: &Path) -> Vec<Event> {
     let trace = Trace::open(directory).unwrap();
-    assert_eq!(trace.warnings(), [""; 0]);
+    assert_eq!(trace.warnings(), []);
     trace.events().map(Result::unwrap).collect()
 }
 

@@ -21,12 +21,14 @@ mod packets;
 mod resolve;
 mod trace;
 mod tsdl;
+mod warning;
 
 pub use classes::{EventClass, StreamClass};
 pub use clock_origin::ClockOrigin;
 pub use identity::TraceIdentity;
 pub(crate) use resolve::STREAM_SLOTS_END;
 pub use trace::Trace;
+pub use warning::{Deviation, Warning};
 
 use std::collections::BTreeMap;
 
@@ -139,7 +141,7 @@ impl Metadata {
     /// # Errors
     /// If it ends within a declaration, or refers to something that it does not declare.
     pub fn finish(&mut self) -> Result<(), MetadataError> {
-        self.unpacker.finish()?;
+        self.unpacker.finish(&mut self.trace.warnings)?;
         match &mut self.form {
             Some(Form::Tsdl(parser)) => parser.finish()?,
             Some(Form::Json(parser)) => parser.finish()?,
@@ -192,12 +194,14 @@ impl Metadata {
         &self.trace
     }
 
-    /// Takes the warnings since the last call: unknown attributes and the like, each with its position.
-    pub fn take_warnings(&mut self) -> Vec<String> {
-        match &mut self.form {
+    /// Takes the warnings since the last call: unknown attributes, rules that the metadata breaks, and the like.
+    pub fn take_warnings(&mut self) -> Vec<Warning> {
+        let mut warnings = match &mut self.form {
             Some(Form::Tsdl(parser)) => parser.take_warnings(),
             Some(Form::Json(_)) | None => Vec::new(),
-        }
+        };
+        warnings.append(&mut self.trace.warnings.take_all());
+        warnings
     }
 
     fn declare(&mut self, declarations: Vec<Declaration>) -> Result<(), MetadataError> {

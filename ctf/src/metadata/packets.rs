@@ -5,6 +5,7 @@
 
 use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
 
+use super::warning::{Deviation, Warnings};
 use crate::error::MetadataError;
 use crate::model::{ByteOrder, Uuid};
 
@@ -74,23 +75,31 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Ends the metadata.
+    /// Ends the metadata. Too few bytes for a header after the last packet are passed over, as by babeltrace2 2.0.4.
     ///
     /// # Errors
     ///
     /// If it ends within a packet; babeltrace2 2.0.4 loops forever then.
-    pub(crate) fn finish(&self) -> Result<(), MetadataError> {
-        let between = match &self.state {
-            UnpackerState::Undecided(head) => head.is_empty(),
-            UnpackerState::Plain => true,
-            UnpackerState::Header(header) => header.is_empty(),
-            UnpackerState::Content { .. } => false,
+    pub(crate) fn finish(&self, warnings: &mut Warnings) -> Result<(), MetadataError> {
+        let ends_within = match &self.state {
+            UnpackerState::Undecided(head) => !head.is_empty(),
+            UnpackerState::Plain => false,
+            UnpackerState::Header(header) if self.uuid.is_none() => !header.is_empty(),
+            UnpackerState::Header(header) => {
+                if !header.is_empty() {
+                    let (at, count) = (self.packet, header.len());
+                    warnings.add_placed(Deviation::TrailingBytes, || {
+                        format!("metadata, byte {at}: too few bytes for another packet: {count}")
+                    });
+                }
+                false
+            }
+            UnpackerState::Content { .. } => true,
         };
-        if between {
-            Ok(())
-        } else {
-            Err(self.error("the metadata ends within it".into()))
+        if ends_within {
+            return Err(self.error("the metadata ends within it".into()));
         }
+        Ok(())
     }
 
     /// The UUID of the packets; `None` before the first header and for plain text.
@@ -288,7 +297,7 @@ mod tests {
         for piece in pieces {
             unpacker.extend(piece, &mut text)?;
         }
-        unpacker.finish()?;
+        unpacker.finish(&mut Warnings::default())?;
         Ok((text, unpacker))
     }
 
@@ -326,6 +335,24 @@ mod tests {
         let bytes = packet(ByteOrder::Little, b"text", 3);
         for cut in 1..bytes.len() {
             unpacked(&[&bytes[..cut]]).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn bytes_after_the_last_metadata_packet_are_passed_over_with_a_warning() {
+        let good = packet(ByteOrder::Little, b"text", 3);
+        for count in 1..HEADER {
+            let mut bytes = good.clone();
+            bytes.resize(good.len() + count, b'\n');
+            let (mut unpacker, mut text) = (Unpacker::new(), Vec::new());
+            unpacker.extend(&bytes, &mut text).unwrap();
+            let mut warnings = Warnings::default();
+            unpacker.finish(&mut warnings).unwrap();
+            assert_eq!(text, b"text");
+            let [warning] = &warnings.take_all()[..] else {
+                panic!("{count}");
+            };
+            assert_eq!(warning.deviation(), Some(Deviation::TrailingBytes));
         }
     }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::hidden::mark_hidden;
+use super::warning::{Deviation, Warnings};
 use crate::error::MetadataError;
 use crate::lookup::{FirstMatch, without_overlap};
 use crate::model::{
@@ -82,6 +83,7 @@ pub(crate) struct Roots<'a> {
     pub(crate) event_slots: &'a mut Slots,
     /// Fields that may still be declared.
     pub(crate) fields_left: &'a mut FieldsLeft,
+    pub(crate) warnings: &'a mut Warnings,
 }
 
 /// The number of fields that a trace may still declare, and of names that may still be compared to find
@@ -318,13 +320,14 @@ impl Resolver<'_, '_> {
                         return Err(MetadataError::text(at, what));
                     }
                     let label = labels.iter().find(|label| label.name == *written);
-                    // No value could select such an option; babeltrace2 2.0.4 aborts on it.
-                    let Some(label) = label else {
+                    if label.is_none() {
                         let tag = display_path(&draft.selector);
-                        let what = format!("option {written} is no label of {tag}");
-                        return Err(MetadataError::text(at, what));
-                    };
-                    label.ranges.clone()
+                        let what =
+                            format!("option {written} is no label of {tag}: no event has it");
+                        let warnings = &mut self.roots.warnings;
+                        warnings.add_deviation(Deviation::OptionWithoutLabel, at, &what);
+                    }
+                    label.map_or_else(Vec::new, |label| label.ranges.clone())
                 }
             };
             let name = match (&option.ranges, &option.name) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::classes::{EventClass, StreamClass, StreamClock};
 use super::decoder_fields::{MovedClocks, has_role};
 use super::resolve::{FieldsLeft, Roots, Slots, resolve};
+use super::warning::Warnings;
 use crate::clock::Timescale;
 use crate::error::MetadataError;
 use crate::model::{
@@ -43,6 +44,8 @@ pub struct Trace {
     pub(crate) streams: BTreeMap<u64, StreamClass>,
     trace_slots: Slots,
     fields_left: FieldsLeft,
+    /// Of what is unusual in the use of types, which the parsers do not see.
+    pub(super) warnings: Warnings,
 }
 
 impl Default for Slots {
@@ -154,6 +157,7 @@ impl Trace {
                     stream_slots: &mut Slots::of_stream(),
                     event_slots: &mut Slots::of_event(),
                     fields_left: &mut self.fields_left,
+                    warnings: &mut self.warnings,
                 },
             )?;
             self.has_stream_ids = has_role(&header, Role::StreamClassId);
@@ -250,6 +254,7 @@ impl Trace {
                     stream_slots: &mut stream_slots,
                     event_slots: &mut Slots::of_event(),
                     fields_left: &mut self.fields_left,
+                    warnings: &mut self.warnings,
                 },
             )?;
             match scope {
@@ -405,6 +410,7 @@ impl Trace {
                     stream_slots: &mut stream.stream_slots,
                     event_slots: &mut event_slots,
                     fields_left: &mut self.fields_left,
+                    warnings: &mut self.warnings,
                 },
             )?;
             match scope {

@@ -11,6 +11,7 @@ pub use self::error::Error;
 pub use self::events::Events;
 pub use self::stream::LossCount;
 use crate::directory::{self, DirectoryError, TraceDirectory};
+use crate::metadata::Warning;
 
 /// A trace on disk: a directory with a file `metadata`, or all traces at or below a directory, read as one.
 ///
@@ -25,7 +26,7 @@ use crate::directory::{self, DirectoryError, TraceDirectory};
 pub struct Trace {
     directories: Arc<[TraceDirectory]>,
     unreadable: Arc<[Arc<DirectoryError>]>,
-    warnings: Arc<[String]>,
+    warnings: Arc<[Warning]>,
 }
 
 impl Trace {
@@ -45,13 +46,12 @@ impl Trace {
         for trace in &mut directories {
             let found = trace.metadata.take_warnings();
             let name = &trace.name;
-            warnings.extend(found.iter().map(|what| format!("trace {name}: {what}")));
+            warnings.extend(found.into_iter().map(|warning| warning.in_trace(name)));
         }
         if !are_clocks_comparable(&directories) {
-            warnings.push(
-                "clocks of the streams cannot be compared; the order of events between streams is arbitrary"
-                    .to_owned(),
-            );
+            warnings.push(Warning::of_traces(
+                "clocks of the streams cannot be compared; the order of events between streams is arbitrary",
+            ));
         }
         Ok(Self {
             directories: directories.into(),
@@ -68,7 +68,7 @@ impl Trace {
 
     /// What is unusual about the metadata, and whether the clocks of the streams cannot be compared.
     #[must_use]
-    pub fn warnings(&self) -> &[String] {
+    pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 

@@ -17,7 +17,7 @@ pub(super) fn attributes(
 ) -> Result<Vec<Attribute>, MetadataError> {
     let mut attributes = Vec::new();
     cursor.demand_mark("{")?;
-    while !cursor.take_mark("}") {
+    while !cursor.take_end() {
         if attributes.len() == MAX_MEMBERS {
             return Err(cursor.wrong(format!("more than {MAX_MEMBERS} attributes")));
         }

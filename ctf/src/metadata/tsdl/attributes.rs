@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::syntax::{Attribute, Value};
-use super::warnings::Warnings;
 use crate::error::MetadataError;
+use crate::metadata::warning::Warnings;
 use crate::model::{ByteOrder, Position, Uuid};
 
 /// The attributes of a block or type that have not been evaluated yet, by name.

@@ -7,12 +7,17 @@ use super::limits::MAX_MEMBERS;
 use super::syntax::{BlockKind, Entry, Outermost, OutermostKind};
 use super::type_syntax;
 use crate::error::MetadataError;
+use crate::metadata::warning::Warnings;
 
-/// Parses the tokens of one declaration with its closing `;` or `}`; `None` for a lone `;`.
-pub(super) fn outermost(tokens: &[Token]) -> Result<Option<Outermost>, MetadataError> {
-    let mut cursor = Cursor::new(tokens);
+/// Parses the tokens of one declaration, with the `}` that closes a block or the `;` that ends another one; `None` for
+/// a lone `;`.
+pub(super) fn outermost(
+    tokens: &[Token],
+    warnings: &mut Warnings,
+) -> Result<Option<Outermost>, MetadataError> {
+    let mut cursor = Cursor::new(tokens, warnings);
     let at = cursor.at();
-    if cursor.take_mark(";") {
+    if cursor.take_extra_semicolon() {
         return Ok(None);
     }
     let kind = match block_kind(tokens) {
@@ -47,7 +52,7 @@ pub(super) fn block_kind(tokens: &[Token]) -> Option<BlockKind> {
 fn entries(cursor: &mut Cursor<'_>) -> Result<Vec<Entry>, MetadataError> {
     let mut entries = Vec::new();
     cursor.demand_mark("{")?;
-    while !cursor.take_mark("}") {
+    while !cursor.take_end() {
         if entries.len() == MAX_MEMBERS {
             return Err(cursor.wrong(format!("more than {MAX_MEMBERS} entries in a block")));
         }

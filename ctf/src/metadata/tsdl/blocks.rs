@@ -8,6 +8,7 @@ use super::limits::MAX_FIELDS;
 use super::roles;
 use super::syntax::{Attribute, BlockKind, Entry, Value};
 use crate::error::MetadataError;
+use crate::metadata::warning::Deviation;
 use crate::model::{
     ByteOrder, Clock, Declaration, EnvironmentValue, EventDraft, FieldClass, LogLevel, Position,
     Reference, Scope, StreamDraft, Structure, TraceDraft,
@@ -119,19 +120,46 @@ impl Evaluator {
         })?;
         let uuid = attributes.read_attribute("uuid", Attribute::uuid)?;
         let offset_seconds = attributes.read_attribute("offset_s", Attribute::signed)?;
-        let offset_cycles = attributes.read_attribute("offset", Attribute::unsigned)?;
+        let offset_cycles = attributes.take_attribute("offset");
         let absolute = attributes.read_attribute("absolute", Attribute::boolean)?;
+        let frequency = frequency.unwrap_or(1_000_000_000);
+        let (offset_seconds, offset_cycles) =
+            self.clock_offset(offset_seconds.unwrap_or(0), offset_cycles, frequency)?;
         let clock = Clock {
             name,
             uuid,
             description: attributes.read_attribute("description", Attribute::word)?,
-            frequency: frequency.unwrap_or(1_000_000_000),
+            frequency,
             precision: attributes.read_attribute("precision", Attribute::unsigned)?,
-            offset_seconds: offset_seconds.unwrap_or(0),
-            offset_cycles: offset_cycles.unwrap_or(0),
+            offset_seconds,
+            offset_cycles,
             absolute: absolute.unwrap_or(false),
         };
         Ok(Declaration::Clock(clock, at))
+    }
+
+    /// The offset of a clock in seconds and cycles. `given` is `offset`, which may be below 0: seconds are borrowed then.
+    fn clock_offset(
+        &mut self,
+        seconds: i64,
+        given: Option<&Attribute>,
+        frequency: u64,
+    ) -> Result<(i64, u64), MetadataError> {
+        let Some(given) = given else {
+            return Ok((seconds, 0));
+        };
+        let cycles = given.number()?;
+        if cycles >= 0 {
+            return Ok((seconds, given.unsigned()?));
+        }
+        let what = format!("the clock has an `offset` of {cycles}, below 0");
+        (self.warnings).add_deviation(Deviation::NegativeOffset, given.at, &what);
+        let whole = cycles.div_euclid(i128::from(frequency));
+        let rest = cycles.rem_euclid(i128::from(frequency));
+        i64::try_from(i128::from(seconds) + whole)
+            .ok()
+            .zip(u64::try_from(rest).ok())
+            .ok_or_else(|| given.expects("an integer of 64 bits"))
     }
 
     fn stream(

@@ -7,6 +7,7 @@ use super::lexer::{Kind, Token};
 use super::limits::MAX_NESTING;
 use super::syntax::{Name, Need, Path};
 use crate::error::MetadataError;
+use crate::metadata::warning::{Deviation, Warnings};
 use crate::model::Position;
 
 /// Words that cannot name a field, a type or an option of a variant.
@@ -52,16 +53,18 @@ pub(super) struct Cursor<'a> {
     here: Position,
     depth: u32,
     pub(super) needs: VecDeque<Need>,
+    warnings: &'a mut Warnings,
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(tokens: &'a [Token]) -> Self {
+    pub(super) fn new(tokens: &'a [Token], warnings: &'a mut Warnings) -> Self {
         let here = tokens.first().map(|token| token.at).unwrap_or_default();
         Self {
             tokens,
             here,
             depth: 0,
             needs: VecDeque::new(),
+            warnings,
         }
     }
 
@@ -103,6 +106,23 @@ impl<'a> Cursor<'a> {
         let found = self.peek_mark(mark);
         if found {
             self.skip();
+        }
+        found
+    }
+
+    /// Takes the brace that ends a body of declarations, if it is the next token after semicolons that end nothing.
+    pub(super) fn take_end(&mut self) -> bool {
+        while self.take_extra_semicolon() {}
+        self.take_mark("}")
+    }
+
+    /// Takes a semicolon where a declaration may begin.
+    pub(super) fn take_extra_semicolon(&mut self) -> bool {
+        let at = self.here;
+        let found = self.take_mark(";");
+        if found {
+            let what = "a `;` ends nothing";
+            (self.warnings).add_deviation(Deviation::ExtraSemicolon, at, what);
         }
         found
     }

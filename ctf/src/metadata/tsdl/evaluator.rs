@@ -10,8 +10,8 @@ use super::scopes::{Cost, NamedVariant, Scopes, Typed};
 use super::syntax::{
     Declarator, Item, LabelSyntax, Name, Need, Path, TypeDeclaration, TypeKind, TypeSyntax,
 };
-use super::warnings::Warnings;
 use crate::error::MetadataError;
+use crate::metadata::warning::Warnings;
 use crate::model::{
     ByteOrder, EnvironmentValue, FieldClass, Integer, Label, Labels, Member, Position, Reference,
     Selection, Structure, Variant, VariantOption,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::limits::MAX_TOKEN_BYTES;
 use super::literal;
 use crate::error::MetadataError;
+use crate::metadata::warning::Warnings;
 use crate::model::Position;
 
 /// The smallest piece of text that means something.
@@ -89,11 +90,16 @@ impl Lexer {
     /// # Errors
     ///
     /// If no token has this byte at this place, or if a token is malformed.
-    pub(super) fn push(&mut self, byte: u8, out: &mut Vec<Token>) -> Result<(), MetadataError> {
-        let mut step = self.step(byte)?;
+    pub(super) fn push(
+        &mut self,
+        byte: u8,
+        out: &mut Vec<Token>,
+        warnings: &mut Warnings,
+    ) -> Result<(), MetadataError> {
+        let mut step = self.step(byte, warnings)?;
         if let Step::Ended(kind) = step {
             out.push(self.token(kind));
-            step = self.step(byte)?;
+            step = self.step(byte, warnings)?;
         }
         // After `Ended` the byte has begun a new token, so that there are two tokens at most.
         if let Step::Ends(kind) | Step::Ended(kind) = step {
@@ -113,7 +119,7 @@ impl Lexer {
         (!matches!(self.state, LexerState::Between | LexerState::LineComment)).then_some(self.start)
     }
 
-    fn step(&mut self, byte: u8) -> Result<Step, MetadataError> {
+    fn step(&mut self, byte: u8, warnings: &mut Warnings) -> Result<Step, MetadataError> {
         match self.state {
             LexerState::Between => self.begin(byte),
             LexerState::Word if is_word(byte) => self.spell(byte),
@@ -121,10 +127,12 @@ impl Lexer {
                 .map(|word| self.ended(Kind::Word(word)))
                 .map_err(|what| self.wrong(what)),
             LexerState::Number if byte.is_ascii_alphanumeric() || byte == b'_' => self.spell(byte),
-            LexerState::Number => literal::number(&self.spelling)
-                .map(|number| self.ended(Kind::Number(number)))
-                .map_err(|what| self.wrong(what)),
-            LexerState::Quoted { quote, escaped } => self.quoted(byte, quote, escaped),
+            LexerState::Number => literal::number(&self.spelling, &mut |deviation, what| {
+                warnings.add_deviation(deviation, self.start, &what);
+            })
+            .map(|number| self.ended(Kind::Number(number)))
+            .map_err(|what| self.wrong(what)),
+            LexerState::Quoted { quote, escaped } => self.quoted(byte, quote, escaped, warnings),
             LexerState::Slash => match byte {
                 b'/' => self.goes_to(LexerState::LineComment),
                 b'*' => self.goes_to(LexerState::BlockComment { star: false }),
@@ -152,7 +160,7 @@ impl Lexer {
     fn begin(&mut self, byte: u8) -> Result<Step, MetadataError> {
         self.start = self.here;
         let state = match byte {
-            b' ' | b'\t' | b'\r' | b'\n' | 0x0B | 0x0C => LexerState::Between,
+            _ if is_space(byte) => LexerState::Between,
             b'/' => LexerState::Slash,
             b':' => LexerState::Colon,
             b'-' => LexerState::Minus,
@@ -179,16 +187,25 @@ impl Lexer {
         self.goes_to(state)
     }
 
-    fn quoted(&mut self, byte: u8, quote: u8, escaped: bool) -> Result<Step, MetadataError> {
+    fn quoted(
+        &mut self,
+        byte: u8,
+        quote: u8,
+        escaped: bool,
+        warnings: &mut Warnings,
+    ) -> Result<Step, MetadataError> {
         match byte {
             // A missing quote would otherwise hide all declarations up to the next quote.
             b'\n' => Err(self.wrong("the text has no closing quote in its line".into())),
             0 => Err(self.wrong("a NUL within a text".into())),
             _ if byte == quote && !escaped => {
+                let mut deviates = |deviation, what: String| {
+                    warnings.add_deviation(deviation, self.start, &what);
+                };
                 let kind = if quote == b'"' {
-                    literal::text(&self.spelling).map(Kind::Text)
+                    literal::text(&self.spelling, &mut deviates).map(Kind::Text)
                 } else {
-                    literal::character(&self.spelling).map(Kind::Number)
+                    literal::character(&self.spelling, &mut deviates).map(Kind::Number)
                 };
                 let kind = kind.map_err(|what| self.wrong(what))?;
                 self.reset();
@@ -258,6 +275,10 @@ impl Lexer {
     }
 }
 
+pub(super) const fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0B | 0x0C)
+}
+
 const fn is_word(byte: u8) -> bool {
     // A backslash begins the number of a character. (`\u00e9`)
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'\\')
@@ -288,10 +309,17 @@ mod tests {
     use super::*;
 
     fn tokens(text: &[u8]) -> Result<Vec<(String, u32)>, MetadataError> {
+        with_warnings(text, &mut Warnings::default())
+    }
+
+    fn with_warnings(
+        text: &[u8],
+        warnings: &mut Warnings,
+    ) -> Result<Vec<(String, u32)>, MetadataError> {
         let mut lexer = Lexer::new();
         let mut tokens = Vec::new();
         for byte in text {
-            lexer.push(*byte, &mut tokens)?;
+            lexer.push(*byte, &mut tokens, warnings)?;
         }
         Ok(tokens
             .into_iter()
@@ -323,6 +351,40 @@ mod tests {
     }
 
     #[test]
+    fn tsdl_escapes_and_numbers_that_c_does_not_have_are_read_with_a_warning() {
+        for (text, token, want) in [
+            (&br#""\q ""#[..], r#""q ""#, r"`\q` is no escape of C"),
+            (br#""\x0231""#, r##""#1""##, "an escape of 0231, above 255"),
+            (br#""\x41c""#, r#""\u{1c}""#, "an escape of 41c, above 255"),
+            (br#""a\501""#, r#""aA""#, "an escape of 501, above 255"),
+            (br#""a\400b""#, r#""a""#, "an escape of 400, above 255"),
+            (b"0b101 ", "`5`", "`0b101` is binary"),
+        ] {
+            let mut warnings = Warnings::default();
+            let tokens = with_warnings(text, &mut warnings).unwrap();
+            assert_eq!(tokens, [(token.to_owned(), 1)], "{want}");
+            let [warning] = &warnings.take_all()[..] else {
+                panic!("{want}");
+            };
+            assert_eq!(
+                warning.to_string(),
+                format!("metadata, line 1, column 1: {want}")
+            );
+            assert!(warning.deviation().is_some(), "{want}");
+        }
+        for text in [&br#""a\x00041\0431" 'a'"#[..], b"0xb1 "] {
+            let mut warnings = Warnings::default();
+            with_warnings(text, &mut warnings).unwrap();
+            assert_eq!(warnings.take_all(), []);
+        }
+    }
+
+    #[test]
+    fn an_escaped_nul_ends_a_tsdl_text() {
+        assert_eq!(shown(br#""a\0b" "\x0" "#), r#""a" """#);
+    }
+
+    #[test]
     fn a_tsdl_error_column_counts_characters() {
         let tokens = tokens("\"é\" /* éé */ a;".as_bytes()).unwrap();
         assert_eq!(tokens.last(), Some(&("`;`".to_owned(), 15)));
@@ -337,10 +399,10 @@ mod tests {
             (b"\xff", "no token begins with"),
             (b"\"a\n", "no closing quote"),
             (b"\"a\0", "a NUL"),
-            (br#""\o""#, "`\\o` is no escape"),
-            (br#""\400""#, "above 255"),
+            (br#""\x""#, "an escape without digits"),
             (b"'ab'", "one character"),
             (b"0x;", "is no number"),
+            (b"0b2;", "is no number"),
             (b"08;", "is no number"),
             (b"1uu;", "is no number"),
             (b"18446744073709551616;", "above 64 bits"),

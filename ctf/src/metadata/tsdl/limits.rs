@@ -39,6 +39,3 @@ pub(super) const MAX_EVENT_CLASSES: usize = 65_536;
 
 /// Stream classes of the trace.
 pub(super) const MAX_STREAM_CLASSES: usize = 65_536;
-
-/// Warnings kept until they are taken; further ones are dropped.
-pub(super) const MAX_WARNINGS: usize = 1_000;

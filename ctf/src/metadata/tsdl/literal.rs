@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::metadata::warning::Deviation;
+
+/// Called with each deviation of a spelling, and with what it is.
+pub(super) type Report<'a> = &'a mut dyn FnMut(Deviation, String);
+
 /// An identifier: as spelled, but with `\uXXXX` and `\UXXXXXXXX` replaced.
 pub(super) fn word(spelling: &[u8]) -> Result<Arc<str>, String> {
     let text = String::from_utf8_lossy(spelling);
@@ -26,8 +31,8 @@ pub(super) fn word(spelling: &[u8]) -> Result<Arc<str>, String> {
     Ok(word.into())
 }
 
-/// Decimal, octal or hexadecimal, with the suffixes of C.
-pub(super) fn number(spelling: &[u8]) -> Result<u64, String> {
+/// Decimal, octal or hexadecimal, with the suffixes of C; also binary, which CTF 1.8 does not have.
+pub(super) fn number(spelling: &[u8], deviates: Report<'_>) -> Result<u64, String> {
     let text = String::from_utf8_lossy(spelling);
     let digits = text.trim_end_matches(['u', 'U', 'l', 'L']);
     let suffix = text
@@ -36,11 +41,15 @@ pub(super) fn number(spelling: &[u8]) -> Result<u64, String> {
         .to_ascii_lowercase();
     // All suffixes of C, though babeltrace2 2.0.4 refuses a lone `L`.
     let known = ["", "u", "l", "ul", "lu", "ll", "ull", "llu"].contains(&&*suffix);
-    let (digits, radix) = if let Some(digits) = digits
-        .strip_prefix("0x")
-        .or_else(|| digits.strip_prefix("0X"))
-    {
+    let after = |prefixes: [&str; 2]| {
+        prefixes
+            .iter()
+            .find_map(|prefix| digits.strip_prefix(*prefix))
+    };
+    let (digits, radix) = if let Some(digits) = after(["0x", "0X"]) {
         (digits, 16)
+    } else if let Some(digits) = after(["0b", "0B"]) {
+        (digits, 2)
     } else if digits.len() > 1 && digits.starts_with('0') {
         (digits, 8)
     } else {
@@ -49,17 +58,23 @@ pub(super) fn number(spelling: &[u8]) -> Result<u64, String> {
     if !known || digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
         return Err(format!("`{text}` is no number"));
     }
+    if radix == 2 {
+        deviates(Deviation::BinaryNumber, format!("`{text}` is binary"));
+    }
     u64::from_str_radix(digits, radix).map_err(|_| format!("{text} is above 64 bits"))
 }
 
-/// The text between quotation marks, escapes replaced. Bytes that are not UTF-8 are replaced.
-pub(super) fn text(spelling: &[u8]) -> Result<Arc<str>, String> {
-    Ok(String::from_utf8_lossy(&unescaped(spelling)?).into())
+/// The text between quotation marks, escapes replaced. Bytes that are not UTF-8 are replaced. As in C, an escaped NUL
+/// ends it.
+pub(super) fn text(spelling: &[u8], deviates: Report<'_>) -> Result<Arc<str>, String> {
+    let bytes = unescaped(spelling, deviates)?;
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(text).into())
 }
 
 /// The code point of a character constant.
-pub(super) fn character(spelling: &[u8]) -> Result<u64, String> {
-    match unescaped(spelling)?.as_slice() {
+pub(super) fn character(spelling: &[u8], deviates: Report<'_>) -> Result<u64, String> {
+    match unescaped(spelling, deviates)?.as_slice() {
         [byte] => Ok(u64::from(*byte)),
         bytes => std::str::from_utf8(bytes)
             .ok()
@@ -70,7 +85,7 @@ pub(super) fn character(spelling: &[u8]) -> Result<u64, String> {
     }
 }
 
-fn unescaped(spelling: &[u8]) -> Result<Vec<u8>, String> {
+fn unescaped(spelling: &[u8], deviates: Report<'_>) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(spelling.len());
     let mut rest = spelling;
     while let [byte, after @ ..] = rest {
@@ -92,33 +107,49 @@ fn unescaped(spelling: &[u8]) -> Result<Vec<u8>, String> {
             b'v' => 0x0B,
             b'\\' | b'\'' | b'"' | b'?' => *escape,
             b'0'..=b'7' => {
-                bytes.push(numbered(&mut rest, 8, 3)?);
+                bytes.push(numbered(&mut rest, 8, deviates)?);
                 continue;
             }
             b'x' => {
                 rest = after;
-                bytes.push(numbered(&mut rest, 16, usize::MAX)?);
+                bytes.push(numbered(&mut rest, 16, deviates)?);
                 continue;
             }
-            _ => return Err(format!("`\\{}` is no escape", char::from(*escape))),
+            _ => {
+                let what = format!("`\\{}` is no escape of C", escape.escape_ascii());
+                deviates(Deviation::Escape, what);
+                *escape
+            }
         });
         rest = after;
     }
     Ok(bytes)
 }
 
-/// Takes the digits of an escape, at most `max_digits`.
-fn numbered(rest: &mut &[u8], radix: u32, max_digits: usize) -> Result<u8, String> {
-    let count = rest
-        .iter()
-        .take(max_digits)
-        .take_while(|byte| char::from(**byte).is_digit(radix))
-        .count();
-    let (digits, after) = rest.split_at_checked(count).unwrap_or((rest, &[]));
-    *rest = after;
-    if digits.is_empty() {
+/// Takes the digits of an escape: three at most, of a hexadecimal one all if their value is that of a byte. Of a larger
+/// value the low 8 bits count. (babeltrace2 2.0.4; in C the escape is an error)
+fn numbered(rest: &mut &[u8], radix: u32, deviates: Report<'_>) -> Result<u8, String> {
+    let is_digit = |byte: &&u8| char::from(**byte).is_digit(radix);
+    let all = rest.iter().take_while(is_digit).count();
+    if all == 0 {
         return Err("an escape without digits".to_owned());
     }
-    let digits = String::from_utf8_lossy(digits);
-    u8::from_str_radix(&digits, radix).map_err(|_| format!("an escape of {digits}, above 255"))
+    let value = |count: usize| {
+        let digits = String::from_utf8_lossy(rest.get(..count).unwrap_or_default());
+        u64::from_str_radix(&digits, radix).unwrap_or(u64::MAX)
+    };
+    let count = if radix == 16 && value(all) <= 0xFF {
+        all
+    } else {
+        all.min(3)
+    };
+    let [byte, high @ ..] = value(count).to_le_bytes();
+    if count < all && radix == 16 || high != [0; 7] {
+        let shown = if radix == 16 { all } else { count };
+        let digits = String::from_utf8_lossy(rest.get(..shown).unwrap_or_default());
+        let what = format!("an escape of {digits}, above 255");
+        deviates(Deviation::Escape, what);
+    }
+    *rest = rest.get(count..).unwrap_or_default();
+    Ok(byte)
 }

@@ -22,10 +22,10 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 mod type_syntax;
-mod warnings;
 
 use std::collections::VecDeque;
 
+use super::warning::{Deviation, Warning};
 use crate::error::MetadataError;
 use crate::model::{Declaration, Position};
 use evaluator::Evaluator;
@@ -34,6 +34,7 @@ use syntax::{BlockKind, Name, Need, Outermost, OutermostKind};
 
 /// The beginning of text that lies in no packets (7.1).
 const SIGNATURE: &[u8] = b"/* CTF 1.8";
+const BEGIN: Position = Position { line: 1, column: 1 };
 
 /// Parses text that arrives in pieces cut anywhere. The cuts do not change the declarations, only when they are
 /// returned.
@@ -51,6 +52,8 @@ pub(crate) struct Parser {
     tokens: Vec<Token>,
     /// The number of open braces in it.
     depth: u32,
+    /// The block that has ended at its brace, if its semicolon has not been read.
+    unended: Option<BlockKind>,
     /// Whether a trace block has been read; it may be pending.
     has_trace: bool,
     pending: VecDeque<Outermost>,
@@ -73,6 +76,7 @@ impl Parser {
             lexer: Lexer::new(),
             tokens: Vec::new(),
             depth: 0,
+            unended: None,
             has_trace: false,
             pending: VecDeque::new(),
             pending_tokens: 0,
@@ -93,7 +97,8 @@ impl Parser {
         let mut tokens = Vec::new();
         for byte in text {
             self.check_signature(*byte)?;
-            self.lexer.push(*byte, &mut tokens)?;
+            self.lexer
+                .push(*byte, &mut tokens, &mut self.evaluator.warnings)?;
             for token in tokens.drain(..) {
                 self.add_token(token)?;
             }
@@ -121,6 +126,9 @@ impl Parser {
         if let Some(at) = unfinished.or_else(|| self.lexer.unfinished()) {
             return Err(MetadataError::Incomplete { at });
         }
+        if let Some(kind) = self.unended {
+            return Err(MetadataError::text(self.lexer.here(), after_block(kind)));
+        }
         if !self.has_trace {
             let what = "the metadata has no `trace`";
             return Err(MetadataError::text(self.lexer.here(), what));
@@ -139,22 +147,43 @@ impl Parser {
     }
 
     /// Takes the warnings since the last call, each with its position.
-    pub(crate) fn take_warnings(&mut self) -> Vec<String> {
+    pub(crate) fn take_warnings(&mut self) -> Vec<Warning> {
         self.evaluator.warnings.take_all()
     }
 
     fn check_signature(&mut self, byte: u8) -> Result<(), MetadataError> {
-        if let Some((next, rest)) = self.signature.split_first() {
-            if byte != *next {
-                return Err(no_signature());
-            }
+        let Some((next, rest)) = self.signature.split_first() else {
+            return Ok(());
+        };
+        if byte == *next {
             self.signature = rest;
+        } else if self.signature == SIGNATURE && lexer::is_space(byte) {
+            let what = "white space before `/* CTF 1.8`";
+            (self.evaluator.warnings).add_deviation(Deviation::LeadingSpace, BEGIN, what);
+        } else {
+            return Err(no_signature());
         }
         Ok(())
     }
 
     /// Adds a token to its declaration, and accepts the declaration if the token was its last.
     fn add_token(&mut self, token: Token) -> Result<(), MetadataError> {
+        if let Some(kind) = self.unended.take() {
+            if token.kind == Kind::Mark(";") {
+                return Ok(());
+            }
+            let what = format!("{}, not {}", after_block(kind), token.kind);
+            return Err(MetadataError::text(token.at, what));
+        }
+        if is_complete_type(&self.tokens, self.depth)
+            && matches!(&token.kind, Kind::Word(word) if **word != *"align")
+        {
+            let what = "the definition of the type before has no `;`";
+            (self.evaluator.warnings).add_deviation(Deviation::MissingSemicolon, token.at, what);
+            let (kind, at) = (Kind::Mark(";"), token.at);
+            self.tokens.push(Token { kind, at });
+            self.end_declaration()?;
+        }
         let at = token.at;
         let wrong = |what: String| Err(MetadataError::text(at, what));
         if self.tokens.len() == limits::MAX_DECLARATION_TOKENS {
@@ -172,21 +201,27 @@ impl Parser {
             }
             Kind::Mark("}") => {
                 self.depth -= 1;
-                // A block ends at its brace, other declarations at a semicolon behind it.
-                ends = self.depth == 0 && block_syntax::block_kind(&self.tokens).is_some();
+                // A block is complete at its brace, though a semicolon follows, other declarations at a semicolon.
+                self.unended = block_syntax::block_kind(&self.tokens).filter(|_| self.depth == 0);
+                ends = self.unended.is_some();
             }
             Kind::Mark(";") => ends = self.depth == 0,
             _ => {}
         }
         self.tokens.push(token);
         if ends {
-            let declaration = block_syntax::outermost(&self.tokens)?;
-            self.tokens.clear();
-            if let Some(declaration) = declaration {
-                self.accept_declaration(declaration)?;
-            }
+            self.end_declaration()?;
         }
         Ok(())
+    }
+
+    fn end_declaration(&mut self) -> Result<(), MetadataError> {
+        let declaration = block_syntax::outermost(&self.tokens, &mut self.evaluator.warnings)?;
+        self.tokens.clear();
+        match declaration {
+            Some(declaration) => self.accept_declaration(declaration),
+            None => Ok(()),
+        }
     }
 
     fn accept_declaration(&mut self, declaration: Outermost) -> Result<(), MetadataError> {
@@ -267,6 +302,21 @@ impl Parser {
 }
 
 fn no_signature() -> MetadataError {
-    let at = Position { line: 1, column: 1 };
-    MetadataError::text(at, "the text must begin with `/* CTF 1.8`")
+    MetadataError::text(BEGIN, "the text must begin with `/* CTF 1.8`")
+}
+
+fn after_block(kind: BlockKind) -> String {
+    format!("`;` is expected after the `{}` block", kind.keyword())
+}
+
+/// Whether a declaration may be the definition of a structure, a variant or an enumeration that lacks only its semicolon.
+fn is_complete_type(tokens: &[Token], depth: u32) -> bool {
+    let kind =
+        |token: Option<&Token>, is: fn(&Kind) -> bool| token.is_some_and(|token| is(&token.kind));
+    depth == 0
+        && kind(tokens.last(), |kind| matches!(kind, Kind::Mark("}" | ")")))
+        && kind(
+            tokens.first(),
+            |kind| matches!(kind, Kind::Word(word) if matches!(&**word, "struct" | "variant" | "enum")),
+        )
 }

@@ -3,8 +3,8 @@
 use super::attribute_syntax::mapped_clock;
 use super::attributes::Attributes;
 use super::syntax::{Attribute, Value};
-use super::warnings::Warnings;
 use crate::error::MetadataError;
+use crate::metadata::warning::{Deviation, Warnings};
 use crate::model::{Base, BitField, ByteOrder, Encoding, FieldClass, Integer, Position, Reference};
 
 pub(super) fn integer(
@@ -24,7 +24,7 @@ pub(super) fn integer(
     let signed = attributes.read_attribute("signed", Attribute::boolean)?;
     let order = attributes.read_attribute("byte_order", |order| order.byte_order(Some(native)))?;
     let alignment = attributes.read_attribute("align", Attribute::alignment)?;
-    let text = attributes.read_attribute("encoding", |encoding| is_text(encoding, true))?;
+    let text = attributes.read_attribute("encoding", |encoding| is_text(encoding))?;
     let mut integer = Integer {
         signed: signed.unwrap_or(false),
         base: attributes.read_attribute("base", base)?.unwrap_or_default(),
@@ -79,7 +79,12 @@ pub(super) fn string(
     warnings: &mut Warnings,
 ) -> Result<FieldClass<Reference>, MetadataError> {
     let mut attributes = Attributes::new("string", at, attributes)?;
-    attributes.read_attribute("encoding", |encoding| is_text(encoding, false))?;
+    if let Some(encoding) = attributes.take_attribute("encoding")
+        && !is_text(encoding)?
+    {
+        let what = "`encoding` of a `string` is `none`; it is read as UTF-8";
+        warnings.add_deviation(Deviation::StringEncoding, encoding.at, what);
+    }
     attributes.finish(warnings);
     Ok(FieldClass::String(Encoding::Utf8))
 }
@@ -103,10 +108,10 @@ fn base(given: &Attribute) -> Result<Base, MetadataError> {
 }
 
 /// Whether the encoding makes bytes a text. A reader can treat ASCII as UTF-8.
-fn is_text(encoding: &Attribute, may_be_none: bool) -> Result<bool, MetadataError> {
+fn is_text(encoding: &Attribute) -> Result<bool, MetadataError> {
     match &*encoding.word()? {
         "UTF8" | "utf8" | "UTF-8" | "utf-8" | "ASCII" | "ascii" => Ok(true),
-        "none" if may_be_none => Ok(false),
+        "none" => Ok(false),
         _ => Err(encoding.expects("`UTF8` or `ASCII`")),
     }
 }

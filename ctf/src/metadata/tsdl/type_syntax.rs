@@ -289,7 +289,7 @@ fn body(cursor: &mut Cursor<'_>) -> Result<Option<Vec<Item>>, MetadataError> {
     }
     let mut items = Vec::new();
     let mut fields = 0;
-    while !cursor.take_mark("}") {
+    while !cursor.take_end() {
         let item = item(cursor)?;
         fields += match &item {
             Item::Fields(_, declarators) => declarators.len(),

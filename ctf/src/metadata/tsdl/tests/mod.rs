@@ -23,7 +23,11 @@ fn in_pieces(text: &[u8], size: usize) -> Result<(Vec<Declaration>, Vec<String>)
         declarations.extend(parser.extend(piece)?);
     }
     parser.finish()?;
-    Ok((declarations, parser.take_warnings()))
+    let warnings = parser.take_warnings();
+    Ok((
+        declarations,
+        warnings.iter().map(ToString::to_string).collect(),
+    ))
 }
 
 fn parsed(text: &str) -> Vec<Declaration> {
@@ -124,7 +128,7 @@ trace {
 	packet.header := struct { uint8_t stream_id; uint8_t uuid[16]; };
 };
 env { count = 0x10; host = "a\tb"; };
-clock { name = "mono"; freq = 1000; offset_s = -3; offset = 4; absolute = TRUE; }
+clock { name = "mono"; freq = 1000; offset_s = -3; offset = 4; absolute = TRUE; };
 "#;
 
 #[test]
@@ -200,6 +204,8 @@ fn a_tsdl_declaration_is_given_as_soon_as_it_is_complete() {
     );
     assert_eq!(parser.extend(b"; }").unwrap().len(), 1);
     assert_eq!(parser.extend(b"; event { name = b; }").unwrap().len(), 1);
+    assert!(parser.finish().is_err());
+    assert_eq!(parser.extend(b";").unwrap(), []);
     parser.finish().unwrap();
 }
 
@@ -225,12 +231,12 @@ fn a_tsdl_declaration_that_names_a_later_clock_is_pending_with_all_that_follow()
     let mut parser = Parser::new(true);
     let text = format!(
         "{TRACE}typealias integer {{ size = 8; map = clock.c.value; }} := t;
-        event {{ name = a; fields := struct {{ t t; }}; }}"
+        event {{ name = a; fields := struct {{ t t; }}; }};"
     );
     assert_eq!(parser.extend(text.as_bytes()).unwrap().len(), 1);
     let error = parser.finish().unwrap_err().to_string();
     assert_eq!(error, "metadata, line 2, column 37: there is no clock `c`");
-    assert_eq!(parser.extend(b"clock { name = c; }").unwrap().len(), 2);
+    assert_eq!(parser.extend(b"clock { name = c; };").unwrap().len(), 2);
     parser.finish().unwrap();
 }
 
@@ -238,12 +244,7 @@ fn a_tsdl_declaration_that_names_a_later_clock_is_pending_with_all_that_follow()
 fn tsdl_text_without_signature_is_accepted_from_metadata_packets_only() {
     assert!(Parser::new(true).extend(b"trace").is_ok());
     assert!(Parser::new(false).extend(b"/* CTF 1.8\n*/").is_ok());
-    for text in [
-        &b"trace"[..],
-        b" /* CTF 1.8 */",
-        b"/* CTF 2",
-        b"/* CTF 3.0 */",
-    ] {
+    for text in [&b"trace"[..], b" /* CTF 2", b"/* CTF 2", b"/* CTF 3.0 */"] {
         Parser::new(false).extend(text).unwrap_err();
     }
     let mut parser = Parser::new(false);

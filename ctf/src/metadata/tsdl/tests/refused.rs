@@ -6,7 +6,7 @@ use super::*;
 fn assert_fields_refused(cases: &[(&str, &str)]) {
     for (fields, want) in cases {
         let text = format!(
-            "{} {} env {{ t = \"x\"; }} event {{ name = e; fields := struct {{\n{fields} }}; }};",
+            "{} {} env {{ t = \"x\"; }}; event {{ name = e; fields := struct {{\n{fields} }}; }};",
             TYPES.replace('\n', " "),
             TRACE.trim()
         );
@@ -114,7 +114,16 @@ fn each_invalid_tsdl_scalar_type_is_refused_with_its_position() {
             "floating_point { exp_dig = 5; mant_dig = 11; } a;",
             "28: `exp_dig` must be 8 or 11",
         ),
-        ("string { encoding = none; } a;", "21: `encoding` must be"),
+        ("string { encoding = latin1; } a;", "21: `encoding` must be"),
+        ("u8 a[typedef];", "6: `typedef` names no field"),
+        (
+            "variant <variant> { u8 a; } v;",
+            "10: `variant` names no field",
+        ),
+        (
+            "typealias u8 := trace; u8 a;",
+            "17: the name of a type is expected, not the keyword `trace`",
+        ),
     ]);
 }
 
@@ -171,6 +180,10 @@ fn each_invalid_tsdl_block_is_refused_with_its_position() {
             "19: a name is expected after this type",
         ),
         ("{T}}", "1: `}` without its `{`"),
+        (
+            "{T}env { a = 1; } event { name = a; };",
+            "16: `;` is expected after the `env` block, not `event`",
+        ),
         (
             "{T}env { a = ]; };",
             "11: a number, a text or a name is expected, not `]`",

@@ -26,7 +26,7 @@ fn a_tsdl_name_is_a_type_only_in_type_position() {
 #[test]
 fn a_tsdl_type_is_visible_in_its_scope_only() {
     let error = refused(&format!(
-        "{TYPES}{TRACE}event {{ name = a; fields := struct {{ typedef u8 mine; mine a; }}; }}
+        "{TYPES}{TRACE}event {{ name = a; fields := struct {{ typedef u8 mine; mine a; }}; }};
         event {{ name = b; fields := struct {{ mine a; }}; }}"
     ));
     assert!(error.contains("there is no type `mine`"), "{error}");
