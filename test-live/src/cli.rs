@@ -127,7 +127,8 @@ pub struct Arguments {
     #[arg(long, value_name = "json|bin", default_value = "json", value_parser = parse_form)]
     #[arg(help_heading = "Output")]
     pub codetracer_format: OutputForm,
-    /// Exit with status 1 if events or packets were lost.
+    /// Exit with status 1 if events or packets were lost, or metadata breaks a rule of CTF: nothing of such a trace is
+    /// shown then.
     #[arg(long, help_heading = "Output")]
     pub strict: bool,
     /// Do not write notices and the summary to standard error.
@@ -324,7 +325,8 @@ Examples:
 
 Exit status:
   0    All events were shown.
-  1    Something could not be read, no session or event was found, or something was lost and --strict was given.
+  1    Something could not be read, no session or event was found, or something was lost or metadata breaks a rule and --strict
+       was given.
   2    The command line is invalid.
   130  A second signal ended the process.";
 

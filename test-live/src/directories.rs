@@ -46,16 +46,20 @@ pub(crate) fn open(
     let silent = arguments.quiet || on_terminal;
     select.set_progress_bar(progress::of_directories(&traces, silent));
     let open = |mut trace: TraceDirectory| {
+        let mut is_refused = false;
         for warning in trace.metadata.take_warnings() {
-            select.report_warning(&format!("trace {}: {warning}", trace.name));
+            is_refused |= select.report_metadata_warning(&trace.name, &warning);
+        }
+        if is_refused {
+            return None;
         }
         let key = TraceKey::fresh();
         if arguments.stream_intersection {
             select.restrict_to_intersection(key, &trace);
         }
-        CompleteTrace::new(key, trace)
+        Some(CompleteTrace::new(key, trace))
     };
-    Ok(traces.into_iter().map(open).collect())
+    Ok(traces.into_iter().filter_map(open).collect())
 }
 
 /// Complete traces that are shown by several threads.

@@ -401,6 +401,7 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
         filter,
         limit: arguments.limit,
         counters,
+        is_strict: arguments.strict,
     })
 }
 

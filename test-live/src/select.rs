@@ -32,6 +32,8 @@ pub struct Selection {
     pub limit: Option<u64>,
     /// The fields whose numbers are shown as counters as well.
     pub counters: Vec<NumberSelector>,
+    /// Whether to show nothing of traces whose metadata deviates from the specification.
+    pub is_strict: bool,
 }
 
 /// The counts of what has been shown and what has not.
@@ -359,6 +361,10 @@ impl Stage for Select {
 
     fn report_warning(&mut self, what: &str) {
         self.write_message("warning", what);
+    }
+
+    fn is_strict(&self) -> bool {
+        self.selection.is_strict
     }
 }
 

@@ -239,7 +239,7 @@ impl Mux {
             trace.report_error(&error, stage);
         }
         for warning in warnings {
-            stage.report_warning(&format!("trace {}: {warning}", trace.info.name));
+            trace.broken |= stage.report_metadata_warning(&trace.info.name, &warning);
         }
         trace.info.uuid = trace.metadata.trace().uuid();
         stage.declared(trace.metadata.trace());

@@ -1,7 +1,7 @@
 //! What the mux shows events to, and how far it came.
 
 use ctf::decode::Event;
-use ctf::metadata::Trace;
+use ctf::metadata::{Trace, Warning};
 
 use crate::attach::{Packet, StreamKey, TraceInfo, TraceKey};
 use crate::sink::{Loss, Origin, SinkError};
@@ -71,6 +71,24 @@ pub trait Stage {
 
     /// Reports something unusual by which nothing is lost.
     fn report_warning(&mut self, what: &str);
+
+    /// Whether a trace is refused whose metadata deviates from the specification.
+    fn is_strict(&self) -> bool {
+        false
+    }
+
+    /// Reports what is unusual in the metadata of a trace. Returns whether the trace is refused therefore.
+    fn report_metadata_warning(&mut self, trace: &str, warning: &Warning) -> bool {
+        let is_refused = self.is_strict() && warning.deviation().is_some();
+        if is_refused {
+            self.report_failure(&format!(
+                "cannot read metadata: trace {trace}: {warning}; with --strict the trace is not shown"
+            ));
+        } else {
+            self.report_warning(&format!("trace {trace}: {warning}"));
+        }
+        is_refused
+    }
 }
 
 /// Whether there is more to show.
