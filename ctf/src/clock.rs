@@ -26,26 +26,30 @@ pub(crate) const fn advance_clock(cycles: u64, value: u64, bits: u8) -> u64 {
 /// is absolute.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timescale {
-    /// Nanoseconds from the origin to the clock's zero.
+    /// Nanoseconds from the origin, or from the far seconds, to the clock's zero.
     base: i64,
     frequency: u64,
+    far_seconds: i64,
 }
 
 impl Timescale {
-    /// The conversion of `clock`; `None` if the clock's zero is further than 292 years from its origin.
+    /// The conversion of `clock`; `None` if the sum of its offsets is not an `i64` in seconds.
     #[must_use]
     pub fn new(clock: &Clock) -> Option<Self> {
         // As babeltrace2 does: whole seconds are integers, so that only the rest is rounded.
         let seconds = i64::try_from(clock.offset_cycles / clock.frequency).ok()?;
+        let seconds = clock.offset_seconds.checked_add(seconds)?;
         let rest = clock.offset_cycles % clock.frequency;
-        let base = clock
-            .offset_seconds
-            .checked_add(seconds)?
-            .checked_mul(NANOSECONDS.cast_signed())?
-            .checked_add(cycles_to_nanoseconds(rest, clock.frequency)?)?;
+        let rest = cycles_to_nanoseconds(rest, clock.frequency)?;
+        let base = seconds.checked_mul(NANOSECONDS.cast_signed());
+        let (base, far_seconds) = match base.and_then(|base| base.checked_add(rest)) {
+            Some(base) => (base, 0),
+            None => (rest, seconds),
+        };
         Some(Self {
             base,
             frequency: clock.frequency,
+            far_seconds,
         })
     }
 
@@ -53,9 +57,19 @@ impl Timescale {
     pub const UNIX: Self = Self {
         base: 0,
         frequency: NANOSECONDS,
+        far_seconds: 0,
     };
 
-    /// The time of a clock value, in nanoseconds since the origin; `None` if that is more than 292 years.
+    /// The seconds from the clock's origin to where nanoseconds are counted from: 0 unless the clock's zero is more than
+    /// 292 years from the origin.
+    #[inline]
+    #[must_use]
+    pub const fn far_seconds(&self) -> i64 {
+        self.far_seconds
+    }
+
+    /// The time of a clock value, in nanoseconds since the origin, or since the [far seconds](Self::far_seconds) after
+    /// it; `None` if that is more than 292 years.
     #[inline]
     #[must_use]
     pub fn nanoseconds(&self, cycles: u64) -> Option<i64> {
@@ -118,8 +132,19 @@ mod tests {
     }
 
     #[test]
+    fn the_seconds_of_a_clock_that_is_far_from_its_origin_are_kept_apart() {
+        for seconds in [1_351_530_929_945_824_323, i64::MAX, i64::MIN] {
+            let scale = Timescale::new(&clock(1000, seconds, 500)).unwrap();
+            assert_eq!(scale.far_seconds(), seconds);
+            assert_eq!(scale.nanoseconds(1), Some(501_000_000));
+        }
+        let near = Timescale::new(&clock(1000, -9_000_000_000, 500)).unwrap();
+        assert_eq!(near.far_seconds(), 0);
+    }
+
+    #[test]
     fn a_time_beyond_64_bits_of_nanoseconds_is_refused() {
-        assert_eq!(Timescale::new(&clock(1, i64::MAX, 0)), None);
+        assert_eq!(Timescale::new(&clock(1, i64::MAX, 1)), None);
         let slow = Timescale::new(&clock(1, 0, 0)).unwrap();
         assert_eq!(slow.nanoseconds(u64::MAX), None);
         assert_eq!(Timescale::UNIX.nanoseconds(u64::MAX), None);

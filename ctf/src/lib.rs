@@ -218,7 +218,7 @@
 //! | positions and sizes in a packet | bits, counted from the packet's first |
 //! | offsets in files, lengths of texts and blobs, whole packets | bytes |
 //! | times in packets and index files | cycles of the stream's clock |
-//! | times by [`Event::time`](decode::Event::time) and [`Timescale`] | nanoseconds since the clock's origin, usually 1970: within 292 years of it |
+//! | times by [`Event::time`](decode::Event::time) and [`Timescale`] | nanoseconds since the clock's origin, usually 1970, if it is within 292 years of the clock's zero; otherwise [`Timescale::far_seconds`] are kept apart |
 //!
 //! # Ownership
 //!

@@ -329,7 +329,7 @@ fn context(event: &Event<'_>) -> String {
 
 fn event_line(event: &Event<'_>) -> String {
     let mut line = event.class().name().unwrap_or("(no name)").to_owned();
-    match event.time() {
+    match event.exact_time() {
         Some(time) => _ = write!(line, ": {time} ns"),
         None => line.push_str(": no time"),
     }

@@ -21,3 +21,4 @@ mod test_live_text;
 mod test_live_top;
 mod threads;
 mod unreadable_metadata;
+mod unusual_metadata;

@@ -54,12 +54,27 @@ impl<'a> Event<'a> {
         self.cycles
     }
 
-    /// The time of the event in nanoseconds since the clock's origin; `None` if the stream has no clock,
-    /// or if the time is more than 292 years from the origin.
+    /// The time of the event in nanoseconds since the clock's origin, or since the [far seconds](Self::far_seconds) after
+    /// it; `None` if the stream has no clock, or if the time is more than 292 years.
     #[inline]
     #[must_use]
     pub fn time(&self) -> Option<i64> {
         self.stream.timescale?.nanoseconds(self.cycles)
+    }
+
+    /// The time of the event in nanoseconds since the clock's origin, however far that is.
+    #[must_use]
+    pub fn exact_time(&self) -> Option<i128> {
+        let far = i128::from(self.far_seconds()) * 1_000_000_000;
+        Some(far + i128::from(self.time()?))
+    }
+
+    /// The seconds from the clock's origin to where the [time](Self::time) of the event is counted from: 0 unless the
+    /// clock's zero is more than 292 years from the origin.
+    #[inline]
+    #[must_use]
+    pub fn far_seconds(&self) -> i64 {
+        self.stream.timescale.map_or(0, |scale| scale.far_seconds())
     }
 
     /// Shows all that is visible: the packet's context, the common and the event's own context, and

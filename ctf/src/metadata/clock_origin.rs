@@ -11,6 +11,8 @@ pub enum ClockOrigin {
     Unix,
     /// The start of a clock, which others with this identity share.
     Clock(Uuid),
+    /// So many seconds from the beginning of 1970 or the start of a clock: more than 292 years.
+    Far(i64),
     /// An origin that the metadata does not say.
     Unknown,
 }
@@ -19,7 +21,10 @@ impl Trace {
     /// The origin of the clock of this stream class; `None` if its events have no time.
     #[must_use]
     pub fn clock_origin(&self, stream: &StreamClass) -> Option<ClockOrigin> {
-        stream.timescale()?;
+        let far_seconds = stream.timescale()?.far_seconds();
+        if far_seconds != 0 {
+            return Some(ClockOrigin::Far(far_seconds));
+        }
         let Some(clock) = self.clock_of(stream) else {
             // Without a declared clock, times count from 1970.
             return Some(ClockOrigin::Unix);

@@ -170,7 +170,8 @@ impl Sink for CountingSink {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
         let class = event.class();
         let key = (origin.trace.key, event.stream_class().id(), class.id());
-        if let Some(time) = event.time() {
+        let time = event.time().filter(|_| event.far_seconds() == 0);
+        if let Some(time) = time {
             let (first, last) = self.span.get_or_insert((time, time));
             (*first, *last) = ((*first).min(time), (*last).max(time));
         }

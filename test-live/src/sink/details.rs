@@ -31,7 +31,7 @@ pub struct Details<W> {
 struct Head<'a> {
     /// The clock value. Absent if its stream has no clock.
     cycles: Option<u64>,
-    time: Option<i64>,
+    time: Option<i128>,
     name: Option<&'a str>,
     class: u64,
 }
@@ -115,7 +115,7 @@ impl<W: Write> Sink for Details<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
         let head = Head {
             cycles: event.stream_class().timescale().map(|_| event.cycles()),
-            time: event.time(),
+            time: event.exact_time(),
             name: event.class().name(),
             class: event.class().id(),
         };
@@ -293,7 +293,8 @@ fn characters(text: &str, out: &mut Vec<u8>) {
 }
 
 /// Writes a number with a comma before each three digits, from 10,000.
-fn grouped(value: u64, out: &mut Vec<u8>) {
+fn grouped(value: impl Into<u128>, out: &mut Vec<u8>) {
+    let value = value.into();
     let begin = out.len();
     integer(value, out);
     if value >= 10_000 {
@@ -301,7 +302,8 @@ fn grouped(value: u64, out: &mut Vec<u8>) {
     }
 }
 
-fn signed_grouped(value: i64, out: &mut Vec<u8>) {
+fn signed_grouped(value: impl Into<i128>, out: &mut Vec<u8>) {
+    let value = value.into();
     if value < 0 {
         out.push(b'-');
     }

@@ -63,7 +63,7 @@ struct Prefix {
 
 /// The parts of an event besides its fields.
 struct Head<'a> {
-    time: Option<i64>,
+    time: Option<i128>,
     cycles: u64,
     event: Option<&'a str>,
     log_level: Option<u8>,
@@ -97,7 +97,11 @@ impl Lines {
         let begin = out.len();
         out.extend_from_slice(b"{\"time\":");
         match head.time {
-            Some(time) => integer(time, out),
+            // The smaller type is formatted faster.
+            Some(time) => match i64::try_from(time) {
+                Ok(time) => integer(time, out),
+                Err(_) => integer(time, out),
+            },
             None => out.extend_from_slice(b"null"),
         }
         out.extend_from_slice(b",\"cycles\":");
@@ -203,7 +207,7 @@ impl Renderer for Lines {
     ) -> Result<(), SinkError> {
         let class = event.class();
         let head = Head {
-            time: event.time(),
+            time: event.exact_time(),
             cycles: event.cycles(),
             event: class.name(),
             log_level: class.log_level().map(|level| level.0),

@@ -2,7 +2,7 @@
 
 use daemon::event_text::{EventSource, LineStyle, push_duration, push_indentation, push_printable};
 
-use crate::sink::text::Times;
+use crate::sink::text::{ShownTime, Times};
 
 /// Writes lines, one after the other, into a buffer.
 #[derive(Debug)]
@@ -12,9 +12,6 @@ pub(super) struct LineWriter {
     line: String,
     time: Vec<u8>,
 }
-
-/// The time of an event: the cycles of its clock, and nanoseconds if they are known. None if it has no clock.
-pub(super) type LineTime = Option<(u64, Option<i64>)>;
 
 impl LineWriter {
     pub(super) fn new(times: Times, has_colors: bool) -> Self {
@@ -26,18 +23,18 @@ impl LineWriter {
         }
     }
 
-    /// Begins a line: time, where the event is from, severity, and the indentation for this number of spans.
+    /// Begins a line: time if the event has a clock, where the event is from, severity, and the indentation for this number of spans.
     pub(super) fn begin(
         &mut self,
-        time: LineTime,
+        time: Option<ShownTime>,
         source: EventSource<'_>,
         log_level: Option<u8>,
         depth: usize,
     ) {
         self.line.clear();
-        if let Some((cycles, time)) = time {
+        if let Some(time) = time {
             self.time.clear();
-            self.times.write_event_time(&mut self.time, cycles, time);
+            self.times.write_event_time(&mut self.time, time);
             self.line.push_str(&String::from_utf8_lossy(&self.time));
             self.line.push(' ');
         }

@@ -35,7 +35,7 @@ use self::threads::{Host, Names, OwnerKey, Thread, ThreadKey};
 use super::tef::calls::{CallRecord, Recordings};
 use super::tef::kind::{RecordKind, RecordKinds, target_of_span};
 use super::tef::tracks::Environment;
-use super::text::{ClockFormat, Times};
+use super::text::{ClockFormat, ShownTime, Times};
 use super::{Loss, Lost, Origin, Sink, SinkError, buffer};
 use crate::attach::TraceKey;
 use crate::json_args::{has_json_args, visit_object};
@@ -80,7 +80,7 @@ struct Head<'a> {
     name: &'a str,
     log_level: Option<u8>,
     /// Cycles and nanoseconds, if there is a clock.
-    time: line::LineTime,
+    time: Option<ShownTime>,
     environment: Environment<'a>,
     trace: TraceKey,
     host: Host,
@@ -90,7 +90,7 @@ struct Head<'a> {
 
 impl Head<'_> {
     fn nanoseconds(&self) -> Option<i64> {
-        self.time?.1
+        self.time?.time
     }
 
     fn thread(&self, process: Option<i64>, thread: Thread) -> ThreadKey {
@@ -268,7 +268,7 @@ impl<W: Write> Log<W> {
             what.push_str(&format!(" of trace {}", origin.trace.name));
         }
         // A loss has no cycles.
-        let time = loss.end.or(loss.begin).map(|time| (0, Some(time)));
+        let time = loss.end.or(loss.begin).map(ShownTime::near);
         self.line.begin(time, EventSource::default(), None, 0);
         self.line.push_loss(&what);
         self.line.end(["", ""], &mut self.out);
@@ -355,12 +355,11 @@ impl<W: Write> Sink for Log<W> {
         let class = event.class();
         let trace = origin.trace.key;
         let environment = Environment::of(event.trace());
-        let has_clock = event.stream_class().timescale().is_some();
         let has_cpus = has_cpus(event.trace());
         let head = Head {
             name: class.name().unwrap_or("<unknown>"),
             log_level: class.log_level().map(|level| severity(level.0, has_cpus)),
-            time: has_clock.then(|| (event.cycles(), event.time())),
+            time: ShownTime::of(event),
             environment,
             trace,
             host: self.names.host(environment.host, trace),

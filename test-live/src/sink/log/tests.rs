@@ -34,7 +34,7 @@ fn head(name: &str, time: i64) -> Head<'_> {
     Head {
         name,
         log_level: None,
-        time: Some((0, Some(time))),
+        time: Some(ShownTime::near(time)),
         environment: Environment {
             host: Some("web1"),
             ..Environment::default()
@@ -368,7 +368,7 @@ fn calls_of_a_recording_are_begins_and_ends() {
         let begin = CallRecord::Begin("sum".to_owned(), br#""xs":[5],"n":null"#.to_vec());
         log.write_call(of_recording, &begin);
         show(log, of_recording, None, |to| number(to, "line", 7));
-        of_recording.time = Some((0, Some(20)));
+        of_recording.time = Some(ShownTime::near(20));
         let end = CallRecord::End("sum".to_owned(), br#""return":6"#.to_vec());
         log.write_call(of_recording, &end);
     });

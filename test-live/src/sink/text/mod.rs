@@ -15,6 +15,7 @@ use std::io::Write;
 use ctf::decode::Event;
 
 pub use header::HeaderFields;
+pub(crate) use time::ShownTime;
 pub use time::{ClockFormat, Times};
 pub use values::Names;
 
@@ -213,10 +214,9 @@ impl Renderer for Lines {
         out: &mut Vec<u8>,
     ) -> Result<usize, SinkError> {
         let begin = out.len();
-        if event.stream_class().timescale().is_some() {
-            let (cycles, time) = (event.cycles(), event.time());
-            self.times.write_event_time(out, cycles, time);
-            self.frame.last = Some((cycles, time));
+        if let Some(time) = ShownTime::of(event) {
+            self.times.write_event_time(out, time);
+            self.frame.last = Some((time.cycles, time.time));
         }
         let first = out.len() - begin;
         let mut line = Line::new(&mut self.line, out);
@@ -234,11 +234,10 @@ impl Renderer for Lines {
         out: &mut Vec<u8>,
     ) -> Result<(), SinkError> {
         let mut line = Line::new(&mut self.line, out);
-        if event.stream_class().timescale().is_some() {
-            let (cycles, time) = (event.cycles(), event.time());
+        if let Some(time) = ShownTime::of(event) {
             line.literal(&self.frame.before);
-            self.times.write_event_time_to_line(&mut line, cycles, time);
-            self.frame.write_delta(&mut line, cycles, time);
+            self.times.write_event_time_to_line(&mut line, time);
+            self.frame.write_delta(&mut line, time.cycles, time.time);
         }
         self.classes.write(event, origin, &mut line)?;
         line.copy(b"\n", 1);

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use ctf::decode::Event;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -23,6 +24,38 @@ pub struct ClockFormat {
     pub gmt: bool,
     /// Nanoseconds to be added. (`--clock-offset`, `--clock-offset-ns`)
     pub offset: i64,
+}
+
+/// The time of an event of a stream with a clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShownTime {
+    pub(crate) cycles: u64,
+    /// In nanoseconds, as far as it is known.
+    pub(crate) time: Option<i64>,
+    /// The seconds that are to be added, so many that the time is not shown as a date.
+    far_seconds: i64,
+}
+
+impl ShownTime {
+    /// A time in nanoseconds that may be shown as a date.
+    pub(crate) const fn near(time: i64) -> Self {
+        Self {
+            cycles: 0,
+            time: Some(time),
+            far_seconds: 0,
+        }
+    }
+
+    /// The time of `event`; `None` if its stream has no clock.
+    #[inline]
+    pub(crate) fn of(event: &Event<'_>) -> Option<Self> {
+        let scale = event.stream_class().timescale()?;
+        Some(Self {
+            cycles: event.cycles(),
+            time: event.time(),
+            far_seconds: scale.far_seconds(),
+        })
+    }
 }
 
 /// Writes times. Remembers the text of the second that was shown last: most events share one.
@@ -106,9 +139,17 @@ impl Times {
     }
 
     /// Appends the time of an event of a stream with a clock: that which users have chosen, as far as it is known.
-    pub(crate) fn write_event_time(&mut self, out: &mut Vec<u8>, cycles: u64, time: Option<i64>) {
+    pub(crate) fn write_event_time(&mut self, out: &mut Vec<u8>, time: ShownTime) {
+        let ShownTime {
+            cycles,
+            time,
+            far_seconds,
+        } = time;
         match time {
             _ if self.format.cycles => Self::write_cycles(out, cycles),
+            Some(time) if far_seconds != 0 => {
+                far_time(out, far_seconds, time.saturating_add(self.format.offset));
+            }
             Some(time) => self.write(out, time),
             None => out.extend_from_slice(b"??:??:??.?????????"),
         }
@@ -116,15 +157,12 @@ impl Times {
 
     /// Appends the time of an event of a stream with a clock to a line.
     #[inline]
-    pub(super) fn write_event_time_to_line(
-        &mut self,
-        line: &mut Line<'_>,
-        cycles: u64,
-        time: Option<i64>,
-    ) {
-        match time {
-            Some(time) if !self.format.cycles => self.write_to_line(line, time),
-            _ => self.write_event_time(line.out(), cycles, time),
+    pub(super) fn write_event_time_to_line(&mut self, line: &mut Line<'_>, time: ShownTime) {
+        match time.time {
+            Some(near) if !self.format.cycles && time.far_seconds == 0 => {
+                self.write_to_line(line, near);
+            }
+            _ => self.write_event_time(line.out(), time),
         }
     }
 
@@ -139,6 +177,17 @@ fn signed_seconds(out: &mut Vec<u8>, nanoseconds: i64) {
         out.push(b'-');
     }
     seconds(out, nanoseconds.unsigned_abs());
+}
+
+/// Writes the seconds of a time that is too far to be a date, as `SECONDS.NNNNNNNNN`.
+#[cold]
+fn far_time(out: &mut Vec<u8>, seconds: i64, nanoseconds: i64) {
+    let sum = i128::from(seconds) * i128::from(NANOSECONDS) + i128::from(nanoseconds);
+    let second = u128::from(NANOSECONDS.unsigned_abs());
+    let (whole, rest) = (sum.unsigned_abs() / second, sum.unsigned_abs() % second);
+    let sign = if sum < 0 { "-" } else { "" };
+    // Writing to memory does not fail.
+    let _ = write!(out, "{sign}{whole}.{rest:09}");
 }
 
 /// Writes nanoseconds as `SECONDS.NNNNNNNNN` to a line.
@@ -206,6 +255,25 @@ mod tests {
         };
         assert_eq!(shown(plain.clone(), time), "1700000000.000000260");
         assert_eq!(shown(plain, -1_500_000_000), "-1.500000000");
+    }
+
+    #[test]
+    fn a_time_too_far_to_be_a_date_is_shown_as_seconds() {
+        let far = |far_seconds, time| {
+            let mut out = Vec::new();
+            let shown = ShownTime {
+                cycles: 7,
+                time: Some(time),
+                far_seconds,
+            };
+            Times::new(ClockFormat::default()).write_event_time(&mut out, shown);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(
+            far(i64::MAX, 1_000_000_001),
+            "9223372036854775808.000000001"
+        );
+        assert_eq!(far(i64::MIN, 5), "-9223372036854775807.999999995");
     }
 
     #[test]
