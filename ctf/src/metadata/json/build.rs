@@ -101,6 +101,9 @@ impl Builder {
             "fixed-length-bit-array" => FieldClass::BitArray(length(1..=64)?),
             "fixed-length-bit-map" => {
                 let flags = needed(raw.flags.as_ref(), "flags")?;
+                if flags.0.as_slice().is_empty() {
+                    return Err(Problem::new("a bit map without flags"));
+                }
                 FieldClass::BitMap(length(1..=64)?, Arc::clone(&flags.0))
             }
             "fixed-length-boolean" => FieldClass::Boolean(length(1..=64)?),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-use super::property::{Extensions, Name, Ordered};
+use super::property::{Attributes, Extensions, Name, Ordered};
 use crate::model::{Label, Labels};
 
 /// A field class, or the name of one.
@@ -26,6 +26,8 @@ pub(super) struct RawClass {
     pub(super) kind: String,
     #[serde(default)]
     pub(super) extensions: Extensions,
+    #[serde(default, rename = "attributes")]
+    _attributes: Attributes,
     pub(super) length: Option<u64>,
     pub(super) length_field_location: Option<Location>,
     pub(super) byte_order: Option<String>,
@@ -56,6 +58,8 @@ pub(super) struct RawMember {
     pub(super) field_class: ClassOrAlias,
     #[serde(default)]
     pub(super) extensions: Extensions,
+    #[serde(default, rename = "attributes")]
+    _attributes: Attributes,
 }
 
 #[derive(Debug, Deserialize)]
@@ -66,6 +70,8 @@ pub(super) struct RawOption {
     pub(super) selector_field_ranges: Ranges,
     #[serde(default)]
     pub(super) extensions: Extensions,
+    #[serde(default, rename = "attributes")]
+    _attributes: Attributes,
 }
 
 /// The location of the field that is a length or a selector.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::class::ClassOrAlias;
 use super::problem::Problem;
-use super::property::{Extensions, Name, Ordered};
+use super::property::{Attributes, Extensions, Name, Ordered};
 use crate::model::{Clock, EnvironmentValue, LogLevel, Uuid};
 
 /// The namespace of LTTng's attributes.
@@ -42,6 +42,8 @@ pub(super) struct Kind {
     pub(super) name: String,
     #[serde(default)]
     pub(super) extensions: Extensions,
+    #[serde(default, rename = "attributes")]
+    _attributes: Attributes,
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,6 +1,6 @@
 //! Values of properties that fragments and field classes share.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -38,6 +38,17 @@ impl<'de> Deserialize<'de> for Extensions {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let named: Ordered<IgnoredAny> = Deserialize::deserialize(from)?;
         Ok(Self(named.0.first().map(|(name, _)| name.to_string())))
+    }
+}
+
+/// Attributes of users: an object, of which only LTTng's attributes of event classes have a meaning here.
+#[derive(Debug, Default)]
+pub(super) struct Attributes;
+
+impl<'de> Deserialize<'de> for Attributes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let _: HashMap<String, IgnoredAny> = Deserialize::deserialize(from)?;
+        Ok(Self)
     }
 }
 

@@ -62,6 +62,8 @@ fn each_unsupported_json_declaration_is_refused_with_its_own_error() {
         (u8_with(r#","mappings":{"a":[[1,1]],"a":[[2,2]]}"#), "\"a\" twice"),
         (u8_with(r#","length":9"#), "duplicate field `length`"),
         (u8_with(r#","extensions":{"x":{}}"#), "unknown extension \"x\""),
+        (u8_with(r#","attributes":"x""#), "expected a map"),
+        (fixed("bit-map", "8", r#","flags":{}"#), "a bit map without flags"),
         (r#"{"type":"fixed-length-boolean","length":8}"#.into(), "missing property \"byte-order\""),
         (r#"{"type":"static-length-string"}"#.into(), "missing property \"length\""),
         (r#"{"type":"tensor"}"#.into(), "unknown field class \"tensor\""),
