@@ -99,6 +99,15 @@ impl Evaluator {
 
     pub(super) fn reference(&self, path: &Path) -> Result<Reference, MetadataError> {
         let (origin, names) = origin(path)?;
+        // A field may have the name of a type, but there is none outside of blocks and structures.
+        if let [name] = names
+            && origin == Origin::Innermost
+            && self.scopes.is_outermost()
+            && self.scopes.alias(name).is_some()
+        {
+            let what = format!("`{name}` names a type and no field");
+            return Err(MetadataError::text(path.at, what));
+        }
         Ok(Reference {
             origin,
             path: names.iter().cloned().map(Some).collect(),

@@ -97,6 +97,11 @@ impl Scopes {
         self.inner.pop();
     }
 
+    /// Whether no block, structure or variant is around.
+    pub(super) fn is_outermost(&self) -> bool {
+        self.inner.is_empty()
+    }
+
     pub(super) fn alias(&self, key: &str) -> Option<&Typed> {
         self.find(|scope| scope.aliases.get(key))
     }
