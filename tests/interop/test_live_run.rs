@@ -145,6 +145,38 @@ fn ctf_sink_writes_a_copy_of_the_trace() {
 }
 
 #[test]
+fn ctf_sink_writes_a_copy_that_babeltrace_reads_of_a_file_with_two_stream_classes() {
+    let lab = Lab::new();
+    let directory = lab.directory("two-classes");
+    let stream = |id: u32, name: &str| {
+        format!(
+            "stream {{ id = {id}; packet.context := struct {{ u8 packet_size; u8 content_size; }};
+            event.header := struct {{ integer {{ size = 8; map = clock.c.value; }} timestamp; }}; }};
+            event {{ name = {name}; stream_id = {id}; fields := struct {{ u8 x; }}; }};"
+        )
+    };
+    let metadata = format!(
+        "/* CTF 1.8 */ typealias integer {{ size = 8; }} := u8; clock {{ name = c; freq = 1000000000; }};
+        trace {{ major = 1; minor = 8; byte_order = le;
+        packet.header := struct {{ u8 stream_id; }}; }};\n{}\n{}",
+        stream(0, "a"),
+        stream(1, "b")
+    );
+    std::fs::write(directory.join("metadata"), metadata).unwrap();
+    let packets = [(0, 1), (1, 2), (0, 3), (1, 4)].map(|(class, time)| [class, 40, 40, time, 7]);
+    std::fs::write(directory.join("data"), packets.concat()).unwrap();
+
+    let copy = lab.path().join("copy");
+    let options = ["--sink", "ctf", "-w", copy.to_str().unwrap()];
+    test_live::read(&lab, &options, &directory).expect_success();
+    let read = |directory| test_live::read(&lab, &["--no-delta"], directory).expect_success();
+    let shown = read(&directory);
+    assert_eq!(shown.len(), 4);
+    assert_eq!(Babeltrace::Two.read(&copy).expect_success(), shown);
+    assert_eq!(read(&copy), shown);
+}
+
+#[test]
 fn every_other_sink_outputs_every_event() {
     let lab = Lab::new();
     let trace = lttng_trace();

@@ -44,10 +44,7 @@ fn times_of_a_clock_too_far_from_1970_are_shown_as_seconds() {
     let lab = Lab::new();
     let far = written(&lab, "far", "", 1_351_530_929_945_824_323);
     for (options, want) in [
-        (
-            &["--no-delta"][..],
-            "[1351530929945824323.000000007] e: ",
-        ),
+        (&["--no-delta"][..], "[1351530929945824323.000000007] e: "),
         (&["--sink", "log"], "1351530929945824323.000000007 e"),
         (
             &["--sink", "details"],

@@ -1,7 +1,8 @@
 //! Records what is watched: a directory that every CTF reader takes, with the packets as they came.
 //!
-//! One directory for each trace, with a file `metadata` and a file for each stream. No name from
-//! outside leads out of the target directory, and no file that was there is written to.
+//! One directory for each trace, with a file `metadata` and a file for each stream; several if its packets are of several
+//! stream classes, because most readers refuse that within a file. No name from outside leads out of the target
+//! directory, and no file that was there is written to.
 
 pub(crate) mod names;
 
@@ -45,7 +46,8 @@ pub enum RecordError {
 pub struct Recorder {
     root: PathBuf,
     traces: HashMap<TraceKey, Recording>,
-    streams: HashMap<StreamKey, Growing>,
+    /// The file of each stream class of a stream.
+    streams: HashMap<StreamKey, HashMap<u64, Growing>>,
     open: usize,
 }
 
@@ -110,15 +112,18 @@ impl Recorder {
     }
 
     fn stream(&mut self, origin: Origin<'_>) -> io::Result<&mut Growing> {
-        let key = origin.stream.key;
-        if !self.streams.contains_key(&key) {
+        let (key, class) = (origin.stream.key, origin.stream.class);
+        let files = self.streams.get(&key);
+        if !files.is_some_and(|files| files.contains_key(&class)) {
             let directory = &self.recording(origin.trace)?.directory;
             let (path, file) = names::create_stream(&mut Disk, directory, &origin.stream.name)?;
             self.open += 1;
             let file = Some(file);
-            self.streams.insert(key, Growing { path, file });
+            let files = self.streams.entry(key).or_default();
+            files.insert(class, Growing { path, file });
         }
-        let known = self.streams.get_mut(&key);
+        let files = self.streams.get_mut(&key);
+        let known = files.and_then(|files| files.get_mut(&class));
         known.ok_or_else(|| io::Error::other("a stream vanished"))
     }
 
@@ -127,7 +132,8 @@ impl Recorder {
         // All at once: this needs no order of use, and happens once in many packets.
         if self.open >= MAX_OPEN_FILES {
             let metadata = self.traces.values_mut().map(|trace| &mut trace.metadata);
-            for copy in metadata.chain(self.streams.values_mut()) {
+            let streams = self.streams.values_mut().flat_map(HashMap::values_mut);
+            for copy in metadata.chain(streams) {
                 copy.file = None;
             }
             self.open = 0;
@@ -191,8 +197,8 @@ impl Sink for Recorder {
     }
 
     fn stream_ended(&mut self, stream: StreamKey) {
-        if let Some(stream) = self.streams.remove(&stream) {
-            self.open -= usize::from(stream.file.is_some());
+        for file in self.streams.remove(&stream).unwrap_or_default().values() {
+            self.open -= usize::from(file.file.is_some());
         }
     }
 
@@ -264,6 +270,27 @@ mod tests {
                 ("host/session/ust/chan_0", &b"onetwo"[..]),
                 ("host/session/ust/chan_0-2", b"other"),
                 ("host/session/ust/metadata", b"metadata"),
+            ]
+        );
+    }
+
+    #[test]
+    fn packets_of_two_stream_classes_in_one_stream_are_recorded_in_two_files() {
+        let root = tempfile::tempdir().unwrap();
+        let mut recorder = Recorder::new(root.path()).unwrap();
+        let mut place = TestOrigin::new("t", "data");
+        for (class, packet) in [(0, "a"), (1, "b"), (0, "c"), (1, "d")] {
+            place.stream.class = class;
+            recorder.packet(packet.as_bytes(), place.origin()).unwrap();
+        }
+        recorder.stream_ended(place.stream.key);
+        assert_eq!(recorder.open, 1);
+        assert_eq!(
+            named(&files(root.path())),
+            [
+                ("t/data", &b"ac"[..]),
+                ("t/data-2", b"bd"),
+                ("t/metadata", b"")
             ]
         );
     }
