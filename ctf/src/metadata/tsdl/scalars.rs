@@ -24,7 +24,7 @@ pub(super) fn integer(
     let signed = attributes.read_attribute("signed", Attribute::boolean)?;
     let order = attributes.read_attribute("byte_order", |order| order.byte_order(Some(native)))?;
     let alignment = attributes.read_attribute("align", Attribute::alignment)?;
-    let text = attributes.read_attribute("encoding", |encoding| is_text(encoding))?;
+    let text = attributes.read_attribute("encoding", is_text)?;
     let mut integer = Integer {
         signed: signed.unwrap_or(false),
         base: attributes.read_attribute("base", base)?.unwrap_or_default(),
