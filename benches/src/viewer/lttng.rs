@@ -16,9 +16,19 @@ pub(crate) enum Kind {
     Strings,
 }
 
+/// The language of the metadata. The packets are the same with both.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// TSDL, CTF 1.8.
+    Tsdl,
+    /// JSON, CTF 2.
+    Json,
+}
+
 /// The shape of a trace.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
+    pub(crate) form: Form,
     pub(crate) kind: Kind,
     pub(crate) streams: u32,
     /// Size of each packet in bytes.
@@ -26,6 +36,9 @@ pub(crate) struct Shape {
 }
 
 const METADATA: &str = include_str!("lttng.tsdl");
+
+/// The same in JSON, a fragment on each line.
+const METADATA_JSON: &str = include_str!("lttng.jsons");
 
 const CONTEXT: &str = "
 	event.context := struct {
@@ -48,18 +61,39 @@ const STRINGS: &str = "
 		integer { size = 32; align = 8; signed = 1; } _length;
 	};";
 
+const CONTEXT_JSON: &str = r#"
+{"name": "vpid", "field-class": "i32"}, {"name": "vtid", "field-class": "i32"},
+{"name": "procname", "field-class": {"type": "static-length-string", "length": 17}}"#;
+
+const INTS_JSON: &str = r#"
+"name": "bench:ints", "payload-field-class": {"type": "structure", "member-classes": [
+{"name": "intfield", "field-class": "i32"}, {"name": "longfield", "field-class": "u64"}]}"#;
+
+const STRINGS_JSON: &str = r#"
+"name": "bench:strings", "payload-field-class": {"type": "structure", "member-classes": [
+{"name": "path", "field-class": {"type": "null-terminated-string"}}, {"name": "length", "field-class": "i32"}]}"#;
+
+fn metadata(shape: Shape) -> String {
+    let (template, context, event) = match (shape.form, shape.kind) {
+        (Form::Tsdl, Kind::Ints) => (METADATA, "", INTS),
+        (Form::Tsdl, Kind::Strings) => (METADATA, CONTEXT, STRINGS),
+        (Form::Json, Kind::Ints) => (METADATA_JSON, "", INTS_JSON),
+        (Form::Json, Kind::Strings) => (METADATA_JSON, CONTEXT_JSON, STRINGS_JSON),
+    };
+    let fragment = |line: &str| match shape.form {
+        Form::Tsdl => format!("{line}\n"),
+        Form::Json => format!("\x1e{line}\n"),
+    };
+    let template: String = template.lines().map(fragment).collect();
+    template
+        .replace("@CONTEXT@", context)
+        .replace("@EVENT@", event)
+}
+
 /// Writes a trace of about this number of events to `directory`. Returns the number.
 pub(crate) fn write(directory: &Path, shape: Shape, events: u64) -> io::Result<u64> {
     fs::create_dir_all(directory)?;
-    let (context, event) = match shape.kind {
-        Kind::Ints => ("", INTS),
-        Kind::Strings => (CONTEXT, STRINGS),
-    };
-    let metadata = METADATA.replace("@CONTEXT@", context);
-    fs::write(
-        directory.join("metadata"),
-        metadata.replace("@EVENT@", event),
-    )?;
+    fs::write(directory.join("metadata"), metadata(shape))?;
     let events = events / u64::from(shape.streams);
     for stream in 0..shape.streams {
         let path = directory.join(format!("channel0_{stream}"));

@@ -1,4 +1,5 @@
-//! Reading large traces from the page cache: `babeltrace2` and `test-live`, in turns.
+//! Reading large traces from the page cache: other readers and `test-live`, in turns. CTF 1.8 is also read by
+//! `babeltrace2`, CTF 2 by those of `babeltrace2` from 2.1 and `actf` that are installed.
 
 mod lttng;
 pub(crate) mod trace;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lttng::{Kind, Shape};
+use lttng::{Form, Kind, Shape};
 
 use crate::process::{build, children_cpu, peak_memory};
 
@@ -26,7 +27,7 @@ struct Profile {
     shape: Option<Shape>,
 }
 
-const PROFILES: [Profile; 6] = [
+const PROFILES: [Profile; 8] = [
     Profile {
         name: "all kinds of fields, 4 streams, 256 KiB",
         shape: None,
@@ -34,6 +35,7 @@ const PROFILES: [Profile; 6] = [
     Profile {
         name: "two ints, 4 streams, 256 KiB",
         shape: Some(Shape {
+            form: Form::Tsdl,
             kind: Kind::Ints,
             streams: 4,
             packet: 256 << 10,
@@ -42,6 +44,7 @@ const PROFILES: [Profile; 6] = [
     Profile {
         name: "text and contexts, 4 streams, 256 KiB",
         shape: Some(Shape {
+            form: Form::Tsdl,
             kind: Kind::Strings,
             streams: 4,
             packet: 256 << 10,
@@ -50,6 +53,7 @@ const PROFILES: [Profile; 6] = [
     Profile {
         name: "two ints, 64 streams, 64 KiB",
         shape: Some(Shape {
+            form: Form::Tsdl,
             kind: Kind::Ints,
             streams: 64,
             packet: 64 << 10,
@@ -58,6 +62,7 @@ const PROFILES: [Profile; 6] = [
     Profile {
         name: "two ints, 4 streams, 4 KiB",
         shape: Some(Shape {
+            form: Form::Tsdl,
             kind: Kind::Ints,
             streams: 4,
             packet: 4 << 10,
@@ -66,32 +71,102 @@ const PROFILES: [Profile; 6] = [
     Profile {
         name: "text and contexts, 1 stream, 1 MiB",
         shape: Some(Shape {
+            form: Form::Tsdl,
             kind: Kind::Strings,
             streams: 1,
             packet: 1 << 20,
         }),
     },
+    Profile {
+        name: "CTF 2, two ints, 4 streams, 256 KiB",
+        shape: Some(Shape {
+            form: Form::Json,
+            kind: Kind::Ints,
+            streams: 4,
+            packet: 256 << 10,
+        }),
+    },
+    Profile {
+        name: "CTF 2, text and contexts, 4 streams, 256 KiB",
+        shape: Some(Shape {
+            form: Form::Json,
+            kind: Kind::Strings,
+            streams: 4,
+            packet: 256 << 10,
+        }),
+    },
 ];
 
-/// What is done with the events: the arguments of both programs.
-struct Work {
-    name: &'static str,
-    theirs: &'static [&'static str],
-    ours: &'static [&'static str],
+impl Profile {
+    fn is_ctf2(&self) -> bool {
+        self.shape.is_some_and(|shape| shape.form == Form::Json)
+    }
 }
 
-const WORK: [Work; 2] = [
-    Work {
-        name: "decode",
-        theirs: &["-o", "dummy"],
-        ours: &["--sink", "dummy"],
-    },
-    Work {
-        name: "text",
-        theirs: &["--clock-gmt", "--clock-date"],
-        ours: &["--clock-gmt", "--clock-date"],
-    },
-];
+/// What is done with the events.
+#[derive(Clone, Copy)]
+enum Work {
+    Decode,
+    Text,
+}
+
+impl Work {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Decode => "decode",
+            Self::Text => "text",
+        }
+    }
+
+    const fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Decode => &["--sink", "dummy"],
+            Self::Text => &["--clock-gmt", "--clock-date"],
+        }
+    }
+}
+
+/// Another reader.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    Babeltrace,
+    Actf,
+}
+
+impl Reader {
+    const fn program(self) -> &'static str {
+        match self {
+            Self::Babeltrace => "babeltrace2",
+            Self::Actf => "actf",
+        }
+    }
+
+    const fn arguments(self, work: Work) -> &'static [&'static str] {
+        match (self, work) {
+            (Self::Babeltrace, Work::Decode) => &["-o", "dummy"],
+            (Self::Babeltrace, Work::Text) => &["--clock-gmt", "--clock-date"],
+            (Self::Actf, Work::Decode) => &["-q"],
+            (Self::Actf, Work::Text) => &["-g", "-t", "-d"],
+        }
+    }
+
+    /// Those that are installed and read CTF 2.
+    fn of_ctf2() -> Vec<Self> {
+        let output = |reader: Self, option| {
+            let output = Command::new(reader.program()).arg(option).output().ok()?;
+            Some(String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        let reads = |reader: &Self| match *reader {
+            Self::Babeltrace => output(Self::Babeltrace, "--version")
+                .is_some_and(|version| !version.starts_with("Babeltrace 2.0")),
+            Self::Actf => output(Self::Actf, "-h").is_some(),
+        };
+        [Self::Babeltrace, Self::Actf]
+            .into_iter()
+            .filter(reads)
+            .collect()
+    }
+}
 
 pub(crate) fn run() {
     let lab = tempfile::tempdir().unwrap();
@@ -112,30 +187,41 @@ pub(crate) fn run() {
     let test_live = build("test-live");
     println!("{PAIRS} pairs for each row");
     println!(
-        "{:<42}{:<8}{:>12}{:>12}{:>8}{:>14}{:>9}{:>9}{:>16}",
-        "trace", "", "theirs/s", "ours/s", "ratio", "spread", "MB", "MB", "all processors"
+        "{:<46}{:<12}{:<8}{:>12}{:>12}{:>8}{:>14}{:>9}{:>9}{:>16}",
+        "trace", "", "", "theirs/s", "ours/s", "ratio", "spread", "MB", "MB", "all processors"
     );
+    let of_ctf2 = Reader::of_ctf2();
+    if of_ctf2.is_empty() {
+        println!("no other reader of CTF 2 is installed: no rows of CTF 2");
+    }
     for (profile, (trace, events)) in PROFILES.iter().zip(&traces) {
-        for work in &WORK {
-            let row = row(&test_live, work, trace, *events);
-            println!("{:<42}{row}", profile.name);
+        let readers = if profile.is_ctf2() {
+            &of_ctf2[..]
+        } else {
+            &[Reader::Babeltrace]
+        };
+        for reader in readers {
+            for work in [Work::Decode, Work::Text] {
+                let row = row(&test_live, *reader, work, trace, *events);
+                println!("{:<46}{:<12}{row}", profile.name, reader.program());
+            }
         }
     }
     println!(
-        "theirs: babeltrace2; ours: test-live on one thread. Events per second of CPU in user and kernel mode, medians; \
+        "theirs: the reader that is named; ours: test-live on one thread. Events per second of CPU in user and kernel mode, medians; \
          ratio of the medians, and the range of the ratios of the pairs; peak memory of both; with a thread for each \
          processor, the time that passes relative to one thread, and the CPU"
     );
 }
 
-fn row(test_live: &Path, work: &Work, trace: &Path, events: u64) -> String {
+fn row(test_live: &Path, reader: Reader, work: Work, trace: &Path, events: u64) -> String {
     let (mut theirs, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     let (mut faster, mut costs) = (Vec::new(), Vec::new());
     for _ in 0..PAIRS {
-        let their = measure(Path::new("babeltrace2"), work.theirs, trace);
-        let alone = [work.ours, &["--threads", "1"]].concat();
+        let their = measure(Path::new(reader.program()), reader.arguments(work), trace);
+        let alone = [work.arguments(), &["--threads", "1"]].concat();
         let our = measure(test_live, &alone, trace);
-        let all = measure(test_live, work.ours, trace);
+        let all = measure(test_live, work.arguments(), trace);
         ratios.push(their.cpu.as_secs_f64() / our.cpu.as_secs_f64());
         faster.push(our.elapsed.as_secs_f64() / all.elapsed.as_secs_f64());
         costs.push(all.cpu.as_secs_f64() / our.cpu.as_secs_f64());
@@ -149,7 +235,7 @@ fn row(test_live: &Path, work: &Work, trace: &Path, events: u64) -> String {
     let rate = |run: &Run| events as f64 / run.cpu.as_secs_f64();
     format!(
         "{:<8}{:>12.0}{:>12.0}{:>7.1}x{:>14}{:>9}{:>9}{:>16}",
-        work.name,
+        work.name(),
         rate(&their),
         rate(&our),
         rate(&our) / rate(&their),
