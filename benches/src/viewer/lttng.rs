@@ -61,9 +61,9 @@ const STRINGS: &str = "
 		integer { size = 32; align = 8; signed = 1; } _length;
 	};";
 
-const CONTEXT_JSON: &str = r#"
+const CONTEXT_JSON: &str = r#", "event-record-common-context-field-class": {"type": "structure", "member-classes": [
 {"name": "vpid", "field-class": "i32"}, {"name": "vtid", "field-class": "i32"},
-{"name": "procname", "field-class": {"type": "static-length-string", "length": 17}}"#;
+{"name": "procname", "field-class": {"type": "static-length-string", "length": 17}}]}"#;
 
 const INTS_JSON: &str = r#"
 "name": "bench:ints", "payload-field-class": {"type": "structure", "member-classes": [

@@ -146,7 +146,7 @@ impl Reader {
             (Self::Babeltrace, Work::Decode) => &["-o", "dummy"],
             (Self::Babeltrace, Work::Text) => &["--clock-gmt", "--clock-date"],
             (Self::Actf, Work::Decode) => &["-q"],
-            (Self::Actf, Work::Text) => &["-g", "-t", "-d"],
+            (Self::Actf, Work::Text) => &["-gtdp", "event-common-context,event-payload"],
         }
     }
 
