@@ -157,8 +157,8 @@ impl Metadata {
         }
         // CTF 1.8 implies one.
         if self.is_json() && self.trace.streams().next().is_none() {
-            let what = "no data stream class is declared";
-            return Err(MetadataError::text(Position::default(), what));
+            let what = "no data stream class is declared, so that the trace has no event";
+            self.trace.warnings.add(Position::default(), what);
         }
         Ok(())
     }

@@ -59,8 +59,14 @@ impl Warning {
 
     /// The same warning with the trace that it is of.
     pub(crate) fn in_trace(self, name: &str) -> Self {
-        let text = format!("trace {name}: {}", self.text);
-        Self { text, ..self }
+        match name {
+            // The only one of its directory.
+            "" => self,
+            _ => Self {
+                text: format!("trace {name}: {}", self.text),
+                ..self
+            },
+        }
     }
 }
 
