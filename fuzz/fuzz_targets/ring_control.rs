@@ -53,16 +53,20 @@ fuzz_target!(init: restart(), |input: &[u8]| {
     let (Some(old), Some(new)) = (text(), text()) else {
         return;
     };
-    // The process looks at a file whose generation is another one.
+    // The process looks at a file whose generation is another one, and may have seen any before.
     let generation = GENERATION.fetch_add(16, Ordering::Relaxed);
-    let control = Control {
-        generation,
-        directives: old.to_owned(),
-    };
-    let Some(bytes) = control.encode() else {
-        return;
-    };
-    CONTROL.write_all_at(&bytes, 0).expect("a write");
+    for (generation, directives) in [(generation, ""), (generation + 1, old)] {
+        let directives = directives.to_owned();
+        let control = Control {
+            generation,
+            directives,
+        };
+        let Some(bytes) = control.encode() else {
+            return;
+        };
+        CONTROL.write_all_at(&bytes, 0).expect("a write");
+        let _ = SITES[0].is_enabled();
+    }
     if let Ok(filter) = Filter::parse(old) {
         obeys(&filter);
     }
