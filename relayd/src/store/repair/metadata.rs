@@ -39,7 +39,7 @@ pub(super) fn plan(bytes: &[u8], is_continued: bool) -> Result<MetadataPlan, Met
     // The common case: the file is as it was written.
     let whole = Metadata::read(bytes);
     let kept = Kept::of(bytes);
-    if whole.is_ok() && !kept.had_no_semicolon {
+    if whole.is_ok() && !kept.had_no_semicolon && !kept.ends_within_packet(bytes) {
         return Ok(unchanged(bytes));
     }
     let mut readable = bytes.get(..kept.len).unwrap_or_default().to_vec();
@@ -131,6 +131,11 @@ impl Kept {
             }
         }
         kept
+    }
+
+    /// Whether the beginning of a packet follows the last one, which this project's reader passes over.
+    fn ends_within_packet(&self, bytes: &[u8]) -> bool {
+        self.packets.is_some() && self.len < bytes.len()
     }
 
     /// Whether the last declaration lacks its semicolon, which Babeltrace refuses and this project's reader does not.
