@@ -276,9 +276,9 @@
 //! (`a <- b`: b uses a).
 //!
 //! ```text
-//! lookup <- labels <- model <- bits, clock, error, plan <- metadata <- decode <- owned, directory <- trace
-//!                     model <- write <- directory
-//!                              index <- directory (index uses none of them)
+//! uuid, lookup <- labels <- model <- bits, clock, error, plan <- metadata <- decode <- owned, directory <- trace
+//!                           model <- write <- directory
+//!                                    index <- directory (index uses none of them)
 //! ```
 
 mod bits;
@@ -295,6 +295,7 @@ pub mod owned;
 mod plan;
 mod short_header;
 mod trace;
+mod uuid;
 pub mod write;
 
 pub use clock::Timescale;
