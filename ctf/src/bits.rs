@@ -60,6 +60,12 @@ pub(crate) const fn sign_extended(number: u64, bits: u8) -> i64 {
     (number << unused).cast_signed() >> unused
 }
 
+/// A number of `bits` bits (1 to 64) with its bits in the opposite order.
+#[inline]
+pub(crate) const fn reverse_bits(number: u64, bits: u8) -> u64 {
+    number.reverse_bits() >> (64 - bits as u32)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -105,6 +111,13 @@ mod tests {
                 prop_assert_eq!(read_bits(&bytes, position, bits, order), want);
             }
         }
+    }
+
+    #[test]
+    fn reversed_bits_are_those_of_the_number_alone() {
+        assert_eq!(reverse_bits(0b1_1101_1010, 9), 0b0_1011_0111);
+        assert_eq!(reverse_bits(1, 64), 1 << 63);
+        assert_eq!(reverse_bits(1, 1), 1);
     }
 
     #[test]

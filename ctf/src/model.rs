@@ -329,6 +329,9 @@ pub enum FieldClass<R = Slot> {
     /// Bits with names: each label has ranges of bits, counted from the least significant, 0. CTF 2 only.
     /// ("fixed-length-bit-map")
     BitMap(BitField, Arc<Labels>),
+    /// One of the five classes above, but no [`VariableInteger`](Self::VariableInteger), of which the bit that lies first in the
+    /// packet is the last of the number. CTF 2 only. ("bit-order" against "byte-order")
+    Reversed(Arc<Self>),
     /// A text up to the first code unit of zero, which belongs to the field. (`string`, 4.2.5;
     /// "null-terminated-string")
     String(Encoding),
@@ -394,6 +397,7 @@ impl<R> FieldClass<R> {
             | Self::BitArray(field)
             | Self::BitMap(field, _) => field.alignment,
             Self::VariableInteger(_) | Self::String(_) | Self::Text { .. } | Self::Blob { .. } => 8,
+            Self::Reversed(class) => class.alignment(),
             Self::Structure(structure) => structure.alignment,
             Self::Array { alignment, .. } => *alignment,
             Self::Optional { .. } | Self::Variant(_) => 1,

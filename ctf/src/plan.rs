@@ -29,6 +29,8 @@ pub(crate) enum Step {
     Order(ByteOrder),
     /// Reads a number that a later step, the decoder or a reference needs.
     Read(Read),
+    /// Reads a number of which the bit that lies first is the last, likewise.
+    ReadReversed(Read),
     /// Reads a number of seven bits in each byte, likewise.
     ReadVariable(ReadVariable),
     /// Skips a number of seven bits in each byte, signed or not.
@@ -225,6 +227,7 @@ impl Compiler {
                 self.skip_field(u64::from(field.bits), field.order);
             }
             FieldClass::Boolean(field) => self.boolean(field),
+            FieldClass::Reversed(class) => self.reversed(class),
             FieldClass::VariableInteger(integer) => self.variable_integer(integer),
             FieldClass::String(encoding) => {
                 self.align(8);
@@ -292,6 +295,17 @@ impl Compiler {
                 ..Meaning::default()
             },
         });
+    }
+
+    fn reversed(&mut self, class: &FieldClass) {
+        let before = self.steps.len();
+        self.class(class);
+        // A skipped field has the same size. The number is read by the last step.
+        if let Some(last @ Step::Read(_)) = self.steps.get_mut(before..).and_then(<[_]>::last_mut)
+            && let Step::Read(read) = last.clone()
+        {
+            *last = Step::ReadReversed(read);
+        }
     }
 
     fn variable_integer(&mut self, integer: &VariableInteger) {

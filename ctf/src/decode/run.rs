@@ -6,7 +6,7 @@ use std::cell::Cell;
 use memchr::memchr;
 
 use super::error::{DecodeError, FieldError};
-use crate::bits::{align_up, read_bits, sign_extended};
+use crate::bits::{align_up, read_bits, reverse_bits, sign_extended};
 use crate::clock;
 use crate::model::{ByteOrder, Length, Role, Slot};
 use crate::plan::{Choice, Loop, Meaning, Plan, Step};
@@ -442,6 +442,15 @@ fn run_steps(
                 if within_byte && state.order.is_some_and(|before| before != *order) {
                     return Err(FieldError::OrderWithinByte);
                 }
+            }
+            Step::ReadReversed(read) => {
+                let mut number =
+                    reverse_bits(cursor.read_number(read.bits, read.order)?, read.bits);
+                if read.signed {
+                    number = sign_extended(number, read.bits).cast_unsigned();
+                }
+                state.order = Some(read.order);
+                state.record_value(read.meaning, number, read.bits);
             }
             Step::ReadVariable(read) => {
                 let (number, bits) = cursor.read_variable(read.signed)?;

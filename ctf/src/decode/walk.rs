@@ -7,6 +7,7 @@ use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
 use super::error::FieldError;
 use super::run::{Cursor, find_terminator, load_length, load_selector, load_slot, store_slot};
 use super::visit::{NumberFormat, Visitor};
+use crate::bits::reverse_bits;
 use crate::lookup::any_contains;
 use crate::model::{
     BitField, ByteOrder, Encoding, FieldClass, Integer, Length, Scope, Slot, Structure,
@@ -100,6 +101,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
                 Ok(())
             }
             FieldClass::VariableInteger(integer) => self.visit_variable(integer),
+            FieldClass::Reversed(class) => self.visit_reversed(class),
             FieldClass::Boolean(field) => {
                 let set = self.read_bit_field(field)? != 0;
                 if let Some(slot) = field.slot {
@@ -174,6 +176,37 @@ impl<V: Visitor> Walk<'_, '_, V> {
         } else {
             self.visitor.unsigned(number, format);
         }
+    }
+
+    /// Shows a field whose bits lie in the opposite order: it is read from a copy in the usual order.
+    fn visit_reversed(&mut self, class: &FieldClass) -> Result<(), FieldError> {
+        let (bits, order) = match class {
+            FieldClass::Integer(integer) => (integer.bits, integer.order),
+            FieldClass::Float(field)
+            | FieldClass::Boolean(field)
+            | FieldClass::BitArray(field)
+            | FieldClass::BitMap(field, _) => (field.bits, field.order),
+            // No other class has bits of its own.
+            _ => return self.visit_class(class),
+        };
+        self.cursor.align(class.alignment());
+        let number = reverse_bits(self.cursor.read_number(bits, order)?, bits);
+        let bytes = match order {
+            ByteOrder::Little => number.to_le_bytes(),
+            ByteOrder::Big => (number << (64 - u32::from(bits))).to_be_bytes(),
+        };
+        let cursor = Cursor {
+            bytes: &bytes,
+            position: 0,
+            end: u64::from(bits),
+            shift: 0,
+        };
+        let mut walk = Walk {
+            cursor,
+            slots: self.slots,
+            visitor: &mut *self.visitor,
+        };
+        walk.visit_class(class)
     }
 
     fn read_bit_field(&mut self, field: &BitField) -> Result<u64, FieldError> {

@@ -14,6 +14,7 @@ fn class_has_role(class: &FieldClass, role: Role) -> bool {
     match class {
         FieldClass::Integer(integer) => integer.role == Some(role),
         FieldClass::VariableInteger(integer) => integer.role == Some(role),
+        FieldClass::Reversed(class) => class_has_role(class, role),
         FieldClass::Structure(structure) => has_role(structure, role),
         FieldClass::Variant(variant) => {
             let mut options = variant.options.iter();
@@ -64,6 +65,7 @@ fn add_clocks_of(class: &FieldClass, moved: &mut MovedClocks) {
     match class {
         FieldClass::Integer(integer) => number(&integer.clock, integer.role),
         FieldClass::VariableInteger(integer) => number(&integer.clock, integer.role),
+        FieldClass::Reversed(class) => add_clocks_of(class, moved),
         FieldClass::Structure(structure) => moved.add(structure),
         FieldClass::Variant(variant) => {
             for option in &variant.options {

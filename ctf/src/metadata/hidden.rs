@@ -18,6 +18,7 @@ fn mark_class_hidden(class: &mut FieldClass) -> bool {
         FieldClass::VariableInteger(integer) => {
             (integer.role.is_some() || integer.clock.is_some()) && integer.slot.is_none()
         }
+        FieldClass::Reversed(class) => mark_class_hidden(Arc::make_mut(class)),
         FieldClass::Structure(structure) => {
             let structure = Arc::make_mut(structure);
             mark_hidden(structure);

@@ -227,6 +227,9 @@ impl Resolver<'_, '_> {
             FieldClass::BitMap(field, flags) => {
                 FieldClass::BitMap(field.clone(), Arc::clone(flags))
             }
+            FieldClass::Reversed(draft) => {
+                FieldClass::Reversed(Arc::new(self.class_at_depth(draft)?))
+            }
             FieldClass::String(encoding) => FieldClass::String(*encoding),
             FieldClass::Text { length, encoding } => FieldClass::Text {
                 length: self.length(length)?,

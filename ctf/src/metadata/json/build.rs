@@ -8,8 +8,8 @@ use super::limits::{MAX_CLASSES, MAX_DEPTH, MAX_MEMBERS};
 use super::problem::Problem;
 use super::property::Name;
 use super::scalar::{
-    Built, ClassContext, alignment, encoding, fixed_length, integer, media_type, needed,
-    static_length, static_text, unsupported, uuid_role, variable_integer,
+    Built, ClassContext, alignment, encoding, fixed_length, in_bit_order, integer, media_type,
+    needed, static_length, static_text, unsupported, uuid_role, variable_integer,
 };
 use crate::model::{
     FieldClass, Length, Member, Origin, Position, Reference, Scope, Selection, Structure, Variant,
@@ -97,7 +97,7 @@ impl Builder {
     fn raw(&mut self, raw: &RawClass, place: ClassContext<'_>) -> Built {
         raw.extensions.check_known()?;
         let length = |bits| fixed_length(raw, bits);
-        Ok(match &*raw.kind {
+        let class = match &*raw.kind {
             "fixed-length-bit-array" => FieldClass::BitArray(length(1..=64)?),
             "fixed-length-bit-map" => {
                 let flags = needed(raw.flags.as_ref(), "flags")?;
@@ -144,7 +144,8 @@ impl Builder {
             "optional" => self.optional(raw, place)?,
             "variant" => self.variant(raw, place)?,
             unknown => return Err(Problem::new(format!("unknown field class {unknown:?}"))),
-        })
+        };
+        in_bit_order(raw, class)
     }
 
     fn structure(&mut self, raw: &RawClass, place: ClassContext<'_>) -> Built {

@@ -284,7 +284,13 @@ impl Parser {
 
 /// Checks that the magic number is the first member, because it tells packets from other files.
 fn magic_comes_first(header: &Structure<Reference>) -> Result<(), Problem> {
-    let has_magic = |class: &FieldClass<Reference>| matches!(class, FieldClass::Integer(integer) if integer.role == Some(Role::PacketMagic));
+    let has_magic = |class: &FieldClass<Reference>| {
+        let class = match class {
+            FieldClass::Reversed(class) => class,
+            class => class,
+        };
+        matches!(class, FieldClass::Integer(integer) if integer.role == Some(Role::PacketMagic))
+    };
     match header
         .members
         .iter()

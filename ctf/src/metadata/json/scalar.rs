@@ -48,28 +48,40 @@ pub(super) fn fixed_length(
     if !supported.contains(&length) {
         return Err(unsupported(raw));
     }
-    let (order, usual) = match &**needed(raw.byte_order.as_ref(), "byte-order")? {
-        "little-endian" => (ByteOrder::Little, "first-to-last"),
-        "big-endian" => (ByteOrder::Big, "last-to-first"),
+    let order = match &**needed(raw.byte_order.as_ref(), "byte-order")? {
+        "little-endian" => ByteOrder::Little,
+        "big-endian" => ByteOrder::Big,
         unknown => return Err(Problem::new(format!("unknown byte order {unknown:?}"))),
     };
-    match raw.bit_order.as_deref() {
-        None => {}
-        Some(order) if order == usual => {}
-        // The bits would be reversed; no known tracer writes that.
-        Some(order @ ("first-to-last" | "last-to-first")) => {
-            return Err(Problem::new(format!(
-                "bit order {order:?} against the byte order is not supported"
-            )));
-        }
-        Some(unknown) => return Err(Problem::new(format!("unknown bit order {unknown:?}"))),
-    }
     Ok(BitField {
         bits,
         order,
         alignment: alignment(raw.alignment)?,
         slot: None,
     })
+}
+
+/// Gives a class of a fixed number of bits the bit order that is asked for.
+pub(super) fn in_bit_order(raw: &RawClass, class: FieldClass<Reference>) -> Built {
+    let (bits, order) = match &class {
+        FieldClass::Integer(integer) => (integer.bits, integer.order),
+        FieldClass::Float(field)
+        | FieldClass::Boolean(field)
+        | FieldClass::BitArray(field)
+        | FieldClass::BitMap(field, _) => (field.bits, field.order),
+        _ => return Ok(class),
+    };
+    let usual = match raw.bit_order.as_deref() {
+        None => return Ok(class),
+        Some("first-to-last") => ByteOrder::Little,
+        Some("last-to-first") => ByteOrder::Big,
+        Some(unknown) => return Err(Problem::new(format!("unknown bit order {unknown:?}"))),
+    };
+    // One bit is the same in both orders.
+    if order == usual || bits == 1 {
+        return Ok(class);
+    }
+    Ok(FieldClass::Reversed(Arc::new(class)))
 }
 
 pub(super) fn integer(raw: &RawClass, signed: bool, place: ClassContext<'_>) -> Built {

@@ -179,6 +179,7 @@ fn assign_slot(
             ..
         }) => keep(slot, kind(*signed), labels.as_ref()),
         FieldClass::Boolean(BitField { slot, .. }) => keep(slot, Kind::Boolean, None),
+        FieldClass::Reversed(class) => assign_slot(Arc::make_mut(class), names, slots, left),
         FieldClass::Structure(structure) => {
             let Some((name, rest)) = names.split_first() else {
                 return Err("is a structure, no number");

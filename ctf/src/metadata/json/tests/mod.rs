@@ -248,6 +248,10 @@ fn every_json_field_class_is_read() {
             FieldClass::BitArray(bits(32)),
         ),
         (
+            big("bit-array", r#","bit-order":"first-to-last""#),
+            FieldClass::Reversed(Arc::new(FieldClass::BitArray(bits(32)))),
+        ),
+        (
             big("bit-map", r#","flags":{"f":[[0,3]]}"#),
             FieldClass::BitMap(bits(32), Arc::new(flags)),
         ),

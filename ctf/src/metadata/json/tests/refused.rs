@@ -52,7 +52,7 @@ fn each_unsupported_json_declaration_is_refused_with_its_own_error() {
         (fixed("boolean", "8.0", ""), "invalid type: floating point"),
         (fixed("boolean", "1e999", ""), "number out of range"),
         (fixed("boolean", "-1", ""), "invalid value: integer `-1`"),
-        (u8_with(r#","bit-order":"last-to-first""#), "bit order \"last-to-first\" against"),
+        (u8_with(r#","bit-order":"sideways""#), "unknown bit order \"sideways\""),
         (u8_with(r#","alignment":3"#), "alignment 3 is not a power of two"),
         (u8_with(r#","alignment":0"#), "alignment 0 is not"),
         (u8_with(r#","preferred-display-base":7"#), "unknown base 7"),
