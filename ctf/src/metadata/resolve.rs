@@ -146,6 +146,8 @@ struct Frame {
     current: Arc<str>,
     /// The options within the current member that lead to the next frame.
     options: Vec<Arc<str>>,
+    /// The variants within the current member that are being resolved, each with its options that are complete.
+    variants: Vec<Vec<VariantOption>>,
 }
 
 struct Resolver<'r, 'a> {
@@ -175,6 +177,7 @@ impl Resolver<'_, '_> {
             members: Vec::with_capacity(draft.members.len().min(1024)),
             current: "".into(),
             options: Vec::new(),
+            variants: Vec::new(),
         });
         let mut alignment = draft.alignment.max(1);
         for member in &draft.members {
@@ -312,7 +315,9 @@ impl Resolver<'_, '_> {
             let what = format!("{} is a boolean", display_path(&draft.selector));
             return Err(MetadataError::text(at, what));
         }
-        let mut options = Vec::with_capacity(draft.options.len());
+        if let Some(frame) = self.frames.last_mut() {
+            frame.variants.push(Vec::with_capacity(draft.options.len()));
+        }
         for option in &draft.options {
             let ranges = match &option.ranges {
                 Selection::Ranges(ranges) => ranges.clone(),
@@ -344,15 +349,25 @@ impl Resolver<'_, '_> {
                 frame.options.push(Arc::clone(name));
             }
             let class = self.class(&option.class)?;
-            if let (Some(frame), Some(_)) = (self.frames.last_mut(), name) {
+            let Some(frame) = self.frames.last_mut() else {
+                continue;
+            };
+            if name.is_some() {
                 frame.options.pop();
             }
-            options.push(VariantOption {
-                name: option.name.clone(),
-                ranges: Selection::Ranges(ranges),
-                class,
-            });
+            if let Some(options) = frame.variants.last_mut() {
+                options.push(VariantOption {
+                    name: option.name.clone(),
+                    ranges: Selection::Ranges(ranges),
+                    class,
+                });
+            }
         }
+        let options = self
+            .frames
+            .last_mut()
+            .and_then(|frame| frame.variants.pop());
+        let options = options.unwrap_or_default();
         let signed = found.kind == Kind::Signed;
         let ranges = options.iter().map(|option| match &option.ranges {
             Selection::Ranges(ranges) => ranges.as_slice(),
