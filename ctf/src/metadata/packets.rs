@@ -1,4 +1,4 @@
-//! Extracts the text of metadata from its packets (CTF 1.8.3, section 7.1), without parsing the text.
+//! Extracts the text of metadata from its packets (CTF 1.8.3, section 7.1; CTF2-PMETA-1.0), without parsing the text.
 //!
 //! Metadata that is not in packets passes through unchanged. The first four bytes show which of both
 //! it is. The byte order of the packets says nothing about that of the trace.
@@ -14,8 +14,10 @@ const MAX_METADATA_BYTES: u64 = 64 << 20;
 
 const MAGIC: [u8; 4] = [0x75, 0xD1, 0x1D, 0x57];
 const MAGIC_LITTLE: [u8; 4] = [0x57, 0x1D, 0xD1, 0x75];
+/// The header of CTF 1.8, which LTTng writes for CTF 2 as well.
 const HEADER: usize = 37;
-const HEADER_BYTES: u64 = 37;
+/// The shortest header of CTF2-PMETA-1.0: that of CTF 1.8, three reserved bytes, and the size of the header in bits.
+const LONG_HEADER: usize = 44;
 
 /// Turns the bytes of a metadata stream, in pieces cut anywhere, into its text.
 #[derive(Debug, Clone)]
@@ -84,7 +86,9 @@ impl Unpacker {
         let ends_within = match &self.state {
             UnpackerState::Undecided(head) => !head.is_empty(),
             UnpackerState::Plain => false,
-            UnpackerState::Header(header) if self.uuid.is_none() => !header.is_empty(),
+            UnpackerState::Header(header) if self.uuid.is_none() || header.len() >= HEADER => {
+                !header.is_empty()
+            }
             UnpackerState::Header(header) => {
                 if !header.is_empty() {
                     let (at, count) = (self.packet, header.len());
@@ -135,14 +139,23 @@ impl Unpacker {
                 Ok(1)
             }
             UnpackerState::Header(header) => {
-                let missing = HEADER.saturating_sub(header.len());
+                let missing = header_size(header).saturating_sub(header.len());
                 let now = bytes.get(..missing).unwrap_or(bytes);
                 if header.is_empty() {
                     self.packet = self.taken;
                 }
                 header.extend_from_slice(now);
-                if let Ok(header) = <[u8; HEADER]>::try_from(header.as_slice()) {
-                    self.state = self.parse_header(header)?;
+                if header.len() >= header_size(header) {
+                    let header = std::mem::take(header);
+                    self.state = self.parse_header(&header)?;
+                    // Without the header of CTF2-PMETA-1.0 one byte of the text has been read to tell.
+                    if let ([first], UnpackerState::Content { text: left, .. }) =
+                        (header.get(HEADER..).unwrap_or_default(), &mut self.state)
+                    {
+                        text.push(*first);
+                        *left -= 1;
+                        self.end_packet();
+                    }
                 }
                 Ok(now.len())
             }
@@ -162,8 +175,8 @@ impl Unpacker {
         }
     }
 
-    fn parse_header(&mut self, header: [u8; HEADER]) -> Result<UnpackerState, MetadataError> {
-        let mut at = Fields(&header);
+    fn parse_header(&mut self, header: &[u8]) -> Result<UnpackerState, MetadataError> {
+        let mut at = Fields(header);
         let magic = at.bytes();
         let order = match magic {
             MAGIC => ByteOrder::Big,
@@ -200,7 +213,16 @@ impl Unpacker {
             return Err(self.error(format!("{content} of {packet} bits are not whole bytes")));
         }
         let (content, packet) = (content / 8, packet / 8);
-        let Some(text) = content.checked_sub(HEADER_BYTES) else {
+        let mut size = HEADER as u64;
+        if header.len() >= LONG_HEADER {
+            at.bytes::<3>();
+            let bits = at.size(order);
+            size = bits / 8;
+            if bits % 8 != 0 || size < LONG_HEADER as u64 || size > content {
+                return Err(self.error(format!("a header of {bits} bits in {content} bytes")));
+            }
+        }
+        let Some(text) = content.checked_sub(size) else {
             return Err(self.error(format!("{content} bytes cannot hold its header")));
         };
         let Some(padding) = packet.checked_sub(content) else {
@@ -229,6 +251,34 @@ const fn next_state(text: u64, padding: u64) -> UnpackerState {
         UnpackerState::Header(Vec::new())
     } else {
         UnpackerState::Content { text, padding }
+    }
+}
+
+/// The number of bytes that a header has, as far as the bytes of it that are known tell.
+fn header_size(header: &[u8]) -> usize {
+    let Some(known) = header.first_chunk::<HEADER>() else {
+        return HEADER;
+    };
+    let mut at = Fields(known);
+    let order = match at.bytes() {
+        MAGIC_LITTLE => ByteOrder::Little,
+        _ => ByteOrder::Big,
+    };
+    at.bytes::<20>();
+    let content = at.size(order);
+    let is_2 = known.ends_with(&[2, 0]);
+    // A text of CTF 2 has no zero.
+    match header.get(HEADER) {
+        _ if !is_2 || content < (LONG_HEADER as u64) * 8 => HEADER,
+        None => HEADER + 1,
+        Some(0) => {
+            let Some(size) = header.get(LONG_HEADER - 4..LONG_HEADER) else {
+                return LONG_HEADER;
+            };
+            let size = (Fields(size).size(order) / 8).clamp(LONG_HEADER as u64, content / 8);
+            usize::try_from(size).unwrap_or(usize::MAX)
+        }
+        Some(_) => HEADER + 1,
     }
 }
 
@@ -353,6 +403,60 @@ mod tests {
                 panic!("{count}");
             };
             assert_eq!(warning.deviation(), Some(Deviation::TrailingBytes));
+        }
+    }
+
+    /// A packet of CTF2-PMETA-1.0, with this number of bytes more in its header.
+    fn long_packet(order: ByteOrder, text: &[u8], more: usize) -> Vec<u8> {
+        let header = vec![0; LONG_HEADER - HEADER + more];
+        let mut packet = packet(order, &[&header[..], text].concat(), 2);
+        packet[20..24].copy_from_slice(&[1, 2, 3, 4]);
+        packet[35..37].copy_from_slice(&[2, 0]);
+        let bits = u32::try_from((LONG_HEADER + more) * 8).unwrap();
+        packet[40..44].copy_from_slice(&match order {
+            ByteOrder::Little => bits.to_le_bytes(),
+            ByteOrder::Big => bits.to_be_bytes(),
+        });
+        packet
+    }
+
+    #[test]
+    fn metadata_packets_of_ctf_2_have_the_header_that_they_say() {
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            // Those of LTTng have the header of CTF 1.8, also if they are long enough for the other.
+            let mut bytes = packet(order, b"\x1e{\"lttng\":1}", 3);
+            bytes[35..37].copy_from_slice(&[2, 0]);
+            let mut short = packet(order, b"", 9);
+            short[35..37].copy_from_slice(&[2, 0]);
+            bytes.extend(short);
+            bytes.extend(long_packet(order, b"{\"pmeta\"", 0));
+            bytes.extend(long_packet(order, b"", 0));
+            bytes.extend(long_packet(order, b":2}", 12));
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            for pieces in [vec![&bytes[..]], single] {
+                let (text, _) = unpacked(&pieces).unwrap();
+                assert_eq!(text, b"\x1e{\"lttng\":1}{\"pmeta\":2}");
+            }
+            for cut in 1..LONG_HEADER {
+                let bytes = long_packet(order, b"{}", 0);
+                unpacked(&[&bytes[..cut]]).unwrap_err();
+            }
+        }
+    }
+
+    #[test]
+    fn a_metadata_packet_of_ctf_2_with_a_header_of_an_impossible_size_is_refused() {
+        for size in [
+            [0, 0, 0, 0],
+            [0, 0, 1, 0x58],
+            [0, 0, 1, 0x61],
+            [0xFF; 4],
+            [0, 0, 1, 0x80],
+        ] {
+            let mut bytes = long_packet(ByteOrder::Big, b"{}", 0);
+            bytes[40..44].copy_from_slice(&size);
+            let error = unpacked(&[&bytes]).unwrap_err().to_string();
+            assert!(error.contains("bits in 46 bytes"), "{size:?}: {error}");
         }
     }
 
