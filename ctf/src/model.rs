@@ -524,6 +524,10 @@ pub(crate) enum Declaration {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct TraceDraft {
     pub(crate) uuid: Option<Uuid>,
+    /// The UUID that packets of CTF 2 must have, if they have one.
+    pub(crate) stream_uuid: Option<Uuid>,
+    /// Whether it is CTF 2, where an id that is not given is 0, also if there are several classes.
+    pub(crate) is_ctf_2: bool,
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) name: Option<Arc<str>>,
     pub(crate) uid: Option<Arc<str>>,

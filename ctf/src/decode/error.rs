@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::model::Uuid;
+
 /// A packet that cannot be decoded, or not further.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeError {
@@ -10,6 +12,14 @@ pub enum DecodeError {
     Magic {
         /// The first 32 bits of the packet, in the byte order of the field.
         found: u64,
+    },
+    /// The packet of CTF 2 has the UUID of another metadata stream.
+    #[error("the packet has the UUID {found}, its metadata {metadata}")]
+    ForeignUuid {
+        /// The UUID in the packet header.
+        found: Uuid,
+        /// The UUID in the preamble of the metadata.
+        metadata: Uuid,
     },
     /// The metadata declares no such stream class.
     #[error("the packet belongs to the stream class {id}, which the metadata does not declare")]

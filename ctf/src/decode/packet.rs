@@ -103,12 +103,11 @@ impl PacketHead {
         state.need_slots(crate::metadata::STREAM_SLOTS_END);
         trace.header_plan.run(&mut cursor, state)?;
         check_magic(state)?;
-        let foreign_uuid = foreign_uuid(trace, state);
+        let foreign_uuid = foreign_uuid(trace, state)?;
         let id = state.roles.value(Role::StreamClassId);
         let stream = match id {
             Some(id) => trace.streams.get(&id),
-            // Metadata with several stream classes is refused if packets do not name theirs.
-            None => trace.streams.values().next(),
+            None => trace.stream_without_id(),
         };
         let Some(stream) = stream else {
             let id = id.unwrap_or(0);
@@ -182,9 +181,15 @@ fn check_magic(state: &DecodeState) -> Result<(), DecodeError> {
     }
 }
 
-fn foreign_uuid(trace: &Trace, state: &DecodeState) -> Option<Uuid> {
-    let found = state.uuid.map(Uuid)?;
-    (trace.uuid? != found).then_some(found)
+/// The UUID of the packet, if it is not that of the trace.
+fn foreign_uuid(trace: &Trace, state: &DecodeState) -> Result<Option<Uuid>, DecodeError> {
+    let Some(found) = state.uuid.map(Uuid) else {
+        return Ok(None);
+    };
+    match trace.stream_uuid {
+        Some(metadata) if metadata != found => Err(DecodeError::ForeignUuid { found, metadata }),
+        _ => Ok(trace.uuid.filter(|uuid| *uuid != found).map(|_| found)),
+    }
 }
 
 impl DecodeError {

@@ -460,8 +460,7 @@ impl StreamDecoder {
         };
         // Taken here: a field of a context or of the payload moves the clock for later events only.
         let cycles = self.state.cycles;
-        // Metadata with several event classes is refused if event headers have no id.
-        let place = id.map_or(Some(0), |id| stream.place(id));
+        let place = id.map_or_else(|| stream.place_without_id(), |id| stream.place(id));
         let Some((place, class)) = place.and_then(|place| Some((place, stream.events.get(place)?)))
         else {
             return Err(DecodeError::UnknownEventClass {

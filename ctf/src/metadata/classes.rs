@@ -36,7 +36,7 @@ pub struct StreamClass {
     /// The plan of the common context, apart from those of the event classes: the context may be large, and
     /// each of many event classes would repeat it.
     pub(crate) event_context_plan: Plan,
-    /// Whether the event header says of which class an event is.
+    /// Whether there may be several event classes: the event header says of which class an event is, or it is CTF 2.
     pub(super) has_event_ids: bool,
     pub(crate) events: Vec<EventClass>,
     /// Place in `events` plus 1, by id; 0 if no event class has the id.
@@ -121,6 +121,15 @@ impl StreamClass {
     #[must_use]
     pub fn event_context(&self) -> Option<&Structure> {
         self.event_context.as_deref()
+    }
+
+    /// The place of the class of an event that has no id.
+    pub(crate) fn place_without_id(&self) -> Option<usize> {
+        if self.events.len() == 1 {
+            Some(0)
+        } else {
+            self.place(0)
+        }
     }
 
     #[inline]

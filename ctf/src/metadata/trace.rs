@@ -26,6 +26,10 @@ const MAX_STREAM_CLASSES: usize = 1 << 16;
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     pub(crate) uuid: Option<Uuid>,
+    /// The UUID that each packet must have, if it has one. Packets of CTF 1.8 may have any.
+    pub(crate) stream_uuid: Option<Uuid>,
+    /// Whether it is CTF 2, where an id that is not given is 0, also if there are several classes.
+    is_ctf_2: bool,
     pub(super) namespace: Option<Arc<str>>,
     pub(crate) name: Option<Arc<str>>,
     pub(super) uid: Option<Arc<str>>,
@@ -142,6 +146,7 @@ impl Trace {
 
     fn declare_trace(&mut self, draft: TraceDraft) -> Result<(), MetadataError> {
         (self.uuid, self.uid) = (draft.uuid, draft.uid);
+        (self.stream_uuid, self.is_ctf_2) = (draft.stream_uuid, draft.is_ctf_2);
         (self.namespace, self.name) = (draft.namespace, draft.name);
         if let Some(header) = &draft.packet_header {
             let header = resolve(
@@ -229,7 +234,7 @@ impl Trace {
         if self.streams.len() >= MAX_STREAM_CLASSES {
             return refuse(format!("more than {MAX_STREAM_CLASSES} stream classes"));
         }
-        if !self.streams.is_empty() && !self.has_stream_ids {
+        if !self.streams.is_empty() && !self.has_stream_ids && !self.is_ctf_2 {
             return refuse("several stream classes, and no packet says of which it is".to_owned());
         }
         let mut stream_slots = Slots::of_stream();
@@ -266,8 +271,8 @@ impl Trace {
         if self.trace_slots != before {
             self.compile_header_plan();
         }
-        let has_event_ids =
-            (event_header.as_deref()).is_some_and(|header| has_role(header, Role::EventClassId));
+        let has_event_ids = self.is_ctf_2
+            || (event_header.as_deref()).is_some_and(|header| has_role(header, Role::EventClassId));
         let mut stream = StreamClass {
             id,
             has_event_ids,
@@ -294,6 +299,16 @@ impl Trace {
         stream.timescale = self.timescale(stream.clock, draft.at)?;
         self.streams.insert(id, stream);
         Ok(())
+    }
+
+    /// The stream class of a packet that names none.
+    pub(crate) fn stream_without_id(&self) -> Option<&StreamClass> {
+        let only = self
+            .streams
+            .values()
+            .next()
+            .filter(|_| self.streams.len() == 1);
+        only.or_else(|| self.streams.get(&0))
     }
 
     /// Finds the clock of a stream class' times; also returns whether none of its fields names the clock.

@@ -169,6 +169,8 @@ impl Parser {
         let text = |name: &Option<Name>| name.as_ref().map(|name| Arc::clone(&name.0));
         to.push(Declaration::Trace(TraceDraft {
             uuid: given.or(own),
+            stream_uuid: given,
+            is_ctf_2: true,
             namespace: text(&trace.namespace),
             name: text(&trace.name),
             uid: text(&trace.uid),
@@ -187,8 +189,11 @@ impl Parser {
     fn trace_is_declared(&mut self, to: &mut Vec<Declaration>) {
         if !std::mem::replace(&mut self.is_trace_declared, true) {
             let preamble = self.preamble;
+            let uuid = preamble.and_then(|preamble| preamble.uuid);
             to.push(Declaration::Trace(TraceDraft {
-                uuid: preamble.and_then(|preamble| preamble.uuid),
+                uuid,
+                stream_uuid: uuid,
+                is_ctf_2: true,
                 at: preamble.map(|preamble| preamble.at).unwrap_or_default(),
                 ..TraceDraft::default()
             }));
