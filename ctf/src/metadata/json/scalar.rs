@@ -93,7 +93,7 @@ pub(super) fn integer(raw: &RawClass, signed: bool, place: ClassContext<'_>) -> 
     Ok(FieldClass::Integer(Integer {
         signed,
         base: base(raw)?,
-        labels: labels(raw),
+        labels: labels(raw, signed)?,
         role,
         clock: moved_clock(role, place)?,
         ..Integer::unsigned(bits.bits, bits.alignment, bits.order)
@@ -108,16 +108,23 @@ pub(super) fn variable_integer(raw: &RawClass, signed: bool, place: ClassContext
     Ok(FieldClass::VariableInteger(VariableInteger {
         signed,
         base: base(raw)?,
-        labels: labels(raw),
+        labels: labels(raw, signed)?,
         role,
         clock: moved_clock(role, place)?,
         slot: None,
     }))
 }
 
-pub(super) fn labels(raw: &RawClass) -> Option<Arc<Labels>> {
-    let labels = raw.mappings.as_ref().map(|mappings| &mappings.0)?;
-    (!labels.as_slice().is_empty()).then(|| Arc::clone(labels))
+pub(super) fn labels(raw: &RawClass, signed: bool) -> Result<Option<Arc<Labels>>, Problem> {
+    let Some(labels) = raw.mappings.as_ref().map(|mappings| &mappings.0) else {
+        return Ok(None);
+    };
+    let mut ranges = labels.as_slice().iter().flat_map(|label| &label.ranges);
+    if let Some((low, _)) = ranges.find(|(low, _)| !signed && *low < 0) {
+        let what = format!("a label for {low} of an unsigned integer");
+        return Err(Problem::new(what));
+    }
+    Ok((!labels.as_slice().is_empty()).then(|| Arc::clone(labels)))
 }
 
 pub(super) fn base(raw: &RawClass) -> Result<Base, Problem> {

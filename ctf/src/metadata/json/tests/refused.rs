@@ -59,6 +59,7 @@ fn each_unsupported_json_declaration_is_refused_with_its_own_error() {
         (u8_with(r#","roles":["king"]"#), "unknown role \"king\""),
         (u8_with(r#","mappings":{"a":[[2,1]]}"#), "a range from 2 to 1"),
         (u8_with(r#","mappings":{"a":[]}"#), "a set without a range"),
+        (u8_with(r#","mappings":{"a":[[-1,1]]}"#), "a label for -1 of an unsigned integer"),
         (u8_with(r#","mappings":{"a":[[1,1]],"a":[[2,2]]}"#), "\"a\" twice"),
         (u8_with(r#","length":9"#), "duplicate field `length`"),
         (u8_with(r#","extensions":{"x":{}}"#), "unknown extension \"x\""),
