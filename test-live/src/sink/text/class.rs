@@ -26,6 +26,7 @@ pub(super) struct ClassPrograms {
 struct ClassProgram {
     trace: TraceKey,
     header: Literal,
+    style: Style,
     /// The steps that write contexts and payload.
     program: Program,
 }
@@ -85,7 +86,7 @@ impl ClassPrograms {
             packet.begin(event, names, style)?;
         }
         line.literal(&packet.text);
-        class.program.run(event.fields(), line, style)
+        class.program.run(event.fields(), line, &class.style)
     }
 }
 
@@ -99,6 +100,7 @@ impl ClassProgram {
         style: &Style,
     ) -> Self {
         let (stream, class) = (event.stream_class(), event.class());
+        let style = style.of(event.trace());
         let roots = [
             (Scope::CommonContext, stream.event_context()),
             (Scope::SpecificContext, class.context()),
@@ -111,8 +113,9 @@ impl ClassProgram {
         let follows = context.is_some_and(|context| !context.is_hidden());
         Self {
             trace: origin.trace.key,
-            header: header(event, origin.trace, fields, names.header, style).into(),
-            program: Program::new(roots, names, style, follows),
+            header: header(event, origin.trace, fields, names.header, &style).into(),
+            program: Program::new(roots, names, &style, follows),
+            style,
         }
     }
 }
@@ -122,10 +125,11 @@ impl PacketText {
     fn begin(&mut self, event: &Event<'_>, names: Names, style: &Style) -> Result<(), FieldError> {
         let context = event.stream_class().packet_context();
         let roots = context.map(|context| (Scope::PacketContext, context));
-        let mut program = Program::new(roots, names, style, false);
+        let style = style.of(event.trace());
+        let mut program = Program::new(roots, names, &style, false);
         let (mut buffer, mut text) = (line_buffer(), Vec::new());
         let mut line = Line::new(&mut buffer, &mut text);
-        program.run(event.packet_fields(), &mut line, style)?;
+        program.run(event.packet_fields(), &mut line, &style)?;
         line.out();
         self.text = text.into();
         self.number = event.packet();

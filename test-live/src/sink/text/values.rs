@@ -1,4 +1,5 @@
-//! Fields as text, the way `babeltrace2`'s `sink.text.pretty` writes them (version 2.0.4).
+//! Fields as text, the way `babeltrace2`'s `sink.text.pretty` writes them (version 2.0.4; for CTF 2
+//! later ones).
 
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Base, Integer, Labels};
@@ -98,24 +99,37 @@ impl<'l, 'a> Values<'l, 'a> {
     /// The labels of an enumeration, before its number.
     fn labels(&mut self, labels: &Labels, value: i128) {
         self.push_text("( ");
-        let mut any = false;
-        for label in labels.of(value) {
-            if any {
-                self.push_text(", ");
-            }
-            any = true;
-            self.paint(self.style.label);
-            self.push(b'"');
-            escape(self.line, label.as_bytes());
-            self.push(b'"');
-            self.paint(self.style.end);
+        let mut labels = labels.of(value);
+        let first = labels.next();
+        let mut rest = labels.peekable();
+        let braced = self.style.braces_labels && rest.peek().is_some();
+        if braced {
+            self.push_text("{ ");
         }
-        if !any {
+        self.names(first.into_iter().chain(rest));
+        if braced {
+            self.push_text(" }");
+        }
+        if first.is_none() {
             self.paint(self.style.unknown);
             self.push_text("<unknown>");
             self.paint(self.style.end);
         }
         self.push_text(" : container = ");
+    }
+
+    /// The names of labels or flags.
+    fn names<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
+        for (number, name) in names.into_iter().enumerate() {
+            if number > 0 {
+                self.push_text(", ");
+            }
+            self.paint(self.style.label);
+            self.push(b'"');
+            escape(self.line, name.as_bytes());
+            self.push(b'"');
+            self.paint(self.style.end);
+        }
     }
 }
 
@@ -232,10 +246,18 @@ impl Visitor for Values<'_, '_> {
         self.paint(self.style.end);
     }
 
-    fn bit_array(&mut self, value: u64, _bits: u8, _flags: Option<&Labels>) {
+    fn bit_array(&mut self, value: u64, _bits: u8, flags: Option<&Labels>) {
         self.paint(self.style.number);
         self.line.hexadecimal(value);
         self.paint(self.style.end);
+        let mut flags: Vec<&str> =
+            flags.map_or_else(Vec::new, |flags| flags.of_bits(value).collect());
+        if !flags.is_empty() {
+            flags.sort_unstable();
+            self.push_text(" { ");
+            self.names(flags);
+            self.push_text(" }");
+        }
     }
 
     #[inline]
@@ -248,13 +270,12 @@ impl Visitor for Values<'_, '_> {
     }
 
     fn blob(&mut self, bytes: &[u8], _media_type: &str) {
-        self.push(b'[');
-        self.first = true;
-        for (index, byte) in bytes.iter().enumerate() {
-            self.element(index as u64);
-            self.line.decimal(u64::from(*byte));
+        self.push_text("{ ");
+        for byte in bytes {
+            hex(&[*byte], self.line.out());
+            self.push(b' ');
         }
-        self.end_array();
+        self.push(b'}');
     }
 }
 
@@ -363,6 +384,8 @@ fn escape_bytes(out: &mut Vec<u8>, text: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use ctf::model::Label;
+
     use super::super::line::written;
     use super::*;
 
@@ -411,6 +434,61 @@ mod tests {
             text,
             "{ a = [ [0] = { x = 0 }, [1] = { x = 1 } ], v = { \"t\" }, none = <none>, some = { -1 }, empty = { } }"
         );
+    }
+
+    #[test]
+    fn blobs_and_bit_maps_in_text_have_hexadecimal_bytes_and_names_of_flags() {
+        let flag = |name: &str, bit| Label {
+            name: name.into(),
+            ranges: vec![(bit, bit)],
+        };
+        let flags = Labels::new(vec![flag("write", 0), flag("read", 4), flag("exec", 5)]);
+        let text = shown(|values| {
+            values.begin_structure();
+            values.member("blob");
+            values.blob(&[0xAA, 0x0B], "image/png");
+            values.member("empty");
+            values.blob(&[], "image/png");
+            values.member("map");
+            values.bit_array(0x11, 8, Some(&flags));
+            values.member("none");
+            values.bit_array(0x80, 8, Some(&flags));
+            values.member("array");
+            values.bit_array(0xAB, 8, None);
+            values.end_structure();
+        });
+        assert_eq!(
+            text,
+            "{ blob = { aa 0b }, empty = { }, map = 0x11 { \"read\", \"write\" }, none = 0x80, array = 0xAB }"
+        );
+    }
+
+    #[test]
+    fn several_labels_in_text_are_in_braces_for_ctf_2_only() {
+        let label = |name: &str, high| Label {
+            name: name.into(),
+            ranges: vec![(0, high)],
+        };
+        let labels = Labels::new(vec![label("some", 9), label("few", 3)]);
+        let format = NumberFormat {
+            bits: 8,
+            base: Base::Decimal,
+            labels: Some(&labels),
+        };
+        for (braces_labels, want) in [
+            (false, r#"( "some", "few" : container = 1 )"#),
+            (true, r#"( { "some", "few" } : container = 1 )"#),
+        ] {
+            let style = Style {
+                braces_labels,
+                ..Style::plain()
+            };
+            let shown =
+                |value| written(|line| Values::new(line, &style, true).unsigned(value, format));
+            assert_eq!(String::from_utf8(shown(1)).unwrap(), want);
+            assert_eq!(shown(7), br#"( "some" : container = 7 )"#);
+            assert_eq!(shown(10), br#"( <unknown> : container = 10 )"#);
+        }
     }
 
     #[test]
