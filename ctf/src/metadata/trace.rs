@@ -59,12 +59,6 @@ impl Default for Slots {
 }
 
 impl Trace {
-    /// Whether its metadata is that of CTF 2. False until a trace class is declared.
-    #[must_use]
-    pub const fn is_ctf_2(&self) -> bool {
-        self.is_ctf_2
-    }
-
     /// Its UUID, if it has one. That of CTF 2 is the UUID of its metadata stream, or else its unique ID if that is one.
     #[must_use]
     pub fn uuid(&self) -> Option<Uuid> {

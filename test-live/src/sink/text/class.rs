@@ -26,7 +26,6 @@ pub(super) struct ClassPrograms {
 struct ClassProgram {
     trace: TraceKey,
     header: Literal,
-    style: Style,
     /// The steps that write contexts and payload.
     program: Program,
 }
@@ -86,7 +85,7 @@ impl ClassPrograms {
             packet.begin(event, names, style)?;
         }
         line.literal(&packet.text);
-        class.program.run(event.fields(), line, &class.style)
+        class.program.run(event.fields(), line, style)
     }
 }
 
@@ -100,7 +99,6 @@ impl ClassProgram {
         style: &Style,
     ) -> Self {
         let (stream, class) = (event.stream_class(), event.class());
-        let style = style.of(event.trace());
         let roots = [
             (Scope::CommonContext, stream.event_context()),
             (Scope::SpecificContext, class.context()),
@@ -113,9 +111,8 @@ impl ClassProgram {
         let follows = context.is_some_and(|context| !context.is_hidden());
         Self {
             trace: origin.trace.key,
-            header: header(event, origin.trace, fields, names.header, &style).into(),
-            program: Program::new(roots, names, &style, follows),
-            style,
+            header: header(event, origin.trace, fields, names.header, style).into(),
+            program: Program::new(roots, names, style, follows),
         }
     }
 }
@@ -125,11 +122,10 @@ impl PacketText {
     fn begin(&mut self, event: &Event<'_>, names: Names, style: &Style) -> Result<(), FieldError> {
         let context = event.stream_class().packet_context();
         let roots = context.map(|context| (Scope::PacketContext, context));
-        let style = style.of(event.trace());
-        let mut program = Program::new(roots, names, &style, false);
+        let mut program = Program::new(roots, names, style, false);
         let (mut buffer, mut text) = (line_buffer(), Vec::new());
         let mut line = Line::new(&mut buffer, &mut text);
-        program.run(event.packet_fields(), &mut line, &style)?;
+        program.run(event.packet_fields(), &mut line, style)?;
         line.out();
         self.text = text.into();
         self.number = event.packet();

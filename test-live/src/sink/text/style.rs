@@ -1,6 +1,4 @@
-//! Colours on a terminal, and what depends on the version of CTF.
-
-use ctf::metadata::Trace;
+//! Colours on a terminal.
 
 /// The sequences before and after the parts of a line; all are empty without colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,8 +11,6 @@ pub(super) struct Style {
     pub(super) label: &'static str,
     pub(super) unknown: &'static str,
     pub(super) end: &'static str,
-    /// Whether several labels of a number are in braces. Babeltrace does so from 2.1 on, the first that reads CTF 2.
-    pub(super) braces_labels: bool,
 }
 
 impl Style {
@@ -28,7 +24,6 @@ impl Style {
             label: "",
             unknown: "",
             end: "",
-            braces_labels: false,
         }
     }
 
@@ -42,15 +37,6 @@ impl Style {
             label: "\x1b[1m",
             unknown: "\x1b[1m\x1b[31m",
             end: "\x1b[0m",
-            braces_labels: false,
-        }
-    }
-
-    /// The same colours, for the events of this trace.
-    pub(super) fn of(self, trace: &Trace) -> Self {
-        Self {
-            braces_labels: trace.is_ctf_2(),
-            ..self
         }
     }
 }

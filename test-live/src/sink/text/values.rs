@@ -1,5 +1,5 @@
-//! Fields as text, the way `babeltrace2`'s `sink.text.pretty` writes them (version 2.0.4; for CTF 2
-//! later ones).
+//! Fields as text, the way `babeltrace2`'s `sink.text.pretty` writes them (version 2.0.4; BLOBs and
+//! bit maps 2.1).
 
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Base, Integer, Labels};
@@ -99,18 +99,10 @@ impl<'l, 'a> Values<'l, 'a> {
     /// The labels of an enumeration, before its number.
     fn labels(&mut self, labels: &Labels, value: i128) {
         self.push_text("( ");
-        let mut labels = labels.of(value);
-        let first = labels.next();
-        let mut rest = labels.peekable();
-        let braced = self.style.braces_labels && rest.peek().is_some();
-        if braced {
-            self.push_text("{ ");
-        }
-        self.names(first.into_iter().chain(rest));
-        if braced {
-            self.push_text(" }");
-        }
-        if first.is_none() {
+        let mut labels = labels.of(value).peekable();
+        let any = labels.peek().is_some();
+        self.names(labels);
+        if !any {
             self.paint(self.style.unknown);
             self.push_text("<unknown>");
             self.paint(self.style.end);
@@ -461,34 +453,6 @@ mod tests {
             text,
             "{ blob = { aa 0b }, empty = { }, map = 0x11 { \"read\", \"write\" }, none = 0x80, array = 0xAB }"
         );
-    }
-
-    #[test]
-    fn several_labels_in_text_are_in_braces_for_ctf_2_only() {
-        let label = |name: &str, high| Label {
-            name: name.into(),
-            ranges: vec![(0, high)],
-        };
-        let labels = Labels::new(vec![label("some", 9), label("few", 3)]);
-        let format = NumberFormat {
-            bits: 8,
-            base: Base::Decimal,
-            labels: Some(&labels),
-        };
-        for (braces_labels, want) in [
-            (false, r#"( "some", "few" : container = 1 )"#),
-            (true, r#"( { "some", "few" } : container = 1 )"#),
-        ] {
-            let style = Style {
-                braces_labels,
-                ..Style::plain()
-            };
-            let shown =
-                |value| written(|line| Values::new(line, &style, true).unsigned(value, format));
-            assert_eq!(String::from_utf8(shown(1)).unwrap(), want);
-            assert_eq!(shown(7), br#"( "some" : container = 7 )"#);
-            assert_eq!(shown(10), br#"( <unknown> : container = 10 )"#);
-        }
     }
 
     #[test]
