@@ -53,7 +53,7 @@ fuzz_target!(init: restart(), |input: &[u8]| {
     let (Some(old), Some(new)) = (text(), text()) else {
         return;
     };
-    // The process looks at a file whose generation is another one, and may have seen any before.
+    // The process looks at a file whose generation is another one, and each call site may have seen any before.
     let generation = GENERATION.fetch_add(16, Ordering::Relaxed);
     for (generation, directives) in [(generation, ""), (generation + 1, old)] {
         let directives = directives.to_owned();
@@ -65,7 +65,7 @@ fuzz_target!(init: restart(), |input: &[u8]| {
             return;
         };
         CONTROL.write_all_at(&bytes, 0).expect("a write");
-        let _ = SITES[0].is_enabled();
+        ask_sites();
     }
     if let Ok(filter) = Filter::parse(old) {
         obeys(&filter);
@@ -74,9 +74,7 @@ fuzz_target!(init: restart(), |input: &[u8]| {
     for (offset, bytes) in Overwrites(rest) {
         // A file that is longer than it should be is not read.
         CONTROL.write_all_at(bytes, offset % 4096).expect("a write");
-        for site in SITES.iter() {
-            let _ = site.is_enabled();
-        }
+        ask_sites();
         let _ = enable(&directory(), &[process::id()], new);
     }
     let _ = CONTROL.set_len(4096);
@@ -130,6 +128,13 @@ fn change(old: &str, new: &str) {
             let case = format!("{text}: {target} {severity}");
             assert_eq!(filter.is_enabled(target, severity), is_enabled, "{case}");
         }
+    }
+}
+
+/// Lets each call site look at the file.
+fn ask_sites() {
+    for site in SITES.iter() {
+        let _ = site.is_enabled();
     }
 }
 
