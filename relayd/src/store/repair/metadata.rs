@@ -138,7 +138,7 @@ impl Kept {
         self.packets.is_some() && self.len < bytes.len()
     }
 
-    /// Whether the last declaration lacks its semicolon, which Babeltrace refuses and this project's reader does not.
+    /// Whether the last declaration lacks its semicolon, which Babeltrace refuses and this project's reader may pass over.
     fn lacks_semicolon(&self) -> bool {
         let text = self.text.get(..self.zeros_from).unwrap_or_default();
         !text.starts_with(&[RECORD_SEPARATOR]) && text.trim_ascii_end().ends_with(b"}")

@@ -291,8 +291,11 @@ impl<'a> Trace<'a> {
         if let (Some(file), Some(found)) = (index_file, &found) {
             (survey.kept, survey.end) = (found.count, found.end);
             let contradicted = match &self.reader {
-                Some(reader) => reader.contradicted(data, (file, format), found)?,
-                None => None,
+                // What was acknowledged is as its entry says, whatever its packet is.
+                Some(reader) if !self.is_complete && !self.is_continued() => {
+                    reader.contradicted(data, (file, format), found)?
+                }
+                _ => None,
             };
             if let Some(number) = contradicted {
                 survey.keep(file, number)?;
