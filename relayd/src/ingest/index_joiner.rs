@@ -266,6 +266,12 @@ impl<P> IndexJoiner<P> {
         Some(ReadyEntry { seq, place, index })
     }
 
+    /// The index of the next ready entry.
+    pub fn first_ready(&self) -> Option<&PacketIndex> {
+        let first = self.pending.front()?;
+        first.index.as_ref().filter(|_| first.place.is_some())
+    }
+
     /// Drops the packets without an index, because no index will arrive any more, so that the entries behind them become
     /// ready. Returns their number.
     pub fn drop_unindexed(&mut self) -> usize {

@@ -93,20 +93,33 @@ impl<T> Lifecycle<T> {
 
     /// Begins a rotation: the stream is to enter `target` before packet `at`, by the tracer's count.
     pub(super) fn begin_rotation(&mut self, at: PacketSeqNum, target: Option<T>) {
-        self.rotation = Some(Rotation { at, target });
+        let before = self.rotation.as_ref();
+        self.rotation = Some(Rotation {
+            at,
+            target,
+            is_from_deleted: before.is_some_and(|rotation| rotation.is_from_deleted),
+        });
     }
 
-    /// Takes the rotation if the last packet that stays in the old chunk has its entry. The caller
-    /// [restores](Self::restore_rotation) a rotation that fails.
-    pub(super) fn take_due_rotation(&mut self) -> Option<Rotation<T>> {
+    /// Records that the chunk which the stream is about to leave is deleted.
+    pub(super) fn delete_left_chunk(&mut self) {
+        if let Some(rotation) = &mut self.rotation {
+            rotation.is_from_deleted = true;
+        }
+    }
+
+    /// Takes the rotation if it is due. `first` is the tracer's number of the first packet that is ready for its entry.
+    /// The caller [restores](Self::restore_rotation) a rotation that fails.
+    pub(super) fn take_due_rotation(&mut self, first: Option<PacketSeqNum>) -> Option<Rotation<T>> {
         let progress = &self.progress;
-        self.rotation.take_if(|rotation| rotation.is_due(progress))
+        self.rotation
+            .take_if(|rotation| rotation.is_due(progress, first))
     }
 
-    /// Takes the rotation ahead if the stream has written nothing, so that it has no packet to wait for.
-    pub(super) fn take_empty_rotation(&mut self) -> Option<Rotation<T>> {
-        let is_empty = self.progress == Progress::default();
-        self.rotation.take_if(|_| is_empty)
+    /// Whether the first packet waits for its entry, because the stream is to take it along to the other chunk.
+    pub(super) fn holds_first_entry(&self, first: Option<PacketSeqNum>) -> bool {
+        let rotation = self.rotation.as_ref();
+        rotation.is_some_and(|rotation| rotation.takes_first(&self.progress, first))
     }
 
     pub(super) fn restore_rotation(&mut self, rotation: Rotation<T>) {
@@ -175,28 +188,33 @@ mod tests {
         written(&mut lifecycle, 0);
         lifecycle.begin_rotation(PacketSeqNum(2), Some("next"));
         lifecycle.record_packet(SeqNum(1));
-        assert!(lifecycle.take_due_rotation().is_none());
+        assert!(lifecycle.take_due_rotation(None).is_none());
         assert!(lifecycle.is_rotating() && lifecycle.has_boundary());
         written(&mut lifecycle, 1);
-        let due = lifecycle.take_due_rotation().unwrap();
+        let due = lifecycle.take_due_rotation(None).unwrap();
         assert_eq!(due.target, Some("next"));
         // The files of the other chunk could not be made.
         lifecycle.restore_rotation(due);
-        assert!(lifecycle.take_due_rotation().is_some());
+        assert!(lifecycle.take_due_rotation(None).is_some());
         assert!(!lifecycle.has_boundary());
         assert!(!lifecycle.is_carried_over(SeqNum(1)) && lifecycle.is_carried_over(SeqNum(2)));
     }
 
     #[test]
-    fn only_a_stream_that_has_written_nothing_leaves_its_chunk_before_the_boundary() {
-        let mut lifecycle = Lifecycle::<&str>::default();
+    fn a_stream_that_has_no_entry_leaves_only_a_deleted_chunk_and_takes_its_packets_along() {
+        let mut lifecycle = Lifecycle::default();
         lifecycle.begin_rotation(PacketSeqNum(0), None);
         assert!(!lifecycle.is_rotating() && lifecycle.has_boundary());
-        assert!(lifecycle.take_due_rotation().is_none());
-        assert!(lifecycle.take_empty_rotation().is_some());
-        lifecycle.begin_rotation(PacketSeqNum(9), None);
+        assert!(lifecycle.take_due_rotation(None).is_none());
+        lifecycle.delete_left_chunk();
+        // The stream was stopped, and starts again in another chunk before it has left the deleted one.
+        lifecycle.begin_rotation(PacketSeqNum(1), Some("next"));
         lifecycle.record_packet(SeqNum(0));
-        assert!(lifecycle.take_empty_rotation().is_none());
+        let (before, boundary) = (Some(PacketSeqNum(0)), Some(PacketSeqNum(1)));
+        assert!(!lifecycle.holds_first_entry(before) && lifecycle.holds_first_entry(boundary));
+        assert!(lifecycle.take_due_rotation(before).is_none());
+        assert!(lifecycle.take_due_rotation(boundary).is_some());
+        assert!(lifecycle.is_carried_over(SeqNum(0)) && !lifecycle.holds_first_entry(boundary));
     }
 
     #[test]

@@ -10,6 +10,8 @@ pub(super) struct Rotation<T> {
     pub(super) at: PacketSeqNum,
     /// The chunk that the stream enters. None: the stream is in no chunk afterwards.
     pub(super) target: Option<T>,
+    /// Whether the chunk that the stream leaves is deleted: then no packet from the boundary on may stay in it.
+    pub(super) is_from_deleted: bool,
 }
 
 /// Last packet and last entry that a stream has written.
@@ -28,11 +30,21 @@ impl<T> Rotation<T> {
     /// packets whose bytes have arrived already.
     ///
     /// A stream without any entry waits for one, whatever the boundary: as with lttng-relayd, its first packet stays in
-    /// the old chunk, so that no empty file remains there.
-    pub(super) fn is_due(&self, progress: &Progress) -> bool {
-        progress
-            .tracer_seq
-            .is_some_and(|last| is_at_or_past(last.0.wrapping_add(1), self.at.0))
+    /// the old chunk, so that no empty file remains there. From a chunk that is deleted it takes that packet along, unless
+    /// the packet is before the boundary.
+    pub(super) fn is_due(&self, progress: &Progress, first: Option<PacketSeqNum>) -> bool {
+        match progress.tracer_seq {
+            Some(last) => is_at_or_past(last.0.wrapping_add(1), self.at.0),
+            None => self.takes_first(progress, first),
+        }
+    }
+
+    /// Whether the first packet of the stream, whose tracer's number is known once its entry is ready, is to be taken
+    /// along. No packet is before boundary 0.
+    pub(super) fn takes_first(&self, progress: &Progress, first: Option<PacketSeqNum>) -> bool {
+        self.is_from_deleted
+            && progress.indexed.is_none()
+            && (self.at.0 == 0 || first.is_some_and(|first| is_at_or_past(first.0, self.at.0)))
     }
 }
 
@@ -49,11 +61,13 @@ mod tests {
         let rotation = Rotation::<()> {
             at: PacketSeqNum(at),
             target: None,
+            is_from_deleted: false,
         };
-        rotation.is_due(&Progress {
+        let progress = Progress {
             tracer_seq: tracer_seq.map(PacketSeqNum),
             ..Progress::default()
-        })
+        };
+        rotation.is_due(&progress, None)
     }
 
     #[test]
@@ -67,6 +81,21 @@ mod tests {
     fn a_stream_without_any_entry_waits_for_one() {
         assert!(!is_due(0, None));
         assert!(is_due(0, Some(0)));
+    }
+
+    #[test]
+    fn a_stream_leaves_a_deleted_chunk_before_its_first_packet_from_the_boundary_on() {
+        let is_due = |at, first: Option<u64>| {
+            let rotation = Rotation::<()> {
+                at: PacketSeqNum(at),
+                target: None,
+                is_from_deleted: true,
+            };
+            rotation.is_due(&Progress::default(), first.map(PacketSeqNum))
+        };
+        assert!(is_due(0, None));
+        assert!(!is_due(1, None) && !is_due(1, Some(0)));
+        assert!(is_due(1, Some(1)));
     }
 
     #[test]

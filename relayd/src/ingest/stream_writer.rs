@@ -387,7 +387,10 @@ impl StreamWriter {
     /// # Errors
     /// If they cannot be written. They stay ready.
     pub fn flush_entries(&mut self) -> Result<(), IngestError> {
-        while let Some(joiner) = &mut self.joiner {
+        self.rotate_if_due()?;
+        while !self.holds_entries()
+            && let Some(joiner) = &mut self.joiner
+        {
             // With a rotation ahead, one by one: each may be the last that stays in the old chunk.
             let is_single = self.lifecycle.has_boundary();
             let batch = joiner.take_ready_batch(is_single, PacketPlace::shares_tracefile_with);
@@ -402,7 +405,6 @@ impl StreamWriter {
             }
             self.rotate_if_due()?;
         }
-        self.rotate_if_due()?;
         self.close_if_done();
         Ok(())
     }

@@ -34,27 +34,33 @@ impl StreamWriter {
         self.rotate_if_due()
     }
 
-    /// Leaves the current chunk, which is to be deleted, at once if the stream has written nothing there.
+    /// Records that the chunk which the stream is about to leave is deleted: no packet from the boundary on stays there.
     ///
     /// # Errors
     /// If files in the other chunk cannot be created.
     pub fn leave_deleted_chunk(&mut self) -> Result<(), IngestError> {
-        if self.packets.has_in_flight() {
-            return Ok(());
-        }
-        match self.lifecycle.take_empty_rotation() {
-            Some(rotation) => self.enter_chunk(rotation.target),
-            None => Ok(()),
-        }
+        self.lifecycle.delete_left_chunk();
+        self.rotate_if_due()
     }
 
-    /// Enters the other chunk if every packet that stays in the old one has its entry.
+    /// Whether ready entries wait until the stream has entered the other chunk, because their packets move there.
+    pub(super) fn holds_entries(&self) -> bool {
+        self.lifecycle.holds_first_entry(self.first_tracer_seq())
+    }
+
+    /// The tracer's number of the first packet that is ready for its entry.
+    fn first_tracer_seq(&self) -> Option<PacketSeqNum> {
+        let joiner = self.joiner.as_ref()?;
+        joiner.first_ready()?.packet_seq
+    }
+
+    /// Enters the other chunk if every packet that stays in the old one has its entry, and none is in flight.
     pub(super) fn rotate_if_due(&mut self) -> Result<(), IngestError> {
         if self.packets.has_in_flight() {
             // It may be the last packet that stays, or the first that moves: its index decides.
             return Ok(());
         }
-        let Some(rotation) = self.lifecycle.take_due_rotation() else {
+        let Some(rotation) = self.lifecycle.take_due_rotation(self.first_tracer_seq()) else {
             return Ok(());
         };
         debug!(stream = %self.id, progress = ?self.lifecycle.progress(), "stream enters another chunk");
