@@ -255,42 +255,6 @@ pub const ALONE_AFTER_READS: u32 = 8;
 /// few larger ones.
 pub const MAX_PACKET_BEFORE_COMMANDS: usize = 64 << 10;
 
-/// Number of packets that are left in a socket, and then read together, while their producer waits for replies. More packets
-/// together would cost each hardly less.
-pub const MAX_DEFERRED_PACKETS: usize = 16;
-
-/// Maximum number of bytes of the packets that are left in a socket: the producer needs room for the next one.
-pub const MAX_DEFERRED_BYTES: usize = 256 << 10;
-
-/// Longest time between two indexes after which the second one counts as frequent.
-pub const MAX_INDEX_INTERVAL: Duration = Duration::from_micros(500);
-
-/// Number of frequent indexes in a row after which packets are left in the socket: the packets of a live timer are read at
-/// once.
-pub const DEFER_AFTER_INDEXES: u32 = 64;
-
-/// Maximum of that number, which doubles whenever packets were left in the socket and no index came.
-pub const MAX_DEFER_AFTER_INDEXES: u32 = 1 << 14;
-
-/// Number of indexes in a period whose duration is measured, to find out whether deferring reads is faster: 10 to 50 ms.
-pub const TRIAL_INDEXES: u64 = 256;
-
-/// Number of indexes at the beginning of a period that are not measured: as many as it takes until reads are deferred, and
-/// more than there may be packets left in the socket.
-pub const TRIAL_SETTLING_INDEXES: u64 = 64;
-
-/// Number of bytes in a period whose duration is measured, to find out whether splicing is faster: 5 to 20 ms.
-pub const TRIAL_BYTES: u64 = 16 << 20;
-
-/// Number of bytes at the beginning of a period that are not measured: as many as may be read at once.
-pub const TRIAL_SETTLING_BYTES: u64 = 2 << 20;
-
-/// Minimum number of periods between two trials of the other way.
-pub const MIN_TRIAL_INTERVAL: u32 = 8;
-
-/// Maximum of that number, which doubles whenever the other way was slower.
-pub const MAX_TRIAL_INTERVAL: u32 = 128;
-
 /// Time for which a worker may read large packets before it handles commands again.
 pub const MAX_COMMAND_DELAY: Duration = Duration::from_millis(2);
 

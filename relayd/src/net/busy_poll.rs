@@ -121,14 +121,6 @@ impl BusyPoll {
         slot
     }
 
-    /// The same while reads are deferred: earlier packets, whose indexes have come, are not read.
-    pub(super) fn begin_deferred(&mut self, ahead: i64) -> Option<Slot> {
-        if self.skip_unpolled() {
-            return None;
-        }
-        self.slots.try_take(ahead)
-    }
-
     /// Whether the packet is one of those that are still to be read at once, which are counted here.
     fn skip_unpolled(&mut self) -> bool {
         let is_unpolled = self.unpolled > 0;
@@ -217,8 +209,6 @@ mod tests {
         assert!(!slot.has_come(0) && slot.has_come(1));
         drop(slot);
         assert!(poll.begin(1).is_none());
-        let slot = poll.begin_deferred(1).unwrap();
-        assert!(!slot.has_come(1) && slot.has_come(2));
     }
 
     #[test]

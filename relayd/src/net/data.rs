@@ -16,14 +16,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 use wire::Field;
 
-use self::spliced::Splicing;
 use super::ProducerContext;
 use super::accepted::Accepted;
 use super::activity::Activity;
 use super::admission::Handshake;
 use super::busy_poll::BusyPoll;
 use super::coalescing::Coalescing;
-use super::deferral::ReadDeferral;
 use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
 use super::pause::Pause;
@@ -32,8 +30,8 @@ use super::read_turn::{ReadTurns, handle_commands, record_small_packets};
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
 use crate::limits::{
-    ALONE_AFTER_READS, COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT,
-    MAX_COALESCED_PACKET, MAX_DELAYED_CONNECTIONS, MIN_DELAYED_PACKET,
+    COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, MAX_COALESCED_PACKET,
+    MAX_DELAYED_CONNECTIONS, MIN_DELAYED_PACKET,
 };
 use crate::producer::data_connection::DataConnection;
 
@@ -52,7 +50,8 @@ struct DataTask {
     /// None once the connection has ended.
     connection: Option<DataConnection>,
     decoder: DataDecoder,
-    splicing: Splicing,
+    /// Whether large packets can be spliced: not with TLS, and no more after it has failed.
+    can_splice: bool,
     /// Bytes that have been received and not decoded: an incomplete header; while the stream is paused, everything
     /// behind the event that paused it.
     undecoded: Vec<u8>,
@@ -60,7 +59,6 @@ struct DataTask {
     /// except while bytes are decoded.
     held: Vec<u8>,
     backlog: Option<Backlog>,
-    deferral: ReadDeferral,
     /// Size of the last packet in bytes: the next one is probably as large.
     last_packet: usize,
     activity: Activity,
@@ -144,14 +142,13 @@ pub(super) async fn serve(
     let address = peer.ip().to_canonical();
     let mut task = DataTask {
         peer,
-        splicing: Splicing::new(accepted.tls.is_none()),
+        can_splice: accepted.tls.is_none(),
         socket: EventSocket::new(accepted.socket, accepted.tls),
         connection: Some(DataConnection::new(context.registry, address)),
         decoder: DataDecoder::default(),
         undecoded: Vec::new(),
         held: Vec::new(),
         backlog: None,
-        deferral: ReadDeferral::default(),
         last_packet: 0,
         activity: Activity::default(),
         active_connections: 1,
@@ -198,10 +195,6 @@ impl DataTask {
         let mut read_timer = ReadTimer::default();
         let turns = ReadTurns::of_this_worker();
         loop {
-            if let Some(deadline) = self.deferral_deadline() {
-                self.wait_for_index(deadline).await;
-                continue;
-            }
             let turn = turns.take().await;
             match self.read() {
                 ReadOutcome::Ended => return,
@@ -276,50 +269,6 @@ impl DataTask {
         }
     }
 
-    /// Until when to wait for another index before the socket is read. None: it is read now.
-    fn deferral_deadline(&mut self) -> Option<Instant> {
-        if self.reads_alone < ALONE_AFTER_READS || self.backlog.is_some() || self.pause.is_some() {
-            return None;
-        }
-        let connection = self.connection.as_ref()?;
-        let arrivals = connection
-            .arrivals()
-            .filter(|_| connection.awaits_replies())?;
-        let now = Instant::now();
-        self.deferral.record_indexes(now, arrivals.indexes());
-        let ahead = arrivals.indexes_ahead();
-        self.deferral.deadline(now, ahead, self.last_packet)
-    }
-
-    /// Waits for another index in place of a read, until `deadline` at most. Polls for it when the first bytes of its packet
-    /// have come.
-    async fn wait_for_index(&mut self, deadline: Instant) {
-        let arrivals = self.connection.as_ref().and_then(DataConnection::arrivals);
-        let Some(arrivals) = arrivals else {
-            return;
-        };
-        let mut index = pin!(arrivals.next_index());
-        // Bytes that are here by now are those of packets whose indexes have come, and no reason to poll.
-        self.socket.clear_readable();
-        let waited = async {
-            tokio::select! {
-                biased;
-                () = &mut index => return,
-                // An error is found by the next read.
-                _ = self.socket.readable() => {}
-            }
-            let ahead = || arrivals.indexes_ahead();
-            if let Some(slot) = self.busy_poll.begin_deferred(ahead()) {
-                self.busy_poll.poll(slot, ahead).await;
-            }
-            index.await;
-        };
-        let waited = tokio::time::timeout_at(deadline.into(), waited).await;
-        if waited.is_err() {
-            self.deferral.record_timeout(Instant::now());
-        }
-    }
-
     /// Whether the worker need not handle commands after each read: it has a few producers, they send large packets, and this
     /// one waits for replies.
     fn may_delay_commands(&self) -> bool {
@@ -376,7 +325,7 @@ impl DataTask {
             1 => self.reads_alone.saturating_add(1),
             _ => 0,
         };
-        match self.take_pipe(now) {
+        match self.take_pipe() {
             Some(pipe) => self.read_spliced(pipe),
             None => self.read_buffered(),
         }
@@ -491,7 +440,7 @@ impl DataTask {
         if !connection.is_paused() {
             self.pause = None;
             // A full disk has stopped it.
-            self.splicing.is_possible = !self.socket.is_encrypted();
+            self.can_splice = !self.socket.is_encrypted();
         }
         self.pause_or_end(resumed);
         if self.pause.is_none() {

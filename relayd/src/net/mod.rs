@@ -6,7 +6,7 @@
 //! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen`, `admission`,
 //! `refusal_log` and `accepted` (accepting); `receive`, `send`, `timeouts` and `error` (all connections); then one file
 //! per port: `control`, `data` with `event_socket` and what decides when it reads (`activity`, `busy_poll`, `coalescing`,
-//! `deferral` with `speed_trial`, `read_timer`, `read_turn`), `live` with `packet_wait`, `viewer_throttle`, `packet_sender`
+//! `read_timer`, `read_turn`), `live` with `packet_wait`, `viewer_throttle`, `packet_sender`
 //! and `push`, `http`.
 
 mod accepted;
@@ -17,7 +17,6 @@ mod closing;
 mod coalescing;
 mod control;
 mod data;
-mod deferral;
 mod error;
 mod event_socket;
 mod http;
@@ -36,7 +35,6 @@ mod receive;
 mod refusal_log;
 mod send;
 mod session_affinity;
-mod speed_trial;
 mod timeouts;
 mod viewer_throttle;
 mod worker;

@@ -2,7 +2,7 @@
 //! is none, and request it again only after an interval of its own, which is usually longer than the packet takes.
 //!
 //! While producers are busy a thread of viewers that has slept is late itself, and the packet may be read late on purpose
-//! (`coalescing`, `deferral`). Then the viewer gets the packet sooner by requesting it again: after a packet that was late
+//! (`coalescing`). Then the viewer gets the packet sooner by requesting it again: after a packet that was late
 //! the next [`PACKET_WAIT_COOLDOWN`] replies do not wait.
 
 use std::time::Instant;

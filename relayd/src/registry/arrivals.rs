@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tokio::sync::Notify;
-
 /// Counters of the packets that have begun to arrive on a session's data connections, and of the indexes of packets that
 /// have arrived on its control connection.
 #[derive(Debug, Default)]
@@ -12,7 +10,6 @@ pub struct Arrivals {
     indexes: AtomicU64,
     /// The producer sends indexes before the replies to earlier ones.
     is_pipelined: AtomicBool,
-    index_received: Notify,
 }
 
 impl Arrivals {
@@ -24,12 +21,6 @@ impl Arrivals {
     /// Records that the index of a packet has arrived.
     pub fn record_index(&self) {
         self.indexes.fetch_add(1, Ordering::Relaxed);
-        self.index_received.notify_waiters();
-    }
-
-    /// Waits for the next index that arrives after this is called.
-    pub fn next_index(&self) -> impl Future<Output = ()> {
-        self.index_received.notified()
     }
 
     /// Number of indexes that have arrived.

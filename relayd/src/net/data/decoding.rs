@@ -42,7 +42,6 @@ impl DataTask {
             if let DataEvent::Begin(header) = event {
                 self.last_packet = header.data_size as usize;
                 self.coalescing.record_packet(header.data_size);
-                self.splicing.record_packet(header.data_size);
             }
             let is_whole = matches!(event, DataEvent::Payload { last: true, .. });
             let handled = connection.handle_event(event);
@@ -88,7 +87,6 @@ impl DataTask {
         let packets = packets.take(MAX_PACKETS_TOGETHER).inspect(|packet| {
             self.last_packet = packet.payload.len();
             self.coalescing.record_packet(packet.header.data_size);
-            self.splicing.record_packet(packet.header.data_size);
         });
         let handled = connection.handle_packets(packets);
         let handled = handled.map(|held| self.held = held);

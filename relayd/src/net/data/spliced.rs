@@ -7,20 +7,14 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use relay_proto::DataHeader;
 use tracing::debug;
 use wire::Field;
 
 use super::{Backlog, DataTask, EventSocket, ReadOutcome, SocketState};
-use crate::limits::{
-    ACTIVITY_WINDOW, ALONE_AFTER_READS, DATA_READ_BYTES, MIN_SPLICED_PACKET, TRIAL_BYTES,
-    TRIAL_SETTLING_BYTES,
-};
+use crate::limits::{DATA_READ_BYTES, MIN_SPLICED_PACKET};
 use crate::net::error::ConnectionError;
-use crate::net::speed_trial::{SpeedTrial, TrialRules};
 use crate::producer::data_connection::DataConnection;
 use crate::store::pipe::Pipe;
 
@@ -29,71 +23,15 @@ thread_local! {
     static PIPE: Cell<Option<Pipe>> = const { Cell::new(None) };
 }
 
-/// Whether splicing was faster in the last trial of any connection: it depends on the host more than on the producer.
-static LAST_RESULT: AtomicBool = AtomicBool::new(true);
-
-/// Whether large packets of one data connection are spliced.
-#[derive(Debug)]
-pub(super) struct Splicing {
-    /// Not with TLS, and no more after it has failed.
-    pub(super) is_possible: bool,
-    trial: SpeedTrial,
-    /// Bytes of the packets that have begun since the last record of the trial, and when that was.
-    bytes: u64,
-    recorded: Option<Instant>,
-    /// What the last trial of any connection has found.
-    last_result: &'static AtomicBool,
-}
-
-impl Splicing {
-    pub(super) fn new(is_possible: bool) -> Self {
-        Self::with_last_result(is_possible, &LAST_RESULT)
-    }
-
-    fn with_last_result(is_possible: bool, last_result: &'static AtomicBool) -> Self {
-        let rules = TrialRules {
-            settling: TRIAL_SETTLING_BYTES,
-            measured: TRIAL_BYTES,
-            // The difference is often a twentieth, in both directions.
-            margin: 64,
-        };
-        Self {
-            is_possible,
-            trial: SpeedTrial::new(last_result.load(Ordering::Relaxed), rules),
-            bytes: 0,
-            recorded: None,
-            last_result,
-        }
-    }
-
-    /// Records that a packet of this size has begun.
-    pub(super) fn record_packet(&mut self, bytes: u32) {
-        self.bytes += u64::from(bytes);
-    }
-
-    /// Whether to splice for a producer that is alone on its worker: that is faster, or on trial. The caller asks before each
-    /// read, and the trial measures the time between the calls.
-    fn should_splice(&mut self, now: Instant) -> bool {
-        let last = self.recorded.replace(now);
-        let is_after_silence = last.is_none_or(|last| now - last >= ACTIVITY_WINDOW);
-        let bytes = std::mem::take(&mut self.bytes);
-        if let Some(is_faster) = self.trial.record(now, bytes, is_after_silence) {
-            self.last_result.store(is_faster, Ordering::Relaxed);
-        }
-        self.trial.should_use_preferred()
-    }
-}
-
 impl DataTask {
     /// The pipe, if the next packet is probably large. Not if commands are handled behind each packet, because nothing can
-    /// stay in the pipe meanwhile. And not for a producer that is alone and faster without: several are faster with it.
-    pub(super) fn take_pipe(&mut self, now: Instant) -> Option<Pipe> {
+    /// stay in the pipe meanwhile.
+    pub(super) fn take_pipe(&mut self) -> Option<Pipe> {
         let connection = self.connection.as_ref();
         let awaits_replies = connection.is_some_and(DataConnection::awaits_replies);
-        if !self.splicing.is_possible
+        if !self.can_splice
             || self.last_packet < MIN_SPLICED_PACKET
             || self.stops_behind_packets(awaits_replies)
-            || (self.reads_alone >= ALONE_AFTER_READS && !self.splicing.should_splice(now))
         {
             return None;
         }
@@ -134,7 +72,7 @@ impl DataTask {
                 let kept = self.undecoded.len();
                 self.undecoded.resize(kept + pipe.len(), 0);
                 pipe.read(self.undecoded.get_mut(kept..).unwrap_or_default())?;
-            } else if !self.splicing.is_possible || self.last_packet < MIN_SPLICED_PACKET {
+            } else if !self.can_splice || self.last_packet < MIN_SPLICED_PACKET {
                 self.read_rest(pipe, socket)?;
             } else if self.decoder.in_packet() {
                 self.splice_payload(pipe);
@@ -152,7 +90,7 @@ impl DataTask {
         };
         let left = self.decoder.left();
         let moved = connection.splice_payload(pipe, left as usize);
-        self.splicing.is_possible = moved > 0;
+        self.can_splice = moved > 0;
         let moved = u32::try_from(moved).unwrap_or(left);
         if let Some(end) = self.decoder.skip(moved) {
             let handled = connection.handle_event(end);
@@ -188,7 +126,7 @@ impl DataTask {
 
     fn stop_splicing(&mut self, why: &io::Error) {
         debug!(peer = %self.peer, %why, "packets are copied: they cannot be spliced");
-        self.splicing.is_possible = false;
+        self.can_splice = false;
     }
 }
 
@@ -206,7 +144,6 @@ fn state_of(socket: &EventSocket) -> SocketState {
 mod tests {
     use std::io::Write;
     use std::net::TcpListener;
-    use std::time::Duration;
 
     use tokio::net::TcpStream;
 
@@ -221,29 +158,6 @@ mod tests {
         socket.set_nonblocking(true).unwrap();
         let socket = TcpStream::from_std(socket).unwrap();
         (peer, EventSocket::new(socket, None))
-    }
-
-    #[test]
-    fn a_lone_producer_is_spliced_unless_copies_are_faster_and_the_next_one_begins_so() {
-        static RESULT: AtomicBool = AtomicBool::new(true);
-        let mut now = Instant::now();
-        // So many packets of 1 MiB, which take so many microseconds. Returns how many of them were spliced.
-        let mut serve = |splicing: &mut Splicing, copied: u64, spliced: u64| {
-            let mut count = 0;
-            for _ in 0..200 {
-                let splices = splicing.should_splice(now);
-                count += u32::from(splices);
-                now += Duration::from_micros(if splices { spliced } else { copied });
-                splicing.record_packet(1 << 20);
-            }
-            count
-        };
-        let begin = || Splicing::with_last_result(true, &RESULT);
-        assert!((150..200).contains(&serve(&mut begin(), 500, 450)));
-        assert!((20..80).contains(&serve(&mut begin(), 450, 500)));
-        assert!(!begin().should_splice(Instant::now()));
-        assert!((120..200).contains(&serve(&mut begin(), 500, 450)));
-        assert!(begin().should_splice(Instant::now()));
     }
 
     #[tokio::test]
