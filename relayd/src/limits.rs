@@ -255,23 +255,9 @@ pub const ALONE_AFTER_READS: u32 = 8;
 /// few larger ones.
 pub const MAX_PACKET_BEFORE_COMMANDS: usize = 64 << 10;
 
-/// Time for which a worker may read large packets before it handles commands again.
-pub const MAX_COMMAND_DELAY: Duration = Duration::from_millis(2);
-
-/// Maximum number of data connections of a worker, active in the last [`LONG_ACTIVITY_WINDOW`], for which commands are delayed:
-/// with more, replies would come late and nothing is gained.
-pub const MAX_DELAYED_CONNECTIONS: usize = 8;
-
-/// Smallest packet, in bytes, of producers whose commands are delayed. With smaller packets, commands are what takes the time.
-pub const MIN_DELAYED_PACKET: usize = 256 << 10;
-
 /// Time without packets after which a data connection is not active any more, at the latest twice as long, and after which the
 /// index of its next packet is not polled for.
 pub const ACTIVITY_WINDOW: Duration = Duration::from_millis(2);
-
-/// Time within which data connections are counted for [`MAX_DELAYED_CONNECTIONS`]: 64 producers that share a processor send a packet
-/// of 1 MiB each in less.
-pub const LONG_ACTIVITY_WINDOW: Duration = Duration::from_millis(50);
 
 /// How long a worker polls its sockets for the index of a packet that begins to arrive, before it reads the packet. A
 /// producer sends some hundred KiB in this time.

@@ -4,15 +4,13 @@
 //! It is always on, and costs two comparisons for each read. An idle connection costs nothing.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::limits::{ACTIVITY_WINDOW, LONG_ACTIVITY_WINDOW};
+use crate::limits::ACTIVITY_WINDOW;
 
 thread_local! {
     /// The windows of the worker that runs on this thread.
     static WINDOWS: Cell<Option<Windows>> = const { Cell::new(None) };
-    /// Its long windows.
-    static LONG_WINDOWS: Cell<Option<Windows>> = const { Cell::new(None) };
 }
 
 /// Activity of one data connection.
@@ -20,15 +18,11 @@ thread_local! {
 pub(super) struct Activity {
     /// Number of the window in which the connection was last counted.
     counted_in: Option<u64>,
-    /// The same of the long windows.
-    counted_in_long: Option<u64>,
-    /// Connections that were active in the long windows when this one was last.
-    lately: usize,
     /// When something was last received, or the socket was found empty.
     last: Option<Instant>,
 }
 
-/// Two consecutive windows of a worker, of the same length.
+/// Two consecutive windows of a worker, each [`ACTIVITY_WINDOW`] long.
 #[derive(Debug, Clone, Copy)]
 struct Windows {
     /// The beginning of window 0.
@@ -46,19 +40,10 @@ impl Activity {
     /// included.
     pub(super) fn record(&mut self, now: Instant) -> usize {
         self.last = Some(now);
-        let long = LONG_WINDOWS.get().unwrap_or_else(|| Windows::new(now));
-        let long = long.with(&mut self.counted_in_long, now, LONG_ACTIVITY_WINDOW);
-        LONG_WINDOWS.set(Some(long));
-        self.lately = long.active();
         let windows = WINDOWS.get().unwrap_or_else(|| Windows::new(now));
-        let windows = windows.with(&mut self.counted_in, now, ACTIVITY_WINDOW);
+        let windows = windows.with(&mut self.counted_in, now);
         WINDOWS.set(Some(windows));
         windows.active()
-    }
-
-    /// Number of connections of this worker that were active in the last [`LONG_ACTIVITY_WINDOW`] when this one last was.
-    pub(super) fn connections_lately(&self) -> usize {
-        self.lately
     }
 
     /// Whether the connection has received nothing for [`ACTIVITY_WINDOW`].
@@ -79,8 +64,9 @@ impl Windows {
     }
 
     /// Counts a connection, which was last counted in that window.
-    fn with(mut self, counted_in: &mut Option<u64>, now: Instant, length: Duration) -> Self {
-        let elapsed = now.saturating_duration_since(self.start).as_nanos() / length.as_nanos();
+    fn with(mut self, counted_in: &mut Option<u64>, now: Instant) -> Self {
+        let elapsed = now.saturating_duration_since(self.start).as_nanos();
+        let elapsed = elapsed / ACTIVITY_WINDOW.as_nanos();
         let number = u64::try_from(elapsed).unwrap_or(u64::MAX);
         if number != self.number {
             let is_next = number == self.number + 1;
@@ -114,9 +100,6 @@ mod tests {
         assert_eq!(other.record(start), 2);
         assert_eq!(one.record(start + ACTIVITY_WINDOW), 2);
         assert_eq!(one.record(start + 2 * ACTIVITY_WINDOW), 1);
-        assert_eq!(one.connections_lately(), 2);
-        assert_eq!(other.record(start + 10 * LONG_ACTIVITY_WINDOW), 1);
-        assert_eq!(other.connections_lately(), 1);
     }
 
     #[test]

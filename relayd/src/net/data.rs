@@ -26,13 +26,10 @@ use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
 use super::pause::Pause;
 use super::read_timer::ReadTimer;
-use super::read_turn::{ReadTurns, handle_commands, record_small_packets};
+use super::read_turn::{ReadTurns, handle_commands};
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
-use crate::limits::{
-    COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, MAX_COALESCED_PACKET,
-    MAX_DELAYED_CONNECTIONS, MIN_DELAYED_PACKET,
-};
+use crate::limits::{COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, MAX_COALESCED_PACKET};
 use crate::producer::data_connection::DataConnection;
 
 thread_local! {
@@ -200,11 +197,11 @@ impl DataTask {
                 ReadOutcome::Ended => return,
                 _ if is_enough(self) => return,
                 ReadOutcome::HasMore => {
-                    turn.end_after_commands(self.may_delay_commands()).await;
+                    turn.end_after_commands().await;
                     continue;
                 }
                 ReadOutcome::Drained if self.active_connections > 1 => {
-                    turn.end_after_commands(self.may_delay_commands()).await;
+                    turn.end_after_commands().await;
                 }
                 ReadOutcome::Drained => drop(turn),
             }
@@ -269,15 +266,6 @@ impl DataTask {
         }
     }
 
-    /// Whether the worker need not handle commands after each read: it has a few producers, they send large packets, and this
-    /// one waits for replies.
-    fn may_delay_commands(&self) -> bool {
-        let awaits_replies = (self.connection.as_ref()).is_some_and(DataConnection::awaits_replies);
-        awaits_replies
-            && self.last_packet >= MIN_DELAYED_PACKET
-            && (2..=MAX_DELAYED_CONNECTIONS).contains(&self.activity.connections_lately())
-    }
-
     /// Lets the worker handle commands before a read, if the producer waits for replies: the index of a large packet often comes
     /// with its last bytes, which take longer to read and write than the producer needs to make the next packet. When a
     /// packet begins, its index is polled for. A packet after a silence is read at once.
@@ -318,9 +306,6 @@ impl DataTask {
         }
         let now = Instant::now();
         self.active_connections = self.activity.record(now);
-        if self.last_packet < MIN_DELAYED_PACKET {
-            record_small_packets(now);
-        }
         self.reads_alone = match self.active_connections {
             1 => self.reads_alone.saturating_add(1),
             _ => 0,

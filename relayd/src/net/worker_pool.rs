@@ -21,7 +21,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{debug, error};
 
-use super::read_turn::record_commands_handled;
 use super::worker::{CountedSession, Job, Worker, WorkerId};
 use crate::limits::{MAX_LIVE_THREADS, MAX_REPLACEMENT_WORKERS};
 
@@ -153,11 +152,7 @@ fn worker_count() -> usize {
 }
 
 fn event_loop() -> io::Result<Runtime> {
-    let mut builder = Builder::new_current_thread();
-    builder
-        .enable_all()
-        .on_thread_unpark(record_commands_handled);
-    builder.build()
+    Builder::new_current_thread().enable_all().build()
 }
 
 impl Inner {
