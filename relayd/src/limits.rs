@@ -269,15 +269,6 @@ pub const MAX_LATE_INDEXES: u32 = 4;
 /// Packets that are read at once after [`MAX_LATE_INDEXES`].
 pub const SPIN_COOLDOWN: u32 = 64;
 
-/// One in so many indexes may be late before the small packets of a producer with TCP_NODELAY are read at once.
-pub const TOLERATED_LATE_SHARE: u32 = 16;
-
-/// Number of late indexes, more than [`TOLERATED_LATE_SHARE`] allows, after which such packets are read at once.
-pub const MAX_LATE_EXCESS: u32 = 4;
-
-/// Packets that are read at once after [`MAX_LATE_EXCESS`].
-pub const NODELAY_COOLDOWN: u32 = 256;
-
 /// Size in bytes of the pieces in which packets are read for a viewer: one is read while the viewer receives the previous
 /// one.
 pub const SENT_BYTES: usize = 64 << 10;

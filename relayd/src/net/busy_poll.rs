@@ -11,11 +11,6 @@
 //! [`MAX_LATE_INDEXES`] packets in a row whose index has not come in time, the next [`SPIN_COOLDOWN`] are read at once. An
 //! idle connection costs nothing.
 //!
-//! On a machine whose processors are busy with other programs, many indexes are late, and waking up takes little time. There
-//! a small packet is better read while its index is on its way, unless its producer has Nagle's algorithm on: then only
-//! its header has come, and reading that makes the relay do the work of sending the rest. So [`NODELAY_COOLDOWN`] packets
-//! that come whole are read at once when [`MAX_LATE_EXCESS`] more indexes were late than [`TOLERATED_LATE_SHARE`] allows.
-//!
 //! [`Activity::is_after_silence`]: super::activity::Activity::is_after_silence
 
 use std::sync::LazyLock;
@@ -23,10 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::read_turn::handle_commands;
-use crate::limits::{
-    MAX_LATE_EXCESS, MAX_LATE_INDEXES, NODELAY_COOLDOWN, SPIN_COOLDOWN, SPIN_DURATION,
-    TOLERATED_LATE_SHARE,
-};
+use crate::limits::{MAX_LATE_INDEXES, SPIN_COOLDOWN, SPIN_DURATION};
 
 /// The workers of this process that may busy-poll at the same time: one for two processors, because the producer may run on
 /// this host and need the other.
@@ -50,14 +42,6 @@ pub(super) struct BusyPoll {
     early: u32,
     /// Packets that are still to be read at once.
     unpolled: u32,
-    /// [`TOLERATED_LATE_SHARE`] for each late index, less 1 for each other, at least 0.
-    lateness: u32,
-    /// Packets that are still to be read at once if packets come whole.
-    nodelay_unpolled: u32,
-    /// Whether the last packet whose index was polled for was small, and whole when it was read: the producer has TCP_NODELAY.
-    comes_whole: bool,
-    /// Whether the index of the packet that is read next was polled for.
-    was_polled: bool,
 }
 
 /// The right to busy-poll. A worker that does so occupies a processor.
@@ -88,22 +72,15 @@ impl BusyPoll {
             late: 0,
             early: 0,
             unpolled: 0,
-            lateness: 0,
-            nodelay_unpolled: 0,
-            comes_whole: false,
-            was_polled: false,
         }
     }
 
     /// Whether to poll for the index of the packet that begins now, and the right to do so. To be called once for each
     /// packet. `ahead`: number of the session's indexes that have arrived, less that of its packets.
     pub(super) fn begin(&mut self, ahead: i64) -> Option<Slot> {
-        if self.skip_unpolled() {
+        if self.unpolled > 0 {
+            self.unpolled -= 1;
             self.level = ahead;
-            return None;
-        }
-        if self.comes_whole && self.nodelay_unpolled > 0 {
-            self.nodelay_unpolled -= 1;
             return None;
         }
         if ahead > self.level {
@@ -116,16 +93,7 @@ impl BusyPoll {
             return None;
         }
         self.early = 0;
-        let slot = self.slots.try_take(self.level);
-        self.was_polled = slot.is_some();
-        slot
-    }
-
-    /// Whether the packet is one of those that are still to be read at once, which are counted here.
-    fn skip_unpolled(&mut self) -> bool {
-        let is_unpolled = self.unpolled > 0;
-        self.unpolled = self.unpolled.saturating_sub(1);
-        is_unpolled
+        self.slots.try_take(self.level)
     }
 
     /// Polls until the index has come, for [`SPIN_DURATION`] at most.
@@ -141,23 +109,8 @@ impl BusyPoll {
         self.end(has_come);
     }
 
-    /// Records a read, and whether it returned a small packet that was whole.
-    pub(super) fn record_read(&mut self, is_whole: bool) {
-        if std::mem::take(&mut self.was_polled) {
-            self.comes_whole = is_whole;
-        }
-    }
-
     /// Records whether the index has come in time.
     fn end(&mut self, has_come: bool) {
-        self.lateness = match has_come {
-            true => self.lateness.saturating_sub(1),
-            false => self.lateness + TOLERATED_LATE_SHARE,
-        };
-        if self.lateness >= MAX_LATE_EXCESS * TOLERATED_LATE_SHARE {
-            self.lateness /= 2;
-            self.nodelay_unpolled = NODELAY_COOLDOWN;
-        }
         self.late = if has_come { 0 } else { self.late + 1 };
         if self.late >= MAX_LATE_INDEXES {
             self.late = 0;
@@ -222,27 +175,6 @@ mod tests {
             assert!(poll.begin(0).is_none());
         }
         assert!(poll.begin(0).is_some());
-    }
-
-    /// Packets of which one in `share` has a late index. Returns how many of 10,000 were polled for.
-    fn polled(poll: &mut BusyPoll, share: usize, is_whole: bool) -> usize {
-        let packet = |number: usize| {
-            let slot = poll.begin(0);
-            if slot.is_some() {
-                poll.end(!number.is_multiple_of(share));
-            }
-            poll.record_read(is_whole);
-            slot.is_some()
-        };
-        (0..10_000).map(packet).filter(|polled| *polled).count()
-    }
-
-    #[test]
-    fn whole_packets_are_read_at_once_while_many_indexes_are_late() {
-        let mut poll = with_own_slot();
-        assert_eq!(polled(&mut poll, 17, true), 10_000);
-        assert!(polled(&mut poll, 8, true) < 3_000);
-        assert_eq!(polled(&mut with_own_slot(), 8, false), 10_000);
     }
 
     #[test]

@@ -29,7 +29,7 @@ use super::read_timer::ReadTimer;
 use super::read_turn::{ReadTurns, handle_commands};
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
-use crate::limits::{COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, MAX_COALESCED_PACKET};
+use crate::limits::{COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT};
 use crate::producer::data_connection::DataConnection;
 
 thread_local! {
@@ -391,8 +391,6 @@ impl DataTask {
                 Ok(more) => read += more,
                 Err(error) => return (read, Some(error.into())),
             }
-            let is_small = self.last_packet <= MAX_COALESCED_PACKET as usize;
-            self.busy_poll.record_read(is_small && read >= expected);
             if read >= expected {
                 break;
             }
