@@ -247,14 +247,6 @@ pub const MAX_COALESCED_PACKET: u32 = 32 << 10;
 /// Reads in a row that each brought a small packet, after which packets are coalesced.
 pub const COALESCE_AFTER_READS: u32 = 8;
 
-/// Reads in a row without another active data connection of the worker, after which a connection counts as alone: one window
-/// may miss connections whose worker was busy.
-pub const ALONE_AFTER_READS: u32 = 8;
-
-/// Largest packet, in bytes, behind which commands are handled before the next packet of the same read is decoded. A read has
-/// few larger ones.
-pub const MAX_PACKET_BEFORE_COMMANDS: usize = 64 << 10;
-
 /// Time without packets after which a data connection is not active any more, at the latest twice as long, and after which the
 /// index of its next packet is not polled for.
 pub const ACTIVITY_WINDOW: Duration = Duration::from_millis(2);

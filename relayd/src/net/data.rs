@@ -7,7 +7,6 @@ mod spliced;
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -34,8 +33,7 @@ use crate::producer::data_connection::DataConnection;
 
 thread_local! {
     /// Read buffer of all data connections of a thread. Nothing is left in it between reads, so that an idle
-    /// connection costs no memory, and the buffer often lies in the processor's cache. Empty while a connection has a
-    /// backlog in it.
+    /// connection costs no memory, and the buffer often lies in the processor's cache.
     static READ_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -55,36 +53,17 @@ struct DataTask {
     /// Packets that were decoded and not handled, because the connection was paused: they become the first of `undecoded`. Empty
     /// except while bytes are decoded.
     held: Vec<u8>,
-    backlog: Option<Backlog>,
     /// Size of the last packet in bytes: the next one is probably as large.
     last_packet: usize,
     activity: Activity,
     /// Data connections of this worker that received packets when this one last did, itself included.
     active_connections: usize,
-    /// Reads in a row before which no other data connection of this worker was active.
-    reads_alone: u32,
     coalescing: Coalescing,
     busy_poll: BusyPoll,
     /// Time for the next bytes of an incomplete header or packet.
     read_timeout: Duration,
     /// The disk is full, or packets are far ahead of their indexes: nothing is read, so that TCP slows the producer down.
     pause: Option<Pause>,
-}
-
-/// Bytes that have been read and not decoded. Kept behind a packet after which commands are handled; the socket is not read then.
-#[derive(Debug)]
-struct Backlog {
-    buffer: Vec<u8>,
-    /// Where the bytes are in `buffer`.
-    range: Range<usize>,
-    /// Whether the read has emptied the socket.
-    is_drained: bool,
-}
-
-impl Backlog {
-    fn bytes(&self) -> &[u8] {
-        self.buffer.get(self.range.clone()).unwrap_or_default()
-    }
 }
 
 /// What is known about the socket after bytes were received.
@@ -100,10 +79,6 @@ enum SocketState {
 impl SocketState {
     fn is_drained(&self) -> bool {
         matches!(self, Self::Drained)
-    }
-
-    fn has_ended(&self) -> bool {
-        matches!(self, Self::Ended(_))
     }
 }
 
@@ -145,11 +120,9 @@ pub(super) async fn serve(
         decoder: DataDecoder::default(),
         undecoded: Vec::new(),
         held: Vec::new(),
-        backlog: None,
         last_packet: 0,
         activity: Activity::default(),
         active_connections: 1,
-        reads_alone: 0,
         coalescing: Coalescing::default(),
         busy_poll: BusyPoll::default(),
         read_timeout: context.timeouts.producer_read,
@@ -299,17 +272,7 @@ impl DataTask {
         if self.pause.is_some() {
             return ReadOutcome::Drained;
         }
-        if let Some(backlog) = self.backlog.take() {
-            let is_drained = backlog.is_drained;
-            self.decode_buffer(backlog, true);
-            return self.outcome(is_drained);
-        }
-        let now = Instant::now();
-        self.active_connections = self.activity.record(now);
-        self.reads_alone = match self.active_connections {
-            1 => self.reads_alone.saturating_add(1),
-            _ => 0,
-        };
+        self.active_connections = self.activity.record(Instant::now());
         match self.take_pipe() {
             Some(pipe) => self.read_spliced(pipe),
             None => self.read_buffered(),
@@ -320,12 +283,7 @@ impl DataTask {
         let (mut buffer, kept) = self.take_buffer();
         let free = buffer.get_mut(kept..).unwrap_or_default();
         let (read, then) = self.receive(free.get_mut(..DATA_READ_BYTES).unwrap_or_default());
-        let received = Backlog {
-            buffer,
-            range: 0..kept + read,
-            is_drained: then.is_drained(),
-        };
-        self.decode_buffer(received, !then.has_ended());
+        self.decode_buffer(buffer, kept + read);
         self.finish_read(then)
     }
 
@@ -402,7 +360,7 @@ impl DataTask {
         match self.connection {
             None => ReadOutcome::Ended,
             Some(_) if self.pause.is_some() => ReadOutcome::Drained,
-            Some(_) if is_drained && self.backlog.is_none() => ReadOutcome::Drained,
+            Some(_) if is_drained => ReadOutcome::Drained,
             Some(_) => ReadOutcome::HasMore,
         }
     }
@@ -428,9 +386,8 @@ impl DataTask {
         self.pause_or_end(resumed);
         if self.pause.is_none() {
             let undecoded = std::mem::take(&mut self.undecoded);
-            let (left, _) = self.decode(&undecoded, false);
-            let left = undecoded.len() - left..;
-            self.keep_undecoded(undecoded.get(left).unwrap_or_default());
+            let left = self.decode(&undecoded);
+            self.keep_undecoded(undecoded.get(undecoded.len() - left..).unwrap_or_default());
         }
     }
 
@@ -451,9 +408,6 @@ impl DataTask {
     }
 
     fn end(&mut self, ended: Result<(), ConnectionError>) {
-        if let Some(backlog) = self.backlog.take() {
-            self.decode_buffer(backlog, false);
-        }
         let Some(connection) = self.connection.take() else {
             return;
         };

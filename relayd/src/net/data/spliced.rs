@@ -12,10 +12,9 @@ use relay_proto::DataHeader;
 use tracing::debug;
 use wire::Field;
 
-use super::{Backlog, DataTask, EventSocket, ReadOutcome, SocketState};
+use super::{DataTask, EventSocket, ReadOutcome, SocketState};
 use crate::limits::{DATA_READ_BYTES, MIN_SPLICED_PACKET};
 use crate::net::error::ConnectionError;
-use crate::producer::data_connection::DataConnection;
 use crate::store::pipe::Pipe;
 
 thread_local! {
@@ -24,15 +23,9 @@ thread_local! {
 }
 
 impl DataTask {
-    /// The pipe, if the next packet is probably large. Not if commands are handled behind each packet, because nothing can
-    /// stay in the pipe meanwhile.
+    /// The pipe, if the next packet is probably large.
     pub(super) fn take_pipe(&mut self) -> Option<Pipe> {
-        let connection = self.connection.as_ref();
-        let awaits_replies = connection.is_some_and(DataConnection::awaits_replies);
-        if !self.can_splice
-            || self.last_packet < MIN_SPLICED_PACKET
-            || self.stops_behind_packets(awaits_replies)
-        {
+        if !self.can_splice || self.last_packet < MIN_SPLICED_PACKET {
             return None;
         }
         let pipe = PIPE.take().map_or_else(|| Pipe::new(DATA_READ_BYTES), Ok);
@@ -54,7 +47,7 @@ impl DataTask {
             None | Some(SocketState::Drained) if read > 0 => state_of(&self.socket),
             then => then.unwrap_or(SocketState::HasMore),
         };
-        let emptied = self.empty_pipe(&mut pipe, &then);
+        let emptied = self.empty_pipe(&mut pipe);
         self.write_ready_entries();
         match emptied {
             Ok(()) if pipe.is_empty() => PIPE.set(Some(pipe)),
@@ -66,14 +59,14 @@ impl DataTask {
     }
 
     /// Hands on the bytes in the pipe, until it is empty or the connection has ended.
-    fn empty_pipe(&mut self, pipe: &mut Pipe, socket: &SocketState) -> io::Result<()> {
+    fn empty_pipe(&mut self, pipe: &mut Pipe) -> io::Result<()> {
         while !pipe.is_empty() && self.connection.is_some() {
             if self.pause.is_some() {
                 let kept = self.undecoded.len();
                 self.undecoded.resize(kept + pipe.len(), 0);
                 pipe.read(self.undecoded.get_mut(kept..).unwrap_or_default())?;
             } else if !self.can_splice || self.last_packet < MIN_SPLICED_PACKET {
-                self.read_rest(pipe, socket)?;
+                self.read_rest(pipe)?;
             } else if self.decoder.in_packet() {
                 self.splice_payload(pipe);
             } else {
@@ -105,22 +98,17 @@ impl DataTask {
         header.resize(DataHeader::SIZE, 0);
         let read = pipe.read(header.get_mut(kept..).unwrap_or_default())?;
         header.truncate(kept + read);
-        let (left, _) = self.decode_events(&header, false);
+        let left = self.decode_events(&header);
         header.truncate(left);
         self.undecoded = header;
         Ok(())
     }
 
     /// Reads all that is in the pipe, and decodes it.
-    fn read_rest(&mut self, pipe: &mut Pipe, socket: &SocketState) -> io::Result<()> {
+    fn read_rest(&mut self, pipe: &mut Pipe) -> io::Result<()> {
         let (mut buffer, kept) = self.take_buffer();
         let read = pipe.read(buffer.get_mut(kept..).unwrap_or_default())?;
-        let received = Backlog {
-            buffer,
-            range: 0..kept + read,
-            is_drained: socket.is_drained(),
-        };
-        self.decode_buffer(received, !socket.has_ended());
+        self.decode_buffer(buffer, kept + read);
         Ok(())
     }
 
