@@ -120,13 +120,6 @@ impl DataConnection {
         self.session.as_ref().map(|session| session.arrivals())
     }
 
-    /// Whether the producer waits for the reply to each index. False before the first packet.
-    #[must_use]
-    pub fn awaits_replies(&self) -> bool {
-        self.arrivals()
-            .is_some_and(|arrivals| !arrivals.is_pipelined())
-    }
-
     /// Name of the session, for the log. None before the first packet.
     #[must_use]
     pub fn session_name(&self) -> Option<String> {
