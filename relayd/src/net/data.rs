@@ -24,7 +24,6 @@ use super::coalescing::Coalescing;
 use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
 use super::pause::Pause;
-use super::read_timer::ReadTimer;
 use super::read_turn::{ReadTurns, handle_commands};
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
@@ -161,8 +160,6 @@ impl DataTask {
     /// Reads packets until the connection ends, or until `is_enough`.
     async fn run(&mut self, stop: &CancellationToken, is_enough: impl Fn(&Self) -> bool) {
         let mut stopped = pin!(stop.cancelled());
-        // Not kept when the connection moves to another worker: it belongs to the event loop of this one.
-        let mut read_timer = ReadTimer::default();
         let turns = ReadTurns::of_this_worker();
         loop {
             let turn = turns.take().await;
@@ -224,7 +221,7 @@ impl DataTask {
                 biased;
                 readable = self.socket.readable() => Some(readable),
                 () = &mut stopped, if !is_stopping => Some(Ok(())),
-                () = read_timer.wait_until((now + timeout).into()), if has_timeout => None,
+                () = tokio::time::sleep(timeout), if has_timeout => None,
             };
             match readable {
                 Some(Ok(())) => self.handle_commands_first().await,

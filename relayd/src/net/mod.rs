@@ -6,7 +6,7 @@
 //! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen`, `admission`,
 //! `refusal_log` and `accepted` (accepting); `receive`, `send`, `timeouts` and `error` (all connections); then one file
 //! per port: `control`, `data` with `event_socket` and what decides when it reads (`activity`, `busy_poll`, `coalescing`,
-//! `read_timer`, `read_turn`), `live` with `packet_wait`, `viewer_throttle`, `packet_sender`
+//! `read_turn`), `live` with `packet_wait`, `viewer_throttle`, `packet_sender`
 //! and `push`, `http`.
 
 mod accepted;
@@ -29,7 +29,6 @@ mod packet_wait;
 mod pause;
 mod push;
 mod quic;
-mod read_timer;
 mod read_turn;
 mod receive;
 mod refusal_log;
