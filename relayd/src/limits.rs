@@ -426,24 +426,14 @@ pub const MAX_REBUILT_ENTRIES: usize = 1 << 21;
 
 // Throttling of viewers.
 
-/// Interval at which viewers look whether producers wait for a processor.
-pub const THROTTLE_INTERVAL: Duration = Duration::from_millis(10);
+/// Time after a backlog of a worker for which viewers are slowed down. A producer that is busy causes the next one sooner.
+pub const BACKLOG_TIME: Duration = Duration::from_millis(10);
 
-/// Time after which viewers forget how much producers waited, if none of them has looked.
-pub const THROTTLE_EXPIRY: Duration = Duration::from_secs(1);
+/// Bytes per second that all viewers together are sent while a worker has a backlog.
+pub const VIEWERS_RATE: u64 = 64 << 20;
 
-/// Part of the time for which a thread of producers runs that counts as busy, in percent. Those of small sessions get a
-/// processor soon, however many viewers there are.
-pub const BUSY_PERCENT: u64 = 15;
-
-/// Part of the time for which a busy thread may be runnable without running before viewers are slowed down, in percent.
-pub const WAITING_PERCENT: u64 = 5;
-
-/// Time that each KiB takes a viewer at first, in nanoseconds: 122 MiB/s for each connection.
-pub const MIN_VIEWER_DELAY: u64 = 8_000;
-
-/// The same, at most: 1 MiB/s for each connection, more than most sessions have.
-pub const MAX_VIEWER_DELAY: u64 = 1_000_000;
+/// Bytes per second that each viewer is sent then, however many there are: more than most sessions have.
+pub const MIN_VIEWER_RATE: u64 = 1 << 20;
 
 /// Time that a viewer that has read less than it might saves at most: what takes so long comes at once.
 pub const VIEWER_BURST: Duration = Duration::from_millis(20);

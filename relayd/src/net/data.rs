@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use relay_proto::{DataDecoder, DataHeader};
@@ -25,9 +26,10 @@ use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
 use super::pause::Pause;
 use super::read_turn::{ReadTurns, handle_commands};
+use super::viewer_throttle::ViewerThrottle;
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
-use crate::limits::{COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT};
+use crate::limits::{COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, MAX_COALESCED_PACKET};
 use crate::producer::data_connection::DataConnection;
 
 thread_local! {
@@ -59,6 +61,7 @@ struct DataTask {
     active_connections: usize,
     coalescing: Coalescing,
     busy_poll: BusyPoll,
+    viewer_throttle: Arc<ViewerThrottle>,
     /// Time for the next bytes of an incomplete header or packet.
     read_timeout: Duration,
     /// The disk is full, or packets are far ahead of their indexes: nothing is read, so that TCP slows the producer down.
@@ -124,6 +127,7 @@ pub(super) async fn serve(
         active_connections: 1,
         coalescing: Coalescing::default(),
         busy_poll: BusyPoll::default(),
+        viewer_throttle: context.viewer_throttle,
         read_timeout: context.timeouts.producer_read,
         pause: None,
     };
@@ -347,6 +351,10 @@ impl DataTask {
                 Err(error) => return (read, Some(error.into())),
             }
             if read >= expected {
+                // Packets that are coalesced wait on purpose.
+                if read > expected.max(MAX_COALESCED_PACKET as usize) {
+                    self.viewer_throttle.record_backlog(Instant::now());
+                }
                 break;
             }
         }

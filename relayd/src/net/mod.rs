@@ -126,7 +126,7 @@ struct ProducerContext {
     timeouts: Timeouts,
     stop: CancellationToken,
     commands_stop: CancellationToken,
-    /// Slows viewers down while the threads of producers wait.
+    /// Slows viewers down while a worker of producers has a backlog.
     viewer_throttle: Arc<ViewerThrottle>,
     /// Receives the session that a control connection opens. None: nobody waits for it.
     session: Option<Arc<OnceLock<SessionId>>>,
@@ -472,7 +472,6 @@ impl Server {
             move |socket, peer, worker_id, handshake| {
                 let (tls, context) = (tls.clone(), context.clone());
                 async move {
-                    context.viewer_throttle.add_this_thread();
                     let accepted = accept(socket, peer, tls.as_deref(), &context.stop).await;
                     if let Some(accepted) = accepted {
                         serve(accepted, peer, worker_id, context, handshake).await;

@@ -1,200 +1,94 @@
-//! Slows down viewers that read much while producers wait for a processor.
+//! Slows down viewers that read much while a worker of producers has a backlog.
 //!
 //! Each viewer reads a copy of everything, as fast as it can. Where the processors do not suffice for both, producers come
-//! first: a tracer that waits for the relay loses events, and a viewer only sees them later. The evidence is a thread of
-//! producers that is busy and often runnable without running, by `/proc/PID/task/TID/schedstat`. Viewers look at it
-//! themselves: without viewers it costs nothing.
-//!
-//! Each KiB that a viewer is sent takes it some time. One that reads less than that allows never waits, so that the viewers
-//! of small sessions are not late because of large ones.
+//! first: a tracer that waits for the relay loses events, and a viewer only sees them later. A data connection reports a
+//! backlog when more has arrived than the packet that it is to read. For [`BACKLOG_TIME`] after that each viewer has a token
+//! bucket: its share of [`VIEWERS_RATE`], and what comes within [`VIEWER_BURST`] at once. A viewer of a small session reads
+//! less, and never waits. Without viewers it costs a read that finds a backlog one store.
 
-use std::fs;
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use rustix::process::Pid;
-use rustix::thread::gettid;
 use tokio::time::{Instant, sleep_until};
 
-use crate::limits::{
-    BUSY_PERCENT, MAX_VIEWER_DELAY, MIN_VIEWER_DELAY, THROTTLE_EXPIRY, THROTTLE_INTERVAL,
-    VIEWER_BURST, WAITING_PERCENT,
-};
+use crate::limits::{BACKLOG_TIME, MIN_VIEWER_RATE, VIEWER_BURST, VIEWERS_RATE};
 
-/// How much viewers are slowed down, the same for all.
+/// Whether viewers are slowed down, the same for all.
 #[derive(Debug)]
 pub(super) struct ViewerThrottle {
     created: Instant,
-    /// Time that each KiB takes a viewer, in nanoseconds. 0: producers do not wait.
-    delay: AtomicU64,
-    /// When the threads are looked at again, in nanoseconds since `created`.
-    next_look: AtomicU64,
-    threads: Mutex<ProducerThreads>,
-}
-
-/// The threads that serve producers.
-#[derive(Debug)]
-struct ProducerThreads {
-    threads: Vec<ProducerThread>,
-    looked: Instant,
-}
-
-#[derive(Debug)]
-struct ProducerThread {
-    id: Pid,
-    used: Schedstat,
-}
-
-/// What a thread has used so far, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Schedstat {
-    ran: u64,
-    /// It was runnable, and another ran.
-    waited: u64,
+    /// Until when viewers are slowed down, in nanoseconds since `created`.
+    until: AtomicU64,
+    /// Connections of viewers.
+    viewers: AtomicUsize,
 }
 
 impl Default for ViewerThrottle {
     fn default() -> Self {
-        let created = Instant::now();
         Self {
-            created,
-            delay: AtomicU64::new(0),
-            next_look: AtomicU64::new(0),
-            threads: Mutex::new(ProducerThreads {
-                threads: Vec::new(),
-                looked: created,
-            }),
+            created: Instant::now(),
+            until: AtomicU64::new(0),
+            viewers: AtomicUsize::new(0),
         }
     }
 }
 
 impl ViewerThrottle {
-    /// The calling thread serves a producer. Where the system has no `schedstat`, viewers are never slowed down.
-    pub(super) fn add_this_thread(&self) {
-        let id = gettid();
-        let mut threads = self.threads.lock();
-        if threads.threads.iter().all(|known| known.id != id) {
-            threads.threads.push(ProducerThread {
-                id,
-                used: Schedstat::default(),
-            });
+    /// Records that more has arrived from a producer than its worker has read.
+    pub(super) fn record_backlog(&self, now: std::time::Instant) {
+        let until = Instant::from_std(now) + BACKLOG_TIME - self.created;
+        self.until.store(nanos(until), Ordering::Relaxed);
+    }
+
+    /// The time for which a viewer has to wait after so many bytes. None: no worker has a backlog.
+    fn cost(&self, bytes: usize, now: Instant) -> Option<Duration> {
+        if nanos(now - self.created) >= self.until.load(Ordering::Relaxed) {
+            return None;
         }
-    }
-
-    /// The time for each KiB, in nanoseconds. One of the viewers that ask in an interval looks at the threads.
-    fn delay(&self, now: Instant) -> u64 {
-        let elapsed = nanos(now - self.created);
-        let next = self.next_look.load(Ordering::Relaxed);
-        let delay = self.delay.load(Ordering::Relaxed);
-        if elapsed < next {
-            return delay;
-        }
-        let after = elapsed + nanos(THROTTLE_INTERVAL);
-        let claimed =
-            self.next_look
-                .compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed);
-        if claimed.is_err() {
-            return delay;
-        }
-        // Nobody has looked for a while: what was then says nothing about now.
-        let delay = match elapsed - next > nanos(THROTTLE_EXPIRY) {
-            true => 0,
-            false => delay,
-        };
-        let delay = next_delay(delay, self.threads.lock().has_waiting(now));
-        self.delay.store(delay, Ordering::Relaxed);
-        delay
+        let viewers = self.viewers.load(Ordering::Relaxed).max(1);
+        let rate = (VIEWERS_RATE / viewers as u64).max(MIN_VIEWER_RATE);
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        Some(Duration::from_nanos(
+            bytes.saturating_mul(1_000_000_000) / rate,
+        ))
     }
 }
 
-/// The time for each KiB after one more look at the threads, in nanoseconds: it doubles while producers wait, and falls more
-/// slowly.
-fn next_delay(delay: u64, is_waiting: bool) -> u64 {
-    if is_waiting {
-        return (delay * 2).clamp(MIN_VIEWER_DELAY, MAX_VIEWER_DELAY);
-    }
-    match delay - delay / 8 {
-        less if less < MIN_VIEWER_DELAY => 0,
-        less => less,
-    }
-}
-
-impl ProducerThreads {
-    /// Whether a thread was busy, and waited, since the last look.
-    fn has_waiting(&mut self, now: Instant) -> bool {
-        let elapsed = nanos(now - std::mem::replace(&mut self.looked, now));
-        let mut has_waiting = false;
-        self.threads.retain_mut(|thread| {
-            let used = match Schedstat::read(thread.id) {
-                Ok(used) => used,
-                // A thread that has ended has no file any more. Other errors, as too many open files, may pass.
-                Err(error) => return error.kind() != io::ErrorKind::NotFound,
-            };
-            let before = std::mem::replace(&mut thread.used, used);
-            has_waiting |= is_waiting(before, used, elapsed);
-            true
-        });
-        has_waiting
-    }
-}
-
-/// Whether a thread was busy, and waited, in this number of nanoseconds.
-fn is_waiting(before: Schedstat, now: Schedstat, elapsed: u64) -> bool {
-    let percent =
-        |before: u64, now: u64| now.saturating_sub(before).saturating_mul(100) / elapsed.max(1);
-    percent(before.ran, now.ran) >= BUSY_PERCENT
-        && percent(before.waited, now.waited) >= WAITING_PERCENT
-}
-
-impl Schedstat {
-    /// Reads what a thread of this process has used. The file does not stay open: relays have many others.
-    fn read(thread: Pid) -> io::Result<Self> {
-        let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
-        let text = fs::read_to_string(path)?;
-        Self::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
-    }
-
-    /// Parses time on a processor, time runnable and number of time slices.
-    fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.split_ascii_whitespace().map(str::parse);
-        let (ran, waited) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-        Some(Self { ran, waited })
-    }
-}
-
-/// The limit of the rate of one connection of a viewer.
+/// The token bucket of one connection of a viewer.
 #[derive(Debug)]
 pub(super) struct ConnectionThrottle {
     throttle: Arc<ViewerThrottle>,
-    /// When the bytes that were sent have taken their time.
+    /// When the bucket is full again, plus [`VIEWER_BURST`].
     next_at: Instant,
 }
 
 impl ConnectionThrottle {
     pub(super) fn new(throttle: Arc<ViewerThrottle>) -> Self {
+        throttle.viewers.fetch_add(1, Ordering::Relaxed);
         Self {
             throttle,
             next_at: Instant::now(),
         }
     }
 
-    /// Waits for as long as these bytes take: not at all unless producers wait and the viewer reads much.
+    /// Waits for as long as these bytes take: not at all without a backlog, and if the viewer reads less than its share.
     pub(super) async fn throttle(&mut self, bytes: usize) {
         let now = Instant::now();
-        let delay = self.throttle.delay(now);
-        if delay == 0 {
+        let Some(cost) = self.throttle.cost(bytes, now) else {
             return;
-        }
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let cost = Duration::from_nanos(bytes.saturating_mul(delay) / 1024);
+        };
         let earliest = now.checked_sub(VIEWER_BURST).unwrap_or(now);
         self.next_at = self.next_at.max(earliest) + cost;
         if self.next_at > now {
             sleep_until(self.next_at).await;
         }
+    }
+}
+
+impl Drop for ConnectionThrottle {
+    fn drop(&mut self) {
+        self.throttle.viewers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -206,78 +100,40 @@ fn nanos(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn percent(ran: u64, waited: u64) -> Schedstat {
-        Schedstat { ran, waited }
+    #[tokio::test(start_paused = true)]
+    async fn viewers_share_a_rate_while_a_worker_has_a_backlog() {
+        let throttle = Arc::<ViewerThrottle>::default();
+        let [mut viewer, _other] = [(); 2].map(|()| ConnectionThrottle::new(Arc::clone(&throttle)));
+        let mut read = async |bytes: u64| {
+            let begun = Instant::now();
+            viewer.throttle(usize::try_from(bytes).unwrap()).await;
+            begun.elapsed()
+        };
+        assert_eq!(read(1 << 40).await, Duration::ZERO, "no backlog");
+        tokio::time::advance(VIEWER_BURST).await;
+        throttle.record_backlog(Instant::now().into_std());
+        let share = VIEWERS_RATE / 2;
+        // What the viewer has saved comes at once, what is beyond it takes its time.
+        let burst = share * u64::try_from(VIEWER_BURST.as_millis()).unwrap() / 1000;
+        assert_eq!(read(burst).await, Duration::ZERO);
+        let waited = read(share).await;
+        assert!(waited > Duration::from_millis(990) && waited < Duration::from_millis(1010));
+        // The backlog was long ago.
+        assert_eq!(read(share).await, Duration::ZERO);
     }
 
     #[test]
-    fn only_a_thread_that_is_busy_and_waits_slows_viewers_down() {
-        let before = percent(1000, 1000);
-        let of = |ran, waited| is_waiting(before, percent(1000 + ran, 1000 + waited), 100);
-        assert!(of(BUSY_PERCENT, WAITING_PERCENT));
-        assert!(!of(BUSY_PERCENT - 1, 50));
-        assert!(!of(90, WAITING_PERCENT - 1));
-        assert!(!is_waiting(before, before, 0));
-    }
-
-    #[test]
-    fn pace_rises_while_producers_wait_and_ends_when_they_do_not() {
-        let mut delay = next_delay(0, true);
-        assert_eq!(delay, MIN_VIEWER_DELAY);
-        for _ in 0..100 {
-            delay = next_delay(delay, true);
-        }
-        assert_eq!(delay, MAX_VIEWER_DELAY);
-        let steps = (0..1000).take_while(|_| {
-            delay = next_delay(delay, false);
-            delay > 0
-        });
-        // Less than a second.
-        assert!(steps.count() < 100);
-        assert_eq!(next_delay(0, false), 0);
-    }
-
-    #[test]
-    fn schedstat_of_this_thread_is_read_and_each_thread_is_added_once() {
-        assert_eq!(Schedstat::parse("12 34 5\n"), Some(percent(12, 34)));
-        assert_eq!(Schedstat::parse("12"), None);
-        let throttle = ViewerThrottle::default();
-        throttle.add_this_thread();
-        throttle.add_this_thread();
-        let mut threads = throttle.threads.lock();
-        assert_eq!(threads.threads.len(), 1);
-        let ran = |threads: &ProducerThreads| threads.threads.first().map(|thread| thread.used.ran);
-        // The system counts when another thread may run.
-        while ran(&threads) == Some(0) {
-            std::thread::yield_now();
-            threads.has_waiting(Instant::now());
-        }
-        assert!(ran(&threads) > Some(0));
-        drop(threads);
-        std::thread::scope(|scope| {
-            scope.spawn(|| throttle.add_this_thread());
-        });
-        let mut threads = throttle.threads.lock();
-        assert_eq!(threads.threads.len(), 2);
-        // The other one has ended, or is about to.
-        while threads.threads.len() > 1 {
-            std::thread::yield_now();
-            threads.has_waiting(Instant::now());
-        }
-    }
-
-    #[tokio::test]
-    async fn viewer_waits_for_what_it_reads_beyond_its_share() {
-        let throttle = Arc::new(ViewerThrottle::default());
-        // Nobody looks: the delay stays.
-        throttle.next_look.store(u64::MAX, Ordering::Relaxed);
-        let mut viewer = ConnectionThrottle::new(Arc::clone(&throttle));
-        let begun = Instant::now();
-        viewer.throttle(1 << 30).await;
-        assert!(viewer.next_at <= Instant::now());
-        throttle.delay.store(MAX_VIEWER_DELAY, Ordering::Relaxed);
-        viewer.throttle(64 << 10).await;
-        let share = Duration::from_nanos(64 * MAX_VIEWER_DELAY);
-        assert!(begun.elapsed() + VIEWER_BURST >= share);
+    fn a_viewer_among_many_has_the_least_rate() {
+        let throttle = Arc::<ViewerThrottle>::default();
+        throttle.record_backlog(std::time::Instant::now());
+        let viewers: Vec<_> = (0..1000)
+            .map(|_| ConnectionThrottle::new(Arc::clone(&throttle)))
+            .collect();
+        let cost = |bytes| throttle.cost(bytes, throttle.created);
+        let least = usize::try_from(MIN_VIEWER_RATE).unwrap();
+        assert_eq!(cost(least), Some(Duration::from_secs(1)));
+        drop(viewers);
+        let all = usize::try_from(VIEWERS_RATE).unwrap();
+        assert_eq!(cost(all), Some(Duration::from_secs(1)));
     }
 }

@@ -287,7 +287,6 @@ impl QuicPort {
                 let (counters, task) = (Arc::clone(&self.counters), serving.producer_tasks.token());
                 serving.producers.serve_task(async move |place: Place| {
                     let worker_id = place.worker_id;
-                    context.viewer_throttle.add_this_thread();
                     let link = ProducerLink {
                         connection,
                         window,
