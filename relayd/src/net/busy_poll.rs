@@ -1,17 +1,6 @@
-//! Busy-polling: when a packet begins to arrive, its worker polls the sockets for up to [`SPIN_DURATION`] until the index
-//! of the packet has come, answers it, and only then reads the packet.
-//!
-//! A producer of LTTng sends a packet, then its index, and waits for the reply: the sooner the index is answered, the
-//! sooner it makes the next packet. The first bytes of the packet wake the worker up while the producer still sends; a
-//! worker that slept until the index comes would have its wake-up in the time for which the producer waits.
-//!
-//! It engages at the first bytes of a packet whose producer waits for replies, while the data connection is the only active one
-//! of its worker, and on one worker for two processors at most. A packet after a silence ([`Activity::is_after_silence`])
-//! is read at once: its producer does not make packets as fast as it can, and viewers get this one sooner. After
-//! [`MAX_LATE_INDEXES`] packets in a row whose index has not come in time, the next [`SPIN_COOLDOWN`] are read at once. An
-//! idle connection costs nothing.
-//!
-//! [`Activity::is_after_silence`]: super::activity::Activity::is_after_silence
+//! Busy-polling: decides for which packets the index is polled for, on one worker for two processors at most. After
+//! [`MAX_LATE_INDEXES`] packets in a row whose index has not come in time, the next [`SPIN_COOLDOWN`] are read at once. An idle
+//! connection costs nothing.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,20 +1,12 @@
-//! Coalescing of small packets: a data connection that receives them in quick succession is read once per
-//! [`COALESCE_INTERVAL`] instead of at each wake-up.
-//!
-//! It engages after [`COALESCE_AFTER_READS`] reads in a row that each brought a small packet, while other connections of
-//! the worker receive packets too, and ends with the first read that did not. It delays packets for viewers by the interval;
-//! an idle connection costs nothing.
+//! Coalescing: decides whether the small packets of a connection are read together. It engages after [`COALESCE_AFTER_READS`]
+//! reads in a row that each brought a small packet, and ends with the first read that did not. It delays packets for viewers
+//! by [`COALESCE_INTERVAL`]; an idle connection costs nothing.
 
 use std::time::Instant;
 
 use crate::limits::{COALESCE_AFTER_READS, COALESCE_INTERVAL, MAX_COALESCED_PACKET};
 
 /// Detects small packets in quick succession on one connection.
-///
-/// A producer that waits for the reply to each index sends some ten thousand packets per second. Each would wake the
-/// thread twice: for its header, and for the rest, which the producer's kernel holds back until the header is
-/// acknowledged (Nagle's algorithm). Reading many at once is cheaper, and does not slow the producer down, because
-/// the replies that it waits for are sent on the control connection.
 #[derive(Debug, Default)]
 pub(super) struct Coalescing {
     /// The last packet that began has at most [`MAX_COALESCED_PACKET`] bytes.

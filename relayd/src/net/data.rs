@@ -1,5 +1,23 @@
 //! One data connection: reads the bytes of packets from a socket, decodes them with `relay-proto`, and hands each
 //! piece to the stream that it belongs to.
+//!
+//! # When a socket is read
+//!
+//! A socket is read when it is readable, up to [`DATA_READ_BYTES`] at once, unless the connection is [paused](Pause). Producers
+//! wait for the replies to their commands, and not for their packets to be read, so that commands come first:
+//!
+//! - After each read the worker handles the commands that have arrived, before it reads the next of several sockets
+//!   ([`ReadTurns`]).
+//! - A data connection that is alone on its worker ([`Activity`]) is read after the commands that have arrived. When a packet
+//!   begins, the worker first polls the sockets for its index, for [`SPIN_DURATION`](crate::limits::SPIN_DURATION) at most
+//!   ([`BusyPoll`]). A producer of LTTng sends a packet, then its index, and sleeps until the index is answered; the first bytes of
+//!   the packet wake the worker up while the producer still sends. A packet after a silence is read at once: its producer does
+//!   not make packets as fast as it can, and viewers get it sooner.
+//! - Small packets in quick succession, of several data connections of a worker, are read once per [`COALESCE_INTERVAL`]
+//!   ([`Coalescing`]): each wake-up would cost more than the packet.
+//!
+//! Each read is followed by another if it has brought a part of a packet only: producers of LTTng leave Nagle's algorithm on, and
+//! the end of a packet may have waited for the beginning to be read.
 
 mod decoding;
 mod spliced;

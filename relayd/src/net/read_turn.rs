@@ -1,9 +1,5 @@
-//! The turn of a data connection to read: while several connections of a worker have packets to read, the worker looks
-//! for commands between two reads, because producers wait for the replies and not for their packets to be read.
-//!
-//! It engages while several data connections of the worker are active, and costs them up to one poll of the sockets for each
-//! read. A connection that is alone takes an uncontended lock for each read, and its worker looks for commands before the
-//! read if the producer waits for replies. An idle one costs nothing.
+//! The turn of a data connection to read: the data connections of a worker read one after the other, with commands between
+//! them. A connection that is alone takes an uncontended lock for each read, an idle one costs nothing.
 
 use std::sync::Arc;
 
