@@ -50,7 +50,6 @@ fn start(options: &DaemonOptions) {
         sockets: vec![directory.join("socket")],
         directory: Some(directory.join("traces")),
         into_file: None,
-        emit_root: None,
         ..options.clone()
     };
     let Ok(settings) = options.settings() else {

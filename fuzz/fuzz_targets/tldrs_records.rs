@@ -15,7 +15,7 @@ use fuzz::sections;
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 use tldrs_daemon::files::TraceFiles;
-use tldrs_daemon::record::{ExportOwner, PendingExport, TraceRecord};
+use tldrs_daemon::record::{PendingExport, TraceRecord};
 use tldrs_daemon::{Daemon, DaemonSettings, Storage};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
@@ -113,14 +113,13 @@ fn start(socket: &Path, storage: &Storage, sent: &[u8]) {
 
 /// Checks that the exports which were due have been made.
 fn check_exports(record: &TraceRecord, is_one_file: bool, directory: &Path) {
-    let own = ExportOwner { uid: 0, gid: 0 };
     let is_made = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default();
         name.len() <= MAX_NAME_BYTES && !path.ends_with("/")
     };
     let of_trace = is_one_file || record.id == NAME;
     let due = record.pending_exports.iter().filter(|_| of_trace);
-    let due = due.filter(|pending| pending.owner.uid == own.uid && is_made(&pending.path));
+    let due = due.filter(|pending| pending.uid == 0 && is_made(&pending.path));
     let due: BTreeSet<_> = due.map(|pending| &pending.path).collect();
     for path in due {
         let export = match fs::read(path) {

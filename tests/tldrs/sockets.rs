@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use tests::process::Process;
 use tests::tldrs::{DaemonPaths, Tldrs};
 use tests::{Lab, binaries, wait_until};
 
-use crate::{array, events};
+use crate::events;
 
 /// Starts a daemon that must fail, and returns its messages.
 fn start_failure(lab: &Lab) -> String {
@@ -206,30 +206,30 @@ fn client_of_another_user_is_accepted_only_if_that_user_is_allowed() {
 }
 
 #[test]
-fn export_of_another_user_below_the_emit_root_belongs_to_that_user() {
+fn client_of_another_user_gets_no_export_and_its_events_are_stored() {
     if !OtherUser::is_possible() {
         return;
     }
     let lab = Lab::new();
-    let out = lab.directory("out");
-    let root = lab.directory("out/root");
-    let options = [
-        "--allow-user",
-        "nobody",
-        "--emit-root",
-        root.to_str().unwrap(),
-    ];
-    let mut tldrs = Tldrs::start_with(&lab, &options);
+    let mut tldrs = Tldrs::start_with(&lab, &["--allow-user", "nobody"]);
+    // Even where that user may write.
+    fs::set_permissions(&tldrs.out, fs::Permissions::from_mode(0o777)).unwrap();
     let text = format!(
-        "OPEN theirs\n{}EMIT_TEF @OUT@/outside.json\nEMIT_TEF @OUT@/root/inside.json\n",
-        events(&["a"])
+        "EMIT_TEF_AT_EXIT @OUT@/early.json\nOPEN theirs\nEMIT_TEF_AT_EXIT @OUT@/late.json\n{}\
+         EMIT_TEF @OUT@/now.json\n{}",
+        events(&["a"]),
+        events(&["b"])
     );
     OtherUser::send(&tldrs, &text);
-    tldrs.wait_for_export("root/inside.json", &array(&["a"]));
-    tldrs.wait_for_log("may export below");
-    assert_eq!(
-        out.join("root/inside.json").metadata().unwrap().uid(),
-        NOBODY
-    );
-    assert!(!out.join("outside.json").exists());
+    let all = events(&["a"]) + &events(&["b"]);
+    tldrs.wait_for_trace("theirs", &all);
+    tldrs.wait_for_log("now.json");
+    // The client has left before the daemon stops, which makes all exports that are due.
+    let (log, out) = (tldrs.log(), tldrs.out.clone());
+    tldrs.stop();
+    let refusals = log
+        .iter()
+        .filter(|line| line.contains("only user 0") && line.contains("tldrs get-tef"));
+    assert_eq!(refusals.count(), 3, "{log:#?}");
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
 }

@@ -27,6 +27,8 @@ pub(crate) struct ClientContext {
     pub(crate) traces: Arc<Traces>,
     pub(crate) storage: Storage,
     pub(crate) when_full: WhenFull,
+    /// The user of the daemon, which alone may ask for exports.
+    pub(crate) uid: u32,
     /// Cancelled to stop the daemon.
     pub(crate) stop: CancellationToken,
 }
@@ -147,6 +149,13 @@ impl Client<'_> {
         let peer = self.peer;
         match command {
             Command::Open(id) => self.open_trace(&id).await,
+            // The daemon's own user could write the file itself.
+            Command::EmitTef(path) | Command::EmitTefAtExit(path)
+                if peer.uid != self.context.uid =>
+            {
+                let uid = self.context.uid;
+                warn!(%peer, path = %path.display(), "not exported: only user {uid}, which runs the daemon, may ask for exports; write the file with `tldrs get-tef`");
+            }
             Command::EmitTef(path) => self.queue_export(path),
             Command::EmitTefAtExit(path) => self.add_pending_export(path),
             Command::Die => {
@@ -211,7 +220,7 @@ impl Client<'_> {
             return;
         };
         if let Some(path) = self.absolute_path(path)
-            && let Err(error) = membership.queue_export(path, peer)
+            && let Err(error) = membership.queue_export(path)
         {
             warn!(%peer, %error, "not exported");
         }

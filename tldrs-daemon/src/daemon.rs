@@ -12,7 +12,6 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::client::{self, ClientContext};
-use crate::export::ExportRules;
 use crate::forward_queue::TraceSender;
 use crate::limits::{ACCEPT_RETRY_INTERVAL, CLIENT_SHUTDOWN_TIMEOUT, EXPORT_SHUTDOWN_TIMEOUT};
 use crate::line_reader::ReaderContext;
@@ -31,14 +30,6 @@ pub enum StartError {
     /// The directory or file for events cannot be used.
     #[error("cannot store events in {}", path.display())]
     Storage {
-        /// Its path.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// The emit root cannot be used.
-    #[error("cannot export below {}", path.display())]
-    EmitRoot {
         /// Its path.
         path: PathBuf,
         /// The error of the system.
@@ -71,20 +62,13 @@ impl Daemon {
     /// on a tokio runtime.
     ///
     /// # Errors
-    /// If a socket, the storage or the emit root cannot be used.
+    /// If a socket or the storage cannot be used.
     pub fn start(
         settings: DaemonSettings,
         forward: Option<TraceSender>,
     ) -> Result<Self, StartError> {
         check_storage(&settings.storage)?;
         let uid = rustix::process::geteuid().as_raw();
-        let emit_root = settings.emit_root.as_deref().map(|path| {
-            path.canonicalize().map_err(|source| StartError::EmitRoot {
-                path: path.to_owned(),
-                source,
-            })
-        });
-        let rules = ExportRules::new(uid, emit_root.transpose()?);
         let mode = settings.socket_mode();
         let mut sockets = Vec::new();
         for path in &settings.sockets {
@@ -99,7 +83,7 @@ impl Daemon {
             }
         }
         let stop = CancellationToken::new();
-        let traces = Traces::new(&settings, rules, forward, stop.clone());
+        let traces = Traces::new(&settings, forward, stop.clone());
         let mut allowed_users = settings.allowed_users;
         allowed_users.extend([0, uid]);
         let (mut listeners, guards): (Vec<_>, _) = sockets
@@ -128,6 +112,7 @@ impl Daemon {
                     traces: Arc::new(traces),
                     storage: settings.storage,
                     when_full: settings.when_full,
+                    uid,
                     stop,
                 }),
             }),
@@ -221,7 +206,7 @@ impl ClientAcceptor {
             Ok(credentials) => Peer::new(credentials),
             Err(error) => return debug!(%error, "connection lost before it was served"),
         };
-        if !self.allowed_users.contains(&peer.owner.uid) {
+        if !self.allowed_users.contains(&peer.uid) {
             return warn!(%peer, "connection refused: not an allowed user");
         }
         let Ok(permit) = Arc::clone(&self.client_permits).try_acquire_owned() else {

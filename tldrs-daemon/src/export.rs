@@ -6,8 +6,7 @@ mod export_target;
 mod output;
 
 pub use document::{DocumentForm, ExportCounts, write_document};
-use export_target::ExportRefusal;
-pub(crate) use export_target::ExportRules;
+use export_target::{ExportRefusal, ExportTarget};
 pub use output::{OutputError, open_output};
 
 use std::fs::File;
@@ -17,15 +16,11 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::record::ExportOwner;
-
 /// An export of a trace.
 #[derive(Debug)]
 pub(crate) struct Export {
     /// Absolute path of the export.
     pub(crate) path: PathBuf,
-    /// The user that asked for it.
-    pub(crate) owner: ExportOwner,
     /// Number of bytes at the front of the events' file that are exported.
     pub(crate) length: u64,
     /// Whether it was pending until the last client had disconnected.
@@ -44,13 +39,9 @@ pub(crate) enum ExportError {
 impl Export {
     /// Writes the export. The document is written to a temporary file, which is then renamed, so that a reader of
     /// the path sees either the whole export or the file before it.
-    pub(crate) fn write(
-        &self,
-        events: &File,
-        rules: &ExportRules,
-        sync: bool,
-    ) -> Result<ExportCounts, ExportError> {
-        let target = rules.export_target(&self.path, self.owner)?;
+    pub(crate) fn write(&self, events: &File, sync: bool) -> Result<ExportCounts, ExportError> {
+        let uid = rustix::process::geteuid().as_raw();
+        let target = ExportTarget::open(&self.path, uid)?;
         let mut from = Front {
             file: events,
             at: 0,

@@ -33,9 +33,6 @@ pub struct DaemonOptions {
     pub max_traces: usize,
     /// Users that may connect, by name or number, besides the daemon's own user and root.
     pub allow_user: Vec<String>,
-    /// The directory below which other users may export. If absent, they may not export.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub emit_root: Option<PathBuf>,
     /// What happens when the disk is full, or a trace is forwarded too slowly.
     pub when_full: WhenFull,
 }
@@ -51,7 +48,6 @@ impl Default for DaemonOptions {
             max_clients: DEFAULT_MAX_CLIENTS,
             max_traces: DEFAULT_MAX_TRACES,
             allow_user: Vec::new(),
-            emit_root: None,
             when_full: WhenFull::default(),
         }
     }
@@ -83,7 +79,6 @@ impl DaemonOptions {
             (sockets.collect::<Result<_, _>>()?, None)
         };
         let users = self.allow_user.iter().map(|user| parse_user(user));
-        let emit_root = self.emit_root.as_deref().map(absolute_path);
         Ok(DaemonSettings {
             sockets,
             extra_socket,
@@ -94,7 +89,6 @@ impl DaemonOptions {
             max_clients: self.max_clients,
             max_traces: self.max_traces,
             allowed_users: users.collect::<Result<_, _>>()?,
-            emit_root: emit_root.transpose()?,
             when_full: self.when_full,
         })
     }

@@ -4,15 +4,13 @@ use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::record::ExportOwner;
-
 /// A client's process, by the credentials of its socket (`SO_PEERCRED`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
     /// Process id; absent if the process is in another PID namespace.
     pub(crate) pid: Option<u32>,
-    /// The user and group of the process, and of the exports that it asks for.
-    pub(crate) owner: ExportOwner,
+    /// The user of the process.
+    pub(crate) uid: u32,
     /// Working directory when it connected.
     directory: Option<PathBuf>,
 }
@@ -23,10 +21,7 @@ impl Peer {
         let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok());
         let mut peer = Self {
             pid: pid.filter(|pid| *pid != 0),
-            owner: ExportOwner {
-                uid: credentials.uid(),
-                gid: credentials.gid(),
-            },
+            uid: credentials.uid(),
             directory: None,
         };
         // Read now, because `/proc` forgets a process that has ended, and clients may be short-lived.
@@ -53,8 +48,8 @@ impl Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pid {
-            Some(pid) => write!(f, "process {pid} of user {}", self.owner.uid),
-            None => write!(f, "a process of user {}", self.owner.uid),
+            Some(pid) => write!(f, "process {pid} of user {}", self.uid),
+            None => write!(f, "a process of user {}", self.uid),
         }
     }
 }

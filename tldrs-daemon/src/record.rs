@@ -62,18 +62,8 @@ pub struct PendingExport {
     /// The absolute path of the export.
     #[serde(serialize_with = "write_path", deserialize_with = "read_path")]
     pub path: PathBuf,
-    /// The user that asked for it.
-    #[serde(flatten)]
-    pub owner: ExportOwner,
-}
-
-/// The user and group that an export will belong to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExportOwner {
-    /// The user that asked for the export.
+    /// The user that asked for it: that of the daemon, or any other in a record of an earlier version.
     pub uid: u32,
-    /// The group of that user's process.
-    pub gid: u32,
 }
 
 impl TraceRecord {
@@ -85,8 +75,8 @@ impl TraceRecord {
             .unwrap_or_default()
     }
 
-    /// As [`load`](Self::load), but only a record that belongs to the user of this process: the daemon makes
-    /// the exports that the record asks for, also for other users.
+    /// As [`load`](Self::load), but only a record that belongs to the user of this process, and only its pending
+    /// exports for this user: the daemon makes them.
     pub(crate) fn load_own(path: &Path) -> Self {
         let read = open_own(path, OFlags::RDONLY).and_then(|file| Self::read(&file));
         match read {
@@ -94,7 +84,12 @@ impl TraceRecord {
                 warn!(path = %path.display(), %error, "record of the trace not used; its pending exports are not made");
                 Self::default()
             }
-            read => read.unwrap_or_default(),
+            read => {
+                let mut record = read.unwrap_or_default();
+                let uid = rustix::process::geteuid().as_raw();
+                record.pending_exports.retain(|pending| pending.uid == uid);
+                record
+            }
         }
     }
 
@@ -158,7 +153,7 @@ mod tests {
         let path = directory.path().join("record");
         let pending = |path: &[u8]| PendingExport {
             path: OsStr::from_bytes(path).into(),
-            owner: ExportOwner { uid: 1, gid: 2 },
+            uid: 1,
         };
         let record = TraceRecord {
             id: "a/b\0".to_owned(),
@@ -195,10 +190,11 @@ mod tests {
     fn record_behind_a_symlink_or_of_another_user_asks_for_no_exports() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
-        let record = TraceRecord {
+        let uid = rustix::process::geteuid().as_raw();
+        let mut record = TraceRecord {
             pending_exports: vec![PendingExport {
                 path: "/etc/stolen".into(),
-                owner: ExportOwner { uid: 0, gid: 0 },
+                uid,
             }],
             ..TraceRecord::default()
         };
@@ -206,6 +202,13 @@ mod tests {
         std::os::unix::fs::symlink("target", at("link")).unwrap();
         assert_eq!(TraceRecord::load_own(&at("link")), TraceRecord::default());
         assert_eq!(TraceRecord::load_own(&at("target")), record);
+        let own = record.pending_exports.clone();
+        record.pending_exports.push(PendingExport {
+            path: "/etc/stolen".into(),
+            uid: uid + 1,
+        });
+        record.save(&at("target"), false).unwrap();
+        assert_eq!(TraceRecord::load_own(&at("target")).pending_exports, own);
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(at("target"), Some(65_534), None).unwrap();
             assert_eq!(TraceRecord::load_own(&at("target")), TraceRecord::default());

@@ -30,8 +30,6 @@ pub struct DaemonSettings {
     pub max_traces: usize,
     /// Ids of the users that may connect, besides the daemon's own user and root.
     pub allowed_users: BTreeSet<u32>,
-    /// The directory below which other users may export. If absent, they may not export.
-    pub emit_root: Option<PathBuf>,
     /// What happens when the disk is full, or a trace is forwarded too slowly.
     pub when_full: WhenFull,
 }
@@ -70,7 +68,6 @@ impl DaemonSettings {
             max_clients: DEFAULT_MAX_CLIENTS,
             max_traces: DEFAULT_MAX_TRACES,
             allowed_users: BTreeSet::new(),
-            emit_root: None,
             when_full: WhenFull::default(),
         }
     }

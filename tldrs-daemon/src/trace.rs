@@ -21,7 +21,7 @@ use crate::limits::{
 };
 use crate::line_validator::Findings;
 use crate::open::open_append;
-use crate::record::{ExportOwner, PendingExport, TraceRecord};
+use crate::record::{PendingExport, TraceRecord};
 
 /// Attempts to take the lock, and the pause between them: a program that removes traces holds it only
 /// briefly.
@@ -226,12 +226,8 @@ impl Trace {
     }
 
     /// Queues an export of the events that are stored now.
-    pub(crate) fn queue_export(
-        &self,
-        path: PathBuf,
-        owner: ExportOwner,
-    ) -> Result<(), TooManyExports> {
-        self.state.lock().add_export(path, owner, false)
+    pub(crate) fn queue_export(&self, path: PathBuf) -> Result<(), TooManyExports> {
+        self.state.lock().add_export(path, false)
     }
 
     /// Whether a thread must be started for exports: none is running, and some are queued.
@@ -296,32 +292,24 @@ impl TraceState {
     /// Moves all pending exports to the queue.
     fn schedule_exports(&mut self) {
         for pending in std::mem::take(&mut self.record.pending_exports) {
-            match self.add_export(pending.path.clone(), pending.owner, true) {
+            match self.add_export(pending.path.clone(), true) {
                 Ok(()) => self.due.push(pending),
                 Err(error) => warn!(path = %pending.path.display(), %error, "not exported"),
             }
         }
     }
 
-    fn add_export(
-        &mut self,
-        path: PathBuf,
-        owner: ExportOwner,
-        is_pending_export: bool,
-    ) -> Result<(), TooManyExports> {
+    fn add_export(&mut self, path: PathBuf, is_pending_export: bool) -> Result<(), TooManyExports> {
         let length = self.file.metadata().map_or(0, |metadata| metadata.len());
         let export = Export {
             path,
-            owner,
             length,
             is_pending_export,
         };
         // An export has all events that are stored when it is queued, so a later one to the same path replaces
         // an earlier one.
         self.exports.retain(|waiting| {
-            waiting.path != export.path
-                || waiting.owner != owner
-                || waiting.is_pending_export != is_pending_export
+            waiting.path != export.path || waiting.is_pending_export != is_pending_export
         });
         if self.exports.len() >= MAX_QUEUED_EXPORTS + MAX_PENDING_EXPORTS {
             return Err(TooManyExports);

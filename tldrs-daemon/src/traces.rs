@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use crate::export::{Export, ExportRules};
+use crate::export::Export;
 use crate::files::{TraceFiles, with_records};
 use crate::forward_queue::{
     ForwardItem, ForwardedTrace, TraceForwarder, TraceSender, trace_forwarder,
@@ -32,7 +32,6 @@ pub(crate) struct Traces {
     storage: Storage,
     sync: bool,
     max_traces: usize,
-    rules: ExportRules,
     forward: Option<TraceSender>,
     when_full: WhenFull,
     /// The traces by file name, including traces without clients that are still being exported.
@@ -66,7 +65,6 @@ pub(crate) struct Membership {
 impl Traces {
     pub(crate) fn new(
         settings: &DaemonSettings,
-        rules: ExportRules,
         forward: Option<TraceSender>,
         stop: CancellationToken,
     ) -> Self {
@@ -74,7 +72,6 @@ impl Traces {
             storage: settings.storage.clone(),
             sync: settings.sync,
             max_traces: settings.max_traces,
-            rules,
             forward,
             when_full: settings.when_full,
             open: Mutex::default(),
@@ -258,7 +255,7 @@ impl Traces {
 
     fn run_export(&self, trace: &Trace, export: &Export, events: &std::fs::File) {
         let path = export.path.display();
-        match export.write(events, &self.rules, self.sync) {
+        match export.write(events, self.sync) {
             Ok(written) => {
                 info!(trace = trace.id, %path, events = written.events, "exported");
                 if written.dropped > 0 {
@@ -286,8 +283,8 @@ fn close_if_idle(open: &mut HashMap<String, Arc<Trace>>, trace: &Arc<Trace>) {
 
 impl Membership {
     /// Queues an export of the trace as it is now.
-    pub(crate) fn queue_export(&self, path: PathBuf, peer: &Peer) -> Result<(), TooManyExports> {
-        self.trace.queue_export(path, peer.owner)?;
+    pub(crate) fn queue_export(&self, path: PathBuf) -> Result<(), TooManyExports> {
+        self.trace.queue_export(path)?;
         self.traces.start_exports(&self.trace);
         Ok(())
     }
@@ -298,8 +295,8 @@ impl Membership {
         path: PathBuf,
         peer: &Peer,
     ) -> Result<(), TooManyExports> {
-        let owner = peer.owner;
-        self.trace.add_pending_export(PendingExport { path, owner })
+        let uid = peer.uid;
+        self.trace.add_pending_export(PendingExport { path, uid })
     }
 
     /// Reports to the forwarder that the client has disconnected.
@@ -318,7 +315,7 @@ impl Membership {
             let opened = ForwardItem::ClientOpened {
                 client: self.client,
                 pid: peer.pid.unwrap_or(0),
-                uid: peer.owner.uid,
+                uid: peer.uid,
                 exe: peer.program(),
             };
             if forwarder

@@ -32,8 +32,7 @@ Examples:
   tldrs serve -d /srv/traces --sync        Sync events to the disk, to survive a power failure
   tldrs serve -U net://COLLECTOR           Also stream events to a relay, for live viewers
   tldrs serve --into-file all.jsonl        Store all events in one file; clients need no OPEN
-  tldrs serve --allow-user alice --emit-root /srv/exports
-                                           Let user alice connect, and export below /srv/exports
+  tldrs serve --allow-user alice           Let user alice connect
 
 Send an event by hand:
   printf 'OPEN t\\n{\"ph\":\"i\",\"name\":\"hello\",\"ts\":1}\\n' | socat - UNIX-CONNECT:/tmp/tldrs.socket
@@ -131,13 +130,10 @@ pub struct ServeArguments {
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_TRACES)))]
     pub max_traces: u32,
 
-    /// Let USER (a name or number) connect, besides root and the user of the daemon; may be repeated
+    /// Let USER (a name or number) connect, besides root and the user of the daemon; may be repeated. Only the
+    /// user of the daemon gets the exports that its clients ask for
     #[arg(long, value_name = "USER")]
     pub allow_user: Vec<String>,
-
-    /// Let other users export, only below DIR; if root runs the daemon, let all users export only there
-    #[arg(long, value_name = "DIR")]
-    pub emit_root: Option<PathBuf>,
 
     /// What to do when the disk is full, or the relay does not keep up
     #[arg(long, value_enum, default_value_t = WhenFullPolicy::Block)]
@@ -260,7 +256,6 @@ impl ServeArguments {
             max_clients: self.max_clients.try_into()?,
             max_traces: self.max_traces.try_into()?,
             allow_user: self.allow_user.clone(),
-            emit_root: self.emit_root.clone(),
             when_full: self.when_full.into(),
         })
     }

@@ -5,11 +5,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat, openat,
-    openat2, renameat, statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, Stat, fchmod, fstat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -17,7 +16,6 @@ use thiserror::Error;
 
 use super::directory::{DirectoryError, open_directory};
 use crate::limits::REPLACED_FILE_CHECK_BYTES;
-use crate::record::ExportOwner;
 
 /// Names that are tried for a draft before it is given up. Each is random: one that is taken is a
 /// rare accident, and no other user can take all of them beforehand.
@@ -26,29 +24,15 @@ const MAX_DRAFT_NAMES: u32 = 16;
 /// Bytes of the file's name that its draft takes over.
 const DRAFT_NAME_BYTES: usize = 200;
 
-/// Permissions of a new export, before the umask if the daemon's own user gets it.
+/// Permissions of a new export, before the umask.
 const NEW_MODE: Mode = Mode::from_raw_mode(0o644);
 
 /// Permissions that an export may take over from the file it replaces: neither set-user-id nor
 /// set-group-id, and only the owner writes.
 const KEPT_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// Permissions of a draft until its owner and mode are set: other users must not open it before.
+/// Permissions of a draft until it takes over a mode: other users must not open it before.
 const PRIVATE_MODE: Mode = Mode::from_raw_mode(0o600);
-
-/// An access that a directory may allow, as the bits for others.
-const WRITE: u32 = 0o2;
-const SEARCH: u32 = 0o1;
-
-/// The rules for where exports may be written.
-///
-/// The daemon's own user may export anywhere, since it could write the files itself. Other users may export
-/// only below the emit root, and only to directories that they may write to.
-#[derive(Debug, Clone)]
-pub(crate) struct ExportRules {
-    uid: u32,
-    emit_root: Option<PathBuf>,
-}
 
 /// An export may not be written to a path.
 #[derive(Debug, Error)]
@@ -57,14 +41,6 @@ pub(crate) enum ExportRefusal {
     Relative,
     #[error("the path has no file name")]
     NoName,
-    #[error("user {uid} may export below an --emit-root only, and none is set")]
-    NoEmitRoot { uid: u32 },
-    #[error("user {uid} may export below {} only", root.display())]
-    OutsideEmitRoot { uid: u32, root: PathBuf },
-    #[error("user {uid} may not write in that directory")]
-    DirectoryOfOther { uid: u32 },
-    #[error("user {uid} may not search a directory in the path")]
-    NoSearch { uid: u32 },
     #[error(
         "a symbolic link in the path belongs to user {owner}, neither to user {uid} nor to root"
     )]
@@ -86,13 +62,11 @@ pub(crate) enum ExportRefusal {
 pub(crate) struct ExportTarget {
     parent: OwnedFd,
     name: OsString,
-    /// The user to give the export to; absent for the daemon's own.
-    give_to: Option<ExportOwner>,
     /// The file that the export replaces.
     replaced: Option<ReplacedFile>,
 }
 
-/// A file of the requester's that an export replaces.
+/// A file that an export replaces.
 #[derive(Debug, Clone, Copy)]
 struct ReplacedFile {
     /// Permissions that the export takes over.
@@ -109,98 +83,7 @@ pub(crate) struct ExportDraft<'a> {
     is_published: bool,
 }
 
-impl ExportRules {
-    /// Makes the rules of a daemon that runs as the user `uid`.
-    pub(crate) fn new(uid: u32, emit_root: Option<PathBuf>) -> Self {
-        Self { uid, emit_root }
-    }
-
-    /// Returns the target at this path, if the owner may export to it.
-    pub(crate) fn export_target(
-        &self,
-        path: &Path,
-        owner: ExportOwner,
-    ) -> Result<ExportTarget, ExportRefusal> {
-        if !path.is_absolute() {
-            return Err(ExportRefusal::Relative);
-        }
-        // `Path` ignores a slash at the end.
-        let is_directory = path.as_os_str().as_bytes().ends_with(b"/");
-        let (Some(name), Some(parent), false) = (path.file_name(), path.parent(), is_directory)
-        else {
-            return Err(ExportRefusal::NoName);
-        };
-        // An emit root restricts root too, if the daemon runs as root.
-        let is_free = owner.uid == self.uid && (self.uid != 0 || self.emit_root.is_none());
-        let parent = if is_free {
-            open_directory(parent, owner.uid).map_err(|error| directory(error, owner.uid))?
-        } else {
-            self.below_emit_root(parent, owner)?
-        };
-        let target = ExportTarget {
-            replaced: check_replaced_file(&parent, name, owner.uid)?,
-            parent,
-            name: name.to_owned(),
-            give_to: (owner.uid != self.uid).then_some(owner),
-        };
-        Ok(target)
-    }
-
-    fn below_emit_root(&self, parent: &Path, owner: ExportOwner) -> Result<OwnedFd, ExportRefusal> {
-        let uid = owner.uid;
-        let root = self
-            .emit_root
-            .as_deref()
-            .ok_or(ExportRefusal::NoEmitRoot { uid })?;
-        let below = parent
-            .strip_prefix(root)
-            .map_err(|_| ExportRefusal::OutsideEmitRoot {
-                uid,
-                root: root.to_owned(),
-            })?;
-        let failed = |error: Errno| ExportRefusal::Directory(error.into());
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        // The emit root was canonicalized at the start; a symbolic link of another user since then is an
-        // attack.
-        let mut directory =
-            open_directory(root, self.uid).map_err(|error| directory(error, self.uid))?;
-        let mut stat = fstat(&directory).map_err(failed)?;
-        for name in below.components() {
-            if !allows_access(&stat, SEARCH, owner) {
-                return Err(ExportRefusal::NoSearch { uid });
-            }
-            let name = name.as_os_str();
-            directory = openat2(&directory, name, flags, Mode::empty(), resolve).map_err(failed)?;
-            stat = fstat(&directory).map_err(failed)?;
-        }
-        if !allows_access(&stat, WRITE, owner) || !allows_access(&stat, SEARCH, owner) {
-            return Err(ExportRefusal::DirectoryOfOther { uid });
-        }
-        Ok(directory)
-    }
-}
-
-fn directory(error: DirectoryError, uid: u32) -> ExportRefusal {
-    match error {
-        DirectoryError::LinkOfOther { owner } => ExportRefusal::LinkOfOther { uid, owner },
-        DirectoryError::Open(error) => ExportRefusal::Directory(error.into()),
-    }
-}
-
-/// Checks owner, group and mode. Supplementary groups of the process are not known, and not considered.
-fn allows_access(directory: &Stat, access: u32, owner: ExportOwner) -> bool {
-    let shift = if directory.st_uid == owner.uid {
-        6
-    } else if directory.st_gid == owner.gid {
-        3
-    } else {
-        0
-    };
-    owner.uid == 0 || directory.st_mode >> shift & access == access
-}
-
-/// Checks that the file at the target, if there is one, may be replaced for this user.
+/// Checks that the file at the target, if there is one, may be replaced by this user.
 fn check_replaced_file(
     parent: &OwnedFd,
     name: &OsStr,
@@ -247,15 +130,37 @@ impl ReplacedFile {
 }
 
 impl ExportTarget {
+    /// Opens the directory of this path, and checks that the user `uid`, which runs the daemon, may export to it.
+    pub(crate) fn open(path: &Path, uid: u32) -> Result<Self, ExportRefusal> {
+        if !path.is_absolute() {
+            return Err(ExportRefusal::Relative);
+        }
+        // `Path` ignores a slash at the end.
+        let is_directory = path.as_os_str().as_bytes().ends_with(b"/");
+        let (Some(name), Some(parent), false) = (path.file_name(), path.parent(), is_directory)
+        else {
+            return Err(ExportRefusal::NoName);
+        };
+        let parent = open_directory(parent, uid).map_err(|error| match error {
+            DirectoryError::LinkOfOther { owner } => ExportRefusal::LinkOfOther { uid, owner },
+            DirectoryError::Open(error) => ExportRefusal::Directory(error.into()),
+        })?;
+        Ok(Self {
+            replaced: check_replaced_file(&parent, name, uid)?,
+            parent,
+            name: name.to_owned(),
+        })
+    }
+
     /// Makes the temporary file that the export is written to.
     pub(crate) fn create_draft(&self) -> io::Result<ExportDraft<'_>> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // The mode is restricted from the start: a process that opens the file keeps it open, whatever the
         // mode is later.
-        let mode = match (self.give_to, self.replaced) {
-            (None, None) => NEW_MODE,
-            _ => PRIVATE_MODE,
+        let mode = match self.replaced {
+            None => NEW_MODE,
+            Some(_) => PRIVATE_MODE,
         };
         let mut tries = 0;
         let (name, file) = loop {
@@ -273,7 +178,7 @@ impl ExportTarget {
             name,
             is_published: false,
         };
-        draft.set_owner_and_mode()?;
+        draft.take_over_mode()?;
         Ok(draft)
     }
 
@@ -305,25 +210,16 @@ impl ExportDraft<'_> {
         Ok(())
     }
 
-    fn set_owner_and_mode(&self) -> io::Result<()> {
-        if let Some(owner) = self.target.give_to {
-            let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-            fchown(&self.file, Some(uid), Some(gid))?;
-        }
-        let mode = match (self.target.replaced, self.target.give_to) {
-            (Some(ReplacedFile { mode, gid }), _) => {
-                // The permissions of one group are not for another.
-                let is_same_group = fstat(&self.file)?.st_gid == gid;
-                let lost = if is_same_group {
-                    Mode::empty()
-                } else {
-                    Mode::RWXG
-                };
-                mode - lost
-            }
-            (None, Some(_)) => NEW_MODE,
-            // The umask has been applied.
-            (None, None) => return Ok(()),
+    fn take_over_mode(&self) -> io::Result<()> {
+        let Some(ReplacedFile { mode, gid }) = self.target.replaced else {
+            return Ok(());
+        };
+        // The permissions of one group are not for another.
+        let is_same_group = fstat(&self.file)?.st_gid == gid;
+        let mode = if is_same_group {
+            mode
+        } else {
+            mode - Mode::RWXG
         };
         Ok(fchmod(&self.file, mode)?)
     }

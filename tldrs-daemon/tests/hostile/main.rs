@@ -9,7 +9,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use tldrs_daemon::files::TraceFiles;
-use tldrs_daemon::record::{ExportOwner, PendingExport, TraceRecord};
+use tldrs_daemon::record::{PendingExport, TraceRecord};
 use tldrs_daemon::{Daemon, DaemonSettings, Storage};
 use tokio_util::sync::CancellationToken;
 
@@ -64,17 +64,12 @@ fn exports_that_are_due_are_made_whatever_id_their_record_has() {
     let directory = TempDir::new().unwrap();
     let files = TraceFiles::in_directory(directory.path(), "all");
     let path = directory.path().join("export.json");
-    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    let owner = ExportOwner {
-        uid: uid.as_raw(),
-        gid: gid.as_raw(),
-    };
     // As of a daemon that stored the events of all traces in one file.
     let record = TraceRecord {
         id: "default".to_owned(),
         pending_exports: vec![PendingExport {
             path: path.clone(),
-            owner,
+            uid: rustix::process::geteuid().as_raw(),
         }],
         ..TraceRecord::default()
     };
