@@ -71,8 +71,6 @@ pub(crate) struct ReceivedLines {
     buffer: ReadBuffer,
     /// Where in the buffer the complete lines are.
     lines: Range<usize>,
-    /// Bytes that the read brought.
-    bytes: usize,
 }
 
 type Ready<'a> = AsyncFdReadyGuard<'a, OwnedFd>;
@@ -139,13 +137,11 @@ impl ReaderContext {
         self.poll_timer.run().await
     }
 
-    /// Returns a buffer to the pool when its lines are handled. Yields to other tasks after a large read.
+    /// Returns a buffer to the pool when its lines are handled. Yields to other tasks after many reads: to yield
+    /// after each would wake another thread of the runtime each time.
     pub(crate) async fn return_lines(&self, received: ReceivedLines) {
-        let was_large = received.bytes >= SMALL_READ_BYTES;
         self.buffers.return_buffer(received.buffer);
-        if was_large {
-            tokio::task::yield_now().await;
-        }
+        tokio::task::coop::consume_budget().await;
     }
 }
 
@@ -193,7 +189,7 @@ impl<'a> LineReader<'a> {
                 Ok(bytes @ 1..) => {
                     // What has been read must not be lost if changing the mode fails.
                     self.has_ended = self.adapt_mode(bytes).is_err() || is_last;
-                    if let Some(received) = self.split_lines(buffer, old, bytes) {
+                    if let Some(received) = self.split_lines(buffer, old) {
                         return Ok(Some(received));
                     }
                 }
@@ -316,12 +312,7 @@ impl<'a> LineReader<'a> {
     }
 
     /// Splits the bytes that were read into complete lines and the tail. Returns none without a complete line.
-    fn split_lines(
-        &mut self,
-        mut buffer: ReadBuffer,
-        old: usize,
-        bytes: usize,
-    ) -> Option<ReceivedLines> {
+    fn split_lines(&mut self, mut buffer: ReadBuffer, old: usize) -> Option<ReceivedLines> {
         let new = buffer.input.get(old..).unwrap_or_default();
         let Some(last) = memrchr(b'\n', new) else {
             if self.skipped.is_some() {
@@ -353,7 +344,6 @@ impl<'a> LineReader<'a> {
         Some(ReceivedLines {
             buffer,
             lines: begin..end,
-            bytes,
         })
     }
 
@@ -368,7 +358,6 @@ impl<'a> LineReader<'a> {
         }
         Some(ReceivedLines {
             lines: 0..buffer.input.len(),
-            bytes: 0,
             buffer,
         })
     }
