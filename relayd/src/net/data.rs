@@ -250,8 +250,7 @@ impl DataTask {
     }
 
     /// Lets the worker handle commands before a read, if the producer waits for replies: the index of a large packet often comes
-    /// with its last bytes, which take longer to read and write than the producer needs to make the next packet. When a
-    /// packet begins, its index is polled for. A packet after a silence is read at once.
+    /// with its last bytes, which take longer to read and write than the producer needs to make the next packet.
     async fn handle_commands_first(&mut self) {
         let connection = self.connection.as_ref();
         let Some(arrivals) = connection.and_then(DataConnection::arrivals) else {
