@@ -3,9 +3,8 @@
 //!
 //! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (the directory of a chunk, and
 //! where it moves), [`pool`] and [`eviction`] (which files are open, and which are closed when idle or for others),
-//! `reopenable_file` (closing and reopening), `tracefile` (the bytes of packets),
-//! [`pipe`] (how those of large packets get there), [`index_file`] (their index entries and beacons), `segment_writer` and [`segment`] (both files, for their writer and
-//! for their readers), [`stream_files`] (all files of one stream), [`metadata`], [`fault`] (kinds of faults),
+//! `reopenable_file` (closing and reopening), `tracefile` (the bytes of packets), [`index_file`] (their index entries
+//! and beacons), `segment_writer` and [`segment`] (both files, for their writer and for their readers), [`stream_files`] (all files of one stream), [`metadata`], [`fault`] (kinds of faults),
 //! [`deletion`] (of chunks, on a thread of its own), `disk` (the system calls that change files), [`sync`] (to the disk,
 //! for `--durability`), `open_marker` (which directories are being written), [`repair`] (after a crash), [`retention`] (removal of old sessions),
 //! [`session_directory`] (which of them other relays have open), [`session_log`] (what outlives the relay of a session that
