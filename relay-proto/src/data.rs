@@ -34,7 +34,7 @@ pub enum DataEvent<'a> {
     Begin(DataHeader),
     /// The next bytes of the packet.
     Payload {
-        /// At least one byte, unless the packet is empty, or the rest of it was [skipped](DataDecoder::skip).
+        /// At least one byte, unless the packet is empty.
         bytes: &'a [u8],
         /// Whether they are the last bytes of the packet.
         last: bool,
