@@ -95,6 +95,18 @@ impl DataDecoder {
         Some(WholePacket { header, payload })
     }
 
+    /// Takes `len` bytes of the current packet that were received and are not passed to the decoder, at most those that are
+    /// [left](Self::left). Returns the event of the packet's end, without bytes, if they are its last.
+    pub fn skip(&mut self, len: u32) -> Option<DataEvent<'static>> {
+        let left = self.packet?.saturating_sub(len);
+        self.packet = (left > 0).then_some(left);
+        let end = DataEvent::Payload {
+            bytes: &[],
+            last: true,
+        };
+        self.packet.is_none().then_some(end)
+    }
+
     /// Bytes of the current packet that are still to arrive.
     #[must_use]
     pub fn left(&self) -> u32 {

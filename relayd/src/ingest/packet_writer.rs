@@ -7,6 +7,7 @@ use wire::SeqNum;
 
 use super::reorder::{EarlyPacket, Reorder, ReorderWindow};
 use crate::store::StoreError;
+use crate::store::pipe::Pipe;
 use crate::store::stream_files::{PacketPlace, StreamFiles};
 
 /// The number of a data connection, which is never reused.
@@ -83,6 +84,12 @@ impl PacketWriter {
     /// Writes the next bytes of the packet in flight.
     pub(super) fn append_payload(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.files.append_payload(bytes)
+    }
+
+    /// Moves the next bytes of the packet in flight, up to `len`, from a pipe to the tracefile. Returns how many. The others, if
+    /// they cannot be written, are to be read from the pipe and [appended](Self::append_payload), which tells why.
+    pub(super) fn splice_payload(&mut self, pipe: &mut Pipe, len: usize) -> usize {
+        self.files.splice_payload(pipe, len).unwrap_or(0)
     }
 
     /// Writes the last bytes of the packet in flight, which is `seq`, followed by `padding` zeros.

@@ -26,6 +26,7 @@ use crate::publish::published::Published;
 use crate::publish::tally::Tally;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
+use crate::store::pipe::Pipe;
 use crate::store::session_log::{Mark, StreamLog};
 use crate::store::stream_files::{PacketPlace, StreamFiles};
 
@@ -207,6 +208,21 @@ impl StreamWriter {
             self.packets.keep_unwritten(None, bytes, padding);
         }
         self.or_pause(written)
+    }
+
+    /// Moves some bytes of the packet in flight, up to `len`, from a pipe to its tracefile. Returns how many. The others are to be
+    /// read from the pipe and [written](Self::write_payload), as is the end of the packet, even if no bytes are left for it.
+    pub fn splice_payload(
+        &mut self,
+        seq: SeqNum,
+        from: ConnectionId,
+        pipe: &mut Pipe,
+        len: usize,
+    ) -> usize {
+        if !self.packets.is_in_flight(seq, from) || self.packets.has_unwritten() {
+            return 0;
+        }
+        self.packets.splice_payload(pipe, len)
     }
 
     fn finish_packet(

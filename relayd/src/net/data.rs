@@ -19,6 +19,9 @@
 //! Each read is followed by another if it has brought a part of a packet only: producers of LTTng leave Nagle's algorithm on, and
 //! the end of a packet may have waited for the beginning to be read.
 
+mod decoding;
+mod spliced;
+
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
@@ -26,7 +29,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use relay_proto::{DataDecoder, DataEvent, DataHeader};
+use relay_proto::{DataDecoder, DataHeader};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 use wire::Field;
@@ -44,10 +47,7 @@ use super::read_turn::{ReadTurns, handle_commands};
 use super::viewer_throttle::ViewerThrottle;
 use super::worker::WorkerId;
 use crate::ingest::error::PositionedError;
-use crate::limits::{
-    COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, MAX_COALESCED_PACKET,
-    MAX_PACKETS_TOGETHER,
-};
+use crate::limits::{COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, MAX_COALESCED_PACKET};
 use crate::producer::data_connection::DataConnection;
 
 thread_local! {
@@ -64,6 +64,8 @@ struct DataTask {
     /// None once the connection has ended.
     connection: Option<DataConnection>,
     decoder: DataDecoder,
+    /// Whether large packets can be spliced: not with TLS, and no more after it has failed.
+    can_splice: bool,
     /// Bytes that have been received and not decoded: an incomplete header; while the stream is paused, everything
     /// behind the event that paused it.
     undecoded: Vec<u8>,
@@ -92,6 +94,12 @@ enum SocketState {
     Drained,
     /// The peer has ended the connection, or it is lost.
     Ended(Result<(), ConnectionError>),
+}
+
+impl SocketState {
+    fn is_drained(&self) -> bool {
+        matches!(self, Self::Drained)
+    }
 }
 
 impl From<io::Error> for SocketState {
@@ -126,6 +134,7 @@ pub(super) async fn serve(
     let address = peer.ip().to_canonical();
     let mut task = DataTask {
         peer,
+        can_splice: accepted.tls.is_none(),
         socket: EventSocket::new(accepted.socket, accepted.tls),
         connection: Some(DataConnection::new(context.registry, address)),
         decoder: DataDecoder::default(),
@@ -282,17 +291,36 @@ impl DataTask {
             return ReadOutcome::Drained;
         }
         self.active_connections = self.activity.record(Instant::now());
+        match self.take_pipe() {
+            Some(pipe) => self.read_spliced(pipe),
+            None => self.read_buffered(),
+        }
+    }
+
+    fn read_buffered(&mut self) -> ReadOutcome {
+        let (mut buffer, kept) = self.take_buffer();
+        let free = buffer.get_mut(kept..).unwrap_or_default();
+        let (read, then) = self.receive(free.get_mut(..DATA_READ_BYTES).unwrap_or_default());
+        self.decode_buffer(buffer, kept + read);
+        self.finish_read(then)
+    }
+
+    /// The read buffer, and how many bytes it begins with that have been received already.
+    fn take_buffer(&self) -> (Vec<u8>, usize) {
         let mut buffer = READ_BUFFER.take();
         if buffer.is_empty() {
             buffer = vec![0; DATA_READ_BYTES + DataHeader::SIZE];
         }
         // Less than a header, for which the buffer has room besides `DATA_READ_BYTES`.
         let kept = self.undecoded.len();
-        let (undecoded, free) = buffer.split_at_mut(kept);
+        let (undecoded, _) = buffer.split_at_mut(kept);
         undecoded.copy_from_slice(&self.undecoded);
-        let (read, then) = self.receive(free.get_mut(..DATA_READ_BYTES).unwrap_or_default());
-        self.decode_buffer(buffer, kept + read);
-        let is_drained = matches!(then, SocketState::Drained);
+        (buffer, kept)
+    }
+
+    /// Ends the connection if its socket has ended, after what was read has been handled.
+    fn finish_read(&mut self, then: SocketState) -> ReadOutcome {
+        let is_drained = then.is_drained();
         if let SocketState::Ended(ended) = then
             // Else what was received is not decoded yet.
             && self.pause.is_none()
@@ -302,102 +330,52 @@ impl DataTask {
         self.outcome(is_drained)
     }
 
-    /// Receives bytes by one or two calls. Returns how many, and what is known about the socket then.
+    /// Receives bytes. Returns how many, and what is known about the socket then.
     fn receive(&mut self, free: &mut [u8]) -> (usize, SocketState) {
+        let room = free.len();
+        let (read, then) = self.receive_with(room, |socket, read| {
+            socket.recv(free.get_mut(read..).unwrap_or_default())
+        });
+        // A read that leaves room has emptied the socket.
+        let state = match read < room {
+            true => SocketState::Drained,
+            false => SocketState::HasMore,
+        };
+        (read, then.unwrap_or(state))
+    }
+
+    /// Receives up to `room` bytes by one or two calls, which are told how many have been received. Returns how many, and what
+    /// is known about the socket then. None: nothing yet, as the last call has received bytes.
+    fn receive_with(
+        &mut self,
+        room: usize,
+        mut receive: impl FnMut(&mut EventSocket, usize) -> io::Result<usize>,
+    ) -> (usize, Option<SocketState>) {
         // Bytes that came while an index was polled for are received now, and must not end the next wait.
         self.socket.clear_readable();
+        let mut read = 0;
         let expected = match self.decoder.left() as usize {
             0 => self.last_packet,
             left => left,
         };
-        let expected = (expected + DataHeader::SIZE).min(free.len());
-        let mut read = 0;
+        let expected = (expected + DataHeader::SIZE).min(room);
+        // Twice for an incomplete packet: producers of LTTng leave Nagle's algorithm on, and the end of a packet may have waited
+        // for the beginning to be read, and arrives at once then.
         for _ in 0..2 {
-            match self.socket.recv(free.get_mut(read..).unwrap_or_default()) {
-                Ok(0) => return (read, SocketState::Ended(Ok(()))),
+            match receive(&mut self.socket, read) {
+                Ok(0) => return (read, Some(SocketState::Ended(Ok(())))),
                 Ok(more) => read += more,
-                Err(error) => return (read, error.into()),
+                Err(error) => return (read, Some(error.into())),
             }
             if read >= expected {
+                // Packets that are coalesced wait on purpose.
+                if read > expected.max(MAX_COALESCED_PACKET as usize) {
+                    self.viewer_throttle.record_backlog(Instant::now());
+                }
                 break;
             }
         }
-        // Packets that are coalesced wait on purpose.
-        if read > expected.max(MAX_COALESCED_PACKET as usize) {
-            self.viewer_throttle.record_backlog(Instant::now());
-        }
-        // A read that leaves room has emptied the socket.
-        let state = match read < free.len() {
-            true => SocketState::Drained,
-            false => SocketState::HasMore,
-        };
-        (read, state)
-    }
-
-    /// Decodes the first `len` bytes of the read buffer, and returns it. What is left is kept until more arrives.
-    fn decode_buffer(&mut self, buffer: Vec<u8>, len: usize) {
-        let left = self.decode(buffer.get(..len).unwrap_or_default());
-        self.keep_undecoded(buffer.get(len - left..len).unwrap_or_default());
-        READ_BUFFER.set(buffer);
-    }
-
-    /// Decodes bytes and hands the events to their streams. Then the entries that have become ready are written. Returns
-    /// how many bytes are left.
-    fn decode(&mut self, input: &[u8]) -> usize {
-        let left = self.decode_events(input);
-        self.write_ready_entries();
-        left
-    }
-
-    fn decode_events(&mut self, mut input: &[u8]) -> usize {
-        while self.pause.is_none() {
-            if self.handle_packets_together(&mut input) {
-                continue;
-            }
-            let Some(connection) = &mut self.connection else {
-                break;
-            };
-            let Some(event) = self.decoder.next(&mut input) else {
-                break;
-            };
-            if let DataEvent::Begin(header) = event {
-                self.last_packet = header.data_size as usize;
-                self.coalescing.record_packet(header.data_size);
-            }
-            let handled = connection.handle_event(event);
-            self.pause_or_end(handled);
-        }
-        input.len()
-    }
-
-    /// Keeps bytes that were received and not decoded, behind those that are held.
-    fn keep_undecoded(&mut self, bytes: &[u8]) {
-        self.undecoded.clear();
-        if !self.held.is_empty() {
-            self.undecoded = std::mem::take(&mut self.held);
-        }
-        self.undecoded.extend_from_slice(bytes);
-    }
-
-    /// Handles packets that were read as a whole, if there are several. Returns whether packets were handled: none before the
-    /// first packet of the connection.
-    fn handle_packets_together(&mut self, input: &mut &[u8]) -> bool {
-        let mut rest = *input;
-        let has_two = self.decoder.whole_packet(&mut rest).is_some()
-            && self.decoder.whole_packet(&mut rest).is_some();
-        let connection = self.connection.as_mut().filter(|_| has_two);
-        let Some(connection) = connection.filter(|own| own.session().is_some()) else {
-            return false;
-        };
-        let packets = std::iter::from_fn(|| self.decoder.whole_packet(input));
-        let packets = packets.take(MAX_PACKETS_TOGETHER).inspect(|packet| {
-            self.last_packet = packet.payload.len();
-            self.coalescing.record_packet(packet.header.data_size);
-        });
-        let handled = connection.handle_packets(packets);
-        let handled = handled.map(|held| self.held = held);
-        self.pause_or_end(handled);
-        true
+        (read, None)
     }
 
     fn outcome(&self, is_drained: bool) -> ReadOutcome {
@@ -424,6 +402,8 @@ impl DataTask {
         let resumed = connection.resume();
         if !connection.is_paused() {
             self.pause = None;
+            // A full disk has stopped it.
+            self.can_splice = !self.socket.is_encrypted();
         }
         self.pause_or_end(resumed);
         if self.pause.is_none() {

@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::io::ioctl_fionread;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -84,6 +85,27 @@ impl EventSocket {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let _ = tls.flush(&mut |bytes| Ok(send(fd, bytes, flags)?));
         received
+    }
+
+    /// The socket, for a call that receives bytes past [`recv`](Self::recv). Not for an encrypted connection.
+    ///
+    /// # Errors
+    /// If the socket is closed.
+    pub(super) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        self.registration.fd()
+    }
+
+    /// Whether the connection is encrypted.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Whether there is nothing to receive now.
+    ///
+    /// # Errors
+    /// If the socket is closed.
+    pub(super) fn is_empty(&self) -> io::Result<bool> {
+        Ok(ioctl_fionread(self.registration.fd()?)? == 0)
     }
 
     fn change(

@@ -21,6 +21,7 @@ use crate::limits::MIN_PRUNED_STREAMS;
 use crate::registry::Registry;
 use crate::registry::arrivals::Arrivals;
 use crate::registry::session::Session;
+use crate::store::pipe::Pipe;
 
 /// One data connection. The protocol does not say which session it belongs to: the stream of its first packet
 /// does.
@@ -142,6 +143,18 @@ impl DataConnection {
         let handled = self.handle_event_of(&mut packet, event);
         self.packet = packet;
         handled
+    }
+
+    /// Moves bytes of the packet being received, up to `len`, from a pipe to its tracefile. Returns how many: none if packets
+    /// before it are missing, for example. The others are to be read from the pipe and passed to
+    /// [`handle_event`](Self::handle_event), as is the end of the packet, even if no bytes are left for it.
+    pub fn splice_payload(&mut self, pipe: &mut Pipe, len: usize) -> usize {
+        let Packet::Direct(stream, header) = &self.packet.0 else {
+            return 0;
+        };
+        let moved = stream.lock().splice_payload(header.seq, self.id, pipe, len);
+        self.at.0 += moved as u64;
+        moved
     }
 
     /// Handles the next event of one of several packets that arrive at the same time.

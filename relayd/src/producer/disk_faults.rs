@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use crate::store::disk::plan::{self, Fault};
 use crate::store::disk::power_loss::{Unsynced, reconstruct};
 use crate::store::disk_faults::Packets;
 use crate::store::layout::Grouping;
+use crate::store::pipe::Pipe;
 use crate::store::pool::Pool;
 use crate::store::repair::{repair, repair_at};
 use crate::store::session_log::SessionLog;
@@ -299,7 +302,14 @@ impl Connections<'_> {
         let header = header(sent, bytes);
         let payload = |bytes, last| DataEvent::Payload { bytes, last };
         self.handle(DataEvent::Begin(header))?;
-        self.handle(payload(first, false))?;
+        // As if the packets with odd numbers were large.
+        let left = match header.seq.0 % 2 {
+            0 => first.to_vec(),
+            _ => self.splice(first),
+        };
+        if !left.is_empty() {
+            self.handle(payload(&left, false))?;
+        }
         self.handle(payload(rest, true))?;
         self.send_index(sent)
     }
@@ -339,6 +349,18 @@ impl Connections<'_> {
     fn handle(&mut self, event: DataEvent<'_>) -> Result<(), Refusal> {
         let handled = self.data.handle_event(event);
         handled.map_err(|error| Refusal::new(ReturnCode::UNKNOWN, error))
+    }
+
+    /// Moves bytes of the packet to its tracefile through a pipe. Returns those that cannot be moved.
+    fn splice(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let (mut peer, source) = UnixStream::pair().unwrap();
+        peer.write_all(bytes).unwrap();
+        let mut pipe = Pipe::new(bytes.len()).unwrap();
+        assert_eq!(pipe.fill(&source, bytes.len()).unwrap(), bytes.len());
+        self.data.splice_payload(&mut pipe, bytes.len());
+        let mut left = vec![0; pipe.len()];
+        pipe.read(&mut left).unwrap();
+        left
     }
 
     /// Writes what is ready, and what there was no space for.

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::retry_on_intr;
+use rustix::pipe::{SpliceFlags, splice};
 
 #[cfg(test)]
 pub(crate) mod plan;
@@ -66,6 +67,18 @@ pub(super) fn write_vectored_at(file: &File, slices: &[IoSlice<'_>], at: u64) ->
     #[cfg(test)]
     plan::written_slices(file, slices, written, at);
     Ok(written)
+}
+
+/// Moves up to `len` bytes from a pipe to a position of a file. Returns the number of bytes.
+#[inline]
+pub(super) fn splice_at(pipe: impl AsFd, file: &File, len: usize, at: u64) -> io::Result<usize> {
+    #[cfg(test)]
+    plan::before(plan::Operation::Write)?;
+    let flags = SpliceFlags::empty();
+    let moved = retry_on_intr(|| splice(&pipe, None, file, Some(&mut { at }), len, flags))?;
+    #[cfg(test)]
+    plan::spliced(file, moved, at);
+    Ok(moved)
 }
 
 /// Truncates or extends a file to a length in bytes.

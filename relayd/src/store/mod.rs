@@ -22,6 +22,7 @@ pub mod layout;
 pub mod metadata;
 pub mod old_paths;
 mod open_marker;
+pub mod pipe;
 pub mod pool;
 mod reopenable_file;
 pub mod repair;

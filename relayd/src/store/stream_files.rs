@@ -18,6 +18,7 @@ pub use restoring::{RestoredFiles, RestoredRun, TracefileRange};
 
 use super::chunk::{Holding, INDEX_DIRECTORY};
 use super::eviction::ClockSlot;
+use super::pipe::Pipe;
 use super::pool::Pool;
 use super::reopenable_file::ReopenableFile;
 use super::segment::Segment;
@@ -302,6 +303,15 @@ impl StreamFiles {
     /// If they cannot be written.
     pub fn append_payload(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.write(|data| data.append(bytes))
+    }
+
+    /// Moves the next bytes of the packet in flight, up to `len`, from a pipe to the tracefile. Returns how many: not all if they
+    /// cannot be written.
+    ///
+    /// # Errors
+    /// If the tracefile cannot be written to at all.
+    pub fn splice_payload(&mut self, pipe: &mut Pipe, len: usize) -> Result<usize, StoreError> {
+        self.write(|data| data.splice(pipe, len))
     }
 
     /// Writes the last bytes of the packet in flight, followed by `padding` zeros.

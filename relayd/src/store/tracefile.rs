@@ -9,6 +9,7 @@ use tracing::warn;
 use wire::Bytes;
 
 use super::disk;
+use super::pipe::Pipe;
 use super::pool::{Claim, PooledFile};
 use super::reopenable_file::ReopenableFile;
 
@@ -161,6 +162,17 @@ impl Tracefile {
         self.in_flight += bytes.len() as u64;
         self.file.mark_written(bytes.len() as u64);
         Ok(())
+    }
+
+    /// Moves the next bytes of the packet in flight, up to `len`, from a pipe to the file. Returns how many: none, or not all,
+    /// if they cannot be written. None of the others remains in the file then.
+    pub(super) fn splice(&mut self, pipe: &mut Pipe, len: usize) -> io::Result<usize> {
+        self.retry_lock();
+        let at = self.whole + self.in_flight;
+        let moved = pipe.write_at(self.file.opened()?, len, at);
+        self.in_flight += moved as u64;
+        self.file.mark_written(moved as u64);
+        Ok(moved)
     }
 
     /// Position of the next bytes of the packet in flight.
