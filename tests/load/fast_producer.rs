@@ -1,6 +1,5 @@
 //! Producers that send as fast as they can. Their packets may be in a socket for a while after their indexes were answered,
-//! and none of them may be lost: the relay leaves those of one producer that waits for each reply there where it is faster to
-//! read several together (`relayd/src/net/deferral.rs`), and those of several producers (`relayd/src/net/coalescing.rs`).
+//! and none of them may be lost.
 
 use std::io::Write;
 use std::path::Path;
@@ -19,9 +18,8 @@ use wire::StreamId;
 /// Size of a packet in bytes.
 const SIZE: usize = 4096;
 const CHANNELS: [&str; 3] = ["chan_0", "chan_1", "chan_2"];
-/// Number of packets after which the relay tries to defer reads: the periods of `relayd/src/net/speed_trial.rs` have 320
-/// indexes, and the second is a trial.
-const IN_TRIAL: u64 = 500;
+/// Number of packets after which a producer counts as fast.
+const WARM_UP: u64 = 500;
 /// More packets than the relay leaves in a socket.
 const MORE: u64 = 18;
 
@@ -49,7 +47,7 @@ fn send(producer: &mut Producer, streams: &[StreamId], packets: u64) {
 }
 
 /// Sends packets until the relay closes a connection, with up to `in_flight` indexes that are not answered. Returns how many
-/// were. `begun` is told after [`IN_TRIAL`] packets.
+/// were. `begun` is told after [`WARM_UP`] packets.
 fn send_until_closed(
     producer: &mut Producer,
     streams: &[StreamId],
@@ -58,7 +56,7 @@ fn send_until_closed(
 ) -> u64 {
     let mut answered = 0;
     for packet in 0.. {
-        if packet == IN_TRIAL {
+        if packet == WARM_UP {
             begun.send(()).unwrap();
         }
         let (stream, number, fill) = place(packet);
@@ -101,7 +99,6 @@ fn sent(packets: u64) -> [Vec<u8>; CHANNELS.len()] {
 
 #[test]
 fn packets_of_a_fast_producer_are_recorded_and_viewed_whole_and_in_order() {
-    /// Several trials in both ways.
     const PACKETS: u64 = 5000;
     let (_lab, relay) = Relay::start_in_new_lab();
     let (mut producer, streams) = open(&relay, "fast");
@@ -127,7 +124,7 @@ fn packets_of_a_fast_producer_are_recorded_and_viewed_whole_and_in_order() {
 #[test]
 fn packets_whose_indexes_were_answered_are_recorded_although_their_producer_ends() {
     let (_lab, relay) = Relay::start_in_new_lab();
-    for packets in IN_TRIAL..IN_TRIAL + MORE {
+    for packets in WARM_UP..WARM_UP + MORE {
         let session = format!("ended-after-{packets}");
         let (mut producer, streams) = open(&relay, &session);
         send(&mut producer, &streams, packets);
@@ -141,7 +138,7 @@ fn packets_whose_indexes_were_answered_are_recorded_although_their_producer_ends
 
 #[test]
 fn packets_whose_indexes_were_answered_are_recorded_although_the_relay_is_stopped() {
-    // Reads are deferred with one producer that waits for each reply, and coalesced with several.
+    // Small packets of several producers are coalesced.
     let cases = [(1, 1), (4, 1), (1, 1), (4, 1), (1, 1), (1, 64), (4, 64)];
     for (producers, in_flight) in cases {
         let (_lab, relay) = Relay::start_in_new_lab();
