@@ -18,7 +18,7 @@ use test_live::run::{Outcome, Stop, run};
 use wire::Timestamp;
 
 /// A small recording of two functions. From the format's examples, MIT licence.
-const DEMO: &str = include_str!("../../codetracer/tests/data/demo.json");
+const DEMO: &str = include_str!("../../crates/codetracer/tests/data/demo.json");
 
 fn demo() -> Vec<Record<'static>> {
     let elements: Vec<Value> = serde_json::from_str(DEMO).unwrap();

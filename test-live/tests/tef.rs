@@ -17,7 +17,7 @@ use test_live::run::{Outcome, Stop, run};
 use wire::Timestamp;
 
 /// Events of every phase, some of them unusual.
-const LINES: &str = include_str!("../../tef/data/every-phase.jsonl");
+const LINES: &str = include_str!("../../crates/tef/data/every-phase.jsonl");
 
 /// A directory with a trace of the events that `events` appends, each a microsecond after the one before.
 fn record(events: impl FnOnce(&mut dyn FnMut(&Encoded<'_>), &Classes)) -> TempDir {

@@ -17,11 +17,11 @@ use tests::relay::Relay;
 use tests::{TEST_TIMEOUT, binaries, test_live, wait_until};
 
 /// Every kind of record and value, one on each line.
-const LINES: &str = include_str!("../../codetracer/tests/data/every-event.jsonl");
+const LINES: &str = include_str!("../../crates/codetracer/tests/data/every-event.jsonl");
 /// The same as binary form 1.
-const VERSION_1: &[u8] = include_bytes!("../../codetracer/tests/data/every-event.v1.bin");
+const VERSION_1: &[u8] = include_bytes!("../../crates/codetracer/tests/data/every-event.v1.bin");
 /// The same as binary form 0, which has no large integers.
-const VERSION_0: &[u8] = include_bytes!("../../codetracer/tests/data/every-event.v0.bin");
+const VERSION_0: &[u8] = include_bytes!("../../crates/codetracer/tests/data/every-event.v0.bin");
 
 const METADATA: &str = r#"{"workdir":"/demo","program":"main.small","args":["a b"]}"#;
 const HOST: &str = "traced";

@@ -16,7 +16,7 @@ use tests::viewer::{Viewer, hostname};
 use tests::{binaries, test_live, wait_until};
 
 /// Lines with events of every phase, and unusual members.
-const LINES: &str = include_str!("../../tef/data/every-phase.jsonl");
+const LINES: &str = include_str!("../../crates/tef/data/every-phase.jsonl");
 
 const TRACE: &str = "every phase";
 

@@ -169,7 +169,7 @@ fn babeltrace2_reads_a_written_directory_without_a_message() {
 
 #[test]
 fn babeltrace2_reads_the_trace_of_the_readme() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ctf/tests/data/requests");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/ctf/tests/data/requests");
     let ended = Babeltrace::Two.read(&directory);
     assert_eq!(ended.stderr, [""; 0]);
     assert_eq!(ended.expect_success().len(), 4);

@@ -1,4 +1,4 @@
-//! The manifests in `packaging/kubernetes`, read as Kubernetes reads them.
+//! The manifests in `dev/packaging/kubernetes`, read as Kubernetes reads them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -161,7 +161,7 @@ fn quote(word: &Value) -> String {
 
 /// All objects of a manifest.
 pub(crate) fn documents(file: &str) -> Vec<Value> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/kubernetes");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dev/packaging/kubernetes");
     let text = fs::read_to_string(folder.join(file)).unwrap();
     let documents = serde_yaml_ng::Deserializer::from_str(&text);
     documents

@@ -225,7 +225,7 @@ fn compile_writer(lab: &Lab) -> PathBuf {
     compile
         .args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"])
         .arg("-I")
-        .arg(package.join("../trace-ring/include"))
+        .arg(package.join("../crates/trace-ring/include"))
         .arg(package.join("ring/writer.c"))
         .arg("-o")
         .arg(&program)

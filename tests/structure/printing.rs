@@ -5,10 +5,17 @@ use syn::visit::{self, Visit};
 use crate::source::{Source, packages, sources};
 
 /// The module that prints.
-const PRINTING_MODULE: &str = "daemon/src/output.rs";
+const PRINTING_MODULE: &str = "crates/daemon/src/output.rs";
 
 /// Packages that users do not run.
-const DEVELOPMENT_PACKAGES: [&str; 6] = ["benches", "fuzz", "man", "peers", "tests", "xtask"];
+const DEVELOPMENT_PACKAGES: [&str; 6] = [
+    "dev/benches",
+    "dev/fuzz",
+    "dev/man",
+    "dev/peers",
+    "dev/xtask",
+    "tests",
+];
 
 const PRINTING_MACROS: [&str; 5] = ["dbg", "eprint", "eprintln", "print", "println"];
 

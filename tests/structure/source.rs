@@ -25,7 +25,7 @@ pub fn packages() -> Vec<String> {
     let manifest: toml::Table = manifest.parse().unwrap();
     let members = manifest["workspace"]["members"].as_array().unwrap();
     let members = members.iter().map(|member| member.as_str().unwrap());
-    members.chain(["fuzz"]).map(str::to_owned).collect()
+    members.chain(["dev/fuzz"]).map(str::to_owned).collect()
 }
 
 /// Parses all source files below a folder of the workspace, in the order of their paths.

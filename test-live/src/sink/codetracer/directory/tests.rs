@@ -15,8 +15,8 @@ use tempfile::TempDir;
 use super::*;
 
 /// A small recording of two functions. From the format's examples, MIT licence.
-const DEMO: &str = include_str!("../../../../../codetracer/tests/data/demo.json");
-const EVERY_EVENT: &str = include_str!("../../../../../codetracer/tests/data/every-event.jsonl");
+const DEMO: &str = include_str!("../../../../../crates/codetracer/tests/data/demo.json");
+const EVERY_EVENT: &str = include_str!("../../../../../crates/codetracer/tests/data/every-event.jsonl");
 
 /// The records of the demo, as elements.
 fn demo() -> Vec<String> {
