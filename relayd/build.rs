@@ -1,5 +1,6 @@
-//! Links relayd with relocations in the compact form (`DT_RELR`) if the C library of this host reads it, as glibc does since
-//! 2.36: the program is 0.2 MB smaller, on disk and in memory. It then needs that C library or a later one.
+//! Links relayd with relocations in the compact form (`DT_RELR`) if the C library of this host
+//! reads it, as glibc does since 2.36: the program is 0.2 MB smaller, on disk and in memory. It
+//! then needs that C library or a later one.
 
 use std::env;
 use std::process::Command;

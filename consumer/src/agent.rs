@@ -41,8 +41,9 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts the uplink of a configuration, and its spool. Packets that no relay has acknowledged by the stop
-    /// timeout after `stop` is cancelled stay in the spool; without a spool they are lost.
+    /// Starts the uplink of a configuration, and its spool. Packets that no relay has acknowledged
+    /// by the stop timeout after `stop` is cancelled stay in the spool; without a spool they are
+    /// lost.
     ///
     /// # Errors
     /// If no relay is named, its URL is malformed, or the spool cannot be used.
@@ -80,7 +81,8 @@ impl Agent {
         };
         let uplink = uplink::run(sessions, settings, registry.clone(), give_up.clone());
         let stop = stop.clone();
-        // Two tokens: `stop` ends the frontends, while the uplink still sends the packets that they have queued.
+        // Two tokens: `stop` ends the frontends, while the uplink still sends the packets that they
+        // have queued.
         tokio::spawn(async move {
             stop.cancelled().await;
             tokio::time::sleep(stop_timeout).await;
@@ -94,9 +96,9 @@ impl Agent {
         })
     }
 
-    /// Makes a forwarder for the traces of a `tldrs` daemon: the sending end for the daemon, and the
-    /// future that forwards. The future ends when the sending end has been dropped and the relay has
-    /// acknowledged everything, or the sessions have been given up.
+    /// Makes a forwarder for the traces of a `tldrs` daemon: the sending end for the daemon, and
+    /// the future that forwards. The future ends when the sending end has been dropped and the
+    /// relay has acknowledged everything, or the sessions have been given up.
     pub fn start_forwarding(
         &self,
         settings: tldrs::ForwardSettings,
@@ -156,8 +158,8 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     }
 }
 
-/// Starts every frontend of the configuration; this is the only place that knows all of them. Each ends
-/// when `stop` is cancelled.
+/// Starts every frontend of the configuration; this is the only place that knows all of them. Each
+/// ends when `stop` is cancelled.
 fn start_frontends(
     config: &Config,
     agent: &Agent,
@@ -201,7 +203,8 @@ pub struct RecordingJob {
     pub settings: codetracer::RecordingSettings,
 }
 
-/// Sends a recording, and prints a summary on standard error. Returns whether the relay has acknowledged all of it.
+/// Sends a recording, and prints a summary on standard error. Returns whether the relay has
+/// acknowledged all of it.
 ///
 /// # Errors
 /// If the recording cannot be read, or the session was given up.
@@ -264,8 +267,8 @@ fn recording_line(summary: &codetracer::RecordingSummary, took: Duration) -> Str
     line
 }
 
-/// Replays traces, and prints a summary on standard error. Returns whether the relay has acknowledged all
-/// packets of all files.
+/// Replays traces, and prints a summary on standard error. Returns whether the relay has
+/// acknowledged all packets of all files.
 ///
 /// # Errors
 /// If there is nothing to send, or the session was given up.
@@ -312,8 +315,8 @@ pub async fn replay(
 /// Lets a replay continue with each line of standard input.
 fn continue_on_enter() -> ContinueReceiver {
     let (enter, to_continue) = mpsc::unbounded_channel();
-    // Not one of the runtime's threads: a read of a terminal cannot be cancelled, and the runtime would
-    // wait for it.
+    // Not one of the runtime's threads: a read of a terminal cannot be cancelled, and the runtime
+    // would wait for it.
     std::thread::spawn(move || {
         for line in io::stdin().lines() {
             if line.is_err() || enter.send(()).is_err() {
@@ -352,7 +355,8 @@ fn summary_line(summary: &ReplaySummary, took: Duration) -> String {
     line
 }
 
-/// Draws a progress bar of the bytes of a recording until all that were there at the begin have been read.
+/// Draws a progress bar of the bytes of a recording until all that were there at the begin have
+/// been read.
 async fn draw_read_bytes(read: Arc<AtomicU64>, total: u64, until: CancellationToken) {
     let bar = byte_bar(total);
     while !bar.is_hidden() && !until.is_cancelled() {

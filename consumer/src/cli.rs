@@ -1,4 +1,5 @@
-//! The command line of `consumer`, and the settings that follow from it. No other module names clap.
+//! The command line of `consumer`, and the settings that follow from it. No other module names
+//! clap.
 
 mod codetracer;
 mod rings;
@@ -98,8 +99,8 @@ pub struct RelayUrls {
     /// Private key of --tls-cert, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Over QUIC, abandon a packet that the relay does not have MS milliseconds after it was cut; it is lost
-    /// [default: send until it arrives]
+    /// Over QUIC, abandon a packet that the relay does not have MS milliseconds after it was cut;
+    /// it is lost [default: send until it arrives]
     #[arg(long = "quic-deadline", value_name = "MS", value_parser = clap::value_parser!(u32).range(1..))]
     quic_deadline_ms: Option<u32>,
 }
@@ -113,12 +114,13 @@ pub struct SpoolOptions {
     /// Size of the spool in bytes, with an optional suffix K, M or G [default: 1G]
     #[arg(long, value_name = "SIZE", value_parser = daemon::size::parse)]
     spool_size: Option<u64>,
-    /// When the spool is full: block the programs that are traced, or drop the oldest packets, as drop-oldest
-    /// [default: block]
+    /// When the spool is full: block the programs that are traced, or drop the oldest packets, as
+    /// drop-oldest [default: block]
     #[arg(long, value_name = "POLICY")]
     on_full: Option<OnFull>,
-    /// When packets in the spool are safe against a power failure: process (when the system has written them),
-    /// interval (after a second) or packet (before they are accepted) [default: process]
+    /// When packets in the spool are safe against a power failure: process (when the system has
+    /// written them), interval (after a second) or packet (before they are accepted) [default:
+    /// process]
     #[arg(long, value_name = "LEVEL")]
     spool_durability: Option<Durability>,
 }
@@ -163,12 +165,12 @@ pub struct ServeArguments {
     /// ~/.local/share/tldrs]
     #[arg(long, value_name = "DIR", requires = "tldrs")]
     tldrs_dir: Option<PathBuf>,
-    /// Send the events that programs write to shared-memory rings, found in the directory DIR [default DIR:
-    /// $TRACE_RING_DIR, $XDG_RUNTIME_DIR/ring or /run/ring]
+    /// Send the events that programs write to shared-memory rings, found in the directory DIR
+    /// [default DIR: $TRACE_RING_DIR, $XDG_RUNTIME_DIR/ring or /run/ring]
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     ring: Option<Option<PathBuf>>,
-    /// Accept CodeTracer recordings on the Unix socket SOCKET: on each connection the metadata on the first line, then an
-    /// event on each line
+    /// Accept CodeTracer recordings on the Unix socket SOCKET: on each connection the metadata on
+    /// the first line, then an event on each line
     #[arg(long, value_name = "SOCKET")]
     codetracer: Option<PathBuf>,
     /// Copy the source files that recordings name, if they are below DIR
@@ -202,14 +204,15 @@ pub struct ReplayArguments {
     /// Replay speed: realtime, max, or N% of real time
     #[arg(long, default_value = "max")]
     rate: Rate,
-    /// Create a live session, which viewers can watch; every USEC microseconds, a beacon of each idle
-    /// stream tells them that no earlier event will arrive [default: a session that is not live]
+    /// Create a live session, which viewers can watch; every USEC microseconds, a beacon of each
+    /// idle stream tells them that no earlier event will arrive [default: a session that is not
+    /// live]
     #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(1..))]
     live: Option<u32>,
     #[command(flatten)]
     session: SessionOptions,
-    /// Wait for Enter before the first packet and before the end of the session, so that viewers can
-    /// attach and catch up
+    /// Wait for Enter before the first packet and before the end of the session, so that viewers
+    /// can attach and catch up
     #[arg(long)]
     pub hold: bool,
 }

@@ -32,7 +32,8 @@ pub struct Config {
     pub queue: QueueCapacity,
     /// Settings of the agent's process.
     pub agent: AgentConfig,
-    /// Settings of the spool. If absent, packets that the relay has not acknowledged are in memory only.
+    /// Settings of the spool. If absent, packets that the relay has not acknowledged are in memory
+    /// only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spool: Option<SpoolSettings>,
     /// Options of the `tldrs` daemon that the agent runs. If absent, it runs none.
@@ -52,7 +53,8 @@ pub struct Config {
 pub struct CodetracerConfig {
     /// Path of the Unix socket.
     pub socket: PathBuf,
-    /// Directory below which source files may be read when a recording names them. If absent, none are.
+    /// Directory below which source files may be read when a recording names them. If absent, none
+    /// are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_root: Option<PathBuf>,
     /// Largest source file that is copied, in bytes.
@@ -80,12 +82,14 @@ fn default_source_bytes() -> u64 {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RingConfig {
-    /// The run directory of the traced programs. If absent, that of programs with the agent's environment.
+    /// The run directory of the traced programs. If absent, that of programs with the agent's
+    /// environment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
 }
 
-/// The relay's address: either `url`, or both `control_url` and `data_url`; and certificates for ports with TLS.
+/// The relay's address: either `url`, or both `control_url` and `data_url`; and certificates for
+/// ports with TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RelayConfig {
@@ -107,8 +111,8 @@ pub struct RelayConfig {
     /// File of the private key of `tls_cert`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_key: Option<PathBuf>,
-    /// Of a QUIC connection: how long a packet may take from when it is cut until the relay has it, in milliseconds. If
-    /// absent, it may take any time.
+    /// Of a QUIC connection: how long a packet may take from when it is cut until the relay has it,
+    /// in milliseconds. If absent, it may take any time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quic_deadline_ms: Option<u32>,
 }
@@ -119,14 +123,15 @@ pub struct RelayConfig {
 pub struct SessionConfig {
     /// Name of the traced host, as the relay stores it and viewers see it.
     pub host: String,
-    /// Live timer, in microseconds: how often pending events are sent as a packet, and beacons for idle
-    /// streams.
+    /// Live timer, in microseconds: how often pending events are sent as a packet, and beacons for
+    /// idle streams.
     pub live_timer_us: u32,
     /// Maximum size of a packet, in bytes.
     pub packet_bytes: u32,
     /// Size in bytes at which the relay begins the next tracefile of a stream. 0: no limit.
     pub tracefile_bytes: u64,
-    /// Number of tracefiles that the relay keeps of a stream. 0: all, or 65536 if their size is limited.
+    /// Number of tracefiles that the relay keeps of a stream. 0: all, or 65536 if their size is
+    /// limited.
     pub tracefile_count: u64,
 }
 
@@ -136,7 +141,8 @@ pub struct SessionConfig {
 pub struct AgentConfig {
     /// Path of the Unix socket on which `consumer status` asks the agent.
     pub status_socket: PathBuf,
-    /// Stop timeout, in seconds: how long queued packets are still sent to the relay after SIGTERM or SIGINT.
+    /// Stop timeout, in seconds: how long queued packets are still sent to the relay after SIGTERM
+    /// or SIGINT.
     pub stop_within_s: u32,
 }
 
@@ -301,8 +307,8 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         self.relay.target()?;
         let (session, queue) = (&self.session, &self.queue);
-        // A semaphore of tokio has at most `usize::MAX / 8` permits, one for each byte: this is that limit of a
-        // 32-bit host.
+        // A semaphore of tokio has at most `usize::MAX / 8` permits, one for each byte: this is
+        // that limit of a 32-bit host.
         let queue_bytes = MIN_PACKET_BYTES..=u64::from(u32::MAX / 8);
         let packet_bytes = MIN_PACKET_BYTES..=MAX_PACKET_BYTES;
         let timer = 1..=u32::MAX.into();
@@ -384,7 +390,8 @@ impl RelayConfig {
     /// Parses the relay's address.
     ///
     /// # Errors
-    /// If there is none, it is incomplete, a URL is malformed, or certificates for it cannot be used.
+    /// If there is none, it is incomplete, a URL is malformed, or certificates for it cannot be
+    /// used.
     pub fn target(&self) -> Result<RelayTarget, ConfigError> {
         let mut target = self.addresses()?;
         if self.quic_deadline_ms == Some(0) {
@@ -427,7 +434,8 @@ impl RelayConfig {
             .any(|url| url.is_some())
     }
 
-    /// This configuration, and what `other` has where this has nothing. All URLs are taken from one of the two.
+    /// This configuration, and what `other` has where this has nothing. All URLs are taken from one
+    /// of the two.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let urls = if self.is_given() { &self } else { &other };

@@ -1,5 +1,5 @@
-//! `consumer doctor`: checks whether an agent with these settings would work on this host: whether the relay can be
-//! reached, and what the frontends need. It opens no session and changes nothing.
+//! `consumer doctor`: checks whether an agent with these settings would work on this host: whether
+//! the relay can be reached, and what the frontends need. It opens no session and changes nothing.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -23,7 +23,8 @@ const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_millis(100);
 /// The unit of the service.
 const UNIT: &str = "consumer";
 
-/// Checks the host and the relay for an agent with this configuration. Blocks the thread while it connects.
+/// Checks the host and the relay for an agent with this configuration. Blocks the thread while it
+/// connects.
 pub async fn check(config: &Config) -> Report {
     let mut report = Report::default();
     match config.relay.target() {

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 // What a session may have.
 
-/// Metadata of all traces of a session, in bytes. It is kept, because a relay needs it again after a reconnect.
-/// The largest metadata, that of tracers of whole kernels, has a few megabytes.
+/// Metadata of all traces of a session, in bytes. It is kept, because a relay needs it again after
+/// a reconnect. The largest metadata, that of tracers of whole kernels, has a few megabytes.
 pub const MAX_METADATA_BYTES: usize = 64 << 20;
 
 /// Longest packet, in bytes: relays and viewers refuse longer ones.
 pub const MAX_PACKET_BYTES: u64 = 1 << 30;
 
-/// Tracefiles of a stream that a relay is asked to keep. Relays of LTTng allocate memory by the number, for
-/// each stream, and crash if it is large. They also crash if the size of tracefiles is limited and their
-/// number is not: then they are sent this number, after which the oldest file is replaced.
+/// Tracefiles of a stream that a relay is asked to keep. Relays of LTTng allocate memory by the
+/// number, for each stream, and crash if it is large. They also crash if the size of tracefiles is
+/// limited and their number is not: then they are sent this number, after which the oldest file is
+/// replaced.
 pub const MAX_TRACEFILES: u64 = 65_536;
 
 /// Host and base path together, in bytes: relays of LTTng crash with more than 4096.
@@ -30,25 +31,26 @@ pub const MAX_TRACE_PATH_BYTES: usize = 254;
 /// Longest name of a stream, in bytes; see [`MAX_TRACE_PATH_BYTES`].
 pub const MAX_CHANNEL_BYTES: usize = 240;
 
-/// Longest packet that the consumer makes for one event, in bytes: twice the default length of a line of the
-/// `tldrs` daemon.
+/// Longest packet that the consumer makes for one event, in bytes: twice the default length of a
+/// line of the `tldrs` daemon.
 pub const MAX_EVENT_PACKET_BYTES: usize = 32 << 20;
 
-/// Time between beacons of a stream while no stream of this process has events: viewers may be merging
-/// it with streams of other hosts.
+/// Time between beacons of a stream while no stream of this process has events: viewers may be
+/// merging it with streams of other hosts.
 pub const IDLE_BEACON_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A trace that is opened again within this time after its last client has disconnected stays in its
-/// session: a build starts its programs one after another.
+/// A trace that is opened again within this time after its last client has disconnected stays in
+/// its session: a build starts its programs one after another.
 pub const REOPEN_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 // Commands and packets in flight to a relay.
 
-/// Commands that are sent before the reply to the first of them. A relay handles one in some ten microseconds,
-/// so this covers a round trip of a few milliseconds.
+/// Commands that are sent before the reply to the first of them. A relay handles one in some ten
+/// microseconds, so this covers a round trip of a few milliseconds.
 pub const MAX_COMMANDS_IN_FLIGHT: usize = 256;
 
-/// Bytes of packets that may wait to be written. Beyond that, no further packet is queued for writing.
+/// Bytes of packets that may wait to be written. Beyond that, no further packet is queued for
+/// writing.
 pub const MAX_WRITE_BYTES: usize = 1 << 20;
 
 /// Slices of one vectored write: a packet is two of them.
@@ -57,13 +59,13 @@ pub const MAX_WRITE_SLICES: usize = 64;
 /// Bytes of commands that may wait to be written. Beyond that, no metadata is appended.
 pub const MAX_BUFFERED_COMMAND_BYTES: usize = 256 << 10;
 
-/// Largest piece in which metadata is sent, in bytes. A relay takes each into memory as a whole; but
-/// viewers that ask between two pieces may get a part of a declaration, so most metadata should be one
-/// piece.
+/// Largest piece in which metadata is sent, in bytes. A relay takes each into memory as a whole;
+/// but viewers that ask between two pieces may get a part of a declaration, so most metadata should
+/// be one piece.
 pub const MAX_METADATA_PIECE_BYTES: usize = 1 << 20;
 
-/// While packets remain to be sent, the relay is asked whether it has all packets of a stream after this number
-/// of packets ...
+/// While packets remain to be sent, the relay is asked whether it has all packets of a stream after
+/// this number of packets ...
 pub const CONFIRM_AFTER_PACKETS: usize = 32;
 /// ... or this number of bytes of the stream. When nothing remains to be sent, it is asked at once.
 pub const CONFIRM_AFTER_BYTES: u64 = 4 << 20;
@@ -71,19 +73,21 @@ pub const CONFIRM_AFTER_BYTES: u64 = 4 << 20;
 /// Time after which the relay is asked again if it did not have all packets.
 pub const CONFIRM_RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Time after which the relay is asked again if it had written all packets, but not made them durable.
+/// Time after which the relay is asked again if it had written all packets, but not made them
+/// durable.
 pub const DURABLE_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a relay is asked to keep a session without a connection, if this process holds its packets in memory: when the
-/// process dies, nobody continues the session, and viewers should see its end.
+/// How long a relay is asked to keep a session without a connection, if this process holds its
+/// packets in memory: when the process dies, nobody continues the session, and viewers should see
+/// its end.
 pub const RESUME_TIMEOUT_IN_MEMORY: Duration = Duration::from_secs(60);
 
-/// Packets of a stream that are sent over QUIC from the oldest one that has not arrived. Relays give a missing packet up when
-/// 64 later ones have arrived (`relayd --reorder-packets`).
+/// Packets of a stream that are sent over QUIC from the oldest one that has not arrived. Relays
+/// give a missing packet up when 64 later ones have arrived (`relayd --reorder-packets`).
 pub const MAX_TRANSIT_PACKETS: usize = 32;
 
-/// Bytes of those packets, of all streams of a session together. Relays give a missing packet up when 32 MiB of later ones
-/// have arrived (`relayd --reorder-bytes`).
+/// Bytes of those packets, of all streams of a session together. Relays give a missing packet up
+/// when 32 MiB of later ones have arrived (`relayd --reorder-bytes`).
 pub const MAX_TRANSIT_BYTES: usize = 16 << 20;
 
 /// How long the end of a QUIC connection may take to reach the relay.
@@ -140,23 +144,27 @@ pub const DEFAULT_SPOOL_BYTES: u64 = 1 << 30;
 /// Smallest spool, in bytes: some segments of the smallest size.
 pub const MIN_SPOOL_BYTES: u64 = 1 << 20;
 
-/// Largest segment, in bytes. Disk space is freed in segments, and a damaged one is lost as a whole.
+/// Largest segment, in bytes. Disk space is freed in segments, and a damaged one is lost as a
+/// whole.
 pub const MAX_SEGMENT_BYTES: u64 = 16 << 20;
 
 /// A segment is at most this part of the spool, so that there are some to be freed or dropped.
 pub const SEGMENTS_OF_A_SPOOL: u64 = 16;
 
-/// A spooled session has at most this part of the spool in memory as well. Packets there cannot be dropped.
+/// A spooled session has at most this part of the spool in memory as well. Packets there cannot be
+/// dropped.
 pub const MEMORY_PART_OF_A_SPOOL: u64 = 4;
 
-/// A segment of which everything is acknowledged is removed from this size on, in bytes. Each removal costs some
-/// calls of the system, and a session that is acknowledged at once would remove one for each packet.
+/// A segment of which everything is acknowledged is removed from this size on, in bytes. Each
+/// removal costs some calls of the system, and a session that is acknowledged at once would remove
+/// one for each packet.
 pub const MIN_FREED_SEGMENT_BYTES: u64 = 256 << 10;
 
 /// Open files of the spool. Those of idle sessions are closed.
 pub const MAX_OPEN_SPOOL_FILES: usize = 128;
 
-/// Bytes that are written to the spool, or read from it, for one session before it is another's turn.
+/// Bytes that are written to the spool, or read from it, for one session before it is another's
+/// turn.
 pub const SPOOL_TURN_BYTES: usize = 1 << 20;
 
 /// Steps that are given to the spool together.
@@ -168,8 +176,9 @@ pub const SPOOL_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Failed attempts to read after which a segment is taken for damaged.
 pub const MAX_SPOOL_READ_ATTEMPTS: u32 = 10;
 
-/// Time between two records of what has been acknowledged. An acknowledgement in the last interval before a crash
-/// is not known after it; such packets may be sent to a relay without the resume extension twice.
+/// Time between two records of what has been acknowledged. An acknowledgement in the last interval
+/// before a crash is not known after it; such packets may be sent to a relay without the resume
+/// extension twice.
 pub const ACKNOWLEDGED_RECORD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time between two syncs at the durability `interval`.
@@ -180,8 +189,8 @@ pub const MAX_RECOVERED_SESSIONS: usize = 64;
 
 // Shared-memory rings.
 
-/// Time between two reads of the rings of a process. A ring of the default size holds a quarter of a second of 100,000
-/// events per second.
+/// Time between two reads of the rings of a process. A ring of the default size holds a quarter of
+/// a second of 100,000 events per second.
 pub const RING_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The same while a ring fills fast: an eighth of it or more was unread.
@@ -190,38 +199,41 @@ pub const BUSY_RING_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Time between two scans of the run directory, besides those when the system reports a new entry.
 pub const RING_SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time between two searches for directories that processes have left which died before they were complete.
+/// Time between two searches for directories that processes have left which died before they were
+/// complete.
 pub const RING_CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Entries of a directory that are handled in one turn when files are removed.
 pub const MAX_RING_DIRECTORY_ENTRIES: usize = 65_536;
 
-/// Entries of the run directory that are looked at of each user: some more than processes that are read. Every user may
-/// make as many as there are inodes; those of one hide none of another.
+/// Entries of the run directory that are looked at of each user: some more than processes that are
+/// read. Every user may make as many as there are inodes; those of one hide none of another.
 pub const MAX_RING_ENTRIES_OF_USER: usize = 1024;
 
-/// The next scan of the run directory waits so many times as long as the last one took: a user who fills it takes no
-/// more than a tenth of a processor.
+/// The next scan of the run directory waits so many times as long as the last one took: a user who
+/// fills it takes no more than a tenth of a processor.
 pub const RING_SCAN_IDLE_RATIO: u32 = 9;
 
-/// Processes whose rings are read at the same time. Each takes a session, with two connections. Further ones are read
-/// when others have ended.
+/// Processes whose rings are read at the same time. Each takes a session, with two connections.
+/// Further ones are read when others have ended.
 pub const MAX_RING_PROCESSES: usize = 1024;
 
 /// Of those, processes of the same user, unless there is only one user.
 pub const MAX_RING_PROCESSES_OF_USER: usize = 512;
 
-/// Processes of each user that are read even if all of [`MAX_RING_PROCESSES`] are those of others, as long as there
-/// are not twice as many.
+/// Processes of each user that are read even if all of [`MAX_RING_PROCESSES`] are those of others,
+/// as long as there are not twice as many.
 pub const MIN_RING_PROCESSES_OF_USER: usize = 16;
 
-/// Rings of a process: two for each of 64 threads and for those that share a ring, with some reserve.
+/// Rings of a process: two for each of 64 threads and for those that share a ring, with some
+/// reserve.
 pub const MAX_RINGS_OF_PROCESS: usize = 192;
 
 /// Rings of all processes of a user: sixteen for each of its processes, each with a descriptor.
 pub const MAX_RINGS_OF_USER: usize = 8192;
 
-/// Memory for the event classes of all processes of a user, in bytes: with five fields a class, 50,000 of them.
+/// Memory for the event classes of all processes of a user, in bytes: with five fields a class,
+/// 50,000 of them.
 pub const MAX_RING_CLASS_BYTES_OF_USER: u64 = 128 << 20;
 
 /// The same for all users.
@@ -236,31 +248,36 @@ pub const RING_PRINT_TURN_BYTES: usize = 16 << 20;
 /// Bytes that are read from a ring before it is another's turn, at least one sub-buffer.
 pub const RING_TURN_BYTES: usize = 256 << 10;
 
-/// Bytes per second that are read from the rings of one user, on average; the programs count what they discard
-/// meanwhile. At forty bytes an event, these are three million events.
+/// Bytes per second that are read from the rings of one user, on average; the programs count what
+/// they discard meanwhile. At forty bytes an event, these are three million events.
 pub const MAX_RING_USER_BYTES_PER_SECOND: u64 = 128 << 20;
 
-/// Metadata of a process that is read, in bytes. With the longest declarations, these are some thousand classes.
+/// Metadata of a process that is read, in bytes. With the longest declarations, these are some
+/// thousand classes.
 pub const MAX_RING_META_BYTES: u64 = 16 << 20;
 
 /// How far in the future the time of an event may be: later times are cut to the present.
 pub const MAX_RING_TIME_LEAD: Duration = Duration::from_secs(1);
 
-/// Beacons and ends of packets are this much behind the present: an event gets its time before it can be read.
+/// Beacons and ends of packets are this much behind the present: an event gets its time before it
+/// can be read.
 pub const RING_WATERMARK_DELAY: Duration = Duration::from_millis(20);
 
 /// How long the session of a dead process stays open, so that viewers find it.
 pub const RING_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
-/// How long processes that are still found are read when the agent stops. Programs may start without end.
+/// How long processes that are still found are read when the agent stops. Programs may start
+/// without end.
 pub const RING_STOP_SCAN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the agent waits for another process that frees rings, as `consumer rings --print` does for a moment.
+/// How long the agent waits for another process that frees rings, as `consumer rings --print` does
+/// for a moment.
 pub const RING_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 // CodeTracer recordings.
 
-/// Longest element of a recording that is read from a file, in bytes: a value with everything below it.
+/// Longest element of a recording that is read from a file, in bytes: a value with everything below
+/// it.
 pub const MAX_RECORD_BYTES: usize = 64 << 20;
 
 /// Longest element of a recording that is read from a connection, in bytes.
@@ -275,24 +292,27 @@ pub const RECORDING_READ_BYTES: usize = 256 << 10;
 /// Reads of a recording that wait to be parsed.
 pub const MAX_QUEUED_READS: usize = 4;
 
-/// Time between two reads of a recording that is still growing: small beside the interval of packets.
+/// Time between two reads of a recording that is still growing: small beside the interval of
+/// packets.
 pub const RECORDING_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Time between two looks for metadata and sources that were not there when a growing recording was opened.
+/// Time between two looks for metadata and sources that were not there when a growing recording was
+/// opened.
 pub const RECORDING_SCAN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Interval of packets of a recording, unless configured otherwise: with the other delays on the way to a viewer's
-/// directory, well below a second.
+/// Interval of packets of a recording, unless configured otherwise: with the other delays on the
+/// way to a viewer's directory, well below a second.
 pub const DEFAULT_RECORDING_LIVE_TIMER: Duration = Duration::from_millis(200);
 
-/// Largest source file that is copied, in bytes, unless configured otherwise. A file is in memory as a whole while its
-/// hash is computed.
+/// Largest source file that is copied, in bytes, unless configured otherwise. A file is in memory
+/// as a whole while its hash is computed.
 pub const DEFAULT_SOURCE_BYTES: u64 = 16 << 20;
 
 /// Largest file of metadata that is read, in bytes.
 pub const MAX_RECORDING_METADATA_BYTES: u64 = 1 << 20;
 
-/// Source files of a recording that are copied, and how many are remembered that were not there yet.
+/// Source files of a recording that are copied, and how many are remembered that were not there
+/// yet.
 pub const MAX_SOURCE_FILES: usize = 65_536;
 
 /// Source files that are read at the same time, for all recordings together.
@@ -301,15 +321,17 @@ pub const MAX_SOURCE_READS: usize = 4;
 /// Deepest directory of sources.
 pub const MAX_SOURCE_DEPTH: usize = 64;
 
-/// Connections that make a recording at the same time. For further ones, those that have not begun one are closed, the
-/// oldest first; without any, they wait until others have ended.
+/// Connections that make a recording at the same time. For further ones, those that have not begun
+/// one are closed, the oldest first; without any, they wait until others have ended.
 pub const MAX_RECORDING_CONNECTIONS: usize = 256;
 
-/// Age from which a connection that has not begun a recording may be closed for another one. The first line of a recorder
-/// that connects at the same time as many others may still be in the socket.
+/// Age from which a connection that has not begun a recording may be closed for another one. The
+/// first line of a recorder that connects at the same time as many others may still be in the
+/// socket.
 pub const MIN_SILENT_RECORDER_AGE: Duration = Duration::from_secs(10);
 
-/// Bytes of incomplete lines of all connections together. Beyond that, the line that grows is dropped.
+/// Bytes of incomplete lines of all connections together. Beyond that, the line that grows is
+/// dropped.
 pub const MAX_PENDING_LINE_BYTES: usize = 64 << 20;
 
 // The status socket.

@@ -40,8 +40,8 @@ pub(crate) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     Ok((UnixListener::from_std(listener)?, file))
 }
 
-/// Binds a socket that other users cannot connect to at any moment: the mode is set before `bind`, which
-/// gives it to the file.
+/// Binds a socket that other users cannot connect to at any moment: the mode is set before `bind`,
+/// which gives it to the file.
 fn bind(path: &Path) -> io::Result<BlockingListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -51,8 +51,8 @@ fn bind(path: &Path) -> io::Result<BlockingListener> {
     Ok(socket.into())
 }
 
-/// Removes the socket of a process that was killed: a socket on which no process listens. Nothing else is
-/// removed.
+/// Removes the socket of a process that was killed: a socket on which no process listens. Nothing
+/// else is removed.
 fn remove_stale_socket(path: &Path) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,

@@ -35,7 +35,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a command. Returns whether the relay has acknowledged everything; true for commands without one.
+/// Runs a command. Returns whether the relay has acknowledged everything; true for commands without
+/// one.
 fn run(arguments: Arguments) -> anyhow::Result<bool> {
     let log = logging::start(
         arguments.log_level(),

@@ -1,4 +1,5 @@
-//! Chunks: the parts of a recording between rotations, clears and snapshots, each in a directory of its own.
+//! Chunks: the parts of a recording between rotations, clears and snapshots, each in a directory of
+//! its own.
 
 use bytes::BufMut;
 use wire::{
@@ -26,8 +27,8 @@ wire_struct! {
         name_len: u32,
     }
 
-    /// Closes a chunk. Streams may still write to it; `command` is executed when the last of them has left it.
-    /// (`CLOSE_TRACE_CHUNK`, `struct lttcomm_relayd_close_trace_chunk`, 2.11)
+    /// Closes a chunk. Streams may still write to it; `command` is executed when the last of them
+    /// has left it. (`CLOSE_TRACE_CHUNK`, `struct lttcomm_relayd_close_trace_chunk`, 2.11)
     #[derive(Copy)]
     pub CloseTraceChunk [21 bytes] {
         /// Id of the chunk.
@@ -52,8 +53,8 @@ wire_struct! {
     pub RotationPosition [16 bytes] {
         /// Id of the stream.
         stream: StreamId,
-        /// Sequence number, by the tracer's count, of the first packet in the new chunk. Ignored for metadata, which
-        /// moves at once.
+        /// Sequence number, by the tracer's count, of the first packet in the new chunk. Ignored
+        /// for metadata, which moves at once.
         at: PacketSeqNum,
     }
 }
@@ -116,8 +117,8 @@ pub struct RotateStreams {
 }
 
 impl RotateStreams {
-    /// Size of the part before the positions and offset of the chunk's id in it, in bytes. The C struct is not packed, so
-    /// that they depend on the sender's ABI: packed, 32-bit x86, 64-bit.
+    /// Size of the part before the positions and offset of the chunk's id in it, in bytes. The C
+    /// struct is not packed, so that they depend on the sender's ABI: packed, 32-bit x86, 64-bit.
     const HEADS: [(usize, usize); 3] = [(13, 5), (16, 8), (20, 12)];
 
     /// Size of the largest message about `streams` streams, in bytes.
@@ -132,7 +133,8 @@ impl RotateStreams {
     pub fn decode(from: &[u8]) -> Result<Self, DecodeError> {
         let count = u32::read(&mut { from })? as usize;
         let size = count.saturating_mul(RotationPosition::SIZE);
-        // All of the message counts, unlike with other commands: its length alone tells which layout it has.
+        // All of the message counts, unlike with other commands: its length alone tells which
+        // layout it has.
         let fits = |&&(head, _): &&(usize, usize)| size.checked_add(head) == Some(from.len());
         let layout = Self::HEADS.iter().find(fits);
         let truncated = |head: usize| DecodeError::Truncated {

@@ -124,8 +124,8 @@ impl CommandCode {
         })
     }
 
-    /// Whether the command belongs to the extensions that a relay offers by [`RESUME`](crate::reply::RESUME) in its
-    /// configuration.
+    /// Whether the command belongs to the extensions that a relay offers by
+    /// [`RESUME`](crate::reply::RESUME) in its configuration.
     #[must_use]
     pub fn is_extension(self) -> bool {
         matches!(
@@ -139,8 +139,8 @@ impl CommandCode {
         )
     }
 
-    /// Size of the largest form of the command without its header, in bytes. Further bytes are ignored, except after
-    /// [`SendMetadata`], where they are the text.
+    /// Size of the largest form of the command without its header, in bytes. Further bytes are
+    /// ignored, except after [`SendMetadata`], where they are the text.
     #[must_use]
     pub fn max_size(self) -> usize {
         match self {
@@ -236,7 +236,8 @@ impl Command {
         }
     }
 
-    /// Decodes the bytes behind the header, in the form of version `minor`. Metadata text is ignored.
+    /// Decodes the bytes behind the header, in the form of version `minor`. Metadata text is
+    /// ignored.
     ///
     /// # Errors
     /// If the bytes are no such command.

@@ -50,8 +50,8 @@ pub struct WholePacket<'a> {
     pub payload: &'a [u8],
 }
 
-/// Decodes the bytes of a data connection, however they are split. Buffers none of them: packets of any size pass
-/// through in pieces.
+/// Decodes the bytes of a data connection, however they are split. Buffers none of them: packets of
+/// any size pass through in pieces.
 #[derive(Debug, Default)]
 pub struct DataDecoder {
     /// Bytes of the current packet that are still to arrive. None between packets.
@@ -59,8 +59,9 @@ pub struct DataDecoder {
 }
 
 impl DataDecoder {
-    /// Takes the next event off the front of `input`. None if more bytes are needed. Headers are only taken when they
-    /// are complete: the rest of `input` must be passed again, with the bytes that follow.
+    /// Takes the next event off the front of `input`. None if more bytes are needed. Headers are
+    /// only taken when they are complete: the rest of `input` must be passed again, with the bytes
+    /// that follow.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Option<DataEvent<'a>> {
         let Some(left) = self.packet else {
             // A header has no invalid values: an error means that it is incomplete.
@@ -82,8 +83,8 @@ impl DataDecoder {
         })
     }
 
-    /// Takes a packet off the front of `input` if all of it is there. None if it is not, or if another packet is incomplete:
-    /// then [`next`](Self::next) takes the pieces.
+    /// Takes a packet off the front of `input` if all of it is there. None if it is not, or if
+    /// another packet is incomplete: then [`next`](Self::next) takes the pieces.
     pub fn whole_packet<'a>(&self, input: &mut &'a [u8]) -> Option<WholePacket<'a>> {
         if self.in_packet() {
             return None;
@@ -95,8 +96,9 @@ impl DataDecoder {
         Some(WholePacket { header, payload })
     }
 
-    /// Takes `len` bytes of the current packet that were received and are not passed to the decoder, at most those that are
-    /// [left](Self::left). Returns the event of the packet's end, without bytes, if they are its last.
+    /// Takes `len` bytes of the current packet that were received and are not passed to the
+    /// decoder, at most those that are [left](Self::left). Returns the event of the packet's end,
+    /// without bytes, if they are its last.
     pub fn skip(&mut self, len: u32) -> Option<DataEvent<'static>> {
         let left = self.packet?.saturating_sub(len);
         self.packet = (left > 0).then_some(left);

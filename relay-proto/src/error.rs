@@ -7,7 +7,8 @@ use crate::Version;
 use crate::command::CommandCode;
 use crate::relay::Refusal;
 
-/// An error of a control connection, which is closed after the replies to earlier commands and the error reply.
+/// An error of a control connection, which is closed after the replies to earlier commands and the
+/// error reply.
 #[derive(Debug, Error)]
 pub enum ControlError {
     /// The producer has another major version.

@@ -12,7 +12,8 @@ wire_struct! {
     pub SendIndex [80 bytes] {
         /// Id of the stream.
         stream: StreamId,
-        /// Sequence number of the packet. Meaningless in a beacon: that of the last packet, or None.
+        /// Sequence number of the packet. Meaningless in a beacon: that of the last packet, or
+        /// None.
         seq: Option<SeqNum>,
         /// Times, sizes and counters of the packet.
         packet: PacketIndex,

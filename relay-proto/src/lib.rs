@@ -1,13 +1,14 @@
-//! The protocol between producers of traces and relays, versions 2.1 to 2.15, as LTTng's `lttng-sessiond` and
-//! `lttng-consumerd` speak it with `lttng-relayd`: both ends as state machines.
+//! The protocol between producers of traces and relays, versions 2.1 to 2.15, as LTTng's
+//! `lttng-sessiond` and `lttng-consumerd` speak it with `lttng-relayd`: both ends as state
+//! machines.
 //!
-//! A producer opens two connections. On the control connection it sends [`Command`]s and receives a [`Reply`] to each
-//! (except to metadata, which has none); on the data connection it sends packets with a [`DataHeader`] each, and
-//! receives nothing. Packet and index of the same [`SeqNum`](wire::SeqNum) belong together;
-//! either may arrive first.
+//! A producer opens two connections. On the control connection it sends [`Command`]s and receives a
+//! [`Reply`] to each (except to metadata, which has none); on the data connection it sends packets
+//! with a [`DataHeader`] each, and receives nothing. Packet and index of the same
+//! [`SeqNum`](wire::SeqNum) belong together; either may arrive first.
 //!
-//! This crate encodes and decodes messages, and enforces the order of events at each end. It uses no socket, file or
-//! clock. `doc/relay-protocol.md` describes the protocol byte by byte.
+//! This crate encodes and decodes messages, and enforces the order of events at each end. It uses
+//! no socket, file or clock. `doc/relay-protocol.md` describes the protocol byte by byte.
 //!
 //! ```
 //! use relay_proto::producer::Producer;
@@ -16,7 +17,7 @@
 //! let mut producer = Producer::default();
 //! let mut bytes = Vec::new();
 //! producer.send(&Command::Version(Version::OURS), &mut bytes)?;
-//! // The program sends the bytes to the relay, and passes on what it receives, in pieces of any size.
+//! // The program sends the bytes to the relay, and passes on what it receives, in any pieces.
 //! let received: &[u8] = &[];
 //! assert_eq!(producer.receive(&mut &received[..])?, None);
 //! assert_eq!(producer.awaited(), 1);
@@ -24,9 +25,9 @@
 //! ```
 //!
 //! Read in this order: [`command`] (the table of commands), the modules of the messages
-//! ([`session`], [`stream`], [`index`], [`metadata`], [`chunk`], and [`resume`], an extension), [`reply`], [`data`]; then the
-//! two ends: [`producer`], and [`server`] with the [`relay`] trait that it calls and the errors that close a
-//! connection ([`error`]).
+//! ([`session`], [`stream`], [`index`], [`metadata`], [`chunk`], and [`resume`], an extension),
+//! [`reply`], [`data`]; then the two ends: [`producer`], and [`server`] with the [`relay`] trait
+//! that it calls and the errors that close a connection ([`error`]).
 
 pub mod chunk;
 pub mod command;

@@ -1,4 +1,5 @@
-//! Metadata is sent on the control connection, so that it never arrives later than an index that needs it.
+//! Metadata is sent on the control connection, so that it never arrives later than an index that
+//! needs it.
 
 use wire::{StreamId, wire_struct};
 
@@ -16,7 +17,8 @@ wire_struct! {
         padding: u32,
     }
 
-    /// Discards the metadata written so far. All of it will be sent again. (`RESET_METADATA`, `struct lttcomm_relayd_reset_metadata`, 2.8)
+    /// Discards the metadata written so far. All of it will be sent again. (`RESET_METADATA`,
+    /// `struct lttcomm_relayd_reset_metadata`, 2.8)
     #[derive(Copy)]
     pub ResetMetadata [16 bytes] {
         /// Id of the metadata stream.

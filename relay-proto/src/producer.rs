@@ -1,5 +1,5 @@
-//! The producer's end of a control connection: a state machine that encodes commands and decodes their replies, in
-//! order.
+//! The producer's end of a control connection: a state machine that encodes commands and decodes
+//! their replies, in order.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,8 @@ use crate::{Command, Minor, Reply, Version};
 
 /// One control connection to a relay.
 ///
-/// Any number of commands may be in flight; replies follow in their order. LTTng's own producers send one at a time, but
-/// `lttng-relayd` answers several in order as well.
+/// Any number of commands may be in flight; replies follow in their order. LTTng's own producers
+/// send one at a time, but `lttng-relayd` answers several in order as well.
 #[derive(Debug)]
 pub struct Producer {
     /// The version that this end sends in VERSION.
@@ -31,7 +31,8 @@ pub struct Producer {
 /// A command that cannot be sent, or an error that ends the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProducerError {
-    /// The command is not allowed in the state of the connection, or the agreed version does not have it.
+    /// The command is not allowed in the state of the connection, or the agreed version does not
+    /// have it.
     #[error("cannot send {command:?}: {why}")]
     NotNow {
         /// The command.
@@ -79,7 +80,8 @@ impl Producer {
         self.minor
     }
 
-    /// Whether the relay has offered the commands of [`resume`](crate::resume) and `GET_CLOCK`, in its reply to `GET_CONFIGURATION`.
+    /// Whether the relay has offered the commands of [`resume`](crate::resume) and `GET_CLOCK`, in
+    /// its reply to `GET_CONFIGURATION`.
     #[must_use]
     pub fn has_resume(&self) -> bool {
         self.has_resume
@@ -126,11 +128,12 @@ impl Producer {
         Ok(())
     }
 
-    /// Encodes the command that `text` follows. The caller sends the text itself, so that it is not copied. The command
-    /// has no reply.
+    /// Encodes the command that `text` follows. The caller sends the text itself, so that it is not
+    /// copied. The command has no reply.
     ///
     /// # Errors
-    /// If the peers have not agreed on a version, or the text is empty: a relay would close the connection.
+    /// If the peers have not agreed on a version, or the text is empty: a relay would close the
+    /// connection.
     pub fn send_metadata(
         &mut self,
         metadata: SendMetadata,
@@ -151,7 +154,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Takes the next reply off the front of `input`, with the command that it answers. None if more bytes are needed.
+    /// Takes the next reply off the front of `input`, with the command that it answers. None if
+    /// more bytes are needed.
     ///
     /// # Errors
     /// If the reply is invalid. The connection is to be closed.

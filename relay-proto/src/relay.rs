@@ -1,5 +1,5 @@
-//! The trait that [`server`](crate::server) calls: what a relay does for the producer at the other end of a control
-//! connection.
+//! The trait that [`server`](crate::server) calls: what a relay does for the producer at the other
+//! end of a control connection.
 
 use thiserror::Error;
 use wire::{SessionId, StreamId, Text};
@@ -32,8 +32,9 @@ impl Refusal {
     }
 }
 
-/// Executes the commands of one control connection. [`create_session`](Self::create_session) comes first; all other
-/// commands concern its session only: a stream of another session must be refused like an unknown one.
+/// Executes the commands of one control connection. [`create_session`](Self::create_session) comes
+/// first; all other commands concern its session only: a stream of another session must be refused
+/// like an unknown one.
 pub trait Relay {
     /// Whether recordings may be cleared (`lttng clear`).
     fn clear_allowed(&self) -> bool;
@@ -60,7 +61,8 @@ pub trait Relay {
     /// An error of this command, or of any of those below, closes the connection.
     fn streams_sent(&mut self) -> Result<(), Refusal>;
 
-    /// Begins a piece of metadata: `length` bytes of text follow, then `metadata.padding` zero bytes are to be appended.
+    /// Begins a piece of metadata: `length` bytes of text follow, then `metadata.padding` zero
+    /// bytes are to be appended.
     fn begin_metadata(&mut self, metadata: SendMetadata, length: u64) -> Result<(), Refusal>;
 
     /// Appends some of the announced text.
@@ -84,7 +86,8 @@ pub trait Relay {
     /// Whether packets of a stream are still to arrive. None if the stream is unknown.
     fn data_pending(&mut self, request: DataPending) -> Option<bool>;
 
-    /// Marks a metadata stream as checked in the round: its metadata arrives on this connection, and so has arrived.
+    /// Marks a metadata stream as checked in the round: its metadata arrives on this connection,
+    /// and so has arrived.
     fn quiescent_control(&mut self, stream: StreamId);
 
     /// Ends the round. Returns whether packets of any stream are still to arrive.
@@ -102,7 +105,8 @@ pub trait Relay {
     /// Whether a chunk is still written to.
     fn chunk_exists(&mut self, request: TraceChunkExists) -> bool;
 
-    /// Whether the relay has the resume extension, which consists of the methods below. They are not called otherwise.
+    /// Whether the relay has the resume extension, which consists of the methods below. They are
+    /// not called otherwise.
     fn has_resume(&self) -> bool {
         false
     }
@@ -110,8 +114,8 @@ pub trait Relay {
     /// Keeps the session when its connections are lost.
     ///
     /// # Errors
-    /// An error closes the connection, here and in [`skip_packets`](Self::skip_packets), except that with
-    /// [`ReturnCode::EXISTS`] the session stays open and is not kept.
+    /// An error closes the connection, here and in [`skip_packets`](Self::skip_packets), except
+    /// that with [`ReturnCode::EXISTS`] the session stays open and is not kept.
     fn make_resumable(&mut self, _request: MakeResumable) -> Result<(), Refusal> {
         Err(no_extension())
     }
@@ -128,8 +132,8 @@ pub trait Relay {
         Err(no_extension())
     }
 
-    /// Adds a stream to a resumable session, or continues it. Returns its id, or none if it has been closed, and its
-    /// position: see [`StreamOpened`](crate::resume::StreamOpened).
+    /// Adds a stream to a resumable session, or continues it. Returns its id, or none if it has
+    /// been closed, and its position: see [`StreamOpened`](crate::resume::StreamOpened).
     ///
     /// # Errors
     /// If the stream cannot be added. The connection stays open.
@@ -137,8 +141,9 @@ pub trait Relay {
         Err(no_extension())
     }
 
-    /// The positions of a stream, written and durable: see [`StreamPosition`](crate::resume::StreamPosition). None if the
-    /// stream is unknown: the connection is closed.
+    /// The positions of a stream, written and durable: see
+    /// [`StreamPosition`](crate::resume::StreamPosition). None if the stream is unknown: the
+    /// connection is closed.
     fn position(&mut self, _stream: StreamId) -> Option<(u64, u64)> {
         None
     }

@@ -107,8 +107,8 @@ wire_struct! {
 /// Bit of [`Configuration::flags`]: recordings may be cleared.
 pub const CLEAR_ALLOWED: u64 = 1;
 
-/// Bit of [`Configuration::flags`]: the relay knows the commands of [`resume`](crate::resume) and `GET_CLOCK`. LTTng counts its flags from
-/// bit 0 and ignores this one.
+/// Bit of [`Configuration::flags`]: the relay knows the commands of [`resume`](crate::resume) and
+/// `GET_CLOCK`. LTTng counts its flags from bit 0 and ignores this one.
 pub const RESUME: u64 = 1 << 63;
 
 /// A reply, whatever version it is encoded for.
@@ -124,7 +124,8 @@ pub enum Reply {
         session: SessionId,
         /// Result of the command.
         code: ReturnCode,
-        /// Path of the trace, relative to the relay's output. None before 2.11, or if the session was refused.
+        /// Path of the trace, relative to the relay's output. None before 2.11, or if the session
+        /// was refused.
         path: Option<Text>,
     },
     /// Reply to `ADD_STREAM`.

@@ -1,5 +1,6 @@
-//! The commands of the resume extension: a session that outlives its connections. Only `relayd` and `consumer` speak it;
-//! it is offered by [`RESUME`](crate::reply::RESUME). (`doc/protocol-extensions.md`)
+//! The commands of the resume extension: a session that outlives its connections. Only `relayd` and
+//! `consumer` speak it; it is offered by [`RESUME`](crate::reply::RESUME).
+//! (`doc/protocol-extensions.md`)
 
 use bytes::BufMut;
 use wire::{DecodeError, Field, SeqNum, StreamId, wire_struct};
@@ -9,16 +10,18 @@ use crate::stream::AddStream;
 use crate::{Minor, ReturnCode};
 
 wire_struct! {
-    /// Has the relay keep the session when its connections are lost. Sent after `CREATE_SESSION`, before chunks and streams.
-    /// (`MAKE_RESUMABLE`)
+    /// Has the relay keep the session when its connections are lost. Sent after `CREATE_SESSION`,
+    /// before chunks and streams. (`MAKE_RESUMABLE`)
     #[derive(Copy)]
     pub MakeResumable [4 bytes] {
-        /// How long the relay is to keep the session without a connection, in seconds. The relay has a maximum of its own.
+        /// How long the relay is to keep the session without a connection, in seconds. The relay
+        /// has a maximum of its own.
         timeout: u32,
     }
 
-    /// Continues a session that an earlier connection has made resumable, in place of `CREATE_SESSION`. The reply is that
-    /// to `CREATE_SESSION` in its form since 2.11. (`RESUME_SESSION`)
+    /// Continues a session that an earlier connection has made resumable, in place of
+    /// `CREATE_SESSION`. The reply is that to `CREATE_SESSION` in its form since 2.11.
+    /// (`RESUME_SESSION`)
     #[derive(Copy)]
     pub ResumeSession [24 bytes] {
         /// Id of the producer, as in `CREATE_SESSION`.
@@ -36,12 +39,13 @@ wire_struct! {
     /// Answers `OPEN_STREAM`.
     #[derive(Copy)]
     pub StreamOpened [20 bytes] {
-        /// Id of the stream, assigned by the relay. None if the stream was refused or, with [`ReturnCode::OK`], if it has
-        /// been closed already.
+        /// Id of the stream, assigned by the relay. None if the stream was refused or, with
+        /// [`ReturnCode::OK`], if it has been closed already.
         stream: Option<StreamId>,
         /// Result of the command.
         code: ReturnCode,
-        /// Number of the next packet that the relay expects; for a metadata stream, number of bytes that the relay has.
+        /// Number of the next packet that the relay expects; for a metadata stream, number of bytes
+        /// that the relay has.
         next: u64,
     }
 
@@ -57,9 +61,11 @@ wire_struct! {
     pub StreamPosition [20 bytes] {
         /// Result of the command.
         code: ReturnCode,
-        /// All packets before this number are in the tracefile and have their index entry, or are lost.
+        /// All packets before this number are in the tracefile and have their index entry, or are
+        /// lost.
         written: u64,
-        /// All packets before this number are as durable as the relay makes them (`--durability`). At most `written`.
+        /// All packets before this number are as durable as the relay makes them (`--durability`).
+        /// At most `written`.
         durable: u64,
     }
 
@@ -70,8 +76,8 @@ wire_struct! {
         stream: StreamId,
         /// The first packet that will not come.
         first: SeqNum,
-        /// Number of packets that will not come, from the first. Those of them that have arrived nevertheless, whole and
-        /// with their indexes, are kept.
+        /// Number of packets that will not come, from the first. Those of them that have arrived
+        /// nevertheless, whole and with their indexes, are kept.
         count: u64,
     }
 }
@@ -79,10 +85,11 @@ wire_struct! {
 /// Adds a stream to a resumable session, or continues it, in place of `ADD_STREAM`. (`OPEN_STREAM`)
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenStream {
-    /// Number of the stream that the producer has chosen: unique among the metadata streams of the session, or among its
-    /// other streams.
+    /// Number of the stream that the producer has chosen: unique among the metadata streams of the
+    /// session, or among its other streams.
     pub key: u64,
-    /// Number of the first packet that the producer will send, if the relay does not know the stream. 0 for metadata.
+    /// Number of the first packet that the producer will send, if the relay does not know the
+    /// stream. 0 for metadata.
     pub first: SeqNum,
     /// The properties of the stream, which do not change when it is continued.
     pub stream: AddStream,

@@ -1,8 +1,8 @@
-//! The relay's end of a control connection: a state machine that decodes commands, has a [`Relay`] execute them, and
-//! encodes the replies.
+//! The relay's end of a control connection: a state machine that decodes commands, has a [`Relay`]
+//! execute them, and encodes the replies.
 //!
-//! It enforces the rules of the protocol: the order of commands, their lengths, one session per connection, and which
-//! refusals close the connection. It holds no state of streams and sessions.
+//! It enforces the rules of the protocol: the order of commands, their lengths, one session per
+//! connection, and which refusals close the connection. It holds no state of streams and sessions.
 
 use bytes::BufMut;
 use wire::{Field, SessionId, split_up_to};
@@ -18,8 +18,8 @@ use crate::session::CreateSession;
 use crate::stream::AddStream;
 use crate::{Command, Minor, Reply, ReturnCode, Version};
 
-/// Longest command that a producer may announce, including metadata text, in bytes. `lttng-relayd` has the same limit.
-/// No memory is allocated for an announced length.
+/// Longest command that a producer may announce, including metadata text, in bytes. `lttng-relayd`
+/// has the same limit. No memory is allocated for an announced length.
 pub const MAX_COMMAND_BYTES: u64 = 128 << 20;
 
 /// Outcome of a call to [`Connection::advance`].
@@ -67,8 +67,9 @@ impl Connection {
         !input.is_empty() || !matches!(self.body, Body::Command)
     }
 
-    /// Takes one command, or a piece of metadata text, off the front of `input`, has `relay` execute it, and appends the
-    /// reply to `replies`. The rest of `input` must be passed again, with the bytes that follow.
+    /// Takes one command, or a piece of metadata text, off the front of `input`, has `relay`
+    /// execute it, and appends the reply to `replies`. The rest of `input` must be passed again,
+    /// with the bytes that follow.
     ///
     /// # Errors
     /// If the connection cannot continue: it is to be closed after `replies` are sent.
@@ -89,7 +90,8 @@ impl Connection {
                 }
                 Ok(Progress::Advanced)
             }
-            // Text is handled as it arrives: a command may announce 128 MiB, of which nothing is buffered.
+            // Text is handled as it arrives: a command may announce 128 MiB, of which nothing is
+            // buffered.
             Body::Text { left } => {
                 let text = split_up_to(input, left);
                 if text.is_empty() {
@@ -124,7 +126,8 @@ impl Connection {
                 ReturnCode::UNKNOWN.write(replies);
             }
         })?;
-        // Only the known fields are awaited. Bytes behind them are metadata text, or fields of a newer producer.
+        // Only the known fields are awaited. Bytes behind them are metadata text, or fields of a
+        // newer producer.
         let announced = usize::try_from(header.data_size).unwrap_or(usize::MAX);
         let Some((payload, rest)) = at.split_at_checked(announced.min(command.max_size())) else {
             return Ok(Progress::NeedsMore);
@@ -423,9 +426,9 @@ fn create_session(
             code: ReturnCode::OK,
             path: Some(created.path),
         }),
-        // The connection is closed because LTTng up to 2.13 waits for one more byte before it reads that the
-        // session was refused. On an open connection it would wait without end, and so would every client of
-        // the session daemon.
+        // The connection is closed because LTTng up to 2.13 waits for one more byte before it reads
+        // that the session was refused. On an open connection it would wait without end, and so
+        // would every client of the session daemon.
         Err(refusal) => Err(Rejection::close(refused_session(refusal.code), refusal)),
     }
 }
@@ -436,7 +439,8 @@ fn add_stream(stream: AddStream, relay: &mut impl Relay) -> Result<Reply, Reject
             stream: Some(stream),
             code: ReturnCode::OK,
         })),
-        // lttng-relayd keeps the connection open here, too. After most other refusals it closes the connection.
+        // lttng-relayd keeps the connection open here, too. After most other refusals it closes the
+        // connection.
         Err(refusal) => Err(Rejection::keep_open(refused_stream(refusal.code), refusal)),
     }
 }

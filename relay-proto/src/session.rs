@@ -19,7 +19,8 @@ pub struct CreateSession {
     pub name: Text,
     /// Name of the traced host.
     pub host: Text,
-    /// Directory of the trace that the user has chosen, relative to the host's directory. Since 2.11; empty for none.
+    /// Directory of the trace that the user has chosen, relative to the host's directory. Since
+    /// 2.11; empty for none.
     pub base_path: Text,
     /// Live timer period. None for a session that is not live.
     pub live_timer: Micros,
@@ -31,7 +32,8 @@ pub struct CreateSession {
     pub trace_format: TraceFormat,
 }
 
-/// A recording of a session daemon. Its kernel and user-space tracing are separate sessions at the relay.
+/// A recording of a session daemon. Its kernel and user-space tracing are separate sessions at the
+/// relay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recording {
     /// Id of the session daemon.
@@ -144,7 +146,8 @@ impl CreateSession {
             });
         }
         let head = CreateSessionV2_11::read(from)?;
-        // Since 2.15 the format stands between the fixed part and the names, whose lengths are in the fixed part.
+        // Since 2.15 the format stands between the fixed part and the names, whose lengths are in
+        // the fixed part.
         let trace_format = if minor.names_trace_format() {
             TraceFormat::read(from)?
         } else {

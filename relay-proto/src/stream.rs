@@ -14,8 +14,8 @@ pub const METADATA_CHANNEL: &str = "metadata";
 pub struct AddStream {
     /// Name of the stream's file: channel and CPU, or [`METADATA_CHANNEL`].
     pub channel: Text,
-    /// Directory of the file, which all streams of a trace share. Relative to the chunk since 2.11; before,
-    /// `/host/session/...` relative to the relay's output.
+    /// Directory of the file, which all streams of a trace share. Relative to the chunk since 2.11;
+    /// before, `/host/session/...` relative to the relay's output.
     pub path: Text,
     /// Maximum size of a tracefile. 0: unlimited.
     pub tracefile_size: Bytes,
@@ -158,17 +158,17 @@ wire_struct! {
         session: SessionId,
     }
 
-    /// Ends the round: checks whether any stream was not checked, or has missing packets. (`END_DATA_PENDING`,
-    /// `struct lttcomm_relayd_end_data_pending`)
+    /// Ends the round: checks whether any stream was not checked, or has missing packets.
+    /// (`END_DATA_PENDING`, `struct lttcomm_relayd_end_data_pending`)
     #[derive(Copy)]
     pub EndDataPending [8 bytes] {
         /// Id of the session, assigned by the relay.
         session: SessionId,
     }
 
-    /// Checks, in the round, whether the metadata of a stream has arrived. It always has: all commands before this one
-    /// are handled when it is answered. (`QUIESCENT_CONTROL`,
-    /// `struct lttcomm_relayd_quiescent_control`)
+    /// Checks, in the round, whether the metadata of a stream has arrived. It always has: all
+    /// commands before this one are handled when it is answered. (`QUIESCENT_CONTROL`, `struct
+    /// lttcomm_relayd_quiescent_control`)
     #[derive(Copy)]
     pub QuiescentControl [8 bytes] {
         /// Id of the metadata stream.

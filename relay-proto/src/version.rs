@@ -51,8 +51,8 @@ impl Minor {
         self >= Self(2)
     }
 
-    /// Whether indexes have the sequence number of the packet and the stream instance: index files of version 1.1
-    /// instead of 1.0.
+    /// Whether indexes have the sequence number of the packet and the stream instance: index files
+    /// of version 1.1 instead of 1.0.
     #[must_use]
     pub fn numbers_packets(self) -> bool {
         self >= Self(8)

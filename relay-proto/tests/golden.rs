@@ -1,4 +1,5 @@
-//! Bytes captured from real programs: each decodes to the expected values and encodes to the same bytes.
+//! Bytes captured from real programs: each decodes to the expected values and encodes to the same
+//! bytes.
 
 #![expect(
     clippy::unwrap_used,
@@ -40,8 +41,8 @@ fn section(file: &str, name: &str) -> Vec<u8> {
     wire::hex::section(file, name).unwrap()
 }
 
-/// Decodes a command; checks that it is `want`, that each shorter prefix of its payload is rejected, and that it encodes
-/// to the same bytes.
+/// Decodes a command; checks that it is `want`, that each shorter prefix of its payload is
+/// rejected, and that it encodes to the same bytes.
 fn check((file, minor): Captured, name: &str, want: Command) {
     let minor = Minor(minor);
     let bytes = section(file, name);

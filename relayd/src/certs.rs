@@ -30,7 +30,8 @@ struct Report {
 /// Creates what the options ask for. Returns what to tell the user.
 ///
 /// # Errors
-/// If a file exists that would be replaced, cannot be read or written, or a name cannot stand in a certificate.
+/// If a file exists that would be replaced, cannot be read or written, or a name cannot stand in a
+/// certificate.
 pub fn create(arguments: &CertsArguments, now: SystemTime) -> Result<String, TransportError> {
     let directory = &arguments.dir;
     let lifetime = DAY * u32::try_from(arguments.days).unwrap_or(u32::MAX);

@@ -1,5 +1,5 @@
-//! `relayd doctor`: checks whether a relay with these settings would work on this host, or why the one that runs does
-//! not. It changes nothing, and opens its ports only for a moment.
+//! `relayd doctor`: checks whether a relay with these settings would work on this host, or why the
+//! one that runs does not. It changes nothing, and opens its ports only for a moment.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};

@@ -31,7 +31,8 @@ pub struct ThreadHealth {
     has_closed_port: AtomicBool,
 }
 
-/// A guard of a port that is listened on. Dropping it says that the port is not listened on any more.
+/// A guard of a port that is listened on. Dropping it says that the port is not listened on any
+/// more.
 #[derive(Debug)]
 pub struct ListeningGuard<'a>(&'a ThreadHealth);
 

@@ -1,12 +1,13 @@
 //! The relay daemon: takes trace streams from producers, writes CTF traces and their indexes, and
 //! serves viewers while the recording runs. A drop-in for `lttng-relayd`.
 //!
-//! The path of a packet leads through one module after the other: [`net`] (sockets) → [`producer`] (connections of
-//! producers) → [`ingest`] (sequence) → [`store`] (files) → [`publish`] (what viewers may see) → [`live`] (what a
-//! viewer gets). [`registry`] has the sessions and streams. [`http`] answers the status endpoint.
+//! The path of a packet leads through one module after the other: [`net`] (sockets) → [`producer`]
+//! (connections of producers) → [`ingest`] (sequence) → [`store`] (files) → [`publish`] (what
+//! viewers may see) → [`live`] (what a viewer gets). [`registry`] has the sessions and streams.
+//! [`http`] answers the status endpoint.
 //!
-//! The modules are layers: `store -> publish -> ingest -> registry -> producer, live -> net`. Each uses those to its
-//! left and none to its right. Read them in this order, after `ARCHITECTURE.md`.
+//! The modules are layers: `store -> publish -> ingest -> registry -> producer, live -> net`. Each
+//! uses those to its left and none to its right. Read them in this order, after `ARCHITECTURE.md`.
 
 pub mod certs;
 pub mod cli;

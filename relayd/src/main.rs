@@ -81,8 +81,8 @@ fn exit_code(command: &str, ended: anyhow::Result<ExitCode>) -> ExitCode {
     }
 }
 
-/// Runs `relayd check-config [FILE]`: prints the settings with which the relay would start. Lines of the files that it would
-/// ignore count as faults.
+/// Runs `relayd check-config [FILE]`: prints the settings with which the relay would start. Lines
+/// of the files that it would ignore count as faults.
 fn check_configuration(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
     arguments.take_file_operand()?;
     let (arguments, ignored) = arguments.with_files()?;
@@ -103,7 +103,8 @@ fn check_configuration(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Runs `relayd doctor [FILE]`: prints what would keep a relay with these settings from working on this host.
+/// Runs `relayd doctor [FILE]`: prints what would keep a relay with these settings from working on
+/// this host.
 fn check_host(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
     arguments.take_file_operand()?;
     let (arguments, ignored) = arguments.with_files()?;
@@ -170,7 +171,8 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     report_repairs(repair(&config.output, &resumable));
     if config.sync.durability != Durability::Process {
-        // A killed relay leaves data that is written and not synced, and nothing tells which files have it.
+        // A killed relay leaves data that is written and not synced, and nothing tells which files
+        // have it.
         sync_file_system(&config.output)?;
     }
     let server = Server::start(&config, inherited)?;
@@ -264,9 +266,9 @@ struct Signals {
     stop: StopSignals,
     /// SIGHUP. It ends `lttng-relayd`.
     reload: Signal,
-    /// SIGUSR1 and SIGXFSZ, caught so that they do not end the process. SIGUSR1 is the signal that a relay
-    /// sends to its parent process; the system sends SIGXFSZ at a write beyond the limit of file sizes,
-    /// which also fails with an error.
+    /// SIGUSR1 and SIGXFSZ, caught so that they do not end the process. SIGUSR1 is the signal that
+    /// a relay sends to its parent process; the system sends SIGXFSZ at a write beyond the limit of
+    /// file sizes, which also fails with an error.
     _harmless: [Signal; 2],
 }
 
@@ -290,8 +292,8 @@ impl Signals {
     }
 }
 
-/// pow(3), the only function of the C library's libm that the relay needs: tokio's scheduler calls it. Because it is defined
-/// here, libm is not loaded, half a megabyte of which would be resident.
+/// pow(3), the only function of the C library's libm that the relay needs: tokio's scheduler calls
+/// it. Because it is defined here, libm is not loaded, half a megabyte of which would be resident.
 #[expect(
     unsafe_code,
     reason = "it has the name of the C function, and does what that does"

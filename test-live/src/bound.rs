@@ -86,8 +86,8 @@ impl TypedTime {
 }
 
 impl Bound {
-    /// The bound in nanoseconds since the clock's origin. A time of the day is on the date of `time`, that
-    /// of the event with which the bound is first compared.
+    /// The bound in nanoseconds since the clock's origin. A time of the day is on the date of
+    /// `time`, that of the event with which the bound is first compared.
     #[inline]
     pub fn nanoseconds(&mut self, time: i64) -> i64 {
         match self {

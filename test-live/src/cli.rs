@@ -1,5 +1,5 @@
-//! The command line: the only module that names `clap`. Options that `babeltrace2` has too are called the
-//! same.
+//! The command line: the only module that names `clap`. Options that `babeltrace2` has too are
+//! called the same.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -30,8 +30,8 @@ pub use web::WebArguments;
 
 /// Show events of live LTTng sessions while they are recorded, and read CTF traces.
 ///
-/// test-live reads the events of all TARGETs, merges them in order of time and writes them to standard output.
-/// Discarded events and lost packets are reported on standard error.
+/// test-live reads the events of all TARGETs, merges them in order of time and writes them to
+/// standard output. Discarded events and lost packets are reported on standard error.
 #[derive(Debug, Parser)]
 #[command(
     name = "test-live",
@@ -53,22 +53,24 @@ pub struct Arguments {
     #[arg(long, requires = "list")]
     pub json: bool,
 
-    /// Where to begin in sessions that exist when test-live starts; later sessions are read from their beginning.
+    /// Where to begin in sessions that exist when test-live starts; later sessions are read from
+    /// their beginning.
     #[arg(long, value_enum, default_value = "last", help_heading = "Live")]
     pub seek: SeekTo,
-    /// Wait for further sessions, and for further packets of directories that are being written; default for a
-    /// whole relay.
+    /// Wait for further sessions, and for further packets of directories that are being written;
+    /// default for a whole relay.
     #[arg(long, overrides_with = "no_follow", help_heading = "Live")]
     pub follow: bool,
-    /// Exit when the sessions that exist have ended, and read directories only once; default for one session.
+    /// Exit when the sessions that exist have ended, and read directories only once; default for
+    /// one session.
     #[arg(long, overrides_with = "follow", help_heading = "Live")]
     pub no_follow: bool,
-    /// What to do if no session exists at the start; default: continue for a whole relay or with --follow,
-    /// otherwise fail. With end, it is no error either if no event is selected.
+    /// What to do if no session exists at the start; default: continue for a whole relay or with
+    /// --follow, otherwise fail. With end, it is no error either if no event is selected.
     #[arg(long, value_enum, value_name = "ACTION", help_heading = "Live")]
     pub session_not_found: Option<NotFound>,
-    /// Exit when the connection to a relay has been lost for SECONDS; 0: do not reconnect; default: reconnect until
-    /// the relay is back.
+    /// Exit when the connection to a relay has been lost for SECONDS; 0: do not reconnect; default:
+    /// reconnect until the relay is back.
     #[arg(long, value_name = "SECONDS", help_heading = "Live")]
     pub reconnect_timeout: Option<u64>,
     /// Exit when a relay cannot be reached or the connection is lost, instead of reconnecting.
@@ -99,8 +101,8 @@ pub struct Arguments {
         allow_hyphen_values = true
     )]
     pub end: Option<TypedTime>,
-    /// Show only events that match EXPR, for example '$name == "sched_*" && prev_tid > 0'; doc/filter.md
-    /// describes the language.
+    /// Show only events that match EXPR, for example '$name == "sched_*" && prev_tid > 0';
+    /// doc/filter.md describes the language.
     #[arg(long, value_name = "EXPR", help_heading = "Selection")]
     pub filter: Option<String>,
     /// Exit after N events.
@@ -113,8 +115,8 @@ pub struct Arguments {
     /// Write events in this format.
     #[arg(long, value_enum, default_value = "text", help_heading = "Output")]
     pub sink: SinkKind,
-    /// Write to the file PATH instead of standard output; with --sink ctf or codetracer, to the directory PATH. -o is
-    /// the same.
+    /// Write to the file PATH instead of standard output; with --sink ctf or codetracer, to the
+    /// directory PATH. -o is the same.
     #[arg(
         short = 'w',
         short_alias = 'o',
@@ -123,12 +125,13 @@ pub struct Arguments {
         help_heading = "Output"
     )]
     pub output: Option<PathBuf>,
-    /// Write trace.json with --sink codetracer, which all versions of CodeTracer open, or a smaller trace.bin.
+    /// Write trace.json with --sink codetracer, which all versions of CodeTracer open, or a smaller
+    /// trace.bin.
     #[arg(long, value_name = "json|bin", default_value = "json", value_parser = parse_form)]
     #[arg(help_heading = "Output")]
     pub codetracer_format: OutputForm,
-    /// Exit with status 1 if events or packets were lost, or metadata breaks a rule of CTF: nothing of such a trace is
-    /// shown then.
+    /// Exit with status 1 if events or packets were lost, or metadata breaks a rule of CTF: nothing
+    /// of such a trace is shown then.
     #[arg(long, help_heading = "Output")]
     pub strict: bool,
     /// Do not write notices and the summary to standard error.
@@ -168,11 +171,12 @@ pub struct Arguments {
     /// Do not show the time since the previous event.
     #[arg(long, help_heading = "Text")]
     pub no_delta: bool,
-    /// Show the field names in these parts, separated by commas: payload, context, scope, header, all, none.
+    /// Show the field names in these parts, separated by commas: payload, context, scope, header,
+    /// all, none.
     #[arg(short, long, value_name = "LIST", help_heading = "Text")]
     pub names: Option<NamesList>,
-    /// Show these parts before the event name, separated by commas: trace, trace:hostname, trace:domain,
-    /// trace:procname, trace:vpid, loglevel, emf, callsite, all.
+    /// Show these parts before the event name, separated by commas: trace, trace:hostname,
+    /// trace:domain, trace:procname, trace:vpid, loglevel, emf, callsite, all.
     #[arg(short, long, value_name = "LIST", help_heading = "Text")]
     pub fields: Option<FieldsList>,
     /// Use colors.
@@ -203,13 +207,14 @@ pub struct Arguments {
         help_heading = "Trace Event Format"
     )]
     pub tef_time: TefTime,
-    /// Also write the numbers of a field as a counter of its process, with --sink tef; may be repeated. EXPR is
-    /// FIELD, EVENT.FIELD or NAME=EVENT.FIELD, for example depth=queue:push.state.len, with a FIELD as in --filter.
+    /// Also write the numbers of a field as a counter of its process, with --sink tef; may be
+    /// repeated. EXPR is FIELD, EVENT.FIELD or NAME=EVENT.FIELD, for example
+    /// depth=queue:push.state.len, with a FIELD as in --filter.
     #[arg(long, value_name = "EXPR", help_heading = "Trace Event Format")]
     pub counter: Vec<String>,
 
-    /// Read directories with N threads, which changes nothing but the time; default: one for each processor, if the
-    /// directories are large.
+    /// Read directories with N threads, which changes nothing but the time; default: one for each
+    /// processor, if the directories are large.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
     /// Log more to standard error; may be given up to three times. RUST_LOG overrides it.
@@ -244,8 +249,9 @@ pub struct TlsArguments {
 
 /// Forward connections of viewers without encryption to an encrypted relay.
 ///
-/// test-live proxy listens on a plain port of this host, and forwards each connection to the encrypted port of a relay,
-/// until SIGINT or SIGTERM. A host that is called proxy is the target net://proxy.
+/// test-live proxy listens on a plain port of this host, and forwards each connection to the
+/// encrypted port of a relay, until SIGINT or SIGTERM. A host that is called proxy is the target
+/// net://proxy.
 #[derive(Debug, Parser)]
 #[command(
     name = "test-live proxy",
@@ -260,8 +266,8 @@ pub struct ProxyArguments {
     /// Listen on ADDRESS:PORT; with port 0 on a free port, which is printed.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5344")]
     pub listen: SocketAddr,
-    /// Listen on an address that other hosts reach. What they send and see is not encrypted, and the relay takes
-    /// them for this viewer.
+    /// Listen on an address that other hosts reach. What they send and see is not encrypted, and
+    /// the relay takes them for this viewer.
     #[arg(long)]
     pub allow_remote: bool,
     /// The certificates for the relay.
@@ -365,7 +371,8 @@ pub enum SinkKind {
     Tef,
     /// A copy of the trace for any CTF reader.
     Ctf,
-    /// A recording that CodeTracer opens, also while it is written; begins at the beginning, ends with the session.
+    /// A recording that CodeTracer opens, also while it is written; begins at the beginning, ends
+    /// with the session.
     Codetracer,
     /// The number of events per second.
     Counter,
@@ -376,8 +383,8 @@ pub enum SinkKind {
 /// A program that opens a trace.json.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Viewer {
-    /// ui.perfetto.dev: events in order of time, times since the first event, and what Perfetto would misinterpret
-    /// changed; nothing is written until the end.
+    /// ui.perfetto.dev: events in order of time, times since the first event, and what Perfetto
+    /// would misinterpret changed; nothing is written until the end.
     Perfetto,
     /// Any program: events as they come, with absolute times.
     Any,
@@ -412,8 +419,8 @@ fn parse_form(text: &str) -> Result<OutputForm, &'static str> {
 }
 
 impl ProxyArguments {
-    /// The arguments of a command line, of which the first word is the command. Exits if they are invalid, or help was
-    /// requested.
+    /// The arguments of a command line, of which the first word is the command. Exits if they are
+    /// invalid, or help was requested.
     #[must_use]
     pub fn from_words<W>(words: impl IntoIterator<Item = W>) -> Self
     where
@@ -438,7 +445,8 @@ impl TlsArguments {
     }
 }
 
-/// Gives encrypted targets their certificates. Exits with the usage of the command `A` if a file is not named.
+/// Gives encrypted targets their certificates. Exits with the usage of the command `A` if a file is
+/// not named.
 fn set_certificates_or_exit<A: CommandFactory>(targets: &mut [Target], tls: &TlsArguments) {
     if let Err(error) = set_certificates(targets, tls) {
         let mut command = A::command();
@@ -460,8 +468,8 @@ fn set_certificates(targets: &mut [Target], tls: &TlsArguments) -> Result<(), Mi
 }
 
 impl Arguments {
-    /// The arguments of a command line, of which the first word is the program. Exits if they are invalid, or
-    /// help or the version was requested.
+    /// The arguments of a command line, of which the first word is the program. Exits if they are
+    /// invalid, or help or the version was requested.
     #[must_use]
     pub fn from_words<W>(words: impl IntoIterator<Item = W>) -> Self
     where

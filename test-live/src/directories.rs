@@ -70,7 +70,8 @@ pub(crate) struct SlicedTraces {
     renderers: Vec<Option<Box<dyn Renderer>>>,
 }
 
-/// Cuts traces into slices for several threads. The traces are returned if that is impossible, or would not be faster.
+/// Cuts traces into slices for several threads. The traces are returned if that is impossible, or
+/// would not be faster.
 pub(crate) fn plan_slices(
     traces: Vec<CompleteTrace>,
     arguments: &Arguments,

@@ -1,5 +1,5 @@
-//! The arguments of events that programs have sent in Trace Event Format: JSON in the field `args`. Here they are read
-//! as fields, for a sink and for the filter alike.
+//! The arguments of events that programs have sent in Trace Event Format: JSON in the field `args`.
+//! Here they are read as fields, for a sink and for the filter alike.
 
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::Base;
@@ -10,8 +10,8 @@ use tef::ctf::RecordDecoder;
 /// The name of the field.
 pub(crate) const ARGS: &str = "args";
 
-/// Largest number of bytes of JSON that is read as fields. Objects and arrays within each other are limited by
-/// `serde_json`, to 127.
+/// Largest number of bytes of JSON that is read as fields. Objects and arrays within each other are
+/// limited by `serde_json`, to 127.
 const MAX_JSON_BYTES: usize = 1 << 20;
 
 /// The format of numbers in JSON.
@@ -27,8 +27,8 @@ pub(crate) fn has_json_args(class: Option<&str>) -> bool {
     class.is_some_and(RecordDecoder::is_known_class)
 }
 
-/// The JSON of an object as it is written, to be written as it is; `None` if it is something else, too long or too
-/// deep, or does not fit on a line.
+/// The JSON of an object as it is written, to be written as it is; `None` if it is something else,
+/// too long or too deep, or does not fit on a line.
 pub(crate) fn object_on_a_line(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
     let is_on_a_line = text.len() <= MAX_JSON_BYTES && !text.contains(['\n', '\r']);
@@ -36,8 +36,8 @@ pub(crate) fn object_on_a_line(text: &[u8]) -> Option<&str> {
     is_object.then_some(text)
 }
 
-/// Shows the members of a JSON object as the fields of a structure, null as an optional field that is absent. Returns
-/// false, and shows nothing, if it is no object, too long or too deep.
+/// Shows the members of a JSON object as the fields of a structure, null as an optional field that
+/// is absent. Returns false, and shows nothing, if it is no object, too long or too deep.
 pub(crate) fn visit_object(json: &str, visitor: &mut impl Visitor) -> bool {
     // First without showing anything: it may turn out at the end that it is no JSON.
     let is_object = json.len() <= MAX_JSON_BYTES

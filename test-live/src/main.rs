@@ -17,7 +17,8 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// The exit status after a second signal: that of a program which SIGINT has killed, as shells report it.
+/// The exit status after a second signal: that of a program which SIGINT has killed, as shells
+/// report it.
 const INTERRUPTED: i32 = 130;
 
 fn main() -> ExitCode {
@@ -76,8 +77,9 @@ fn exit_code(ended: anyhow::Result<Outcome>) -> ExitCode {
     }
 }
 
-/// Lets the first SIGINT or SIGTERM end the run in order, when all events that are certain have been shown, and the
-/// second end the process at once. With a screen, SIGHUP ends the run too: its terminal is gone.
+/// Lets the first SIGINT or SIGTERM end the run in order, when all events that are certain have
+/// been shown, and the second end the process at once. With a screen, SIGHUP ends the run too: its
+/// terminal is gone.
 fn stop_on_signals(stop: Stop, has_screen: bool) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -12,7 +12,8 @@ const MIN_PART_CHARACTERS: usize = 3;
 /// lengths.
 const MAX_COMPARED_BYTES: usize = 256;
 
-/// The names of `known` that are most like `name`, the most similar first; none if all are very different.
+/// The names of `known` that are most like `name`, the most similar first; none if all are very
+/// different.
 pub(crate) fn near_names<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     let mut near: Vec<(usize, &str)> = Vec::new();
     let is_short = |name: &str| name.len() <= MAX_COMPARED_BYTES;

@@ -1,5 +1,5 @@
-//! `test-live proxy`: a plain port on this host for viewers that know no encryption. Each connection is forwarded to
-//! the encrypted port of a relay.
+//! `test-live proxy`: a plain port on this host for viewers that know no encryption. Each
+//! connection is forwarded to the encrypted port of a relay.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -22,10 +22,12 @@ use crate::cli::ProxyArguments;
 use crate::run::UsageError;
 use crate::with_sources;
 
-/// Maximum number of connections at one time. A viewer has one or two. With more, those are closed that are idle.
+/// Maximum number of connections at one time. A viewer has one or two. With more, those are closed
+/// that are idle.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Bytes that are buffered of each direction of a connection. Nothing more is read until they are written.
+/// Bytes that are buffered of each direction of a connection. Nothing more is read until they are
+/// written.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Timeout of name resolution, connecting and the TLS handshake together.
@@ -155,7 +157,8 @@ struct Direction {
 }
 
 impl Direction {
-    /// Moves bytes until the source has none or the destination takes none. Returns whether any were moved.
+    /// Moves bytes until the source has none or the destination takes none. Returns whether any
+    /// were moved.
     fn advance(&mut self, source: &mut Socket, destination: &mut Socket) -> io::Result<bool> {
         let mut some = false;
         if self.buffer.is_empty() && !self.has_ended {

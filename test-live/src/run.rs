@@ -321,7 +321,8 @@ fn handle_event(
     Ok(())
 }
 
-/// Reports that there were events and none was selected, or none has a counter. Returns false if that is an error.
+/// Reports that there were events and none was selected, or none has a counter. Returns false if
+/// that is an error.
 fn report_no_match(arguments: &Arguments, select: &mut Select) -> bool {
     let mut descriptions = select.describe_unmatched_counters();
     descriptions.extend(select.describe_no_match());
@@ -479,7 +480,8 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOpt
             SeekTo::Last => Seek::Last,
         },
         missing,
-        // A producer that is started again opens another session of the same name; the sink says when to exit.
+        // A producer that is started again opens another session of the same name; the sink says
+        // when to exit.
         follow: follow || is_recording && !arguments.no_follow,
         retry: follow && !arguments.no_retry,
         reconnect_timeout: match arguments.reconnect_timeout {

@@ -1,5 +1,6 @@
-//! The selection of events that are shown: those between two times, those that a filter lets through, and no more
-//! than were asked for. Losses and failures are reported and counted here, whatever the sink.
+//! The selection of events that are shown: those between two times, those that a filter lets
+//! through, and no more than were asked for. Losses and failures are reported and counted here,
+//! whatever the sink.
 
 use std::collections::HashMap;
 use std::io;
@@ -45,7 +46,8 @@ pub struct Tally {
     pub events: u64,
     /// Events and packets that were lost before they could be shown.
     pub lost: LossSum,
-    /// Sessions, packets and streams that a relay has refused, or no longer had after the connection was lost.
+    /// Sessions, packets and streams that a relay has refused, or no longer had after the
+    /// connection was lost.
     pub incomplete: u64,
     /// Streams and traces that could not be read to their end, packets that were passed over.
     pub failures: u64,

@@ -30,8 +30,8 @@ pub(crate) struct OpenedSources {
     pub(crate) complete: Vec<(String, TraceDirectory)>,
 }
 
-/// Opens all targets. Events of relays and of growing directories come through `sender`, their packets in `memory`. Traces
-/// that cannot be read are reported to `stage`.
+/// Opens all targets. Events of relays and of growing directories come through `sender`, their
+/// packets in `memory`. Traces that cannot be read are reported to `stage`.
 pub(crate) fn open(
     (targets, seek): (&[Target], SeekTo),
     memory: &MemoryBudget,
@@ -113,7 +113,8 @@ pub(crate) fn announce_trace(event: &SourceEvent, stage: &mut impl SessionStage)
     }
 }
 
-/// The session that a trace in a directory is of: its path up to the tracing domain, as LTTng names directories.
+/// The session that a trace in a directory is of: its path up to the tracing domain, as LTTng names
+/// directories.
 fn session_of_trace(name: &str) -> &str {
     let domains = ["/ust", "/kernel"].iter().filter_map(|domain| {
         let (before, after) = name.split_once(domain)?;

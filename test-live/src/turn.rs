@@ -1,5 +1,5 @@
-//! The turns of the main thread: it handles what sources report, and then shows what can be shown. What is new must not
-//! keep it from showing what it knows.
+//! The turns of the main thread: it handles what sources report, and then shows what can be shown.
+//! What is new must not keep it from showing what it knows.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::attach::SourceEvent;
 
-/// Time after which what can be shown is shown, before further events of sources are handled. Sources may be faster than
-/// they are handled: metadata takes long to parse.
+/// Time after which what can be shown is shown, before further events of sources are handled.
+/// Sources may be faster than they are handled: metadata takes long to parse.
 const MAX_TURN: Duration = Duration::from_millis(20);
 
 /// A turn in which events of sources are handled.
@@ -29,12 +29,13 @@ impl Turn {
     }
 }
 
-/// Time for which events wait for newcomers, streams that came after others had begun and of whose times nothing is known
-/// yet. A new session has such streams until their first packets or beacons, which come once per live timer: mostly a
-/// second.
+/// Time for which events wait for newcomers, streams that came after others had begun and of whose
+/// times nothing is known yet. A new session has such streams until their first packets or beacons,
+/// which come once per live timer: mostly a second.
 const MAX_NEWCOMER_HOLD: Duration = Duration::from_secs(3);
 
-/// How long events wait for newcomers. Where they come all the time, events wait half of the time at most.
+/// How long events wait for newcomers. Where they come all the time, events wait half of the time
+/// at most.
 #[derive(Debug, Default)]
 pub(crate) struct NewcomerHold {
     /// When the events that wait are shown.

@@ -26,7 +26,8 @@ fn demo() -> Vec<Record<'static>> {
     elements.iter().map(parse).collect()
 }
 
-/// Writes a trace with packets of `per_packet` records to a directory, without the packets that `is_lost` names.
+/// Writes a trace with packets of `per_packet` records to a directory, without the packets that
+/// `is_lost` names.
 fn write_trace(
     directory: &Path,
     uuid: u8,

@@ -1,4 +1,5 @@
-//! Lines of the Trace Event Format, recorded as a `tldrs` daemon does it and written by `--sink tef`.
+//! Lines of the Trace Event Format, recorded as a `tldrs` daemon does it and written by `--sink
+//! tef`.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,7 +20,8 @@ use wire::Timestamp;
 /// Events of every phase, some of them unusual.
 const LINES: &str = include_str!("../../crates/tef/data/every-phase.jsonl");
 
-/// A directory with a trace of the events that `events` appends, each a microsecond after the one before.
+/// A directory with a trace of the events that `events` appends, each a microsecond after the one
+/// before.
 fn record(events: impl FnOnce(&mut dyn FnMut(&Encoded<'_>), &Classes)) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "test"));

@@ -1,4 +1,5 @@
-//! From the forms of a recording through `consumer` and `relayd` to CTF: every record arrives as it was, in order.
+//! From the forms of a recording through `consumer` and `relayd` to CTF: every record arrives as it
+//! was, in order.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -167,7 +168,8 @@ fn a_growing_directory_is_followed_until_its_array_is_closed() {
     let sending = Process::start(&mut send_command(&lab, &relay, &directory));
     let mut file = File::create(directory.join("trace.json")).unwrap();
     let array = array();
-    // Cut within elements, texts and characters; each piece has to be read before the next is there.
+    // Cut within elements, texts and characters; each piece has to be read before the next is
+    // there.
     for piece in array.as_bytes().chunks(array.len() / 7 + 1) {
         file.write_all(piece).unwrap();
         let size = stream_size(&relay.output);

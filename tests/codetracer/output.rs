@@ -1,4 +1,5 @@
-//! From `consumer` through `relayd` to the directory that `test-live` keeps: record for record, and valid at any time.
+//! From `consumer` through `relayd` to the directory that `test-live` keeps: record for record, and
+//! valid at any time.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -320,8 +321,8 @@ impl Recorder {
     }
 }
 
-/// Copies a directory. Returns false if `cp` left out a file that has changed names between its `stat` and its `open`, which
-/// it says.
+/// Copies a directory. Returns false if `cp` left out a file that has changed names between its
+/// `stat` and its `open`, which it says.
 fn is_copied(directory: &Path, copy: &Path) -> bool {
     let mut cp = Command::new("cp");
     let output = cp.env("LC_ALL", "C").arg("-r").arg(directory).arg(copy);

@@ -1,5 +1,5 @@
-//! Viewers that request the index of a packet of which only a part has arrived: the reply waits a moment for the rest, but not
-//! for a producer that does not send it.
+//! Viewers that request the index of a packet of which only a part has arrived: the reply waits a
+//! moment for the rest, but not for a producer that does not send it.
 
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,8 @@ fn reply_waits_once_for_the_rest_of_a_packet_and_says_retry_without_it() {
         packets: 0,
     };
     for is_data_first in [true, false] {
-        // A new viewer, because one that has waited for a late packet is answered at once for some time.
+        // A new viewer, because one that has waited for a late packet is answered at once for some
+        // time.
         let (mut viewer, _, streams) = Viewer::attached(relay.live, "arriving", Seek::Last);
         let viewed = by_channel(&streams)["chan_0"];
         assert_eq!(viewer.next_index(viewed).status, IndexStatus::Retry);

@@ -1,6 +1,6 @@
-//! Viewers that attach while the streams of a session rotate: one stream is in the new chunk already, the other still waits
-//! for packets of the old one. The streams are announced to them when the rotation is over, and are read from where they
-//! were when the viewer attached.
+//! Viewers that attach while the streams of a session rotate: one stream is in the new chunk
+//! already, the other still waits for packets of the old one. The streams are announced to them
+//! when the rotation is over, and are read from where they were when the viewer attached.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! `--background` and `--daemonize`: when the command returns, the daemon accepts connections and runs under
-//! the name that it was called by; when it is stopped, nothing stays behind.
+//! `--background` and `--daemonize`: when the command returns, the daemon accepts connections and
+//! runs under the name that it was called by; when it is stopped, nothing stays behind.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -40,7 +40,8 @@ fn health_sockets(lab: &Lab) -> Vec<PathBuf> {
 
 /// Starts a daemon, which must accept connections when the command returns, and stops it.
 fn start_and_stop(lab: &Lab, mut command: Command, option: &str, addresses: [SocketAddr; 3]) {
-    // Not a pipe: a daemon of `--background` keeps it open, and reading to the end would wait for the daemon.
+    // Not a pipe: a daemon of `--background` keeps it open, and reading to the end would wait for
+    // the daemon.
     let printed_path = lab.path().join("printed");
     let printed = fs::File::create(&printed_path).unwrap();
     let output = lab.directory("output");
@@ -102,7 +103,8 @@ fn daemon_started_by_its_bare_name_is_found_on_the_path() {
 fn daemon_whose_file_was_removed_meanwhile_starts() {
     let lab = Lab::new();
     let program = lab.path().join("relayd");
-    // By another process: a file that this one has open for writing is busy, and so it is in its children.
+    // By another process: a file that this one has open for writing is busy, and so it is in its
+    // children.
     let copied = Command::new("cp")
         .arg(binaries::relayd())
         .arg(&program)

@@ -1,4 +1,5 @@
-//! `--group-output-by-session` for producers before LTTng 2.11, which send the whole path with each stream.
+//! `--group-output-by-session` for producers before LTTng 2.11, which send the whole path with each
+//! stream.
 
 use relay_proto::Minor;
 use tests::lab::Lab;

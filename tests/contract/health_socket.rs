@@ -1,4 +1,5 @@
-//! The health socket, which `lttng-relayd` offers to monitoring programs: a request of 4 bytes, a reply of 8.
+//! The health socket, which `lttng-relayd` offers to monitoring programs: a request of 4 bytes, a
+//! reply of 8.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

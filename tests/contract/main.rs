@@ -1,6 +1,6 @@
-//! The contract of `lttng-relayd` with the programs of LTTng and with users' scripts, besides its protocols:
-//! command line, exit status, files, signals and health. Most tests run the same commands on the reference as
-//! well.
+//! The contract of `lttng-relayd` with the programs of LTTng and with users' scripts, besides its
+//! protocols: command line, exit status, files, signals and health. Most tests run the same
+//! commands on the reference as well.
 
 mod arriving_packet;
 mod attached_in_rotation;

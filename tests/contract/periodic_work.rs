@@ -1,4 +1,5 @@
-//! The periodic work of the relay: beacons are written to disk in turns, and an idle relay has none.
+//! The periodic work of the relay: beacons are written to disk in turns, and an idle relay has
+//! none.
 
 use std::collections::BTreeMap;
 use std::fs;

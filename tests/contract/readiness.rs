@@ -1,5 +1,5 @@
-//! Readiness: notifications to the service manager and to the parent process, and listening sockets that the
-//! service manager passes on (`LISTEN_FDS`).
+//! Readiness: notifications to the service manager and to the parent process, and listening sockets
+//! that the service manager passes on (`LISTEN_FDS`).
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;

@@ -1,5 +1,5 @@
-//! The locks of a relay on the tracefiles that it writes, by which followers and other relays know that they
-//! are in use.
+//! The locks of a relay on the tracefiles that it writes, by which followers and other relays know
+//! that they are in use.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ fn a_tracefile_that_a_reader_has_locked_is_still_reported_as_being_written() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("followed"));
     let path = tracefile_path(&relay);
-    // A tracefile is closed until its first packet arrives: the relay opens it while the reader holds the
-    // lock.
+    // A tracefile is closed until its first packet arrives: the relay opens it while the reader
+    // holds the lock.
     let reader = File::open(&path).unwrap();
     reader.lock_shared().unwrap();
     for number in 0..3 {

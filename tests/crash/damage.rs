@@ -1,5 +1,6 @@
-//! Trees that a killed relay or a power failure has damaged in every known way, repaired by the next relay and read by
-//! `babeltrace2`: without an error, with exactly the events of the packets that are whole.
+//! Trees that a killed relay or a power failure has damaged in every known way, repaired by the
+//! next relay and read by `babeltrace2`: without an error, with exactly the events of the packets
+//! that are whole.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -16,8 +17,8 @@ use tests::wait_until;
 
 use crate::repair::{EVENTS, SyntheticTrace, send};
 
-/// Whole packets in the trace of the killed session, by CPU. The last one of CPU 0 has no index entry, and half a packet
-/// follows on CPU 1.
+/// Whole packets in the trace of the killed session, by CPU. The last one of CPU 0 has no index
+/// entry, and half a packet follows on CPU 1.
 const WHOLE: [u64; 2] = [4, 3];
 /// Packets in the other session, on CPU 7.
 const OTHER: u64 = 1;

@@ -1,5 +1,5 @@
-//! Relays and producers that are killed, stopped or disconnected: what was acknowledged is on disk, and what
-//! was not damages no trace.
+//! Relays and producers that are killed, stopped or disconnected: what was acknowledged is on disk,
+//! and what was not damages no trace.
 
 mod damage;
 mod repair;

@@ -1,5 +1,5 @@
-//! The spool of `consumer`: what it has accepted arrives, whether or not a relay is there, and whatever ends the
-//! consumer.
+//! The spool of `consumer`: what it has accepted arrives, whether or not a relay is there, and
+//! whatever ends the consumer.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -82,7 +82,8 @@ impl Agent {
         report["spool"].clone()
     }
 
-    /// Waits until everything that was sent is in the spool: nothing has been added for many flush intervals.
+    /// Waits until everything that was sent is in the spool: nothing has been added for many flush
+    /// intervals.
     fn wait_until_spooled(&self, lab: &Lab) {
         const QUIET: Duration = Duration::from_millis(500);
         let (mut before, mut since) = (0, Instant::now());

@@ -1,5 +1,5 @@
-//! Streams whose metadata has not arrived. Packets that end after such a stream began are withheld, so that
-//! viewers get its events in order.
+//! Streams whose metadata has not arrived. Packets that end after such a stream began are withheld,
+//! so that viewers get its events in order.
 
 use ctf::model::Uuid;
 use ctf::write::metadata_packets;
@@ -14,8 +14,8 @@ use viewer_proto::session::Seek;
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Micros, SessionId, StreamId};
 
-/// A live session with a timer of an hour. A relay awaits metadata for three periods of the timer, hence for
-/// longer than any test takes.
+/// A live session with a timer of an hour. A relay awaits metadata for three periods of the timer,
+/// hence for longer than any test takes.
 fn session_with_long_timer(name: &str) -> CreateSession {
     CreateSession {
         live_timer: Micros(3_600_000_000),
@@ -23,8 +23,9 @@ fn session_with_long_timer(name: &str) -> CreateSession {
     }
 }
 
-/// A session with a trace of two streams (`known`), a viewer attached to it, and a second trace that was
-/// added after the first packet and whose metadata has not been sent (`hidden`, `metadata`).
+/// A session with a trace of two streams (`known`), a viewer attached to it, and a second trace
+/// that was added after the first packet and whose metadata has not been sent (`hidden`,
+/// `metadata`).
 struct AwaitedTrace {
     producer: Producer,
     known: Vec<StreamId>,
@@ -55,8 +56,8 @@ impl AwaitedTrace {
         }
     }
 
-    /// Sends a packet of a known stream that ends after the hidden one began. Returns the viewer's next
-    /// index.
+    /// Sends a packet of a known stream that ends after the hidden one began. Returns the viewer's
+    /// next index.
     fn send_later_packet(&mut self) -> NextIndex {
         self.producer.send_packet(self.known[0], 1, 100);
         self.producer.wait_while_pending(self.known[0], 1);
@@ -85,7 +86,8 @@ impl AwaitedTrace {
     }
 }
 
-// Otherwise events of the hidden stream would arrive behind later ones, at which Babeltrace 2 exits.
+// Otherwise events of the hidden stream would arrive behind later ones, at which Babeltrace 2
+// exits.
 #[test]
 fn a_packet_is_withheld_while_a_stream_that_began_before_its_end_awaits_metadata() {
     let (_lab, relay) = Relay::start_in_new_lab();
@@ -111,7 +113,8 @@ fn a_packet_is_withheld_while_a_stream_that_began_before_its_end_awaits_metadata
 fn a_packet_that_ends_before_a_hidden_stream_begins_is_not_withheld() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut awaited = AwaitedTrace::new(&relay, session_with_long_timer("earlier"));
-    // The packet ends with the first one of the other stream, after which the hidden stream was added.
+    // The packet ends with the first one of the other stream, after which the hidden stream was
+    // added.
     awaited.producer.send_packet(awaited.known[1], 0, 100);
     awaited.producer.wait_while_pending(awaited.known[1], 0);
     let index = awaited.viewer.next_index(awaited.known[1]);
@@ -177,7 +180,8 @@ fn a_stream_without_metadata_withholds_packets_for_a_bounded_time() {
     awaited.assert_hung_up(known);
 }
 
-// LTTng sends the stream classes of a process some milliseconds after the first piece of its metadata.
+// LTTng sends the stream classes of a process some milliseconds after the first piece of its
+// metadata.
 #[test]
 fn streams_are_announced_when_the_metadata_declares_a_stream_class() {
     let (_lab, relay) = Relay::start_in_new_lab();
@@ -220,7 +224,8 @@ fn a_trace_without_a_stream_class_is_announced_after_a_timeout_or_at_the_end() {
     }
 }
 
-// Babeltrace 2 fails if two streams are inactive until the same time: it cannot choose the next one.
+// Babeltrace 2 fails if two streams are inactive until the same time: it cannot choose the next
+// one.
 #[test]
 fn two_streams_are_not_inactive_until_the_same_time_because_a_third_awaits_metadata() {
     let (_lab, relay) = Relay::start_in_new_lab();

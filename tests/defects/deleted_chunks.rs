@@ -11,8 +11,8 @@ use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
-// One viewer still reads a tracefile that was deleted with its chunk, and another one reaches it from an
-// older chunk that was kept.
+// One viewer still reads a tracefile that was deleted with its chunk, and another one reaches it
+// from an older chunk that was kept.
 #[test]
 fn a_chunk_that_was_deleted_before_older_ones_blocks_no_viewer() {
     let (_lab, relay) = Relay::start_in_new_lab();
@@ -24,7 +24,8 @@ fn a_chunk_that_was_deleted_before_older_ones_blocks_no_viewer() {
     let commands = [CloseCommand::MoveToCompleted, CloseCommand::Delete];
     for (number, command) in (0..).zip(commands) {
         producer.record_packet(stream, number, 100);
-        // The first viewer has the index and may request the packet: the relay keeps the files open.
+        // The first viewer has the index and may request the packet: the relay keeps the files
+        // open.
         assert_eq!(first.wait_for_index(stream).status, IndexStatus::Ready);
         assert_eq!(producer.create_chunk(number + 1), OK);
         producer.rotate_streams(Some(number + 1), &[(stream, number + 1), (metadata, 0)]);
@@ -41,8 +42,8 @@ fn a_chunk_that_was_deleted_before_older_ones_blocks_no_viewer() {
     });
 }
 
-/// The sizes of the tracefiles of a session whose chunk 0 is deleted by `lttng clear` while its first packet, or a part of
-/// it, is still to arrive. `at` is the boundary of the rotation.
+/// The sizes of the tracefiles of a session whose chunk 0 is deleted by `lttng clear` while its
+/// first packet, or a part of it, is still to arrive. `at` is the boundary of the rotation.
 fn sizes_after_clear(at: u64, arrived: usize) -> Vec<usize> {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("clear"));
@@ -71,8 +72,9 @@ fn sizes_after_clear(at: u64, arrived: usize) -> Vec<usize> {
     tracefiles.values().map(Vec::len).collect()
 }
 
-// Bytes of packets come on another connection than commands, so that a packet from before the clear may arrive when the
-// chunk has been closed: after the clear it is in no chunk, and a packet from after the clear is in the new one.
+// Bytes of packets come on another connection than commands, so that a packet from before the clear
+// may arrive when the chunk has been closed: after the clear it is in no chunk, and a packet from
+// after the clear is in the new one.
 #[test]
 fn a_packet_that_arrives_after_its_chunk_was_deleted_is_in_no_other_chunk() {
     for arrived in [0, 10, 60] {

@@ -14,8 +14,8 @@ use wire::Bytes;
 
 const PACKET: usize = 1000;
 
-/// Sends `packets` packets of a stream of `count` tracefiles with one packet each, and only then their
-/// indexes. Returns the numbers of the packets that a viewer gets.
+/// Sends `packets` packets of a stream of `count` tracefiles with one packet each, and only then
+/// their indexes. Returns the numbers of the packets that a viewer gets.
 fn packets_with_late_indexes(count: u64, packets: u64) -> Vec<u64> {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("ring"));

@@ -47,7 +47,8 @@ fn new_streams_are_flagged_while_the_others_are_idle() {
     );
 }
 
-// LTTng adds the streams of a process when it starts, and sends its metadata up to a live timer period later.
+// LTTng adds the streams of a process when it starts, and sends its metadata up to a live timer
+// period later.
 #[test]
 fn watermarks_stay_at_the_beginning_of_streams_that_await_metadata() {
     let (_lab, relay) = Relay::start_in_new_lab();
@@ -261,8 +262,8 @@ fn a_stream_that_closes_after_its_session_was_cleared_ends_without_error() {
     );
     viewed.producer.send_packet(viewed.stream, 2, 100);
     viewed.producer.close_session(viewed.stream, Some(2));
-    // The packet that the viewer had not read is deleted with its chunk; the one in the new chunk is
-    // delivered.
+    // The packet that the viewer had not read is deleted with its chunk; the one in the new chunk
+    // is delivered.
     let index = viewed.viewer.wait_for_index(viewed.stream);
     assert_eq!(
         (index.status, index.packet.begin),

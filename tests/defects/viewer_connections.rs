@@ -252,8 +252,8 @@ fn viewer_connections_use_tcp_keep_alive() {
 fn replies_do_not_wait_for_delayed_acknowledgements() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut viewed = ViewedSession::open(&relay, "stall");
-    // If head and body were sent in two segments, each reply would take 40 ms: the delayed acknowledgement of
-    // the first.
+    // If head and body were sent in two segments, each reply would take 40 ms: the delayed
+    // acknowledgement of the first.
     let begun = std::time::Instant::now();
     for _ in 0..100 {
         viewed.viewer.sessions();

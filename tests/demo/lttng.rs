@@ -1,5 +1,5 @@
-//! The demonstration with LTTng: a program traced by LTTng, its events streamed to the relay and shown while
-//! they happen, the trace left on disk.
+//! The demonstration with LTTng: a program traced by LTTng, its events streamed to the relay and
+//! shown while they happen, the trace left on disk.
 
 use std::process::Command;
 use std::time::Instant;
@@ -49,7 +49,8 @@ pub(super) fn run(events: usize) -> anyhow::Result<()> {
     let url = format!("net://{}/host/{}/{SESSION}", relay.live, hostname());
     println!("$ test-live {url}");
     let mut viewer = Command::new(binaries::test_live());
-    // Without the time since the event before, so that the lines can be compared with those of babeltrace2.
+    // Without the time since the event before, so that the lines can be compared with those of
+    // babeltrace2.
     viewer.args(["--no-delta", &url]).env("TZ", "UTC");
     let viewer = Process::start(&mut viewer);
     Viewer::connect(relay.live).wait_for_listed(SESSION, |session| session.viewers == 1);
@@ -78,8 +79,8 @@ pub(super) fn run(events: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints the output of the viewer as it comes, destroys the session when the traced program has exited, and
-/// returns all lines when the viewer has exited.
+/// Prints the output of the viewer as it comes, destroys the session when the traced program has
+/// exited, and returns all lines when the viewer has exited.
 fn show_events(
     viewer: Process,
     traced: Process,

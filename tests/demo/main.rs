@@ -1,9 +1,9 @@
-//! The demonstration of `cargo xtask demo`: a program is traced, its events are streamed to the relay and
-//! shown while they happen, and the trace stays on disk.
+//! The demonstration of `cargo xtask demo`: a program is traced, its events are streamed to the
+//! relay and shown while they happen, and the trace stays on disk.
 //!
-//! `demo tldrs` traces programs that write to the tldrs socket of the consumer; `demo lttng EVENTS` traces a
-//! program with LTTng; `demo ring` kills a program that writes to shared-memory rings; `demo web`
-//! shows a program in a browser.
+//! `demo tldrs` traces programs that write to the tldrs socket of the consumer; `demo lttng EVENTS`
+//! traces a program with LTTng; `demo ring` kills a program that writes to shared-memory rings;
+//! `demo web` shows a program in a browser.
 
 mod lttng;
 mod ring;
@@ -18,7 +18,8 @@ use tests::binaries;
 use tests::process::Process;
 
 fn main() -> anyhow::Result<()> {
-    // Before anything is traced: the session could be over before a viewer that has to be built attaches to it.
+    // Before anything is traced: the session could be over before a viewer that has to be built
+    // attaches to it.
     binaries::test_live();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -1,5 +1,5 @@
-//! The demonstration of shared-memory rings: a program that is killed while it works, and whose last events appear in
-//! `test-live`.
+//! The demonstration of shared-memory rings: a program that is killed while it works, and whose
+//! last events appear in `test-live`.
 
 use std::fs;
 use std::path::Path;

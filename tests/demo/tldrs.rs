@@ -1,5 +1,5 @@
-//! The demonstration without any peer: several short-lived processes write to the tldrs socket of the
-//! consumer, and `test-live` shows their events from the relay.
+//! The demonstration without any peer: several short-lived processes write to the tldrs socket of
+//! the consumer, and `test-live` shows their events from the relay.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use tests::viewer::{Viewer, hostname};
 
 use super::ViewerOutput;
 
-/// The pause between two files that the traced processes read. Without it they end before anything is shown.
+/// The pause between two files that the traced processes read. Without it they end before anything
+/// is shown.
 const PAUSE_MS: &str = "15";
 
 pub(super) fn run() -> anyhow::Result<()> {

@@ -1,4 +1,5 @@
-//! The demonstration of `test-live web`: a program with spans runs until it is interrupted, and a URL shows them.
+//! The demonstration of `test-live web`: a program with spans runs until it is interrupted, and a
+//! URL shows them.
 
 use std::process::Command;
 

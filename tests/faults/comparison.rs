@@ -5,24 +5,24 @@ use std::time::{Duration, Instant};
 
 use crate::load::{ConnectionId, Event, Sent};
 
-/// The time within which an event that was sent has to be in the spool. It is far above what the consumer
-/// needs, so that a busy machine does not fail the test.
+/// The time within which an event that was sent has to be in the spool. It is far above what the
+/// consumer needs, so that a busy machine does not fail the test.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The number of deviations that are printed.
 const MAX_REPORTED: usize = 20;
 
-/// The numbers of the events that one connection must have in the trace: all below `accepted`, and none from
-/// `sent` on.
+/// The numbers of the events that one connection must have in the trace: all below `accepted`, and
+/// none from `sent` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Bounds {
     accepted: u64,
     sent: u64,
 }
 
-/// Checks that the events of each connection are consecutive from the first on and in the order in which they
-/// were sent, and that only those are missing at the end which the consumer had no time to accept before it
-/// was killed.
+/// Checks that the events of each connection are consecutive from the first on and in the order in
+/// which they were sent, and that only those are missing at the end which the consumer had no time
+/// to accept before it was killed.
 ///
 /// # Panics
 /// If an event is missing, repeated or in the wrong place.
@@ -77,8 +77,9 @@ fn bounds(sent: &Sent, kills: &[Instant]) -> Bounds {
         };
     };
     let first = sent.progress[0].0;
-    // The consumer is killed before the connection breaks, and the client may notice before the test has
-    // recorded the time of the kill. A kill long after the end of the connection concerns it no longer.
+    // The consumer is killed before the connection breaks, and the client may notice before the
+    // test has recorded the time of the kill. A kill long after the end of the connection concerns
+    // it no longer.
     let kill = kills
         .iter()
         .find(|kill| **kill >= first && **kill <= last + ACCEPT_TIMEOUT);

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// The seed of a run and its actions so far. All clones share them; the last one prints them if the test fails.
+/// The seed of a run and its actions so far. All clones share them; the last one prints them if the
+/// test fails.
 #[derive(Debug, Clone)]
 pub struct History(Arc<Run>);
 

@@ -1,5 +1,5 @@
-//! Clients of a `tldrs` socket that send numbered events: steadily, in bursts and with pauses. A client whose
-//! daemon dies connects again and begins another sequence of numbers.
+//! Clients of a `tldrs` socket that send numbered events: steadily, in bursts and with pauses. A
+//! client whose daemon dies connects again and begins another sequence of numbers.
 
 use std::fmt::{self, Write as _};
 use std::io::{ErrorKind, Write};
@@ -151,7 +151,8 @@ impl Load {
         }
     }
 
-    /// Sets the generation of the daemon. It must not run: a client that has connected reads the generation.
+    /// Sets the generation of the daemon. It must not run: a client that has connected reads the
+    /// generation.
     pub fn set_generation(&self, generation: u32) {
         self.shared.generation.store(generation, Ordering::SeqCst);
     }

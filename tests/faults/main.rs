@@ -1,9 +1,10 @@
-//! Programs that are killed, networks that are cut and disks that are full, at random instants under load: every
-//! accepted event is in the recorded trace exactly once and in order, and a viewer shows it exactly once.
+//! Programs that are killed, networks that are cut and disks that are full, at random instants
+//! under load: every accepted event is in the recorded trace exactly once and in order, and a
+//! viewer shows it exactly once.
 //!
-//! Each test is a [`Scenario`]: which programs on which hosts and disks, which faults and how often.
-//! `FAULT_SEED` repeats a schedule, `FAULT_ROUNDS` runs every test so many times, and with `FAULT_LONG` those
-//! run, too, that take minutes.
+//! Each test is a [`Scenario`]: which programs on which hosts and disks, which faults and how
+//! often. `FAULT_SEED` repeats a schedule, `FAULT_ROUNDS` runs every test so many times, and with
+//! `FAULT_LONG` those run, too, that take minutes.
 
 mod comparison;
 mod history;
@@ -108,8 +109,8 @@ fn a_killed_relay_and_consumer_lose_no_accepted_event() {
         setup: ONE_HOST,
         faults: &[(Fault::KillBoth, 4)],
         max_uptime_ms: 1500,
-        // Relay and consumer are down apart from each other for up to four times as long, so that events wait
-        // in the spool until the consumer is killed.
+        // Relay and consumer are down apart from each other for up to four times as long, so that
+        // events wait in the spool until the consumer is killed.
         max_downtime_ms: 1000,
     };
     scenario.run("a killed relay and consumer");

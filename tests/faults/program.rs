@@ -62,7 +62,8 @@ impl Program {
         self.finish(Duration::ZERO);
     }
 
-    /// Stops the program by SIGTERM, and waits until it has exited with any status. It may exit by itself meanwhile.
+    /// Stops the program by SIGTERM, and waits until it has exited with any status. It may exit by
+    /// itself meanwhile.
     pub fn terminate(&mut self) {
         self.running().signal(Signal::TERM);
         self.history.record(&format!("stop {}", self.name));
@@ -79,8 +80,8 @@ impl Program {
         assert!(status.success(), "{}: {status}", self.name);
     }
 
-    /// Ends the present run if the program has exited. Returns whether the last run has ended with status 1 and has
-    /// printed `text` on standard error.
+    /// Ends the present run if the program has exited. Returns whether the last run has ended with
+    /// status 1 and has printed `text` on standard error.
     pub fn reap_failed(&mut self, text: &str) -> bool {
         if self.present.is_some() && !self.is_running() {
             let _ = self.wait(Duration::from_secs(10));

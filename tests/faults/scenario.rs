@@ -24,8 +24,8 @@ pub struct Scenario {
     pub max_downtime_ms: u64,
 }
 
-/// Compares what is recorded and what viewers have shown with what was sent, and stops the system. Returns the
-/// number of recorded events.
+/// Compares what is recorded and what viewers have shown with what was sent, and stops the system.
+/// Returns the number of recorded events.
 fn compare(system: &mut System, sent: &[Sent]) -> usize {
     let recorded = system.read_by_test_live();
     assert_exactly_once("test-live", &recorded, sent, &system.consumer_kills);
@@ -68,7 +68,8 @@ pub enum Fault {
     StopRelay,
     /// The consumer is killed.
     KillConsumer,
-    /// Relay and consumer are killed, the second some time after the first, and started in a random order.
+    /// Relay and consumer are killed, the second some time after the first, and started in a random
+    /// order.
     KillBoth,
     /// A viewer is killed.
     KillViewer,
@@ -85,8 +86,8 @@ pub enum Fault {
 }
 
 impl Scenario {
-    /// Runs the scenario `FAULT_ROUNDS` times (once if that is not set), with the seed `FAULT_SEED` or random
-    /// ones.
+    /// Runs the scenario `FAULT_ROUNDS` times (once if that is not set), with the seed `FAULT_SEED`
+    /// or random ones.
     ///
     /// # Panics
     /// If an event is missing, repeated or in the wrong place, or a program does what it must not.
@@ -288,7 +289,8 @@ impl FaultInjector<'_> {
         self.history.record("free the spool's disk");
     }
 
-    /// Waits for so many seconds, and restarts the relay at a random instant in the first half of them.
+    /// Waits for so many seconds, and restarts the relay at a random instant in the first half of
+    /// them.
     fn wait_during_fault(&mut self, seconds: u64, kills_relay: bool) {
         let end = Instant::now() + Duration::from_secs(seconds);
         if kills_relay {

@@ -1,5 +1,5 @@
-//! The system under test: a relay, a consumer with clients, and a viewer of each trace. Every program may be
-//! killed and started again.
+//! The system under test: a relay, a consumer with clients, and a viewer of each trace. Every
+//! program may be killed and started again.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -23,12 +23,13 @@ use crate::program::Program;
 /// The host name of the sessions.
 const HOST: &str = "traced";
 
-/// The time in which the system has to be complete again once nothing fails any more. After a network cut of a
-/// minute, TCP may take as long to send again.
+/// The time in which the system has to be complete again once nothing fails any more. After a
+/// network cut of a minute, TCP may take as long to send again.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// The time in which a viewer that has lost its connection is back and has shown what there is. `test-live` tries to
-/// reconnect at least every 10 s, and gives up a session that is not listed for 5 s.
+/// The time in which a viewer that has lost its connection is back and has shown what there is.
+/// `test-live` tries to reconnect at least every 10 s, and gives up a session that is not listed
+/// for 5 s.
 const VIEWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a viewer says if a session that it followed is gone.
@@ -83,7 +84,8 @@ pub struct System {
 struct Viewer {
     trace: String,
     program: Program,
-    /// The session ended while neither it nor a viewer's connection existed for long enough: only a part was shown.
+    /// The session ended while neither it nor a viewer's connection existed for long enough: only a
+    /// part was shown.
     is_partial: bool,
     /// It is started when the relay listens.
     waits_for_relay: bool,
@@ -110,8 +112,8 @@ impl Places {
 }
 
 impl System {
-    /// Makes a system whose programs are not started yet; `None` if the tests may not mount disks or create
-    /// networks.
+    /// Makes a system whose programs are not started yet; `None` if the tests may not mount disks
+    /// or create networks.
     #[must_use]
     pub fn new(setup: &Setup, history: &History) -> Option<Self> {
         // Built before the clock of the test runs.
@@ -183,14 +185,15 @@ impl System {
         self.consumer_kills.push(Instant::now());
     }
 
-    /// Begins the next generation, whose consumer is to be started, with a viewer of each of its traces.
+    /// Begins the next generation, whose consumer is to be started, with a viewer of each of its
+    /// traces.
     pub fn begin_generation(&mut self) {
         self.generation += 1;
         self.start_viewers();
     }
 
-    /// Kills the viewer of a trace of the present generation and starts another one, which shows the trace from
-    /// its beginning.
+    /// Kills the viewer of a trace of the present generation and starts another one, which shows
+    /// the trace from its beginning.
     pub fn replace_viewer(&mut self, trace: u32) {
         let trace = self.names.name(self.generation, trace);
         let viewer = self.viewers.iter_mut().find(|viewer| viewer.trace == trace);
@@ -209,8 +212,8 @@ impl System {
         self.start_waiting_viewers();
     }
 
-    /// Starts the viewers that wait for the relay, if it runs, and waits until they are connected: before that they exit
-    /// if the relay is killed.
+    /// Starts the viewers that wait for the relay, if it runs, and waits until they are connected:
+    /// before that they exit if the relay is killed.
     fn start_waiting_viewers(&mut self) {
         let waits = |viewer: &Viewer| viewer.waits_for_relay;
         if !self.relay.is_running() || !self.viewers.iter().any(waits) {
@@ -265,11 +268,13 @@ impl System {
         self.history.record("all sessions have ended");
     }
 
-    /// Waits until the viewers have attached. A relay does not know of a viewer that is about to connect to it for the first
-    /// time: a session that is opened and completed meanwhile is not kept for it. It is kept if an earlier relay had it.
+    /// Waits until the viewers have attached. A relay does not know of a viewer that is about to
+    /// connect to it for the first time: a session that is opened and completed meanwhile is not
+    /// kept for it. It is kept if an earlier relay had it.
     pub fn wait_for_viewers_to_attach(&mut self) {
         if self.generation > 0 {
-            // A session whose consumer was killed may never be opened, or be completed from the spool.
+            // A session whose consumer was killed may never be opened, or be completed from the
+            // spool.
             return;
         }
         for viewer in &mut self.viewers {
@@ -286,10 +291,11 @@ impl System {
 
     /// Waits until the viewers have shown all sessions. These must have ended.
     ///
-    /// If consumer and relay were both killed, a session may have been opened and completed from the spool before its
-    /// viewer was connected again, or the relay that had kept it for the viewer was killed, too. Then the viewer says
-    /// that it misses something, or still waits for the session, or both: if the session that is gone had no trace yet,
-    /// it waits for another one of that name.
+    /// If consumer and relay were both killed, a session may have been opened and completed from
+    /// the spool before its viewer was connected again, or the relay that had kept it for the
+    /// viewer was killed, too. Then the viewer says that it misses something, or still waits for
+    /// the session, or both: if the session that is gone had no trace yet, it waits for another one
+    /// of that name.
     pub fn wait_for_viewers(&mut self) {
         let may_miss = self.generation > 0 && !self.relay.ended().is_empty();
         let deadline = Instant::now() + VIEWER_TIMEOUT;
@@ -311,8 +317,9 @@ impl System {
             } else if has_session {
                 viewer.program.finish(RECOVERY_TIMEOUT);
             } else {
-                // The consumer was killed before it had opened the session, or before it had an event of it: the viewer
-                // still waits for it, or for another one after it has missed this one.
+                // The consumer was killed before it had opened the session, or before it had an
+                // event of it: the viewer still waits for it, or for another one after it has
+                // missed this one.
                 viewer.program.assert_runs();
                 viewer.program.terminate();
                 if !(may_miss && viewer.program.reap_failed(MISSING)) {
@@ -344,7 +351,8 @@ impl System {
         self.relay.stop();
     }
 
-    /// The events of all recorded traces, as babeltrace2 reads them, which must have nothing to complain about.
+    /// The events of all recorded traces, as babeltrace2 reads them, which must have nothing to
+    /// complain about.
     ///
     /// # Panics
     /// If it has.
@@ -356,7 +364,8 @@ impl System {
         events(&read.stdout)
     }
 
-    /// The events of all recorded traces, as `test-live` reads them, which must have nothing to complain about.
+    /// The events of all recorded traces, as `test-live` reads them, which must have nothing to
+    /// complain about.
     ///
     /// # Panics
     /// If it has.
@@ -369,8 +378,8 @@ impl System {
         events(&read.stdout)
     }
 
-    /// What each viewer has shown in each of its runs: the trace, whether the last run has shown all of it, and the
-    /// events. The last run has ended with the session, the others were killed.
+    /// What each viewer has shown in each of its runs: the trace, whether the last run has shown
+    /// all of it, and the events. The last run has ended with the session, the others were killed.
     pub fn shown_by_viewers(&self) -> impl Iterator<Item = (&str, bool, Vec<Vec<Event>>)> {
         self.viewers.iter().map(|viewer| {
             let runs = viewer.program.ended().iter().map(|run| {
@@ -382,7 +391,8 @@ impl System {
         })
     }
 
-    /// Checks that relay and consumer, which have stopped, keep nothing of the sessions that have ended.
+    /// Checks that relay and consumer, which have stopped, keep nothing of the sessions that have
+    /// ended.
     ///
     /// # Panics
     /// If they do.
@@ -407,8 +417,8 @@ impl System {
         self.names.name(id.generation, id.trace)
     }
 
-    /// Checks that every session has been resumed, not opened anew: no trace has more directories at the relay
-    /// than sessions.
+    /// Checks that every session has been resumed, not opened anew: no trace has more directories
+    /// at the relay than sessions.
     ///
     /// # Panics
     /// If one has.
@@ -476,8 +486,9 @@ fn consumer(
     })
 }
 
-/// The number of session directories of a trace below the output directory. One without content is not counted: a relay
-/// that is killed before it has told the producer of a session leaves its directory behind.
+/// The number of session directories of a trace below the output directory. One without content is
+/// not counted: a relay that is killed before it has told the producer of a session leaves its
+/// directory behind.
 fn find_sessions(output: &Path, trace: &str) -> usize {
     let Ok(entries) = fs::read_dir(output.join(HOST)) else {
         return 0;
@@ -498,7 +509,8 @@ fn has_content(path: &Path) -> bool {
     }
 }
 
-/// The events of the load in printed lines. Other events, as those of connecting clients, are left out.
+/// The events of the load in printed lines. Other events, as those of connecting clients, are left
+/// out.
 ///
 /// # Panics
 /// If an event says that others are missing, or its name was never sent.

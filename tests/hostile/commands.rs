@@ -44,7 +44,8 @@ fn lengths_beyond_the_end_of_their_command_are_refused() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = tree(&relay.output).len();
     let valid = payload(&Command::CreateSession(session("lengths")));
-    // Each of the three string lengths in turn: zero, too long, and so long that their sum overflows 32 bits.
+    // Each of the three string lengths in turn: zero, too long, and so long that their sum
+    // overflows 32 bits.
     for at in [0, 4, 8] {
         for length in [0u32, 5000, u32::MAX, u32::MAX - 11, 1 << 31] {
             if (at, length) == (8, 0) {

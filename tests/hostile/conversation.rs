@@ -1,5 +1,5 @@
-//! A conversation with one relay, whichever it is: single commands and their outcomes, in a form that can be
-//! compared with that of another relay.
+//! A conversation with one relay, whichever it is: single commands and their outcomes, in a form
+//! that can be compared with that of another relay.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -64,8 +64,8 @@ impl Conversation {
         conversation
     }
 
-    /// The stream that a command of this name refers to: the last one added, the metadata stream, or an
-    /// unknown one.
+    /// The stream that a command of this name refers to: the last one added, the metadata stream,
+    /// or an unknown one.
     pub(crate) fn stream(&self, name: &str) -> StreamId {
         let is_of = |which: &str| name.ends_with(which);
         let own = match () {
@@ -76,8 +76,8 @@ impl Conversation {
         own.unwrap_or(StreamId(1 << 62))
     }
 
-    /// Sends a command and returns its outcome. Whether the connection stays open is known only from the
-    /// reply to another command, START_DATA.
+    /// Sends a command and returns its outcome. Whether the connection stays open is known only
+    /// from the reply to another command, START_DATA.
     pub(crate) fn request(&mut self, number: u32, code: CommandCode, payload: &[u8]) -> Outcome {
         if self
             .socket

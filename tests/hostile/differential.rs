@@ -1,6 +1,6 @@
-//! A differential test: random conversations of valid and invalid commands with the reference and with
-//! `relayd`, comparing the replies and whether the connection stays open. Nothing is sent that crashes the
-//! reference. Intended differences are listed in [`DEVIATIONS`].
+//! A differential test: random conversations of valid and invalid commands with the reference and
+//! with `relayd`, comparing the replies and whether the connection stays open. Nothing is sent that
+//! crashes the reference. Intended differences are listed in [`DEVIATIONS`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -26,7 +26,8 @@ use wire::{ChunkId, EpochSeconds, Flagged, PacketSeqNum, SeqNum, SessionId, Stre
 use super::conversation::{Conversation, Outcome, payload};
 use super::{command_bytes, session};
 
-/// The intended differences: the command, the outcome of the reference, that of `relayd`, and the reason.
+/// The intended differences: the command, the outcome of the reference, that of `relayd`, and the
+/// reason.
 const DEVIATIONS: &[(&str, &str, &str, &str)] = &[
     (
         "chunk with a time out of range",

@@ -1,5 +1,5 @@
-//! Files that do not respond: a FIFO in place of a tracefile or an index file, or a disk that hangs. Only the
-//! session whose file it is may be affected.
+//! Files that do not respond: a FIFO in place of a tracefile or an index file, or a disk that
+//! hangs. Only the session whose file it is may be affected.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -57,7 +57,8 @@ impl MonitoredRelay {
         u64::from_ne_bytes(mask)
     }
 
-    /// Checks that health, status endpoint, new connections and a probe session work while a file hangs.
+    /// Checks that health, status endpoint, new connections and a probe session work while a file
+    /// hangs.
     fn assert_others_are_served(&self, probe: Option<&mut ProbeSession>) {
         if let Some(probe) = probe {
             probe.assert_served();
@@ -71,8 +72,8 @@ impl MonitoredRelay {
     }
 }
 
-/// A live session whose only data stream has a packet in each of five tracefiles, of which all but the last
-/// are closed.
+/// A live session whose only data stream has a packet in each of five tracefiles, of which all but
+/// the last are closed.
 fn open_with_five_tracefiles(relay: &Relay, name: &str) -> (Producer, StreamId) {
     let mut producer = Producer::open(relay, live_session(name));
     let stream = producer.add_stream(AddStream {
@@ -153,8 +154,8 @@ fn hung_file_calls_of_viewers_block_no_viewer_of_another_session() {
     assert!(monitored.relay.stop().status.success());
 }
 
-/// A producer with 100 streams, the first of which has a tracefile that was evicted from the file pool: its
-/// next packet reopens the file.
+/// A producer with 100 streams, the first of which has a tracefile that was evicted from the file
+/// pool: its next packet reopens the file.
 fn open_with_evicted_tracefile(relay: &Relay) -> (Producer, StreamId) {
     let mut producer = Producer::open(relay, live_session("hung"));
     let names: Vec<_> = (0..100).map(|number| format!("chan_{number}")).collect();

@@ -33,7 +33,8 @@ fn packets_from_another_address_are_refused() {
         assert!(is_closed(&mut attacker));
     }
     victim.record_packet(id, 1, 10);
-    // A host may have several addresses: the first one that sends packets of a session is accepted as well.
+    // A host may have several addresses: the first one that sends packets of a session is accepted
+    // as well.
     let (mut of_two, id) = Producer::open_with_stream(&relay, session("of two"));
     of_two.data = elsewhere(3);
     of_two.record_packet(id, 0, 10);
@@ -84,8 +85,8 @@ fn a_recording_in_above_or_below_the_directory_of_another_one_is_refused() {
     probe.assert_served();
 }
 
-// LTTng keeps the connections of a recording that has ended for a while, and those of a snapshot as long as
-// the session exists.
+// LTTng keeps the connections of a recording that has ended for a while, and those of a snapshot as
+// long as the session exists.
 #[test]
 fn a_recording_that_has_ended_releases_its_directory() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
@@ -100,13 +101,15 @@ fn a_recording_that_has_ended_releases_its_directory() {
         let mut producer = Producer::connect_from(third, &relay, Minor(15));
         !producer.request(Command::CreateSession(base(name))).is_ok()
     };
-    // Its chunk is closed, but a stream of it is still open: moving the chunk would move other files as well.
+    // Its chunk is closed, but a stream of it is still open: moving the chunk would move other
+    // files as well.
     assert!(first.close_chunk(0, None).is_ok());
     assert!(refused("early"));
     assert_eq!(first.close_stream(of_first, Some(0)), OK);
     let mut second = Producer::connect_from(OTHER_HOST, &relay, Minor(15));
     second.create_session(base("second"));
-    // The directory belongs to the second recording from the beginning, even before its first chunk.
+    // The directory belongs to the second recording from the beginning, even before its first
+    // chunk.
     assert!(refused("third"));
     assert!(!first.create_chunk(1).is_ok());
     assert_eq!(second.create_chunk(0), OK);
@@ -184,7 +187,8 @@ fn attached_sessions_of_a_viewer_are_bounded() {
         results["Unknown"],
         [producers[MAX_ATTACHED_SESSIONS].session]
     );
-    // After detaching from one session the viewer may attach to another; other viewers are not affected.
+    // After detaching from one session the viewer may attach to another; other viewers are not
+    // affected.
     viewer.detach(producers[0].session);
     assert_eq!(
         viewer.attach(producers[MAX_ATTACHED_SESSIONS].session, 1).0,

@@ -1,6 +1,6 @@
-//! Misbehaving peers affect only their own connections and sessions. Each test sends what no peer should, and
-//! checks by a probe session that the relay still serves others. `doc/security.md` lists the tests by threat.
-//! Input that crashes the reference is in `tests/defects`.
+//! Misbehaving peers affect only their own connections and sessions. Each test sends what no peer
+//! should, and checks by a probe session that the relay still serves others. `doc/security.md`
+//! lists the tests by threat. Input that crashes the reference is in `tests/defects`.
 
 mod commands;
 mod conversation;
@@ -38,8 +38,8 @@ fn command_bytes(code: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes on the control connection, closes it for writing, and returns what the relay sends until it
-/// closes the connection.
+/// Sends bytes on the control connection, closes it for writing, and returns what the relay sends
+/// until it closes the connection.
 fn send_and_read_to_end(producer: &Producer, bytes: &[u8]) -> Vec<u8> {
     let mut control = producer.control();
     control.write_all(bytes).unwrap();

@@ -1,5 +1,5 @@
-//! Sessions with as many streams as a large host has. The cost of a command must not grow with their number,
-//! since one worker serves many sessions.
+//! Sessions with as many streams as a large host has. The cost of a command must not grow with
+//! their number, since one worker serves many sessions.
 
 use std::time::Instant;
 
@@ -17,7 +17,8 @@ fn sixteen_thousand_streams_of_a_session_are_polled_and_closed_within_the_test_t
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, session("many streams"));
     let path = "ust/uid/0/64-bit";
-    // A closed metadata stream stays as long as a data stream of its trace is open: those are added last.
+    // A closed metadata stream stays as long as a data stream of its trace is open: those are added
+    // last.
     let traces: Vec<_> = (0..TRACES)
         .map(|number| producer.add_stream(stream("metadata", &format!("ust/pid/{number}"))))
         .collect();

@@ -93,8 +93,8 @@ fn packets_far_ahead_in_sequence_take_bounded_memory() {
     probe.assert_served();
 }
 
-/// The option for the reorder memory of all sessions, and the quarter of it that one session may use, in
-/// bytes.
+/// The option for the reorder memory of all sessions, and the quarter of it that one session may
+/// use, in bytes.
 const REORDER_MEMORY: &str = "--reorder-memory=64M";
 const SESSION_MEMORY: u64 = 16 << 20;
 
@@ -120,8 +120,8 @@ fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session
     let (relay, status) = StatusEndpoint::start_relay(&lab, &[REORDER_MEMORY]);
     let (mut producer, streams) = sixty_streams(&relay);
     let before = relay.memory();
-    // Of each stream packets 1, 5 and 9 are missing. In all, the rest is four times the session's reorder
-    // memory.
+    // Of each stream packets 1, 5 and 9 are missing. In all, the rest is four times the session's
+    // reorder memory.
     for number in [2, 3, 4, 6, 7, 8, 10, 11] {
         for stream in &streams {
             let sent = packet(*stream, number, BYTES);

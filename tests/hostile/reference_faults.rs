@@ -138,7 +138,8 @@ fn a_base_path_that_is_absolute_or_leads_out_is_refused() {
     probe.assert_served();
 }
 
-/// A live session with one data stream and one packet, and a viewer that has not requested the index yet.
+/// A live session with one data stream and one packet, and a viewer that has not requested the
+/// index yet.
 fn open_viewed_session(relay: &Relay) -> (Producer, StreamId, Viewer) {
     let mut producer = Producer::open(relay, live_session("watched"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];

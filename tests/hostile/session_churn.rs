@@ -1,5 +1,5 @@
-//! Sessions that come and go faster than a viewer can parse their metadata: it shows the sessions that it knows all the
-//! same, and its memory is bounded.
+//! Sessions that come and go faster than a viewer can parse their metadata: it shows the sessions
+//! that it knows all the same, and its memory is bounded.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -21,13 +21,15 @@ use wire::{StreamId, Timestamp};
 
 /// Event classes of each session that comes and goes.
 const CLASSES: u32 = 2000;
-/// Threads that open sessions, the time between two of a thread, and the number that each keeps open.
+/// Threads that open sessions, the time between two of a thread, and the number that each keeps
+/// open.
 const THREADS: u32 = 2;
 const INTERVAL: Duration = Duration::from_millis(50);
 const OPEN_SESSIONS: usize = 16;
 /// Events of the known session that must be shown meanwhile.
 const EVENTS: usize = 50;
-/// The most memory that the viewer of a relay may take. It has parsed the metadata of all open sessions.
+/// The most memory that the viewer of a relay may take. It has parsed the metadata of all open
+/// sessions.
 const MAX_VIEWER_KIB: u64 = 300 << 10;
 
 /// Asks threads to stop.

@@ -1,5 +1,5 @@
-//! Recordings below one base path: of a host that has restarted while its old connections look alive, and of
-//! a host that records twice at a time.
+//! Recordings below one base path: of a host that has restarted while its old connections look
+//! alive, and of a host that records twice at a time.
 
 use std::net::Ipv4Addr;
 
@@ -21,7 +21,8 @@ fn session_with_base_path(base: &str, name: &str) -> CreateSession {
     }
 }
 
-/// Another session of the same session daemon, as [`session_with_base_path`] with another session id.
+/// Another session of the same session daemon, as [`session_with_base_path`] with another session
+/// id.
 fn of_same_daemon(base: &str, name: &str, id: u64) -> CreateSession {
     let mut session = session_with_base_path(base, name);
     session.recording.as_mut().unwrap().id = id;
@@ -48,7 +49,8 @@ fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
     old.send_data(of_old, 2, 10);
     let index = tests::producer::index(2, 10);
     assert_eq!(old.send_index(of_old, 2, index), OK);
-    // A packet behind the early one on the same connection: once it is processed, the early one has arrived.
+    // A packet behind the early one on the same connection: once it is processed, the early one has
+    // arrived.
     let other = old.add_stream(stream("chan_1", TRACE_PATH));
     old.record_packet(other, 0, 10);
 

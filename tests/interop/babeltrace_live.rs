@@ -1,4 +1,5 @@
-//! LTTng as the producer and Babeltrace as the viewer: live viewers and the directory show the same events.
+//! LTTng as the producer and Babeltrace as the viewer: live viewers and the directory show the same
+//! events.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -31,8 +32,8 @@ fn start_viewers(relay: &Relay, session: &str, with: &[Babeltrace]) -> Vec<Proce
     viewers
 }
 
-/// Waits until all viewers exit with success and without messages, and returns the lines that each has
-/// printed.
+/// Waits until all viewers exit with success and without messages, and returns the lines that each
+/// has printed.
 fn wait_for_output(viewers: Vec<Process>) -> Vec<Vec<String>> {
     viewers
         .into_iter()
@@ -147,8 +148,8 @@ fn events_of_short_lived_processes_with_per_process_buffers_are_shown_live() {
     assert!(seen, "viewers met known defects in {ATTEMPTS} attempts");
 }
 
-/// Runs three viewers of a session in which a process lives for about 50 ms, while all other streams are
-/// idle. Returns the outputs of the viewers.
+/// Runs three viewers of a session in which a process lives for about 50 ms, while all other
+/// streams are idle. Returns the outputs of the viewers.
 fn view_short_lived_process() -> Vec<(Babeltrace, CompletedProcess)> {
     let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start_with_channel(
@@ -174,15 +175,15 @@ fn view_short_lived_process() -> Vec<(Babeltrace, CompletedProcess)> {
     with.into_iter().zip(ended).collect()
 }
 
-/// Whether a viewer has failed in a way that no relay can prevent. Under load, LTTng 2.13 sends the metadata
-/// of a new process in pieces, and streams some milliseconds after their first packet began, with a later time of another
-/// stream in between.
+/// Whether a viewer has failed in a way that no relay can prevent. Under load, LTTng 2.13 sends the
+/// metadata of a new process in pieces, and streams some milliseconds after their first packet
+/// began, with a later time of another stream in between.
 fn meets_known_defect(babeltrace: Babeltrace, ended: &CompletedProcess) -> bool {
     let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
     match babeltrace {
         Babeltrace::One => false,
-        // Babeltrace 2.0.4 writes out of bounds: the number of values that an iterator can store is fixed by
-        // the metadata that has arrived when it begins.
+        // Babeltrace 2.0.4 writes out of bounds: the number of values that an iterator can store is
+        // fixed by the metadata that has arrived when it begins.
         Babeltrace::Two if ended.status.signal() == Some(Signal::SEGV.as_raw()) => true,
         // A message with an earlier time than the last one: it fails, and prints an invalid time.
         Babeltrace::Two => says("cycles=9223372036854775808"),

@@ -1,6 +1,6 @@
-//! Replays captured conversations of real producers with `lttng-relayd` to `relayd`: the replies and the
-//! files must be the same. The captures are in `../shared/captures` or `$CAPTURES`; without them the test
-//! does nothing.
+//! Replays captured conversations of real producers with `lttng-relayd` to `relayd`: the replies
+//! and the files must be the same. The captures are in `../shared/captures` or `$CAPTURES`; without
+//! them the test does nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};

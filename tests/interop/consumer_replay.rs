@@ -1,5 +1,5 @@
-//! `consumer replay` to `relayd` and to `lttng-relayd`: the recorded files, and what viewers show live, have
-//! the events of the original.
+//! `consumer replay` to `relayd` and to `lttng-relayd`: the recorded files, and what viewers show
+//! live, have the events of the original.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -109,8 +109,8 @@ fn a_replay_with_a_tracefile_size_records_every_event() {
     const PACKETS: u64 = 60;
     let lab = Lab::new();
     let directory = traces::with_numbered_events(&lab, "cut", PACKETS, 1000);
-    // No tracefile count is given: `consumer` sends one all the same, since `lttng-relayd` crashes on
-    // a tracefile size without a count.
+    // No tracefile count is given: `consumer` sends one all the same, since `lttng-relayd` crashes
+    // on a tracefile size without a count.
     for relay in relays(&lab) {
         let mut command = replay_command(&lab, &relay, "cut", &directory);
         let replay = Process::start(command.arg("--tracefile-size=9000"));
@@ -143,8 +143,8 @@ impl ViewerProgram {
     }
 }
 
-/// Replays a directory live, with viewers attached from the beginning, which must print `lines` lines.
-/// Returns the output of each viewer.
+/// Replays a directory live, with viewers attached from the beginning, which must print `lines`
+/// lines. Returns the output of each viewer.
 pub(crate) fn replay_with_viewers(
     lab: &Lab,
     relay: &Relay,
@@ -230,8 +230,8 @@ fn a_replayed_stream_whose_clock_goes_back_keeps_the_order_of_its_file() {
     assert_eq!(numbers(&read), [10, 0, 11, 1, 2, 3, 12]);
 }
 
-/// Replays numbered events 5 ms apart and kills the relay twice meanwhile. Each event must be in one of the
-/// sessions. If the relay resumes sessions there is one, and each event is in it once.
+/// Replays numbered events 5 ms apart and kills the relay twice meanwhile. Each event must be in
+/// one of the sessions. If the relay resumes sessions there is one, and each event is in it once.
 fn check_replay_with_killed_relay(
     lab: &Lab,
     mut relay: Relay,

@@ -1,5 +1,5 @@
-//! From a `tldrs` socket through a relay to viewers: every event of the Trace Event Format arrives live as
-//! CTF with typed fields, and reads back as it was sent.
+//! From a `tldrs` socket through a relay to viewers: every event of the Trace Event Format arrives
+//! live as CTF with typed fields, and reads back as it was sent.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;

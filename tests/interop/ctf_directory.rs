@@ -1,5 +1,5 @@
-//! `ctf::Trace` and `ctf::TraceWriter` beside Babeltrace: the same events in the same order, and written traces
-//! that are read without a message.
+//! `ctf::Trace` and `ctf::TraceWriter` beside Babeltrace: the same events in the same order, and
+//! written traces that are read without a message.
 
 use std::path::Path;
 
@@ -19,7 +19,8 @@ const SECOND: i64 = 1_000_000_000;
 /// Seconds of a day.
 const DAY: i64 = 86_400;
 
-/// The time as Babeltrace prints it, without the date: the time of day, or negative seconds before 1970.
+/// The time as Babeltrace prints it, without the date: the time of day, or negative seconds
+/// before 1970.
 fn printed_time(event: &Event) -> String {
     let time = event.time.unwrap();
     if time < 0 {

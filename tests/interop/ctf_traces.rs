@@ -1,5 +1,5 @@
-//! A collection of CTF traces with expected output, in `../shared/ctf-traces` or `$CTF_TRACES`; its README
-//! describes the files of a case. Without the collection the tests do nothing.
+//! A collection of CTF traces with expected output, in `../shared/ctf-traces` or `$CTF_TRACES`; its
+//! README describes the files of a case. Without the collection the tests do nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,8 +72,8 @@ fn read_case(lab: &Lab, case: &Path, options: &[&str]) -> CompletedProcess {
     Process::start(command.arg("trace").current_dir(case)).wait_within(READ_TIMEOUT)
 }
 
-/// The differing lines among the first `max_lines`. Lines with an empty string are not compared: Babeltrace
-/// 2.0.4, which made the expected text, prints the value of an earlier event instead.
+/// The differing lines among the first `max_lines`. Lines with an empty string are not compared:
+/// Babeltrace 2.0.4, which made the expected text, prints the value of an earlier event instead.
 fn differences(ours: &[u8], theirs: &[u8], max_lines: usize) -> Vec<String> {
     let lines = |text| -> Vec<_> { split(text).into_iter().take(max_lines).collect() };
     let (ours, theirs) = (lines(ours), lines(theirs));
@@ -182,7 +182,8 @@ fn replay_differences(lab: &Lab, relay: &Relay, case: &Path, idle: IdleStream) -
     test_live::wait_until_attached(relay, session, 1);
     replay.send_packets();
     if idle == IdleStream::Absent {
-        // Before the streams close: viewers of `lttng-relayd` may miss what they have not read by then.
+        // Before the streams close: viewers of `lttng-relayd` may miss what they have not read by
+        // then.
         wait_until("all events are printed", || {
             viewer.stdout().len() == want.stdout.len()
         });

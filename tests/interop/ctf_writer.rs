@@ -1,5 +1,5 @@
-//! Traces of the `ctf` writer, read by Babeltrace without a warning: every field type, new declarations, and
-//! losses.
+//! Traces of the `ctf` writer, read by Babeltrace without a warning: every field type, new
+//! declarations, and losses.
 
 use std::fs;
 use std::path::Path;

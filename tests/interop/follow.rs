@@ -1,5 +1,5 @@
-//! Following a directory while a relay writes it: every event is shown once and in order, whether files are
-//! closed, replaced, rotated or left by a killed relay.
+//! Following a directory while a relay writes it: every event is shown once and in order, whether
+//! files are closed, replaced, rotated or left by a killed relay.
 
 use std::io::Write;
 use std::path::Path;
@@ -55,8 +55,8 @@ struct Stream {
 }
 
 impl Tracer {
-    /// Opens a live session with `streams` streams, whose tracefiles are limited to `size` bytes and `count`
-    /// files.
+    /// Opens a live session with `streams` streams, whose tracefiles are limited to `size` bytes
+    /// and `count` files.
     fn new(relay: &Relay, name: &str, streams: u32, size: u64, count: u64) -> Self {
         let mut producer = Producer::open(relay, live_session(name));
         let uuid = uuid(name);
@@ -370,8 +370,8 @@ fn streams_whose_files_are_closed_when_idle_have_not_ended() {
     follower.finish().assert_exactly(events);
 }
 
-// The control connection may close the streams before the data connection brings their last packet, here the
-// first one of a stream whose file is closed.
+// The control connection may close the streams before the data connection brings their last packet,
+// here the first one of a stream whose file is closed.
 #[test]
 fn a_packet_received_after_its_stream_was_closed_is_shown() {
     let (_lab, relay) = Relay::start_in_new_lab();

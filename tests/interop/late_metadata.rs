@@ -1,5 +1,6 @@
-//! LTTng sends the metadata of a process in pieces as it comes up, with beacons and packets between them. Both Babeltraces
-//! fail on a trace whose first piece declares no stream class, and Babeltrace 1 overlooks that a second piece has come.
+//! LTTng sends the metadata of a process in pieces as it comes up, with beacons and packets between
+//! them. Both Babeltraces fail on a trace whose first piece declares no stream class, and
+//! Babeltrace 1 overlooks that a second piece has come.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -75,8 +76,8 @@ impl Tracer {
         assert_eq!(reply, OK);
     }
 
-    /// Declares a stream class; `between` happens before the event class is declared. Sends a packet with one event, and
-    /// ends the session.
+    /// Declares a stream class; `between` happens before the event class is declared. Sends a
+    /// packet with one event, and ends the session.
     fn record_event(mut self, between: impl FnOnce(&mut Self)) {
         let class = self.text.stream(0).unwrap();
         between(&mut self);
@@ -111,8 +112,8 @@ fn assert_prints_event(viewer: Process) {
     assert!(lines[0].contains(" first:"), "{lines:#?}");
 }
 
-/// Forwards the connection of one viewer to the relay. Returns its address, and a channel with a message for each index
-/// that the viewer has requested.
+/// Forwards the connection of one viewer to the relay. Returns its address, and a channel with a
+/// message for each index that the viewer has requested.
 fn forward(live: SocketAddr) -> (SocketAddr, Receiver<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();

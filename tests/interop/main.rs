@@ -1,4 +1,5 @@
-//! Interoperation with LTTng as the producer, Babeltrace as the viewer, and `lttng-relayd` as the relay.
+//! Interoperation with LTTng as the producer, Babeltrace as the viewer, and `lttng-relayd` as the
+//! relay.
 
 mod babeltrace_live;
 mod captures;

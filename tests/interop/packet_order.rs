@@ -8,7 +8,8 @@ use tests::relay::Relay;
 use tests::traced_app;
 use tests::tree::tree;
 
-/// Captures a session of LTTng that is not live, with more than thirty packets, while `relay` records it.
+/// Captures a session of LTTng that is not live, with more than thirty packets, while `relay`
+/// records it.
 fn record(lab: &Lab, relay: &Relay) -> Capture {
     let proxy = CaptureProxy::before(relay, None);
     let (control, data) = proxy.addresses();
@@ -31,7 +32,8 @@ fn record(lab: &Lab, relay: &Relay) -> Capture {
     proxy.capture()
 }
 
-/// Whether an event is a DATA_PENDING command (code 10). All indexes have been sent before the first one.
+/// Whether an event is a DATA_PENDING command (code 10). All indexes have been sent before the
+/// first one.
 fn is_data_pending(event: &Event) -> bool {
     matches!(&event.kind, EventKind::Sent(bytes) if bytes.len() == 32 && bytes[16..20] == [0, 0, 0, 10])
 }
@@ -64,8 +66,8 @@ fn packets_out_of_order_within_the_reorder_window_leave_the_same_tree() {
     let first = Relay::start(&lab);
     let mut capture = record(&lab, &first);
     let mut packets = capture.take_packets();
-    // Packets in groups of three, each group in reverse. The first packet stays, as it tells where the stream
-    // begins.
+    // Packets in groups of three, each group in reverse. The first packet stays, as it tells where
+    // the stream begins.
     let (busy, count) = busiest(&packets);
     assert!(count > 10, "{count} packets");
     let key = |packet: &CapturedPacket| {

@@ -1,5 +1,5 @@
-//! Replays captured conversations of an LTTng 2.15 producer to `relayd`: the replies and the files must be
-//! the same. Debian has no such producer; `data/README.md` says how the captures were made.
+//! Replays captured conversations of an LTTng 2.15 producer to `relayd`: the replies and the files
+//! must be the same. Debian has no such producer; `data/README.md` says how the captures were made.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Captures conversations of a real producer with `lttng-relayd` and replays them to `relayd`: the replies,
-//! the files and their permissions must be the same.
+//! Captures conversations of a real producer with `lttng-relayd` and replays them to `relayd`: the
+//! replies, the files and their permissions must be the same.
 
 use tests::capture_proxy::CaptureProxy;
 use tests::lab::Lab;
@@ -8,8 +8,9 @@ use tests::relay::Relay;
 use tests::traced_app;
 use tests::tree::tree;
 
-/// Runs `record` with the reference through a capture proxy, replays the capture to `relayd` and compares the
-/// trees. `minor` is the highest minor protocol version that the proxy lets the producer use.
+/// Runs `record` with the reference through a capture proxy, replays the capture to `relayd` and
+/// compares the trees. `minor` is the highest minor protocol version that the proxy lets the
+/// producer use.
 fn assert_same_tree(minor: Option<u8>, record: impl FnOnce(&Lab, &SessionDaemon<'_>, &[&str])) {
     assert_same_tree_with(&[], "", minor, record);
 }
@@ -58,8 +59,8 @@ const LIMITED_TRACEFILES: &[&str] = &[
 ];
 const LIVE: &[&str] = &["--live=50000"];
 
-/// The function that records two applications in a session with two channels. `create` are further options of
-/// `lttng create`, `options` those of the channels.
+/// The function that records two applications in a session with two channels. `create` are further
+/// options of `lttng create`, `options` those of the channels.
 fn record(
     create: &'static [&str],
     options: &'static [&str],

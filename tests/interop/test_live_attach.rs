@@ -1,5 +1,5 @@
-//! The relay source of `test-live` as a library, attached to a relay: its events in order, with and without
-//! push.
+//! The relay source of `test-live` as a library, attached to a relay: its events in order, with and
+//! without push.
 
 use std::net::SocketAddr;
 
@@ -37,8 +37,8 @@ fn follow(live: SocketAddr, push: bool) -> (SourceHandle, Receiver<SourceEvent>)
     (handle, events)
 }
 
-/// The events of a source as text, such as `packet ust/c_0 7`. Of a packet the first byte is noted; all of
-/// its 4096 bytes must be equal.
+/// The events of a source as text, such as `packet ust/c_0 7`. Of a packet the first byte is noted;
+/// all of its 4096 bytes must be equal.
 #[derive(Default)]
 struct SourceLog {
     streams: Vec<(StreamKey, String, Backlog)>,

@@ -1,4 +1,5 @@
-//! `test-live` besides printing text: listing sessions, selecting events, other sinks, and exit conditions.
+//! `test-live` besides printing text: listing sessions, selecting events, other sinks, and exit
+//! conditions.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

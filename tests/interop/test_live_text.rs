@@ -1,5 +1,5 @@
-//! The text sink of `test-live` prints the same bytes as Babeltrace 2, for a directory as well as for a live
-//! session.
+//! The text sink of `test-live` prints the same bytes as Babeltrace 2, for a directory as well as
+//! for a live session.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -95,8 +95,8 @@ enum AttachTime {
     Late,
 }
 
-/// Checks that a replayed session is printed as its directory is. One viewer at a time, since `lttng-relayd`
-/// allows no more for each session.
+/// Checks that a replayed session is printed as its directory is. One viewer at a time, since
+/// `lttng-relayd` allows no more for each session.
 fn assert_same_live(lab: &Lab, relay: &Relay, name: &str, directory: &Path, idle: IdleStream) {
     let want = test_live::read(lab, &["--clock-gmt"], directory);
     for (pieces, attach_time) in [
@@ -228,8 +228,8 @@ fn recordings_of_lttng_are_printed_the_same_live_through_both_relays() {
 
 #[test]
 fn an_empty_string_is_printed_as_an_empty_string() {
-    // Babeltrace 2.0.4 prints the value of an earlier event instead: it reuses its field objects without
-    // clearing them.
+    // Babeltrace 2.0.4 prints the value of an earlier event instead: it reuses its field objects
+    // without clearing them.
     let lab = Lab::new();
     let mut trace = TraceBuilder::new(lab.directory("empty"));
     let event = trace.event("say", &[("text", FieldType::Text)]);

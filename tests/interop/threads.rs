@@ -47,7 +47,8 @@ fn several_threads_show_every_trace_of_the_collection_as_one_does() {
     }
 }
 
-/// A trace of several streams, whose events have partly the same times, with packets of several sizes.
+/// A trace of several streams, whose events have partly the same times, with packets of several
+/// sizes.
 fn with_many_packets(lab: &Lab) -> PathBuf {
     let directory = lab.path().join("many");
     let mut trace = TraceWriter::create(&directory).unwrap();
@@ -188,8 +189,8 @@ fn with_random_packets(lab: &Lab, random: &mut fastrand::Rng) -> PathBuf {
     trace.finish(streams, true)
 }
 
-/// Damages some packets of a stream: changes times of packets and events, or other bytes, or puts the packets of two streams
-/// into one file.
+/// Damages some packets of a stream: changes times of packets and events, or other bytes, or puts
+/// the packets of two streams into one file.
 fn damage(trace: &Path, random: &mut fastrand::Rng) {
     let traces = ctf::directory::open(&[trace.to_owned()]).unwrap().traces;
     let streams = &traces[0].streams;

@@ -1,5 +1,5 @@
-//! A directory with a trace whose metadata is empty or cut: the other traces are shown, sent and described, the bad one is
-//! named, and the exit status is 1.
+//! A directory with a trace whose metadata is empty or cut: the other traces are shown, sent and
+//! described, the bad one is named, and the exit status is 1.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! Metadata that breaks a rule of CTF and that other readers read, and clocks that are far from 1970.
+//! Metadata that breaks a rule of CTF and that other readers read, and clocks that are far
+//! from 1970.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! Hostile TLS handshakes: garbage, silence, endless messages. A good producer beside them is served.
+//! Hostile TLS handshakes: garbage, silence, endless messages. A good producer beside them is
+//! served.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,5 +1,5 @@
-//! Encrypted links: producers and viewers over TLS and over QUIC on bad networks, certificates and roles, the proxy for
-//! other viewers, and hostile handshakes.
+//! Encrypted links: producers and viewers over TLS and over QUIC on bad networks, certificates and
+//! roles, the proxy for other viewers, and hostile handshakes.
 
 mod certs;
 mod handshakes;
@@ -54,8 +54,8 @@ fn events(directory: &Path) -> Vec<String> {
     shown.expect_success()
 }
 
-/// Sends the packets of a replay to viewers that are attached, ends the session when they have printed `want`, and
-/// checks that they print nothing else.
+/// Sends the packets of a replay to viewers that are attached, ends the session when they have
+/// printed `want`, and checks that they print nothing else.
 fn assert_viewers_show(want: &[String], mut held: HeldReplay, mut viewers: [Process; 2]) {
     held.send_packets();
     for viewer in &mut viewers {

@@ -73,7 +73,8 @@ fn a_viewer_that_never_reads_delays_no_other() {
     Viewer::connect(relay.live).wait_for_listed("slow", |listed| listed.viewers == 2);
     let before = relay.memory();
     daemon.lttng(&["start", "slow"]);
-    // The application blocks while its buffers are full, so that it exits when all events are consumed.
+    // The application blocks while its buffers are full, so that it exits when all events are
+    // consumed.
     traced_app::run(&lab, COUNT, 0, "slow");
     daemon.lttng(&["destroy", "slow"]);
     assert!(

@@ -1,5 +1,5 @@
-//! Producers that pipeline: their packets arrive far ahead of their indexes, or the other way round, because both connections
-//! are read independently.
+//! Producers that pipeline: their packets arrive far ahead of their indexes, or the other way
+//! round, because both connections are read independently.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;

@@ -1,5 +1,5 @@
-//! Producers that send as fast as they can. Their packets may be in a socket for a while after their indexes were answered,
-//! and none of them may be lost.
+//! Producers that send as fast as they can. Their packets may be in a socket for a while after
+//! their indexes were answered, and none of them may be lost.
 
 use std::io::Write;
 use std::path::Path;
@@ -46,8 +46,8 @@ fn send(producer: &mut Producer, streams: &[StreamId], packets: u64) {
     }
 }
 
-/// Sends packets until the relay closes a connection, with up to `in_flight` indexes that are not answered. Returns how many
-/// were. `begun` is told after [`WARM_UP`] packets.
+/// Sends packets until the relay closes a connection, with up to `in_flight` indexes that are not
+/// answered. Returns how many were. `begun` is told after [`WARM_UP`] packets.
 fn send_until_closed(
     producer: &mut Producer,
     streams: &[StreamId],

@@ -1,5 +1,5 @@
-//! Packets that do not fit a viewer's socket, on a disk and in memory: what the relay sends of them does not depend on
-//! what happens to their tracefile meanwhile.
+//! Packets that do not fit a viewer's socket, on a disk and in memory: what the relay sends of them
+//! does not depend on what happens to their tracefile meanwhile.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -31,7 +31,8 @@ pub(crate) fn labs() -> impl Iterator<Item = Lab> {
     [Lab::new()].into_iter().chain(in_memory)
 }
 
-/// Adds a stream of a trace with metadata. With a `count`, that many tracefiles of one packet each are kept.
+/// Adds a stream of a trace with metadata. With a `count`, that many tracefiles of one packet each
+/// are kept.
 fn add_stream(producer: &mut Producer, count: u32) -> StreamId {
     let mut request = stream("chan_0", TRACE_PATH);
     if count > 0 {

@@ -1,5 +1,6 @@
-//! Many connections at a time, producers at full speed, packets larger than sockets buffer, packets of all sizes, packets far
-//! ahead of their indexes, indexes that come with their packets, and large amounts of malformed input.
+//! Many connections at a time, producers at full speed, packets larger than sockets buffer, packets
+//! of all sizes, packets far ahead of their indexes, indexes that come with their packets, and
+//! large amounts of malformed input.
 
 mod concurrency;
 mod far_ahead;

@@ -1,5 +1,6 @@
-//! Packets of all sizes on one connection, which arrive in pieces of all sizes. Small ones are copied, the bytes of large ones
-//! go through a pipe: what is in the tracefiles does not depend on that.
+//! Packets of all sizes on one connection, which arrive in pieces of all sizes. Small ones are
+//! copied, the bytes of large ones go through a pipe: what is in the tracefiles does not depend on
+//! that.
 
 use std::io::Write;
 
@@ -13,20 +14,22 @@ use wire::StreamId;
 
 use crate::large_packets::labs;
 
-/// Sizes of packets in bytes: around that of a header, of a page, of the smallest packet that is not copied, and more than
-/// is read at once.
+/// Sizes of packets in bytes: around that of a header, of a page, of the smallest packet that is
+/// not copied, and more than is read at once.
 const SIZES: [usize; 16] = [
     65_536, 1, 65_535, 65_537, 31, 32, 33, 1_048_576, 4096, 200_000, 70_000, 70_000, 3_000_000, 16,
     1_048_577, 100_000,
 ];
 
-/// Sizes of the pieces in bytes in which the packets are sent, over and over, whatever packets they cut.
+/// Sizes of the pieces in bytes in which the packets are sent, over and over, whatever packets they
+/// cut.
 const PIECES: [usize; 7] = [1_500_000, 31, 70_000, 1, 65_536, 33, 400_001];
 
 /// Bytes of zeros behind every third packet.
 const PADDING: usize = 100;
 
-/// The contents of the packets of two streams, in the order in which they are sent, and the pieces of all of them.
+/// The contents of the packets of two streams, in the order in which they are sent, and the pieces
+/// of all of them.
 struct Sent {
     /// Which stream, its number there, and its size in the tracefile.
     packets: Vec<(usize, u64, usize)>,
@@ -57,7 +60,8 @@ impl Sent {
         sent
     }
 
-    /// Sends all packets in pieces. With `apart`, each piece is sent when the one before has been received.
+    /// Sends all packets in pieces. With `apart`, each piece is sent when the one before has been
+    /// received.
     fn send(&self, producer: &mut Producer, apart: bool) {
         let mut rest = &self.bytes[..];
         for size in PIECES.into_iter().cycle() {
@@ -110,7 +114,8 @@ fn packets_of_all_sizes_in_pieces_of_all_sizes_are_written_as_they_were_sent() {
     }
 }
 
-/// While a producer is alone, the relay tries both ways to write large packets, and changes to the faster one.
+/// While a producer is alone, the relay tries both ways to write large packets, and changes to the
+/// faster one.
 #[test]
 fn large_packets_of_a_lone_producer_are_written_as_they_were_sent_in_both_ways() {
     const BYTES: usize = 1_000_000;

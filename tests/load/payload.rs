@@ -27,7 +27,8 @@ pub(crate) fn send_payload(producer: &mut Producer, stream: StreamId, payload: &
     assert_eq!(producer.send_index(stream, 0, index), OK);
 }
 
-/// A viewer that may request packet 0 of the stream, and whose socket takes only the beginning of it.
+/// A viewer that may request packet 0 of the stream, and whose socket takes only the beginning of
+/// it.
 pub(crate) fn attach(relay: &Relay, session: &str, stream: StreamId) -> Viewer {
     let (mut viewer, ..) = Viewer::attached(relay.live, session, Seek::Beginning);
     assert_eq!(viewer.wait_for_index(stream).status, IndexStatus::Ready);
@@ -35,7 +36,8 @@ pub(crate) fn attach(relay: &Relay, session: &str, stream: StreamId) -> Viewer {
     viewer
 }
 
-/// Requests packet 0 of the stream, of `size` bytes, and waits until the reply has begun, without reading it.
+/// Requests packet 0 of the stream, of `size` bytes, and waits until the reply has begun, without
+/// reading it.
 pub(crate) fn request_payload(viewer: &Viewer, stream: StreamId, size: usize) {
     let mut request = Vec::new();
     Command::GetPacket(GetPacket {

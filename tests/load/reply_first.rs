@@ -1,5 +1,5 @@
-//! An index that arrives together with the last bytes of its packet: it is answered before these are written, so that the producer
-//! makes the next packet meanwhile.
+//! An index that arrives together with the last bytes of its packet: it is answered before these
+//! are written, so that the producer makes the next packet meanwhile.
 
 use std::fs;
 use std::io::Write;
@@ -15,11 +15,14 @@ use tests::{TEST_TIMEOUT, wait_for, wait_until};
 
 /// Size of a packet in bytes.
 const SIZE: usize = 64 << 10;
-/// Bytes of a packet that arrive before its index. The rest fits into the socket of a relay that does not read.
+/// Bytes of a packet that arrive before its index. The rest fits into the socket of a relay that
+/// does not read.
 const BEFORE: usize = 16 << 10;
-/// Packets whose index has to be answered first. A single one may be, because the relay stops at any point.
+/// Packets whose index has to be answered first. A single one may be, because the relay stops at
+/// any point.
 const ANSWERED_FIRST: u64 = 10;
-/// Maximum number of packets. Whether the test looks before the relay has written the rest depends on the scheduler.
+/// Maximum number of packets. Whether the test looks before the relay has written the rest depends
+/// on the scheduler.
 const MAX_PACKETS: u64 = 200;
 
 /// Whether all threads of a process are stopped.
@@ -32,7 +35,8 @@ fn is_stopped(pid: u32) -> bool {
     })
 }
 
-/// Polls until there is something to read: to be woken up takes as long as the relay takes to write the rest of a packet.
+/// Polls until there is something to read: to be woken up takes as long as the relay takes to write
+/// the rest of a packet.
 fn wait_for_reply(control: &TcpStream) {
     control.set_nonblocking(true).unwrap();
     let begun = Instant::now();

@@ -17,7 +17,8 @@ fn closed_pipe() -> Stdio {
     writer.into()
 }
 
-/// Runs a command whose standard output is closed. Expects that it ends by itself, silently and with status 0.
+/// Runs a command whose standard output is closed. Expects that it ends by itself, silently and
+/// with status 0.
 fn expect_silent_success(mut command: Command) {
     let name = format!("{command:?}");
     let ended = command.stdin(Stdio::null()).stdout(closed_pipe()).output();

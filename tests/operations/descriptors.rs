@@ -1,5 +1,5 @@
-//! What happens when file descriptors run out: index files that cannot be opened, or cannot be written, and peers that
-//! connect and say nothing.
+//! What happens when file descriptors run out: index files that cannot be opened, or cannot be
+//! written, and peers that connect and say nothing.
 
 use std::fs::File;
 use std::io::Write;
@@ -118,7 +118,8 @@ fn producer_and_viewer_are_served_while_silent_peers_exhaust_the_descriptors() {
         .flat_map(|_| [relay.control, relay.live])
         .map(connect)
         .collect();
-    // A connection whose handshake takes longer than the relay needs to accept the others would be evicted.
+    // A connection whose handshake takes longer than the relay needs to accept the others would be
+    // evicted.
     let wait_until_accepted = || {
         wait_until("the silent peers are accepted", || {
             unaccepted(relay.control) + unaccepted(relay.live) == 0

@@ -1,5 +1,5 @@
-//! A full disk: producers are paused or sessions aborted, and no packet is lost or cut. The output is on a
-//! tmpfs of 2 MiB, so that only root can run these tests.
+//! A full disk: producers are paused or sessions aborted, and no packet is lost or cut. The output
+//! is on a tmpfs of 2 MiB, so that only root can run these tests.
 
 use std::io::Write;
 use std::path::Path;
@@ -24,8 +24,8 @@ use wire::{Bytes, StreamId};
 
 const PACKET: usize = 3000;
 
-/// A relay with a status endpoint that writes to a tmpfs of 2 MiB, in a directory of its own; `None` if the
-/// tmpfs cannot be mounted. The values are to be dropped in reverse order.
+/// A relay with a status endpoint that writes to a tmpfs of 2 MiB, in a directory of its own;
+/// `None` if the tmpfs cannot be mounted. The values are to be dropped in reverse order.
 fn start_on_small_disk(options: &[&str]) -> Option<(Lab, SmallDisk, Relay, StatusEndpoint)> {
     let lab = Lab::new();
     let disk = SmallDisk::mount(&lab.directory("output"), 2048)?;
@@ -39,8 +39,8 @@ fn send_until_aborted(producer: &mut Producer, stream: StreamId, count: u64) {
     let _ = packets.try_for_each(|packet| producer.data.write_all(&packet));
 }
 
-/// Checks that every index entry of a channel points at a whole packet, in sequence. Returns the number of
-/// entries.
+/// Checks that every index entry of a channel points at a whole packet, in sequence. Returns the
+/// number of entries.
 fn count_indexed_packets(output: &Path, channel: &str) -> usize {
     let tracefiles = files(output, "");
     let (mut entries, mut next) = (0, 0);
@@ -70,8 +70,9 @@ fn count_indexed_packets(output: &Path, channel: &str) -> usize {
     entries
 }
 
-/// Sends packets and indexes in a thread, which ends when all indexes are answered. With `swapped`, all pairs
-/// of packets but the first are sent in reverse order. The returned function joins the thread.
+/// Sends packets and indexes in a thread, which ends when all indexes are answered. With `swapped`,
+/// all pairs of packets but the first are sent in reverse order. The returned function joins the
+/// thread.
 fn send_in_background(
     mut producer: Producer,
     stream: StreamId,
@@ -169,8 +170,8 @@ fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
     let Some((_lab, disk, relay, status)) = start_on_small_disk(&[]) else {
         return;
     };
-    // With packets out of order, in tracefiles of five packets, the disk fills up within payloads, within
-    // index entries and when files are created.
+    // With packets out of order, in tracefiles of five packets, the disk fills up within payloads,
+    // within index entries and when files are created.
     for left in 0..12 {
         let name = format!("left-{left}");
         let mut producer = Producer::open(&relay, live_session(&name));

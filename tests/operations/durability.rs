@@ -1,5 +1,5 @@
-//! What replies guarantee with `--durability`, seen from the metrics of the relay: whether files were synced before the
-//! reply came. That a sync reaches the disk is guaranteed by the kernel.
+//! What replies guarantee with `--durability`, seen from the metrics of the relay: whether files
+//! were synced before the reply came. That a sync reaches the disk is guaranteed by the kernel.
 
 use std::thread;
 

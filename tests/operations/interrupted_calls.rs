@@ -28,8 +28,8 @@ fn interrupted_file_calls_abort_no_session() {
     let relay = Relay::start_from_command(&lab, command);
     let mut producer = Producer::open(&relay, live_session("interrupted"));
     let path = "ust/uid/0/64-bit";
-    // Three packets in each tracefile, with padding: files are created and closed, and payload and padding
-    // are written by one call.
+    // Three packets in each tracefile, with padding: files are created and closed, and payload and
+    // padding are written by one call.
     let written = producer.add_stream(AddStream {
         tracefile_size: Bytes(3000),
         ..stream("chan_0", path)

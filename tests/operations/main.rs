@@ -1,5 +1,6 @@
-//! Operating a relay: the status endpoint, the log, messages of faults, and what happens when the disk is full or file
-//! descriptors run out; the removal of old sessions; the progress of conversions; readers that are gone.
+//! Operating a relay: the status endpoint, the log, messages of faults, and what happens when the
+//! disk is full or file descriptors run out; the removal of old sessions; the progress of
+//! conversions; readers that are gone.
 
 mod closed_output;
 mod descriptors;

@@ -1,4 +1,5 @@
-//! The example alert rules and the dashboard of `relayd/monitoring`, the metrics that they use, and `check-config`.
+//! The example alert rules and the dashboard of `relayd/monitoring`, the metrics that they use, and
+//! `check-config`.
 
 use std::collections::BTreeSet;
 use std::fs;

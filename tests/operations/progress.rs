@@ -1,5 +1,5 @@
-//! The progress of conversions: on a terminal a bar with rate and remaining time, elsewhere nothing. The terminal is
-//! that of `script`, which every Debian has.
+//! The progress of conversions: on a terminal a bar with rate and remaining time, elsewhere
+//! nothing. The terminal is that of `script`, which every Debian has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,12 @@ use tests::{binaries, consumer, test_live};
 /// More bytes than those for which no bar is shown.
 const INPUT_BYTES: usize = 34 << 20;
 
-/// The parts of a bar: bytes so far and in all, bytes per second, remaining time. A fast machine may have drawn only the
-/// first state.
+/// The parts of a bar: bytes so far and in all, bytes per second, remaining time. A fast machine
+/// may have drawn only the first state.
 const BAR: [&str; 3] = [" MiB, ", "B/s, ", " left"];
 
-/// Runs a command on a terminal that has 100 columns. Returns all that was written there as standard output.
+/// Runs a command on a terminal that has 100 columns. Returns all that was written there as
+/// standard output.
 fn run_on_terminal(lab: &Lab, command: &Command) -> CompletedProcess {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let quoted = words.map(|word| format!("'{}'", word.to_str().unwrap()));

@@ -1,5 +1,5 @@
-//! `/usr/bin/lttng-relayd`, which lttng-tools has as a file and the collector as an alternative, in every order of their
-//! installations and removals.
+//! `/usr/bin/lttng-relayd`, which lttng-tools has as a file and the collector as an alternative, in
+//! every order of their installations and removals.
 
 use std::fs;
 

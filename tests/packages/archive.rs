@@ -1,5 +1,5 @@
-//! The archive of static programs and the image for containers: their form with programs that take no time to build, and
-//! the released ones when the variable PACKAGES names their directory.
+//! The archive of static programs and the image for containers: their form with programs that take
+//! no time to build, and the released ones when the variable PACKAGES names their directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -251,7 +251,8 @@ impl Image {
             .collect()
     }
 
-    /// A command in the image, with its user and variables. Only root may: otherwise prints that and returns `None`.
+    /// A command in the image, with its user and variables. Only root may: otherwise prints that
+    /// and returns `None`.
     fn command(&self, lab: &Lab, arguments: &[String]) -> Option<Command> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("only root can change the root directory: test skipped");

@@ -48,7 +48,8 @@ pub(crate) fn package(format: &str, programs: &Path, output: &Path, options: &[&
     assert!(ended.status.success(), "{xtask:?}: {printed}");
 }
 
-/// A directory for packages of this process. It stays until the next run: nothing removes a value that all tests share.
+/// A directory for packages of this process. It stays until the next run: nothing removes a value
+/// that all tests share.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     let target = build_directory().join("..").canonicalize().unwrap();
     let all = target.join("package-tests");

@@ -1,4 +1,5 @@
-//! The service of the collector while real LTTng records through its installation, upgrade and removal.
+//! The service of the collector while real LTTng records through its installation, upgrade and
+//! removal.
 
 use std::io::Write;
 use std::process::{ChildStdin, Command, Stdio};
@@ -26,7 +27,8 @@ impl Tracee {
         debian.copy(traced_app::program(), "/usr/local/bin/tracee");
         let mut command = debian.command("tracee");
         command.args(["-", "0", "packages"]).stdin(Stdio::piped());
-        // It waits until the session daemon has registered it, and blocks rather than lose an event.
+        // It waits until the session daemon has registered it, and blocks rather than lose an
+        // event.
         command
             .env("LTTNG_UST_REGISTER_TIMEOUT", "-1")
             .env("LTTNG_UST_ALLOW_BLOCKING", "1");
@@ -52,7 +54,8 @@ impl Tracee {
 
 /// Creates a live session of all events of the traced program, at the relay of the same system.
 fn record(debian: &Debian, session: &str) {
-    // systemd calls the session daemon started before it serves. A client that finds none starts a second one.
+    // systemd calls the session daemon started before it serves. A client that finds none starts a
+    // second one.
     wait_until("the session daemon serves", || {
         debian.try_run("lttng list").0
     });

@@ -43,7 +43,8 @@ pub(crate) struct Debian {
 }
 
 impl Debian {
-    /// Starts a system on a copy of the fresh root. Only root may: otherwise prints that and returns `None`.
+    /// Starts a system on a copy of the fresh root. Only root may: otherwise prints that and
+    /// returns `None`.
     pub(crate) fn start(init: Init) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("only root can start a Debian in namespaces: test skipped");
@@ -165,7 +166,8 @@ impl Drop for Debian {
     }
 }
 
-/// The child of nspawn that is process 1 of its system, as the host numbers it. Before there is one, nspawn has another child.
+/// The child of nspawn that is process 1 of its system, as the host numbers it. Before there is
+/// one, nspawn has another child.
 fn process_1(nspawn: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
     children.split_whitespace().find_map(|child| {
@@ -176,7 +178,8 @@ fn process_1(nspawn: u32) -> Option<u32> {
     })
 }
 
-/// The fresh root, which nobody changes. It is made at the first call, and kept for further runs of the tests.
+/// The fresh root, which nobody changes. It is made at the first call, and kept for further runs of
+/// the tests.
 fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {

@@ -1,5 +1,6 @@
-//! The packages of `cargo xtask package`: installed, upgraded and removed in a fresh Debian, with recordings running;
-//! the archive of static programs and the image for containers, unpacked and run.
+//! The packages of `cargo xtask package`: installed, upgraded and removed in a fresh Debian, with
+//! recordings running; the archive of static programs and the image for containers, unpacked and
+//! run.
 //!
 //! `debian` is a fresh Debian in namespaces, with or without systemd; `built` are the packages.
 

@@ -10,7 +10,8 @@ const ALL: [&str; 4] = [
     "tldrs",
 ];
 
-/// Files of the system and their contents, except for those that any installation of a package changes.
+/// Files of the system and their contents, except for those that any installation of a package
+/// changes.
 const FILES: &str = "find / -xdev -type f ! -path '/var/lib/dpkg/*' ! -path '/var/log/*' ! -path '/var/cache/*' \
                      ! -path '/tmp/*' ! -path '/run/*' ! -name '*-' -exec sha256sum {} + | sort -k 2; \
                      find / -xdev ! -type f ! -path '/var/lib/dpkg/*' ! -path '/tmp/*' ! -path '/run/*' ! -path '/proc/*' | sort";

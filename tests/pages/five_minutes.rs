@@ -9,7 +9,8 @@ use tests::{binaries, peers, wait_until};
 /// The port of the page that `test-live web` serves.
 const WEB: u16 = 5380;
 
-/// Commands that change the machine, which tests of packages run, and those that compile for minutes.
+/// Commands that change the machine, which tests of packages run, and those that compile for
+/// minutes.
 const NOT_RUN: [&str; 2] = ["apt-get install", "cargo install"];
 
 /// Answers `cargo run --example NAME` by the program that was built before.

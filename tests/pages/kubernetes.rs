@@ -1,5 +1,6 @@
-//! `doc/kubernetes.md` and its manifests. There is no Kubernetes here: containers are machines that have what the
-//! manifests say, command, arguments, variables, user, volumes, and addresses that those of a pod share.
+//! `doc/kubernetes.md` and its manifests. There is no Kubernetes here: containers are machines that
+//! have what the manifests say, command, arguments, variables, user, volumes, and addresses that
+//! those of a pod share.
 
 use std::path::{Path, PathBuf};
 
@@ -189,8 +190,9 @@ fn sidecar_and_relay_speak_tls_with_the_secrets_that_the_page_makes() {
     );
 }
 
-/// Runs the pods of both manifests: the application writes, the relay is replaced, the application writes more, and the
-/// agent is stopped. `prepare` is called with the machine of the relay before anything is started.
+/// Runs the pods of both manifests: the application writes, the relay is replaced, the application
+/// writes more, and the agent is stopped. `prepare` is called with the machine of the relay before
+/// anything is started.
 fn run_pods(relay: &Workload, app: &Workload, prepare: impl Fn(&Lab, &Machine)) {
     let lab = Lab::new();
     set_mode(lab.path(), 0o755);

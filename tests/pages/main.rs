@@ -1,4 +1,5 @@
-//! What pages of the documentation say: their commands are run, as they are written, on machines of their own.
+//! What pages of the documentation say: their commands are run, as they are written, on machines of
+//! their own.
 
 mod five_minutes;
 mod kubernetes;

@@ -23,8 +23,8 @@ impl Workload {
         Self { object }
     }
 
-    /// The object after a strategic merge patch: lists of containers, volumes and mounts are joined by their names or
-    /// paths, other lists are replaced.
+    /// The object after a strategic merge patch: lists of containers, volumes and mounts are joined
+    /// by their names or paths, other lists are replaced.
     pub(crate) fn with_patch(mut self, file: &str) -> Self {
         merge(&mut self.object, &documents(file)[0]);
         self

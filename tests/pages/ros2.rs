@@ -77,7 +77,8 @@ fn commands_for_ros_2_record_a_node_on_a_remote_relay_and_show_its_callbacks_as_
     page.assert_all_used(&[]);
 }
 
-/// Runs the commands for what `ros2 trace` has recorded on the robot: here a copy of what the relay has.
+/// Runs the commands for what `ros2 trace` has recorded on the robot: here a copy of what the relay
+/// has.
 fn replay(collector: &Machine, robot: &Machine, page: &mut Page) {
     let archive = collector
         .shell("cd /srv/traces/traced/robot-*; tar -c .")

@@ -1,4 +1,5 @@
-//! Push connections: notifications of everything that a viewer follows, without effect on other peers.
+//! Push connections: notifications of everything that a viewer follows, without effect on other
+//! peers.
 
 use std::io::Write;
 use std::time::Duration;
@@ -89,7 +90,8 @@ fn a_viewer_is_notified_of_every_change_without_polling() {
     assert_eq!(rest.len(), 2, "{rest:?}");
     assert_eq!(viewer.new_streams(session).0, NewStreamsStatus::HungUp);
     drop(viewer);
-    // The relay may forget the session, which nobody views any more, before it closes this connection: that is one more change.
+    // The relay may forget the session, which nobody views any more, before it closes this
+    // connection: that is one more change.
     let mut last = push.receive();
     if last.is_some() {
         assert_eq!(last, Some(Notification::Sessions));
@@ -147,8 +149,8 @@ fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
     assert_eq!(seen.len(), COUNT);
 }
 
-/// Records 150 packets in tracefiles of `packets_in_file` packets each. Returns the producer and the number
-/// of packets.
+/// Records 150 packets in tracefiles of `packets_in_file` packets each. Returns the producer and
+/// the number of packets.
 fn record_packets(relay: &Relay, name: &str, packets_in_file: u64) -> (Producer, u64) {
     const PACKETS: u64 = 150;
     let mut producer = Producer::open(relay, live_session(name));
@@ -229,8 +231,8 @@ fn a_viewer_that_never_reads_notifications_affects_no_other() {
     // The viewer's command connection is served as well.
     let index = viewer.next_index(streams[0]);
     assert_eq!(index.packet.end, Timestamp(ROUNDS));
-    // The notifications leave out most intermediate states and end with the latest ones. The stream that was
-    // polled needs no more.
+    // The notifications leave out most intermediate states and end with the latest ones. The stream
+    // that was polled needs no more.
     let (mut received, mut up_to_date) = (0, 0);
     while up_to_date < STREAMS - 1 {
         received += 1;
@@ -416,8 +418,8 @@ fn packets_after_a_clear_are_pushed() {
     push.wait_for(packets_notification(streams[0], 1));
 }
 
-// Packets are withheld that end after another stream began which cannot be announced before its metadata
-// comes.
+// Packets are withheld that end after another stream began which cannot be announced before its
+// metadata comes.
 #[test]
 fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
     let (_lab, relay) = Relay::start_in_new_lab();

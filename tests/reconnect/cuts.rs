@@ -1,4 +1,5 @@
-//! Hundreds of cut connections, with the source and the mux in this process: no time is spent on backoff.
+//! Hundreds of cut connections, with the source and the mux in this process: no time is spent on
+//! backoff.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,8 @@ const PACKETS: u64 = 250;
 /// The number of connections that are cut in one run, at least.
 const CUTS: usize = 70;
 
-/// The bytes that a relay has sent when it has answered `ATTACH_SESSION`, at least: the records of all streams.
+/// The bytes that a relay has sent when it has answered `ATTACH_SESSION`, at least: the records of
+/// all streams.
 pub(crate) const ATTACHED_BYTES: usize = 4371 * (STREAMS as usize + 1);
 
 /// A viewer of a session behind a proxy.

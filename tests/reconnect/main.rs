@@ -1,5 +1,5 @@
-//! Viewers whose connections are lost: `test-live` continues where it was, and shows every event once and in
-//! order.
+//! Viewers whose connections are lost: `test-live` continues where it was, and shows every event
+//! once and in order.
 
 mod cuts;
 mod program;
@@ -16,8 +16,8 @@ const STREAMS: u64 = 4;
 /// The number of events in each of its packets.
 const EVENTS_IN_PACKET: u64 = 5;
 
-/// A trace whose streams take turns: the times of all events are different, and those of the packets overlap. Its
-/// metadata is larger than one reply of a relay often is.
+/// A trace whose streams take turns: the times of all events are different, and those of the
+/// packets overlap. Its metadata is larger than one reply of a relay often is.
 fn interleaved_trace(lab: &Lab, name: &str, packets: u64) -> PathBuf {
     let mut trace = TraceBuilder::new(lab.directory(name));
     let number = FieldType::Unsigned(Width::Bits64);

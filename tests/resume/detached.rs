@@ -1,4 +1,5 @@
-//! Very many sessions that wait for their producers: the relay keeps some of them, and serves those that are connected.
+//! Very many sessions that wait for their producers: the relay keeps some of them, and serves those
+//! that are connected.
 
 use std::net::Ipv4Addr;
 
@@ -9,7 +10,8 @@ use tests::lab::Lab;
 use tests::producer::{OK, Producer, live_session};
 use tests::relay::Relay;
 
-/// Descriptors that the relay may have: 225 of its pool, of which a quarter is for sessions without a connection.
+/// Descriptors that the relay may have: 225 of its pool, of which a quarter is for sessions without
+/// a connection.
 const DESCRIPTORS: usize = 300;
 const MAX_DETACHED: usize = 225 / 8;
 

@@ -1,4 +1,5 @@
-//! A full disk with `--on-disk-full=close`: the producer of a resumable session loses its connections, not its session.
+//! A full disk with `--on-disk-full=close`: the producer of a resumable session loses its
+//! connections, not its session.
 
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::disk::SmallDisk;

@@ -1,5 +1,5 @@
-//! Resumable sessions: their connections are lost, the relay is killed or stopped, and what the producer has sent is in
-//! the trace once and in order.
+//! Resumable sessions: their connections are lost, the relay is killed or stopped, and what the
+//! producer has sent is in the trace once and in order.
 
 mod connections;
 mod detached;
@@ -35,7 +35,8 @@ fn session_directory(output: &Path, name: &str) -> PathBuf {
     output.join(format!("host/{name}-20261120-213831"))
 }
 
-/// The files of the session with this name, once no connection of it is left: until then its directories are marked.
+/// The files of the session with this name, once no connection of it is left: until then its
+/// directories are marked.
 fn session_tree(output: &Path, name: &str) -> BTreeMap<String, Node> {
     let directory = session_directory(output, name);
     wait_for("the session is closed", || {

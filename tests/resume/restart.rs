@@ -13,7 +13,8 @@ use wire::Timestamp;
 
 use super::{assert_same, recording, session_directory, session_tree};
 
-/// Sends a recording to relays that are killed after a random number of bytes, one after the other. Returns the last one.
+/// Sends a recording to relays that are killed after a random number of bytes, one after the other.
+/// Returns the last one.
 fn send_to_killed_relays(lab: &Lab, recording: Recording, max_bytes: usize) -> (Relay, usize) {
     let mut relay = Relay::start(lab);
     let addresses = relay.addresses();
@@ -93,7 +94,8 @@ fn stopped_relay_leaves_a_readable_trace_that_the_next_one_continues() {
     assert!(!output.join(".relayd").exists());
 }
 
-// A clock that is set back, one of 32 bits that begins again at 0, and a trace that is in another format than its metadata.
+// A clock that is set back, one of 32 bits that begins again at 0, and a trace that is in another
+// format than its metadata.
 #[test]
 fn packets_with_an_entry_stay_whatever_is_in_them_when_the_relay_is_killed_or_stopped() {
     for is_killed in [true, false] {

@@ -1,4 +1,5 @@
-//! Sessions of one name that are created in the same second, whose directories would have the same name.
+//! Sessions of one name that are created in the same second, whose directories would have the same
+//! name.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Viewers of a session whose relay was killed: they see it from its beginning, or from where they were, to its end.
+//! Viewers of a session whose relay was killed: they see it from its beginning, or from where they
+//! were, to its end.
 
 use std::net::SocketAddr;
 
@@ -37,8 +38,9 @@ fn producer() -> ResumableProducer {
     producer
 }
 
-/// The events that the relay does not have yet. How far a relay was when it was killed differs from stream to stream: it
-/// writes the index entries of several packets together, those of one stream after those of another.
+/// The events that the relay does not have yet. How far a relay was when it was killed differs from
+/// stream to stream: it writes the index entries of several packets together, those of one stream
+/// after those of another.
 fn missing(relay: &Relay) -> Vec<usize> {
     let of_stream = |stream| {
         // A stream without packets may have no index file, or an empty one.
@@ -84,7 +86,8 @@ fn viewers_of_a_restored_session_see_it_from_its_beginning_to_its_end() {
     assert_eq!(shown, missing);
 }
 
-/// Sends a session to relays that end one after the other in the middle of it, and watches it by one viewer.
+/// Sends a session to relays that end one after the other in the middle of it, and watches it by
+/// one viewer.
 fn show_session_of_relays_that_end(end: fn(&mut Relay)) {
     let lab = Lab::new();
     let mut relay = Relay::start(&lab);

@@ -1,5 +1,5 @@
-//! A user who fills the run directory, and one whose programs declare as much as they may: programs of other users are
-//! shown all the same, and readers take bounded memory.
+//! A user who fills the run directory, and one whose programs declare as much as they may: programs
+//! of other users are shown all the same, and readers take bounded memory.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, chown};

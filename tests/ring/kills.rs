@@ -50,7 +50,8 @@ fn every_event_of_killed_flight_recorders_is_recorded_or_counted() {
     });
 }
 
-/// Kills programs at random instants while a consumer reads their rings, and checks the trace of each.
+/// Kills programs at random instants while a consumer reads their rings, and checks the trace of
+/// each.
 fn kill_writers(count: usize, writing: impl Fn(usize) -> Writing<'static>) {
     let (lab, relay) = Relay::start_in_new_lab();
     let mut random = random();
@@ -81,8 +82,8 @@ fn check(relay: &Relay, written: &Written) {
     Shown::read(&directory).assert_complete(written);
 }
 
-/// Kills the consumer at random instants, while a program writes. Returns what was written, and the numbers of all
-/// sessions of the program in order.
+/// Kills the consumer at random instants, while a program writes. Returns what was written, and the
+/// numbers of all sessions of the program in order.
 fn kill_consumers(options: &[&str]) -> (Written, Vec<Vec<u64>>) {
     let (lab, relay) = Relay::start_in_new_lab();
     let spool = lab.path().join("spool").display().to_string();
@@ -105,7 +106,8 @@ fn kill_consumers(options: &[&str]) -> (Written, Vec<Vec<u64>>) {
     }
     let written = writer.kill();
     Agent::start(&lab, &relay, &options).stop(&lab);
-    // The relay has not been told the end of the sessions of consumers that are dead, unless there is a spool.
+    // The relay has not been told the end of the sessions of consumers that are dead, unless there
+    // is a spool.
     let output = relay.output.clone();
     assert!(relay.stop().status.success());
     let mut sessions = Vec::new();

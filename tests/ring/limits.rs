@@ -41,8 +41,8 @@ impl Recording {
     }
 }
 
-/// Records a program that writes events of all severities at full speed. Returns the lines of the events, the number
-/// of discarded ones, and the log.
+/// Records a program that writes events of all severities at full speed. Returns the lines of the
+/// events, the number of discarded ones, and the log.
 fn record_app(lab: &Lab, name: &str, options: &[&str]) -> (Vec<String>, u64, Vec<String>) {
     let recording = Recording::start(lab, name, options);
     let mut app = command(lab, binaries::ring_app());

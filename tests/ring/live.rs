@@ -1,4 +1,5 @@
-//! The whole path, live: a program that is killed, the consumer, a relay, and viewers that are attached meanwhile.
+//! The whole path, live: a program that is killed, the consumer, a relay, and viewers that are
+//! attached meanwhile.
 
 use std::path::Path;
 use std::time::Duration;
@@ -69,16 +70,19 @@ impl<'a> Watched<'a> {
         Process::start(&mut Babeltrace::Two.follow_command(self.relay, &session))
     }
 
-    /// Waits until the viewers are attached. Returns the number of the first event that all of them will see.
+    /// Waits until the viewers are attached. Returns the number of the first event that all of them
+    /// will see.
     fn wait_for_viewers(&self, viewers: u32) -> u64 {
         test_live::wait_until_attached(self.relay, &self.writer.session(), viewers);
         let attached_at = self.writer.progress().into_iter().max().unwrap();
-        // Viewers may begin with a later packet. The number of an event is that of the events before it.
+        // Viewers may begin with a later packet. The number of an event is that of the events
+        // before it.
         self.writer.wait_for_events(attached_at + 1000);
         attached_at + 999
     }
 
-    /// Kills the writer, waits until the viewers have ended, and returns what they have shown and what is recorded.
+    /// Kills the writer, waits until the viewers have ended, and returns what they have shown and
+    /// what is recorded.
     fn kill(self, viewers: Vec<Process>) -> (Vec<Vec<String>>, Shown) {
         let pid = self.writer.pid();
         let written = self.writer.kill();

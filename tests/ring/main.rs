@@ -1,8 +1,10 @@
-//! Shared-memory rings, from traced programs to viewers: programs that are killed, relays of both kinds, consumers that
-//! are killed, programs that damage their rings, several users, limits, and the commands of `consumer rings`.
+//! Shared-memory rings, from traced programs to viewers: programs that are killed, relays of both
+//! kinds, consumers that are killed, programs that damage their rings, several users, limits, and
+//! the commands of `consumer rings`.
 //!
-//! `RING_KILLS` is the number of programs that the tests with kills at random instants kill, `RING_SCRIBBLE_SECONDS`
-//! how long a program scribbles over its rings; `FAULT_SEED` repeats random instants.
+//! `RING_KILLS` is the number of programs that the tests with kills at random instants kill,
+//! `RING_SCRIBBLE_SECONDS` how long a program scribbles over its rings; `FAULT_SEED` repeats random
+//! instants.
 
 mod budgets;
 mod commands;

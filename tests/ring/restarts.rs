@@ -1,4 +1,5 @@
-//! Consumers that end and are started again, while a program loses events for which there is no room.
+//! Consumers that end and are started again, while a program loses events for which there is no
+//! room.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -58,8 +59,9 @@ impl ProcessFiles {
     }
 }
 
-/// Lets one consumer read a program in which a thread has no ring, ends it when the program stands still, and lets the
-/// next one read the rest. What is shown and what is reported as discarded is what was written.
+/// Lets one consumer read a program in which a thread has no ring, ends it when the program stands
+/// still, and lets the next one read the rest. What is shown and what is reported as discarded is
+/// what was written.
 fn restart_consumer(end: impl Fn(Agent)) {
     let lab = Lab::new();
     let Some(_disk) = SmallDisk::mount(&rings(&lab), DISK) else {

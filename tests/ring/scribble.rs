@@ -1,5 +1,5 @@
-//! A hostile program that scribbles over its rings and its `meta` while the consumer reads them: the consumer neither
-//! ends nor stalls, and other programs lose nothing.
+//! A hostile program that scribbles over its rings and its `meta` while the consumer reads them:
+//! the consumer neither ends nor stalls, and other programs lose nothing.
 
 use std::fs::{self, File};
 use std::io;

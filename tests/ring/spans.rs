@@ -1,5 +1,6 @@
-//! Spans of `tracing`: what a program with nested spans has written is what `test-live` shows of a live session, what
-//! babeltrace2 reads from the relay, and what `consumer rings --print` shows on the same host.
+//! Spans of `tracing`: what a program with nested spans has written is what `test-live` shows of a
+//! live session, what babeltrace2 reads from the relay, and what `consumer rings --print` shows on
+//! the same host.
 
 use rustix::process::Signal;
 use tests::process::Process;
@@ -28,7 +29,8 @@ enum Value {
     Text(String),
 }
 
-/// The events of one request, as the example `app` writes them: the ids of its spans are known only from the trace.
+/// The events of one request, as the example `app` writes them: the ids of its spans are known only
+/// from the trace.
 fn request(n: u64, outer: u64, inner: u64) -> Vec<Expected> {
     let span = |name, depth, id, of, more: Vec<(&'static str, Value)>| {
         let mut fields = vec![("span", Value::Number(id)), ("name", text(of))];
@@ -121,8 +123,8 @@ impl Expected {
         (name, format!("}}, {{ {} }}", fields.join(", ")))
     }
 
-    /// The text of a line of `consumer rings --print` or `test-live --sink log` behind the thread, and of the end of a
-    /// span what is before its duration and behind it.
+    /// The text of a line of `consumer rings --print` or `test-live --sink log` behind the thread,
+    /// and of the end of a span what is before its duration and behind it.
     fn printed(&self) -> (String, String) {
         let mut head = format!("] {} {}", self.severity, "    ".repeat(self.depth));
         let mut omitted = "message";
@@ -170,8 +172,8 @@ impl Expected {
     }
 }
 
-/// Checks the lines of the thread that serves requests: those of whole requests, in order. The last request is the one
-/// in which the program was killed. Returns the number of requests.
+/// Checks the lines of the thread that serves requests: those of whole requests, in order. The last
+/// request is the one in which the program was killed. Returns the number of requests.
 fn assert_requests(
     lines: &[&String],
     id_field: &str,
@@ -243,7 +245,8 @@ fn spans_are_shown_live_recorded_and_printed_with_equal_fields() {
     print.signal(Signal::INT);
     let printed = print.wait().expect_success();
     assert_eq!(printed.len(), recorded.len());
-    // The same on this host and from the relay, but for the host, and the offset of the clock, which each measures.
+    // The same on this host and from the relay, but for the host, and the offset of the clock,
+    // which each measures.
     let host = format!(" {} ", hostname());
     let logged = test_live::read(&lab, &["--no-follow", "--sink=log"], &relay.output);
     let logged: Vec<_> = logged.expect_success();

@@ -43,7 +43,8 @@ impl Agent {
         Self { process }
     }
 
-    /// Stops it by SIGTERM, after which everything is delivered and nothing of dead programs is left.
+    /// Stops it by SIGTERM, after which everything is delivered and nothing of dead programs is
+    /// left.
     pub(crate) fn stop(self, lab: &Lab) {
         self.process.signal(Signal::TERM);
         let ended = self.process.wait();
@@ -82,7 +83,8 @@ pub(crate) fn peak_memory(id: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// The names of the process directories; without those that a program was making when it was killed.
+/// The names of the process directories; without those that a program was making when it was
+/// killed.
 pub(crate) fn directories(lab: &Lab) -> Vec<String> {
     let entries = fs::read_dir(rings(lab)).unwrap();
     entries
@@ -289,8 +291,9 @@ impl Shown {
             .sum()
     }
 
-    /// Checks that every event is shown at most once and in order, and that what is shown and what is discarded are all
-    /// that was written: for each thread, what it has finished, and at most one more.
+    /// Checks that every event is shown at most once and in order, and that what is shown and what
+    /// is discarded are all that was written: for each thread, what it has finished, and at most
+    /// one more.
     pub(crate) fn assert_complete(&self, written: &Written) {
         for (thread, numbers) in &self.threads {
             let in_order = numbers.windows(2).all(|pair| pair[0] < pair[1]);
@@ -321,8 +324,8 @@ impl Shown {
     }
 }
 
-/// Reads a directory with babeltrace2, which must report nothing but discarded events. Returns the lines of the events,
-/// and the number of discarded ones.
+/// Reads a directory with babeltrace2, which must report nothing but discarded events. Returns the
+/// lines of the events, and the number of discarded ones.
 pub(crate) fn read_trace(directory: &Path) -> (Vec<String>, u64) {
     let read = Babeltrace::Two.read(directory);
     let mut discarded = 0;

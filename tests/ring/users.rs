@@ -1,4 +1,5 @@
-//! Several users in one run directory: what each consumer reads, and what none of them may do to another.
+//! Several users in one run directory: what each consumer reads, and what none of them may do to
+//! another.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};

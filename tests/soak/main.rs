@@ -1,5 +1,6 @@
-//! A soak test: a relay at full load for `SOAK_SECONDS`, with sessions that rotate, end or are killed, and
-//! viewers that attach and detach. No packet is lost, and memory and file descriptors stay bounded.
+//! A soak test: a relay at full load for `SOAK_SECONDS`, with sessions that rotate, end or are
+//! killed, and viewers that attach and detach. No packet is lost, and memory and file descriptors
+//! stay bounded.
 
 mod recorded;
 mod sessions;
@@ -68,8 +69,8 @@ fn no_packet_is_lost_and_memory_and_descriptors_stay_bounded_at_full_load() {
     });
     assert!(shown > 0);
     assert!(seen.ended > 0 && seen.killed > 0, "{seen}");
-    // The relay keeps sessions of killed producers for some seconds. Each worker keeps a pipe, which has two descriptors, once
-    // it has received a large packet.
+    // The relay keeps sessions of killed producers for some seconds. Each worker keeps a pipe,
+    // which has two descriptors, once it has received a large packet.
     let workers = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
     wait_until("all files and connections are closed", || {
         relay.open_files() <= before + 2 * workers
@@ -80,8 +81,8 @@ fn no_packet_is_lost_and_memory_and_descriptors_stay_bounded_at_full_load() {
     assert!(errors.is_empty(), "{errors:#?}");
 }
 
-/// Checks that the maxima of the last quarter are at most a quarter (and 8 MiB, or 20 files) above those of
-/// the second.
+/// Checks that the maxima of the last quarter are at most a quarter (and 8 MiB, or 20 files) above
+/// those of the second.
 fn assert_bounded(samples: &[Sample]) {
     let quarter = samples.len() / 4;
     let max = |samples: &[Sample]| Sample {

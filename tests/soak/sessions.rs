@@ -204,8 +204,8 @@ impl<'a> SessionInProgress<'a> {
         self.producer.disconnect();
     }
 
-    /// Disconnects in the middle of a packet. All packets that the relay has confirmed must be on disk
-    /// afterwards.
+    /// Disconnects in the middle of a packet. All packets that the relay has confirmed must be on
+    /// disk afterwards.
     fn kill(mut self) {
         self.wait_while_pending();
         let (stream, size) = (self.streams[0], 64 << 10);

@@ -103,7 +103,8 @@ impl Browser {
         self.command("execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// Runs a script in the page, and returns what it passes to the function that is its last argument.
+    /// Runs a script in the page, and returns what it passes to the function that is its last
+    /// argument.
     pub fn run_async(&self, script: &str) -> Value {
         self.command("execute/async", &json!({"script": script, "args": []}))
     }
@@ -150,7 +151,8 @@ impl Browser {
         assert!(answer.is_null(), "{answer}");
     }
 
-    /// Moves the mouse through places of the page, in CSS pixels, with the button pressed from the first to the last.
+    /// Moves the mouse through places of the page, in CSS pixels, with the button pressed from the
+    /// first to the last.
     pub fn drag(&self, places: &[(i64, i64)]) {
         let mut moves = Vec::new();
         for (number, (x, y)) in places.iter().enumerate() {
@@ -261,8 +263,8 @@ fn decode_base64(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Starts chromedriver at a free port. It takes the one that it was given for IPv4 for IPv6 as well, and exits if somebody
-/// else has that.
+/// Starts chromedriver at a free port. It takes the one that it was given for IPv4 for IPv6 as
+/// well, and exits if somebody else has that.
 fn start_driver(lab: &Lab) -> (Process, u16) {
     let start = || {
         let mut command = Command::new(peers::program("chromedriver"));

@@ -1,5 +1,5 @@
-//! Captures the conversation of a real producer with a real relay, and replays it to another relay: the same
-//! bytes must get the same replies and leave the same files.
+//! Captures the conversation of a real producer with a real relay, and replays it to another relay:
+//! the same bytes must get the same replies and leave the same files.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -55,8 +55,8 @@ pub enum Port {
 }
 
 impl CaptureProxy {
-    /// Starts a proxy in front of `relay`. With `minor`, the proxy lowers both VERSION messages to 2.`minor`,
-    /// so that a new producer speaks an old protocol.
+    /// Starts a proxy in front of `relay`. With `minor`, the proxy lowers both VERSION messages to
+    /// 2.`minor`, so that a new producer speaks an old protocol.
     ///
     /// # Panics
     /// If the proxy cannot listen.
@@ -164,7 +164,8 @@ impl Forwarder {
         let mut minor = self.minor;
         forward(from, to, |bytes| {
             if let Some(minor) = minor.take() {
-                // VERSION: the header of 24 bytes, major, minor. A version below 256 is the last byte.
+                // VERSION: the header of 24 bytes, major, minor. A version below 256 is the last
+                // byte.
                 bytes[31] = bytes[31].min(minor);
             }
             self.record(EventKind::Sent(bytes.to_vec()));
@@ -213,9 +214,9 @@ pub struct CapturedPacket {
 }
 
 impl Capture {
-    /// Loads a capture from disk: `timeline.csv` and, for each connection and direction, a file of raw bytes
-    /// (`control.c2s`, `control.s2c`, `data.c2s`). Viewer connections are left out: their replies depend on
-    /// timing.
+    /// Loads a capture from disk: `timeline.csv` and, for each connection and direction, a file of
+    /// raw bytes (`control.c2s`, `control.s2c`, `data.c2s`). Viewer connections are left out: their
+    /// replies depend on timing.
     ///
     /// # Panics
     /// If a file cannot be read.
@@ -257,7 +258,8 @@ impl Capture {
         Self { events }
     }
 
-    /// Sends the captured bytes to another relay in the same order, and waits until it has processed them.
+    /// Sends the captured bytes to another relay in the same order, and waits until it has
+    /// processed them.
     ///
     /// # Panics
     /// If a reply differs.
@@ -288,7 +290,8 @@ impl Capture {
                         got[..8].copy_from_slice(&want[..8]);
                     }
                     if is_any_of(last_sent, &[CommandCode::GetConfiguration]) {
-                        // Relays of LTTng, which may have been recorded, do not offer the resume extension.
+                        // Relays of LTTng, which may have been recorded, do not offer the resume
+                        // extension.
                         got[4] = (got[4] & 0x7f) | (want[4] & 0x80);
                     }
                     if !is_done_early(last_sent, want, &got) {
@@ -312,7 +315,8 @@ impl Capture {
         );
     }
 
-    /// Takes the packets of the first data connection out of the capture, in order. Other events stay.
+    /// Takes the packets of the first data connection out of the capture, in order. Other events
+    /// stay.
     ///
     /// # Panics
     /// If there is no data connection.
@@ -336,8 +340,8 @@ impl Capture {
         packets(&bytes)
     }
 
-    /// Inserts packets on the first data connection, all at once, in front of the first event for which
-    /// `before` holds.
+    /// Inserts packets on the first data connection, all at once, in front of the first event for
+    /// which `before` holds.
     ///
     /// # Panics
     /// If there is no such event, or no data connection.
@@ -396,8 +400,8 @@ impl Socket {
 /// The reply of `relayd` to VERSION: 2.15. `lttng-relayd` answers with its own version.
 const VERSION: &[u8] = &[0, 0, 0, 2, 0, 0, 0, 15];
 
-/// Whether a reply says "still pending" where the captured one said "done", so that the command has to be
-/// repeated. The last byte of these replies tells.
+/// Whether a reply says "still pending" where the captured one said "done", so that the command has
+/// to be repeated. The last byte of these replies tells.
 fn is_still_pending(question: &[u8], want: &[u8], got: &[u8]) -> bool {
     const ANY_OF: [CommandCode; 3] = [
         CommandCode::DataPending,
@@ -407,8 +411,8 @@ fn is_still_pending(question: &[u8], want: &[u8], got: &[u8]) -> bool {
     is_any_of(question, &ANY_OF) && want.last() == Some(&0) && got.last() == Some(&1)
 }
 
-/// Whether a reply says "done" where the captured one said "still pending". The captured producer repeated
-/// its command, and so does the replay.
+/// Whether a reply says "done" where the captured one said "still pending". The captured producer
+/// repeated its command, and so does the replay.
 fn is_done_early(question: &[u8], want: &[u8], got: &[u8]) -> bool {
     const ANY_OF: [CommandCode; 2] = [CommandCode::DataPending, CommandCode::EndDataPending];
     is_any_of(question, &ANY_OF) && want.last() == Some(&1) && got.last() == Some(&0)

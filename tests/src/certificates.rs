@@ -1,4 +1,5 @@
-//! Certificates for encrypted links: a CA, a relay's certificate and clients' certificates in a test's directory.
+//! Certificates for encrypted links: a CA, a relay's certificate and clients' certificates in a
+//! test's directory.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -36,7 +37,8 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Creates a CA, a relay's certificate for 127.0.0.1 and localhost, and the clients `producer` and `viewer`.
+    /// Creates a CA, a relay's certificate for 127.0.0.1 and localhost, and the clients `producer`
+    /// and `viewer`.
     ///
     /// # Panics
     /// If a file cannot be written.

@@ -24,8 +24,8 @@ pub fn replay_command(lab: &Lab, relay: &Relay, session: &str, directory: &Path)
     command
 }
 
-/// A live replay that is paused before its first packet and before its end (`--hold`), until the test
-/// continues it.
+/// A live replay that is paused before its first packet and before its end (`--hold`), until the
+/// test continues it.
 #[derive(Debug)]
 pub struct HeldReplay {
     process: Process,

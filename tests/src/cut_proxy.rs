@@ -1,4 +1,5 @@
-//! A proxy between a viewer and a relay that cuts connections at random places, the same ones for the same seed.
+//! A proxy between a viewer and a relay that cuts connections at random places, the same ones for
+//! the same seed.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +15,8 @@ const BUFFER_BYTES: usize = 16 << 10;
 /// The size of the relay's reply to `CONNECT`.
 const CONNECT_REPLY_BYTES: usize = 24;
 
-/// When the first connection is cut, even if the relay has sent too little: long after its handshake.
+/// When the first connection is cut, even if the relay has sent too little: long after its
+/// handshake.
 const FIRST_CUT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A listening proxy. It ends with the process.
@@ -80,8 +82,8 @@ impl CutProxy {
         self.state.is_cutting.store(is_cutting, Ordering::SeqCst);
     }
 
-    /// Whether no open connection will be cut, and the relay has sent so many bytes on connections that
-    /// are not: it has answered the viewer on one that stays.
+    /// Whether no open connection will be cut, and the relay has sent so many bytes on connections
+    /// that are not: it has answered the viewer on one that stays.
     #[must_use]
     pub fn is_restored(&self, bytes: usize) -> bool {
         let to_be_cut = self.state.to_be_cut.load(Ordering::SeqCst);
@@ -135,7 +137,8 @@ impl State {
         let mut random = self.random.lock().unwrap();
         // Within the handshake, the list of streams or metadata, or behind many packets.
         let max = [40, 30_000, 60_000, 200_000, 400_000][random.usize(0..5)];
-        // Mostly by bytes: how far a viewer comes in a short time depends on the load of the machine.
+        // Mostly by bytes: how far a viewer comes in a short time depends on the load of the
+        // machine.
         let max_time = [60, 1_500, 1_500, 1_500][random.usize(0..4)];
         let mut cut = Cut {
             bytes: random.usize(0..max),
@@ -150,7 +153,8 @@ impl State {
         cut
     }
 
-    /// Forwards what the relay sends until it ends or the connection is to be cut. Returns whether it is cut.
+    /// Forwards what the relay sends until it ends or the connection is to be cut. Returns whether
+    /// it is cut.
     fn forward_replies(
         &self,
         mut relay: &TcpStream,

@@ -58,7 +58,8 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // A lazy unmount (`-l`), because a program may still have files open if the test has failed.
+        // A lazy unmount (`-l`), because a program may still have files open if the test has
+        // failed.
         let _ = Command::new("umount").arg("-l").arg(&self.path).status();
     }
 }

@@ -1,5 +1,5 @@
-//! Files that hang. An `open` of a file on which another process holds a lease blocks until that process
-//! releases it, as it would on a disk that does not respond. No privileges are needed.
+//! Files that hang. An `open` of a file on which another process holds a lease blocks until that
+//! process releases it, as it would on a disk that does not respond. No privileges are needed.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use std::process::{Command, Stdio};
 use crate::process::Process;
 use crate::{peers, wait_until};
 
-/// A Perl program that takes a lease (`F_SETLEASE`, `F_WRLCK`), which neither the standard library nor any
-/// crate here can, and ignores the signal by which the kernel asks for it back.
+/// A Perl program that takes a lease (`F_SETLEASE`, `F_WRLCK`), which neither the standard library
+/// nor any crate here can, and ignores the signal by which the kernel asks for it back.
 const HOLDER_SCRIPT: &str = r#"
     $SIG{IO} = "IGNORE"; $| = 1;
     open(my $file, "+<", $ARGV[0]) or die "$!"; fcntl($file, 1024, 1) or die "$!";
     print "held\n"; sleep 1 while 1;
 "#;
 
-/// A write lease on a file: any `open` of the file blocks until the value is dropped. The kernel revokes the
-/// lease 45 seconds after the first such `open` (`/proc/sys/fs/lease-break-time`).
+/// A write lease on a file: any `open` of the file blocks until the value is dropped. The kernel
+/// revokes the lease 45 seconds after the first such `open` (`/proc/sys/fs/lease-break-time`).
 #[derive(Debug)]
 pub struct FileLease {
     path: PathBuf,

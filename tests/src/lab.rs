@@ -12,8 +12,8 @@ use tempfile::TempDir;
 /// for the whole machine, that of any other user one for each `LTTNG_HOME`.
 const NOBODY: u32 = 65_534;
 
-/// The temporary directory of one test, with an environment that keeps programs inside it. The directory is
-/// removed when the value is dropped.
+/// The temporary directory of one test, with an environment that keeps programs inside it. The
+/// directory is removed when the value is dropped.
 #[derive(Debug)]
 pub struct Lab {
     directory: TempDir,
@@ -41,7 +41,8 @@ impl Lab {
         let is_root = rustix::process::getuid().is_root();
         let lab = Self { directory, is_root };
         lab.give_away(lab.path());
-        // Programs of root and of `NOBODY` share these: whichever program started first would own them.
+        // Programs of root and of `NOBODY` share these: whichever program started first would own
+        // them.
         for shared in [".lttng", ".lttng/relayd"] {
             let _ = lab.directory(shared);
         }
@@ -68,8 +69,9 @@ impl Lab {
     pub fn copy(&self, program: &Path, name: &str) -> PathBuf {
         let copy = self.path().join(name);
         if !copy.exists() {
-            // By another process: a file that this one has open for writing is inherited by children that
-            // other tests fork at that moment, and then executing it fails with ETXTBSY.
+            // By another process: a file that this one has open for writing is inherited by
+            // children that other tests fork at that moment, and then executing it fails with
+            // ETXTBSY.
             let copied = Command::new("cp").arg(program).arg(&copy).status();
             assert!(
                 copied.is_ok_and(|status| status.success()),
@@ -107,12 +109,13 @@ impl Lab {
         command
     }
 
-    /// A command for a program of LTTng, or for one that it traces, in this environment and as LTTng's user.
+    /// A command for a program of LTTng, or for one that it traces, in this environment and as
+    /// LTTng's user.
     #[must_use]
     pub fn traced_command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = self.command(program);
-        // A traced program waits until the session daemon has registered it, and blocks rather than lose an
-        // event.
+        // A traced program waits until the session daemon has registered it, and blocks rather than
+        // lose an event.
         command
             .env("LTTNG_UST_REGISTER_TIMEOUT", "-1")
             .env("LTTNG_UST_ALLOW_BLOCKING", "1");

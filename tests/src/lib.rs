@@ -1,16 +1,17 @@
-//! The helper library of the whole-program tests: it starts programs in temporary directories, and provides
-//! producers and viewers that do what no real one does.
+//! The helper library of the whole-program tests: it starts programs in temporary directories, and
+//! provides producers and viewers that do what no real one does.
 //!
-//! Every test has a [`Lab`], the temporary directory of everything that the test starts. Ports are whichever
-//! are free. Programs of this project ([`relay`], [`test_live`], [`consumer`], [`tldrs`]) are built by
-//! [`binaries`]; [`disk`] mounts a small file system for them, [`network`] puts them on two hosts,
-//! [`file_lease`] makes a file hang, [`certificates`] are those of encrypted links, [`terminal`] is a terminal
-//! with keys to press. [`machine`] is a host of its own for the commands of a [`page`]. Real peers are [`lttng`],
-//! [`traced_app`] and [`babeltrace`]. Synthetic peers on the protocol crates are [`producer`], [`resumable`]
-//! (a producer that resumes its session), [`replay`] (a trace directory sent by a producer), [`viewer`],
-//! [`push`] and [`probe_session`]; [`capture_proxy`] records what real ones send, [`cut_proxy`] cuts their
-//! connections, and [`udp_link`] is a bad network. [`status_endpoint`] reads a relay's metrics, [`tree`] what
-//! it wrote, and [`traces`] makes traces to read.
+//! Every test has a [`Lab`], the temporary directory of everything that the test starts. Ports are
+//! whichever are free. Programs of this project ([`relay`], [`test_live`], [`consumer`], [`tldrs`])
+//! are built by [`binaries`]; [`disk`] mounts a small file system for them, [`network`] puts them
+//! on two hosts, [`file_lease`] makes a file hang, [`certificates`] are those of encrypted links,
+//! [`terminal`] is a terminal with keys to press. [`machine`] is a host of its own for the commands
+//! of a [`page`]. Real peers are [`lttng`], [`traced_app`] and [`babeltrace`]. Synthetic peers on
+//! the protocol crates are [`producer`], [`resumable`] (a producer that resumes its session),
+//! [`replay`] (a trace directory sent by a producer), [`viewer`], [`push`] and [`probe_session`];
+//! [`capture_proxy`] records what real ones send, [`cut_proxy`] cuts their connections, and
+//! [`udp_link`] is a bad network. [`status_endpoint`] reads a relay's metrics, [`tree`] what it
+//! wrote, and [`traces`] makes traces to read.
 
 pub mod babeltrace;
 pub mod binaries;
@@ -50,8 +51,8 @@ pub use peers;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The time after which a wait for an event fails its test. No test waits for this long to pass: the timeout
-/// only bounds the wait.
+/// The time after which a wait for an event fails its test. No test waits for this long to pass:
+/// the timeout only bounds the wait.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Polls a condition every 5 ms until it holds; `what` names it in the failure message.

@@ -40,8 +40,8 @@ impl<'a> SessionDaemon<'a> {
         }
     }
 
-    /// Starts a session daemon and creates a session with a channel `busy` of 4 KiB sub-buffers, which has
-    /// all events of the traced application.
+    /// Starts a session daemon and creates a session with a channel `busy` of 4 KiB sub-buffers,
+    /// which has all events of the traced application.
     ///
     /// # Panics
     /// If a program fails.
@@ -104,8 +104,8 @@ impl<'a> SessionDaemon<'a> {
             .expect_success()
     }
 
-    /// Creates a session that sends its trace to a relay. The session is live if there is a timer, in
-    /// microseconds.
+    /// Creates a session that sends its trace to a relay. The session is live if there is a timer,
+    /// in microseconds.
     pub fn create_session(&self, name: &str, relay: &Relay, live_timer_us: Option<u32>) {
         let url = |address: SocketAddr| format!("tcp4://{address}");
         let control = format!("--ctrl-url={}", url(relay.control));

@@ -1,5 +1,6 @@
-//! A host of its own for the commands of a page: network, host name, processes, and empty `/tmp`, `/run`, `/srv` and
-//! home, so that commands run as they are written, with the default ports and paths.
+//! A host of its own for the commands of a page: network, host name, processes, and empty `/tmp`,
+//! `/run`, `/srv` and home, so that commands run as they are written, with the default ports and
+//! paths.
 
 use std::fs;
 use std::path::Path;
@@ -40,8 +41,8 @@ pub struct Machine {
 pub type SharedDirectory<'a> = (&'a Path, &'a str);
 
 impl Machine {
-    /// Starts a machine in a network. Those on the same host of the network have its addresses and ports in common, as
-    /// the containers of a pod have.
+    /// Starts a machine in a network. Those on the same host of the network have its addresses and
+    /// ports in common, as the containers of a pod have.
     ///
     /// # Panics
     /// If it cannot be made. Only root can.
@@ -99,7 +100,8 @@ impl Machine {
         self
     }
 
-    /// A command that runs a script of the shell `bash` on the machine. The script ends when a command of it fails.
+    /// A command that runs a script of the shell `bash` on the machine. The script ends when a
+    /// command of it fails.
     #[must_use]
     pub fn shell(&self, script: &str) -> Command {
         let mut command = Command::new(peers::program("nsenter"));

@@ -33,7 +33,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Creates the namespaces and the cable. Only root may: otherwise prints that and returns `None`.
+    /// Creates the namespaces and the cable. Only root may: otherwise prints that and returns
+    /// `None`.
     ///
     /// # Panics
     /// If the namespaces can be created, but not the cable.

@@ -46,7 +46,8 @@ impl Page {
         }
     }
 
-    /// The only block that contains a text, with the names of the machines in place of COLLECTOR and TRACED.
+    /// The only block that contains a text, with the names of the machines in place of COLLECTOR
+    /// and TRACED.
     ///
     /// # Panics
     /// If there is no such block, or there are several.
@@ -67,7 +68,8 @@ impl Page {
             .replace("TRACED", "traced")
     }
 
-    /// Checks that the test has used all blocks, except those that contain one of these texts and cannot be run.
+    /// Checks that the test has used all blocks, except those that contain one of these texts and
+    /// cannot be run.
     ///
     /// # Panics
     /// If a block was not used.

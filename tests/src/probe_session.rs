@@ -1,5 +1,5 @@
-//! A probe: a session whose producer and viewer keep to the protocol. The probe tells whether a relay still
-//! serves others while a peer misbehaves.
+//! A probe: a session whose producer and viewer keep to the protocol. The probe tells whether a
+//! relay still serves others while a peer misbehaves.
 
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;

@@ -1,5 +1,5 @@
-//! A synthetic producer on `relay-proto`, for what LTTng does not do: packets out of order, lost or cut, and
-//! malformed input of every kind.
+//! A synthetic producer on `relay-proto`, for what LTTng does not do: packets out of order, lost or
+//! cut, and malformed input of every kind.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -42,13 +42,15 @@ pub struct Producer {
 /// The reply of a command that was executed.
 pub const OK: Reply = Reply::Ended(ReturnCode::OK);
 
-/// The directory of a trace with buffers per user, below that of the session, as LTTng-UST names it.
+/// The directory of a trace with buffers per user, below that of the session, as LTTng-UST names
+/// it.
 pub const TRACE_PATH: &str = "ust/uid/0/64-bit";
 
 /// The creation time of all synthetic sessions, in seconds since 1970 (2026-11-20 21:38:31 UTC).
 pub const CREATED: EpochSeconds = EpochSeconds(1_795_210_711);
 
-/// CREATE_SESSION of a live session with a timer of 100 ms. Its session daemon id is derived from the name.
+/// CREATE_SESSION of a live session with a timer of 100 ms. Its session daemon id is derived from
+/// the name.
 #[must_use]
 pub fn live_session(name: &str) -> CreateSession {
     let mut daemon = [7; 16];
@@ -82,7 +84,8 @@ pub fn plain_session(name: &str) -> CreateSession {
     }
 }
 
-/// ADD_STREAM of an unlimited tracefile in chunk 0. `metadata` as `channel` makes a metadata stream.
+/// ADD_STREAM of an unlimited tracefile in chunk 0. `metadata` as `channel` makes a metadata
+/// stream.
 #[must_use]
 pub fn stream(channel: &str, path: &str) -> AddStream {
     AddStream {
@@ -94,7 +97,8 @@ pub fn stream(channel: &str, path: &str) -> AddStream {
     }
 }
 
-/// The index of packet `number`, which has `bytes` bytes and covers ten cycles from `10 * number` on.
+/// The index of packet `number`, which has `bytes` bytes and covers ten cycles from `10 * number`
+/// on.
 #[must_use]
 pub fn index(number: u64, bytes: u64) -> PacketIndex {
     PacketIndex {
@@ -127,7 +131,8 @@ pub fn packet(stream: StreamId, number: u64, bytes: usize) -> Vec<u8> {
     packet_of(stream, number, &vec![fill; bytes], 0)
 }
 
-/// The data header and the given payload of a packet. The header announces `padding` bytes after the payload.
+/// The data header and the given payload of a packet. The header announces `padding` bytes after
+/// the payload.
 #[must_use]
 pub fn packet_of(stream: StreamId, number: u64, bytes: &[u8], padding: u32) -> Vec<u8> {
     let size = u32::try_from(bytes.len()).unwrap();
@@ -292,8 +297,8 @@ impl Producer {
         }
     }
 
-    /// Adds the data streams and the metadata stream of one trace, publishes them (STREAMS_SENT), and sends
-    /// metadata. Returns the data streams, in the order of `channels`.
+    /// Adds the data streams and the metadata stream of one trace, publishes them (STREAMS_SENT),
+    /// and sends metadata. Returns the data streams, in the order of `channels`.
     ///
     /// # Panics
     /// If the relay refuses.
@@ -370,8 +375,8 @@ impl Producer {
         }
     }
 
-    /// Rotates streams to chunk `target`, or to none. Each position is a stream and the sequence number of
-    /// its first packet in the new chunk.
+    /// Rotates streams to chunk `target`, or to none. Each position is a stream and the sequence
+    /// number of its first packet in the new chunk.
     pub fn rotate_streams(&mut self, target: Option<u64>, positions: &[(StreamId, u64)]) -> Reply {
         let position = |&(stream, at)| RotationPosition {
             stream,
@@ -443,7 +448,8 @@ impl Producer {
         self.control.write_all(&indexes).unwrap();
     }
 
-    /// Whether packets of a stream up to `last`, or their indexes, are still to be processed (DATA_PENDING).
+    /// Whether packets of a stream up to `last`, or their indexes, are still to be processed
+    /// (DATA_PENDING).
     ///
     /// # Panics
     /// If the relay refuses.
@@ -479,8 +485,8 @@ impl Producer {
             .expect("the relay closed the connection")
     }
 
-    /// Sends a command and waits for the reply, which is `None` if the relay closes the connection without
-    /// one.
+    /// Sends a command and waits for the reply, which is `None` if the relay closes the connection
+    /// without one.
     ///
     /// # Panics
     /// If the reply breaks the protocol.
@@ -527,7 +533,8 @@ impl Producer {
         self.state_machine.send(command, to).unwrap();
     }
 
-    /// Whether the relay closes the control connection before it sends another byte. Blocks until either.
+    /// Whether the relay closes the control connection before it sends another byte. Blocks until
+    /// either.
     pub fn is_disconnected(&mut self) -> bool {
         matches!(self.control.read(&mut [0; 4096]), Ok(0) | Err(_))
     }
@@ -547,7 +554,8 @@ impl Producer {
         self.disconnect();
     }
 
-    /// Closes both connections, data first. Returns when the relay has read everything and closed them too.
+    /// Closes both connections, data first. Returns when the relay has read everything and closed
+    /// them too.
     ///
     /// # Panics
     /// If the relay does not close a connection.
@@ -559,8 +567,8 @@ impl Producer {
     }
 }
 
-/// Whether the peer closes or resets a connection before it sends another byte. Blocks until either, or until reads time
-/// out: then it is not closed.
+/// Whether the peer closes or resets a connection before it sends another byte. Blocks until
+/// either, or until reads time out: then it is not closed.
 pub fn is_closed(socket: &mut TcpStream) -> bool {
     match socket.read(&mut [0; 4096]) {
         Ok(read) => read == 0,
@@ -568,8 +576,8 @@ pub fn is_closed(socket: &mut TcpStream) -> bool {
     }
 }
 
-/// Reads what the peer sends until it closes the connection. A peer resets a connection that it has not read to
-/// the end: then the error is the end.
+/// Reads what the peer sends until it closes the connection. A peer resets a connection that it has
+/// not read to the end: then the error is the end.
 pub fn read_to_close(mut socket: &TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = socket.read_to_end(&mut bytes);

@@ -37,7 +37,8 @@ impl PushConnection {
         }
     }
 
-    /// Connects to a relay that pushes, and reads the two notifications that each connection begins with.
+    /// Connects to a relay that pushes, and reads the two notifications that each connection begins
+    /// with.
     ///
     /// # Panics
     /// If the relay sends anything else.
@@ -69,8 +70,8 @@ impl PushConnection {
             .expect("a notification arrives in time")
     }
 
-    /// Waits for the next notification for at most `timeout`. The outer `None` is a timeout, the inner one a
-    /// connection that the relay has closed.
+    /// Waits for the next notification for at most `timeout`. The outer `None` is a timeout, the
+    /// inner one a connection that the relay has closed.
     ///
     /// # Panics
     /// If a notification breaks the protocol.
@@ -116,7 +117,8 @@ impl PushConnection {
         }
     }
 
-    /// The protocol state, which tells whether the relay has accepted the connection and offers to push.
+    /// The protocol state, which tells whether the relay has accepted the connection and offers to
+    /// push.
     #[must_use]
     pub fn listener(&self) -> &PushClient {
         &self.listener

@@ -37,7 +37,8 @@ impl Relay {
         Self::start_with(lab, &[])
     }
 
-    /// Starts `relayd` in a directory of its own, which is returned as well and must outlive the relay.
+    /// Starts `relayd` in a directory of its own, which is returned as well and must outlive the
+    /// relay.
     #[must_use]
     pub fn start_in_new_lab() -> (Lab, Self) {
         let lab = Lab::new();
@@ -45,8 +46,9 @@ impl Relay {
         (lab, relay)
     }
 
-    /// Starts `relayd` with more arguments. When it has exited, another can be [started](Self::start_at) at its addresses:
-    /// no connection is given one of these ports meanwhile.
+    /// Starts `relayd` with more arguments. When it has exited, another can be
+    /// [started](Self::start_at) at its addresses: no connection is given one of these ports
+    /// meanwhile.
     #[must_use]
     pub fn start_with(lab: &Lab, arguments: &[&str]) -> Self {
         let mut command = lab.command(binaries::relayd());
@@ -54,7 +56,8 @@ impl Relay {
         Self::start_command(lab, command, free_addresses())
     }
 
-    /// Starts `relayd` on given control, data and live addresses, as those of a relay that has exited.
+    /// Starts `relayd` on given control, data and live addresses, as those of a relay that has
+    /// exited.
     #[must_use]
     pub fn start_at(lab: &Lab, addresses: [SocketAddr; 3]) -> Self {
         Self::start_command(lab, lab.command(binaries::relayd()), addresses)
@@ -90,7 +93,8 @@ impl Relay {
         Self::start_command(lab, command, addresses)
     }
 
-    /// Starts `relayd` on ports that the system chooses, with these schemes in the URLs of control, data and live port.
+    /// Starts `relayd` on ports that the system chooses, with these schemes in the URLs of control,
+    /// data and live port.
     #[must_use]
     pub fn start_with_schemes(lab: &Lab, schemes: [&str; 3], arguments: &[String]) -> Self {
         let mut command = lab.command(binaries::relayd());
@@ -300,7 +304,8 @@ pub fn parse_listening_addresses(line: &str) -> Option<[SocketAddr; 3]> {
     Some([field("control=")?, field("data=")?, field("live=")?])
 }
 
-/// Three loopback addresses on which no process listens, and which no other test is given, nor one of another process.
+/// Three loopback addresses on which no process listens, and which no other test is given, nor one
+/// of another process.
 ///
 /// # Panics
 /// If no port is free.
@@ -314,15 +319,15 @@ pub fn free_addresses() -> [SocketAddr; 3] {
     [(); 3].map(|()| claimed.next_free())
 }
 
-/// Ports below the ephemeral range of Linux. A free port of that range may be taken by an outgoing connection
-/// a moment later.
+/// Ports below the ephemeral range of Linux. A free port of that range may be taken by an outgoing
+/// connection a moment later.
 const PORTS: Range<u16> = 12_000..32_000;
 /// Number of ports that a process claims together.
 const BLOCK: u16 = 100;
 
-/// The ports that this process may give to its tests. A relay listens some time after its ports were found free, and another test
-/// process could find the same ones meanwhile. So a process claims blocks of ports, by listening on the first port of each until
-/// it ends.
+/// The ports that this process may give to its tests. A relay listens some time after its ports
+/// were found free, and another test process could find the same ones meanwhile. So a process
+/// claims blocks of ports, by listening on the first port of each until it ends.
 struct ClaimedPorts {
     guards: Vec<TcpListener>,
     /// Those of the last block that have not been given away.

@@ -1,5 +1,5 @@
-//! Sends the traces of a directory to a relay as a live session, packet by packet in order of time, as the
-//! producer that wrote them would have done.
+//! Sends the traces of a directory to a relay as a live session, packet by packet in order of time,
+//! as the producer that wrote them would have done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -32,8 +32,8 @@ pub enum MetadataPieces {
     Many,
 }
 
-/// Whether each trace gets one more stream, which never has a packet. `lttng-relayd` 2.13 ignores beacons of
-/// such a stream, so that viewers wait for it until the session ends.
+/// Whether each trace gets one more stream, which never has a packet. `lttng-relayd` 2.13 ignores
+/// beacons of such a stream, so that viewers wait for it until the session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdleStream {
     /// One stream without packets is added.
@@ -76,8 +76,8 @@ struct Packet {
 }
 
 impl Replay {
-    /// Opens a live session with the streams and the metadata of all traces at or below a directory, without
-    /// packets.
+    /// Opens a live session with the streams and the metadata of all traces at or below a
+    /// directory, without packets.
     ///
     /// # Panics
     /// If the directory cannot be read, or the relay refuses.
@@ -202,8 +202,8 @@ impl Replay {
         self.send_final_beacons(&packets);
     }
 
-    /// Sends a beacon of every stream for the end of the last packet of all, so that viewers can show
-    /// everything.
+    /// Sends a beacon of every stream for the end of the last packet of all, so that viewers can
+    /// show everything.
     fn send_final_beacons(&mut self, packets: &[Packet]) {
         let Some(last) = packets.iter().filter_map(|packet| packet.end).max() else {
             return;
@@ -213,8 +213,8 @@ impl Replay {
             let (Some(end), Some(cycles)) = (packet.end, packet.head.end) else {
                 continue;
             };
-            // Only for clocks of 1 GHz does the end of another trace's packet convert to cycles exactly;
-            // otherwise the beacon is for the end of the trace's own packets.
+            // Only for clocks of 1 GHz does the end of another trace's packet convert to cycles
+            // exactly; otherwise the beacon is for the end of the trace's own packets.
             let missing = match packet.cycle {
                 Some(1) => u64::try_from(last - end).unwrap(),
                 _ => 0,
@@ -225,8 +225,8 @@ impl Replay {
         for place in 0..self.streams.len() {
             let ReplayedStream { stream, sent, .. } = self.streams[place];
             if let Some(last) = sent.checked_sub(1) {
-                // Relays ignore a beacon while a packet of the stream is pending; a tracer would send another
-                // later.
+                // Relays ignore a beacon while a packet of the stream is pending; a tracer would
+                // send another later.
                 self.producer.wait_while_pending(stream, last);
             }
             if let Some(until) = until.get(&self.streams[place].trace) {
@@ -256,8 +256,8 @@ impl Replay {
         stream.passed = 0;
     }
 
-    /// Sends beacons of the other streams of the trace that have had no packet for a while. `until` is the
-    /// begin of the packet of stream `active`, in cycles.
+    /// Sends beacons of the other streams of the trace that have had no packet for a while. `until`
+    /// is the begin of the packet of stream `active`, in cycles.
     fn send_due_beacons(&mut self, trace: usize, active: usize, until: u64) {
         for place in 0..self.streams.len() {
             let stream = &mut self.streams[place];

@@ -1,5 +1,6 @@
-//! A synthetic producer of resumable sessions, which has its whole recording in memory and loses its connections wherever
-//! a test wants: it resumes the session until the relay has everything, as `consumer` does.
+//! A synthetic producer of resumable sessions, which has its whole recording in memory and loses
+//! its connections wherever a test wants: it resumes the session until the relay has everything, as
+//! `consumer` does.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -61,8 +62,8 @@ pub struct ResumableProducer {
     pub connections: usize,
     /// Number of times that the relay had the session when the producer connected.
     pub resumed: usize,
-    /// Bytes sent so far, on all connections. Of the questions for one position only the last is counted: their number
-    /// depends on the speed of the relay.
+    /// Bytes sent so far, on all connections. Of the questions for one position only the last is
+    /// counted: their number depends on the speed of the relay.
     pub sent: usize,
     /// Whether connections that break stay open, as those of a host that has lost its power.
     pub leaves_open: bool,
@@ -100,8 +101,8 @@ impl Recording {
     }
 }
 
-/// A recording of `streams` streams that every reader of CTF can print: packet after packet, in turn, has an event whose
-/// field `number` counts from 0.
+/// A recording of `streams` streams that every reader of CTF can print: packet after packet, in
+/// turn, has an event whose field `number` counts from 0.
 ///
 /// # Panics
 /// If the packets cannot be written.
@@ -149,8 +150,8 @@ pub fn printable(
 }
 
 impl RecordedStream {
-    /// A stream of `count` packets of different lengths, up to `bytes` bytes. Limits its tracefiles to `size` bytes and
-    /// `files` in number; 0: no limit.
+    /// A stream of `count` packets of different lengths, up to `bytes` bytes. Limits its tracefiles
+    /// to `size` bytes and `files` in number; 0: no limit.
     #[must_use]
     pub fn made_up(channel: &str, count: u64, bytes: usize, (size, files): (u64, u64)) -> Self {
         let packets = (0..count).map(|number| {
@@ -189,8 +190,8 @@ impl ResumableProducer {
         }
     }
 
-    /// Connects and sends what the relay does not have, until the session is closed or `bytes` bytes are sent: then both
-    /// connections are closed at once.
+    /// Connects and sends what the relay does not have, until the session is closed or `bytes`
+    /// bytes are sent: then both connections are closed at once.
     ///
     /// # Errors
     /// If the connections are lost before.
@@ -372,8 +373,8 @@ impl Connections {
         }
     }
 
-    /// Sends a command. If it is refused, which closes the connection, that counts as a lost connection: a command of an
-    /// earlier connection may have overtaken it.
+    /// Sends a command. If it is refused, which closes the connection, that counts as a lost
+    /// connection: a command of an earlier connection may have overtaken it.
     fn expect_ok(&mut self, command: Command) -> io::Result<()> {
         let what = format!("{:?}", command.code());
         let reply = self.request(command)?;

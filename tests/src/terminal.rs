@@ -1,5 +1,5 @@
-//! A program in a pseudo terminal, which `script` of util-linux provides: tests press keys and see what is drawn, as
-//! `vt100` interprets it.
+//! A program in a pseudo terminal, which `script` of util-linux provides: tests press keys and see
+//! what is drawn, as `vt100` interprets it.
 
 use std::fs;
 use std::io::Write;
@@ -20,7 +20,8 @@ pub struct Terminal {
     directory: PathBuf,
     /// Columns and rows.
     size: (u16, u16),
-    /// The number of bytes that had been written when the terminal got this size: then all is drawn again.
+    /// The number of bytes that had been written when the terminal got this size: then all is drawn
+    /// again.
     begin: usize,
 }
 

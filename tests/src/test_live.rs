@@ -36,7 +36,8 @@ pub fn url(live: SocketAddr, host: &str, session: &str) -> String {
     format!("net://{live}/host/{host}/{session}")
 }
 
-/// Starts to show a live session of a host. The viewer waits for the session if it does not exist yet.
+/// Starts to show a live session of a host. The viewer waits for the session if it does not exist
+/// yet.
 #[must_use]
 pub fn follow(
     lab: &Lab,

@@ -56,7 +56,8 @@ impl Tldrs {
         Self::start_with(lab, &[])
     }
 
-    /// Starts the daemon in a directory of its own, which is returned as well and must outlive the daemon.
+    /// Starts the daemon in a directory of its own, which is returned as well and must outlive the
+    /// daemon.
     #[must_use]
     pub fn start_in_new_lab() -> (Lab, Self) {
         let lab = Lab::new();
@@ -64,8 +65,8 @@ impl Tldrs {
         (lab, tldrs)
     }
 
-    /// Starts the daemon with more options and waits until it is ready. `-d` is given unless `--into-file` is
-    /// one of the options.
+    /// Starts the daemon with more options and waits until it is ready. `-d` is given unless
+    /// `--into-file` is one of the options.
     ///
     /// # Panics
     /// If the daemon does not start.

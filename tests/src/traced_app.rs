@@ -17,7 +17,8 @@ pub fn run(lab: &Lab, count: usize, pause_us: u32, name: &str) {
     start(lab, count, pause_us, name).wait().expect_success();
 }
 
-/// Starts an application that emits `count` events with a pause after each. `name` is a field of each event.
+/// Starts an application that emits `count` events with a pause after each. `name` is a field of
+/// each event.
 #[must_use]
 pub fn start(lab: &Lab, count: usize, pause_us: u32, name: &str) -> Process {
     let (count, pause) = (count.to_string(), pause_us.to_string());
@@ -101,8 +102,8 @@ fn build(name: &str, file: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tracee");
     let directory = crate::build_directory();
     let program = directory.join(name);
-    // Test processes run at the same time: each builds its own copy and renames it, since another may be
-    // running the older copy.
+    // Test processes run at the same time: each builds its own copy and renames it, since another
+    // may be running the older copy.
     let new = directory.join(format!("{name}-{}", std::process::id()));
     let mut cc = Command::new(peers::program("cc"));
     cc.args(["-O2", "-Wall", "-I"])

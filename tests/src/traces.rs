@@ -1,4 +1,5 @@
-//! Trace directories to read: synthetic ones that cover unusual contents, and one recorded by LTTng.
+//! Trace directories to read: synthetic ones that cover unusual contents, and one recorded by
+//! LTTng.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -139,7 +140,8 @@ impl StreamBuilder {
         let _ = self.writer.close(Timestamp(span.1)).unwrap();
     }
 
-    /// Adds the packets of another stream builder of the same number: its times and packet numbers begin again.
+    /// Adds the packets of another stream builder of the same number: its times and packet numbers
+    /// begin again.
     pub fn append(&mut self, other: Self) {
         self.data.extend(other.data);
     }
@@ -251,8 +253,8 @@ pub fn with_equal_timestamps(lab: &Lab) -> PathBuf {
     trace.finish(streams, false)
 }
 
-/// A trace of four streams: one without losses, one with discarded events, one with lost packets, one with
-/// both.
+/// A trace of four streams: one without losses, one with discarded events, one with lost packets,
+/// one with both.
 #[must_use]
 pub fn with_losses(lab: &Lab) -> PathBuf {
     let mut trace = TraceBuilder::new(lab.directory("losses"));
@@ -302,8 +304,8 @@ pub fn with_idle_streams(lab: &Lab) -> PathBuf {
     trace.finish(streams, true)
 }
 
-/// A trace of seven numbered events in two streams. The clock and the packet numbers of the first begin again between its
-/// events 1 and 2.
+/// A trace of seven numbered events in two streams. The clock and the packet numbers of the first
+/// begin again between its events 1 and 2.
 #[must_use]
 pub fn with_restarted_clock(lab: &Lab) -> PathBuf {
     let mut trace = TraceBuilder::new(lab.directory("restarted"));
@@ -322,7 +324,8 @@ pub fn with_restarted_clock(lab: &Lab) -> PathBuf {
     trace.finish(vec![restarted, other], true)
 }
 
-/// A trace of numbered events, one in each packet, `interval` nanoseconds apart, in two streams by turns.
+/// A trace of numbered events, one in each packet, `interval` nanoseconds apart, in two streams by
+/// turns.
 #[must_use]
 pub fn with_numbered_events(lab: &Lab, name: &str, events: u64, interval: u64) -> PathBuf {
     let mut trace = TraceBuilder::new(lab.directory(name));
@@ -341,8 +344,8 @@ pub fn with_numbered_events(lab: &Lab, name: &str, events: u64, interval: u64) -
     trace.finish(streams.into(), true)
 }
 
-/// A trace that LTTng has recorded of two applications. `buffers` is the option of `lttng enable-channel`
-/// that selects buffers per user or per process.
+/// A trace that LTTng has recorded of two applications. `buffers` is the option of `lttng
+/// enable-channel` that selects buffers per user or per process.
 ///
 /// # Panics
 /// If LTTng is not installed.

@@ -1,5 +1,6 @@
-//! An emulated network link for UDP: a proxy that loses, delays and reorders datagrams, may be cut, and can give its
-//! clients new addresses, as a NAT does after a restart. The kernels that the tests run on may lack `netem`.
+//! An emulated network link for UDP: a proxy that loses, delays and reorders datagrams, may be cut,
+//! and can give its clients new addresses, as a NAT does after a restart. The kernels that the
+//! tests run on may lack `netem`.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -21,7 +22,8 @@ pub struct LinkConditions {
     pub loss: f64,
     /// The minimum time that a datagram takes.
     pub delay: Duration,
-    /// The maximum of the random time that a datagram takes in addition: datagrams overtake each other.
+    /// The maximum of the random time that a datagram takes in addition: datagrams overtake each
+    /// other.
     pub jitter: Duration,
 }
 
@@ -133,7 +135,8 @@ impl UdpLink {
         self.shared.is_cut.store(is_cut, Ordering::Relaxed);
     }
 
-    /// Gives each client another port towards the server. Datagrams to the old port are lost a moment later.
+    /// Gives each client another port towards the server. Datagrams to the old port are lost a
+    /// moment later.
     pub fn rebind(&self) {
         lock(&self.shared.flows).clear();
     }
@@ -284,7 +287,8 @@ mod tests {
     use super::*;
     use crate::wait_until;
 
-    /// A server that counts datagrams and remembers the addresses that they came from, and a client.
+    /// A server that counts datagrams and remembers the addresses that they came from, and a
+    /// client.
     fn ends() -> (UdpSocket, UdpSocket) {
         let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         (bind(), bind())
@@ -304,7 +308,8 @@ mod tests {
             client
                 .send_to(&number.to_be_bytes(), link.address())
                 .unwrap();
-            // The receive buffer of a socket has room for some hundred datagrams; the kernel drops the others.
+            // The receive buffer of a socket has room for some hundred datagrams; the kernel drops
+            // the others.
             if number % 50 == 0 {
                 wait_until("the datagrams are lost or delivered", || {
                     arrived() == u64::from(number)

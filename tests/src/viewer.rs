@@ -1,5 +1,5 @@
-//! A synthetic viewer on `viewer-proto`, for what Babeltrace does not do: single requests, invalid requests,
-//! pauses.
+//! A synthetic viewer on `viewer-proto`, for what Babeltrace does not do: single requests, invalid
+//! requests, pauses.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -80,8 +80,8 @@ impl Viewer {
         viewer
     }
 
-    /// Connects, waits for a session of this name and attaches to it. Returns the viewer, the session and its
-    /// streams.
+    /// Connects, waits for a session of this name and attaches to it. Returns the viewer, the
+    /// session and its streams.
     ///
     /// # Panics
     /// If the relay refuses.

@@ -1,5 +1,6 @@
-//! The rules of `deny.toml`, as far as they can be checked without a network: licences, sources, banned and
-//! duplicate packages. `cargo deny check` checks the same file, and known vulnerabilities as well.
+//! The rules of `.cargo/deny.toml`, as far as they can be checked without a network: licences, sources,
+//! banned and duplicate packages. `cargo deny check` checks the same file, and known
+//! vulnerabilities as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -71,7 +72,7 @@ fn no_dependency_is_banned_or_there_in_two_versions() {
 }
 
 fn rules() -> toml::Table {
-    let rules = fs::read_to_string(root().join("deny.toml")).unwrap();
+    let rules = fs::read_to_string(root().join(".cargo/deny.toml")).unwrap();
     rules.parse().unwrap()
 }
 
@@ -101,8 +102,8 @@ fn dependencies() -> Vec<Value> {
         .collect()
 }
 
-/// The ids of the packages that the workspace reaches. The list of packages names those for other platforms
-/// too, and even the graph has nodes that nothing leads to.
+/// The ids of the packages that the workspace reaches. The list of packages names those for other
+/// platforms too, and even the graph has nodes that nothing leads to.
 fn reachable(metadata: &Value) -> BTreeSet<&str> {
     fn text(value: &Value) -> &str {
         value.as_str().unwrap()

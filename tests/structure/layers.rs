@@ -1,4 +1,5 @@
-//! Modules in layers: of two modules side by side, at most one uses the other, also by way of further ones.
+//! Modules in layers: of two modules side by side, at most one uses the other, also by way of
+//! further ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -125,7 +126,8 @@ fn module_path(file: &Path) -> ModulePath {
         .collect()
 }
 
-/// The paths in a file that begin with `crate`, `self` or `super`, each with the module that it stands in.
+/// The paths in a file that begin with `crate`, `self` or `super`, each with the module that it
+/// stands in.
 struct Uses {
     module: ModulePath,
     modules: BTreeSet<ModulePath>,

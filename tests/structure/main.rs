@@ -1,4 +1,5 @@
-//! Rules about the source tree itself: layers of modules, sizes, names of files in pages, dependencies, printing.
+//! Rules about the source tree itself: layers of modules, sizes, names of files in pages,
+//! dependencies, printing.
 
 mod dependencies;
 mod layers;

@@ -1,5 +1,5 @@
-//! The libraries can be published: metadata, licences, a README with an example that is compiled, and packages that
-//! cargo can make. `cargo xtask test --long` also compiles the packages.
+//! The libraries can be published: metadata, licences, a README with an example that is compiled,
+//! and packages that cargo can make. `cargo xtask test --long` also compiles the packages.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Files and functions that a reader can take in at once.
+//! Files, functions and comment lines that a reader can take in at once.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
@@ -7,6 +7,7 @@ use crate::source::{packages, sources};
 
 const MAX_FILE_LINES: usize = 600;
 const MAX_FUNCTION_LINES: usize = 90;
+const MAX_COMMENT_COLUMNS: usize = 100;
 
 #[test]
 fn no_source_file_is_longer_than_600_lines() {
@@ -26,6 +27,19 @@ fn no_function_is_longer_than_90_lines() {
         long.extend(found.map(|(name, lines)| (source.path.clone(), name, lines)));
     }
     assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
+fn no_comment_line_is_wider_than_100_columns() {
+    let mut wide = Vec::new();
+    for source in packages().into_iter().flat_map(|package| sources(&package)) {
+        for (number, line) in source.text.lines().enumerate() {
+            if line.trim_start().starts_with("//") && line.chars().count() > MAX_COMMENT_COLUMNS {
+                wide.push(format!("{}:{}", source.path.display(), number + 1));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "{wide:#?}");
 }
 
 /// The functions of a file that are too long, with their lengths in lines.

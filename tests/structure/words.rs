@@ -1,5 +1,5 @@
-//! Words that the vocabulary of the project replaces. `avoided-words.txt` lists them: each line has one word
-//! as it would stand in code, and the term to use instead.
+//! Words that the vocabulary of the project replaces. `avoided-words.txt` lists them: each line has
+//! one word as it would stand in code, and the term to use instead.
 
 use crate::source::{packages, sources};
 

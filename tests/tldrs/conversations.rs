@@ -1,4 +1,5 @@
-//! Conversations with the same result as with the reference. The numbers are those of the recorded ones.
+//! Conversations with the same result as with the reference. The numbers are those of the recorded
+//! ones.
 
 use std::io::Write;
 

@@ -1,5 +1,5 @@
-//! Conversations whose result differs from the reference's on purpose. The numbers are those of the recorded
-//! ones.
+//! Conversations whose result differs from the reference's on purpose. The numbers are those of the
+//! recorded ones.
 
 use std::fs;
 use std::io::Write;

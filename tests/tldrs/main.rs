@@ -1,5 +1,5 @@
-//! The `tldrs` daemon and its commands as programs: what clients may rely on. Tests named `case_NN` repeat
-//! the conversations that were recorded with the reference.
+//! The `tldrs` daemon and its commands as programs: what clients may rely on. Tests named `case_NN`
+//! repeat the conversations that were recorded with the reference.
 
 mod clients;
 mod commands;

@@ -1,5 +1,5 @@
-//! Replays the conversations that were recorded with the reference, if the recordings lie beside the
-//! workspace or in a directory above.
+//! Replays the conversations that were recorded with the reference, if the recordings lie beside
+//! the workspace or in a directory above.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -16,11 +16,12 @@ use tests::{Lab, wait_until};
 /// The contents of files by their paths in the directory of the test.
 type Files = BTreeMap<String, String>;
 
-/// Cases that need files which the recordings do not contain; `commands.rs` and `differences.rs` cover them.
+/// Cases that need files which the recordings do not contain; `commands.rs` and `differences.rs`
+/// cover them.
 const NOT_REPLAYED: &[&str] = &["18-emit-tef-relative-path", "33-cli", "36-xdg-data-dirs"];
 
-/// The maximum of recorded pauses, which were made for the reference to flush. The rest keeps exports in
-/// order.
+/// The maximum of recorded pauses, which were made for the reference to flush. The rest keeps
+/// exports in order.
 const MAX_PAUSE: Duration = Duration::from_millis(60);
 
 fn recordings() -> Option<PathBuf> {
@@ -178,8 +179,8 @@ fn recorded(case: &Path) -> Files {
     files(&case.join("result"))
 }
 
-/// The traces and exports of a case, without the state, lock and reject files that the daemon keeps beside
-/// them.
+/// The traces and exports of a case, without the state, lock and reject files that the daemon keeps
+/// beside them.
 fn files(directory: &Path) -> Files {
     let mut found = Files::new();
     for part in ["data", "out", "cwd"] {
@@ -206,7 +207,8 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// The files that the daemon must leave: those of the reference, except for the intended differences.
+/// The files that the daemon must leave: those of the reference, except for the intended
+/// differences.
 fn expected(name: &str, recorded: &Files, lab: &Lab) -> Files {
     let mut files = recorded.clone();
     let array = |lines: &str| format!("[{}]\n", lines.trim_end().replace('\n', ",\n"));

@@ -1,5 +1,6 @@
-//! Directories that other users may write to: their links are not followed, their files neither used nor
-//! replaced. Only root can create files of another user; otherwise the tests check less and print so.
+//! Directories that other users may write to: their links are not followed, their files neither
+//! used nor replaced. Only root can create files of another user; otherwise the tests check less
+//! and print so.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};

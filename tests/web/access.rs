@@ -81,7 +81,8 @@ fn token_in_the_url_is_needed_beyond_loopback_and_expires() {
         "{}",
         web.url
     );
-    // A page that is open then is closed: the request ends. On a busy machine the token may have expired before it.
+    // A page that is open then is closed: the request ends. On a busy machine the token may have
+    // expired before it.
     let socket = web.request("/socket?token=chosen-elsewhere-0123", UPGRADE);
     let was_open = socket.starts_with("HTTP/1.1 101");
     assert!(was_open || socket.starts_with("HTTP/1.1 403"), "{socket}");

@@ -1,5 +1,5 @@
-//! The trace that a page passes to Perfetto, opened by Perfetto itself: its page and its parser, from the Python package
-//! that contains them, in place of those of ui.perfetto.dev.
+//! The trace that a page passes to Perfetto, opened by Perfetto itself: its page and its parser,
+//! from the Python package that contains them, in place of those of ui.perfetto.dev.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -38,8 +38,8 @@ const COUNTERS: &str = "select c.ts, c.value, p.pid from counter c join process_
 const FAULTS: &str =
     "select name, value from stats where value > 0 and severity in ('error', 'data_loss')";
 
-/// Spans of two threads, in one of them nested, and between them instants, complete spans and counters. Times are in
-/// microseconds from now.
+/// Spans of two threads, in one of them nested, and between them instants, complete spans and
+/// counters. Times are in microseconds from now.
 fn program() -> String {
     // Without a time: the clock of the program is known only from the next record.
     let mut lines = r#"{"ph":"M","name":"process_name","pid":7,"tid":8,"args":{"name":"builder"}}"#
@@ -71,7 +71,8 @@ fn program() -> String {
     lines
 }
 
-/// A span or an instant: name, begin and duration in nanoseconds, process, thread, and the argument `step`, if any.
+/// A span or an instant: name, begin and duration in nanoseconds, process, thread, and the argument
+/// `step`, if any.
 type Slice = (String, i64, i64, i64, i64, Option<i64>);
 /// A value of a counter: time in nanoseconds, value, process.
 type Counter = (i64, i64, i64);

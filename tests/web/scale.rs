@@ -10,8 +10,8 @@ use crate::system::{Agent, Client, Web};
 
 /// Threads of the traced program.
 const THREADS: usize = 8;
-/// Older than this the newest event may never look while a program emits, in milliseconds: far more than it is, so that
-/// the test holds on a machine that is busy.
+/// Older than this the newest event may never look while a program emits, in milliseconds: far more
+/// than it is, so that the test holds on a machine that is busy.
 const MAX_LAG_MS: f64 = 10_000.0;
 /// The history of the test that fills it, in rows.
 const HISTORY: usize = 10_000;
@@ -78,7 +78,8 @@ fn page_that_follows_is_drawn_again_and_again_says_how_old_the_newest_event_is_a
         browser.wait_for("the events of this round are counted", &arrived);
         let lag = number(&browser, "lag");
         assert!((0.0..MAX_LAG_MS).contains(&lag), "{lag} ms");
-        // Following goes on while events come: the server sends frames, and the page draws more often than that.
+        // Following goes on while events come: the server sends frames, and the page draws more
+        // often than that.
         wait_until("there are further frames", || {
             number(&browser, "frames") > frames + 3.0 && number(&browser, "drawn") > drawn + 3.0
         });

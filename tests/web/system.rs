@@ -1,4 +1,5 @@
-//! The programs of these tests: a relay, the agent with a `tldrs` socket, `test-live web`, and a browser.
+//! The programs of these tests: a relay, the agent with a `tldrs` socket, `test-live web`, and a
+//! browser.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,9 +1,9 @@
-//! A program of several short-lived processes that shows what it does through a `tldrs` daemon, with
-//! nothing but a socket and JSON lines.
+//! A program of several short-lived processes that shows what it does through a `tldrs` daemon,
+//! with nothing but a socket and JSON lines.
 //!
-//! It counts the lines of the Rust files below a directory, one process for each of its folders. All
-//! processes write to one trace: the first invents its name and passes it on in the environment, as
-//! the client libraries of `tldrs` do.
+//! It counts the lines of the Rust files below a directory, one process for each of its folders.
+//! All processes write to one trace: the first invents its name and passes it on in the
+//! environment, as the client libraries of `tldrs` do.
 //!
 //! ```text
 //! tldrs serve &
@@ -42,7 +42,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts a process for each folder, and asks the daemon to export the trace when the last process has ended.
+/// Starts a process for each folder, and asks the daemon to export the trace when the last process
+/// has ended.
 fn run_workers(directory: &Path, export: Option<&Path>) -> io::Result<()> {
     let trace = format!("count-{}", process::id());
     let mut events = Events::open(&trace)?;

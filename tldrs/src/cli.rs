@@ -105,8 +105,8 @@ pub struct ServeArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
     pub into_file: Option<PathBuf>,
 
-    /// Run in the background; the command returns when clients can connect. The log goes to syslog or the
-    /// journal, unless --log-file is given
+    /// Run in the background; the command returns when clients can connect. The log goes to syslog
+    /// or the journal, unless --log-file is given
     #[arg(long)]
     pub daemonize: bool,
 
@@ -130,8 +130,8 @@ pub struct ServeArguments {
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_TRACES)))]
     pub max_traces: u32,
 
-    /// Let USER (a name or number) connect, besides root and the user of the daemon; may be repeated. Only the
-    /// user of the daemon gets the exports that its clients ask for
+    /// Let USER (a name or number) connect, besides root and the user of the daemon; may be
+    /// repeated. Only the user of the daemon gets the exports that its clients ask for
     #[arg(long, value_name = "USER")]
     pub allow_user: Vec<String>,
 
@@ -193,7 +193,8 @@ pub struct ClearArguments {
 /// The arguments of `tldrs get-tef`.
 #[derive(Debug, Args)]
 pub struct GetTefArguments {
-    /// Name or path of a trace, as `tldrs list` prints it, with or without .jsonl; or `latest` for the newest trace
+    /// Name or path of a trace, as `tldrs list` prints it, with or without .jsonl; or `latest` for
+    /// the newest trace
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
 
@@ -213,8 +214,8 @@ pub struct GetTefArguments {
 /// The program that is to read an export.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum ExportReader {
-    /// ui.perfetto.dev: an object with the events in order of time, times since the first event, and what Perfetto
-    /// would misinterpret changed
+    /// ui.perfetto.dev: an object with the events in order of time, times since the first event,
+    /// and what Perfetto would misinterpret changed
     Perfetto,
     /// Any program: an array of the events as they were sent
     Any,

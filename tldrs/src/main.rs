@@ -10,7 +10,8 @@ use tldrs::cli::{Arguments, Command};
 use tldrs::{serve, stored};
 
 fn main() -> ExitCode {
-    // On --help this prints to standard output and exits with 0; on an error, to standard error and with 2.
+    // On --help this prints to standard output and exits with 0; on an error, to standard error and
+    // with 2.
     let arguments = Arguments::parse();
     match run(arguments) {
         Ok(code) => code,

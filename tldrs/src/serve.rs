@@ -42,8 +42,8 @@ pub fn run(options: ServeArguments, log: Log) -> anyhow::Result<ExitCode> {
             ExitCode::FAILURE
         });
     }
-    // Before `detach`, which changes the working directory: paths on the command line are relative to the old
-    // one.
+    // Before `detach`, which changes the working directory: paths on the command line are relative
+    // to the old one.
     let settings = settings(&options)?;
     let relay = options.relay()?;
     if daemonize {

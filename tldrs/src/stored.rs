@@ -125,7 +125,8 @@ fn select_for_clear(
     let mut newest: Vec<SystemTime> = traces.iter().map(|trace| trace.modified).collect();
     newest.sort_by_key(|modified| Reverse(*modified));
     let mut kept = options.keep;
-    // Of traces that were written at the same time as the last one to keep, the first ones are kept.
+    // Of traces that were written at the same time as the last one to keep, the first ones are
+    // kept.
     let last_kept = kept.checked_sub(1).and_then(|last| newest.get(last));
     let last_kept = last_kept
         .or(newest.last().filter(|_| options.keep > 0))
@@ -323,7 +324,8 @@ fn long_line(trace: &StoredTrace) -> io::Result<String> {
     ))
 }
 
-/// Counts the lines of a file. The record is not used: other daemons may have written to the file, too.
+/// Counts the lines of a file. The record is not used: other daemons may have written to the file,
+/// too.
 fn count_lines(path: &Path) -> io::Result<u64> {
     let file = regular_file::open(path, OFlags::RDONLY | OFlags::NOFOLLOW)?;
     let mut file = BufReader::with_capacity(1 << 18, file);

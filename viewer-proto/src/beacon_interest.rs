@@ -1,5 +1,6 @@
-//! The only message of a viewer on its push connection: whether it wants beacons. Most notifications of an idle
-//! session are beacons, and a viewer that holds no event back does not need them.
+//! The only message of a viewer on its push connection: whether it wants beacons. Most
+//! notifications of an idle session are beacons, and a viewer that holds no event back does not
+//! need them.
 
 use bytes::BufMut;
 use thiserror::Error;
@@ -10,7 +11,8 @@ use crate::push::NotificationHeader;
 wire_enum! {
     /// Whether a viewer wants beacons: the `until` of a [`Quiet`](crate::push::Quiet).
     pub BeaconInterest {
-        /// The viewer wants beacons: it holds events back until no earlier ones can come. The initial state.
+        /// The viewer wants beacons: it holds events back until no earlier ones can come. The
+        /// initial state.
         Subscribed = 1,
         /// The viewer wants no beacons.
         Unsubscribed = 2,
@@ -46,7 +48,8 @@ pub struct BeaconInterestReader {
 }
 
 impl BeaconInterestReader {
-    /// Adds received bytes, however they are split, and returns the last complete message, which replaces all before.
+    /// Adds received bytes, however they are split, and returns the last complete message, which
+    /// replaces all before.
     ///
     /// # Errors
     /// If a message is invalid. The push connection is to be closed.

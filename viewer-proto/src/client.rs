@@ -1,8 +1,9 @@
-//! The viewer's end of a connection: a state machine that encodes commands and decodes their replies in parts. Any
-//! number of commands may be in flight: a relay replies in the order of the commands.
+//! The viewer's end of a connection: a state machine that encodes commands and decodes their
+//! replies in parts. Any number of commands may be in flight: a relay replies in the order of the
+//! commands.
 //!
-//! A pipelined command must be valid whatever the replies before it are. A viewer that sends commands without reading
-//! replies can deadlock: the relay waits for it to read.
+//! A pipelined command must be valid whatever the replies before it are. A viewer that sends
+//! commands without reading replies can deadlock: the relay waits for it to read.
 
 use std::collections::VecDeque;
 
@@ -190,8 +191,8 @@ impl Client {
         !self.in_flight.is_empty() || !matches!(self.state, State::Head)
     }
 
-    /// Takes the next part of the oldest reply off the front of `input`. None if more bytes are needed, or no reply is
-    /// awaited.
+    /// Takes the next part of the oldest reply off the front of `input`. None if more bytes are
+    /// needed, or no reply is awaited.
     ///
     /// # Errors
     /// If the reply is invalid. The connection is to be closed.

@@ -11,7 +11,8 @@ use crate::relay::{Ahead, Metadata, Next, Stream};
 /// A viewer's position in a stream of packets.
 pub(crate) struct PacketCursor<S> {
     stream: S,
-    /// The viewer knows from the relay that no event before this time will follow, in cycles. Never decreases.
+    /// The viewer knows from the relay that no event before this time will follow, in cycles. Never
+    /// decreases.
     watermark: Timestamp,
     /// Whether the watermark comes from a beacon, so that an inactive index may repeat it.
     is_inactive: bool,
@@ -21,8 +22,8 @@ pub(crate) struct PacketCursor<S> {
 /// Whether a reply may wait for the next packet, if that is arriving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WaitState {
-    /// Not before the viewer was told that there is none: some viewers request indexes of one stream until that, and only
-    /// then those of the others.
+    /// Not before the viewer was told that there is none: some viewers request indexes of one
+    /// stream until that, and only then those of the others.
     NotYet,
     Allowed,
     /// A reply has waited for it.
@@ -34,8 +35,8 @@ enum WaitState {
 pub(crate) enum WatermarkState {
     /// The watermark follows the stream's beacons.
     Advancing,
-    /// The watermark may not advance: some streams have not been announced to the viewer, and may begin before
-    /// the beacons of the streams that it knows.
+    /// The watermark may not advance: some streams have not been announced to the viewer, and may
+    /// begin before the beacons of the streams that it knows.
     Held {
         /// Whether the viewer may be given an empty index as a hint to those streams.
         hint: bool,
@@ -63,8 +64,8 @@ impl<S: Stream> PacketCursor<S> {
         }
     }
 
-    /// The reply to `GET_NEXT_INDEX`. `watermark_state` is called after the stream has been asked: a stream is
-    /// published before the beacons that follow it.
+    /// The reply to `GET_NEXT_INDEX`. `watermark_state` is called after the stream has been asked:
+    /// a stream is published before the beacons that follow it.
     pub(crate) fn next_index(
         &mut self,
         watermark_state: impl FnOnce() -> WatermarkState,
@@ -108,8 +109,8 @@ impl<S: Stream> PacketCursor<S> {
         }
     }
 
-    /// Whether the reply to `GET_NEXT_INDEX` is to wait for a packet that is arriving: at most once for each packet. If so,
-    /// changes of the stream are reported from now on.
+    /// Whether the reply to `GET_NEXT_INDEX` is to wait for a packet that is arriving: at most once
+    /// for each packet. If so, changes of the stream are reported from now on.
     pub(crate) fn begin_wait(&mut self) -> bool {
         let is_quiet = |stream: &S| matches!(stream.ahead(), Ahead::Quiet { .. });
         if self.wait != WaitState::Allowed || !self.stream.is_arriving() || !is_quiet(&self.stream)
@@ -161,8 +162,9 @@ impl<S: Stream> PacketCursor<S> {
     }
 }
 
-/// An empty index that is ready: a hint to new streams for viewers that read the flags of ready indexes only
-/// (babeltrace2 2.0). They do not fetch an empty packet. Other viewers (babeltrace 1) fail at such an index.
+/// An empty index that is ready: a hint to new streams for viewers that read the flags of ready
+/// indexes only (babeltrace2 2.0). They do not fetch an empty packet. Other viewers (babeltrace 1)
+/// fail at such an index.
 fn hint_at_new_streams(class: ClassId) -> NextIndex {
     let mut hint = NextIndex::without_packet(IndexStatus::Ready, 0);
     hint.packet.class = class;
@@ -174,7 +176,8 @@ pub(crate) struct MetadataCursor<M> {
     metadata: M,
     /// Whether the viewer has been sent some of it.
     is_read: bool,
-    /// Whether the viewer has been answered once since it has all metadata of a stream that is over.
+    /// Whether the viewer has been answered once since it has all metadata of a stream that is
+    /// over.
     is_end_reported: bool,
 }
 
@@ -207,8 +210,8 @@ impl<M: Metadata> MetadataCursor<M> {
         // Asked before looking for metadata: none is added after the end.
         let is_over = self.metadata.is_over();
         if !self.metadata.has_unread() {
-            // At the end, `NoNew` is replied once before `Failed`: viewers take the latter for an error while they
-            // still wait for metadata.
+            // At the end, `NoNew` is replied once before `Failed`: viewers take the latter for an
+            // error while they still wait for metadata.
             let was_reported = std::mem::replace(&mut self.is_end_reported, is_over);
             let status = if is_over && was_reported {
                 MetadataStatus::Failed
@@ -218,8 +221,8 @@ impl<M: Metadata> MetadataCursor<M> {
             MetadataHead { len: 0, status }.write(replies);
             return status;
         }
-        // The head is written after the bytes have been read: with a wrong length the viewer could not find the next
-        // reply.
+        // The head is written after the bytes have been read: with a wrong length the viewer could
+        // not find the next reply.
         let start = replies.len();
         failed_metadata().write(replies);
         let body = replies.len();

@@ -6,8 +6,9 @@ wire_struct! {
     /// Answers `GET_NEXT_INDEX`. (`struct lttng_viewer_index`)
     #[derive(Copy)]
     pub NextIndex [64 bytes] {
-        /// Offset of the packet in bytes. LTTng counts from the beginning of the tracefile, `relayd` from the beginning
-        /// of the stream, so that it increases from packet to packet. Viewers send it back unchanged.
+        /// Offset of the packet in bytes. LTTng counts from the beginning of the tracefile,
+        /// `relayd` from the beginning of the stream, so that it increases from packet to packet.
+        /// Viewers send it back unchanged.
         offset: Bytes,
         /// The index of the packet. With [`IndexStatus::Inactive`], only `end` and `class` are set.
         packet: PacketIndexV1_0,

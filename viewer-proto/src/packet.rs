@@ -33,7 +33,8 @@ wire_enum! {
         Ok = 1,
         /// Ask again later. No relay sends it.
         Retry = 2,
-        /// The bytes are not available; if a flag is set, not before what it names has been fetched.
+        /// The bytes are not available; if a flag is set, not before what it names has been
+        /// fetched.
         Failed = 3,
         /// The packet has been overwritten, and is to be skipped (LTTng 2.4 to 2.6.0).
         EndOfFile = 4,

@@ -1,11 +1,13 @@
-//! The push connection: a second connection of a viewer, on which the relay sends notifications, so that the viewer
-//! need not poll.
+//! The push connection: a second connection of a viewer, on which the relay sends notifications, so
+//! that the viewer need not poll.
 //!
-//! A push connection names the viewer's command connection in its `CONNECT`, and reports changes of what that one is
-//! attached to. After both `CONNECT`s the relay sends [`Hello`] and then [`Notification`]s; the viewer sends only
-//! whether it wants beacons ([`BeaconInterest`](crate::beacon_interest::BeaconInterest)). Data is fetched on the
-//! command connection: a notification names the command to send there. Each kind of change is pushed once, and again
-//! only after the viewer has fetched it: a viewer that does not fetch or read is sent nothing more.
+//! A push connection names the viewer's command connection in its `CONNECT`, and reports changes of
+//! what that one is attached to. After both `CONNECT`s the relay sends [`Hello`] and then
+//! [`Notification`]s; the viewer sends only whether it wants beacons
+//! ([`BeaconInterest`](crate::beacon_interest::BeaconInterest)). Data is fetched on the command
+//! connection: a notification names the command to send there. Each kind of change is pushed once,
+//! and again only after the viewer has fetched it: a viewer that does not fetch or read is sent
+//! nothing more.
 //!
 //! An LTTng relay accepts such a connection, but sends nothing after its `CONNECT`: see [`Hello`].
 
@@ -27,14 +29,15 @@ wire_struct! {
     /// The header of every notification.
     #[derive(Copy)]
     pub NotificationHeader [8 bytes] {
-        /// The notification's [`NotificationCode`], or an unknown code: the notification is to be skipped.
+        /// The notification's [`NotificationCode`], or an unknown code: the notification is to be
+        /// skipped.
         code: u32,
         /// Bytes that follow. Unknown fields are at the end, and ignored.
         size: u32,
     }
 
-    /// The relay supports push connections. Follows the relay's `CONNECT` immediately: if it does not arrive within a
-    /// second of that, the relay does not support them.
+    /// The relay supports push connections. Follows the relay's `CONNECT` immediately: if it does
+    /// not arrive within a second of that, the relay does not support them.
     #[derive(Copy)]
     pub Hello [4 bytes] {
         /// Version of the push protocol: [`VERSION`].
@@ -46,13 +49,14 @@ wire_struct! {
     pub PacketsAvailable [16 bytes] {
         /// Id of the stream.
         stream: StreamId,
-        /// Number of those packets. The next such notification of this stream follows after the viewer has requested
-        /// as many indexes.
+        /// Number of those packets. The next such notification of this stream follows after the
+        /// viewer has requested as many indexes.
         unread: u64,
     }
 
-    /// A beacon: the viewer has requested the indexes of all packets of a stream, and no event before `until` will
-    /// follow. Same meaning as [`Inactive`](crate::index::IndexStatus::Inactive). Not pushed to a viewer that is
+    /// A beacon: the viewer has requested the indexes of all packets of a stream, and no event
+    /// before `until` will follow. Same meaning as
+    /// [`Inactive`](crate::index::IndexStatus::Inactive). Not pushed to a viewer that is
     /// [`Unsubscribed`](crate::beacon_interest::BeaconInterest::Unsubscribed).
     #[derive(Copy)]
     pub Quiet [16 bytes] {
@@ -62,8 +66,8 @@ wire_struct! {
         until: Timestamp,
     }
 
-    /// A trace has metadata that the viewer has not fetched. The next such notification follows after the viewer has
-    /// been answered that there is no more.
+    /// A trace has metadata that the viewer has not fetched. The next such notification follows
+    /// after the viewer has been answered that there is no more.
     #[derive(Copy)]
     pub MetadataAvailable [16 bytes] {
         /// Id of the metadata stream.
@@ -112,7 +116,8 @@ pub enum Notification {
     NewStreams(SessionId),
     /// No stream will be added to a session. What has not been read of it can still be read.
     SessionOver(SessionId),
-    /// The list of sessions has changed: `LIST_SESSIONS` gives it. Also pushed once at the beginning.
+    /// The list of sessions has changed: `LIST_SESSIONS` gives it. Also pushed once at the
+    /// beginning.
     Sessions,
 }
 
@@ -235,8 +240,8 @@ enum State {
     Failed,
 }
 
-/// An error of a push connection, which is to be closed. The command connection is not affected: the viewer polls
-/// again.
+/// An error of a push connection, which is to be closed. The command connection is not affected:
+/// the viewer polls again.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PushError {
     /// The relay has another major version.
@@ -269,8 +274,8 @@ pub enum PushError {
 }
 
 impl PushClient {
-    /// The first and only command of a push connection: it names the command connection by the id that the relay has
-    /// assigned to `viewer`.
+    /// The first and only command of a push connection: it names the command connection by the id
+    /// that the relay has assigned to `viewer`.
     #[must_use]
     pub fn connect_command(viewer: ViewerId) -> Command {
         Command::Connect(Connect {
@@ -293,8 +298,8 @@ impl PushClient {
         self.state == State::Supported
     }
 
-    /// Adds received bytes, however they are split, and returns the notifications that are complete. Unknown ones are
-    /// skipped. After an error there are no more.
+    /// Adds received bytes, however they are split, and returns the notifications that are
+    /// complete. Unknown ones are skipped. After an error there are no more.
     pub fn extend(&mut self, bytes: &[u8]) -> Notifications<'_> {
         self.received.extend_from_slice(bytes);
         Notifications {
@@ -344,8 +349,8 @@ impl PushClient {
     }
 }
 
-/// The notifications that are complete. Those that are not consumed are given again by the next call of
-/// [`PushClient::extend`].
+/// The notifications that are complete. Those that are not consumed are given again by the next
+/// call of [`PushClient::extend`].
 #[derive(Debug)]
 pub struct Notifications<'a> {
     client: &'a mut PushClient,

@@ -1,5 +1,5 @@
-//! The traits that [`server`](crate::server) calls: what a relay must provide for viewers. The values hold one viewer's
-//! positions in the streams.
+//! The traits that [`server`](crate::server) calls: what a relay must provide for viewers. The
+//! values hold one viewer's positions in the streams.
 
 use bytes::BytesMut;
 use wire::{Bytes, ClassId, PacketIndex, SessionId, Timestamp, ViewerId};
@@ -15,7 +15,8 @@ pub trait Relay {
     /// The sessions whose producers are connected, in the order of their ids.
     fn sessions(&self) -> Vec<ListedSession>;
 
-    /// The properties of a session that attaching depends on. None if it is unknown or its producer has disconnected.
+    /// The properties of a session that attaching depends on. None if it is unknown or its producer
+    /// has disconnected.
     fn find(&self, session: SessionId) -> Option<SessionFacts>;
 
     /// Attaches to a session. None if the session has ended since it was found.
@@ -28,8 +29,9 @@ pub trait Relay {
     /// [`Sessions`](crate::server::Change::Sessions).
     fn set_subscribed(&self, on: bool);
 
-    /// Sets whether beacons of subscribed streams are reported, as other changes are. Initially they are. After this
-    /// has returned, [`ahead`](Stream::ahead) includes all beacons that were not reported.
+    /// Sets whether beacons of subscribed streams are reported, as other changes are. Initially
+    /// they are. After this has returned, [`ahead`](Stream::ahead) includes all beacons that were
+    /// not reported.
     fn set_beacon_interest(&self, on: bool);
 }
 
@@ -52,8 +54,8 @@ pub trait Session {
     /// Whether there are streams that [`new_streams`](Self::new_streams) has not given.
     fn has_new_streams(&self) -> bool;
 
-    /// The streams that have not been given before, in the order of their publication. The metadata stream of a trace
-    /// is given together with the trace's first streams, or before.
+    /// The streams that have not been given before, in the order of their publication. The metadata
+    /// stream of a trace is given together with the trace's first streams, or before.
     fn new_streams(&mut self) -> Vec<NewStream<Self::Stream, Self::Metadata>>;
 
     /// Whether the session is rotating to another chunk, so that its streams cannot be read now.
@@ -66,8 +68,8 @@ pub trait Session {
     /// [`Session`](crate::server::Change::Session). Initially they are not.
     fn set_subscribed(&mut self, on: bool);
 
-    /// Notes that the viewer needs the session no more: it detaches, or has been told that it has read everything.
-    /// A session that is dropped before that has lost its viewer's connection.
+    /// Notes that the viewer needs the session no more: it detaches, or has been told that it has
+    /// read everything. A session that is dropped before that has lost its viewer's connection.
     fn leave(&mut self);
 }
 
@@ -100,7 +102,8 @@ pub trait Stream {
     /// What [`next`](Self::next) would give, without moving.
     fn ahead(&self) -> Ahead;
 
-    /// Whether a part of a packet that [`next`](Self::next) does not give yet has arrived, so that it probably will soon.
+    /// Whether a part of a packet that [`next`](Self::next) does not give yet has arrived, so that
+    /// it probably will soon.
     fn is_arriving(&self) -> bool;
 
     /// Sets whether changes of what is [`ahead`](Self::ahead) are reported, as
@@ -110,9 +113,9 @@ pub trait Stream {
     /// The class of the stream. None before the first index or beacon.
     fn class(&self) -> Option<ClassId>;
 
-    /// The bytes of a packet, `len` from `offset` on. None unless all of them belong to packets that were given by
-    /// [`next`](Self::next). They are available in the tracefile of the last index, and in older tracefiles whose last
-    /// given packet has not been requested.
+    /// The bytes of a packet, `len` from `offset` on. None unless all of them belong to packets
+    /// that were given by [`next`](Self::next). They are available in the tracefile of the last
+    /// index, and in older tracefiles whose last given packet has not been requested.
     fn packet(&self, offset: Bytes, len: u32) -> Option<Self::Packet>;
 }
 
@@ -121,7 +124,8 @@ pub trait Stream {
 pub enum Next {
     /// The next packet.
     Packet {
-        /// Offset in bytes from the beginning of the stream, which is unique over all its tracefiles.
+        /// Offset in bytes from the beginning of the stream, which is unique over all its
+        /// tracefiles.
         offset: Bytes,
         /// The packet's index.
         index: PacketIndex,
@@ -145,8 +149,8 @@ pub enum Ahead {
         /// Number of the first packet that has not arrived; greater than `position`.
         end: u64,
     },
-    /// Packets that the viewer may not be given before other streams are announced to it, which is not possible yet.
-    /// When it is, that is reported as a change of the session.
+    /// Packets that the viewer may not be given before other streams are announced to it, which is
+    /// not possible yet. When it is, that is reported as a change of the session.
     Withheld,
     /// As [`Next::Quiet`].
     Quiet {
@@ -162,8 +166,8 @@ pub trait Metadata {
     /// Whether [`read`](Self::read) would give any bytes.
     fn has_unread(&self) -> bool;
 
-    /// Appends metadata that has not been read, all or a piece of it, and moves past it. A piece ends inside of what the
-    /// producer sent at once only if the rest can be read at once.
+    /// Appends metadata that has not been read, all or a piece of it, and moves past it. A piece
+    /// ends inside of what the producer sent at once only if the rest can be read at once.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -172,6 +176,7 @@ pub trait Metadata {
     /// Whether no more metadata will arrive.
     fn is_over(&self) -> bool;
 
-    /// Sets whether new metadata is reported, as [`Stream`](crate::server::Change::Stream). Initially it is not.
+    /// Sets whether new metadata is reported, as [`Stream`](crate::server::Change::Stream).
+    /// Initially it is not.
     fn set_subscribed(&mut self, on: bool);
 }

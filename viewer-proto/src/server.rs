@@ -1,9 +1,10 @@
-//! The relay's end of a viewer connection: a state machine that decodes commands, asks a [`Relay`], and encodes
-//! replies.
+//! The relay's end of a viewer connection: a state machine that decodes commands, asks a [`Relay`],
+//! and encodes replies.
 //!
-//! It guarantees what viewers rely on, whatever the relay does: a viewer sees only streams that it is attached to; the
-//! watermark of a stream never decreases; a new stream is announced before the watermark passes its beginning; the end
-//! of a stream or session is reported once and after everything else.
+//! It guarantees what viewers rely on, whatever the relay does: a viewer sees only streams that it
+//! is attached to; the watermark of a stream never decreases; a new stream is announced before the
+//! watermark passes its beginning; the end of a stream or session is reported once and after
+//! everything else.
 
 mod push;
 
@@ -35,8 +36,8 @@ const MAX_IGNORED_BYTES: u64 = 4096;
 /// Most sessions that one connection may be attached to.
 const MAX_ATTACHED: usize = 64;
 
-/// Most streams whose packets may be requested after their end was reported: a viewer may have pipelined many index
-/// requests, and requests the packets afterwards.
+/// Most streams whose packets may be requested after their end was reported: a viewer may have
+/// pipelined many index requests, and requests the packets afterwards.
 const MAX_ENDED: usize = 16;
 
 /// The reply to an unknown command, before the connection is closed.
@@ -55,13 +56,14 @@ pub enum Progress<P> {
     Advanced,
     /// The replies end with the head of a packet: its bytes must be sent before any other reply.
     Packet(P),
-    /// This is a push connection, and has received its only command. It is to be handed over to the command connection
-    /// with this id, which [`subscribe`](Connection::subscribe)s; if there is none, it is to be closed.
+    /// This is a push connection, and has received its only command. It is to be handed over to the
+    /// command connection with this id, which [`subscribe`](Connection::subscribe)s; if there is
+    /// none, it is to be closed.
     Push(ViewerId),
     /// More bytes are needed.
     NeedsMore,
-    /// The last command of the input requests an index whose packet is arriving. Call again with the same input when a
-    /// change has been reported, or after a short time without one.
+    /// The last command of the input requests an index whose packet is arriving. Call again with
+    /// the same input when a change has been reported, or after a short time without one.
     PacketArriving,
 }
 
@@ -71,7 +73,8 @@ pub struct Connection<R: Relay> {
     minor: Option<Minor>,
     /// The viewer's id, from the last CONNECT.
     viewer: Option<ViewerId>,
-    /// Whether `CREATE_VIEWER_SESSION` was received before the first `LIST_SESSIONS`. None before either.
+    /// Whether `CREATE_VIEWER_SESSION` was received before the first `LIST_SESSIONS`. None before
+    /// either.
     creates_first: Option<bool>,
     has_viewer_session: bool,
     attached: BTreeMap<SessionId, Attachment<R::Session>>,
@@ -102,8 +105,9 @@ struct Cursor<R: Relay> {
     trace: TraceId,
     at: At<R>,
     pushed: StreamPushState,
-    /// An index was sent with [`NEW_METADATA`], which Babeltrace 1 overlooks in the first index of each stream of a new trace.
-    /// It lists sessions before it creates one, and has read some metadata.
+    /// An index was sent with [`NEW_METADATA`], which Babeltrace 1 overlooks in the first index of
+    /// each stream of a new trace. It lists sessions before it creates one, and has read some
+    /// metadata.
     needs_metadata: bool,
 }
 
@@ -168,8 +172,8 @@ impl<R: Relay> Connection<R> {
         self.attached.keys().copied()
     }
 
-    /// Takes one command off the front of `input` and appends the reply, or a part of it, to `replies`. The rest of
-    /// `input` must be passed again, with the bytes that follow.
+    /// Takes one command off the front of `input` and appends the reply, or a part of it, to
+    /// `replies`. The rest of `input` must be passed again, with the bytes that follow.
     ///
     /// # Errors
     /// If the connection cannot continue: it is to be closed after `replies` are sent.
@@ -209,7 +213,8 @@ impl<R: Relay> Connection<R> {
         self.handle_command(command, relay, replies)
     }
 
-    /// Whether the reply to `GET_NEXT_INDEX` is to wait. A viewer with a push connection is notified instead.
+    /// Whether the reply to `GET_NEXT_INDEX` is to wait. A viewer with a push connection is
+    /// notified instead.
     fn begin_wait(&mut self, id: StreamId) -> bool {
         if self.push.is_some() {
             return false;
@@ -523,7 +528,8 @@ impl<R: Relay> Connection<R> {
             }
         };
         index.flags = streams_flag;
-        // Asked after the index has been chosen: metadata is received before the index that needs it.
+        // Asked after the index has been chosen: metadata is received before the index that needs
+        // it.
         if let Some(metadata) = self.new_metadata(trace) {
             index.flags |= NEW_METADATA;
             let is_overlooked = metadata.is_read() && self.creates_first == Some(false);
@@ -581,8 +587,8 @@ impl<R: Relay> Connection<R> {
     }
 }
 
-/// Whether any of the sessions has streams that have not been announced to the viewer. All are asked: events of all
-/// sessions are shown in one order of time.
+/// Whether any of the sessions has streams that have not been announced to the viewer. All are
+/// asked: events of all sessions are shown in one order of time.
 fn has_new_streams<S: Session>(attached: &BTreeMap<SessionId, Attachment<S>>) -> bool {
     let mut attached = attached.values();
     attached.any(|attachment| attachment.session.has_new_streams())

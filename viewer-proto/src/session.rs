@@ -56,7 +56,8 @@ wire_struct! {
         trace_format: TraceFormat,
     }
 
-    /// Answers `LIST_SESSIONS`; as many [`ListedSession`]s follow. (`struct lttng_viewer_list_sessions`)
+    /// Answers `LIST_SESSIONS`; as many [`ListedSession`]s follow. (`struct
+    /// lttng_viewer_list_sessions`)
     #[derive(Copy)]
     pub SessionList [4 bytes] {
         /// Number of sessions that follow.
@@ -147,8 +148,8 @@ wire_struct! {
 }
 
 wire_enum! {
-    /// Where a viewer starts to read streams that exist when it attaches. Later streams are read from their
-    /// beginning. (`enum lttng_viewer_seek`)
+    /// Where a viewer starts to read streams that exist when it attaches. Later streams are read
+    /// from their beginning. (`enum lttng_viewer_seek`)
     pub Seek {
         /// At the oldest packet that is stored.
         Beginning = 1,

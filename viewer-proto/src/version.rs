@@ -8,8 +8,8 @@ wire_struct! {
     /// The reply has no status: a relay that rejects the viewer closes the connection.
     #[derive(Copy)]
     pub Connect [20 bytes] {
-        /// Id that the relay assigns to the viewer. From a viewer: None, or on a push connection the id of its command
-        /// connection.
+        /// Id that the relay assigns to the viewer. From a viewer: None, or on a push connection
+        /// the id of its command connection.
         viewer: Option<ViewerId>,
         /// Major version: 2 for every release so far.
         major: u32,
@@ -47,8 +47,8 @@ impl Minor {
         self.min(other)
     }
 
-    /// Whether listed sessions have a trace format, and names of any length. Sessions in CTF 2 are hidden from older
-    /// viewers.
+    /// Whether listed sessions have a trace format, and names of any length. Sessions in CTF 2 are
+    /// hidden from older viewers.
     #[must_use]
     pub fn names_trace_format(self) -> bool {
         self >= Self(15)

@@ -1,4 +1,5 @@
-//! Bytes captured from real programs: each decodes to the expected values and encodes to the same bytes.
+//! Bytes captured from real programs: each decodes to the expected values and encodes to the same
+//! bytes.
 
 #![expect(
     clippy::unwrap_used,
@@ -100,7 +101,8 @@ fn connected(minor: u32) -> Client {
     client
 }
 
-/// Checks that the client decodes a captured reply to these parts, and waits for more after each shorter prefix.
+/// Checks that the client decodes a captured reply to these parts, and waits for more after each
+/// shorter prefix.
 fn check(name: &str, minor: u32, command: &Command, want: &[Part<'_>]) {
     let bytes = section(LIVE, name);
     for length in 0..=bytes.len() {

@@ -44,7 +44,8 @@ pub struct CodetracerArguments {
     /// End the session at the end of the file, even if the recording is incomplete
     #[arg(long)]
     no_follow: bool,
-    /// Copy the source files that the recording names, if they are below DIR and it has no copies itself
+    /// Copy the source files that the recording names, if they are below DIR and it has no copies
+    /// itself
     #[arg(long, value_name = "DIR")]
     source_root: Option<PathBuf>,
     /// Copy no source file that is longer than SIZE bytes, with an optional suffix K, M or G

@@ -41,17 +41,19 @@ pub struct RingsArguments {
     /// With --print, only events of this severity and above: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "trace", value_parser = parse_severity, requires = "print")]
     level: Severity,
-    /// With --record, begin the next file of a stream at SIZE bytes, with an optional suffix K, M or G
+    /// With --record, begin the next file of a stream at SIZE bytes, with an optional suffix K, M
+    /// or G
     #[arg(long, value_name = "SIZE", value_parser = daemon::size::parse, requires = "record")]
     file_size: Option<u64>,
     /// With --record, keep the last N files of each stream; needs --file-size or --quota
     #[arg(long, value_name = "N", requires = "record")]
     file_count: Option<u64>,
-    /// With --record, keep at most SIZE bytes in the directory, also of earlier recordings: the oldest files are
-    /// removed
+    /// With --record, keep at most SIZE bytes in the directory, also of earlier recordings: the
+    /// oldest files are removed
     #[arg(long, value_name = "SIZE", value_parser = daemon::size::parse, requires = "record")]
     quota: Option<u64>,
-    /// With --record, when a process writes more than N events per second, leave out trace, then debug, then info
+    /// With --record, when a process writes more than N events per second, leave out trace, then
+    /// debug, then info
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), requires = "record")]
     max_rate: Option<u64>,
 }

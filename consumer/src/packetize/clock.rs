@@ -18,14 +18,14 @@ pub struct HostClock {
 }
 
 impl HostClock {
-    /// Measures the offset of the monotonic clock from the time of day. To be done once: a later correction
-    /// would change the order of events.
+    /// Measures the offset of the monotonic clock from the time of day. To be done once: a later
+    /// correction would change the order of events.
     #[must_use]
     pub fn measure() -> Self {
         let offset = (0..READINGS)
             .map(|_| {
-                // The time of day is read between two readings of the monotonic clock, and is taken as that of
-                // their middle.
+                // The time of day is read between two readings of the monotonic clock, and is taken
+                // as that of their middle.
                 let before = monotonic();
                 let day = SystemTime::now()
                     .duration_since(UNIX_EPOCH)

@@ -1,12 +1,12 @@
 //! Writes events to CTF packets of bounded size, and queues these in the session's queue.
 //!
-//! A packet is cut when it is full, and on a timer ([`Packetizer::flush`]), which also makes beacons for
-//! streams without events. Metadata grows as event classes are declared, and is always queued before the
-//! packet that needs it.
+//! A packet is cut when it is full, and on a timer ([`Packetizer::flush`]), which also makes
+//! beacons for streams without events. Metadata grows as event classes are declared, and is always
+//! queued before the packet that needs it.
 //!
-//! Events are held here until their packet is cut; if this process dies, they are lost. The packetizer knows
-//! no clock: times come as arguments, and never go back within a stream. [`HostClock`] reads the clock for
-//! its callers.
+//! Events are held here until their packet is cut; if this process dies, they are lost. The
+//! packetizer knows no clock: times come as arguments, and never go back within a stream.
+//! [`HostClock`] reads the clock for its callers.
 
 mod activity;
 mod clock;
@@ -91,8 +91,8 @@ impl Packetizer {
         &mut self.metadata
     }
 
-    /// Sets the values of the fields that the stream class adds to the packet context, for the packets that begin with
-    /// a later event.
+    /// Sets the values of the fields that the stream class adds to the packet context, for the
+    /// packets that begin with a later event.
     ///
     /// # Panics
     /// If the stream is not one of this packetizer's.
@@ -122,8 +122,8 @@ impl Packetizer {
         Ok(StreamKey(number))
     }
 
-    /// Appends an event to the stream's packet. An event from before the stream's watermark gets the time of the
-    /// watermark. Waits while the queue is full and a full packet has to be queued.
+    /// Appends an event to the stream's packet. An event from before the stream's watermark gets
+    /// the time of the watermark. Waits while the queue is full and a full packet has to be queued.
     ///
     /// # Errors
     /// If no packet can hold the event, or the session has been given up.
@@ -157,8 +157,8 @@ impl Packetizer {
         self.stream(place).discard(events);
     }
 
-    /// Cuts an empty packet if the stream has none yet: readers know the number of discarded events only from the
-    /// difference between two packets.
+    /// Cuts an empty packet if the stream has none yet: readers know the number of discarded events
+    /// only from the difference between two packets.
     ///
     /// # Errors
     /// If the session has been given up.
@@ -182,9 +182,9 @@ impl Packetizer {
         self.queue.set_receipt(receipt);
     }
 
-    /// Cuts all packets with events in them. Sends beacons for the other streams if any session has cut a
-    /// packet since the last beacons, or if `even_if_idle`, for viewers that merge them with streams of other
-    /// hosts.
+    /// Cuts all packets with events in them. Sends beacons for the other streams if any session has
+    /// cut a packet since the last beacons, or if `even_if_idle`, for viewers that merge them with
+    /// streams of other hosts.
     ///
     /// # Errors
     /// If the session has been given up.
@@ -210,16 +210,17 @@ impl Packetizer {
         Ok(())
     }
 
-    /// Ends the session, and waits until the relay has acknowledged everything or the session is given up.
+    /// Ends the session, and waits until the relay has acknowledged everything or the session is
+    /// given up.
     pub async fn finish(mut self, now: Timestamp) -> SessionOutcome {
         // If the session has been given up, the outcome says so.
         let _ = self.cut_last_packets(now).await;
         self.queue.finish().await
     }
 
-    /// Cuts all packets with events in them, and leaves the streams open until the session is closed: a viewer of
-    /// `lttng-relayd` gets the rest of streams that leave the trace chunk before they are closed, and nothing more of those that
-    /// are closed before.
+    /// Cuts all packets with events in them, and leaves the streams open until the session is
+    /// closed: a viewer of `lttng-relayd` gets the rest of streams that leave the trace chunk
+    /// before they are closed, and nothing more of those that are closed before.
     async fn cut_last_packets(&mut self, now: Timestamp) -> Result<(), SessionClosed> {
         for place in 0..self.streams.len() {
             if self.stream(place).has_changes() {

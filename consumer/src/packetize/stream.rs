@@ -53,7 +53,8 @@ impl PacketStream {
         Ok(appended == Appended::Written)
     }
 
-    /// Sets the values of the fields that the stream class adds to the packet context, for later packets.
+    /// Sets the values of the fields that the stream class adds to the packet context, for later
+    /// packets.
     pub(super) fn set_context(&mut self, values: &[u64]) {
         self.writer.set_context(values);
     }
@@ -76,8 +77,8 @@ impl PacketStream {
         Some(closed)
     }
 
-    /// Advances the watermark to `now`. Returns the time for a beacon; none if the last packet or beacon ends at
-    /// `now` or later.
+    /// Advances the watermark to `now`. Returns the time for a beacon; none if the last packet or
+    /// beacon ends at `now` or later.
     pub(super) fn advance_watermark(&mut self, now: Timestamp) -> Option<Timestamp> {
         if now <= self.earliest {
             return None;

@@ -107,7 +107,8 @@ async fn metadata_is_queued_before_the_packet_that_needs_it() {
     let index = index_of(packet);
     assert_eq!((index.begin, index.end), (Timestamp(10), Timestamp(20)));
     assert_eq!(index.packet_size, Bits(SIZE as u64 * 8));
-    // A class that is declared later is queued before its first packet, and no declaration is repeated.
+    // A class that is declared later is queued before its first packet, and no declaration is
+    // repeated.
     let later = EventDeclaration::new(1, "later");
     let stream_class = made.stream_class.clone();
     made.packetizer

@@ -7,8 +7,9 @@ use tokio::sync::Notify;
 
 use super::step::StreamKey;
 
-/// The acknowledgements of a session that the spool has not taken yet: for each stream a position, before which
-/// all packets are acknowledged. Any number of them take the memory of one for each stream.
+/// The acknowledgements of a session that the spool has not taken yet: for each stream a position,
+/// before which all packets are acknowledged. Any number of them take the memory of one for each
+/// stream.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledgements {
     positions: Mutex<BTreeMap<StreamKey, u64>>,

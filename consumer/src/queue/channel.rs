@@ -64,9 +64,9 @@ enum Numbering {
 pub struct QueuedStep {
     /// The step.
     pub step: Step,
-    /// Of a packet: its sequence number in its stream, from 0 over the whole life of the session, also if another
-    /// process has begun it. Of [`Step::AddStream`]: the number of the first packet of the stream that can follow;
-    /// all before it have been acknowledged. Otherwise 0.
+    /// Of a packet: its sequence number in its stream, from 0 over the whole life of the session,
+    /// also if another process has begun it. Of [`Step::AddStream`]: the number of the first packet
+    /// of the stream that can follow; all before it have been acknowledged. Otherwise 0.
     pub seq: u64,
     /// When the frontend has made the step, or with a spool, when the step was read from it.
     pub cut_at: Instant,
@@ -76,9 +76,10 @@ pub struct QueuedStep {
 }
 
 impl QueuedStep {
-    /// Releases a step whose packet a relay has acknowledged as durable: the spool may free it and all packets
-    /// before it in the stream, or the frontend, if it has [asked](SessionSender::set_receipt) for it. Dropping the step instead keeps it in the spool. Without a spool, and for steps
-    /// that are no packets, there is no difference.
+    /// Releases a step whose packet a relay has acknowledged as durable: the spool may free it and
+    /// all packets before it in the stream, or the frontend, if it has
+    /// [asked](SessionSender::set_receipt) for it. Dropping the step instead keeps it in the spool.
+    /// Without a spool, and for steps that are no packets, there is no difference.
     pub fn acknowledge(mut self) {
         if let Some(receipt) = &mut self.receipt {
             receipt.set_delivered();
@@ -109,8 +110,8 @@ pub enum SessionEnd {
     Complete,
     /// The session was given up, and its packets are lost; with the reason.
     Failed(String),
-    /// The uplink has stopped before the end of the session; with the reason. All packets that no relay has
-    /// acknowledged stay in the spool, and are sent after the next start. Only of
+    /// The uplink has stopped before the end of the session; with the reason. All packets that no
+    /// relay has acknowledged stay in the spool, and are sent after the next start. Only of
     /// [spooled](SessionReceiver::is_spooled) sessions.
     Spooled(String),
     /// The uplink has stopped before the end of the session.
@@ -137,7 +138,8 @@ impl ByteLimit {
 
     /// Waits for the permits for a step of `weight` bytes.
     async fn acquire(&self, weight: usize) -> Result<OwnedSemaphorePermit, SessionClosed> {
-        // A step larger than the limit takes all permits: more than there are could never be acquired.
+        // A step larger than the limit takes all permits: more than there are could never be
+        // acquired.
         let permits = u32::try_from(weight).map_or(self.bytes, |weight| weight.min(self.bytes));
         let acquired = Arc::clone(&self.semaphore).acquire_many_owned(permits);
         acquired.await.map_err(|_| SessionClosed)
@@ -298,8 +300,8 @@ impl SessionSender {
         let receipt = self.receipt.as_ref().filter(|_| is_packet);
         let receipt = receipt.map(DeliveryReceipt::of_packet);
         let [own, shared] = &self.limits;
-        // The session's own limit first: a session whose own queue is full must not hold permits of the
-        // shared limit.
+        // The session's own limit first: a session whose own queue is full must not hold permits of
+        // the shared limit.
         let acquire = async {
             Ok::<_, SessionClosed>([own.acquire(weight).await?, shared.acquire(weight).await?])
         };
@@ -323,7 +325,8 @@ impl SessionSender {
         self.receipt = receipt;
     }
 
-    /// Ends the session, and waits until the relay has acknowledged everything or the session is given up.
+    /// Ends the session, and waits until the relay has acknowledged everything or the session is
+    /// given up.
     pub async fn finish(self) -> SessionOutcome {
         let Self { steps, outcome, .. } = self;
         drop(steps);
@@ -362,8 +365,9 @@ impl SessionReceiver {
         queued
     }
 
-    /// Reports the outcome to the sender. Later steps are refused. The spool removes the session, unless the end is
-    /// [`SessionEnd::Spooled`] or [`SessionEnd::Abandoned`]. To drop the receiver without an outcome is the latter.
+    /// Reports the outcome to the sender. Later steps are refused. The spool removes the session,
+    /// unless the end is [`SessionEnd::Spooled`] or [`SessionEnd::Abandoned`]. To drop the receiver
+    /// without an outcome is the latter.
     pub fn report_outcome(mut self, outcome: SessionOutcome) {
         self.steps.close();
         if let Some(ends) = self.outcome.take() {

@@ -14,8 +14,8 @@ pub enum Delivery {
     Lost,
 }
 
-/// The receipt for all packets that are sent while it is [set](super::SessionSender::set_receipt). A frontend whose
-/// source still has the events releases them there when they are delivered.
+/// The receipt for all packets that are sent while it is [set](super::SessionSender::set_receipt).
+/// A frontend whose source still has the events releases them there when they are delivered.
 #[derive(Debug, Clone, Default)]
 pub struct DeliveryReceipt(Arc<AtomicBool>);
 

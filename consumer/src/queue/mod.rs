@@ -3,12 +3,12 @@
 //!
 //! A frontend opens a session ([`SessionOpener::open_session`]) and sends what happens in it as
 //! [`Step`]s. The uplink sends them to a relay. A step counts against the queue's capacity until
-//! the relay has acknowledged it: until then the packet is retained here, and can be sent again. When the
-//! queue is full, [`SessionSender::send`] waits: a slow or disconnected relay blocks the producer, and does
-//! not make the queue grow.
+//! the relay has acknowledged it: until then the packet is retained here, and can be sent again.
+//! When the queue is full, [`SessionSender::send`] waits: a slow or disconnected relay blocks the
+//! producer, and does not make the queue grow.
 //!
-//! If this process dies, the packets in the queue are lost, unless the spool (`crate::spool`) has them: it stands
-//! between two such queues, that of the frontend and that of the uplink.
+//! If this process dies, the packets in the queue are lost, unless the spool (`crate::spool`) has
+//! them: it stands between two such queues, that of the frontend and that of the uplink.
 
 mod acknowledgements;
 mod channel;

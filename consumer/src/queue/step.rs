@@ -13,11 +13,11 @@ pub struct SessionDescription {
     pub name: String,
     /// Name of the traced host.
     pub host: String,
-    /// Path of the trace below the host's directory on the relay. If empty, the relay makes a path from the
-    /// session's name and creation time.
+    /// Path of the trace below the host's directory on the relay. If empty, the relay makes a path
+    /// from the session's name and creation time.
     pub base_path: String,
-    /// Live timer: the interval of packets or beacons of each stream. If absent, the session is not live, and
-    /// viewers cannot attach.
+    /// Live timer: the interval of packets or beacons of each stream. If absent, the session is not
+    /// live, and viewers cannot attach.
     pub live_timer: Option<Duration>,
     /// The format of the metadata.
     pub trace_format: TraceFormat,
@@ -36,8 +36,8 @@ pub struct SessionIdentity {
     pub id: u64,
     /// When the session was opened, in seconds since the epoch. Not unique.
     pub created: u64,
-    /// Whether the session was read from the spool: an earlier process has opened it, and a relay may have a part
-    /// of it.
+    /// Whether the session was read from the spool: an earlier process has opened it, and a relay
+    /// may have a part of it.
     pub is_recovered: bool,
 }
 
@@ -64,8 +64,8 @@ pub enum Step {
         /// Its directory below that of the session, such as `ust/uid/1000/64-bit`.
         path: String,
     },
-    /// A stream is added. Its [`StreamKey`] is the number of streams before it. Streams are announced to
-    /// viewers with the first step that is neither this nor [`Self::AddTrace`].
+    /// A stream is added. Its [`StreamKey`] is the number of streams before it. Streams are
+    /// announced to viewers with the first step that is neither this nor [`Self::AddTrace`].
     AddStream {
         /// The trace, which must have been added before.
         trace: TraceKey,
@@ -74,7 +74,8 @@ pub enum Step {
         /// Id of its stream class in the metadata.
         class: ClassId,
     },
-    /// The next bytes of a trace's metadata, in pieces of any size, before the packet that needs them.
+    /// The next bytes of a trace's metadata, in pieces of any size, before the packet that needs
+    /// them.
     Metadata {
         /// The trace.
         trace: TraceKey,
@@ -90,15 +91,17 @@ pub enum Step {
         /// The index entry. Its packet size is that of the whole packet, not of `bytes`.
         index: PacketIndex,
     },
-    /// A beacon: no event of the stream is before `until`, which is not before the end of its last packet.
+    /// A beacon: no event of the stream is before `until`, which is not before the end of its last
+    /// packet.
     Beacon {
         /// The stream.
         stream: StreamKey,
         /// The watermark, in cycles of the trace's clock.
         until: Timestamp,
     },
-    /// Packets of a stream will not come: the spool had to drop them, or has lost them. The next packet of the
-    /// stream, if any, has the number `before` or a higher one. Only the spool makes this step.
+    /// Packets of a stream will not come: the spool had to drop them, or has lost them. The next
+    /// packet of the stream, if any, has the number `before` or a higher one. Only the spool makes
+    /// this step.
     Gap {
         /// The stream.
         stream: StreamKey,
@@ -107,8 +110,8 @@ pub enum Step {
         /// Number of packets that are lost by this gap.
         packets: u64,
     },
-    /// The stream ends before its session. Packetizers leave all streams to the end of the session; spools that earlier
-    /// versions have written have this step.
+    /// The stream ends before its session. Packetizers leave all streams to the end of the session;
+    /// spools that earlier versions have written have this step.
     CloseStream {
         /// The stream.
         stream: StreamKey,

@@ -21,8 +21,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time between two attempts to take it.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Adds directives to the filters of the selected processes that live; of all processes if none is selected. A
-/// directive replaces one of the same target. Returns the ids of the processes and their new filters.
+/// Adds directives to the filters of the selected processes that live; of all processes if none is
+/// selected. A directive replaces one of the same target. Returns the ids of the processes and
+/// their new filters.
 ///
 /// # Errors
 /// If the directives are malformed, there is no such process, or a filter cannot be changed.
@@ -79,8 +80,8 @@ fn lock(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// The directives `old`, without those whose target is also in `new`, and `new` behind them. What is none of `old` is
-/// left out: the process would use nothing of a filter with it.
+/// The directives `old`, without those whose target is also in `new`, and `new` behind them. What
+/// is none of `old` is left out: the process would use nothing of a filter with it.
 fn merge(old: &str, new: &str) -> String {
     let split = |text: &str| -> Vec<String> {
         let parts = text.split(',').map(str::trim);

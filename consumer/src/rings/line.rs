@@ -64,7 +64,8 @@ impl Edge {
 }
 
 impl LineWriter {
-    /// Writes an event: time, program with process and thread, severity, indentation, name, message and fields.
+    /// Writes an event: time, program with process and thread, severity, indentation, name, message
+    /// and fields.
     #[must_use]
     pub(super) fn event(
         &self,

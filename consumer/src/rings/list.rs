@@ -26,7 +26,8 @@ pub struct RingTable {
 }
 
 impl RingTable {
-    /// Reads the control words of all rings of the selected processes; of all processes if none is selected.
+    /// Reads the control words of all rings of the selected processes; of all processes if none is
+    /// selected.
     ///
     /// # Errors
     /// If the run directory cannot be read. It is no error if there is none.

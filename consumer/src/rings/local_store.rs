@@ -23,8 +23,8 @@ pub struct StoreLimits {
     pub file_bytes: u64,
     /// Number of tracefiles that are kept of a stream. 0: all.
     pub files: u64,
-    /// Size in bytes of all tracefiles, indexes and metadata in the directory, also those of earlier recordings. 0: no
-    /// limit.
+    /// Size in bytes of all tracefiles, indexes and metadata in the directory, also those of
+    /// earlier recordings. 0: no limit.
     pub quota: u64,
 }
 
@@ -91,8 +91,8 @@ impl LocalStore {
         self.limits
     }
 
-    /// Makes the directory of a session, whose name gets a number if there is one already. It stays until
-    /// [`Self::close_session`], also when its tracefiles are removed.
+    /// Makes the directory of a session, whose name gets a number if there is one already. It stays
+    /// until [`Self::close_session`], also when its tracefiles are removed.
     pub(super) fn create_session(&self, name: &str) -> io::Result<PathBuf> {
         let mut path = self.root.join(name);
         for number in 1_u32.. {
@@ -115,7 +115,8 @@ impl LocalStore {
         self.files.lock().open_sessions.remove(session);
     }
 
-    /// Takes space for a packet, for which the oldest complete tracefiles are removed. Returns false if there is none.
+    /// Takes space for a packet, for which the oldest complete tracefiles are removed. Returns
+    /// false if there is none.
     pub(super) fn take_space(&self, bytes: u64) -> bool {
         let mut files = self.files.lock();
         let quota = self.limits.quota;

@@ -1,4 +1,5 @@
-//! Writes the steps of sessions to a local directory, as a relay would: metadata, tracefiles and indexes.
+//! Writes the steps of sessions to a local directory, as a relay would: metadata, tracefiles and
+//! indexes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -18,7 +19,8 @@ use crate::queue::{OpenedSession, SessionEnd, SessionOutcome, SessionReceiver, S
 /// Longest run of zeros that is written at a time, in bytes.
 const PADDING: [u8; 4096] = [0; 4096];
 
-/// Writes all sessions until the last opener is dropped. Returns how many there were, and whether all are complete.
+/// Writes all sessions until the last opener is dropped. Returns how many there were, and whether
+/// all are complete.
 pub(super) async fn write_sessions(
     mut sessions: mpsc::UnboundedReceiver<OpenedSession>,
     store: Arc<LocalStore>,

@@ -1,8 +1,10 @@
-//! `consumer rings`: shows, records and controls the shared-memory rings of this host, without a relay or an agent.
+//! `consumer rings`: shows, records and controls the shared-memory rings of this host, without a
+//! relay or an agent.
 //!
-//! [`list`] shows what there is; [`print`](mod@print) shows events as they are written; [`record`] writes them to a
-//! local directory; [`filter`] changes what programs write. All of them use the readers of the frontend
-//! ([`crate::frontend::ring`]), as observers unless no agent drains the rings.
+//! [`list`] shows what there is; [`print`](mod@print) shows events as they are written; [`record`]
+//! writes them to a local directory; [`filter`] changes what programs write. All of them use the
+//! readers of the frontend ([`crate::frontend::ring`]), as observers unless no agent drains the
+//! rings.
 
 pub mod filter;
 mod line;
@@ -31,7 +33,8 @@ fn open_directory(path: &Path) -> io::Result<Option<RunDirectory>> {
     }
 }
 
-/// Finds the processes that were asked for; all if none is named. `owner` is asked for the owner of a known one.
+/// Finds the processes that were asked for; all if none is named. `owner` is asked for the owner of
+/// a known one.
 fn find_processes(
     run: &RunDirectory,
     pids: &[u32],

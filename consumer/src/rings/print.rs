@@ -1,8 +1,9 @@
 //! `consumer rings --print`: shows events as they are written, until it is stopped.
 //!
-//! An agent that drains the rings is not disturbed: the reader is an observer. Without an agent, the producers wait for
-//! nobody, and would discard events when their rings are full; then the reader frees what it has shown, but only in
-//! rings that are more than half full, so that an agent that starts later finds as much as possible.
+//! An agent that drains the rings is not disturbed: the reader is an observer. Without an agent,
+//! the producers wait for nobody, and would discard events when their rings are full; then the
+//! reader frees what it has shown, but only in rings that are more than half full, so that an agent
+//! that starts later finds as much as possible.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -165,7 +166,8 @@ impl Printer {
     }
 
     fn update_processes(&mut self, names: Vec<(DirectoryName, u32)>) {
-        // The files of a process that a drainer has removed are still open: what was not shown yet is in them.
+        // The files of a process that a drainer has removed are still open: what was not shown yet
+        // is in them.
         let listed: HashSet<_> = names.iter().map(|(name, _)| name).collect();
         self.processes
             .retain(|name, known| known.shown.is_some() || listed.contains(name));
@@ -198,8 +200,8 @@ impl Printer {
         has_room(of_user, of_all, is_only_user(uid))
     }
 
-    /// Reads a part of each process. Of each user some is read before the turn of others, and the next turn begins with
-    /// those processes that had to wait.
+    /// Reads a part of each process. Of each user some is read before the turn of others, and the
+    /// next turn begins with those processes that had to wait.
     fn read(&mut self) {
         let is_drained = self.run.as_ref().is_some_and(|run| !is_free(run));
         self.turn += 1;
@@ -272,7 +274,8 @@ impl ShownProcess {
         }
     }
 
-    /// Reads a part of each ring, from the one on that had to wait in the last turn. Returns whether there is more.
+    /// Reads a part of each ring, from the one on that had to wait in the last turn. Returns
+    /// whether there is more.
     fn read(&mut self, turn: &mut Turn<'_>) -> bool {
         self.producer.update();
         // A class is in `meta` before its first event is committed.
@@ -334,7 +337,8 @@ impl ShownProcess {
         has_more
     }
 
-    /// The line of an event, with its time; `Some(None)` if it is not selected, `None` if it cannot be shown.
+    /// The line of an event, with its time; `Some(None)` if it is not selected, `None` if it cannot
+    /// be shown.
     fn line(
         &mut self,
         record: &Record<'_>,

@@ -1,4 +1,5 @@
-//! `consumer rings --record` and `--snapshot`: events go to a local directory of CTF traces, one for each process.
+//! `consumer rings --record` and `--snapshot`: events go to a local directory of CTF traces, one
+//! for each process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,7 +44,8 @@ pub async fn record(settings: RecordSettings, stop: CancellationToken) -> anyhow
     write(settings, coverage, stop).await.map(drop)
 }
 
-/// Records the present content of all flight recorders. Returns the number of processes that have any.
+/// Records the present content of all flight recorders. Returns the number of processes that have
+/// any.
 ///
 /// # Errors
 /// As [`record`].

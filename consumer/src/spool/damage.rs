@@ -1,4 +1,5 @@
-//! Damaged files: whether a crash has cut off the end, or the disk has changed bytes; and what is done about it.
+//! Damaged files: whether a crash has cut off the end, or the disk has changed bytes; and what is
+//! done about it.
 
 use std::io;
 
@@ -20,10 +21,12 @@ pub(super) enum Repair {
     Quarantined,
 }
 
-/// Finds out what the bytes from an offset of a file to its end are, if they do not begin with a record.
+/// Finds out what the bytes from an offset of a file to its end are, if they do not begin with a
+/// record.
 ///
-/// A crash leaves at most one incomplete record at the end. So bytes with a whole record behind them were changed
-/// later, and also a record of full length with another checksum, unless its end was never written.
+/// A crash leaves at most one incomplete record at the end. So bytes with a whole record behind
+/// them were changed later, and also a record of full length with another checksum, unless its end
+/// was never written.
 pub(super) fn classify(
     disk: &mut impl Disk,
     path: &str,
@@ -31,7 +34,8 @@ pub(super) fn classify(
     length: u64,
     found: Damage,
 ) -> io::Result<Damage> {
-    // One record can be longer than that. A whole record behind the first bytes of it is no part of it.
+    // One record can be longer than that. A whole record behind the first bytes of it is no part of
+    // it.
     let tail = (length - offset).min(2 * MAX_SEGMENT_BYTES);
     let mut bytes = vec![0; usize::try_from(tail).map_err(io::Error::other)?];
     disk.read_at(path, offset, &mut bytes)?;
@@ -59,7 +63,8 @@ fn has_record_behind(bytes: &[u8]) -> bool {
 }
 
 impl StoredSession {
-    /// Cuts an incomplete record off the last segment of a recovered session; sets any other damaged segment aside.
+    /// Cuts an incomplete record off the last segment of a recovered session; sets any other
+    /// damaged segment aside.
     pub(super) fn repair_segment(
         &mut self,
         disk: &mut impl Disk,

@@ -1,4 +1,5 @@
-//! The disk as the spool uses it: a few calls, so that tests can run the spool on a disk that fails or stops.
+//! The disk as the spool uses it: a few calls, so that tests can run the spool on a disk that fails
+//! or stops.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -16,8 +17,8 @@ pub(super) trait Disk: Send + 'static {
     fn create_directory(&mut self, directory: &str) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_directory(&mut self, directory: &str) -> io::Result<()>;
-    /// Writes bytes at an offset of a file, and creates the file if it does not exist. After a failure, any
-    /// part of the bytes may have been written.
+    /// Writes bytes at an offset of a file, and creates the file if it does not exist. After a
+    /// failure, any part of the bytes may have been written.
     fn write_at(&mut self, file: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Fills the buffer from an offset of a file.
     fn read_at(&mut self, file: &str, offset: u64, buffer: &mut [u8]) -> io::Result<()>;

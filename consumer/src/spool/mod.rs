@@ -1,15 +1,18 @@
-//! The spool: packets that no relay has acknowledged, on disk. It stands between the queue of a frontend and that of
-//! the uplink. Every step is written before the uplink gets it, and freed when a relay has acknowledged it as durable.
-//! What is left when the process ends, in whatever way, is sent by the next one.
+//! The spool: packets that no relay has acknowledged, on disk. It stands between the queue of a
+//! frontend and that of the uplink. Every step is written before the uplink gets it, and freed when
+//! a relay has acknowledged it as durable. What is left when the process ends, in whatever way, is
+//! sent by the next one.
 //!
-//! Each session has a directory with a session log (what the relay must know: traces, streams, metadata) and segments
-//! (packets and beacons, in files of bounded size, which are freed one by one). As long as the uplink keeps up, a step
-//! is forwarded from memory; if not, it stays on disk and is read back later, so that a relay that is away costs no
-//! memory. doc/spool.md describes the files.
+//! Each session has a directory with a session log (what the relay must know: traces, streams,
+//! metadata) and segments (packets and beacons, in files of bounded size, which are freed one by
+//! one). As long as the uplink keeps up, a step is forwarded from memory; if not, it stays on disk
+//! and is read back later, so that a relay that is away costs no memory. doc/spool.md describes the
+//! files.
 //!
-//! Read in this order: `record` (the bytes), `session` (one session's files), `write`, `read`, `damage`, `recover`,
-//! `store` (all sessions: space, drops, failures), `worker` (the thread that does all of this, so that no event loop
-//! waits for a disk), `task` (connects the thread with the two queues of a session).
+//! Read in this order: `record` (the bytes), `session` (one session's files), `write`, `read`,
+//! `damage`, `recover`, `store` (all sessions: space, drops, failures), `worker` (the thread that
+//! does all of this, so that no event loop waits for a disk), `task` (connects the thread with the
+//! two queues of a session).
 
 mod damage;
 mod disk;
@@ -68,7 +71,8 @@ pub enum OnFull {
     DropOldest,
 }
 
-/// When packets in the spool are safe against a power failure. They are always safe against the end of a process.
+/// When packets in the spool are safe against a power failure. They are always safe against the end
+/// of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
@@ -146,8 +150,8 @@ pub struct RunningSpool {
 }
 
 impl RunningSpool {
-    /// Waits until all sessions have ended and everything is written. The senders of the opened sessions must have
-    /// been dropped before.
+    /// Waits until all sessions have ended and everything is written. The senders of the opened
+    /// sessions must have been dropped before.
     ///
     /// # Errors
     /// If the spool has panicked.
@@ -157,9 +161,9 @@ impl RunningSpool {
     }
 }
 
-/// Starts a spool. It takes the sessions that frontends open, and returns them as the uplink gets them, together with
-/// those that an earlier process has left. When `give_up` is cancelled, those of them that are not sent yet stay where
-/// they are.
+/// Starts a spool. It takes the sessions that frontends open, and returns them as the uplink gets
+/// them, together with those that an earlier process has left. When `give_up` is cancelled, those
+/// of them that are not sent yet stay where they are.
 ///
 /// # Errors
 /// If the directory cannot be used.

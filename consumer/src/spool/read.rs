@@ -1,9 +1,9 @@
-//! Forwards the steps of a session to the uplink, in order: those of the session log and those of the segments merged
-//! by their numbers. As long as the uplink keeps up, steps are forwarded when they were written, from memory;
-//! otherwise they are read back.
+//! Forwards the steps of a session to the uplink, in order: those of the session log and those of
+//! the segments merged by their numbers. As long as the uplink keeps up, steps are forwarded when
+//! they were written, from memory; otherwise they are read back.
 //!
-//! The numbers of packets that are missing (dropped, or damaged) are noticed at the next packet of the stream, at the
-//! beginning of the next segment, or at the end of the stream, and become a gap.
+//! The numbers of packets that are missing (dropped, or damaged) are noticed at the next packet of
+//! the stream, at the beginning of the next segment, or at the end of the stream, and become a gap.
 
 use std::io;
 
@@ -65,7 +65,8 @@ struct Peeked {
 }
 
 impl StoredSession {
-    /// Forwards the steps of a batch that has just been written, if all before it have been forwarded.
+    /// Forwards the steps of a batch that has just been written, if all before it have been
+    /// forwarded.
     pub(super) fn forward_written(
         &mut self,
         batch: Batch,
@@ -133,8 +134,8 @@ impl StoredSession {
         }
     }
 
-    /// Reads steps and forwards them, as far as the capacity of the queue allows it. `permits` were acquired for the
-    /// first of them.
+    /// Reads steps and forwards them, as far as the capacity of the queue allows it. `permits` were
+    /// acquired for the first of them.
     pub(super) fn forward_stored(
         &mut self,
         disk: &mut impl Disk,
@@ -483,7 +484,8 @@ fn read_exactly(
     }
 }
 
-/// Reads a record, and returns its body if that has its checksum. The length must be checked against the file's.
+/// Reads a record, and returns its body if that has its checksum. The length must be checked
+/// against the file's.
 pub(super) fn read_body(
     disk: &mut impl Disk,
     path: &str,

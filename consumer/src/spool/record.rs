@@ -1,4 +1,5 @@
-//! The records of the spool's files, as doc/spool.md describes them: values and their bytes, without files.
+//! The records of the spool's files, as doc/spool.md describes them: values and their bytes,
+//! without files.
 
 use bytes::{BufMut, Bytes};
 use record_log::Magic;
@@ -14,7 +15,8 @@ pub(super) const SESSION_LOG: Magic = *b"spool-s1";
 /// The first bytes of a segment.
 pub(super) const SEGMENT: Magic = *b"spool-p1";
 
-/// The last byte of each body. It is not 0: so zeros at the end of a file are never the end of a whole record.
+/// The last byte of each body. It is not 0: so zeros at the end of a file are never the end of a
+/// whole record.
 const END: u8 = 1;
 
 /// Longest packet that a record can hold, in bytes.
@@ -42,8 +44,8 @@ wire_struct! {
     pub(super) RecordHead [16 bytes] {
         /// The number of the step in its session, from 1. Of a segment: that of its first step.
         step: u64,
-        /// The number of the last step before this that is in the session log; 0: none. Without that step,
-        /// this one is of no use.
+        /// The number of the last step before this that is in the session log; 0: none. Without
+        /// that step, this one is of no use.
         after: u64,
     }
 

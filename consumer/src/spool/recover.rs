@@ -1,5 +1,5 @@
-//! Reads the sessions that an earlier process has left in the spool. Only the session logs are read now; the segments
-//! are read when the uplink takes their packets.
+//! Reads the sessions that an earlier process has left in the spool. Only the session logs are read
+//! now; the segments are read when the uplink takes their packets.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! One session in the spool: which files it has, what is in them, what of it is acknowledged, and which segments can
-//! be freed or dropped.
+//! One session in the spool: which files it has, what is in them, what of it is acknowledged, and
+//! which segments can be freed or dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -41,7 +41,8 @@ pub(super) struct StoredSession {
     pub(super) reader: ReadPosition,
     /// Whether the frontend has ended the session.
     pub(super) is_ended: bool,
-    /// Whether a part of the session log is lost, so that the session is kept for people when it ends.
+    /// Whether a part of the session log is lost, so that the session is kept for people when it
+    /// ends.
     pub(super) is_broken: bool,
     /// Bytes of all files.
     pub(super) bytes: u64,
@@ -65,9 +66,11 @@ pub(super) struct Segment {
     pub(super) length: u64,
     /// Whether the file may have bytes behind its length, of a write that has failed.
     pub(super) has_tail: bool,
-    /// The packets, as far as they are known: the number of the first one of each stream, and that after the last one.
+    /// The packets, as far as they are known: the number of the first one of each stream, and that
+    /// after the last one.
     pub(super) packets: BTreeMap<StreamKey, (u64, u64)>,
-    /// Whether an earlier process has written it, and it is not read yet: `packets` is not complete.
+    /// Whether an earlier process has written it, and it is not read yet: `packets` is not
+    /// complete.
     pub(super) is_unknown: bool,
 }
 
@@ -194,13 +197,14 @@ impl StoredSession {
                 })
     }
 
-    /// Returns the number of packets that were written and are not acknowledged, as far as they are known: those of
-    /// segments that an earlier process has written count when they have been read.
+    /// Returns the number of packets that were written and are not acknowledged, as far as they are
+    /// known: those of segments that an earlier process has written count when they have been read.
     pub(super) fn unacknowledged(&self) -> u64 {
         self.count_packets_from(&self.acknowledged)
     }
 
-    /// Returns the number of packets that were written and have not been forwarded, as far as they are known.
+    /// Returns the number of packets that were written and have not been forwarded, as far as they
+    /// are known.
     pub(super) fn unforwarded(&self) -> u64 {
         self.count_packets_from(&self.reader.next_seqs)
     }
@@ -253,9 +257,9 @@ impl StoredSession {
         Ok(())
     }
 
-    /// Removes the segments whose packets are all acknowledged and forwarded. If `is_short_of_space`, the segment
-    /// that is being written as well, however small. If `is_synced`, a power failure does not forget that they are
-    /// acknowledged.
+    /// Removes the segments whose packets are all acknowledged and forwarded. If
+    /// `is_short_of_space`, the segment that is being written as well, however small. If
+    /// `is_synced`, a power failure does not forget that they are acknowledged.
     pub(super) fn free_segments(
         &mut self,
         disk: &mut impl Disk,
@@ -277,8 +281,8 @@ impl StoredSession {
         if freed.is_empty() {
             return Ok(());
         }
-        // Before the segments, so that their packets are not taken for lost after a crash. On a full disk only the
-        // removal makes space for the record.
+        // Before the segments, so that their packets are not taken for lost after a crash. On a
+        // full disk only the removal makes space for the record.
         let mut recorded = self.record_acknowledged(disk);
         if is_synced {
             recorded = recorded.and_then(|()| disk.sync_file(&self.log_path()));
@@ -335,8 +339,8 @@ impl StoredSession {
         if self.is_broken {
             return disk.rename(&self.directory, &format!("{QUARANTINE}{}", self.directory));
         }
-        // A crash in between must not make the packets of removed segments look lost. If this fails, the relay has
-        // them nevertheless.
+        // A crash in between must not make the packets of removed segments look lost. If this
+        // fails, the relay has them nevertheless.
         let _ = self.record_acknowledged(disk);
         // The log last: without it, the directory would be taken for damaged after a crash.
         for entry in disk.list(&self.directory)? {

@@ -1,5 +1,5 @@
-//! The tasks of the spool: one takes the sessions that frontends open, and one for each session carries its steps from
-//! the frontend's queue to the thread, and the answers of the uplink back.
+//! The tasks of the spool: one takes the sessions that frontends open, and one for each session
+//! carries its steps from the frontend's queue to the thread, and the answers of the uplink back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -86,7 +86,8 @@ struct SessionStarter {
 }
 
 impl SessionStarter {
-    /// Opens a session on the thread and on the uplink. `steps` come from its frontend; none if it was recovered.
+    /// Opens a session on the thread and on the uplink. `steps` come from its frontend; none if it
+    /// was recovered.
     fn start(
         &self,
         key: StoreKey,
@@ -149,7 +150,8 @@ struct SessionTask {
 
 type Acquiring = Pin<Box<dyn Future<Output = Result<Permits, SessionClosed>> + Send>>;
 
-/// Steps that the thread is writing. They count against the capacity of the frontend's queue until they are written.
+/// Steps that the thread is writing. They count against the capacity of the frontend's queue until
+/// they are written.
 struct Writing {
     accepted: oneshot::Receiver<bool>,
     packets: u64,

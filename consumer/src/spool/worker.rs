@@ -1,5 +1,5 @@
-//! The thread of the spool. It executes commands in order; those that have come in the meantime are handled together,
-//! so that each file is written once for all of them (group commit).
+//! The thread of the spool. It executes commands in order; those that have come in the meantime are
+//! handled together, so that each file is written once for all of them (group commit).
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! Writes steps to the files of a session: those that the session log keeps first, then packets and beacons to the
-//! last segment, each file with one call for all steps of a batch.
+//! Writes steps to the files of a session: those that the session log keeps first, then packets and
+//! beacons to the last segment, each file with one call for all steps of a batch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -86,8 +86,8 @@ impl Batch {
         };
         let max_bytes = max_bytes.min(SPOOL_TURN_BYTES);
         for step in pending.iter().take(MAX_SPOOL_BATCH_STEPS) {
-            // A kill between the writes of the two files must not leave a step of the session log whose packets are
-            // missing. So those that follow packets wait for the next batch.
+            // A kill between the writes of the two files must not leave a step of the session log
+            // whose packets are missing. So those that follow packets wait for the next batch.
             if batch.has_data() && is_state(step) {
                 break;
             }
@@ -208,8 +208,8 @@ impl Batch {
 }
 
 impl StoredSession {
-    /// Writes a batch, and makes it safe against a power failure if `is_synced`. After a failure nothing of it counts
-    /// as written.
+    /// Writes a batch, and makes it safe against a power failure if `is_synced`. After a failure
+    /// nothing of it counts as written.
     pub(super) fn write(
         &mut self,
         disk: &mut impl Disk,
@@ -390,8 +390,8 @@ impl StoredSession {
         *self.next_seqs.entry(stream).or_default() += 1;
     }
 
-    /// Syncs what was written since the last call that has synced all of it. What fails keeps no other file from being
-    /// synced, and nothing is forgotten.
+    /// Syncs what was written since the last call that has synced all of it. What fails keeps no
+    /// other file from being synced, and nothing is forgotten.
     pub(super) fn sync(&mut self, disk: &mut impl Disk) -> io::Result<()> {
         if self.unsynced.is_empty() {
             return Ok(());

@@ -1,7 +1,8 @@
 //! Reconnect delays: exponential backoff with jitter.
 //!
-//! The delay doubles with each failure in a row, up to a maximum. Half of it is random ("equal jitter"), so
-//! that the sessions of many agents do not reconnect at the same moment when a relay comes back.
+//! The delay doubles with each failure in a row, up to a maximum. Half of it is random ("equal
+//! jitter"), so that the sessions of many agents do not reconnect at the same moment when a relay
+//! comes back.
 
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Returns the next delay: half of the doubled delay, and a part of the other half that is proportional to
-    /// `random`.
+    /// Returns the next delay: half of the doubled delay, and a part of the other half that is
+    /// proportional to `random`.
     pub(super) fn next_delay(&mut self, random: u32) -> Duration {
         let doubled =
             MIN_RECONNECT_DELAY.saturating_mul(1u32.checked_shl(self.failures).unwrap_or(u32::MAX));

@@ -44,7 +44,8 @@ impl Connection {
         }
     }
 
-    /// Parses the replies that have been read. `parse` advances its argument over the bytes that it uses.
+    /// Parses the replies that have been read. `parse` advances its argument over the bytes that it
+    /// uses.
     pub(super) fn parse_replies<T, E>(
         &mut self,
         parse: impl FnOnce(&mut &[u8]) -> Result<T, E>,
@@ -60,7 +61,8 @@ impl Connection {
         Ok(parsed)
     }
 
-    /// Waits until there are replies to read, or the connection can take, or has taken, more of `out`.
+    /// Waits until there are replies to read, or the connection can take, or has taken, more of
+    /// `out`.
     pub(super) async fn wait_ready(&mut self, out: &mut SendQueue) -> Result<(), UplinkError> {
         match self {
             Self::Pair(pair) => pair.wait_ready(out).await,

@@ -110,8 +110,9 @@ impl ConnectionPair {
             }
         }
         if some {
-            // Relays of LTTng leave Nagle's algorithm on: they send a reply only after the TCP acknowledgement of
-            // the previous one. The kernel delays it, unless quick acknowledgement is set again after each read.
+            // Relays of LTTng leave Nagle's algorithm on: they send a reply only after the TCP
+            // acknowledgement of the previous one. The kernel delays it, unless quick
+            // acknowledgement is set again after each read.
             let socket = self.control.tcp();
             let _ = socket.map(|socket| sockopt::set_tcp_quickack(socket, true));
         }

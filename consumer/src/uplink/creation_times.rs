@@ -1,6 +1,6 @@
-//! Unique creation times for the sessions of this process. Relays name a session's directory by its name and the second of
-//! its creation: two sessions of one name in one second would overwrite each other. `relayd` also refuses a time that another
-//! process has used.
+//! Unique creation times for the sessions of this process. Relays name a session's directory by its
+//! name and the second of its creation: two sessions of one name in one second would overwrite each
+//! other. `relayd` also refuses a time that another process has used.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,8 @@ use wire::EpochSeconds;
 pub(super) struct CreationTimes(Mutex<HashMap<(String, String), u64>>);
 
 impl CreationTimes {
-    /// Returns the creation time for a session of this host and name: now, or a second after the last.
+    /// Returns the creation time for a session of this host and name: now, or a second after the
+    /// last.
     pub(super) fn next_creation_time(&self, host: &str, name: &str, now: u64) -> EpochSeconds {
         let mut creation_times = self.0.lock();
         // Bounds the table: a time in the past cannot be assigned again.

@@ -93,8 +93,8 @@ impl UplinkError {
         }
     }
 
-    /// Whether the connection failed by certificates or by TLS against plain text, and every other one would until
-    /// files or options change.
+    /// Whether the connection failed by certificates or by TLS against plain text, and every other
+    /// one would until files or options change.
     pub(super) fn is_refused_by_tls(&self) -> bool {
         match self {
             Self::Certificates(_) | Self::EncryptedPort => true,

@@ -14,7 +14,8 @@ use super::target::RelayTarget;
 /// The oldest supported minor version of the protocol: the first with trace chunks.
 const MIN_MINOR: u32 = 11;
 
-/// Number of times that a relay is asked for its clock. The answer that took the shortest time counts.
+/// Number of times that a relay is asked for its clock. The answer that took the shortest time
+/// counts.
 const CLOCK_ROUNDS: u32 = 5;
 
 /// What a relay answers to a greeting.
@@ -39,7 +40,8 @@ pub(crate) struct ClockDifference {
     pub(crate) uncertainty: i64,
 }
 
-/// Connects to a relay, with TLS or QUIC if the target says so, and asks it for its version and extensions.
+/// Connects to a relay, with TLS or QUIC if the target says so, and asks it for its version and
+/// extensions.
 ///
 /// # Errors
 /// If it cannot be reached, its certificate is not trusted, it is no relay, or it is too old.
@@ -71,8 +73,8 @@ pub(crate) async fn greet(target: &RelayTarget) -> Result<Greeting, UplinkError>
 }
 
 impl ClockDifference {
-    /// Of what the relay's clock showed at some time within `round_trip` after `asked`, by the clock of this host. Both
-    /// times are in nanoseconds since 1970.
+    /// Of what the relay's clock showed at some time within `round_trip` after `asked`, by the
+    /// clock of this host. Both times are in nanoseconds since 1970.
     fn new(asked: i64, relay: u64, round_trip: Duration) -> Self {
         let uncertainty = i64::try_from(round_trip.as_nanos() / 2).unwrap_or(i64::MAX);
         let relay = i64::try_from(relay).unwrap_or(i64::MAX);
@@ -90,7 +92,8 @@ fn unix_time() -> i64 {
     i64::try_from(now).unwrap_or(i64::MAX)
 }
 
-/// Begins the conversation on a new connection: the version that both speak, and the extensions of the relay.
+/// Begins the conversation on a new connection: the version that both speak, and the extensions of
+/// the relay.
 ///
 /// # Errors
 /// If the relay refuses, or is too old.

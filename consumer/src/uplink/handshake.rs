@@ -1,5 +1,5 @@
-//! The handshake with a relay: protocol version, session, and its only trace chunk. Each command is sent
-//! after the reply to the one before, because it depends on that reply.
+//! The handshake with a relay: protocol version, session, and its only trace chunk. Each command is
+//! sent after the reply to the one before, because it depends on that reply.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,8 @@ pub(super) struct HandshakeParameters<'a> {
     pub(super) has_been_opened: bool,
     /// Whether a relay may have the session, because an earlier connection asked for it.
     pub(super) may_exist: bool,
-    /// Whether all packets of the session are confirmed, so that a relay which does not have the session has closed it.
+    /// Whether all packets of the session are confirmed, so that a relay which does not have the
+    /// session has closed it.
     pub(super) is_all_confirmed: bool,
     /// How long the relay is to keep the session without a connection.
     pub(super) resume_timeout: Duration,
@@ -41,7 +42,8 @@ pub(super) struct HandshakeParameters<'a> {
 /// How a relay has the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opened {
-    /// A new session, although the relay was asked to continue one if `may_exist` is set and it knows how.
+    /// A new session, although the relay was asked to continue one if `may_exist` is set and it
+    /// knows how.
     New {
         /// Whether the relay could have continued a session.
         has_resume: bool,
@@ -50,14 +52,16 @@ pub(super) enum Opened {
     Resumed,
 }
 
-/// A session on a relay, the path of its trace below the output of the relay, and how the relay has it.
+/// A session on a relay, the path of its trace below the output of the relay, and how the relay has
+/// it.
 pub(super) type OpenedOnRelay = (RelaySession, Text, Opened);
 
 /// Opens or resumes a session on a relay. None if nothing is left to be done for the session.
 ///
 /// # Errors
-/// [`UplinkError::DirectoryInUse`] if a session of the same name was created in the same second: by another process, or by
-/// this one before it was started again. With another second, the next connection succeeds.
+/// [`UplinkError::DirectoryInUse`] if a session of the same name was created in the same second: by
+/// another process, or by this one before it was started again. With another second, the next
+/// connection succeeds.
 pub(super) async fn open_relay_session(
     pair: &mut Connection,
     parameters: HandshakeParameters<'_>,

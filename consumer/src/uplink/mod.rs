@@ -1,17 +1,19 @@
-//! Sends sessions to a relay: one task for each session, which speaks `relay-proto`, and reconnects with
-//! backoff when the connection is lost.
+//! Sends sessions to a relay: one task for each session, which speaks `relay-proto`, and reconnects
+//! with backoff when the connection is lost.
 //!
-//! A relay with the resume extension keeps the session when its connection is lost. After a reconnect the task resumes
-//! it: each stream continues with the packet that the relay expects next (`doc/protocol-extensions.md`).
+//! A relay with the resume extension keeps the session when its connection is lost. After a
+//! reconnect the task resumes it: each stream continues with the packet that the relay expects next
+//! (`doc/protocol-extensions.md`).
 //!
-//! Other relays close the session. The task then opens another one of the same name, with a later creation time, and
-//! sends its state again: traces, streams and metadata, then the packets that the relay had not confirmed. No packet
-//! is lost by that, but a packet may be in both sessions, if it had arrived and its confirmation had not.
+//! Other relays close the session. The task then opens another one of the same name, with a later
+//! creation time, and sends its state again: traces, streams and metadata, then the packets that
+//! the relay had not confirmed. No packet is lost by that, but a packet may be in both sessions, if
+//! it had arrived and its confirmation had not.
 //!
 //! Read in this order: `session` (the task), `handshake`, `upload` (the commands and replies of one
-//! connection, a state machine without I/O), `session_state` (what a reconnect resumes), `send_queue` and
-//! `connection` (bytes), with `connection_pair` (TCP), and `quic_connection` with `transit` (QUIC). `greeting` is how
-//! every connection begins.
+//! connection, a state machine without I/O), `session_state` (what a reconnect resumes),
+//! `send_queue` and `connection` (bytes), with `connection_pair` (TCP), and `quic_connection` with
+//! `transit` (QUIC). `greeting` is how every connection begins.
 
 mod backoff;
 mod connection;

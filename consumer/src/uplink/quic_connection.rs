@@ -1,5 +1,6 @@
-//! A QUIC connection to a relay: commands on a bidirectional stream, each packet on a unidirectional stream of its own.
-//! Moves bytes; decides only which packet is sent next, and which one is abandoned because it is late.
+//! A QUIC connection to a relay: commands on a bidirectional stream, each packet on a
+//! unidirectional stream of its own. Moves bytes; decides only which packet is sent next, and which
+//! one is abandoned because it is late.
 
 use std::future::poll_fn;
 use std::io;
@@ -51,7 +52,8 @@ struct PacketSender {
     stream: SendStream,
     /// What is left to be written: header and packet.
     pieces: [Bytes; 2],
-    /// Once everything has been written: completes when the relay's end has acknowledged the whole stream.
+    /// Once everything has been written: completes when the relay's end has acknowledged the whole
+    /// stream.
     acknowledged: Option<Acknowledged>,
 }
 
@@ -120,7 +122,8 @@ impl QuicConnection {
         &mut self.replies
     }
 
-    /// Waits until there are replies to read, or until something of `out` was sent, has arrived or was abandoned.
+    /// Waits until there are replies to read, or until something of `out` was sent, has arrived or
+    /// was abandoned.
     pub(super) async fn wait_ready(&mut self, out: &mut SendQueue) -> Result<(), UplinkError> {
         poll_fn(|context| {
             if self.poll_write(context, out)? {
@@ -146,8 +149,8 @@ impl QuicConnection {
             .min()
     }
 
-    /// The time after which a packet is abandoned. Before its deadline, so that the relay knows of it then, even if that
-    /// has to be sent twice. Absent if no packet is.
+    /// The time after which a packet is abandoned. Before its deadline, so that the relay knows of
+    /// it then, even if that has to be sent twice. Absent if no packet is.
     fn abandon_after(&self) -> Option<Duration> {
         let deadline = self.deadline?;
         let notice = (2 * self.connection.rtt()).min(deadline / 2);
@@ -200,7 +203,8 @@ impl QuicConnection {
         Ok(some)
     }
 
-    /// Opens a stream for the next packet of `out`, if it may be sent. Returns whether it is in transit.
+    /// Opens a stream for the next packet of `out`, if it may be sent. Returns whether it is in
+    /// transit.
     fn poll_next_packet(
         &mut self,
         context: &mut Context<'_>,
@@ -240,7 +244,8 @@ impl QuicConnection {
         Ok(true)
     }
 
-    /// Abandons the packets that were cut longer ago than the deadline. Returns whether there are any.
+    /// Abandons the packets that were cut longer ago than the deadline. Returns whether there are
+    /// any.
     fn abandon_late_packets(&mut self, out: &mut SendQueue) -> bool {
         let Some(limit) = self
             .abandon_after()
@@ -252,7 +257,8 @@ impl QuicConnection {
             transit, abandoned, ..
         } = self;
         transit.remove_late(limit, |origin, mut sender| {
-            // Fails only if the stream is closed, so that the packet has arrived after all: the relay keeps it then.
+            // Fails only if the stream is closed, so that the packet has arrived after all: the
+            // relay keeps it then.
             let _ = sender.stream.reset(TOO_LATE);
             abandoned.push(origin);
         });

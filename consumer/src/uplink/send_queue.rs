@@ -1,5 +1,5 @@
-//! Bytes to be written to a relay, for both connections. Packets are not copied: they are written with
-//! vectored writes.
+//! Bytes to be written to a relay, for both connections. Packets are not copied: they are written
+//! with vectored writes.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -75,7 +75,8 @@ impl PacketQueue {
         self.bytes == 0
     }
 
-    /// Fills `slices` from the front of the queue, for one vectored write. Returns how many are filled.
+    /// Fills `slices` from the front of the queue, for one vectored write. Returns how many are
+    /// filled.
     pub(super) fn fill_slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut filled = 0;
         let pieces = self

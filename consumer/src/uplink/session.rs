@@ -31,7 +31,8 @@ use crate::status::{ConnectionState, SessionCounters, StatusRegistry};
 /// Steps that are taken from the queue before the connection is served again.
 const MAX_STEPS_PER_TURN: usize = 1024;
 
-/// Creation times that are tried, one second after the other, before the session waits as after a failure.
+/// Creation times that are tried, one second after the other, before the session waits as after a
+/// failure.
 const MAX_CREATION_TIMES: u32 = 64;
 
 /// The state that the tasks of all sessions share.
@@ -55,7 +56,8 @@ pub(super) struct SessionTask {
     /// Whether the queue has ended: no step follows those in the backlog.
     is_last: bool,
     state: SessionState,
-    /// Number of sessions that relays have opened for this task. A connection that resumes one opens none.
+    /// Number of sessions that relays have opened for this task. A connection that resumes one
+    /// opens none.
     opened: u64,
     /// Whether a relay may have a session of this task that can be resumed.
     may_exist: bool,
@@ -155,7 +157,8 @@ impl SessionTask {
                 Some(Err(error)) => error,
                 None => return Err(stop_reason(None)),
             };
-            // A user who waits for the session has to change options; an agent may get new certificates.
+            // A user who waits for the session has to change options; an agent may get new
+            // certificates.
             let is_awaited = self.context.reconnect_timeout.is_some() && self.opened == 0;
             if error.consequence() == Consequence::GiveUp || is_awaited && error.is_refused_by_tls()
             {
@@ -172,7 +175,8 @@ impl SessionTask {
             }
             if connected {
                 last_good = Instant::now();
-                // A relay that accepts connections and closes them at once does not reset the backoff.
+                // A relay that accepts connections and closes them at once does not reset the
+                // backoff.
                 let has_progress = self.counters.acknowledged.get() > before;
                 if has_progress || began.elapsed() >= STABLE_CONNECTION_TIME {
                     backoff.reset();
@@ -190,10 +194,12 @@ impl SessionTask {
         }
     }
 
-    /// Receives the first steps of a session in the spool: of a new session one, of a session that an earlier process has
-    /// begun all up to the first packet; if there is none, a relay has everything, and may have closed the session.
+    /// Receives the first steps of a session in the spool: of a new session one, of a session that
+    /// an earlier process has begun all up to the first packet; if there is none, a relay has
+    /// everything, and may have closed the session.
     ///
-    /// A new session must be in the spool before a relay opens it: if this process died between, nobody would close it there.
+    /// A new session must be in the spool before a relay opens it: if this process died between,
+    /// nobody would close it there.
     async fn receive_first(&mut self) {
         if !self.identity.is_recovered {
             let step = self.steps.next_step().await;
@@ -341,7 +347,8 @@ impl SessionTask {
             let has_written = pair.write(&mut upload.out)?;
             upload.abandon_packets(&pair.take_abandoned(), &mut self.state)?;
             let has_read = pair.read()?;
-            // The timeout of a reply counts from the reply before it, or from the first command in flight.
+            // The timeout of a reply counts from the reply before it, or from the first command in
+            // flight.
             if has_read || !was_awaiting {
                 last_reply = now;
             }
@@ -395,9 +402,9 @@ impl SessionTask {
         self.backlog.push_back(queued);
     }
 
-    /// Returns the base path for the next session on the relay. A path that the user has chosen has no date
-    /// in it, unlike the default: from the second session on a number is appended, or that session would
-    /// overwrite the first.
+    /// Returns the base path for the next session on the relay. A path that the user has chosen has
+    /// no date in it, unlike the default: from the second session on a number is appended, or that
+    /// session would overwrite the first.
     fn base_path(&self) -> String {
         let given = &self.description.base_path;
         let chosen = if given.is_empty() {

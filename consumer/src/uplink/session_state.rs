@@ -1,5 +1,5 @@
-//! The state of a session that a new connection needs to resume it: its traces with their metadata, its
-//! open streams, and the packets that no relay has confirmed.
+//! The state of a session that a new connection needs to resume it: its traces with their metadata,
+//! its open streams, and the packets that no relay has confirmed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -48,8 +48,9 @@ pub(super) struct TraceRelayState {
     pub(super) stream_id: Option<StreamId>,
     /// Number of pieces of the metadata that have been sent, and of bytes of the next piece.
     pub(super) sent: (usize, usize),
-    /// Bytes of the metadata, from its beginning, that the relay had before this connection and that are to be skipped.
-    /// They may not have been added yet, if an earlier process has sent them.
+    /// Bytes of the metadata, from its beginning, that the relay had before this connection and
+    /// that are to be skipped. They may not have been added yet, if an earlier process has sent
+    /// them.
     pub(super) skip: u64,
 }
 
@@ -97,7 +98,8 @@ pub(super) struct StreamState {
     pub(super) relay_state: StreamRelayState,
 }
 
-/// What the relay knows of a stream over the present connection. Packets are counted from the first of the stream.
+/// What the relay knows of a stream over the present connection. Packets are counted from the first
+/// of the stream.
 #[derive(Debug, Default)]
 pub(super) struct StreamRelayState {
     pub(super) is_added: bool,
@@ -109,8 +111,9 @@ pub(super) struct StreamRelayState {
     pub(super) sent: u64,
     /// All packets before this one have been written by the relay, but are not durable yet.
     pub(super) written: u64,
-    /// The relay's number (`net_seq_num`) of the next packet. In a session that can be resumed it is the packet's own;
-    /// otherwise it counts from the first packet that the session on the relay gets.
+    /// The relay's number (`net_seq_num`) of the next packet. In a session that can be resumed it
+    /// is the packet's own; otherwise it counts from the first packet that the session on the relay
+    /// gets.
     pub(super) next_seq: u64,
     /// The relay has closed the stream, after the packets before this one.
     pub(super) closed_at: Option<u64>,
@@ -118,8 +121,8 @@ pub(super) struct StreamRelayState {
     pub(super) asked: Option<u64>,
     /// Bytes that were sent since the relay was last asked.
     pub(super) unasked_bytes: u64,
-    /// The beacon is to be sent when all packets are confirmed: a relay ignores beacons while it waits
-    /// for a packet or its index.
+    /// The beacon is to be sent when all packets are confirmed: a relay ignores beacons while it
+    /// waits for a packet or its index.
     pub(super) beacon_due: bool,
     pub(super) close_sent: bool,
 }
@@ -323,8 +326,8 @@ impl SessionState {
     }
 }
 
-/// Whether a packet's index is consistent with its size. Otherwise relays would wait for bytes that are
-/// never sent, or take the index for a beacon.
+/// Whether a packet's index is consistent with its size. Otherwise relays would wait for bytes that
+/// are never sent, or take the index for a beacon.
 fn has_valid_index(bytes: &Bytes, index: &PacketIndex) -> bool {
     let Bits(content) = index.content_size;
     let Some(wire::Bytes(size)) = index.packet_size.to_bytes() else {

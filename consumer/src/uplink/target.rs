@@ -27,7 +27,8 @@ pub struct RelayTarget {
     pub base_path: String,
     /// The certificates for ports with TLS. Present if one of them is encrypted.
     pub tls: Option<ClientFiles>,
-    /// Over QUIC: how long a packet may take from when it is cut until the relay has it. If absent, it may take any time.
+    /// Over QUIC: how long a packet may take from when it is cut until the relay has it. If absent,
+    /// it may take any time.
     pub deadline: Option<Duration>,
 }
 
@@ -58,8 +59,8 @@ pub struct RelayEndpoint {
 pub enum AddressFamily {
     /// IPv4: `net://`, `net4://`, `tcp://`, `tcp4://`, and with TLS `nets://`, `tls://`.
     V4,
-    /// IPv6: `net6://`, `tcp6://`, and with TLS `nets6://`, `tls6://`; all others with an address in brackets, unless
-    /// they end in 4.
+    /// IPv6: `net6://`, `tcp6://`, and with TLS `nets6://`, `tls6://`; all others with an address
+    /// in brackets, unless they end in 4.
     V6,
 }
 

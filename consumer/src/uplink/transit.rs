@@ -1,6 +1,7 @@
-//! Packets in transit over QUIC: sent, each on a stream of its own, and not acknowledged by the relay's end of the
-//! connection. Bounds how far packets of a trace stream may overtake each other, since the relay has to buffer those that
-//! wait for an earlier one, and gives up the earlier one when its buffer is full. Knows no socket and no clock.
+//! Packets in transit over QUIC: sent, each on a stream of its own, and not acknowledged by the
+//! relay's end of the connection. Bounds how far packets of a trace stream may overtake each other,
+//! since the relay has to buffer those that wait for an earlier one, and gives up the earlier one
+//! when its buffer is full. Knows no socket and no clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use crate::limits::{MAX_TRANSIT_BYTES, MAX_TRANSIT_PACKETS};
 /// The packets of all streams in transit. `S` is what sends a packet.
 #[derive(Debug)]
 pub(super) struct Transit<S> {
-    /// By the relay's id of the stream, in the order of their numbers, from the oldest packet that is in transit.
+    /// By the relay's id of the stream, in the order of their numbers, from the oldest packet that
+    /// is in transit.
     streams: BTreeMap<StreamId, VecDeque<TransitPacket<S>>>,
     /// Bytes of the packets in `streams`: the relay may have to buffer them.
     bytes: usize,
@@ -81,8 +83,8 @@ impl<S> Transit<S> {
         Ok(some)
     }
 
-    /// Removes the packets that were cut at `limit` or before, and have not arrived. Their senders are passed to
-    /// `abandon`.
+    /// Removes the packets that were cut at `limit` or before, and have not arrived. Their senders
+    /// are passed to `abandon`.
     pub(super) fn remove_late(&mut self, limit: Instant, mut abandon: impl FnMut(PacketOrigin, S)) {
         let mut some = false;
         for packet in self.streams.values_mut().flatten() {
@@ -98,7 +100,8 @@ impl<S> Transit<S> {
         }
     }
 
-    /// When the next packet in transit becomes late, if each may take `deadline` from when it was cut.
+    /// When the next packet in transit becomes late, if each may take `deadline` from when it was
+    /// cut.
     pub(super) fn next_late(&self, deadline: Duration) -> Option<Instant> {
         let in_transit = self.streams.values().flatten();
         let waiting = in_transit.filter(|packet| packet.sender.is_some());

@@ -1,8 +1,9 @@
 //! `trace.bin` of version 0: one Cap'n Proto message, packed.
 //!
-//! [`message`] finds structures and lists in the message; [`layout`] knows where the fields of the published schema are
-//! (`codetracer_trace_format_capnp` 0.16, schema id `0xef886fa1a670cf6f`), and writes the JSON of each event. The
-//! library for Cap'n Proto is not used: its builds need a program that few machines have.
+//! [`message`] finds structures and lists in the message; [`layout`] knows where the fields of the
+//! published schema are (`codetracer_trace_format_capnp` 0.16, schema id `0xef886fa1a670cf6f`), and
+//! writes the JSON of each event. The library for Cap'n Proto is not used: its builds need a
+//! program that few machines have.
 
 mod layout;
 mod message;

@@ -1,14 +1,15 @@
 //! Concatenated CBOR items (RFC 8949) -> JSON texts, as they arrive.
 //!
-//! An item has no separator before the next one: behind a malformed one nothing can be read any more. Maps keep the order
-//! of their members.
+//! An item has no separator before the next one: behind a malformed one nothing can be read any
+//! more. Maps keep the order of their members.
 
 use thiserror::Error;
 
 /// The byte behind the last value of a container, or the last piece of a text, without a length.
 const BREAK: u8 = 0xff;
 
-/// Deepest nesting: each open array or map takes some bytes of memory, and none of JSON need follow.
+/// Deepest nesting: each open array or map takes some bytes of memory, and none of JSON need
+/// follow.
 const MAX_DEPTH: usize = 1 << 20;
 
 /// The reason why nothing behind this byte can be read.
@@ -25,7 +26,8 @@ pub(crate) enum CborError {
 pub(crate) enum CborItem {
     /// The JSON text is complete.
     Json,
-    /// The item is well-formed, but has no JSON: bytes, text that is not UTF-8, or keys that are no texts.
+    /// The item is well-formed, but has no JSON: bytes, text that is not UTF-8, or keys that are no
+    /// texts.
     NoJson,
     /// The JSON text would be too long.
     TooLong,
@@ -118,7 +120,8 @@ impl CborReader {
         Ok(Some(self.state))
     }
 
-    /// Reads a number, a text, or the begin or end of a container. Returns false if more bytes are needed.
+    /// Reads a number, a text, or the begin or end of a container. Returns false if more bytes are
+    /// needed.
     fn read_token(&mut self) -> Result<bool, CborError> {
         let rest = self.buffer.get(self.at..).unwrap_or_default();
         let Some((&initial, rest)) = rest.split_first() else {

@@ -8,7 +8,8 @@ use crate::cbor::{CborError, CborItem, CborReader};
 /// Magic number of the skippable frame that holds the seek table.
 const SEEK_TABLE: [u8; 4] = [0x5e, 0x2a, 0x4d, 0x18];
 
-/// Largest window of a frame as a power of two: what the library takes without being asked. Bounds the memory.
+/// Largest window of a frame as a power of two: what the library takes without being asked. Bounds
+/// the memory.
 const MAX_WINDOW_LOG: u32 = 27;
 
 /// Bytes that are decompressed at once.
@@ -23,14 +24,16 @@ pub(crate) enum CompressedError {
     Cbor(#[from] CborError),
 }
 
-/// Decompresses only as much as is asked for, so that memory is bounded whatever the compression ratio is.
+/// Decompresses only as much as is asked for, so that memory is bounded whatever the compression
+/// ratio is.
 pub(crate) struct CompressedReader {
     decoder: Decoder<'static>,
     items: CborReader,
     input: Vec<u8>,
     at: usize,
     is_between_frames: bool,
-    /// Whether the output of the last call filled its buffer: there may be more without further input.
+    /// Whether the output of the last call filled its buffer: there may be more without further
+    /// input.
     has_more_output: bool,
     is_complete: bool,
     output: Vec<u8>,
@@ -126,7 +129,8 @@ mod tests {
 
     const FILE: &[u8] = include_bytes!("../tests/data/every-event.v1.bin");
 
-    /// The items of the body of a file that arrives in pieces of a length, and whether it is complete.
+    /// The items of the body of a file that arrives in pieces of a length, and whether it is
+    /// complete.
     fn items(body: &[u8], length: usize) -> Result<(Vec<String>, bool), CompressedError> {
         let mut reader = CompressedReader::new(1000)?;
         let mut all = Vec::new();

@@ -1,9 +1,10 @@
-//! Records as events of a CTF trace: [`EventEncoder`] declares their classes and makes each record an event;
-//! [`EventDecoder`] takes records from events again.
+//! Records as events of a CTF trace: [`EventEncoder`] declares their classes and makes each record
+//! an event; [`EventDecoder`] takes records from events again.
 //!
-//! All records of a recording are in one stream, in their original order. Strings of CTF end at a NUL: a record with a
-//! NUL in a text is an event `ct:other`, with its text as JSON. Fields that people read and no program needs, such as
-//! the name of a function beside its number, are not read back.
+//! All records of a recording are in one stream, in their original order. Strings of CTF end at a
+//! NUL: a record with a NUL in a text is an event `ct:other`, with its text as JSON. Fields that
+//! people read and no program needs, such as the name of a function beside its number, are not read
+//! back.
 //!
 //! | class | fields |
 //! |---|---|
@@ -22,10 +23,11 @@
 //! | `ct:file` | `path`, `size`, `offset`, `content` (bytes), `sha256` |
 //! | `ct:end` | `records` |
 //!
-//! `ct:end` is the last event of a recording: without it, the producer has ended early, and may send the recording again.
+//! `ct:end` is the last event of a recording: without it, the producer has ended early, and may
+//! send the recording again.
 //!
-//! The context of a packet ends with `first_record`, the number of records before its first one; `depth`, the number of
-//! open calls before it; and `have_step`, 1 if there was a step before it.
+//! The context of a packet ends with `first_record`, the number of records before its first one;
+//! `depth`, the number of open calls before it; and `have_step`, 1 if there was a step before it.
 
 mod classes;
 mod decoder;
@@ -64,10 +66,12 @@ pub enum Item<'a> {
     },
 }
 
-/// A part of the copy of a source file. The parts of a file come in order, with those of no other file between them.
+/// A part of the copy of a source file. The parts of a file come in order, with those of no other
+/// file between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileChunk<'a> {
-    /// The file below `files/`: names separated by `/`. From a packet it is whatever the producer has sent.
+    /// The file below `files/`: names separated by `/`. From a packet it is whatever the producer
+    /// has sent.
     pub path: Cow<'a, str>,
     /// The size of the whole file in bytes.
     pub size: u64,
@@ -75,6 +79,7 @@ pub struct FileChunk<'a> {
     pub offset: u64,
     /// The bytes, at most [`MAX_CHUNK_BYTES`].
     pub content: Cow<'a, [u8]>,
-    /// On the last part, the SHA-256 of the whole file in lower-case hexadecimal digits; else empty.
+    /// On the last part, the SHA-256 of the whole file in lower-case hexadecimal digits; else
+    /// empty.
     pub sha256: Cow<'a, str>,
 }

@@ -1,7 +1,8 @@
 //! Cuts a growing JSON array, or lines of JSON, into elements.
 //!
-//! The splitter finds the end of an element by its brackets and quotation marks; the parser of the element checks that it is
-//! valid JSON. Commas and white space between elements are skipped, so that elements may be cut anywhere when they arrive.
+//! The splitter finds the end of an element by its brackets and quotation marks; the parser of the
+//! element checks that it is valid JSON. Commas and white space between elements are skipped, so
+//! that elements may be cut anywhere when they arrive.
 
 use std::ops::Range;
 
@@ -12,8 +13,8 @@ use memchr::memchr3;
 pub(crate) enum Layout {
     /// One array, `[e,e,...]`, which ends at its bracket.
     Array,
-    /// Elements on lines; also `[e,` and `]`. An element ends at the end of its line at the latest, so that a malformed
-    /// one does not take others with it.
+    /// Elements on lines; also `[e,` and `]`. An element ends at the end of its line at the latest,
+    /// so that a malformed one does not take others with it.
     Lines,
 }
 
@@ -26,7 +27,8 @@ pub(crate) enum ElementError {
     TooLong(usize),
 }
 
-/// Collects bytes and cuts elements out of them. Memory is bounded by the longest element and the bytes of one push.
+/// Collects bytes and cuts elements out of them. Memory is bounded by the longest element and the
+/// bytes of one push.
 #[derive(Debug)]
 pub(crate) struct ElementSplitter {
     layout: Layout,
@@ -108,8 +110,8 @@ impl ElementSplitter {
         self.buffer.get(range).unwrap_or_default()
     }
 
-    /// Finds the next element; valid until the next [`push`](Self::push). `None` if more bytes are needed, or there
-    /// are no more elements.
+    /// Finds the next element; valid until the next [`push`](Self::push). `None` if more bytes are
+    /// needed, or there are no more elements.
     pub(crate) fn next_element(&mut self) -> Option<Result<Range<usize>, ElementError>> {
         if !self.is_in_element && !self.skip_separators() {
             return None;

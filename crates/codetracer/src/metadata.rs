@@ -17,12 +17,14 @@ pub struct RecordingMetadata {
     pub program: String,
     /// The arguments of the program, without its own name.
     pub args: Vec<String>,
-    /// All other members, such as the `recording_id` that newer readers need: names and values, in their order.
+    /// All other members, such as the `recording_id` that newer readers need: names and values, in
+    /// their order.
     pub others: Vec<(String, Json<'static>)>,
 }
 
 impl RecordingMetadata {
-    /// Parses the content of `trace_metadata.json`. Of the members with fields here, those that are missing are empty.
+    /// Parses the content of `trace_metadata.json`. Of the members with fields here, those that are
+    /// missing are empty.
     ///
     /// # Errors
     /// If the text is not an object, or a member is not of its type.
@@ -30,21 +32,23 @@ impl RecordingMetadata {
         serde_json::from_str(text)
     }
 
-    /// The content of `trace_metadata.json`. Members are in the order in which the published writer writes them, and
-    /// the others follow.
+    /// The content of `trace_metadata.json`. Members are in the order in which the published writer
+    /// writes them, and the others follow.
     #[must_use]
     pub fn to_json(&self) -> String {
         object(self.fields().iter().chain(&self.others))
     }
 
-    /// The same without the members that no reader could parse: one of them would make the file unreadable.
+    /// The same without the members that no reader could parse: one of them would make the file
+    /// unreadable.
     #[must_use]
     pub fn to_readable_json(&self) -> String {
         let readable = self.others.iter().filter(|(_, value)| value.is_readable());
         object(self.fields().iter().chain(readable))
     }
 
-    /// The members without a field in an event, as an object: all others, and texts that an event cannot hold.
+    /// The members without a field in an event, as an object: all others, and texts that an event
+    /// cannot hold.
     pub(crate) fn to_other_json(&self) -> String {
         let fields = self.fields();
         let [workdir, program, _] = &fields;

@@ -1,8 +1,8 @@
 //! The bytes of a recording, in any form, -> its items, as the bytes arrive.
 //!
-//! The form is known by the first bytes: a JSON array (`trace.json`), JSON on lines, or one of the binary forms
-//! (`trace.bin`). What has no form of its own, such as copies of files, is not read here. A reader may be fed from a file
-//! that is still growing: it returns what is complete so far.
+//! The form is known by the first bytes: a JSON array (`trace.json`), JSON on lines, or one of the
+//! binary forms (`trace.bin`). What has no form of its own, such as copies of files, is not read
+//! here. A reader may be fed from a file that is still growing: it returns what is complete so far.
 
 use std::ops::Range;
 
@@ -36,7 +36,8 @@ pub enum ReadError {
         reason: String,
         /// The begin of the element; empty if it is not known.
         begin: String,
-        /// The definition that takes the place of the element, so that later ones keep their numbers.
+        /// The definition that takes the place of the element, so that later ones keep their
+        /// numbers.
         placeholder: Option<Record<'static>>,
     },
     /// The input is a CodeTracer container, which holds recordings in another way.
@@ -68,8 +69,8 @@ impl ReadError {
     }
 }
 
-/// Reads one recording. Memory is bounded by the limit on elements and what is [pushed](Self::push) at once; for the
-/// binary form 0, by the limit on its messages.
+/// Reads one recording. Memory is bounded by the limit on elements and what is [pushed](Self::push)
+/// at once; for the binary form 0, by the limit on its messages.
 #[derive(Debug)]
 pub struct RecordingReader {
     max_element_bytes: usize,
@@ -108,7 +109,8 @@ impl RecordingReader {
         }
     }
 
-    /// A reader for JSON on lines only: for input of untrusted programs, because the binary forms take more memory.
+    /// A reader for JSON on lines only: for input of untrusted programs, because the binary forms
+    /// take more memory.
     #[must_use]
     pub fn for_lines(max_element_bytes: usize) -> Self {
         let splitter = ElementSplitter::new(Layout::Lines, max_element_bytes);
@@ -152,8 +154,8 @@ impl RecordingReader {
         }
     }
 
-    /// Whether the input says that it is complete: the array is closed, or the binary file has all its parts. Lines
-    /// never say so.
+    /// Whether the input says that it is complete: the array is closed, or the binary file has all
+    /// its parts. Lines never say so.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         match &self.form {

@@ -14,10 +14,12 @@ pub(crate) use parse::has_fields;
 pub(crate) use readable::{AnyValue, MAX_NESTING, nesting};
 pub(crate) use write::write_text;
 
-/// One record, as an element of `trace.json` is. Text is borrowed from the input where it has no escapes.
+/// One record, as an element of `trace.json` is. Text is borrowed from the input where it has no
+/// escapes.
 ///
-/// Kinds that occur often, and definitions, which others refer to by position, have fields; all other kinds, those
-/// that a later version of the format adds among them, keep their payload as JSON.
+/// Kinds that occur often, and definitions, which others refer to by position, have fields; all
+/// other kinds, those that a later version of the format adds among them, keep their payload as
+/// JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record<'a> {
     /// Defines the next path.
@@ -83,7 +85,8 @@ pub enum Record<'a> {
     },
 }
 
-/// A kind of record that defines something. Others refer to it by its position among those of its kind, from 0.
+/// A kind of record that defines something. Others refer to it by its position among those of its
+/// kind, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Definition {
     /// A path.

@@ -1,5 +1,5 @@
-//! Writes a trace of three events, which `babeltrace2`, Trace Compass and the example `read_trace` read:
-//! `cargo run -p ctf --example write_trace -- DIRECTORY`.
+//! Writes a trace of three events, which `babeltrace2`, Trace Compass and the example `read_trace`
+//! read: `cargo run -p ctf --example write_trace -- DIRECTORY`.
 #![expect(
     clippy::disallowed_methods,
     reason = "a program gives the time to the crate"

@@ -1,5 +1,5 @@
-//! Integers of any width at any bit of a packet. Positions count bits from the packet's first bit. The byte
-//! order of the field decides which bit of a byte is its first (CTF 1.8.3, section 4.1.5).
+//! Integers of any width at any bit of a packet. Positions count bits from the packet's first bit.
+//! The byte order of the field decides which bit of a byte is its first (CTF 1.8.3, section 4.1.5).
 
 use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
 
@@ -12,7 +12,8 @@ pub(crate) const fn align_up(position: u64, alignment: u32) -> u64 {
     (position + mask) & !mask
 }
 
-/// Reads an integer of `bits` bits (1 to 64) at `position`, in bits; `None` if the bytes end before its end.
+/// Reads an integer of `bits` bits (1 to 64) at `position`, in bits; `None` if the bytes end before
+/// its end.
 #[inline(always)]
 pub(crate) fn read_bits(bytes: &[u8], position: u64, bits: u8, order: ByteOrder) -> Option<u64> {
     let first = usize::try_from(position / 8).ok()?;
@@ -31,8 +32,8 @@ pub(crate) fn read_bits(bytes: &[u8], position: u64, bits: u8, order: ByteOrder)
     })
 }
 
-/// Reads where eight bytes cannot be taken at once: at the end of a packet, and for numbers that touch
-/// nine bytes.
+/// Reads where eight bytes cannot be taken at once: at the end of a packet, and for numbers that
+/// touch nine bytes.
 #[cold]
 fn read_bits_bytewise(
     bytes: &[u8],

@@ -4,8 +4,9 @@ use crate::model::Clock;
 
 const NANOSECONDS: u64 = 1_000_000_000;
 
-/// The clock value of a stream, in cycles, after a timestamp field of `bits` bits with `value`: the next
-/// value from `cycles` on that has these low bits. A gap of more than one period of the field cannot be seen.
+/// The clock value of a stream, in cycles, after a timestamp field of `bits` bits with `value`: the
+/// next value from `cycles` on that has these low bits. A gap of more than one period of the field
+/// cannot be seen.
 #[inline]
 pub(crate) const fn advance_clock(cycles: u64, value: u64, bits: u8) -> u64 {
     if bits >= 64 {
@@ -22,8 +23,8 @@ pub(crate) const fn advance_clock(cycles: u64, value: u64, bits: u8) -> u64 {
     }
 }
 
-/// The conversion from the cycles of a clock to nanoseconds since its origin, which is 1970 if the clock
-/// is absolute.
+/// The conversion from the cycles of a clock to nanoseconds since its origin, which is 1970 if the
+/// clock is absolute.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timescale {
     /// Nanoseconds from the origin, or from the far seconds, to the clock's zero.
@@ -60,16 +61,16 @@ impl Timescale {
         far_seconds: 0,
     };
 
-    /// The seconds from the clock's origin to where nanoseconds are counted from: 0 unless the clock's zero is more than
-    /// 292 years from the origin.
+    /// The seconds from the clock's origin to where nanoseconds are counted from: 0 unless the
+    /// clock's zero is more than 292 years from the origin.
     #[inline]
     #[must_use]
     pub const fn far_seconds(&self) -> i64 {
         self.far_seconds
     }
 
-    /// The time of a clock value, in nanoseconds since the origin, or since the [far seconds](Self::far_seconds) after
-    /// it; `None` if that is more than 292 years.
+    /// The time of a clock value, in nanoseconds since the origin, or since the [far
+    /// seconds](Self::far_seconds) after it; `None` if that is more than 292 years.
     #[inline]
     #[must_use]
     pub fn nanoseconds(&self, cycles: u64) -> Option<i64> {
@@ -78,8 +79,8 @@ impl Timescale {
     }
 }
 
-/// Converts in double precision, because `babeltrace2` 2.0.4 does: exact arithmetic would differ from
-/// what it prints in the last digits.
+/// Converts in double precision, because `babeltrace2` 2.0.4 does: exact arithmetic would differ
+/// from what it prints in the last digits.
 #[inline]
 fn cycles_to_nanoseconds(cycles: u64, frequency: u64) -> Option<i64> {
     if frequency == NANOSECONDS {

@@ -20,8 +20,8 @@ pub struct Labels {
     lookup: AllMatches,
 }
 
-/// Largest number of ranges that are compared one by one: for so few that is faster than a search, and
-/// takes no memory.
+/// Largest number of ranges that are compared one by one: for so few that is faster than a search,
+/// and takes no memory.
 const MAX_RANGES_COMPARED: usize = 16;
 
 impl Labels {
@@ -43,8 +43,8 @@ impl Labels {
         self.containing([value])
     }
 
-    /// The labels that have a bit that is set in `bits` in one of their ranges, in order of first declaration.
-    /// Bits are numbered from 0, the least significant.
+    /// The labels that have a bit that is set in `bits` in one of their ranges, in order of first
+    /// declaration. Bits are numbered from 0, the least significant.
     pub fn of_bits(&self, bits: u64) -> impl Iterator<Item = &str> {
         let set = (0..64_u32).filter(move |place| bits >> place & 1 == 1);
         self.containing(set.map(i128::from))

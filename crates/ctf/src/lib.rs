@@ -1,22 +1,23 @@
-//! A reader and writer of the Common Trace Format: CTF 1.8 and CTF 2, as LTTng, barectf and others record
-//! them and Babeltrace and Trace Compass read them.
+//! A reader and writer of the Common Trace Format: CTF 1.8 and CTF 2, as LTTng, barectf and others
+//! record them and Babeltrace and Trace Compass read them.
 //!
 //! # Features
 //!
 //! | | reads | writes |
 //! |---|---|---|
-//! | metadata | TSDL (CTF 1.8) and JSON (CTF 2), plain or in packets, in chunks of any size | TSDL, which grows; plain or in packets |
-//! | packets and events | every field class of both versions, any alignment, both byte orders | the packet layout of LTTng's user space tracer; the field types of [`write::FieldType`] |
+//! | metadata | TSDL (1.8), JSON (2), plain or in packets, in pieces | TSDL, plain or in packets |
+//! | packets | any alignment, both byte orders | those of LTTng's user space tracer |
+//! | fields | all | [`write::FieldType`] |
 //! | index files | LTTng's 1.0 and 1.1, complete or while they grow | the same |
-//! | directories | traces at any depth, pieces of one trace joined, all streams in order of time | traces of any number of streams |
+//! | directories | traces at any depth, pieces of one trace joined, in order of time | one trace |
 //!
-//! Not supported: metadata packets that have a checksum or are compressed or encrypted; integers of more
-//! than 64 bits; floating point numbers of other than 32 and 64 bits; writing CTF 2. The crate has no
-//! sockets, threads or clocks.
+//! Not supported: metadata packets that have a checksum or are compressed or encrypted; integers of
+//! more than 64 bits; floating point numbers of other than 32 and 64 bits; writing CTF 2. The crate
+//! has no sockets, threads or clocks.
 //!
-//! [`Trace`] and [`TraceWriter`] read and write whole directories. The other modules are their parts, for programs
-//! that have packets from elsewhere, or want to copy nothing. The crate opens files in two places only:
-//! [`directory`], and [`index::IndexFollower`].
+//! [`Trace`] and [`TraceWriter`] read and write whole directories. The other modules are their
+//! parts, for programs that have packets from elsewhere, or want to copy nothing. The crate opens
+//! files in two places only: [`directory`], and [`index::IndexFollower`].
 //!
 //! # Examples
 //!
@@ -44,8 +45,9 @@
 //! ## Read a directory in place
 //!
 //! [`directory::open`] finds the traces; each stream is read by a
-//! [`StreamReader`](directory::StreamReader) and decoded by a [`StreamDecoder`](decode::StreamDecoder),
-//! and a [`Visitor`](decode::Visitor) receives the fields of an event.
+//! [`StreamReader`](directory::StreamReader) and decoded by a
+//! [`StreamDecoder`](decode::StreamDecoder), and a [`Visitor`](decode::Visitor) receives the fields
+//! of an event.
 //!
 //! ```
 //! use std::fmt::Write;
@@ -79,7 +81,8 @@
 //! #         integer { size = 8; } id;
 //! #         integer { size = 32; align = 8; map = clock.c.value; } timestamp;
 //! #     }; };
-//! #     event { id = 1; name = tick; fields := struct { integer { size = 8; } n; string s; }; };")?;
+//! #     event { id = 1; name = tick;
+//! #         fields := struct { integer { size = 8; } n; string s; }; };")?;
 //! # std::fs::write(path.join("channel"), b"\x01\x05\0\0\0\x07seven\0\x01\x09\0\0\0\x08eight\0")?;
 //! let mut lines = Vec::new();
 //! for trace in directory::open(&[path])?.traces {
@@ -107,9 +110,9 @@
 //!
 //! ## Decode packets from another source
 //!
-//! For packets that are received over a network, with metadata that grows meanwhile: [`Metadata::extend`]
-//! takes chunks cut anywhere; a decoder takes whole packets of one stream, and keeps none. The class of an
-//! event must be declared before the event is decoded.
+//! For packets that are received over a network, with metadata that grows meanwhile:
+//! [`Metadata::extend`] takes chunks cut anywhere; a decoder takes whole packets of one stream, and
+//! keeps none. The class of an event must be declared before the event is decoded.
 //!
 //! ```
 //! use ctf::Metadata;
@@ -153,8 +156,9 @@
 //! # let temporary = tempfile::tempdir()?;
 //! # let path = temporary.path().join("channel_0.idx");
 //! # let packet = PacketIndex {
-//! #     packet_size: Bits(4096 * 8), content_size: Bits(800), begin: Timestamp(1000), end: Timestamp(2000),
-//! #     events_discarded: 0, class: ClassId(0), instance: Some(InstanceId(0)), packet_seq: Some(PacketSeqNum(0)),
+//! #     packet_size: Bits(4096 * 8), content_size: Bits(800), begin: Timestamp(1000),
+//! #     end: Timestamp(2000), events_discarded: 0, class: ClassId(0),
+//! #     instance: Some(InstanceId(0)), packet_seq: Some(PacketSeqNum(0)),
 //! # };
 //! let entry = Entry { offset: Bytes(0), packet };
 //! let mut file = IndexFormat::V1_1.header_bytes();
@@ -176,8 +180,8 @@
 //!
 //! ## Write a trace
 //!
-//! [`write`](mod@write) makes bytes; the caller writes them to files or sends them: metadata first, then the
-//! packet that needs it, then the index entry of the packet, if there is an index.
+//! [`write`](mod@write) makes bytes; the caller writes them to files or sends them: metadata first,
+//! then the packet that needs it, then the index entry of the packet, if there is an index.
 //!
 //! ```
 //! use ctf::model::Uuid;
@@ -218,13 +222,17 @@
 //! | positions and sizes in a packet | bits, counted from the packet's first |
 //! | offsets in files, lengths of texts and blobs, whole packets | bytes |
 //! | times in packets and index files | cycles of the stream's clock |
-//! | times by [`Event::time`](decode::Event::time) and [`Timescale`] | nanoseconds since the clock's origin, usually 1970, if it is within 292 years of the clock's zero; otherwise [`Timescale::far_seconds`] are kept apart |
+//! | times by [`Event::time`](decode::Event::time) and [`Timescale`] | ns since the origin |
+//!
+//! The origin is mostly 1970. A clock whose zero is more than 292 years from it keeps
+//! [`Timescale::far_seconds`] apart.
 //!
 //! # Ownership
 //!
-//! The caller owns the bytes of a packet and lends them to each call; a decoder keeps numbers only. An
-//! [`Event`](decode::Event) borrows packet, metadata and decoder, and copies nothing: texts and blobs
-//! are slices of the packet. [`Metadata`] owns what it has parsed, and may grow between two calls.
+//! The caller owns the bytes of a packet and lends them to each call; a decoder keeps numbers only.
+//! An [`Event`](decode::Event) borrows packet, metadata and decoder, and copies nothing: texts and
+//! blobs are slices of the packet. [`Metadata`] owns what it has parsed, and may grow between two
+//! calls.
 //!
 //! # Errors
 //!
@@ -234,18 +242,18 @@
 //! | [`decode::DecodeError`] | the packet is not decoded further; the next one may be good |
 //! | [`Error`] | the rest of a packet or stream is not read; what can be read follows |
 //! | [`directory::WriteError`] | nothing of what was refused is in the trace |
-//! | [`directory::DirectoryError`] | the trace is not opened, or the stream has no further packets; others go on |
+//! | [`directory::DirectoryError`] | the trace is not opened, or one stream of it ends |
 //! | [`index::IndexError`] | the index is not to be used; the packets have the same information |
 //! | [`index::FollowError`] | every further poll fails likewise |
-//! | [`write::DeclareError`], [`write::PacketError`] | nothing of what was refused is in the output |
+//! | [`write::DeclareError`], [`write::PacketError`] | what was refused is not in the output |
 //!
-//! Harmless oddities of metadata are warnings: [`Metadata::take_warnings`]. Events and packets that the
-//! tracer lost are no errors: [`decode::Losses`]. No input causes a panic.
+//! Harmless oddities of metadata are warnings: [`Metadata::take_warnings`]. Events and packets that
+//! the tracer lost are no errors: [`decode::Losses`]. No input causes a panic.
 //!
 //! # Limits
 //!
-//! Traces may be hostile: every length is checked before memory is allocated or time is spent for it.
-//! The limits are far above what any known tracer needs.
+//! Traces may be hostile: every length is checked before memory is allocated or time is spent for
+//! it. The limits are far above what any known tracer needs.
 //!
 //! | what | maximum |
 //! |---|---|
@@ -268,15 +276,16 @@
 //!
 //! # Modules
 //!
-//! [`model`] (what metadata declares), [`metadata`] (from bytes to the model), [`decode`] (from packets
-//! to events), [`owned`] (events that own their values), [`directory`], [`index`], [`write`](mod@write);
-//! [`Trace`] and [`Events`] put the events of all streams in order.
+//! [`model`] (what metadata declares), [`metadata`] (from bytes to the model), [`decode`] (from
+//! packets to events), [`owned`] (events that own their values), [`directory`], [`index`],
+//! [`write`](mod@write); [`Trace`] and [`Events`] put the events of all streams in order.
 //!
-//! The modules are layered: each uses only modules to its left, and the same holds for the files of a module
-//! (`a <- b`: b uses a).
+//! The modules are layered: each uses only modules to its left, and the same holds for the files of
+//! a module (`a <- b`: b uses a).
 //!
 //! ```text
-//! uuid, lookup <- labels <- model <- bits, clock, error, plan <- metadata <- decode <- owned, directory <- trace
+//! uuid, lookup <- labels <- model <- bits, clock, error, plan <- metadata
+//!                           metadata <- decode <- owned, directory <- trace
 //!                           model <- write <- directory
 //!                                    index <- directory (index uses none of them)
 //! ```

@@ -1,10 +1,11 @@
-//! Finds ranges that contain a number, in time that grows with the logarithm of the number of ranges: a hostile
-//! trace may declare many, and select one for each element of an array.
+//! Finds ranges that contain a number, in time that grows with the logarithm of the number of
+//! ranges: a hostile trace may declare many, and select one for each element of an array.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// First and last value, both included, and the number of the set or label to which the range belongs.
+/// First and last value, both included, and the number of the set or label to which the range
+/// belongs.
 type Range<T> = (T, T, u32);
 
 /// Several sets of ranges, which may overlap, prepared to find the first set with a value.
@@ -12,25 +13,27 @@ type Range<T> = (T, T, u32);
 pub(crate) struct FirstMatch {
     /// The ranges in order of their values, which are [`rank`]s; they do not overlap.
     segments: Box<[Range<u64>]>,
-    /// The set of each of the first numbers from 0, plus 1; 0 if no set contains it. Most selectors are such numbers.
+    /// The set of each of the first numbers from 0, plus 1; 0 if no set contains it. Most selectors
+    /// are such numbers.
     small: [u32; SMALL_NUMBERS],
 }
 
 /// Numbers that are looked up in a table.
 const SMALL_NUMBERS: usize = 16;
 
-/// Ranges that may overlap, prepared to find all of them that contain a value: an interval tree, stored as
-/// a sorted array.
+/// Ranges that may overlap, prepared to find all of them that contain a value: an interval tree,
+/// stored as a sorted array.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct AllMatches {
-    /// The ranges in order of their first values. The middle one is the root of a binary tree, and so on
-    /// in each half.
+    /// The ranges in order of their first values. The middle one is the root of a binary tree, and
+    /// so on in each half.
     ranges: Box<[Range<i128>]>,
     /// The greatest last value in the tree of which each range is the root.
     ends: Box<[i128]>,
 }
 
-/// Maps the bits of a number to an unsigned number in the same order: the least signed number becomes 0.
+/// Maps the bits of a number to an unsigned number in the same order: the least signed number
+/// becomes 0.
 #[inline]
 const fn rank(bits: u64, signed: bool) -> u64 {
     bits ^ ((signed as u64) << 63)
@@ -69,7 +72,8 @@ impl FirstMatch {
         Self::new([&ranges[..]], signed)
     }
 
-    /// First and last value of the largest range that belongs to a set, where the selector is not signed.
+    /// First and last value of the largest range that belongs to a set, where the selector is not
+    /// signed.
     pub(crate) fn largest_range(&self, set: usize) -> Option<(u64, u64)> {
         let segments = self.segments.iter();
         let of_set = segments.filter(|(_, _, number)| usize::try_from(*number) == Ok(set));
@@ -121,8 +125,8 @@ fn find<T: PartialOrd + Copy>(ranges: &[Range<T>], value: T) -> Option<u32> {
 
 /// Cuts ranges where they overlap, so that each value belongs to the least number.
 ///
-/// A sweep over the values: `at` moves from one begin or end of a range to the next, and a min-heap holds the
-/// ranges that have begun. Each value goes to the range at the top of the heap.
+/// A sweep over the values: `at` moves from one begin or end of a range to the next, and a min-heap
+/// holds the ranges that have begun. Each value goes to the range at the top of the heap.
 fn segments(mut ranges: Vec<Range<u64>>) -> Box<[Range<u64>]> {
     ranges.sort_unstable();
     let mut segments: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
@@ -191,8 +195,8 @@ impl AllMatches {
     }
 }
 
-/// Fills in the highest end of each subtree. The recursion depth is logarithmic: each step splits the
-/// slices in the middle.
+/// Fills in the highest end of each subtree. The recursion depth is logarithmic: each step splits
+/// the slices in the middle.
 fn fill_ends(ranges: &[Range<i128>], ends: &mut [i128]) -> i128 {
     let middle = ranges.len() / 2;
     let (before, rest) = ranges.split_at(middle);

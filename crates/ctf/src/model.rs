@@ -1,17 +1,17 @@
 //! What metadata declares: one model for both of its forms, the text of CTF 1.8 and the JSON of
 //! CTF 2. Past the parsers nothing knows which form it was.
 //!
-//! Read in this order: [`Scope`] (the six roots of fields), [`FieldClass`] (what a field is made of),
-//! [`Role`] (fields that the decoder needs and that are not shown), [`Clock`].
+//! Read in this order: [`Scope`] (the six roots of fields), [`FieldClass`] (what a field is made
+//! of), [`Role`] (fields that the decoder needs and that are not shown), [`Clock`].
 //!
 //! Sizes and alignments of numbers and structures are in bits, lengths of texts and BLOBs in bytes.
 //! Classes are shared (`Arc`): many events have the same contexts.
 //!
-//! Sections are those of the CTF 1.8.3 specification, attributes in `code` those of TSDL, its metadata
-//! language. Properties named in quotation marks are those of the JSON of CTF 2.
+//! Sections are those of the CTF 1.8.3 specification, attributes in `code` those of TSDL, its
+//! metadata language. Properties named in quotation marks are those of the JSON of CTF 2.
 //!
-//! Field classes are generic over how they name the field that is a length or a selector: parsers write a
-//! [`Reference`], the classes of [`Metadata`](crate::Metadata) have a [`Slot`].
+//! Field classes are generic over how they name the field that is a length or a selector: parsers
+//! write a [`Reference`], the classes of [`Metadata`](crate::Metadata) have a [`Slot`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ pub use crate::labels::{Label, Labels};
 use crate::lookup::FirstMatch;
 pub use crate::uuid::Uuid;
 
-/// The order of the bytes of a number, and of bit-fields within a byte (`byte_order`, 4.1.3 and 4.1.5).
+/// The order of the bytes of a number, and of bit-fields within a byte (`byte_order`, 4.1.3 and
+/// 4.1.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
     /// The least significant byte is first, and the first field in a byte has its low bits. (`le`)
@@ -36,11 +37,13 @@ pub enum ByteOrder {
 pub enum Scope {
     /// The header at the beginning of each packet of the trace. (`trace.packet.header`, 5.1)
     PacketHeader,
-    /// The context behind the header of each packet of a stream class. (`stream.packet.context`, 5.2)
+    /// The context behind the header of each packet of a stream class. (`stream.packet.context`,
+    /// 5.2)
     PacketContext,
     /// The header of each event of a stream class. (`stream.event.header`, 6.1)
     EventHeader,
-    /// The context that each event of a stream class has behind its header. (`stream.event.context`, 6.2)
+    /// The context that each event of a stream class has behind its header.
+    /// (`stream.event.context`, 6.2)
     CommonContext,
     /// The context that only events of one event class have. (`event.context`, 6.2)
     SpecificContext,
@@ -63,14 +66,14 @@ impl Scope {
     }
 }
 
-/// The meaning of a field to the decoder, in TSDL by the name of the field, in CTF 2 by "roles". A field
-/// with a role is not shown, unless a length or a selection refers to it.
+/// The meaning of a field to the decoder, in TSDL by the name of the field, in CTF 2 by "roles". A
+/// field with a role is not shown, unless a length or a selection refers to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// The magic number 0xC1FC1FC1, 32 bits, first in a packet. (`magic`, "packet-magic-number")
     PacketMagic,
-    /// The UUID of the metadata to which the packet belongs: an array of 16 bytes, or in CTF 2 also a
-    /// [`Blob`](FieldClass::Blob). (`uuid`, "metadata-stream-uuid")
+    /// The UUID of the metadata to which the packet belongs: an array of 16 bytes, or in CTF 2 also
+    /// a [`Blob`](FieldClass::Blob). (`uuid`, "metadata-stream-uuid")
     MetadataUuid,
     /// The id of the packet's stream class. (`stream_id`, "data-stream-class-id")
     StreamClassId,
@@ -78,11 +81,11 @@ pub enum Role {
     StreamId,
     /// The size of the packet in bits, padding included. (`packet_size`, "packet-total-length")
     PacketSize,
-    /// The size of the packet in bits without padding, header and context included. (`content_size`,
-    /// "packet-content-length")
+    /// The size of the packet in bits without padding, header and context included.
+    /// (`content_size`, "packet-content-length")
     ContentSize,
-    /// The time of a packet's beginning or of an event, in cycles: replaces the low bits of the stream's
-    /// clock. (`timestamp_begin` and `timestamp`, "default-clock-timestamp")
+    /// The time of a packet's beginning or of an event, in cycles: replaces the low bits of the
+    /// stream's clock. (`timestamp_begin` and `timestamp`, "default-clock-timestamp")
     Timestamp,
     /// The time of a packet's end, in cycles of the stream's clock. (`timestamp_end`,
     /// "packet-end-default-clock-timestamp")
@@ -90,27 +93,30 @@ pub enum Role {
     /// The number of the packet in its stream, which begins again at 0 when its bits are used up.
     /// (`packet_seq_num`, "packet-sequence-number")
     PacketSequence,
-    /// The count of events discarded since the stream began, which begins again at 0 when its bits are used
-    /// up. (`events_discarded`, "discarded-event-record-counter-snapshot")
+    /// The count of events discarded since the stream began, which begins again at 0 when its bits
+    /// are used up. (`events_discarded`, "discarded-event-record-counter-snapshot")
     DiscardedEvents,
     /// The id of the event's class. (`id`, "event-record-class-id")
     EventClassId,
 }
 
-/// The number of the cell in which the decoder keeps a decoded integer or boolean, for the lengths and
-/// selections that refer to it. Given by `metadata`, which numbers cells by packet, stream and event class.
+/// The number of the cell in which the decoder keeps a decoded integer or boolean, for the lengths
+/// and selections that refer to it. Given by `metadata`, which numbers cells by packet, stream and
+/// event class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub(crate) u32);
 
-/// The path by which metadata names the field that is a length or a selector (7.3.2; "field location" of CTF 2).
+/// The path by which metadata names the field that is a length or a selector (7.3.2; "field
+/// location" of CTF 2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     /// The structure in which the first name of the path is looked up.
     pub origin: Origin,
-    /// The names of members, as written in the metadata; `None` goes to the structure around, and is in paths
-    /// of CTF 2 only.
+    /// The names of members, as written in the metadata; `None` goes to the structure around, and
+    /// is in paths of CTF 2 only.
     pub path: Vec<Option<Arc<str>>>,
-    /// The position of the reference in the metadata, for error messages; of the whole fragment in CTF 2.
+    /// The position of the reference in the metadata, for error messages; of the whole fragment in
+    /// CTF 2.
     pub at: Position,
 }
 
@@ -126,8 +132,8 @@ pub enum Origin {
     Innermost,
 }
 
-/// A place in the text of metadata, without the headers of metadata packets. 0:0 (the default) is no
-/// place: the error concerns all of the metadata.
+/// A place in the text of metadata, without the headers of metadata packets. 0:0 (the default) is
+/// no place: the error concerns all of the metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Position {
     /// The line, from 1.
@@ -147,8 +153,8 @@ impl fmt::Display for Position {
 pub struct Clock {
     /// The name by which fields and stream classes refer to it. (`name`, "id")
     pub name: Arc<str>,
-    /// The identity of the clock: times of two clocks with the same one may be compared. `None` if not given,
-    /// or if "uid" of CTF 2 is not a UUID. (`uuid`, "uid")
+    /// The identity of the clock: times of two clocks with the same one may be compared. `None` if
+    /// not given, or if "uid" of CTF 2 is not a UUID. (`uuid`, "uid")
     pub uuid: Option<Uuid>,
     /// A description for people. `None` if not given. (`description`)
     pub description: Option<Arc<str>>,
@@ -156,13 +162,14 @@ pub struct Clock {
     pub frequency: u64,
     /// The uncertainty of the clock in cycles. `None` if not given. (`precision`)
     pub precision: Option<u64>,
-    /// Seconds from the origin to the clock's zero; 0 if not given. (`offset_s`, "offset-from-origin")
-    pub offset_seconds: i64,
-    /// Cycles from there to the clock's zero, perhaps more than a second; 0 if not given. (`offset`,
+    /// Seconds from the origin to the clock's zero; 0 if not given. (`offset_s`,
     /// "offset-from-origin")
+    pub offset_seconds: i64,
+    /// Cycles from there to the clock's zero, perhaps more than a second; 0 if not given.
+    /// (`offset`, "offset-from-origin")
     pub offset_cycles: u64,
-    /// Whether its origin is 1970-01-01 00:00 UTC, so that its times may be compared with those of other such
-    /// clocks. False if not given. (`absolute`, "origin" of "unix-epoch")
+    /// Whether its origin is 1970-01-01 00:00 UTC, so that its times may be compared with those of
+    /// other such clocks. False if not given. (`absolute`, "origin" of "unix-epoch")
     pub absolute: bool,
 }
 
@@ -224,13 +231,13 @@ pub struct Integer {
     pub signed: bool,
     /// The order of its bytes; in TSDL that of the trace if not given. (`byte_order`, "byte-order")
     pub order: ByteOrder,
-    /// The alignment in bits, a power of two. If not given it is 8 in TSDL where `bits` is a multiple of 8,
-    /// else 1. (`align`, 4.1.2; "alignment")
+    /// The alignment in bits, a power of two. If not given it is 8 in TSDL where `bits` is a
+    /// multiple of 8, else 1. (`align`, 4.1.2; "alignment")
     pub alignment: u32,
     /// The base in which it is shown.
     pub base: Base,
-    /// Whether an array of such integers is a text: they have 8 bits and an encoding. False in CTF 2.
-    /// (`encoding`)
+    /// Whether an array of such integers is a text: they have 8 bits and an encoding. False in
+    /// CTF 2. (`encoding`)
     pub text: bool,
     /// The labels of an enumeration; `None` if it is none. (`enum`, "mappings")
     pub labels: Option<Arc<Labels>>,
@@ -243,8 +250,8 @@ pub struct Integer {
 }
 
 impl Integer {
-    /// An unsigned number in base 10, without labels, role and clock. `bits` are 1 to 64, `alignment` is in
-    /// bits and a power of two.
+    /// An unsigned number in base 10, without labels, role and clock. `bits` are 1 to 64,
+    /// `alignment` is in bits and a power of two.
     #[must_use]
     pub const fn unsigned(bits: u8, alignment: u32, order: ByteOrder) -> Self {
         Self {
@@ -261,16 +268,16 @@ impl Integer {
         }
     }
 
-    /// Whether it is of use to the decoder only, and so is not shown: it has a role or moves a clock, and no
-    /// length or selection refers to it.
+    /// Whether it is of use to the decoder only, and so is not shown: it has a role or moves a
+    /// clock, and no length or selection refers to it.
     #[must_use]
     pub fn is_hidden(&self) -> bool {
         (self.role.is_some() || self.clock.is_some()) && self.slot.is_none()
     }
 }
 
-/// An integer or enumeration of as many bytes as it needs, seven bits in each, aligned to a byte: LEB128
-/// (CTF 2 only, "variable-length-unsigned-integer", "variable-length-signed-integer").
+/// An integer or enumeration of as many bytes as it needs, seven bits in each, aligned to a byte:
+/// LEB128 (CTF 2 only, "variable-length-unsigned-integer", "variable-length-signed-integer").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariableInteger {
     /// Whether it is in two's complement, of as many bits as were written.
@@ -287,12 +294,12 @@ pub struct VariableInteger {
     pub(crate) slot: Option<Slot>,
 }
 
-/// Layout of a field of a fixed number of bits that is no integer: bit array, bit map, boolean, floating
-/// point number.
+/// Layout of a field of a fixed number of bits that is no integer: bit array, bit map, boolean,
+/// floating point number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BitField {
-    /// The width in bits, 1 to 64; 32 or 64 if it is a floating point number. (`exp_dig` and `mant_dig`,
-    /// 4.1.7; "length")
+    /// The width in bits, 1 to 64; 32 or 64 if it is a floating point number. (`exp_dig` and
+    /// `mant_dig`, 4.1.7; "length")
     pub bits: u8,
     /// The order of its bytes; in TSDL that of the trace if not given. (`byte_order`, "byte-order")
     pub order: ByteOrder,
@@ -312,8 +319,8 @@ pub enum Length<R = Slot> {
     Dynamic(R),
 }
 
-/// The class of a field: how its bits are laid out, and what they mean. `R` is [`Reference`] as parsed, and
-/// [`Slot`] once references are resolved.
+/// The class of a field: how its bits are laid out, and what they mean. `R` is [`Reference`] as
+/// parsed, and [`Slot`] once references are resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FieldClass<R = Slot> {
     /// An integer of fixed width, or an enumeration.
@@ -326,17 +333,19 @@ pub enum FieldClass<R = Slot> {
     Boolean(BitField),
     /// Bits without further meaning. CTF 2 only. ("fixed-length-bit-array")
     BitArray(BitField),
-    /// Bits with names: each label has ranges of bits, counted from the least significant, 0. CTF 2 only.
-    /// ("fixed-length-bit-map")
+    /// Bits with names: each label has ranges of bits, counted from the least significant, 0. CTF 2
+    /// only. ("fixed-length-bit-map")
     BitMap(BitField, Arc<Labels>),
-    /// One of the five classes above, but no [`VariableInteger`](Self::VariableInteger), of which the bit that lies first in the
-    /// packet is the last of the number. CTF 2 only. ("bit-order" against "byte-order")
+    /// One of the five classes above, but no [`VariableInteger`](Self::VariableInteger), of which
+    /// the bit that lies first in the packet is the last of the number. CTF 2 only. ("bit-order"
+    /// against "byte-order")
     Reversed(Arc<Self>),
     /// A text up to the first code unit of zero, which belongs to the field. (`string`, 4.2.5;
     /// "null-terminated-string")
     String(Encoding),
-    /// A text of fixed or dynamic length, which ends before the first code unit of zero, if it has one: an
-    /// array of 8-bit integers with `encoding`, "static-length-string", "dynamic-length-string".
+    /// A text of fixed or dynamic length, which ends before the first code unit of zero, if it has
+    /// one: an array of 8-bit integers with `encoding`, "static-length-string",
+    /// "dynamic-length-string".
     Text {
         /// The length in bytes, terminator and what follows it included.
         length: Length<R>,
@@ -348,22 +357,23 @@ pub enum FieldClass<R = Slot> {
     Blob {
         /// The length in bytes.
         length: Length<R>,
-        /// The IANA media type of the bytes, "application/octet-stream" if not given. ("media-type")
+        /// The IANA media type of the bytes, "application/octet-stream" if not given.
+        /// ("media-type")
         media_type: Arc<str>,
         /// [`Role::MetadataUuid`] if the bytes must be the UUID of the trace; otherwise `None`.
         role: Option<Role>,
     },
     /// Named fields, one after the other.
     Structure(Arc<Structure<R>>),
-    /// Fields of one class, one after the other (array, 4.2.3; sequence, 4.2.4; "static-length-array",
-    /// "dynamic-length-array").
+    /// Fields of one class, one after the other (array, 4.2.3; sequence, 4.2.4;
+    /// "static-length-array", "dynamic-length-array").
     Array {
         /// The class of each element.
         element: Arc<Self>,
         /// The number of elements.
         length: Length<R>,
-        /// The alignment in bits, a power of two. It is "minimum-alignment" or 1 as parsed, and at least the
-        /// alignment of the element once references are resolved.
+        /// The alignment in bits, a power of two. It is "minimum-alignment" or 1 as parsed, and at
+        /// least the alignment of the element once references are resolved.
         alignment: u32,
         /// [`Role::MetadataUuid`] if the bytes must be the UUID of the trace; otherwise `None`.
         role: Option<Role>,
@@ -372,9 +382,9 @@ pub enum FieldClass<R = Slot> {
     Optional {
         /// The boolean or integer that selects. ("selector-field-location")
         selector: R,
-        /// The values of the selector for which the field is present: first and last of each range, both
-        /// included. Empty for a boolean without ranges, which selects unless it is 0. In order and without
-        /// overlap once references are resolved. ("selector-field-ranges")
+        /// The values of the selector for which the field is present: first and last of each range,
+        /// both included. Empty for a boolean without ranges, which selects unless it is 0. In
+        /// order and without overlap once references are resolved. ("selector-field-ranges")
         ranges: Vec<(i128, i128)>,
         /// The class of the field, if it is present.
         class: Arc<Self>,
@@ -386,8 +396,8 @@ pub enum FieldClass<R = Slot> {
 }
 
 impl<R> FieldClass<R> {
-    /// The alignment in bits, a power of two. That of structures and arrays may be too small before references
-    /// are resolved.
+    /// The alignment in bits, a power of two. That of structures and arrays may be too small before
+    /// references are resolved.
     #[must_use]
     pub fn alignment(&self) -> u32 {
         match self {
@@ -410,14 +420,15 @@ impl<R> FieldClass<R> {
 pub struct Structure<R = Slot> {
     /// The members, in the order in which they lie in the packet.
     pub members: Vec<Member<R>>,
-    /// The alignment in bits, a power of two. It is what the structure itself asks for, or 1, as parsed
-    /// (`align()`, "minimum-alignment"), and at least that of each member once references are resolved.
+    /// The alignment in bits, a power of two. It is what the structure itself asks for, or 1, as
+    /// parsed (`align()`, "minimum-alignment"), and at least that of each member once references
+    /// are resolved.
     pub alignment: u32,
 }
 
 impl<R> Structure<R> {
-    /// Whether it is not shown: it has members, and each of them is hidden. False until references are
-    /// resolved.
+    /// Whether it is not shown: it has members, and each of them is hidden. False until references
+    /// are resolved.
     #[must_use]
     pub fn is_hidden(&self) -> bool {
         !self.members.is_empty() && self.members.iter().all(|member| member.hidden)
@@ -433,7 +444,8 @@ pub struct Member<R = Slot> {
     pub written: Arc<str>,
     /// The class of the field.
     pub class: FieldClass<R>,
-    /// Whether it is of use to the decoder only, and so is not shown. False until references are resolved.
+    /// Whether it is of use to the decoder only, and so is not shown. False until references are
+    /// resolved.
     pub hidden: bool,
 }
 
@@ -442,8 +454,8 @@ pub struct Member<R = Slot> {
 pub struct Variant<R = Slot> {
     /// The enumeration (the tag of CTF 1.8) or integer that selects.
     pub selector: R,
-    /// The options in order of declaration: the first whose ranges contain the value of the selector is
-    /// taken. Only those of CTF 1.8 may overlap.
+    /// The options in order of declaration: the first whose ranges contain the value of the
+    /// selector is taken. Only those of CTF 1.8 may overlap.
     pub options: Vec<VariantOption<R>>,
     /// Whether the selector is signed. False until references are resolved.
     pub signed: bool,
@@ -454,7 +466,8 @@ pub struct Variant<R = Slot> {
 /// One option of a variant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VariantOption<R = Slot> {
-    /// The name that is shown: in TSDL without one leading underscore. `None` if CTF 2 has no "name" for it.
+    /// The name that is shown: in TSDL without one leading underscore. `None` if CTF 2 has no
+    /// "name" for it.
     pub name: Option<Arc<str>>,
     /// The values of the selector that select the option.
     pub ranges: Selection,
@@ -465,15 +478,15 @@ pub struct VariantOption<R = Slot> {
 /// The values of the selector that select an option of a variant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
-    /// The values of the tag's label of this name, as written in the metadata: in CTF 1.8, until references
-    /// are resolved.
+    /// The values of the tag's label of this name, as written in the metadata: in CTF 1.8, until
+    /// references are resolved.
     Label(Arc<str>),
     /// The first and last value of each range, both included. ("selector-field-ranges")
     Ranges(Vec<(i128, i128)>),
 }
 
-/// The log level of an event class, 0 (the most severe) to 14, as in `enum lttng_loglevel` of LTTng.
-/// (`loglevel`, "log-level" of LTTng's attributes)
+/// The log level of an event class, 0 (the most severe) to 14, as in `enum lttng_loglevel` of
+/// LTTng. (`loglevel`, "log-level" of LTTng's attributes)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogLevel(pub u8);
 
@@ -504,8 +517,8 @@ impl LogLevel {
     }
 }
 
-/// A declaration as parsed, with references by name. Parsers return declarations in the order in which
-/// [`Trace`](crate::metadata::Trace) must declare them.
+/// A declaration as parsed, with references by name. Parsers return declarations in the order in
+/// which [`Trace`](crate::metadata::Trace) must declare them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Declaration {
     /// The trace itself: at most once, and before all but clocks and the environment.
@@ -535,14 +548,15 @@ pub(crate) struct TraceDraft {
     pub(crate) at: Position,
 }
 
-/// A stream class as parsed. Fields that have a role carry it already. (`stream`, "data-stream-class")
+/// A stream class as parsed. Fields that have a role carry it already. (`stream`,
+/// "data-stream-class")
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct StreamDraft {
     /// `None` if not given in TSDL, which means 0.
     pub(crate) id: Option<u64>,
     pub(crate) name: Option<Arc<str>>,
-    /// The name of the default clock of CTF 2. `None` in CTF 1.8, where fields name the clock that they
-    /// move.
+    /// The name of the default clock of CTF 2. `None` in CTF 1.8, where fields name the clock that
+    /// they move.
     pub(crate) clock: Option<Arc<str>>,
     pub(crate) packet_context: Option<Arc<Structure<Reference>>>,
     pub(crate) event_header: Option<Arc<Structure<Reference>>>,

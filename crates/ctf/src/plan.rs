@@ -1,5 +1,6 @@
-//! Compiles field classes into plans: flat lists of steps that find the end of a structure and read the
-//! values that the decoder needs. Neighbouring fields of fixed size on which nothing depends are one step.
+//! Compiles field classes into plans: flat lists of steps that find the end of a structure and read
+//! the values that the decoder needs. Neighbouring fields of fixed size on which nothing depends
+//! are one step.
 
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ pub(crate) enum Step {
     Align(u32),
     /// Skips this number of bits, of which the last belong to a field of this order.
     Skip(u64, ByteOrder),
-    /// Checks the byte order of the field that follows: a field that does not begin with a byte must have the
-    /// order of the field before it.
+    /// Checks the byte order of the field that follows: a field that does not begin with a byte
+    /// must have the order of the field before it.
     Order(ByteOrder),
     /// Reads a number that a later step, the decoder or a reference needs.
     Read(Read),
@@ -45,7 +46,8 @@ pub(crate) enum Step {
     Loop(Box<Loop>),
     /// Takes the steps of the option that a selector selects.
     Choose(Box<Choice>),
-    /// Checks that a text of as many bytes as the slot has consists of whole code units of this number of bytes.
+    /// Checks that a text of as many bytes as the slot has consists of whole code units of this
+    /// number of bytes.
     CodeUnits(Slot, u8),
     /// Reads the 16 bytes of the metadata's UUID.
     MetadataUuid,
@@ -443,7 +445,8 @@ impl Compiler {
             Length::Static(bytes) => match bytes.checked_mul(8) {
                 Some(0) => {}
                 Some(bits) => self.skip(bits, ByteOrder::Little),
-                // More bits than any number holds. Such a field never fits: the loop fails when it runs.
+                // More bits than any number holds. Such a field never fits: the loop fails when it
+                // runs.
                 None => self.steps.push(Step::Loop(Box::new(Loop {
                     count: length.clone(),
                     min_bits: 8,
@@ -514,8 +517,9 @@ impl Compiler {
     }
 }
 
-/// Whether a field moves the stream's clock. `timestamp_end` does not: it holds for the end of the packet, and is
-/// decoded before the packet's events. Nor do signed fields, even if they are mapped to a clock.
+/// Whether a field moves the stream's clock. `timestamp_end` does not: it holds for the end of the
+/// packet, and is decoded before the packet's events. Nor do signed fields, even if they are mapped
+/// to a clock.
 fn moves_clock(role: Option<Role>, mapped: bool, signed: bool) -> bool {
     !signed && role != Some(Role::PacketEnd) && (mapped || role == Some(Role::Timestamp))
 }

@@ -1,11 +1,12 @@
-//! The event headers of most traces: an event class id and a timestamp, together in at most eight bytes. They are
-//! read by one load instead of step by step.
+//! The event headers of most traces: an event class id and a timestamp, together in at most eight
+//! bytes. They are read by one load instead of step by step.
 
 use crate::model::{ByteOrder, Role, Slot};
 use crate::plan::{Choice, Plan, Read, Step};
 
-/// An event header of an id and, right behind it, a timestamp. Where the id selects what follows (compact and extended
-/// headers of LTTng), only the ids that select a timestamp of fixed width are read this way.
+/// An event header of an id and, right behind it, a timestamp. Where the id selects what follows
+/// (compact and extended headers of LTTng), only the ids that select a timestamp of fixed width are
+/// read this way.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ShortHeader {
     pub(crate) alignment: u32,

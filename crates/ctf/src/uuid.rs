@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// The UUID of a trace or a clock (`uuid` of `trace` and `clock`, "uuid" and "uid"): 16 bytes in the order
-/// in which packets hold them. `Display` writes 32 hexadecimal digits with dashes.
+/// The UUID of a trace or a clock (`uuid` of `trace` and `clock`, "uuid" and "uid"): 16 bytes in
+/// the order in which packets hold them. `Display` writes 32 hexadecimal digits with dashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// Reads 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12, with a dash between groups; `None` for
-    /// any other text.
+    /// Reads 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12, with a dash between groups;
+    /// `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let groups = [8, 4, 4, 4, 12];

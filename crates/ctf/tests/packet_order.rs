@@ -1,4 +1,5 @@
-//! The order of a stream's packets: that of its file, whatever their times are; and of several files.
+//! The order of a stream's packets: that of its file, whatever their times are; and of several
+//! files.
 #![cfg(test)]
 
 use std::fs;
@@ -6,8 +7,8 @@ use std::path::Path;
 
 use ctf::Trace;
 
-/// A trace without a class for each packet: a packet has its size in bits, its begin and end, a number of `bits` bits, and
-/// one event.
+/// A trace without a class for each packet: a packet has its size in bits, its begin and end, a
+/// number of `bits` bits, and one event.
 fn write_packets(directory: &Path, bits: usize, files: &[(&str, &[(u64, u64)])]) {
     let metadata = format!(
         "/* CTF 1.8 */

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use ctf::Trace;
 
-/// The metadata of a piece: its trace class or what stands for it, the offset of its clock, and its event classes.
+/// The metadata of a piece: its trace class or what stands for it, the offset of its clock, and its
+/// event classes.
 fn metadata_2(trace: &str, offset: i64, events: &[u64]) -> String {
     const BYTE: &str =
         r#""type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian""#;

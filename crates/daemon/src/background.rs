@@ -1,9 +1,10 @@
 //! Running in the background (daemonize).
 //!
-//! The usual way, to fork twice, is not possible in safe Rust. Instead the program starts itself again with the
-//! same arguments and a marker in its environment, by which the new process knows that it runs in the
-//! background. The standard input of the new process is a pipe to the process in the foreground, which returns
-//! when it reads there that the new process is ready, or when the pipe is closed because the process has ended.
+//! The usual way, to fork twice, is not possible in safe Rust. Instead the program starts itself
+//! again with the same arguments and a marker in its environment, by which the new process knows
+//! that it runs in the background. The standard input of the new process is a pipe to the process
+//! in the foreground, which returns when it reads there that the new process is ready, or when the
+//! pipe is closed because the process has ended.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,7 +19,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{chdir, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-/// The message to the process in the foreground. If the pipe is closed without it, the start has failed.
+/// The message to the process in the foreground. If the pipe is closed without it, the start has
+/// failed.
 const READY: &[u8] = b"ready";
 
 /// Whether this process runs in the background: the environment variable `marker` is set.
@@ -27,11 +29,11 @@ pub fn is_background(marker: &str) -> bool {
     std::env::var_os(marker).is_some()
 }
 
-/// Starts this program again in the background, and waits until it is ready or has ended. Returns whether
-/// it is ready; if not, it has printed the reason on standard error.
+/// Starts this program again in the background, and waits until it is ready or has ended. Returns
+/// whether it is ready; if not, it has printed the reason on standard error.
 ///
-/// `marker` is the name of an environment variable of this program alone: a process that inherits it by
-/// accident behaves as if it ran in the background.
+/// `marker` is the name of an environment variable of this program alone: a process that inherits
+/// it by accident behaves as if it ran in the background.
 ///
 /// # Errors
 /// If the new process cannot be started.
@@ -53,9 +55,9 @@ pub fn start_in_background(marker: &str) -> io::Result<bool> {
 /// The file of this program, even if it has been removed or replaced meanwhile.
 const SELF: &str = "/proc/self/exe";
 
-/// Finds the path of this program by the name by which it was called, if that leads to the same file: the
-/// system names the process after the path. Otherwise returns the path as the system knows it, or [`SELF`] if the file is
-/// not there any more.
+/// Finds the path of this program by the name by which it was called, if that leads to the same
+/// file: the system names the process after the path. Otherwise returns the path as the system
+/// knows it, or [`SELF`] if the file is not there any more.
 fn find_program(name: &OsStr) -> io::Result<PathBuf> {
     let real = std::env::current_exe()?;
     let id = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
@@ -74,13 +76,14 @@ fn find_program(name: &OsStr) -> io::Result<PathBuf> {
     Ok(found.unwrap_or_else(|| SELF.into()))
 }
 
-/// Leaves the session and the working directory of the process in the foreground. The working directory
-/// is `/` afterwards.
+/// Leaves the session and the working directory of the process in the foreground. The working
+/// directory is `/` afterwards.
 ///
 /// # Errors
 /// If the working directory cannot be changed.
 pub fn detach() -> io::Result<()> {
-    // Fails if this process leads a process group already, as it does when a service manager has started it.
+    // Fails if this process leads a process group already, as it does when a service manager has
+    // started it.
     let _ = setsid();
     chdir("/")?;
     Ok(())

@@ -1,9 +1,11 @@
-//! Limits the connections of a port. When there are too many, one that does nothing is evicted: otherwise peers that
-//! connect and then are silent, or take nothing of what they are sent, would lock all others out.
+//! Limits the connections of a port. When there are too many, one that does nothing is evicted:
+//! otherwise peers that connect and then are silent, or take nothing of what they are sent, would
+//! lock all others out.
 //!
-//! A connection is new until its peer has shown that it speaks the protocol. Of new ones the oldest is evicted; without
-//! any, the one that has moved nothing for longest, if that was long. Until there is room, the connection that was
-//! accepted last waits, and further ones in the backlog of the system.
+//! A connection is new until its peer has shown that it speaks the protocol. Of new ones the oldest
+//! is evicted; without any, the one that has moved nothing for longest, if that was long. Until
+//! there is room, the connection that was accepted last waits, and further ones in the backlog of
+//! the system.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,10 +15,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Time for which a connection that is not new must have moved nothing to be evicted. Viewers ask more often.
+/// Time for which a connection that is not new must have moved nothing to be evicted. Viewers ask
+/// more often.
 const MIN_IDLE: Duration = Duration::from_secs(10);
-/// Time after which it is tried again to make room: a connection may have been idle for long enough by then, or that which
-/// was evicted does not close.
+/// Time after which it is tried again to make room: a connection may have been idle for long enough
+/// by then, or that which was evicted does not close.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Never moved anything.
@@ -49,7 +52,8 @@ struct OpenConnections {
 struct Standing {
     /// Milliseconds from the start to the begin of the connection.
     begun_at: u64,
-    /// Milliseconds from the start to the last bytes that were moved, plus one; or [`NEW`] or [`KEPT`].
+    /// Milliseconds from the start to the last bytes that were moved, plus one; or [`NEW`] or
+    /// [`KEPT`].
     moved_at: AtomicU64,
     evicted: Notify,
     is_evicted: AtomicBool,
@@ -156,7 +160,8 @@ impl AdmittedConnection {
         self.standing.evicted.notified().await;
     }
 
-    /// The peer speaks the protocol and something was moved: the connection is new no longer, and not idle now.
+    /// The peer speaks the protocol and something was moved: the connection is new no longer, and
+    /// not idle now.
     pub fn set_active(&self, now: Instant) {
         let now = self.limit.milliseconds(now);
         self.standing.moved_at.store(now, Ordering::Relaxed);

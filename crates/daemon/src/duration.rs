@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Parses a duration: a number with a unit, `90s`, `15m`, `12h`, `30d` or `8w`.
 ///
 /// # Errors
-/// If the text is no such duration, or its number of seconds does not fit 64 bits; with a message for the user.
+/// If the text is no such duration, or its number of seconds does not fit 64 bits; with a message
+/// for the user.
 pub fn parse(text: &str) -> Result<Duration, String> {
     const UNITS: [(char, u64); 5] = [
         ('s', 1),

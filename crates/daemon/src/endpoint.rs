@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// An address to listen on, as the user writes it: `tcp://HOST[:PORT]`, `tcp4://` or `tcp6://`, or `tls` in place of
-/// `tcp`.
+/// An address to listen on, as the user writes it: `tcp://HOST[:PORT]`, `tcp4://` or `tcp6://`, or
+/// `tls` in place of `tcp`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// Whether it is a UDP port for QUIC.

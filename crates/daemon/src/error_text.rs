@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-/// Describes an error and what caused it, separated by colons. A cause that the text before it already contains is
-/// not repeated.
+/// Describes an error and what caused it, separated by colons. A cause that the text before it
+/// already contains is not repeated.
 #[must_use]
 pub fn describe_error(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();

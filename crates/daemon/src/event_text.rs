@@ -1,7 +1,8 @@
 //! Events as lines of text for people: the parts that all programs show in the same way.
 //!
-//! A line is the time, host, program with process and thread, severity, indentation, name and fields, in this order.
-//! Names and texts come from traced programs: nothing of them controls the terminal or ends the line.
+//! A line is the time, host, program with process and thread, severity, indentation, name and
+//! fields, in this order. Names and texts come from traced programs: nothing of them controls the
+//! terminal or ends the line.
 
 use std::fmt::{self, Write};
 
@@ -71,7 +72,8 @@ impl LineStyle {
         line.push(' ');
     }
 
-    /// Appends a severity, 0 (the most severe) to 14 as log levels of LTTng are, in a column of its own.
+    /// Appends a severity, 0 (the most severe) to 14 as log levels of LTTng are, in a column of its
+    /// own.
     pub fn push_severity(self, line: &mut String, log_level: u8) {
         let (name, color) = match log_level {
             0 => ("EMERG", "1;31"),
@@ -131,8 +133,8 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
-/// Appends the text of a field: in quotation marks if it is empty, or has spaces, `=`, quotation marks or control
-/// characters, which are escaped.
+/// Appends the text of a field: in quotation marks if it is empty, or has spaces, `=`, quotation
+/// marks or control characters, which are escaped.
 pub fn push_value(line: &mut String, text: &str) {
     let is_quoted = |character: char| matches!(character, '=' | '"') || character.is_whitespace();
     if !text.is_empty() && !text.contains(|c: char| is_quoted(c) || is_control(c)) {

@@ -1,7 +1,7 @@
 //! The form of a line of the log, chosen at the start of the program.
 //!
-//! The library has a type for each form, and code for each combination of a form and a target. These two types choose at
-//! each line instead.
+//! The library has a type for each form, and code for each combination of a form and a target.
+//! These two types choose at each line instead.
 
 use std::fmt;
 use std::mem;

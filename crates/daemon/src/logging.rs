@@ -26,8 +26,8 @@ pub enum LogTarget<'a> {
     Stderr,
     /// A file, which is created or appended to.
     File(&'a Path),
-    /// Standard error until that is closed, and the syslog daemon if there is one, under this program name. journald is
-    /// such a daemon.
+    /// Standard error until that is closed, and the syslog daemon if there is one, under this
+    /// program name. journald is such a daemon.
     Syslog(&'static str),
 }
 
@@ -67,7 +67,8 @@ struct LogFile {
     file: Mutex<Arc<File>>,
 }
 
-/// The lowest level that is logged when `-v` was given `verbose` times: warnings only if not at all.
+/// The lowest level that is logged when `-v` was given `verbose` times: warnings only if not at
+/// all.
 #[must_use]
 pub fn level(verbose: u8) -> LevelFilter {
     match verbose {
@@ -78,8 +79,8 @@ pub fn level(verbose: u8) -> LevelFilter {
     }
 }
 
-/// Starts the log of this process: what `RUST_LOG` selects if it is set and not empty, otherwise `level`
-/// and above. To be called once.
+/// Starts the log of this process: what `RUST_LOG` selects if it is set and not empty, otherwise
+/// `level` and above. To be called once.
 ///
 /// # Errors
 /// If `RUST_LOG` is malformed, or the log file cannot be opened.
@@ -143,7 +144,8 @@ fn layer(
         .with_writer(writer)
         .fmt_fields(line.fields())
         .event_format(line)
-        // Its own errors would be printed on standard error, which panics if that is a terminal that is gone.
+        // Its own errors would be printed on standard error, which panics if that is a terminal
+        // that is gone.
         .log_internal_errors(false)
         .with_ansi(false)
 }
@@ -158,8 +160,9 @@ fn log_panics() {
 }
 
 impl Log {
-    /// Opens the log file again by its name, which logrotate has given to another file or to none. If that fails, the
-    /// log stays in the file that is open, which is logged. Without a log file nothing happens.
+    /// Opens the log file again by its name, which logrotate has given to another file or to none.
+    /// If that fails, the log stays in the file that is open, which is logged. Without a log file
+    /// nothing happens.
     pub fn reopen(&self) {
         let Some(file) = &self.file else { return };
         if let Err(error) = file.reopen() {
@@ -193,7 +196,8 @@ impl LogFile {
     }
 }
 
-/// Opens a log file for appending. Group members may read it and others not: a log names hosts and sessions.
+/// Opens a log file for appending. Group members may read it and others not: a log names hosts and
+/// sessions.
 fn open_log_file(path: &Path) -> io::Result<File> {
     // Without NONBLOCK, opening a FIFO would wait for its reader.
     let flags = OFlags::WRONLY

@@ -1,11 +1,13 @@
-//! Memory that is free and that the allocator keeps: what many connections took stays resident when they are gone, because
-//! free blocks lie between others.
+//! Memory that is free and that the allocator keeps: what many connections took stays resident when
+//! they are gone, because free blocks lie between others.
 
-/// Free memory that the allocator may keep, in bytes, beside code and stacks. Less is not worth the time to look for it.
+/// Free memory that the allocator may keep, in bytes, beside code and stacks. Less is not worth the
+/// time to look for it.
 #[cfg(target_env = "gnu")]
 const MIN_RETURNED_MEMORY: u64 = 32 << 20;
 
-/// Returns free memory to the system if there is much of it. Threads that allocate wait meanwhile, for some milliseconds.
+/// Returns free memory to the system if there is much of it. Threads that allocate wait meanwhile,
+/// for some milliseconds.
 pub fn return_free_memory() {
     #[cfg(target_env = "gnu")]
     if let Some(resident) = resident_bytes()

@@ -1,7 +1,8 @@
-//! Tells the service manager (`sd_notify`, systemd) and the parent process that the program is ready.
+//! Tells the service manager (`sd_notify`, systemd) and the parent process that the program is
+//! ready.
 //!
-//! The protocol is one datagram. The crate `sd-notify` (0.5) does not send to abstract sockets, which
-//! `sd_notify(3)` allows; this module does.
+//! The protocol is one datagram. The crate `sd-notify` (0.5) does not send to abstract sockets,
+//! which `sd_notify(3)` allows; this module does.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,15 +13,18 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use rustix::process::{Signal, getppid, kill_process};
 use tracing::warn;
 
-/// Where the service manager listens: the path of a socket or, behind `@`, the name of an abstract one.
+/// Where the service manager listens: the path of a socket or, behind `@`, the name of an abstract
+/// one.
 const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 
-/// Tells the service manager, if there is one, that the program is ready to serve. A failure is logged.
+/// Tells the service manager, if there is one, that the program is ready to serve. A failure is
+/// logged.
 pub fn notify_ready() {
     notify_manager("READY=1");
 }
 
-/// Tells the service manager, if there is one, that the program begins to stop. A failure is logged.
+/// Tells the service manager, if there is one, that the program begins to stop. A failure is
+/// logged.
 pub fn notify_stopping() {
     notify_manager("STOPPING=1");
 }

@@ -1,11 +1,13 @@
-//! The spans that threads are in: how deep an event is to be indented, and how long a span has taken when it ends.
+//! The spans that threads are in: how deep an event is to be indented, and how long a span has
+//! taken when it ends.
 //!
-//! Ends are paired with begins by the id of the span if they have one: such spans end in any order, as those of `tracing`
-//! do whose guards are dropped in another one. Others are nested, and are paired by name.
+//! Ends are paired with begins by the id of the span if they have one: such spans end in any order,
+//! as those of `tracing` do whose guards are dropped in another one. Others are nested, and are
+//! paired by name.
 //!
-//! What is remembered is bounded, because begins without an end may come from anywhere: beyond the limit of one thread
-//! spans are only counted, beyond the limits of all threads everything is forgotten. Where events were lost, an end may be
-//! missing.
+//! What is remembered is bounded, because begins without an end may come from anywhere: beyond the
+//! limit of one thread spans are only counted, beyond the limits of all threads everything is
+//! forgotten. Where events were lost, an end may be missing.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -28,7 +30,8 @@ pub struct SpanEdge<'a> {
     pub time: Option<i64>,
     /// The number of the clock. Begin and end of a span are on the same one.
     pub clock: u32,
-    /// The id of the span, which no other open span of the thread has. Absent if the program does not say it.
+    /// The id of the span, which no other open span of the thread has. Absent if the program does
+    /// not say it.
     pub id: Option<u64>,
 }
 
@@ -37,7 +40,8 @@ pub struct SpanEdge<'a> {
 pub struct EndedSpan<D = ()> {
     /// The name with which it has begun, to its first 256 bytes. Absent if the begin is not known.
     pub name: Option<Box<str>>,
-    /// Nanoseconds from the begin to the end. Absent if a time is not known, or the end is before the begin.
+    /// Nanoseconds from the begin to the end. Absent if a time is not known, or the end is before
+    /// the begin.
     pub duration: Option<u64>,
     /// The number of spans around it.
     pub depth: usize,
@@ -72,7 +76,8 @@ struct OpenSpan<D> {
     begin: Option<i64>,
     clock: u32,
     id: Option<u64>,
-    /// The number of losses of the group when the span began. After more of them its end may be missing.
+    /// The number of losses of the group when the span began. After more of them its end may be
+    /// missing.
     losses: u64,
     data: D,
 }
@@ -150,9 +155,9 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
         });
     }
 
-    /// A thread leaves the span of this id and clock, or without an id the innermost one of this name and clock. Spans
-    /// within it end too, unless they have ids of their own: then only those whose ends may be lost. An end without a
-    /// begin changes nothing.
+    /// A thread leaves the span of this id and clock, or without an id the innermost one of this
+    /// name and clock. Spans within it end too, unless they have ids of their own: then only those
+    /// whose ends may be lost. An end without a begin changes nothing.
     pub fn end(&mut self, thread: &T, edge: SpanEdge<'_>) -> EndedSpan<D> {
         let Some(spans) = self.threads.get_mut(thread) else {
             return EndedSpan::default();
@@ -199,8 +204,8 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
         }
     }
 
-    /// What is remembered of the spans that will still be open when the span of this end, which has an id, has ended,
-    /// although they began within it; the innermost first.
+    /// What is remembered of the spans that will still be open when the span of this end, which has
+    /// an id, has ended, although they began within it; the innermost first.
     pub fn outliving(&mut self, thread: &T, edge: SpanEdge<'_>) -> impl Iterator<Item = &mut D> {
         let spans = self.threads.get_mut(thread);
         let place = spans.as_ref().and_then(|spans| spans.place(edge));

@@ -1,8 +1,9 @@
 //! Text on standard output and standard error: the only place of the programs that prints.
 //!
-//! A reader may leave before it has read everything, as `head` and a pager do. That is no fault of the program: it ends
-//! silently, with status 0. Writes to standard output fail with an error that [`is_closed_output`] recognizes, also
-//! below other errors; `main` asks that before it reports one. Messages on standard error never fail.
+//! A reader may leave before it has read everything, as `head` and a pager do. That is no fault of
+//! the program: it ends silently, with status 0. Writes to standard output fail with an error that
+//! [`is_closed_output`] recognizes, also below other errors; `main` asks that before it reports
+//! one. Messages on standard error never fail.
 
 use std::error::Error;
 use std::fmt::Display;

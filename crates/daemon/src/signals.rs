@@ -6,10 +6,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::logging::Log;
 
-/// The exit status after a second signal: that of a program which SIGINT has killed, as shells report it.
+/// The exit status after a second signal: that of a program which SIGINT has killed, as shells
+/// report it.
 const INTERRUPTED: i32 = 130;
 
-/// SIGTERM and SIGINT, caught. They do not end the process any more, not even after this value is dropped.
+/// SIGTERM and SIGINT, caught. They do not end the process any more, not even after this value is
+/// dropped.
 #[derive(Debug)]
 pub struct StopSignals {
     terminate: Signal,
@@ -36,8 +38,8 @@ impl StopSignals {
         }
     }
 
-    /// Calls `stop` at the first signal, and ends the process at once at the second, with status 130:
-    /// for programs that may take long to stop.
+    /// Calls `stop` at the first signal, and ends the process at once at the second, with status
+    /// 130: for programs that may take long to stop.
     pub async fn stop_or_exit(mut self, stop: impl FnOnce()) {
         self.wait().await;
         stop();
@@ -46,8 +48,8 @@ impl StopSignals {
     }
 }
 
-/// Catches SIGHUP from now on, and opens the log file again at each. The signal does not end the process any more. To
-/// be called on a tokio runtime.
+/// Catches SIGHUP from now on, and opens the log file again at each. The signal does not end the
+/// process any more. To be called on a tokio runtime.
 ///
 /// # Errors
 /// If the system refuses to have the signal caught.

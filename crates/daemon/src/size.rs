@@ -3,7 +3,8 @@
 /// Parses a number of bytes: `4096`, `16k`, `32M`, `1G`, with units of 1024.
 ///
 /// # Errors
-/// If the text is no such number, or the number of bytes does not fit 64 bits; with a message for the user.
+/// If the text is no such number, or the number of bytes does not fit 64 bits; with a message for
+/// the user.
 pub fn parse(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (text.get(..at), 1 << 10),

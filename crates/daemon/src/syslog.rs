@@ -1,4 +1,5 @@
-//! The log of a daemon at the syslog daemon, by the datagrams of RFC 3164 without a time. journald receives them too.
+//! The log of a daemon at the syslog daemon, by the datagrams of RFC 3164 without a time. journald
+//! receives them too.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
@@ -13,7 +14,8 @@ const SOCKET: &str = "/dev/log";
 /// The facility of daemons (`LOG_DAEMON`), in the position that it has in a priority.
 const FACILITY: u8 = 3 << 3;
 
-/// Sends log records to the syslog daemon. A record for which the daemon has no space is lost: the program does not wait.
+/// Sends log records to the syslog daemon. A record for which the daemon has no space is lost: the
+/// program does not wait.
 #[derive(Debug)]
 pub(crate) struct Syslog {
     program: &'static str,
@@ -35,7 +37,8 @@ impl Syslog {
     }
 
     fn open_at(program: &'static str, path: &Path) -> io::Result<Self> {
-        // Only to see whether it listens: the records are sent by name, which works after it has been restarted too.
+        // Only to see whether it listens: the records are sent by name, which works after it has
+        // been restarted too.
         UnixDatagram::unbound()?.connect(path)?;
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;

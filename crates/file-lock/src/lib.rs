@@ -1,8 +1,9 @@
-//! Advisory locks of whole files, by flock(2): writers of traces hold exclusive ones, readers shared ones, as the
-//! programs of LTTng and Babeltrace do: those of the standard library, with an answer that is true or false.
+//! Advisory locks of whole files, by flock(2): writers of traces hold exclusive ones, readers
+//! shared ones, as the programs of LTTng and Babeltrace do: those of the standard library, with an
+//! answer that is true or false.
 //!
-//! A lock belongs to the open file, not to the process, and ends when its last descriptor is closed. No
-//! function waits for another holder.
+//! A lock belongs to the open file, not to the process, and ends when its last descriptor is
+//! closed. No function waits for another holder.
 
 use std::fs::{File, TryLockError};
 use std::io;

@@ -1,5 +1,5 @@
-//! Append-only logs of checksummed records: the bytes of the spool of `consumer` and of the session logs of `relayd`.
-//! This crate encodes and decodes; it opens no file.
+//! Append-only logs of checksummed records: the bytes of the spool of `consumer` and of the session
+//! logs of `relayd`. This crate encodes and decodes; it opens no file.
 //!
 //! A log begins with a header of 8 bytes, its magic number. Records follow, one after the other:
 //!
@@ -9,9 +9,10 @@
 //! | 4 | CRC-32 (IEEE) of the length and the body, little-endian |
 //! | n | body |
 //!
-//! A crash can leave the last record incomplete, or zeros in its place: the log is then [torn](Damage::Torn) and can be
-//! truncated there. A bad record with others behind it, or one that is complete and has another checksum, is
-//! [corrupt](Damage::Corrupt): the disk has changed bytes that had been written.
+//! A crash can leave the last record incomplete, or zeros in its place: the log is then
+//! [torn](Damage::Torn) and can be truncated there. A bad record with others behind it, or one that
+//! is complete and has another checksum, is [corrupt](Damage::Corrupt): the disk has changed bytes
+//! that had been written.
 
 use bytes::BufMut;
 use thiserror::Error;
@@ -34,7 +35,8 @@ pub enum Damage {
     /// The last record is incomplete, or zeros follow. The crash of a writer leaves that.
     #[error("the last record is incomplete")]
     Torn,
-    /// A record has another checksum or an impossible length, or the header is that of another kind of file.
+    /// A record has another checksum or an impossible length, or the header is that of another kind
+    /// of file.
     #[error("a record does not have its checksum")]
     Corrupt,
 }
@@ -106,7 +108,8 @@ impl<'a> Records<'a> {
         self.at
     }
 
-    /// Why the log ends at [`offset`](Self::offset). None as long as records are returned, and if it ends there properly.
+    /// Why the log ends at [`offset`](Self::offset). None as long as records are returned, and if
+    /// it ends there properly.
     #[must_use]
     pub fn damage(&self) -> Option<Damage> {
         self.damage
@@ -118,7 +121,8 @@ impl<'a> Records<'a> {
         if rest.is_empty() {
             return None;
         }
-        // Zeros are what a file system leaves of a write whose blocks were allocated and not written.
+        // Zeros are what a file system leaves of a write whose blocks were allocated and not
+        // written.
         let torn = if rest.iter().all(|byte| *byte == 0) {
             Some(Err(Damage::Torn))
         } else {
@@ -186,7 +190,8 @@ mod tests {
     }
 
     fn bodies() -> impl Strategy<Value = Vec<Vec<u8>>> {
-        // Bodies that do not end in zero: a zero at the end of the last record is taken for a torn write.
+        // Bodies that do not end in zero: a zero at the end of the last record is taken for a torn
+        // write.
         let body = prop::collection::vec(any::<u8>(), 0..50).prop_map(|mut body| {
             body.push(1);
             body

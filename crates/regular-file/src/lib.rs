@@ -1,9 +1,11 @@
-//! Opens regular files by names that somebody else may meanwhile have given to a symbolic link, a FIFO or a device: in
-//! the directory of a recording, in the output of a relay, in a directory that several users write to.
+//! Opens regular files by names that somebody else may meanwhile have given to a symbolic link, a
+//! FIFO or a device: in the directory of a recording, in the output of a relay, in a directory that
+//! several users write to.
 //!
-//! No function waits for the other end of a FIFO, or makes a terminal the controlling one. [`open`] takes the path of a
-//! user of this program, whose links are followed unless the flags say otherwise. The others take names below a
-//! directory that is open, and follow no link: a directory that is replaced meanwhile leads nowhere else.
+//! No function waits for the other end of a FIFO, or makes a terminal the controlling one. [`open`]
+//! takes the path of a user of this program, whose links are followed unless the flags say
+//! otherwise. The others take names below a directory that is open, and follow no link: a directory
+//! that is replaced meanwhile leads nowhere else.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +19,8 @@ use rustix::path::Arg;
 /// The mode of a file that is made, less what the umask takes away.
 const NEW_FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 
-/// Opens a regular file by its path. Symbolic links are followed, the last one not if the flags have `NOFOLLOW`.
+/// Opens a regular file by its path. Symbolic links are followed, the last one not if the flags
+/// have `NOFOLLOW`.
 ///
 /// # Errors
 /// If the file cannot be opened, or is not a regular file.
@@ -25,7 +28,8 @@ pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     open_with(CWD, path, flags)
 }
 
-/// Opens a directory by its path, whose links are followed: for the calls below only, not to list it.
+/// Opens a directory by its path, whose links are followed: for the calls below only, not to list
+/// it.
 ///
 /// # Errors
 /// If there is none, or it may not be searched.
@@ -43,7 +47,8 @@ pub fn open_at(directory: impl AsFd, name: impl Arg + Copy, flags: OFlags) -> io
     open_with(directory, name, flags | OFlags::NOFOLLOW)
 }
 
-/// Opens a regular file below a directory by its path from there, which has names only: no `..`, and no `/` at its begin.
+/// Opens a regular file below a directory by its path from there, which has names only: no `..`,
+/// and no `/` at its begin.
 ///
 /// # Errors
 /// As [`open`]; also if a part of the path is a symbolic link, or leads elsewhere.
@@ -85,8 +90,8 @@ fn open_with(directory: impl AsFd, name: impl Arg + Copy, flags: OFlags) -> io::
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
     let open = |flags| retry_on_intr(|| openat(&directory, name, flags, NEW_FILE_MODE));
     let opened = match open(flags | OFlags::NONBLOCK) {
-        // Another process has a lease on the file (fcntl(2), `F_SETLEASE`), which only regular files have. Without
-        // O_NONBLOCK the kernel waits until that process gives the lease up.
+        // Another process has a lease on the file (fcntl(2), `F_SETLEASE`), which only regular
+        // files have. Without O_NONBLOCK the kernel waits until that process gives the lease up.
         Err(Errno::WOULDBLOCK) => open(flags),
         opened => opened,
     }?;

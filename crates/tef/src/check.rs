@@ -2,7 +2,7 @@
 //!
 //! | in the line | becomes |
 //! |---|---|
-//! | `nan`, `inf`, `infinity` for a value, any case, with or without sign, as `printf` writes them | a string of the same text |
+//! | `nan`, `inf`, `infinity` as a value, in any case, with any sign | a string of that text |
 //! | an escape of half a surrogate pair, alone | an escape of U+FFFD |
 //! | a byte that is not UTF-8 | U+FFFD |
 //! | a comma after the last brace | nothing |
@@ -66,7 +66,8 @@ impl std::ops::AddAssign for Repairs {
     }
 }
 
-/// Checks a line whose leading and trailing blanks have been removed, and repairs it if it nearly is JSON.
+/// Checks a line whose leading and trailing blanks have been removed, and repairs it if it nearly
+/// is JSON.
 #[must_use]
 pub fn check(line: &[u8]) -> Checked<'_> {
     match std::str::from_utf8(line) {

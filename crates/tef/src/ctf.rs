@@ -1,15 +1,15 @@
-//! Events in a CTF trace: [`Classes`] declares their classes and encodes each event as values ready for
-//! a packet; [`RecordDecoder`] takes them from a packet again.
+//! Events in a CTF trace: [`Classes`] declares their classes and encodes each event as values ready
+//! for a packet; [`RecordDecoder`] takes them from a packet again.
 //!
-//! There is an event class for each row of [`FAMILIES`](crate::phase::FAMILIES), called
-//! `tef:` and what that says, with the members that mean something in it; and `tef:other` for phases
-//! that no document describes, `tef:raw` for lines that are no event, `tef:client` and `tef:lost` for what
+//! There is an event class for each row of [`FAMILIES`](crate::phase::FAMILIES), called `tef:` and
+//! what that says, with the members that mean something in it; and `tef:other` for phases that no
+//! document describes, `tef:raw` for lines that are no event, `tef:client` and `tef:lost` for what
 //! the daemon has to say itself. All are declared at once, so that no viewer has to ask for
 //! metadata again in the midst of a trace: it is a few pages of text.
 //!
 //! | field | what |
 //! |---|---|
-//! | `vpid`, `vtid`, of the context | `pid` and `tid`, where `present` says so; else what comes nearest |
+//! | `vpid`, `vtid`, of the context | `pid` and `tid` if `present` says so, or the nearest |
 //! | `client` | which connection it came from |
 //! | `present` | a bit for each [`Field`](crate::Field) that there is |
 //! | `ph` | the phase, where the class has several |

@@ -1,5 +1,5 @@
-//! A document of records: an object with the array `traceEvents`. Records are written as they are added, or held to be
-//! put in order, with times since the first one.
+//! A document of records: an object with the array `traceEvents`. Records are written as they are
+//! added, or held to be put in order, with times since the first one.
 
 use crate::event::write_microseconds;
 
@@ -10,8 +10,8 @@ const END: &[u8] = b"\n]}\n";
 /// The end of the document, if an origin has been subtracted from all times; the origin follows.
 const END_WITH_ORIGIN: &[u8] = b"\n],\"metadata\":{\"ts_origin_us\":";
 
-/// Largest number of bytes of records that are held. When there are more, those that are held are put in
-/// order and written: later ones come after them.
+/// Largest number of bytes of records that are held. When there are more, those that are held are
+/// put in order and written: later ones come after them.
 const MAX_HELD_BYTES: usize = 256 << 20;
 
 /// The time by which a record is put in order.
@@ -61,8 +61,8 @@ struct Held {
 }
 
 impl Records {
-    /// A document without records. `in_order`: sorted by begin, and of equal begin the longer ones first, so that a
-    /// slice comes before those within it.
+    /// A document without records. `in_order`: sorted by begin, and of equal begin the longer ones
+    /// first, so that a slice comes before those within it.
     #[must_use]
     pub fn new(in_order: bool) -> Self {
         Self {
@@ -102,8 +102,8 @@ impl Records {
         record.is_some_and(|(when, _)| when.take().is_some())
     }
 
-    /// Ends the document: writes all records that are held to the buffer, and the origin that was subtracted from their
-    /// times as the member `ts_origin_us` of `metadata`.
+    /// Ends the document: writes all records that are held to the buffer, and the origin that was
+    /// subtracted from their times as the member `ts_origin_us` of `metadata`.
     pub fn finish(&mut self) {
         match self.write_held() {
             Some(origin) => {
@@ -115,8 +115,8 @@ impl Records {
         }
     }
 
-    /// Writes all records that are held to the buffer. Returns the origin that was subtracted from the times, if
-    /// records were held.
+    /// Writes all records that are held to the buffer. Returns the origin that was subtracted from
+    /// the times, if records were held.
     fn write_held(&mut self) -> Option<i128> {
         let held = self.held.as_mut()?;
         let times = held.places.iter().filter_map(|(when, _)| *when);

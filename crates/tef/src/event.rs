@@ -1,8 +1,8 @@
 //! An event as values, and back to JSON.
 //!
 //! What a program understands of an event has a place of its own; everything else is kept as it is
-//! written, so that nothing is lost: the JSON that comes out has the members that went in, with equal
-//! values. Their order, blanks and the spelling of texts and times may differ.
+//! written, so that nothing is lost: the JSON that comes out has the members that went in, with
+//! equal values. Their order, blanks and the spelling of texts and times may differ.
 
 mod decimal;
 mod members;
@@ -18,8 +18,8 @@ use crate::phase::{Family, Field, family};
 pub use owner::{MAX_ID_BYTES, OwnerId};
 pub use write::{write_microseconds, write_text};
 
-/// Largest number of members without a place of their own. A line with more of them is kept as a raw
-/// record.
+/// Largest number of members without a place of their own. A line with more of them is kept as a
+/// raw record.
 pub const MAX_OTHER_MEMBERS: usize = 64;
 
 /// The content of a line.
@@ -33,8 +33,8 @@ pub enum Record<'a> {
     Raw(&'a str),
 }
 
-/// An event. What is absent, or not of the type that is expected, or does not fit here, is `None` and,
-/// if there is any, in `rest`.
+/// An event. What is absent, or not of the type that is expected, or does not fit here, is `None`
+/// and, if there is any, in `rest`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event<'a> {
     /// The phase, which is the kind of event: one character. (`ph`)
@@ -61,8 +61,8 @@ pub struct Event<'a> {
     pub s: Option<Cow<'a, str>>,
     /// The binding point of a flow: `e` is the slice around it. (`bp`)
     pub bp: Option<Cow<'a, str>>,
-    /// The number that related events share, as it is written, so that `1`, `"1"` and `"0x1"` stay apart.
-    /// (`id`)
+    /// The number that related events share, as it is written, so that `1`, `"1"` and `"0x1"` stay
+    /// apart. (`id`)
     pub id: Option<&'a str>,
     /// The number that related events of the process share. (`id2.local`)
     pub id2_local: Option<&'a str>,
@@ -184,8 +184,8 @@ impl<'a> Event<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Parses a line that [`check`](fn@crate::check) calls valid. Copies only members without a place, and
-    /// texts that have escapes.
+    /// Parses a line that [`check`](fn@crate::check) calls valid. Copies only members without a
+    /// place, and texts that have escapes.
     ///
     /// # Errors
     /// If it is not one JSON object.

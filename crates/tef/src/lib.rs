@@ -2,10 +2,10 @@
 //!
 //! This crate turns bytes into values and back. It knows no socket, file or clock.
 //!
-//! Read in this order: [`check`](mod@check) (whether a line is one JSON object, and what is put right if it
-//! nearly is), [`phase`] (which kinds of events there are), [`event`] (an event as values, and back
-//! to JSON), [`ctf`] (events in a CTF trace), [`document`] (one JSON document of all records), [`perfetto`] (what
-//! ui.perfetto.dev would misread).
+//! Read in this order: [`check`](mod@check) (whether a line is one JSON object, and what is put
+//! right if it nearly is), [`phase`] (which kinds of events there are), [`event`] (an event as
+//! values, and back to JSON), [`ctf`] (events in a CTF trace), [`document`] (one JSON document of
+//! all records), [`perfetto`] (what ui.perfetto.dev would misread).
 //!
 //! ```
 //! use ctf::model::Uuid;
@@ -43,8 +43,8 @@
 //! | | at most | beyond it |
 //! |---|---|---|
 //! | objects and arrays within each other | 128 ([`check::MAX_DEPTH`]) | rejected |
-//! | members of an event that have no place of their own | 64 ([`event::MAX_OTHER_MEMBERS`]) | the line stays a whole |
-//! | bytes of the id of a process or thread | 256 ([`event::MAX_ID_BYTES`]) | neither compared nor shown |
+//! | members without a place of their own | 64 ([`event::MAX_OTHER_MEMBERS`]) | the line is kept |
+//! | bytes of a process or thread id | 256 ([`event::MAX_ID_BYTES`]) | neither compared nor shown |
 //! | the length of a line | what the caller takes | |
 
 pub mod check;

@@ -52,9 +52,9 @@ pub fn add_record(
     }
 }
 
-/// Rounds the times that are kept as they were written, finer than a nanosecond or as strings, to whole
-/// nanoseconds, so that they can be counted from another origin. What is no number would end the import and
-/// is dropped; metadata needs none.
+/// Rounds the times that are kept as they were written, finer than a nanosecond or as strings, to
+/// whole nanoseconds, so that they can be counted from another origin. What is no number would end
+/// the import and is dropped; metadata needs none.
 pub fn round_times(event: &mut Event<'_>) {
     let rest = serde_json::from_str::<Map<String, Value>>(&event.rest);
     let Ok(mut rest) = rest else { return };

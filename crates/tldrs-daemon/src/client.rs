@@ -47,7 +47,8 @@ struct Client<'a> {
     refused: u64,
     /// Number of events that were not stored.
     lost: u64,
-    /// Number of events of the present trace that were not forwarded, and are not reported as lost yet.
+    /// Number of events of the present trace that were not forwarded, and are not reported as lost
+    /// yet.
     not_forwarded: u64,
 }
 
@@ -109,7 +110,8 @@ impl Client<'_> {
         }
     }
 
-    /// Waits for capacity in the forward queue before reading, so that a blocked client holds no read buffer.
+    /// Waits for capacity in the forward queue before reading, so that a blocked client holds no
+    /// read buffer.
     async fn wait_for_capacity(&self) {
         if self.context.when_full == WhenFull::Block
             && let Some(forwarder) = self
@@ -266,7 +268,8 @@ impl Client<'_> {
             self.lost += lines;
             return;
         };
-        // Stored before they are forwarded: if the daemon is killed, they are missing at the relay only.
+        // Stored before they are forwarded: if the daemon is killed, they are missing at the relay
+        // only.
         let lost = append_events(membership, self.context, text, lines).await;
         self.lost += lost;
         self.forward_events(text, lines).await;
@@ -281,7 +284,8 @@ impl Client<'_> {
         let Some(forwarder) = membership.forwarder.clone() else {
             return;
         };
-        // Lost events are reported before the next events, so that the gap is at its place in the trace.
+        // Lost events are reported before the next events, so that the gap is at its place in the
+        // trace.
         if self.not_forwarded > 0 && self.send_lost(&forwarder, client).await.is_err()
             || forwarder
                 .send_lines(client, text, self.context.when_full)
@@ -309,8 +313,8 @@ impl Client<'_> {
         }
     }
 
-    /// Reports events that were not forwarded, before the client opens another trace. If that fails too, the
-    /// record still counts them.
+    /// Reports events that were not forwarded, before the client opens another trace. If that fails
+    /// too, the record still counts them.
     async fn report_unforwarded(&mut self) {
         let now = self.membership();
         let now = now.and_then(|now| Some((now.forwarder.clone()?, now.client)));
@@ -379,8 +383,8 @@ fn add_pending_export(membership: &Membership, path: PathBuf, peer: &Peer) {
     }
 }
 
-/// Appends events to a trace; when the disk is full, waits or drops them as the policy says. Returns the
-/// number of lost events.
+/// Appends events to a trace; when the disk is full, waits or drops them as the policy says.
+/// Returns the number of lost events.
 async fn append_events(
     membership: &Membership,
     context: &ClientContext,
@@ -391,7 +395,8 @@ async fn append_events(
     let mut rest = text;
     let mut left = lines;
     let mut has_waited = false;
-    // Waits in this task, so that nothing more is read from this client and it is blocked (backpressure).
+    // Waits in this task, so that nothing more is read from this client and it is blocked
+    // (backpressure).
     while let Err(error) = trace.append_events(rest, left) {
         rest = rest.get(error.stored..).unwrap_or_default();
         left = count_lines(rest);

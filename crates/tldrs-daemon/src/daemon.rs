@@ -58,8 +58,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Listens. Clients can connect when this returns; they are served by [`run`](Self::run). To be called
-    /// on a tokio runtime.
+    /// Listens. Clients can connect when this returns; they are served by [`run`](Self::run). To be
+    /// called on a tokio runtime.
     ///
     /// # Errors
     /// If a socket or the storage cannot be used.
@@ -119,8 +119,8 @@ impl Daemon {
         })
     }
 
-    /// Serves clients until `stop` is cancelled, or a client stops the daemon. When this returns, the events
-    /// that clients had sent are stored, and pending exports are made.
+    /// Serves clients until `stop` is cancelled, or a client stops the daemon. When this returns,
+    /// the events that clients had sent are stored, and pending exports are made.
     pub async fn run(self, stop: CancellationToken) -> StopReason {
         let Self {
             listeners,
@@ -146,13 +146,15 @@ impl Daemon {
             () = end.cancelled() => StopReason::ByClient,
         };
         end.cancel();
-        // From now on no client can connect. Connected clients are still read from, until `DRAIN_TIMEOUT`.
+        // From now on no client can connect. Connected clients are still read from, until
+        // `DRAIN_TIMEOUT`.
         guards.iter().for_each(socket::SocketGuard::remove);
         acceptor.closed.cancel();
         accepting.close();
         accepting.wait().await;
         acceptor.drain_clients().await;
-        // Releases the locks: another daemon can listen on the sockets only after the last event is stored.
+        // Releases the locks: another daemon can listen on the sockets only after the last event is
+        // stored.
         drop(guards);
         poll_timer.abort();
         why
@@ -185,8 +187,8 @@ impl ClientAcceptor {
                 }
             }
         }
-        // Clients in the backlog of the socket may have sent events already. The system is asked: the runtime may not
-        // know of them yet.
+        // Clients in the backlog of the socket may have sent events already. The system is asked:
+        // the runtime may not know of them yet.
         let Ok(listener) = listener.into_std() else {
             return;
         };

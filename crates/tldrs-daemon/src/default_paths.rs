@@ -33,7 +33,8 @@ pub fn other_directories() -> Vec<PathBuf> {
     absolute.map(|path| path.join(NAME)).collect()
 }
 
-/// Returns the path at which the daemon listens, and a further one at which it listens if it is free.
+/// Returns the path at which the daemon listens, and a further one at which it listens if it is
+/// free.
 #[must_use]
 pub fn default_sockets() -> (PathBuf, Option<PathBuf>) {
     let known = PathBuf::from(KNOWN_SOCKET);

@@ -37,8 +37,8 @@ pub(crate) enum ExportError {
 }
 
 impl Export {
-    /// Writes the export. The document is written to a temporary file, which is then renamed, so that a reader of
-    /// the path sees either the whole export or the file before it.
+    /// Writes the export. The document is written to a temporary file, which is then renamed, so
+    /// that a reader of the path sees either the whole export or the file before it.
     pub(crate) fn write(&self, events: &File, sync: bool) -> Result<ExportCounts, ExportError> {
         let uid = rustix::process::geteuid().as_raw();
         let target = ExportTarget::open(&self.path, uid)?;

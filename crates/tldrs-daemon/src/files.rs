@@ -76,8 +76,8 @@ impl TraceFiles {
         file.is_ok_and(|file| matches!(file_lock::try_lock_exclusive(&file), Ok(false)))
     }
 
-    /// Returns the files of the trace that has its record at this path; none if the name is not that of a
-    /// record.
+    /// Returns the files of the trace that has its record at this path; none if the name is not
+    /// that of a record.
     pub(crate) fn of_record(record: &Path) -> Option<Self> {
         let file = record.file_name()?.to_str()?;
         let name = file.strip_prefix('.')?.strip_suffix(RECORD)?;
@@ -97,7 +97,8 @@ pub fn list_traces(directory: &Path) -> io::Result<Vec<StoredTrace>> {
         let is_trace = name.ends_with(EVENTS.as_bytes())
             && !name.ends_with(REJECTED.as_bytes())
             && !name.starts_with(b".");
-        // The file may have been removed since. A symbolic link is not a trace: another user may have made it.
+        // The file may have been removed since. A symbolic link is not a trace: another user may
+        // have made it.
         let Ok(metadata) = path.symlink_metadata() else {
             continue;
         };
@@ -123,8 +124,8 @@ pub(crate) fn with_records(directory: &Path) -> io::Result<Vec<TraceFiles>> {
     Ok(found)
 }
 
-/// The exclusive lock on a trace, which is needed to remove it. A daemon holds a shared lock on the events'
-/// file of every trace that it has open.
+/// The exclusive lock on a trace, which is needed to remove it. A daemon holds a shared lock on the
+/// events' file of every trace that it has open.
 #[derive(Debug)]
 pub struct TraceLock {
     _file: File,

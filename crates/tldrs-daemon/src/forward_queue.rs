@@ -1,7 +1,7 @@
 //! The bounded queue from each trace to the task that forwards it to a relay.
 //!
-//! Without forwarding there are no queues. A queue is bounded in bytes: a text counts against the capacity
-//! until it is dropped.
+//! Without forwarding there are no queues. A queue is bounded in bytes: a text counts against the
+//! capacity until it is dropped.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ pub enum ForwardItem {
         client: u32,
         /// When they were read from its socket.
         at: Timestamp,
-        /// Complete lines as they are stored: checked, repaired, each with its line feed, all UTF-8.
+        /// Complete lines as they are stored: checked, repaired, each with its line feed, all
+        /// UTF-8.
         text: Bytes,
     },
     /// Events that are missing in the queue: refused, or dropped because the queue was full.
@@ -112,7 +113,8 @@ pub(crate) fn trace_forwarder(id: String, name: String) -> (TraceForwarder, Forw
 impl TraceForwarder {
     /// Waits until the queue is likely to have capacity for the bytes of one read.
     pub(crate) async fn wait_for_capacity(&self) {
-        // The semaphore is never closed. The permits are released at once: this wait only delays the next read.
+        // The semaphore is never closed. The permits are released at once: this wait only delays
+        // the next read.
         let _ = self
             .byte_permits
             .acquire_many(permit_count(READ_BYTES))
@@ -161,8 +163,8 @@ impl TraceForwarder {
     }
 }
 
-/// Returns the number of permits for a text. A line may be longer than the capacity; then it takes all
-/// permits.
+/// Returns the number of permits for a text. A line may be longer than the capacity; then it takes
+/// all permits.
 fn permit_count(bytes: usize) -> u32 {
     u32::try_from(bytes.min(FORWARD_CAPACITY_BYTES)).unwrap_or(u32::MAX)
 }

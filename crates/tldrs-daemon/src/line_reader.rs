@@ -97,8 +97,9 @@ impl ReadMode<'_> {
         }
     }
 
-    /// Reads as much as the buffer has capacity for. The readiness is cleared only by a read that has emptied the
-    /// socket: otherwise the reader would wait for an event although bytes are left.
+    /// Reads as much as the buffer has capacity for. The readiness is cleared only by a read that
+    /// has emptied the socket: otherwise the reader would wait for an event although bytes are
+    /// left.
     fn read_available(
         &self,
         input: &mut Vec<u8>,
@@ -137,8 +138,8 @@ impl ReaderContext {
         self.poll_timer.run().await
     }
 
-    /// Returns a buffer to the pool when its lines are handled. Yields to other tasks after many reads: to yield
-    /// after each would wake another thread of the runtime each time.
+    /// Returns a buffer to the pool when its lines are handled. Yields to other tasks after many
+    /// reads: to yield after each would wake another thread of the runtime each time.
     pub(crate) async fn return_lines(&self, received: ReceivedLines) {
         self.buffers.return_buffer(received.buffer);
         tokio::task::coop::consume_budget().await;
@@ -174,8 +175,9 @@ impl<'a> LineReader<'a> {
         })
     }
 
-    /// Receives the next complete lines, or nothing if the connection has ended. The last line needs
-    /// no line feed. When the daemon stops, what the client has sent already is still received.
+    /// Receives the next complete lines, or nothing if the connection has ended. The last line
+    /// needs no line feed. When the daemon stops, what the client has sent already is still
+    /// received.
     pub(crate) async fn receive_lines(&mut self) -> io::Result<Option<ReceivedLines>> {
         while !self.has_ended {
             let ready = self.mode.wait_ready(self.stop).await?;
@@ -231,8 +233,8 @@ impl<'a> LineReader<'a> {
         Ok(())
     }
 
-    /// Chooses the mode. Polling costs fewer wake-ups for small pieces in quick succession, but it would block
-    /// a client that fills its socket buffer within a tick.
+    /// Chooses the mode. Polling costs fewer wake-ups for small pieces in quick succession, but it
+    /// would block a client that fills its socket buffer within a tick.
     fn adapt_mode(&mut self, bytes: usize) -> io::Result<()> {
         self.empty_reads = 0;
         match &mut self.mode {
@@ -298,7 +300,8 @@ impl<'a> LineReader<'a> {
                 self.tail = Vec::new();
             }
         }
-        // Lines of up to one read are always kept: a long line of one client refuses no short line of another.
+        // Lines of up to one read are always kept: a long line of one client refuses no short line
+        // of another.
         let is_too_much = length > READ_BYTES && unfinished > MAX_UNFINISHED_BYTES;
         if length > context.max_line_bytes || is_too_much {
             context
@@ -311,7 +314,8 @@ impl<'a> LineReader<'a> {
         context.buffers.return_buffer(buffer);
     }
 
-    /// Splits the bytes that were read into complete lines and the tail. Returns none without a complete line.
+    /// Splits the bytes that were read into complete lines and the tail. Returns none without a
+    /// complete line.
     fn split_lines(&mut self, mut buffer: ReadBuffer, old: usize) -> Option<ReceivedLines> {
         let new = buffer.input.get(old..).unwrap_or_default();
         let Some(last) = memrchr(b'\n', new) else {

@@ -1,5 +1,5 @@
-//! Validates and repairs the lines of a client: takes bytes, returns commands, and events in the form in
-//! which they are stored.
+//! Validates and repairs the lines of a client: takes bytes, returns commands, and events in the
+//! form in which they are stored.
 
 use memchr::{memchr, memchr_iter};
 use serde::Serialize;
@@ -43,7 +43,8 @@ pub(crate) struct Findings {
     pub(crate) reason: String,
     /// The beginning of that line.
     pub(crate) begin: String,
-    /// Refused lines with the reasons, in the form in which they are stored; bounded, so some may be missing.
+    /// Refused lines with the reasons, in the form in which they are stored; bounded, so some may
+    /// be missing.
     pub(crate) rejected: Vec<u8>,
 }
 
@@ -107,8 +108,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Whether a line is stored unchanged. The first and last byte are tested before the line is parsed: lines with
-/// blanks around them, and commands, take the slow path.
+/// Whether a line is stored unchanged. The first and last byte are tested before the line is
+/// parsed: lines with blanks around them, and commands, take the slow path.
 fn is_valid_as_is(line: &str, max_line_bytes: usize) -> bool {
     line.starts_with('{')
         && line.ends_with('}')
@@ -147,8 +148,8 @@ impl LineValidator {
         }
     }
 
-    /// Takes events, or one command, off the front. The findings must be taken after each part: they
-    /// concern the lines before the next command.
+    /// Takes events, or one command, off the front. The findings must be taken after each part:
+    /// they concern the lines before the next command.
     pub(crate) fn next_part<'a, 'b: 'a>(
         &'a mut self,
         lines: &mut Lines<'b>,

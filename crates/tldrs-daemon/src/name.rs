@@ -5,11 +5,12 @@ use crate::limits::MAX_TRACE_NAME_BYTES;
 /// Suffix of the name of the file of refused lines, before the ending.
 const REJECTED: &str = ".rejected";
 
-/// Returns the file name for an id. Different ids have different names. A name never begins with a dot and
-/// never contains a slash.
+/// Returns the file name for an id. Different ids have different names. A name never begins with a
+/// dot and never contains a slash.
 ///
-/// Letters and digits of all scripts, `.`, `_`, `-` and the blank stay as they are; every other byte becomes
-/// `%XX`. A name that would be too long is truncated, and ends in a hash of the whole id.
+/// Letters and digits of all scripts, `.`, `_`, `-` and the blank stay as they are; every other
+/// byte becomes `%XX`. A name that would be too long is truncated, and ends in a hash of the whole
+/// id.
 #[must_use]
 pub(crate) fn safe_name(id: &str) -> String {
     let mut name = String::with_capacity(id.len());

@@ -1,5 +1,5 @@
-//! Opens and removes files in directories that other users may write to: another user may have put a link, a
-//! pipe or a device there.
+//! Opens and removes files in directories that other users may write to: another user may have put
+//! a link, a pipe or a device there.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,8 +19,8 @@ pub(crate) fn open_regular(path: &Path, flags: OFlags) -> io::Result<File> {
 /// Opens a regular file of the user that this process runs as.
 ///
 /// # Errors
-/// As [`open_regular`]; also if the file belongs to another user, which could read what is written to it
-/// and decide what is read from it.
+/// As [`open_regular`]; also if the file belongs to another user, which could read what is written
+/// to it and decide what is read from it.
 pub(crate) fn open_own(path: &Path, flags: OFlags) -> io::Result<File> {
     let file = open_regular(path, flags)?;
     let (owner, uid) = (file.metadata()?.uid(), rustix::process::geteuid().as_raw());

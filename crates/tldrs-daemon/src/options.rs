@@ -17,7 +17,8 @@ pub struct DaemonOptions {
     /// Paths of the sockets to listen on. If empty, the default paths, where clients look.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<PathBuf>,
-    /// The directory in which traces are stored, one file for each. If absent, the user's default directory.
+    /// The directory in which traces are stored, one file for each. If absent, the user's default
+    /// directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// A file in which all events are stored instead.

@@ -24,7 +24,8 @@ impl Peer {
             uid: credentials.uid(),
             directory: None,
         };
-        // Read now, because `/proc` forgets a process that has ended, and clients may be short-lived.
+        // Read now, because `/proc` forgets a process that has ended, and clients may be
+        // short-lived.
         peer.directory = peer.link("cwd");
         peer
     }

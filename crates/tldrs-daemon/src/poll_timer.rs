@@ -1,11 +1,13 @@
 //! A shared poll timer for clients that write in tiny pieces (interrupt coalescing).
 //!
-//! Waking a task for each piece costs more than processing it. So such a client is not read from when its
-//! socket becomes readable, but on a tick of this timer: one read takes all bytes that have arrived since the
-//! last tick. One timer serves all polled clients, and stops when no client is polled.
+//! Waking a task for each piece costs more than processing it. So such a client is not read from
+//! when its socket becomes readable, but on a tick of this timer: one read takes all bytes that
+//! have arrived since the last tick. One timer serves all polled clients, and stops when no client
+//! is polled.
 //!
-//! Without it, the daemon takes 1.3 times the CPU time for a client that writes each event as fast as it can, and
-//! 4.6 times for one that writes 100,000 events per second. Sixteen such fast clients, and large writes, gain nothing.
+//! Without it, the daemon takes 1.3 times the CPU time for a client that writes each event as fast
+//! as it can, and 4.6 times for one that writes 100,000 events per second. Sixteen such fast
+//! clients, and large writes, gain nothing.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,14 +38,15 @@ impl PollTimer {
     /// Subscribes to the ticks, and starts the timer if this is the first subscription.
     pub(crate) fn subscribe(&self) -> TickSubscription<'_> {
         if self.subscribers.fetch_add(1, Ordering::Relaxed) == 0 {
-            // `notify_one` stores a permit: a subscription while the timer is being stopped is not missed.
+            // `notify_one` stores a permit: a subscription while the timer is being stopped is not
+            // missed.
             self.first_subscriber.notify_one();
         }
         TickSubscription(self)
     }
 
-    /// Ticks until the future is dropped. Uses a timerfd: the runtime's own timers have a resolution of one
-    /// millisecond.
+    /// Ticks until the future is dropped. Uses a timerfd: the runtime's own timers have a
+    /// resolution of one millisecond.
     pub(crate) async fn run(&self) -> io::Result<()> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;

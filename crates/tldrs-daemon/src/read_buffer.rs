@@ -41,7 +41,8 @@ impl ReadBufferPool {
     /// Empties a buffer and returns it to the pool.
     pub(crate) fn return_buffer(&self, mut buffer: ReadBuffer) {
         buffer.input.clear();
-        // A long line may have made the buffers large; a spare buffer keeps memory for two reads at most.
+        // A long line may have made the buffers large; a spare buffer keeps memory for two reads at
+        // most.
         buffer.input.shrink_to(2 * READ_BYTES);
         buffer.validator.shrink_memory(2 * READ_BYTES);
         let mut spare = self.spare.lock();

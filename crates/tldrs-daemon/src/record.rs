@@ -1,7 +1,7 @@
 //! The record of a trace: counters and pending exports, in a hidden JSON file next to the events.
 //!
-//! `tldrs list --long` shows the counters; the next start of the daemon makes the pending exports of a
-//! daemon that was killed.
+//! `tldrs list --long` shows the counters; the next start of the daemon makes the pending exports
+//! of a daemon that was killed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -62,7 +62,8 @@ pub struct PendingExport {
     /// The absolute path of the export.
     #[serde(serialize_with = "write_path", deserialize_with = "read_path")]
     pub path: PathBuf,
-    /// The user that asked for it: that of the daemon, or any other in a record of an earlier version.
+    /// The user that asked for it: that of the daemon, or any other in a record of an earlier
+    /// version.
     pub uid: u32,
 }
 
@@ -75,8 +76,8 @@ impl TraceRecord {
             .unwrap_or_default()
     }
 
-    /// As [`load`](Self::load), but only a record that belongs to the user of this process, and only its pending
-    /// exports for this user: the daemon makes them.
+    /// As [`load`](Self::load), but only a record that belongs to the user of this process, and
+    /// only its pending exports for this user: the daemon makes them.
     pub(crate) fn load_own(path: &Path) -> Self {
         let read = open_own(path, OFlags::RDONLY).and_then(|file| Self::read(&file));
         match read {
@@ -108,8 +109,9 @@ impl TraceRecord {
         new.push(".new");
         let mut text = serde_json::to_vec(self)?;
         text.push(b'\n');
-        // A daemon that was killed may have left the file, or another user may have made it, to receive the
-        // record or to lead it elsewhere. So it is removed, and `create_new` fails if it exists again.
+        // A daemon that was killed may have left the file, or another user may have made it, to
+        // receive the record or to lead it elsewhere. So it is removed, and `create_new` fails if
+        // it exists again.
         remove_if_exists(Path::new(&new))?;
         let mut file = File::create_new(&new)?;
         file.write_all(&text)?;

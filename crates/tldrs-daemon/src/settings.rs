@@ -12,9 +12,11 @@ use crate::limits::{DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES, DEFAULT_MAX_TRA
 /// The settings of a daemon.
 #[derive(Debug)]
 pub struct DaemonSettings {
-    /// Paths of the sockets to listen on. Each must be free, or the stale socket of a daemon that has died.
+    /// Paths of the sockets to listen on. Each must be free, or the stale socket of a daemon that
+    /// has died.
     pub sockets: Vec<PathBuf>,
-    /// A further path to listen on, which may be taken: clients look there, but so may another daemon.
+    /// A further path to listen on, which may be taken: clients look there, but so may another
+    /// daemon.
     pub extra_socket: Option<PathBuf>,
     /// Sockets that the service manager has passed on (socket activation).
     pub inherited: Vec<UnixListener>,
@@ -72,8 +74,8 @@ impl DaemonSettings {
         }
     }
 
-    /// Returns the mode of the sockets. If other users are allowed, any user may connect, and the peer
-    /// credentials decide who is served.
+    /// Returns the mode of the sockets. If other users are allowed, any user may connect, and the
+    /// peer credentials decide who is served.
     pub(crate) fn socket_mode(&self) -> u32 {
         if self.allowed_users.is_empty() {
             0o600

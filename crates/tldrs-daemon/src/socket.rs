@@ -18,7 +18,8 @@ use crate::limits::LISTEN_BACKLOG;
 /// Suffix of the path of the lock file, after the path of the socket.
 const LOCK: &str = ".lock";
 
-/// Attempts to take the lock. Each fails only if the previous holder removes the file at that moment.
+/// Attempts to take the lock. Each fails only if the previous holder removes the file at that
+/// moment.
 const LOCK_TRIES: usize = 16;
 
 /// A socket cannot be listened on.
@@ -97,7 +98,8 @@ impl SocketGuard {
 
 impl Drop for SocketGuard {
     fn drop(&mut self) {
-        // The lock is dropped after this: no other daemon can make a socket at the path before it is removed.
+        // The lock is dropped after this: no other daemon can make a socket at the path before it
+        // is removed.
         self.remove();
     }
 }
@@ -121,8 +123,8 @@ impl LockFile {
             if !file_lock::try_lock_exclusive(&file).map_err(&failed)? {
                 return Err(SocketError::Locked(socket.to_owned()));
             }
-            // The daemon that held the lock before may have removed the file between open and lock. A lock on a
-            // removed file excludes no other daemon.
+            // The daemon that held the lock before may have removed the file between open and lock.
+            // A lock on a removed file excludes no other daemon.
             let held = file.metadata().map_err(&failed)?;
             let is_current = path
                 .symlink_metadata()
@@ -155,8 +157,8 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
     }
-    // Connecting is the only way to find out whether a process listens: the file of a socket stays when its
-    // process dies.
+    // Connecting is the only way to find out whether a process listens: the file of a socket stays
+    // when its process dies.
     match UnixStream::connect(path) {
         Ok(_) => Err(SocketError::Taken(path.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {

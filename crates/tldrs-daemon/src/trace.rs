@@ -23,8 +23,8 @@ use crate::line_validator::Findings;
 use crate::open::open_append;
 use crate::record::{PendingExport, TraceRecord};
 
-/// Attempts to take the lock, and the pause between them: a program that removes traces holds it only
-/// briefly.
+/// Attempts to take the lock, and the pause between them: a program that removes traces holds it
+/// only briefly.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
@@ -54,8 +54,8 @@ struct TraceState {
     exports: VecDeque<Export>,
     /// Whether a thread is making them.
     is_exporting: bool,
-    /// Pending exports that were queued. They stay in the record until they are done, so that they are not lost
-    /// if the daemon is killed meanwhile.
+    /// Pending exports that were queued. They stay in the record until they are done, so that they
+    /// are not lost if the daemon is killed meanwhile.
     due: Vec<PendingExport>,
 }
 
@@ -164,8 +164,8 @@ impl Trace {
         self.state.lock().forwarder = forwarder;
     }
 
-    /// Appends events to the file. When this returns the kernel has them: they survive the daemon, not a
-    /// power failure.
+    /// Appends events to the file. When this returns the kernel has them: they survive the daemon,
+    /// not a power failure.
     pub(crate) fn append_events(
         self: &Arc<Self>,
         text: &[u8],
@@ -238,10 +238,12 @@ impl Trace {
         begin
     }
 
-    /// Takes the next export from the queue, with the file of events. If there is none, the thread ends.
+    /// Takes the next export from the queue, with the file of events. If there is none, the thread
+    /// ends.
     pub(crate) fn next_export(&self) -> Option<(Export, Arc<File>)> {
         let mut state = self.state.lock();
-        // Under one lock with the queue: an export that is queued later finds no thread running, and starts one.
+        // Under one lock with the queue: an export that is queued later finds no thread running,
+        // and starts one.
         let export = state.exports.pop_front();
         state.is_exporting = export.is_some();
         Some((export?, Arc::clone(&state.file)))
@@ -306,8 +308,8 @@ impl TraceState {
             length,
             is_pending_export,
         };
-        // An export has all events that are stored when it is queued, so a later one to the same path replaces
-        // an earlier one.
+        // An export has all events that are stored when it is queued, so a later one to the same
+        // path replaces an earlier one.
         self.exports.retain(|waiting| {
             waiting.path != export.path || waiting.is_pending_export != is_pending_export
         });
@@ -338,7 +340,8 @@ fn open_events(files: &TraceFiles) -> io::Result<File> {
     for _ in 0..LOCK_TRIES {
         let file = open_append(&files.events)?;
         let is_locked = matches!(file_lock::try_lock_shared(&file), Ok(true));
-        // `tldrs clear` removes the file while it holds the exclusive lock: then it has no name any more.
+        // `tldrs clear` removes the file while it holds the exclusive lock: then it has no name any
+        // more.
         if is_locked && file.metadata()?.nlink() > 0 {
             complete_last_line(&file)?;
             return Ok(file);
@@ -348,7 +351,8 @@ fn open_events(files: &TraceFiles) -> io::Result<File> {
     Err(io::Error::other("another program keeps it locked"))
 }
 
-/// Ends the last line, which a power failure may have truncated: the next event must begin a new line.
+/// Ends the last line, which a power failure may have truncated: the next event must begin a new
+/// line.
 fn complete_last_line(file: &File) -> io::Result<()> {
     let length = file.metadata()?.len();
     let mut last = [b'\n'];
@@ -384,7 +388,8 @@ fn append_text(file: &File, text: &[u8]) -> Result<(), AppendError> {
 fn cut_partial_line(file: &File, text: &[u8], written: usize, source: io::Error) -> AppendError {
     let done = text.get(..written).unwrap_or_default();
     let stored = memrchr(b'\n', done).map_or(0, |end| end + 1);
-    // The file has no other writer and is written at its end only, so the partial line is at the end.
+    // The file has no other writer and is written at its end only, so the partial line is at the
+    // end.
     let cut = || file.set_len(file.metadata()?.len() - (written - stored) as u64);
     if written > stored && cut().is_err() {
         debug!("cannot truncate the file: a partial line remains");

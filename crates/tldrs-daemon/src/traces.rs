@@ -1,4 +1,5 @@
-//! The open traces: which clients have them open, and their exports when the last client disconnects.
+//! The open traces: which clients have them open, and their exports when the last client
+//! disconnects.
 
 use std::collections::HashMap;
 use std::io;
@@ -87,7 +88,8 @@ impl Traces {
         id: &str,
         peer: &Peer,
     ) -> Result<Membership, OpenError> {
-        // Separate, so that the lock of the open traces is not held while the forwarder is waited for.
+        // Separate, so that the lock of the open traces is not held while the forwarder is waited
+        // for.
         let (mut membership, forwarded) = self.enter_trace(id)?;
         if let (Some(forward), Some(forwarded)) = (&self.forward, forwarded)
             && forward.send(forwarded).await.is_err()
@@ -169,8 +171,8 @@ impl Traces {
 
     /// Makes the daemon stop as soon as no client has a trace open.
     pub(crate) fn stop_when_idle(&self) {
-        // Stored before the lock is taken: a client that leaves later sees it, and one that has left before is
-        // not among the clients here.
+        // Stored before the lock is taken: a client that leaves later sees it, and one that has
+        // left before is not among the clients here.
         self.stop_when_idle.store(true, Ordering::Relaxed);
         self.stop_if_idle(&self.open.lock());
     }
@@ -183,13 +185,15 @@ impl Traces {
         };
         for files in all {
             let record = TraceRecord::load_own(&files.record);
-            // Clients in the record are those of a daemon that was killed. Opening the trace resets their number.
+            // Clients in the record are those of a daemon that was killed. Opening the trace resets
+            // their number.
             let has_nothing_due = record.pending_exports.is_empty() && record.clients == 0;
             // The trace may be open in another daemon.
             if has_nothing_due || !files.events.exists() || files.is_open() {
                 continue;
             }
-            // The name of the files decides, not the id: another one would be the record of another trace.
+            // The name of the files decides, not the id: another one would be the record of another
+            // trace.
             let name = match (&self.storage, files.name()) {
                 (Storage::File(_), _) => DEFAULT.to_owned(),
                 (Storage::Directory(_), Some(name)) => name.to_owned(),
@@ -237,8 +241,9 @@ impl Traces {
         }
     }
 
-    /// Starts a thread for the queued exports of a trace, if none is running. The exports of a trace run one
-    /// after another, so that the later of two exports to the same path replaces the earlier one.
+    /// Starts a thread for the queued exports of a trace, if none is running. The exports of a
+    /// trace run one after another, so that the later of two exports to the same path replaces the
+    /// earlier one.
     pub(crate) fn start_exports(self: &Arc<Self>, trace: &Arc<Trace>) {
         if !trace.begin_exports() {
             return;
@@ -309,7 +314,8 @@ impl Membership {
         }
     }
 
-    /// Reports to the forwarder that the client has connected. If that fails, its events are not forwarded.
+    /// Reports to the forwarder that the client has connected. If that fails, its events are not
+    /// forwarded.
     async fn announce_open(&mut self, peer: &Peer) {
         if let Some(forwarder) = &self.forwarder {
             let opened = ForwardItem::ClientOpened {
@@ -332,8 +338,8 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // `leave_trace` drops the trace's own sending end when the last client leaves; the queue ends when all
-        // sending ends are dropped.
+        // `leave_trace` drops the trace's own sending end when the last client leaves; the queue
+        // ends when all sending ends are dropped.
         self.forwarder = None;
         self.traces
             .leave_trace(&mut self.traces.open.lock(), &self.trace);

@@ -19,7 +19,8 @@ struct CSite {
     fixed_size: usize,
 }
 
-/// What a C program says about a call site. Texts are copied: the library that has them may be unloaded.
+/// What a C program says about a call site. Texts are copied: the library that has them may be
+/// unloaded.
 struct SiteDescription {
     severity: u32,
     line: u32,
@@ -121,7 +122,8 @@ impl CEvent {
         }
     }
 
-    /// Commits an event that is complete; another one is lost, and counted. The caller drops the event next.
+    /// Commits an event that is complete; another one is lost, and counted. The caller drops the
+    /// event next.
     #[inline]
     fn end(&mut self) {
         if self.is_wrong || !self.rest.is_empty() {

@@ -9,7 +9,8 @@ use crate::thread::{return_ring, take_ring};
 use crate::thread_ring::ThreadRing;
 use crate::{EventWriter, Severity};
 
-/// Types of the fields of an event. A constant beside its call site, so that a write compares one number.
+/// Types of the fields of an event. A constant beside its call site, so that a write compares one
+/// number.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldTypes {
     types: &'static [FieldType],
@@ -33,8 +34,8 @@ impl FieldTypes {
 /// No answer: its generation does not fit into 32 bits.
 const NOT_ASKED: u64 = u64::MAX;
 
-/// A place in a program that writes events of one name. Lives as a `static` (or is leaked), registers itself in
-/// `meta` at its first event, and keeps the answer of the filter.
+/// A place in a program that writes events of one name. Lives as a `static` (or is leaked),
+/// registers itself in `meta` at its first event, and keeps the answer of the filter.
 #[derive(Debug)]
 pub struct CallSite {
     severity: Severity,
@@ -43,15 +44,17 @@ pub struct CallSite {
     file: &'static str,
     line: u32,
     fields: &'static [&'static str],
-    /// The filter's answer: generation of the filter shifted by one, lowest bit set when enabled; or [`NOT_ASKED`].
+    /// The filter's answer: generation of the filter shifted by one, lowest bit set when enabled;
+    /// or [`NOT_ASKED`].
     answer: AtomicU64,
-    /// The event class last written: signature of its types, 16 bits of the process's generation, and id.
+    /// The event class last written: signature of its types, 16 bits of the process's generation,
+    /// and id.
     class: AtomicU64,
 }
 
 impl CallSite {
-    /// A call site that has written nothing yet. `fields` are the names of the fields; their types come with each
-    /// event, and each combination of types is an event class of its own.
+    /// A call site that has written nothing yet. `fields` are the names of the fields; their types
+    /// come with each event, and each combination of types is an event class of its own.
     #[must_use]
     pub const fn new(
         severity: Severity,
@@ -115,12 +118,14 @@ impl CallSite {
         is_enabled
     }
 
-    /// Begins an event whose fields take at most `size` bytes: put them in the order of `types`, then
-    /// [commit](EventWriter::commit). Does not ask the filter. After a thread's first event and a call site's first
-    /// event there is no allocation, lock or system call (threads that share a ring take a lock).
+    /// Begins an event whose fields take at most `size` bytes: put them in the order of `types`,
+    /// then [commit](EventWriter::commit). Does not ask the filter. After a thread's first event
+    /// and a call site's first event there is no allocation, lock or system call (threads that
+    /// share a ring take a lock).
     ///
     /// `None` when the event is lost (it has been counted) or tracing is off.
-    // `begin` and what it calls are inlined always: a writer that is returned through memory costs 7 ns more.
+    // `begin` and what it calls are inlined always: a writer that is returned through memory costs
+    // 7 ns more.
     #[inline(always)]
     pub fn begin(&'static self, types: &FieldTypes, size: usize) -> Option<EventWriter> {
         let class = if self.severity <= Severity::Info {
@@ -168,8 +173,8 @@ impl CallSite {
     }
 }
 
-/// Whether the filter lets events of this severity pass for any target. With a severity that the compiler knows it is one
-/// comparison.
+/// Whether the filter lets events of this severity pass for any target. With a severity that the
+/// compiler knows it is one comparison.
 #[inline(always)]
 pub fn may_pass(severity: Severity) -> bool {
     filter_words().max_severity() >= u32::from(severity.code())

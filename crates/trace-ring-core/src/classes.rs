@@ -10,7 +10,8 @@ use crate::process_directory::ProcessDirectory;
 /// The classes registered up to now.
 #[derive(Debug)]
 pub(crate) struct ClassTable {
-    /// All of `meta`; records are appended behind the header. The header's words are in a mapping of their own.
+    /// All of `meta`; records are appended behind the header. The header's words are in a mapping
+    /// of their own.
     meta: Mapping,
     /// Bytes of records.
     committed: usize,

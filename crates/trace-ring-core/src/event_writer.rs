@@ -11,9 +11,11 @@ use crate::thread_ring::ThreadRing;
 /// Nanoseconds between samples of the realtime clock.
 const CLOCK_SAMPLE_INTERVAL: u64 = 10_000_000_000;
 
-/// An event that has been begun. Dropped without [`commit`](Self::commit) it leaves no trace and counts as nothing.
+/// An event that has been begun. Dropped without [`commit`](Self::commit) it leaves no trace and
+/// counts as nothing.
 ///
-/// While it lives, other events of the same thread and severity class are lost, and counted as nested.
+/// While it lives, other events of the same thread and severity class are lost, and counted as
+/// nested.
 #[derive(Debug)]
 pub struct EventWriter {
     /// `None` only while the event is being dropped.
@@ -57,7 +59,8 @@ impl EventWriter {
         })
     }
 
-    /// Puts a value of fixed size or a string; strings and byte sequences longer than 65,535 bytes are cut.
+    /// Puts a value of fixed size or a string; strings and byte sequences longer than 65,535 bytes
+    /// are cut.
     #[inline]
     pub fn put<V: Value + ?Sized>(&mut self, value: &V) {
         value.put(self);
@@ -76,15 +79,15 @@ impl EventWriter {
         }
     }
 
-    /// Makes the event visible to readers: from here on a kill cannot take it away. An event that has more bytes than
-    /// `begin` was told is counted as lost instead.
+    /// Makes the event visible to readers: from here on a kill cannot take it away. An event that
+    /// has more bytes than `begin` was told is counted as lost instead.
     #[inline]
     pub fn commit(mut self) {
         self.commit_in_place();
     }
 
-    /// As [`commit`](Self::commit), for a caller that drops the event next. Moving an event that has just been written
-    /// costs 6 ns: the processor waits for the stores of its fields.
+    /// As [`commit`](Self::commit), for a caller that drops the event next. Moving an event that
+    /// has just been written costs 6 ns: the processor waits for the stores of its fields.
     #[inline]
     pub(crate) fn commit_in_place(&mut self) {
         let Some(ring) = &mut self.ring else { return };

@@ -2,7 +2,8 @@
 
 use crate::Severity;
 
-/// Which call sites may write: a list of directives, of which the one with the longest matching target decides.
+/// Which call sites may write: a list of directives, of which the one with the longest matching
+/// target decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
     directives: Vec<Directive>,
@@ -27,8 +28,9 @@ impl Filter {
     /// The directives of a process that was told nothing.
     pub const DEFAULT: &str = "info";
 
-    /// Reads directives `[target=]severity`, separated by commas. `off` is a severity that lets nothing pass; a target
-    /// alone lets everything of it pass. The empty text is [`Self::DEFAULT`].
+    /// Reads directives `[target=]severity`, separated by commas. `off` is a severity that lets
+    /// nothing pass; a target alone lets everything of it pass. The empty text is
+    /// [`Self::DEFAULT`].
     ///
     /// # Errors
     /// When a directive is neither a severity nor a target with or without one.
@@ -60,8 +62,9 @@ impl Filter {
         passing.max()
     }
 
-    /// Whether an event of this target and severity passes. A directive's target matches itself and everything below it
-    /// (`app` matches `app::db`); the longest match decides, of equal ones the last.
+    /// Whether an event of this target and severity passes. A directive's target matches itself and
+    /// everything below it (`app` matches `app::db`); the longest match decides, of equal ones the
+    /// last.
     #[must_use]
     pub fn is_enabled(&self, target: &str, severity: Severity) -> bool {
         let decisive = self

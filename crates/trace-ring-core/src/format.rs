@@ -1,25 +1,30 @@
 //! The bytes of a process directory: `meta`, `control` and the ring files `r<n>`.
 //!
-//! Every number is little-endian, in the files and in the events. The page `doc/trace-ring-format.md` says the same
-//! byte by byte. The functions here are safe on hostile input: they check lengths and limits before they allocate,
-//! and they never panic. They do not open, map or write files.
+//! Every number is little-endian, in the files and in the events. The page
+//! `doc/trace-ring-format.md` says the same byte by byte. The functions here are safe on hostile
+//! input: they check lengths and limits before they allocate, and they never panic. They do not
+//! open, map or write files.
 //!
 //! # Memory order
 //!
-//! A ring has one writer (or one at a time: a shared ring is written under a lock in the producer's private memory).
+//! A ring has one writer (or one at a time: a shared ring is written under a lock in the producer's
+//! private memory).
 //!
-//! - The writer stores records and table entries by plain stores, then `commit` with **release** order. A reader loads
-//!   `commit`, passes an **acquire** fence, and may then read every byte below it.
-//! - In overwrite mode the writer stores `reserve` before it changes a sub-buffer's bytes, with a **release** fence
-//!   between. A reader copies, passes an **acquire** fence, loads `reserve` again and drops what it copied from
-//!   positions below `reserve` minus the data size, as in a seqlock.
-//! - In discard mode the writer enters a sub-buffer only after an **acquire** load of `consumed` has shown that the
-//!   drainer has taken what the sub-buffer held. The drainer writes `consumed` after it has copied and kept the data.
-//! - The lost counters are only ever added to. A reader that has seen `state` = ended and then reads the counters has
-//!   the final values, because the writer stores `state` last, with release order.
+//! - The writer stores records and table entries by plain stores, then `commit` with **release**
+//!   order. A reader loads `commit`, passes an **acquire** fence, and may then read every byte
+//!   below it.
+//! - In overwrite mode the writer stores `reserve` before it changes a sub-buffer's bytes, with a
+//!   **release** fence between. A reader copies, passes an **acquire** fence, loads `reserve` again
+//!   and drops what it copied from positions below `reserve` minus the data size, as in a seqlock.
+//! - In discard mode the writer enters a sub-buffer only after an **acquire** load of `consumed`
+//!   has shown that the drainer has taken what the sub-buffer held. The drainer writes `consumed`
+//!   after it has copied and kept the data.
+//! - The lost counters are only ever added to. A reader that has seen `state` = ended and then
+//!   reads the counters has the final values, because the writer stores `state` last, with release
+//!   order.
 //!
-//! A reader uses `pread`. One `pread` may copy a part of an eight-byte word: a reader reads the control words twice and
-//! takes them when both copies agree.
+//! A reader uses `pread`. One `pread` may copy a part of an eight-byte word: a reader reads the
+//! control words twice and takes them when both copies agree.
 
 mod control;
 mod field;
@@ -49,16 +54,19 @@ pub fn ring_file_name(number: u32) -> String {
     format!("r{number}")
 }
 
-/// The number of a ring file, `None` for every other name. Only the form that [`ring_file_name`] makes is accepted.
+/// The number of a ring file, `None` for every other name. Only the form that [`ring_file_name`]
+/// makes is accepted.
 #[must_use]
 pub fn parse_ring_file_name(name: &str) -> Option<u32> {
     let number = name.strip_prefix('r')?.parse().ok()?;
     (ring_file_name(number) == name).then_some(number)
 }
 
-/// The pid and start time (clock ticks since boot) in a process directory's name `<pid>-<start ticks>-<8 hex digits>`.
+/// The pid and start time (clock ticks since boot) in a process directory's name `<pid>-<start
+/// ticks>-<8 hex digits>`.
 ///
-/// `None` for every other name, above all for one with a leading dot: that directory is not complete yet.
+/// `None` for every other name, above all for one with a leading dot: that directory is not
+/// complete yet.
 #[must_use]
 pub fn parse_directory_name(name: &str) -> Option<(u32, u64)> {
     let mut parts = name.split('-');
@@ -162,8 +170,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Writes at fixed offsets of a buffer of fixed size. The offsets are constants of this module: a write outside the
-/// buffer is a bug here, and is left out rather than a panic in a traced program.
+/// Writes at fixed offsets of a buffer of fixed size. The offsets are constants of this module: a
+/// write outside the buffer is a bug here, and is left out rather than a panic in a traced program.
 fn set(bytes: &mut [u8], offset: usize, value: &[u8]) {
     if let Some(target) = bytes
         .get_mut(offset..)

@@ -1,11 +1,13 @@
 //! The layer for `tracing_subscriber`.
 //!
-//! Each event of the program becomes an event of the same fields; the message is the field `message`. A span becomes
-//! `span:new`, `span:enter`, `span:exit`, `span:record` and `span:close`, each with the id of the span in the field
-//! `span` and its name in `name`; `span:new` has the id of the parent in `parent` (0 = none). Ids are unique among the
-//! spans that are open. Fields of a span have their names, with an underscore when the name is one of these three.
+//! Each event of the program becomes an event of the same fields; the message is the field
+//! `message`. A span becomes `span:new`, `span:enter`, `span:exit`, `span:record` and `span:close`,
+//! each with the id of the span in the field `span` and its name in `name`; `span:new` has the id
+//! of the parent in `parent` (0 = none). Ids are unique among the spans that are open. Fields of a
+//! span have their names, with an underscore when the name is one of these three.
 //!
-//! Integers are i64 or u64, as `tracing` gives them; what has only `Debug` or `Display` becomes a string.
+//! Integers are i64 or u64, as `tracing` gives them; what has only `Debug` or `Display` becomes a
+//! string.
 
 mod append_list;
 mod field_buffer;
@@ -27,10 +29,10 @@ use crate::producer::filter_words;
 /// A layer that writes events and spans to the rings of this process:
 /// `tracing_subscriber::registry().with(trace_ring_core::layer()).init()`.
 ///
-/// Cannot fail: a program that can make no ring runs on without, after one line on stderr. `TRACE_RING_FILTER`, or the
-/// filter set from outside while the program runs, decides what the layer writes, and nothing else: other layers see
-/// what they would see without this one. An event that no layer wants costs one load. For that a thread, which sleeps,
-/// waits for a changed filter.
+/// Cannot fail: a program that can make no ring runs on without, after one line on stderr.
+/// `TRACE_RING_FILTER`, or the filter set from outside while the program runs, decides what the
+/// layer writes, and nothing else: other layers see what they would see without this one. An event
+/// that no layer wants costs one load. For that a thread, which sleeps, waits for a changed filter.
 pub fn layer<S>() -> impl Layer<S> + Send + Sync
 where
     S: Subscriber + for<'span> LookupSpan<'span>,

@@ -1,20 +1,22 @@
-//! Writes events to shared memory: a program that is killed loses none that it has finished writing.
+//! Writes events to shared memory: a program that is killed loses none that it has finished
+//! writing.
 //!
-//! Each thread has a ring in a file under a run directory. The program needs no daemon: a reader of the files finds
-//! every committed event, while the program runs or after its death. Environment:
+//! Each thread has a ring in a file under a run directory. The program needs no daemon: a reader of
+//! the files finds every committed event, while the program runs or after its death. Environment:
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
-//! | `TRACE_RING` | `off`, `discard` (a full ring keeps the oldest events) or `overwrite` (it keeps the newest) | `discard` |
+//! | `TRACE_RING` | `off`, `discard` or `overwrite` | `discard` |
 //! | `TRACE_RING_SIZE` | bytes of a ring, with `K` or `M`; rounded up to a power of two | `1M` |
 //! | `TRACE_RING_FILTER` | [directives](filter::Filter::parse) as in `RUST_LOG` | `info` |
 //! | `TRACE_RING_DIR` | the run directory | `$XDG_RUNTIME_DIR/ring`, else `/run/ring` |
 //!
+//! A full ring keeps the oldest events with `discard`, and the newest with `overwrite`.
 //! When no ring can be made, the program runs on without tracing, after one line on stderr.
 //!
-//! Read in this order: [`format`](mod@format) (what is in the files), `protocol` (how a ring is written), `process`
-//! (directory, classes, filter), `rings` and `thread` (which ring an event goes to), `producer` (set-up and fork),
-//! [`CallSite`].
+//! Read in this order: [`format`](mod@format) (what is in the files), `protocol` (how a ring is
+//! written), `process` (directory, classes, filter), `rings` and `thread` (which ring an event goes
+//! to), `producer` (set-up and fork), [`CallSite`].
 
 mod busy;
 mod c_api;
@@ -51,15 +53,16 @@ pub use value::Value;
 #[doc(hidden)]
 pub use value::{ValueList, write_values};
 
-/// Makes the process directory now rather than at the first event, so that the filter can be changed from outside
-/// before anything is written. Returns whether events are recorded. Calling it is optional, and more than once is
-/// harmless.
+/// Makes the process directory now rather than at the first event, so that the filter can be
+/// changed from outside before anything is written. Returns whether events are recorded. Calling it
+/// is optional, and more than once is harmless.
 pub fn init() -> bool {
     busy::Busy::enter().is_some_and(|busy| producer::set_up(&busy).is_some())
 }
 
-/// Events that were lost in this process and that no ring counts: no ring could be made, their class did not fit into
-/// `meta`, or a signal handler began them while its thread was making its ring.
+/// Events that were lost in this process and that no ring counts: no ring could be made, their
+/// class did not fit into `meta`, or a signal handler began them while its thread was making its
+/// ring.
 #[must_use]
 pub fn lost_without_ring() -> u64 {
     producer::lost_without_ring()
@@ -67,9 +70,10 @@ pub fn lost_without_ring() -> u64 {
 
 /// Writes an event: `event!(Info, "request done", status = 200_u32, path = "/x")`.
 ///
-/// The severity is a variant of [`Severity`], the name a literal; each field is an expression of a type that
-/// implements [`Value`]. Expressions are evaluated only when the filter lets the event pass. The target is the module
-/// path, or another literal: `event!(target: "app::db", Debug, "query", rows = 3_u64)`.
+/// The severity is a variant of [`Severity`], the name a literal; each field is an expression of a
+/// type that implements [`Value`]. Expressions are evaluated only when the filter lets the event
+/// pass. The target is the module path, or another literal: `event!(target: "app::db", Debug,
+/// "query", rows = 3_u64)`.
 #[macro_export]
 macro_rules! event {
     (target: $target:expr, $severity:ident, $name:expr $(, $field:ident = $value:expr)* $(,)?) => {{

@@ -1,8 +1,10 @@
-//! Memory that this process shares with others, or with itself across a fork: the only module with `unsafe` code.
+//! Memory that this process shares with others, or with itself across a fork: the only module with
+//! `unsafe` code.
 //!
-//! Everything here is sound to use from safe code. References into a mapping are to atomics, or live no longer than an
-//! exclusive borrow of the mapping's owner. Other processes see the files through `pread`; one that maps or truncates
-//! them must have this process's user id, and could do worse by other means.
+//! Everything here is sound to use from safe code. References into a mapping are to atomics, or
+//! live no longer than an exclusive borrow of the mapping's owner. Other processes see the files
+//! through `pread`; one that maps or truncates them must have this process's user id, and could do
+//! worse by other means.
 #![allow(
     unsafe_code,
     reason = "shared mappings are raw memory; every block says why it is sound"
@@ -27,7 +29,8 @@ use crate::format::{
 };
 use crate::protocol::{RingMemory, Word};
 
-/// A shared, writable mapping of the first bytes of a file; unmapped when dropped. A forked child does not have it.
+/// A shared, writable mapping of the first bytes of a file; unmapped when dropped. A forked child
+/// does not have it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -56,8 +59,8 @@ impl Mapping {
         };
         let start = NonNull::new(start.cast()).ok_or(io::Errno::NOMEM)?;
         let mapping = Self { start, size };
-        // SAFETY: the range is the mapping made above. Only a forked child notices, and it uses no mapping of its parent
-        // (`process` looks at the generation first).
+        // SAFETY: the range is the mapping made above. Only a forked child notices, and it uses no
+        // mapping of its parent (`process` looks at the generation first).
         unsafe { madvise(start.as_ptr().cast(), size, Advice::LinuxDontFork)? };
         Ok(mapping)
     }
@@ -79,8 +82,9 @@ impl Mapping {
             offset.is_multiple_of(8) && offset + 8 <= self.size,
             "offset inside the mapping"
         );
-        // SAFETY: in bounds and aligned, as just checked (mappings begin at a page); atomics may be shared, and the
-        // bytes are never accessed in another way while the borrow of the mapping lasts.
+        // SAFETY: in bounds and aligned, as just checked (mappings begin at a page); atomics may be
+        // shared, and the bytes are never accessed in another way while the borrow of the mapping
+        // lasts.
         unsafe { self.start.add(offset).cast().as_ref() }
     }
 
@@ -90,7 +94,8 @@ impl Mapping {
             .checked_add(bytes.len())
             .is_some_and(|end| end <= self.size)
         {
-            // SAFETY: in bounds, as just checked; `&mut self` excludes every other access of this process.
+            // SAFETY: in bounds, as just checked; `&mut self` excludes every other access of this
+            // process.
             unsafe {
                 ptr::copy_nonoverlapping(
                     bytes.as_ptr(),
@@ -112,8 +117,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and no reference into it outlives `self`. A forked child never drops a mapping of
-        // its parent: it forgets it (`process`), because the range may hold something else by then.
+        // SAFETY: the range is ours, and no reference into it outlives `self`. A forked child never
+        // drops a mapping of its parent: it forgets it (`process`), because the range may hold
+        // something else by then.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
     }
 }
@@ -173,7 +179,8 @@ impl Word for LittleEndian {
     }
 }
 
-/// The mapping of a ring file. One [`RingMapping`] per ring writes data; [`RingCounters`] share the mapping.
+/// The mapping of a ring file. One [`RingMapping`] per ring writes data; [`RingCounters`] share the
+/// mapping.
 #[derive(Debug)]
 pub(crate) struct RingMapping {
     mapping: Arc<Mapping>,
@@ -234,8 +241,9 @@ impl RingMapping {
 
 #[inline]
 fn control_words(mapping: &Mapping) -> &ControlWords {
-    // SAFETY: every ring mapping is larger than the control words and begins at a page. The fields that are no atomics
-    // are private to this module, and nothing reads or writes them through this reference.
+    // SAFETY: every ring mapping is larger than the control words and begins at a page. The fields
+    // that are no atomics are private to this module, and nothing reads or writes them through this
+    // reference.
     unsafe { mapping.start.cast().as_ref() }
 }
 
@@ -289,8 +297,8 @@ impl RingMemory for RingMapping {
             .checked_add(bytes.len())
             .is_some_and(|end| end <= self.data_size)
         {
-            // SAFETY: in bounds of the data, as just checked. `&mut self` excludes other writers, and nothing in this
-            // process reads the data.
+            // SAFETY: in bounds of the data, as just checked. `&mut self` excludes other writers,
+            // and nothing in this process reads the data.
             unsafe {
                 ptr::copy_nonoverlapping(
                     bytes.as_ptr(),
@@ -305,8 +313,8 @@ impl RingMemory for RingMapping {
         let offset = RING_TABLE_OFFSET + index * RING_TABLE_ENTRY_SIZE;
         let bytes = entry.encode();
         if offset + bytes.len() <= self.mapping.size - self.data_size {
-            // SAFETY: the table lies between the control words and the data, as just checked. `&mut self` excludes other
-            // writers, and nothing in this process reads the table.
+            // SAFETY: the table lies between the control words and the data, as just checked. `&mut
+            // self` excludes other writers, and nothing in this process reads the table.
             unsafe {
                 let target = self.mapping.start.as_ptr().add(offset);
                 ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
@@ -315,7 +323,8 @@ impl RingMemory for RingMapping {
     }
 }
 
-/// A reference to a value that lives for ever, which can be replaced; readers load it without a lock.
+/// A reference to a value that lives for ever, which can be replaced; readers load it without a
+/// lock.
 #[derive(Debug)]
 pub(crate) struct Published<T: 'static> {
     value: AtomicPtr<T>,
@@ -332,7 +341,8 @@ impl<T: Sync> Published<T> {
 
     #[inline]
     pub(crate) fn get(&self) -> Option<&'static T> {
-        // SAFETY: null, or from a `&'static T` in `set`; acquire makes what was written before `set` visible.
+        // SAFETY: null, or from a `&'static T` in `set`; acquire makes what was written before
+        // `set` visible.
         unsafe { self.value.load(Ordering::Acquire).as_ref() }
     }
 
@@ -379,7 +389,8 @@ impl FilterWords {
     /// The words of a mapping of `control`.
     pub(crate) fn of(control: &Mapping) -> &Self {
         assert!(CONTROL_GENERATION_OFFSET + size_of::<Self>() <= control.size);
-        // SAFETY: in bounds, as just checked, and aligned to four bytes (mappings begin at a page); the fields are atomics.
+        // SAFETY: in bounds, as just checked, and aligned to four bytes (mappings begin at a page);
+        // the fields are atomics.
         unsafe { control.start.add(CONTROL_GENERATION_OFFSET).cast().as_ref() }
     }
 
@@ -425,7 +436,8 @@ impl<T: Sync> PublishedFrom<T> {
 
     #[inline]
     pub(crate) fn get(&self) -> &'static T {
-        // SAFETY: from a `&'static T` in `new` or `set`; acquire makes what was written before `set` visible.
+        // SAFETY: from a `&'static T` in `new` or `set`; acquire makes what was written before
+        // `set` visible.
         unsafe { &*self.value.load(Ordering::Acquire) }
     }
 
@@ -441,7 +453,8 @@ impl<T: Sync> PublishedFrom<T> {
 pub(crate) struct ForkWords {
     /// Number of the process among its ancestors that traced; 0 until it has set itself up.
     pub(crate) generation: AtomicU32,
-    /// 1 while a thread sets the process up. A child does not inherit a lock that another thread of its parent held.
+    /// 1 while a thread sets the process up. A child does not inherit a lock that another thread of
+    /// its parent held.
     pub(crate) lock: AtomicU32,
 }
 
@@ -460,25 +473,28 @@ pub(crate) fn map_fork_words() -> io::Result<&'static ForkWords> {
     // SAFETY: the range is the mapping made above, and nothing is in it yet.
     unsafe { madvise(start, RING_PAGE_SIZE, Advice::LinuxWipeOnFork)? };
     let words: *const ForkWords = start.cast();
-    // SAFETY: zeroed memory of a page that stays mapped is a valid `ForkWords`; its fields are atomics.
+    // SAFETY: zeroed memory of a page that stays mapped is a valid `ForkWords`; its fields are
+    // atomics.
     unsafe { words.as_ref() }.ok_or(io::Errno::NOMEM)
 }
 
-/// Descriptor that holds the lock on `meta`, -1 when there is none. Kept open for file systems on which a mapping does
-/// not keep the lock (overlayfs).
+/// Descriptor that holds the lock on `meta`, -1 when there is none. Kept open for file systems on
+/// which a mapping does not keep the lock (overlayfs).
 static LOCK_FD: AtomicI32 = AtomicI32::new(-1);
-/// Device and inode of the locked file: the program may have closed the descriptor, and the number may be another file.
+/// Device and inode of the locked file: the program may have closed the descriptor, and the number
+/// may be another file.
 static LOCK_FILE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
-/// CLOCK_MONOTONIC in nanoseconds. The C library's call costs 4 ns less than that of `rustix`, which is a tenth of an
-/// event.
+/// CLOCK_MONOTONIC in nanoseconds. The C library's call costs 4 ns less than that of `rustix`,
+/// which is a tenth of an event.
 #[inline]
 pub(crate) fn now() -> u64 {
     let mut time = timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the pointer is to a value of the type that the call fills. It cannot fail for this clock.
+    // SAFETY: the pointer is to a value of the type that the call fills. It cannot fail for this
+    // clock.
     unsafe { clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     // Neither is negative on this clock.
     u64::try_from(time.tv_sec)
@@ -488,7 +504,8 @@ pub(crate) fn now() -> u64 {
 }
 
 /// Wakes the threads that wait for a new filter in the process whose file `control` this is. To be
-/// called after the generation has been changed. The file may be hostile: nothing of it is read here.
+/// called after the generation has been changed. The file may be hostile: nothing of it is read
+/// here.
 ///
 /// # Errors
 /// When the file is shorter than a page, or the kernel refuses to map it.
@@ -504,8 +521,8 @@ pub(crate) fn wake_filter_watchers(control: impl AsFd) -> io::Result<()> {
             0,
         )?
     };
-    // SAFETY: aligned, and mapped until the end of this function. The word is atomic and never loaded: should the file
-    // be cut meanwhile, the system call fails, and nothing else happens.
+    // SAFETY: aligned, and mapped until the end of this function. The word is atomic and never
+    // loaded: should the file be cut meanwhile, the system call fails, and nothing else happens.
     let word: &AtomicU32 = unsafe { &*start.byte_add(CONTROL_GENERATION_OFFSET).cast() };
     let woken = futex::wake(word, futex::Flags::empty(), i32::MAX.unsigned_abs());
     // SAFETY: the mapping made above, which nothing refers to any more.
@@ -513,12 +530,14 @@ pub(crate) fn wake_filter_watchers(control: impl AsFd) -> io::Result<()> {
     woken.map(|_| ())
 }
 
-/// Runs `start` with all signals blocked, so that a thread that it starts never runs a signal handler of the program.
+/// Runs `start` with all signals blocked, so that a thread that it starts never runs a signal
+/// handler of the program.
 #[cfg(feature = "tracing")]
 pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut old = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the first call fills `all`, the second reads it and fills `old`; neither can fail with these arguments.
+    // SAFETY: the first call fills `all`, the second reads it and fills `old`; neither can fail
+    // with these arguments.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
@@ -529,7 +548,8 @@ pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Keeps `file` open until the process ends, but not in its forked children: the lock is to end with the process.
+/// Keeps `file` open until the process ends, but not in its forked children: the lock is to end
+/// with the process.
 pub(crate) fn keep_lock(file: OwnedFd) -> io::Result<()> {
     static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
     // A child that was forked without the handler still has its parent's.
@@ -540,7 +560,8 @@ pub(crate) fn keep_lock(file: OwnedFd) -> io::Result<()> {
     inode.store(stat.st_ino, Ordering::Relaxed);
     LOCK_FD.store(file.into_raw_fd(), Ordering::Release);
     if !HAS_HANDLER.swap(true, Ordering::Relaxed) {
-        // SAFETY: the handler is a function of this library, and makes only calls that are safe after a fork.
+        // SAFETY: the handler is a function of this library, and makes only calls that are safe
+        // after a fork.
         let _ = unsafe { pthread_atfork(None, None, Some(release_lock_in_child)) };
     }
     Ok(())

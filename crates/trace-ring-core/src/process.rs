@@ -35,7 +35,8 @@ struct FilterState {
 }
 
 impl Process {
-    /// Makes the directory of the calling process. `lost` is the number of events that were lost before.
+    /// Makes the directory of the calling process. `lost` is the number of events that were lost
+    /// before.
     ///
     /// # Errors
     /// When the directory cannot be made, or the kernel gives no random bytes.
@@ -94,8 +95,9 @@ impl Process {
         let generation = FilterWords::of(&self.directory.control).generation();
         if generation != state.generation {
             state.generation = generation;
-            // A filter that cannot be read, or that is just being changed, leaves the old one in force: its writer
-            // changes the generation after the text, so that a complete one is looked at again.
+            // A filter that cannot be read, or that is just being changed, leaves the old one in
+            // force: its writer changes the generation after the text, so that a complete one is
+            // looked at again.
             if let Ok(control) = Control::decode(&self.directory.control.to_vec())
                 && let Ok(filter) = Filter::parse(&control.directives)
             {

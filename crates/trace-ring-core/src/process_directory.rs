@@ -27,11 +27,12 @@ pub(crate) struct ProcessDirectory {
 }
 
 impl ProcessDirectory {
-    /// Makes the directory `name` under `parent`, which is made if it is missing. Returns it with a mapping of all of
-    /// `meta` for the table of event classes.
+    /// Makes the directory `name` under `parent`, which is made if it is missing. Returns it with a
+    /// mapping of all of `meta` for the table of event classes.
     ///
     /// # Errors
-    /// When a directory or file cannot be made, for example because the file system is full. Nothing is left behind.
+    /// When a directory or file cannot be made, for example because the file system is full.
+    /// Nothing is left behind.
     pub(crate) fn create(
         parent: &Path,
         name: &str,
@@ -130,7 +131,8 @@ fn fill(path: &Path, header: &MetaHeader, control: &Control) -> io::Result<Files
         .encode()
         .ok_or_else(|| io::Error::other("the filter is too long"))?;
     let mut control = Mapping::new(&file, CONTROL_SIZE)?;
-    // Call sites of a forked child look at the generation before the child has a directory of its own.
+    // Call sites of a forked child look at the generation before the child has a directory of its
+    // own.
     control.share_with_children()?;
     control.write(0, &bytes);
     Ok(Files {
@@ -153,7 +155,8 @@ fn create_file(path: &Path, size: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Allocates storage before the file is mapped: a full file system is an error here, not SIGBUS at some event.
+/// Allocates storage before the file is mapped: a full file system is an error here, not SIGBUS at
+/// some event.
 fn allocate(file: &File, size: u64) -> io::Result<()> {
     match fallocate(file, FallocateFlags::empty(), 0, size) {
         // Some network file systems allocate only what is written.

@@ -1,4 +1,5 @@
-//! The process as a producer: set up at the first event (or by `init`), and again in a forked child.
+//! The process as a producer: set up at the first event (or by `init`), and again in a forked
+//! child.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -53,7 +54,8 @@ pub(crate) fn filter_words() -> &'static FilterWords {
     FILTER.get()
 }
 
-/// The producer, which is set up if it is not. `None` when tracing is off. The caller is in a slow path.
+/// The producer, which is set up if it is not. `None` when tracing is off. The caller is in a slow
+/// path.
 pub(crate) fn set_up(_: &Busy) -> Option<&'static Producer> {
     let words = match FORK_WORDS.get() {
         Some(words) => words,
@@ -103,7 +105,8 @@ fn create() -> u32 {
     let run_directory = settings.run_directory.clone();
     let process = settings.mode.and_then(|_| {
         let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
-        // A call site of a forked child holds an answer for its parent's filter: the generation must differ.
+        // A call site of a forked child holds an answer for its parent's filter: the generation
+        // must differ.
         let filter_generation = filter_words().generation().wrapping_add(1).max(1);
         let lost = LOST_WITHOUT_META.swap(0, Ordering::Relaxed);
         Process::create(settings, generation, filter_generation, lost)

@@ -1,12 +1,15 @@
-//! How one writer fills a ring so that a reader in another process finds whole records at any instant.
+//! How one writer fills a ring so that a reader in another process finds whole records at any
+//! instant.
 //!
-//! The technique is a single-producer ring of sub-buffers with a published commit position. The writer keeps its own
-//! position in private memory; shared words are only published, never read back, except `consumed`. Overwrite mode adds
-//! a seqlock per sub-buffer: `reserve` is published before a sub-buffer's bytes change, so that a reader that copies can
-//! tell afterwards which part of its copy was overwritten. The claim covers a whole sub-buffer: one store and one fence
-//! per sub-buffer rather than per record.
+//! The technique is a single-producer ring of sub-buffers with a published commit position. The
+//! writer keeps its own position in private memory; shared words are only published, never read
+//! back, except `consumed`. Overwrite mode adds a seqlock per sub-buffer: `reserve` is published
+//! before a sub-buffer's bytes change, so that a reader that copies can tell afterwards which part
+//! of its copy was overwritten. The claim covers a whole sub-buffer: one store and one fence per
+//! sub-buffer rather than per record.
 //!
-//! The code is generic over the memory, so that the model check runs the same code on loom's atomics.
+//! The code is generic over the memory, so that the model check runs the same code on loom's
+//! atomics.
 
 #[cfg(test)]
 mod model_tests;
@@ -52,7 +55,8 @@ pub(crate) struct RingWriter<M> {
     data_size: usize,
     /// Where the next record begins: everything below is committed.
     position: u64,
-    /// End of the sub-buffer that the writer has entered; equal to `position` when there is no room in it.
+    /// End of the sub-buffer that the writer has entered; equal to `position` when there is no room
+    /// in it.
     sub_buffer_end: u64,
     /// Records committed to the ring.
     events: u64,
@@ -77,8 +81,8 @@ impl<M: RingMemory> RingWriter<M> {
         &self.memory
     }
 
-    /// Makes room for a record whose fields take at most `size` bytes. Returns the offset in the data where the fields
-    /// go, or `None` when the event is lost, which has been counted.
+    /// Makes room for a record whose fields take at most `size` bytes. Returns the offset in the
+    /// data where the fields go, or `None` when the event is lost, which has been counted.
     #[inline]
     pub(crate) fn begin(&mut self, size: usize) -> Option<usize> {
         let need = size.saturating_add(MIN_RECORD_SIZE + RECORD_ALIGN - 1) & !(RECORD_ALIGN - 1);
@@ -89,7 +93,8 @@ impl<M: RingMemory> RingWriter<M> {
         Some(self.offset_of(self.position) + MIN_RECORD_SIZE)
     }
 
-    /// Completes the record that was begun, with `size` bytes of fields, no more than `begin` was told.
+    /// Completes the record that was begun, with `size` bytes of fields, no more than `begin` was
+    /// told.
     #[inline]
     pub(crate) fn commit(&mut self, size: usize, class: u32, tid: u32, timestamp: u64) {
         let size = size + FRAME_SIZE + EVENT_HEADER_SIZE;
@@ -149,7 +154,8 @@ impl<M: RingMemory> RingWriter<M> {
         self.memory.commit().store(self.position, Ordering::Release);
     }
 
-    /// Whether the drainer has taken all that the next sub-buffer holds. A position that cannot be true counts as no.
+    /// Whether the drainer has taken all that the next sub-buffer holds. A position that cannot be
+    /// true counts as no.
     fn is_next_sub_buffer_consumed(&self) -> bool {
         // Acquire: the drainer's reads come before our writes.
         let consumed = self.memory.consumed().load(Ordering::Acquire);

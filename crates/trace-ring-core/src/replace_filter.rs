@@ -9,12 +9,13 @@ use crate::format::{
 };
 use crate::memory::wake_filter_watchers;
 
-/// Replaces the filter of the process whose file `control` this is, and tells the process. `generation` is that of the
-/// filter which is replaced. The caller holds an exclusive `flock` on the file, which may be hostile.
+/// Replaces the filter of the process whose file `control` this is, and tells the process.
+/// `generation` is that of the filter which is replaced. The caller holds an exclusive `flock` on
+/// the file, which may be hostile.
 ///
 /// # Errors
-/// When the directives are longer than [`MAX_DIRECTIVES_SIZE`](crate::format::MAX_DIRECTIVES_SIZE), or the file cannot be
-/// written or is shorter than it should be.
+/// When the directives are longer than [`MAX_DIRECTIVES_SIZE`](crate::format::MAX_DIRECTIVES_SIZE),
+/// or the file cannot be written or is shorter than it should be.
 pub fn replace_filter(control: &File, generation: u32, directives: &str) -> io::Result<()> {
     let body = Control::encode_body(directives)
         .ok_or_else(|| io::Error::other("the filter is too long"))?;

@@ -8,8 +8,8 @@ static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn report(message: &str) {
     if !HAS_REPORTED.swap(true, Ordering::Relaxed) {
         let line = format!("trace-ring: {message}\n");
-        // Without the lock of `std::io::stderr`, which another thread of a forked child's parent may have held. A program
-        // without stderr runs on, too.
+        // Without the lock of `std::io::stderr`, which another thread of a forked child's parent
+        // may have held. A program without stderr runs on, too.
         let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
     }
 }

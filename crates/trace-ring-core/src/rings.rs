@@ -1,4 +1,5 @@
-//! The rings of a process: which threads have one, which are left of ended threads, and the shared one.
+//! The rings of a process: which threads have one, which are left of ended threads, and the shared
+//! one.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -11,8 +12,8 @@ use crate::protocol::RingWriter;
 use crate::report::report;
 use crate::thread_ring::ThreadRing;
 
-/// Largest number of threads with a ring of their own, per severity class. With rings of 1 MiB a process takes at most
-/// 129 MiB.
+/// Largest number of threads with a ring of their own, per severity class. With rings of 1 MiB a
+/// process takes at most 129 MiB.
 pub(crate) const MAX_RINGS_PER_CLASS: usize = 64;
 
 /// The rings of one process.
@@ -27,7 +28,8 @@ pub(crate) struct Rings {
 #[derive(Debug, Default)]
 struct Pool {
     next_number: u32,
-    /// Rings for INFO and above that exist: of living threads, and of ended ones until they are drained.
+    /// Rings for INFO and above that exist: of living threads, and of ended ones until they are
+    /// drained.
     normal_count: usize,
     debug_count: usize,
     /// Rings of ended threads that the drainer may not have released yet.
@@ -46,8 +48,8 @@ enum SharedRing {
 }
 
 impl Rings {
-    /// A ring for the calling thread. `None` when there are too many, or when none can be made: the thread then uses
-    /// the shared ring.
+    /// A ring for the calling thread. `None` when there are too many, or when none can be made: the
+    /// thread then uses the shared ring.
     pub(crate) fn create_thread_ring(
         &self,
         process: &'static Process,
@@ -63,8 +65,8 @@ impl Rings {
         Some(ring)
     }
 
-    /// Takes the shared ring, which is made at its first use. Waits while another thread has it. `None` when it cannot
-    /// be made.
+    /// Takes the shared ring, which is made at its first use. Waits while another thread has it.
+    /// `None` when it cannot be made.
     pub(crate) fn take_shared_ring(&self, process: &'static Process) -> Option<Box<ThreadRing>> {
         let mut shared = lock(&self.shared);
         loop {

@@ -1,8 +1,8 @@
 //! What a thread keeps: a ring for each severity class, which an event takes while it is written.
 //!
-//! A ring that is taken is how a nested event is noticed: one that a signal handler or a formatter begins in the middle
-//! of another. The thread-local state has no destructor, so that it can be used to the last instruction of a thread; a
-//! guard beside it marks the rings as ended.
+//! A ring that is taken is how a nested event is noticed: one that a signal handler or a formatter
+//! begins in the middle of another. The thread-local state has no destructor, so that it can be
+//! used to the last instruction of a thread; a guard beside it marks the rings as ended.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -106,7 +106,8 @@ impl Slot {
         }
     }
 
-    /// Leaves what a forked child has from its parent. Dropping it would unmap memory that is no longer its own.
+    /// Leaves what a forked child has from its parent. Dropping it would unmap memory that is no
+    /// longer its own.
     fn forget(&self) {
         self.ring.set(ManuallyDrop::new(None));
         self.counters.set(ManuallyDrop::new(None));
@@ -114,13 +115,15 @@ impl Slot {
     }
 }
 
-/// Takes the ring for an event of this class. `None` when the event is lost, which has been counted.
+/// Takes the ring for an event of this class. `None` when the event is lost, which has been
+/// counted.
 #[inline(always)]
 pub(crate) fn take_ring(class: SeverityClass) -> Option<Box<ThreadRing>> {
     STATE.with(|state| {
         let slot = state.slot(class);
         let ring = slot.take();
-        // The slot is empty before anything else happens, as a signal handler on this thread sees it.
+        // The slot is empty before anything else happens, as a signal handler on this thread sees
+        // it.
         compiler_fence(Ordering::SeqCst);
         match ring {
             Some(ring) if ring.generation == generation() => Some(ring),
@@ -212,8 +215,8 @@ fn take_ring_slowly(
     None
 }
 
-/// Marks the thread's rings as ended. Later events of the thread (from destructors of other thread-locals, or from exit
-/// handlers) go to the shared ring.
+/// Marks the thread's rings as ended. Later events of the thread (from destructors of other
+/// thread-locals, or from exit handlers) go to the shared ring.
 struct EndOfThread;
 
 impl Drop for EndOfThread {

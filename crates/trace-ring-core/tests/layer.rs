@@ -1,4 +1,5 @@
-//! The layer in whole processes: each test runs this test program again with a scenario, and reads what it leaves.
+//! The layer in whole processes: each test runs this test program again with a scenario, and reads
+//! what it leaves.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! Whole processes: each test runs this test program again as a producer (`scenarios`), and reads what it leaves.
+//! Whole processes: each test runs this test program again as a producer (`scenarios`), and reads
+//! what it leaves.
 
 #![expect(
     clippy::unwrap_used,

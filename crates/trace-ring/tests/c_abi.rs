@@ -1,4 +1,5 @@
-//! The library for C and C++: the examples and a program of these tests are compiled and run, and their rings read.
+//! The library for C and C++: the examples and a program of these tests are compiled and run, and
+//! their rings read.
 
 #![expect(
     clippy::unwrap_used,
@@ -31,7 +32,8 @@ fn library_directory() -> &'static Path {
         // TARGET/PROFILE/deps/PROGRAM
         let program = std::env::current_exe().unwrap();
         let profile = program.parent().unwrap().parent().unwrap();
-        // A directory of its own: this build must not overwrite the library of the build that these tests are part of.
+        // A directory of its own: this build must not overwrite the library of the build that these
+        // tests are part of.
         let target = profile.parent().unwrap().join("c-abi");
         let mut build = Command::new(env!("CARGO"));
         build

@@ -1,5 +1,6 @@
-//! A certificate authority (CA) in a directory, for a first set-up: `ca.pem` and `ca.key`, and certificates for
-//! servers and clients beside them. Sites with a CA of their own need none of this.
+//! A certificate authority (CA) in a directory, for a first set-up: `ca.pem` and `ca.key`, and
+//! certificates for servers and clients beside them. Sites with a CA of their own need none of
+//! this.
 
 use std::fs;
 use std::net::IpAddr;
@@ -19,8 +20,8 @@ use crate::identity::read_certificates;
 use crate::pem_file::{CERTIFICATE_MODE, KEY_MODE, read_pem, write_pem};
 use crate::role::Roles;
 
-/// What the subject of a CA begins with that is created here. A part of its key's identifier follows, so that no two have
-/// the same: certificates name their issuer by it.
+/// What the subject of a CA begins with that is created here. A part of its key's identifier
+/// follows, so that no two have the same: certificates name their issuer by it.
 const CA_NAME: &str = "relayd CA";
 
 /// Names of the files of a CA without their suffix.
@@ -124,12 +125,12 @@ impl Authority {
         certificate_file(&self.directory, CA_FILES)
     }
 
-    /// Creates a certificate and its key in the files `NAME.pem` and `NAME.key` of the CA's directory. Files that
-    /// exist are replaced only if `overwrite`.
+    /// Creates a certificate and its key in the files `NAME.pem` and `NAME.key` of the CA's
+    /// directory. Files that exist are replaced only if `overwrite`.
     ///
     /// # Errors
-    /// If a name cannot stand in a certificate, a file exists or cannot be written, or the CA was created by another
-    /// program.
+    /// If a name cannot stand in a certificate, a file exists or cannot be written, or the CA was
+    /// created by another program.
     pub fn issue(
         &self,
         name: &str,
@@ -159,7 +160,8 @@ impl Authority {
         Ok(files)
     }
 
-    /// Checks that programs which trust the CA will accept the certificate: the files may be of different CAs.
+    /// Checks that programs which trust the CA will accept the certificate: the files may be of
+    /// different CAs.
     fn verify(
         &self,
         issued: &CertificateDer<'_>,

@@ -9,7 +9,8 @@ use crate::config::client_config;
 use crate::error::TransportError;
 use crate::identity::{Identity, TrustedCas};
 
-/// The files of a client. They are read for each connection, so that renewed certificates are used without a restart.
+/// The files of a client. They are read for each connection, so that renewed certificates are used
+/// without a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientFiles {
     /// The CAs of servers' certificates (PEM).

@@ -1,8 +1,8 @@
-//! TLS without a socket: bytes of the link in, decrypted bytes out, and back. Handshake, alerts and changes of keys
-//! are handled inside.
+//! TLS without a socket: bytes of the link in, decrypted bytes out, and back. Handshake, alerts and
+//! changes of keys are handled inside.
 //!
-//! rustls' unbuffered API decrypts in a buffer of ours. That buffer belongs to the thread: between calls, an idle
-//! connection keeps only an incomplete record.
+//! rustls' unbuffered API decrypts in a buffer of ours. That buffer belongs to the thread: between
+//! calls, an idle connection keeps only an incomplete record.
 
 mod buffers;
 
@@ -31,18 +31,19 @@ const RECORDS: usize = 8;
 /// Largest number of bytes that are encrypted at once.
 const MAX_PLAINTEXT_BYTES: usize = RECORDS << 14;
 
-/// Types of unencrypted records of a handshake: change of cipher, and handshake (RFC 8446, 5.1). An alert has another
-/// type, and so has everything that is encrypted.
+/// Types of unencrypted records of a handshake: change of cipher, and handshake (RFC 8446, 5.1). An
+/// alert has another type, and so has everything that is encrypted.
 const PLAIN_TYPES: [u8; 2] = [20, 22];
 
 /// What a record adds to its content: header, type and tag, and room for a change of keys.
 const RECORD_OVERHEAD: usize = 64;
 
-/// Number of times that a reader receives without a decrypted byte before others get their turn: a peer may send empty
-/// records without end.
+/// Number of times that a reader receives without a decrypted byte before others get their turn: a
+/// peer may send empty records without end.
 const MAX_FRUITLESS_READS: usize = 4;
 
-/// Longest message that the handshake may have received in part, in bytes: rustls takes no longer one.
+/// Longest message that the handshake may have received in part, in bytes: rustls takes no longer
+/// one.
 const MAX_PENDING_BYTES: usize = 64 << 10;
 
 /// One end of a TLS connection, without its socket.
@@ -145,13 +146,15 @@ impl TlsCodec {
         certificates.first().map(Roles::of)
     }
 
-    /// Reads decrypted bytes into a buffer; `receive` reads encrypted ones from the socket, as `recv(2)` does without
-    /// waiting. If the result leaves room in the buffer, the socket is empty. 0 means that the peer has ended the
-    /// connection, or that the buffer is empty. What is to be sent in answer is in `unsent`.
+    /// Reads decrypted bytes into a buffer; `receive` reads encrypted ones from the socket, as
+    /// `recv(2)` does without waiting. If the result leaves room in the buffer, the socket is
+    /// empty. 0 means that the peer has ended the connection, or that the buffer is empty. What is
+    /// to be sent in answer is in `unsent`.
     ///
     /// # Errors
-    /// That of `receive`, among them `WouldBlock`; `Interrupted` if the caller is to read again soon, but let others run
-    /// before; `UnexpectedEof` if the connection ends without the end of TLS; a [`TlsFault`].
+    /// That of `receive`, among them `WouldBlock`; `Interrupted` if the caller is to read again
+    /// soon, but let others run before; `UnexpectedEof` if the connection ends without the end of
+    /// TLS; a [`TlsFault`].
     pub fn read(
         &mut self,
         into: &mut [u8],
@@ -214,8 +217,8 @@ impl TlsCodec {
         taken
     }
 
-    /// Receives once, and decrypts to `into` and what does not fit to `surplus`. Returns the number of bytes in
-    /// `into`, and whether the socket is empty.
+    /// Receives once, and decrypts to `into` and what does not fit to `surplus`. Returns the number
+    /// of bytes in `into`, and whether the socket is empty.
     fn receive_records(
         &mut self,
         into: &mut [u8],
@@ -258,12 +261,13 @@ impl TlsCodec {
         })
     }
 
-    /// Encrypts bytes, as many as fit into some records, and passes them to `send`, which writes to the socket
-    /// without waiting. Returns how many bytes have been encrypted. Those that the socket did not take are in
-    /// `unsent`.
+    /// Encrypts bytes, as many as fit into some records, and passes them to `send`, which writes to
+    /// the socket without waiting. Returns how many bytes have been encrypted. Those that the
+    /// socket did not take are in `unsent`.
     ///
     /// # Errors
-    /// `WouldBlock` if the socket does not take what was encrypted earlier; that of `send`; a [`TlsFault`].
+    /// `WouldBlock` if the socket does not take what was encrypted earlier; that of `send`; a
+    /// [`TlsFault`].
     pub fn write(
         &mut self,
         plaintext: &[u8],
@@ -327,7 +331,8 @@ impl TlsCodec {
         !self.unsent.is_empty()
     }
 
-    /// Makes the message that ends the connection, so that the peer can tell the end from a lost connection.
+    /// Makes the message that ends the connection, so that the peer can tell the end from a lost
+    /// connection.
     pub fn close(&mut self) {
         // A handshake that has not ended has nothing to close.
         let _ = self.advance_pending(Task::Close);
@@ -393,8 +398,8 @@ struct Machine<'a> {
 }
 
 impl End {
-    /// Processes all complete records in `input`, then does `task` if the connection can send. Returns how many
-    /// bytes of `input` are used up.
+    /// Processes all complete records in `input`, then does `task` if the connection can send.
+    /// Returns how many bytes of `input` are used up.
     fn advance(
         &mut self,
         machine: &mut Machine<'_>,
@@ -491,8 +496,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Takes the alert over that rustls has queued at a failure, and messages of the handshake before it. rustls asks to
-    /// be called with what is left of the input, and must not be called behind the alert: it would try to read on.
+    /// Takes the alert over that rustls has queued at a failure, and messages of the handshake
+    /// before it. rustls asks to be called with what is left of the input, and must not be called
+    /// behind the alert: it would try to read on.
     fn queue_alert<C: Unbuffered>(&mut self, connection: &mut C, input: &mut [u8]) {
         while let Ok(ConnectionState::EncodeTlsData(mut message)) = connection.process(input).state
         {

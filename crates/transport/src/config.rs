@@ -1,4 +1,5 @@
-//! The configurations of rustls for both ends of a link. QUIC needs the same: TLS 1.3 and an application protocol.
+//! The configurations of rustls for both ends of a link. QUIC needs the same: TLS 1.3 and an
+//! application protocol.
 
 use std::sync::Arc;
 
@@ -38,8 +39,8 @@ const VERSIONS: &[&SupportedProtocolVersion] = &[&version::TLS13];
 pub struct ClientPolicy {
     /// The CAs that may have issued the clients' certificates.
     pub trusted: TrustedCas,
-    /// The role that the certificate must have. None: any certificate will do, and the program itself asks for its
-    /// [`Roles`].
+    /// The role that the certificate must have. None: any certificate will do, and the program
+    /// itself asks for its [`Roles`].
     pub role: Option<Role>,
 }
 
@@ -69,8 +70,8 @@ pub fn server_config(
     Ok(Arc::new(config))
 }
 
-/// The configuration of a client that accepts servers with a certificate of these CAs. With an identity it answers
-/// servers that ask for a certificate.
+/// The configuration of a client that accepts servers with a certificate of these CAs. With an
+/// identity it answers servers that ask for a certificate.
 ///
 /// # Errors
 /// If rustls refuses it.
@@ -114,8 +115,8 @@ fn verifier(policy: &ClientPolicy) -> Result<Arc<dyn ClientCertVerifier>, Transp
     })
 }
 
-/// Verifies certificates, and that they have a role. A client without it gets the alert "access denied", so that it
-/// can tell its user why.
+/// Verifies certificates, and that they have a role. A client without it gets the alert "access
+/// denied", so that it can tell its user why.
 #[derive(Debug)]
 struct RoleVerifier {
     verifier: Arc<dyn ClientCertVerifier>,

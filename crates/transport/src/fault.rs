@@ -25,13 +25,15 @@ impl From<TlsFault> for io::Error {
 impl StdError for TlsFault {}
 
 impl TlsFault {
-    /// The failure that an error of a connection stands for. None if it is another one, such as a lost connection.
+    /// The failure that an error of a connection stands for. None if it is another one, such as a
+    /// lost connection.
     #[must_use]
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 
-    /// Whether the next connection would fail in the same way, unless certificates or options change.
+    /// Whether the next connection would fail in the same way, unless certificates or options
+    /// change.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         matches!(
@@ -108,15 +110,16 @@ fn of_alert(alert: AlertDescription, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     f.write_str(words)
 }
 
-/// Whether a client's first bytes begin the handshake of TLS. No command of the protocols of LTTng begins like that.
+/// Whether a client's first bytes begin the handshake of TLS. No command of the protocols of LTTng
+/// begins like that.
 #[must_use]
 pub fn is_handshake(bytes: &[u8]) -> bool {
     matches!(bytes, [0x16, 0x03, ..])
 }
 
-/// Whether all that a server has sent is an alert of TLS that is not encrypted: how it answers a client that does not speak
-/// TLS. The reply of a relay to a viewer begins with a random number, so that the whole alert is compared, not its first
-/// bytes.
+/// Whether all that a server has sent is an alert of TLS that is not encrypted: how it answers a
+/// client that does not speak TLS. The reply of a relay to a viewer begins with a random number, so
+/// that the whole alert is compared, not its first bytes.
 #[must_use]
 pub fn is_alert(bytes: &[u8]) -> bool {
     matches!(bytes, [0x15, 0x03, 0..=4, 0, 2, 1 | 2, _])

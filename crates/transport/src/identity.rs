@@ -26,7 +26,8 @@ impl Identity {
     /// Reads a certificate, with the intermediate ones behind it, and its key.
     ///
     /// # Errors
-    /// If a file cannot be read, is too long or has no such content, or the key is another certificate's.
+    /// If a file cannot be read, is too long or has no such content, or the key is another
+    /// certificate's.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, TransportError> {
         let chain = read_certificates(certificate)?;
         let certified = CertifiedKey::from_der(chain, read_key(key)?, &provider());
@@ -38,7 +39,8 @@ impl Identity {
         Ok(Self(Arc::new(certified.map_err(failed)?)))
     }
 
-    /// The names of hosts that the certificate is for, such as `collector.example.org` and `*.example.org`.
+    /// The names of hosts that the certificate is for, such as `collector.example.org` and
+    /// `*.example.org`.
     #[must_use]
     pub fn dns_names(&self) -> Vec<String> {
         let certificate = self.0.end_entity_cert().ok();
@@ -54,7 +56,8 @@ impl TrustedCas {
     /// Reads the certificates of one or more CAs.
     ///
     /// # Errors
-    /// If the file cannot be read, is too long or has no certificate, or one of them cannot be a CA's.
+    /// If the file cannot be read, is too long or has no certificate, or one of them cannot be a
+    /// CA's.
     pub fn load(path: &Path) -> Result<Self, TransportError> {
         let mut trusted = RootCertStore::empty();
         for certificate in read_certificates(path)? {

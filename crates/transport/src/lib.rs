@@ -1,13 +1,14 @@
-//! Encrypted links between programs of ours: certificates and what they allow, and the configurations of rustls
-//! that all programs use.
+//! Encrypted links between programs of ours: certificates and what they allow, and the
+//! configurations of rustls that all programs use.
 //!
-//! Read in this order: [`authority`] (creates a CA and certificates), [`role`] (what a certificate allows),
-//! [`identity`] (certificates from files), [`config`] (what both ends of a connection accept), [`client_files`], [`error`]; then [`codec`]
-//! (TLS without a socket), [`tls_stream`] (with one), [`socket`] (encrypted or not), [`fault`] (why TLS has failed).
+//! Read in this order: [`authority`] (creates a CA and certificates), [`role`] (what a certificate
+//! allows), [`identity`] (certificates from files), [`config`] (what both ends of a connection
+//! accept), [`client_files`], [`error`]; then [`codec`] (TLS without a socket), [`tls_stream`]
+//! (with one), [`socket`] (encrypted or not), [`fault`] (why TLS has failed).
 //!
-//! A link is encrypted with TLS 1.3; older versions are not accepted. Client and server trust one CA or a few, which
-//! their options name, and never those of the system. A certificate allows to produce or to view only if it says so:
-//! see [`role`].
+//! A link is encrypted with TLS 1.3; older versions are not accepted. Client and server trust one
+//! CA or a few, which their options name, and never those of the system. A certificate allows to
+//! produce or to view only if it says so: see [`role`].
 
 pub mod authority;
 pub mod client_files;

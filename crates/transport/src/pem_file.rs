@@ -33,7 +33,8 @@ pub(crate) fn read_pem(path: &Path) -> Result<Vec<u8>, TransportError> {
     Ok(bytes)
 }
 
-/// Writes a new file. One that exists is replaced only if `overwrite`; its permissions are not kept.
+/// Writes a new file. One that exists is replaced only if `overwrite`; its permissions are not
+/// kept.
 pub(crate) fn write_pem(
     path: PathBuf,
     pem: &str,

@@ -1,7 +1,7 @@
 //! QUIC, for both ends of a link: its configurations, and what a connection is closed with.
 //!
-//! The TLS configurations are those of `config`. Nothing is sent before the handshake is complete (no 0-RTT), since data
-//! that could be replayed by others must not become part of a trace.
+//! The TLS configurations are those of `config`. Nothing is sent before the handshake is complete
+//! (no 0-RTT), since data that could be replayed by others must not become part of a trace.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,8 +24,8 @@ use crate::role::Roles;
 /// Silence after which a connection is over. Both ends keep theirs alive, see [`KEEP_ALIVE`].
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Silence after which an end of a connection sends a packet, so that NATs on the way keep their state. Those of
-/// home routers may forget UDP after 30 seconds.
+/// Silence after which an end of a connection sends a packet, so that NATs on the way keep their
+/// state. Those of home routers may forget UDP after 30 seconds.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(8);
 
 /// A connection is closed for no other reason than that it has ended.
@@ -49,8 +49,8 @@ pub fn transport_config() -> TransportConfig {
         .keep_alive_interval(Some(KEEP_ALIVE))
         // Streams are used for packets of a trace: the oldest one first, not all at the same time.
         .send_fairness(false)
-        // Loss-based congestion control (CUBIC) takes every lost datagram for congestion: at 10 % loss it sends two
-        // datagrams a round trip. BBR measures the bandwidth.
+        // Loss-based congestion control (CUBIC) takes every lost datagram for congestion: at 10 %
+        // loss it sends two datagrams a round trip. BBR measures the bandwidth.
         .congestion_controller_factory(Arc::new(BbrConfig::default()))
         .datagram_receive_buffer_size(None);
     config
@@ -71,9 +71,9 @@ pub fn server_config(
     Ok(config)
 }
 
-/// The endpoint configuration of a server with this private key (PEM). Its secrets are derived from the key, so that a
-/// server that was restarted can reset the connections of the one before it (RFC 9000, section 10.3): their clients
-/// reconnect at once, and not when their idle timeout ends.
+/// The endpoint configuration of a server with this private key (PEM). Its secrets are derived from
+/// the key, so that a server that was restarted can reset the connections of the one before it (RFC
+/// 9000, section 10.3): their clients reconnect at once, and not when their idle timeout ends.
 ///
 /// # Errors
 /// If the file cannot be read, or has no key.

@@ -1,4 +1,5 @@
-//! A bidirectional stream of a QUIC connection, with the calls of a socket that is read and written without waiting.
+//! A bidirectional stream of a QUIC connection, with the calls of a socket that is read and written
+//! without waiting.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -13,7 +14,8 @@ use tokio::io::{Interest, Ready};
 /// Bytes that are read ahead at most, to find out that a stream is readable.
 const READ_AHEAD: usize = 2048;
 
-/// A bidirectional stream of a QUIC connection. Used by one task at a time. Dropping it ends the stream.
+/// A bidirectional stream of a QUIC connection. Used by one task at a time. Dropping it ends the
+/// stream.
 #[derive(Debug)]
 pub struct QuicStream(Mutex<Ends>);
 
@@ -53,8 +55,8 @@ impl QuicStream {
         }))
     }
 
-    /// Has `handle` called when bytes have arrived, before they can be read, to handle what has arrived on other streams
-    /// before them.
+    /// Has `handle` called when bytes have arrived, before they can be read, to handle what has
+    /// arrived on other streams before them.
     pub fn before_read(&mut self, handle: Box<dyn FnMut(&mut Context<'_>) + Send>) {
         self.0.get_mut().before_read = Some(BeforeRead(handle));
     }
@@ -72,7 +74,8 @@ impl QuicStream {
         self.0.lock().poll_read_ready(context)
     }
 
-    /// Waits until there is something to read or room to write, whichever of them `interest` names. Cancel-safe.
+    /// Waits until there is something to read or room to write, whichever of them `interest` names.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// If the connection is lost.

@@ -1,10 +1,10 @@
 //! Roles: what the owner of a client certificate may do at a relay.
 //!
 //! A role is a URI among the subject alternative names of the certificate (RFC 5280, 4.2.1.6):
-//! `urn:relayd:role:produce` or `urn:relayd:role:view`. A certificate may have both. One without any may do nothing
-//! at a relay that asks for certificates: a CA that also issues certificates for other purposes opens no relay by
-//! that. Any tool can create them, for example
-//! `openssl req -addext subjectAltName=URI:urn:relayd:role:view ...`.
+//! `urn:relayd:role:produce` or `urn:relayd:role:view`. A certificate may have both. One without
+//! any may do nothing at a relay that asks for certificates: a CA that also issues certificates for
+//! other purposes opens no relay by that. Any tool can create them, for example `openssl req
+//! -addext subjectAltName=URI:urn:relayd:role:view ...`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -67,7 +67,8 @@ impl FromStr for Role {
 }
 
 impl Roles {
-    /// The roles of a peer's certificate, which has been verified. A certificate that cannot be parsed has none.
+    /// The roles of a peer's certificate, which has been verified. A certificate that cannot be
+    /// parsed has none.
     #[must_use]
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         let Ok(certificate) = EndEntityCert::try_from(certificate) else {

@@ -1,5 +1,5 @@
-//! One connection between programs, encrypted or not. A plain one makes the system calls that the same calls of
-//! tokio's `TcpStream` make, and no others.
+//! One connection between programs, encrypted or not. A plain one makes the system calls that the
+//! same calls of tokio's `TcpStream` make, and no others.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::task::{Context, Poll};
@@ -36,7 +36,8 @@ impl Socket {
         }
     }
 
-    /// The TCP socket of a connection that is not encrypted: peers receive what is written to it. None otherwise.
+    /// The TCP socket of a connection that is not encrypted: peers receive what is written to it.
+    /// None otherwise.
     #[must_use]
     pub fn plain(&self) -> Option<&TcpStream> {
         match self {
@@ -66,8 +67,8 @@ impl Socket {
         }
     }
 
-    /// Waits until there may be something to read or room to write, whichever of them `interest` names. While bytes
-    /// are [unsent](Self::has_unsent) it also waits for room. Cancel-safe.
+    /// Waits until there may be something to read or room to write, whichever of them `interest`
+    /// names. While bytes are [unsent](Self::has_unsent) it also waits for room. Cancel-safe.
     ///
     /// # Errors
     /// If the connection is lost.
@@ -82,8 +83,8 @@ impl Socket {
     /// Reads without waiting. 0 means that the peer has ended the connection.
     ///
     /// # Errors
-    /// `WouldBlock` if there is nothing, `Interrupted` if others should run before the next try; else the connection
-    /// is lost.
+    /// `WouldBlock` if there is nothing, `Interrupted` if others should run before the next try;
+    /// else the connection is lost.
     pub fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.try_read(into),
@@ -92,8 +93,8 @@ impl Socket {
         }
     }
 
-    /// Appends bytes to a buffer, as many as it has room for, without waiting. 0 means that the peer has ended the
-    /// connection.
+    /// Appends bytes to a buffer, as many as it has room for, without waiting. 0 means that the
+    /// peer has ended the connection.
     ///
     /// # Errors
     /// As those of [`try_read`](Self::try_read).
@@ -105,8 +106,8 @@ impl Socket {
         }
     }
 
-    /// Waits for bytes and appends them to a buffer, as many as it has room for. 0 means that the peer has ended the
-    /// connection. Cancel-safe.
+    /// Waits for bytes and appends them to a buffer, as many as it has room for. 0 means that the
+    /// peer has ended the connection. Cancel-safe.
     ///
     /// # Errors
     /// If the connection is lost.

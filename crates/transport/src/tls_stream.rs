@@ -1,5 +1,5 @@
-//! A TLS connection over a TCP socket, on tokio's event loop. Reading and writing never wait; `readable` and `ready`
-//! do, and are cancel-safe.
+//! A TLS connection over a TCP socket, on tokio's event loop. Reading and writing never wait;
+//! `readable` and `ready` do, and are cancel-safe.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use crate::codec::TlsCodec;
 use crate::role::Roles;
 
-/// How long a socket whose handshake has failed stays open for the peer to read why. If the relay closed it with
-/// unread bytes in it, the system would discard the alert.
+/// How long a socket whose handshake has failed stays open for the peer to read why. If the relay
+/// closed it with unread bytes in it, the system would discard the alert.
 const ALERT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How many bytes of such a peer are read and dropped.
@@ -31,7 +31,8 @@ pub struct TlsStream {
 
 /// Makes the handshake of a client with the server of this host name or address.
 ///
-/// A server that refuses the client's certificate says so only after the handshake: the first read fails.
+/// A server that refuses the client's certificate says so only after the handshake: the first read
+/// fails.
 ///
 /// # Errors
 /// If the name is none, the connection is lost, or a [`TlsFault`](crate::fault::TlsFault).
@@ -49,11 +50,12 @@ pub async fn connect(
     Ok(TlsStream { socket, codec })
 }
 
-/// Makes the handshake of a server. The caller limits the time. The socket and the codec are a [`TlsStream`] in parts,
-/// for a reader that moves from one event loop to another.
+/// Makes the handshake of a server. The caller limits the time. The socket and the codec are a
+/// [`TlsStream`] in parts, for a reader that moves from one event loop to another.
 ///
 /// # Errors
-/// If the connection is lost, or a [`TlsFault`](crate::fault::TlsFault), which the peer has been told.
+/// If the connection is lost, or a [`TlsFault`](crate::fault::TlsFault), which the peer has been
+/// told.
 pub async fn accept(
     socket: TcpStream,
     config: Arc<ServerConfig>,
@@ -130,7 +132,8 @@ impl TlsStream {
         Self { socket, codec }
     }
 
-    /// Reads decrypted bytes. 0 means that the peer has ended the connection, or that the buffer is empty.
+    /// Reads decrypted bytes. 0 means that the peer has ended the connection, or that the buffer is
+    /// empty.
     ///
     /// # Errors
     /// As those of [`TlsCodec::read`].
@@ -203,8 +206,8 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Waits until there may be something to read or room to write, whichever of them `interest` names. With bytes
-    /// left over it also waits for room.
+    /// Waits until there may be something to read or room to write, whichever of them `interest`
+    /// names. With bytes left over it also waits for room.
     ///
     /// # Errors
     /// If the connection is lost.

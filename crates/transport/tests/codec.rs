@@ -100,7 +100,8 @@ fn send(wire: &Wire, bytes: &[u8]) -> io::Result<usize> {
 }
 
 impl Pair {
-    /// The two ends; `policy` is what the server asks of the client, and `identity` what the client shows.
+    /// The two ends; `policy` is what the server asks of the client, and `identity` what the client
+    /// shows.
     fn new(
         certificates: &Certificates,
         policy: Option<Role>,
@@ -123,7 +124,8 @@ impl Pair {
         }
     }
 
-    /// Passes messages of the handshake until there are none. Returns the failures of client and server.
+    /// Passes messages of the handshake until there are none. Returns the failures of client and
+    /// server.
     fn handshake(&mut self) -> (Option<String>, Option<String>) {
         let (mut of_client, mut of_server) = (None, None);
         loop {

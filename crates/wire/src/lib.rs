@@ -1,5 +1,5 @@
-//! Big-endian fields, messages as tables of fields, and the ids and units that all crates of the workspace
-//! share. The crate knows no socket, file, clock or task.
+//! Big-endian fields, messages as tables of fields, and the ids and units that all crates of the
+//! workspace share. The crate knows no socket, file, clock or task.
 //!
 //! Read in this order: [`Field`] (what can be read and written), [`wire_struct!`] and
 //! [`wire_enum!`] (messages as tables of fields), [`number`] (numbers with a meaning), [`text`]

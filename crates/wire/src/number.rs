@@ -1,5 +1,5 @@
-//! Ids and units. A number that counts or identifies something has a type of its own, so that a stream
-//! cannot be taken for a session, nor bits for bytes.
+//! Ids and units. A number that counts or identifies something has a type of its own, so that a
+//! stream cannot be taken for a session, nor bits for bytes.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 use crate::{Bits, ClassId, InstanceId, PacketSeqNum, Timestamp};
 
 wire_struct! {
-    /// The index of a packet, as it is stored after the stream and sequence number in a producer's `SEND_INDEX`, and
-    /// after the offset in an index file.
+    /// The index of a packet, as it is stored after the stream and sequence number in a producer's
+    /// `SEND_INDEX`, and after the offset in an index file.
     ///
     /// `struct lttcomm_relayd_index` (LTTng 2.8) and `struct ctf_packet_index` 1.1.
     #[derive(Copy, Default)]
@@ -44,10 +44,11 @@ wire_struct! {
 }
 
 impl PacketIndex {
-    /// Whether this is a beacon instead of a packet's index: a live producer announces that no event of the
-    /// stream before `end` follows.
+    /// Whether this is a beacon instead of a packet's index: a live producer announces that no
+    /// event of the stream before `end` follows.
     ///
-    /// Only the packet size distinguishes the two: the other fields of a beacon repeat old values or none.
+    /// Only the packet size distinguishes the two: the other fields of a beacon repeat old values
+    /// or none.
     #[must_use]
     pub fn is_beacon(&self) -> bool {
         self.packet_size == Bits(0)

@@ -83,8 +83,8 @@ impl fmt::Display for FileName {
     }
 }
 
-/// A path below a directory of ours: relative, with at least one part, none of them `.` or `..`. Clones share its bytes:
-/// every stream has the path of its trace.
+/// A path below a directory of ours: relative, with at least one part, none of them `.` or `..`.
+/// Clones share its bytes: every stream has the path of its trace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TracePath(Arc<OsStr>);
 
@@ -116,8 +116,8 @@ impl TracePath {
         Ok(Self(OsString::from_vec(kept).into()))
     }
 
-    /// Checks a path as [`Self::parse`] does, but drops one leading slash first: producers before LTTng
-    /// 2.11 put one before a path that is relative all the same.
+    /// Checks a path as [`Self::parse`] does, but drops one leading slash first: producers before
+    /// LTTng 2.11 put one before a path that is relative all the same.
     ///
     /// # Errors
     /// As [`Self::parse`].

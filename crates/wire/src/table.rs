@@ -1,5 +1,5 @@
-//! Macros that define a message as one table: order, size, type, unit and meaning of its fields are written
-//! once, and reader, writer and size check are generated.
+//! Macros that define a message as one table: order, size, type, unit and meaning of its fields are
+//! written once, and reader, writer and size check are generated.
 
 /// A message of fixed size, as a table of [`Field`](crate::Field)s in wire order.
 ///

@@ -1,5 +1,5 @@
-//! A CodeTracer recording from `consumer` through `relayd` to the directory of `test-live`, and the same file read and
-//! written with the published types.
+//! A CodeTracer recording from `consumer` through `relayd` to the directory of `test-live`, and the
+//! same file read and written with the published types.
 
 use std::fmt::Write;
 use std::fs;

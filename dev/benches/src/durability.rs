@@ -1,8 +1,8 @@
-//! What `relayd --durability` costs: the same load at each level, in turns, with the output on the file system of the
-//! build directory (a level costs nothing on a file system in memory).
+//! What `relayd --durability` costs: the same load at each level, in turns, with the output on the
+//! file system of the build directory (a level costs nothing on a file system in memory).
 //!
-//! `BASE_RELAYD=PATH` adds the relay of another build, for example one from before a change, as level `base`. A part of a
-//! row's name as argument selects rows.
+//! `BASE_RELAYD=PATH` adds the relay of another build, for example one from before a change, as
+//! level `base`. A part of a row's name as argument selects rows.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -56,8 +56,8 @@ impl Level {
 
 const MIB: usize = 1 << 20;
 
-/// A load of one producer with four streams. A producer that waits for each reply sends less, because each of its packets
-/// is a round of its own.
+/// A load of one producer with four streams. A producer that waits for each reply sends less,
+/// because each of its packets is a round of its own.
 const fn load(what: &'static str, packet: usize, bytes: usize, send_mode: SendMode) -> Load {
     Load {
         what,

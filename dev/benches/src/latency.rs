@@ -1,8 +1,9 @@
-//! Latency from an event in a traced program to a viewer's output, with the real session daemon and buffers per user:
-//! one stream per CPU, of which all but one are idle, and a second channel without events. Also the processor time of
-//! relay and viewer while no events occur.
+//! Latency from an event in a traced program to a viewer's output, with the real session daemon and
+//! buffers per user: one stream per CPU, of which all but one are idle, and a second channel
+//! without events. Also the processor time of relay and viewer while no events occur.
 //!
-//! The viewers are `babeltrace2`, with each relay, and `test-live`, which opens the push connection.
+//! The viewers are `babeltrace2`, with each relay, and `test-live`, which opens the push
+//! connection.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -70,7 +71,8 @@ pub(crate) fn run() {
     }
 }
 
-/// Returns the latency of each event, and the processor time of relay and viewer without events, in % of one core.
+/// Returns the latency of each event, and the processor time of relay and viewer without events, in
+/// % of one core.
 fn measure(watcher: Watcher, timer: u32) -> (Vec<Duration>, [f64; 2]) {
     let lab = Lab::new();
     let mut relay = match watcher {
@@ -100,7 +102,8 @@ fn measure(watcher: Watcher, timer: u32) -> (Vec<Duration>, [f64; 2]) {
         thread::sleep(Duration::from_millis(200));
         !seen.lock().unwrap().is_empty()
     });
-    // The events emitted while the viewer attached are printed before the processor time is measured.
+    // The events emitted while the viewer attached are printed before the processor time is
+    // measured.
     thread::sleep(Duration::from_millis(500));
 
     let processes = [relay.process().id(), viewer.id()].map(|id| (id, cpu(id)));

@@ -1,5 +1,6 @@
-//! Cost of encryption: `consumer` and `relayd` over plain TCP and over TLS, in turns, and the processor time of both
-//! programs together. Once the consumer replays packets that exist already, and once it makes them from events.
+//! Cost of encryption: `consumer` and `relayd` over plain TCP and over TLS, in turns, and the
+//! processor time of both programs together. Once the consumer replays packets that exist already,
+//! and once it makes them from events.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;

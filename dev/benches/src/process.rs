@@ -23,13 +23,15 @@ pub(crate) fn build(package: &str) -> PathBuf {
     tests::build_directory().join(package)
 }
 
-/// Processor time of a running process so far, in user and system mode, with a resolution of nanoseconds.
+/// Processor time of a running process so far, in user and system mode, with a resolution of
+/// nanoseconds.
 pub(crate) fn cpu(id: u32) -> Duration {
     let id = Pid::from_raw(i32::try_from(id).unwrap());
     clock_getcpuclockid(id).unwrap().now().unwrap().into()
 }
 
-/// Processor time of everything on this machine so far, interrupts included, with a resolution of 10 ms.
+/// Processor time of everything on this machine so far, interrupts included, with a resolution of
+/// 10 ms.
 pub(crate) fn machine_cpu() -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap();
     let line = stat.lines().next().unwrap();
@@ -43,8 +45,8 @@ pub(crate) fn machine_cpu() -> Duration {
     Duration::from_millis(busy.iter().sum::<u64>() * TICK_MS)
 }
 
-/// Processor time of all child processes that have ended and been waited for, in user and system mode, with a resolution
-/// of microseconds.
+/// Processor time of all child processes that have ended and been waited for, in user and system
+/// mode, with a resolution of microseconds.
 pub(crate) fn children_cpu() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).unwrap();
     let times = [usage.user_time(), usage.system_time()];

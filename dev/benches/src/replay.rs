@@ -1,4 +1,5 @@
-//! Throughput of `consumer replay` into `lttng-relayd` and into `relayd`, in turns, and the processor time of each.
+//! Throughput of `consumer replay` into `lttng-relayd` and into `relayd`, in turns, and the
+//! processor time of each.
 
 use std::path::Path;
 use std::process::Stdio;

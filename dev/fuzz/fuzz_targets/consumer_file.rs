@@ -1,5 +1,5 @@
-//! A configuration file of `consumer`. What `check-config` prints of it is a file with the same meaning, and the daemon of `tldrs`
-//! in it starts.
+//! A configuration file of `consumer`. What `check-config` prints of it is a file with the same
+//! meaning, and the daemon of `tldrs` in it starts.
 #![no_main]
 
 use std::fs;

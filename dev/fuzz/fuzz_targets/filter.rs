@@ -1,5 +1,6 @@
-//! A filter as text, then 0xFF and a packet: the filter is applied to its events, or to built-in ones. Each event matches a filter
-//! or its negation, whatever was asked before; what a counter finds is found by a filter as well.
+//! A filter as text, then 0xFF and a packet: the filter is applied to its events, or to built-in
+//! ones. Each event matches a filter or its negation, whatever was asked before; what a counter
+//! finds is found by a filter as well.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,5 +1,6 @@
-//! Packets of a producer over QUIC, each on a stream of its own: an operation in one byte, the number of the packet in one, its
-//! size in two, and its bytes. They reach a relay through a real connection.
+//! Packets of a producer over QUIC, each on a stream of its own: an operation in one byte, the
+//! number of the packet in one, its size in two, and its bytes. They reach a relay through a real
+//! connection.
 #![no_main]
 
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! A configuration file of `relayd`. What `check-config` prints of it is a file with the same meaning.
+//! A configuration file of `relayd`. What `check-config` prints of it is a file with the same
+//! meaning.
 #![no_main]
 
 use std::fs;

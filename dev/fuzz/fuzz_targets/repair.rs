@@ -1,5 +1,6 @@
-//! A trace directory that a relay has left. The first byte says what shows that a relay has written it; then metadata, a
-//! tracefile and its index file. What is repaired needs no repair, and packets with an entry stay.
+//! A trace directory that a relay has left. The first byte says what shows that a relay has written
+//! it; then metadata, a tracefile and its index file. What is repaired needs no repair, and packets
+//! with an entry stay.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -74,7 +75,8 @@ fuzz_target!(|input: &[u8]| {
     assert!(left.len() as u64 >= end, "a packet with an entry is gone");
 });
 
-/// End of the last packet in the tracefile that has an entry: those before the first entry that cannot be right.
+/// End of the last packet in the tracefile that has an entry: those before the first entry that
+/// cannot be right.
 fn indexed_end(index: &[u8], data: &[u8]) -> u64 {
     let format = IndexFormat::V1_1;
     let mut end = 0;

@@ -87,7 +87,8 @@ fn header(mode: Mode) -> RingHeader {
     }
 }
 
-/// The bytes of a ring to which events were written until it was full, if it discards, or over itself.
+/// The bytes of a ring to which events were written until it was full, if it discards, or over
+/// itself.
 fn ring(header: &RingHeader, events: u64) -> Vec<u8> {
     let mut file = vec![0; header.file_size() as usize];
     let mut put = |offset: u64, bytes: &[u8]| {

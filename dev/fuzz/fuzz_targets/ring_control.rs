@@ -53,8 +53,8 @@ fuzz_target!(init: restart(), |input: &[u8]| {
     let (Some(old), Some(new)) = (text(), text()) else {
         return;
     };
-    // The process looks at a file whose generation is another one, and each call site may have seen any before. With
-    // `trace` all of them look.
+    // The process looks at a file whose generation is another one, and each call site may have seen
+    // any before. With `trace` all of them look.
     let generation = GENERATION.fetch_add(16, Ordering::Relaxed);
     for (generation, directives) in [(generation, "trace"), (generation + 1, old)] {
         let directives = directives.to_owned();

@@ -1,5 +1,5 @@
-//! The log of a resumable session, whose records have valid checksums, and the files that it speaks of: the relay that starts
-//! repairs them and restores the session, or leaves them as they are.
+//! The log of a resumable session, whose records have valid checksums, and the files that it speaks
+//! of: the relay that starts repairs them and restores the session, or leaves them as they are.
 #![no_main]
 
 use std::fs;
@@ -18,7 +18,8 @@ use relayd::store::pool::Pool;
 use relayd::store::repair::repair;
 use relayd::store::session_log::SessionLog;
 
-/// A session as a relay has logged it, with its directory: what is changed is more often valid than what is made up.
+/// A session as a relay has logged it, with its directory: what is changed is more often valid than
+/// what is made up.
 const SESSION: &str = "host/name-20261120-213831";
 
 fuzz_target!(|input: &[u8]| {

@@ -1,5 +1,6 @@
-//! A target as text: a relay or directory of `test-live`, the relay of `consumer` and `tldrs` in one URL or in two on lines of
-//! their own, and an address to listen on. What is accepted prints as a text with the same meaning.
+//! A target as text: a relay or directory of `test-live`, the relay of `consumer` and `tldrs` in
+//! one URL or in two on lines of their own, and an address to listen on. What is accepted prints as
+//! a text with the same meaning.
 #![no_main]
 
 use std::fmt::Display;

@@ -1,5 +1,5 @@
-//! The bytes of a viewer connection. The first byte is the length of the chunks in which the rest is
-//! read.
+//! The bytes of a viewer connection. The first byte is the length of the chunks in which the rest
+//! is read.
 #![no_main]
 
 use fuzz::must_viewer;

@@ -1,5 +1,5 @@
-//! The invariants that all targets check. They are shared with the regression tests in `tests/hostile/` of `ctf`,
-//! `tef`, `relay-proto`, `relayd` and `viewer-proto`.
+//! The invariants that all targets check. They are shared with the regression tests in
+//! `tests/hostile/` of `ctf`, `tef`, `relay-proto`, `relayd` and `viewer-proto`.
 
 #[path = "../../../viewer-proto/tests/fake/mod.rs"]
 mod fake;

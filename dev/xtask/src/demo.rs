@@ -1,5 +1,6 @@
-//! The main job, live, with the default options: a program is traced, its events are streamed to the relay
-//! and shown while they happen, and the trace stays on disk. `tests/demo` does it; this builds what it needs.
+//! The main job, live, with the default options: a program is traced, its events are streamed to
+//! the relay and shown while they happen, and the trace stays on disk. `tests/demo` does it; this
+//! builds what it needs.
 
 use clap::Args;
 

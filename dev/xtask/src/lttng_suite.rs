@@ -1,8 +1,8 @@
 //! The regression suite of LTTng itself, with `relayd` in the place of `lttng-relayd`.
 //!
-//! Debian's source package of LTTng is fetched and built once, into `target/peers`. The suite takes every program from its
-//! build tree; `relayd` is mounted over `lttng-relayd` there. Each test has namespaces of its own: the suite uses the default
-//! ports, and ends daemons by their names.
+//! Debian's source package of LTTng is fetched and built once, into `target/peers`. The suite takes
+//! every program from its build tree; `relayd` is mounted over `lttng-relayd` there. Each test has
+//! namespaces of its own: the suite uses the default ports, and ends daemons by their names.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,7 +17,8 @@ use crate::{packages, stage};
 /// What is run.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Options {
-    /// A test in tests/regression/tools of LTTng, such as clear/test_ust [default: all in which a relay takes part]
+    /// A test in tests/regression/tools of LTTng, such as clear/test_ust [default: all in which a
+    /// relay takes part]
     #[arg(value_name = "TEST")]
     tests: Vec<String>,
 }
@@ -39,8 +40,9 @@ const PACKAGES: [&str; 13] = [
     "procps",
 ];
 
-/// The tests in which a relay takes part and only programs in user space are traced; in `tests/regression/tools`.
-/// `streaming/test_high_throughput_limits` is left out: with either relay, at 50 kbit/s it takes longer than is allowed.
+/// The tests in which a relay takes part and only programs in user space are traced; in
+/// `tests/regression/tools`. `streaming/test_high_throughput_limits` is left out: with either
+/// relay, at 50 kbit/s it takes longer than is allowed.
 const TESTS: [&str; 13] = [
     "base-path/test_ust",
     "clear/test_ust",
@@ -57,8 +59,8 @@ const TESTS: [&str; 13] = [
     "working-directory/test_relayd_working_directory",
 ];
 
-/// What fails with every relay on a host without LTTng's kernel modules: the test of the health sockets traces the kernel as
-/// well if it runs as root.
+/// What fails with every relay on a host without LTTng's kernel modules: the test of the health
+/// sockets traces the kernel as well if it runs as root.
 const KERNEL_FAILURES: [&str; 2] = [
     "Enable kernel event sched_switch for session health_thread_ok",
     "Start tracing for session health_thread_ok",
@@ -77,8 +79,8 @@ exec timeout --kill-after=60 1200 bash "tools/$3"
 /// Runs the tests one after the other.
 ///
 /// # Errors
-/// If LTTng cannot be fetched or built, this process is not root, or a test fails. The output of each test is in
-/// `target/peers/lttng/log`.
+/// If LTTng cannot be fetched or built, this process is not root, or a test fails. The output of
+/// each test is in `target/peers/lttng/log`.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     packages::install(&PACKAGES)?;
     let directory = directory()?;
@@ -208,7 +210,8 @@ fn run_test(directory: &Path, tree: &Path, relay: &Path, test: &str) -> anyhow::
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Reads the output of a test, which is in the Test Anything Protocol: a plan, `1..N`, and a line for each of N results.
+/// Reads the output of a test, which is in the Test Anything Protocol: a plan, `1..N`, and a line
+/// for each of N results.
 fn verdict(output: &str) -> anyhow::Result<()> {
     let plan = output.lines().find_map(|line| line.strip_prefix("1.."));
     let plan = plan.and_then(|plan| plan.trim().parse().ok());

@@ -1,7 +1,7 @@
 //! Every developer command in one place: `cargo xtask <job>`.
 //!
-//! This program depends on none of the programs of the workspace, so that it compiles in seconds and can print
-//! what it does while cargo compiles the rest: see [`stage`].
+//! This program depends on none of the programs of the workspace, so that it compiles in seconds
+//! and can print what it does while cargo compiles the rest: see [`stage`].
 
 mod bench;
 mod demo;

@@ -1,4 +1,5 @@
-//! Man pages and shell completions. The package `man` writes them from the programs' own definitions.
+//! Man pages and shell completions. The package `man` writes them from the programs' own
+//! definitions.
 
 use crate::stage;
 

@@ -14,8 +14,8 @@ pub(crate) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..")
 /// When the first stage began.
 static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Prints what the job does now, and how long it has taken so far. Every stage that can take longer than a second begins
-/// with it.
+/// Prints what the job does now, and how long it has taken so far. Every stage that can take longer
+/// than a second begins with it.
 pub(crate) fn announce(stage: &str) {
     eprintln!("xtask: {:>4} s: {stage}", BEGUN.elapsed().as_secs());
 }

@@ -7,9 +7,9 @@ use crate::{lttng_suite, package, packages, stage, test_programs};
 /// How much is run.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Also run what takes long: 20,000 cases of every property, every whole-program test ten times, every
-    /// fault test twelve times, which kills more than 500 programs, half an hour at full load, the
-    /// regression suite of LTTng, and the released packages
+    /// Also run what takes long: 20,000 cases of every property, every whole-program test ten
+    /// times, every fault test twelve times, which kills more than 500 programs, half an hour at
+    /// full load, the regression suite of LTTng, and the released packages
     #[arg(long)]
     long: bool,
 }
@@ -34,7 +34,8 @@ const LONG_RING_SCRIBBLE: &str = "600";
 /// Runs of every fault test with `--long`. One run of all kills more than 40 programs.
 const LONG_FAULT_ROUNDS: &str = "12";
 
-/// The packages that can be published. `tests/structure/publish.rs` has the same list, and the checks that take no time.
+/// The packages that can be published. `tests/structure/publish.rs` has the same list, and the
+/// checks that take no time.
 const PUBLISHED: &str = "--package=wire --package=ctf --package=tef --package=relay-proto --package=viewer-proto \
      --package=trace-ring-core --package=trace-ring";
 
@@ -83,7 +84,8 @@ fn run_long() -> anyhow::Result<()> {
         "test --workspace --exclude=tests",
         &[("PROPTEST_CASES", LONG_CASES)],
     )?;
-    // Compiles each from the files in its archive alone, in a directory of its own: other features would be compiled.
+    // Compiles each from the files in its archive alone, in a directory of its own: other features
+    // would be compiled.
     stage::cargo(
         "long: packages as they are published",
         &format!("package --allow-dirty --target-dir=target/publish {PUBLISHED}"),

@@ -1,5 +1,5 @@
-//! Runs the test programs of the workspace, several at the same time, because most tests wait for other programs most
-//! of the time. `cargo test` runs one after the other.
+//! Runs the test programs of the workspace, several at the same time, because most tests wait for
+//! other programs most of the time. `cargo test` runs one after the other.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
@@ -31,8 +31,8 @@ struct Program {
     directory: PathBuf,
 }
 
-/// Builds and runs all test programs, and prints their output: the lines of tests as they come, the rest when a program
-/// has ended.
+/// Builds and runs all test programs, and prints their output: the lines of tests as they come, the
+/// rest when a program has ended.
 ///
 /// # Errors
 /// If a program cannot be built or run, or a test fails.
@@ -86,7 +86,8 @@ fn build() -> anyhow::Result<Vec<Program>> {
 }
 
 impl Program {
-    /// The test program of which a message of cargo tells. None: the message is about something else.
+    /// The test program of which a message of cargo tells. None: the message is about something
+    /// else.
     fn from_message(message: &Value) -> Option<Self> {
         let is_test = message.pointer("/profile/test")?.as_bool()?;
         let executable = message.get("executable")?.as_str().filter(|_| is_test)?;

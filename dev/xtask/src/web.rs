@@ -1,4 +1,5 @@
-//! The page of `test-live web`: builds it from TypeScript, with the tools of `test-live/web/package-lock.json`.
+//! The page of `test-live web`: builds it from TypeScript, with the tools of
+//! `test-live/web/package-lock.json`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Both ends of a control connection, joined in memory: each end keeps to the protocol however bytes are split, when
-//! commands are sent too early, and when messages are malformed.
+//! Both ends of a control connection, joined in memory: each end keeps to the protocol however
+//! bytes are split, when commands are sent too early, and when messages are malformed.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 

@@ -1,5 +1,5 @@
-//! Hostile bytes on a control connection: invariants that hold for any input, tried with random bytes and with changed
-//! bytes of a valid conversation.
+//! Hostile bytes on a control connection: invariants that hold for any input, tried with random
+//! bytes and with changed bytes of a valid conversation.
 
 mod must;
 

@@ -20,8 +20,9 @@ use wire::{
     SessionId, StreamId, Text, Timestamp,
 };
 
-/// Sends these bytes to a relay, at once and in pieces of `cut` bytes. Checks the protocol's invariants, and that the
-/// replies do not depend on the pieces. Returns the number of commands that were answered.
+/// Sends these bytes to a relay, at once and in pieces of `cut` bytes. Checks the protocol's
+/// invariants, and that the replies do not depend on the pieces. Returns the number of commands
+/// that were answered.
 pub fn converse(cut: u8, bytes: &[u8]) -> usize {
     let mut whole = End::default();
     whole.receive(bytes);

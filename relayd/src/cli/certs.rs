@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Parser;
 use transport::role::Role;
 
-/// Longest validity of a certificate, in days: a century. Certificates cannot hold years beyond 9999.
+/// Longest validity of a certificate, in days: a century. Certificates cannot hold years
+/// beyond 9999.
 const MAX_DAYS: u64 = 36_500;
 
 const EXAMPLES: &str = "\
@@ -29,7 +30,8 @@ pub struct CertsArguments {
     #[arg(long, value_name = "DIR", default_value = "relayd-certs")]
     pub dir: PathBuf,
 
-    /// Create server.pem for a relay that is reached under NAME, a host name or IP address; repeatable
+    /// Create server.pem for a relay that is reached under NAME, a host name or IP address;
+    /// repeatable
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
 

@@ -1,5 +1,6 @@
-//! Configuration files: long options in the section `[relayd]`, one `NAME=VALUE` per line. The options of all
-//! files together are parsed as a command line, so that both accept the same names and values.
+//! Configuration files: long options in the section `[relayd]`, one `NAME=VALUE` per line. The
+//! options of all files together are parsed as a command line, so that both accept the same names
+//! and values.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -200,7 +201,8 @@ impl Files {
     }
 }
 
-/// The line without its comment, which begins with a `#` or `;` at the start of the line or after a blank.
+/// The line without its comment, which begins with a `#` or `;` at the start of the line or after a
+/// blank.
 fn without_comment(line: &str) -> &str {
     let mut after_blank = true;
     for (at, letter) in line.char_indices() {

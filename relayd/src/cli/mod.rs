@@ -1,6 +1,6 @@
-//! The command line: the options of `lttng-relayd`, and further ones that have long names only. `file` reads
-//! the configuration files, `value` the values of options; `resolve` makes a `Config` of options, files,
-//! environment and defaults, in this order of precedence.
+//! The command line: the options of `lttng-relayd`, and further ones that have long names only.
+//! `file` reads the configuration files, `value` the values of options; `resolve` makes a `Config`
+//! of options, files, environment and defaults, in this order of precedence.
 
 mod certs;
 mod file;
@@ -88,8 +88,8 @@ pub struct Arguments {
     #[arg(short = 'L', long, value_name = "URL")]
     live_port: Option<Endpoint>,
 
-    /// Certificate of the tls:// ports, in PEM; intermediate certificates follow it. SIGHUP reads it
-    /// again
+    /// Certificate of the tls:// ports, in PEM; intermediate certificates follow it. SIGHUP reads
+    /// it again
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
 
@@ -97,8 +97,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
 
-    /// Require certificates of a CA in FILE, in PEM: producers need the role `produce`, viewers the role
-    /// `view`
+    /// Require certificates of a CA in FILE, in PEM: producers need the role `produce`, viewers the
+    /// role `view`
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,
 
@@ -123,8 +123,8 @@ pub struct Arguments {
     #[arg(short, long)]
     background: bool,
 
-    /// Run in the background, and redirect standard input, output and error to /dev/null. The log goes to
-    /// syslog or the journal, unless --log-file is given
+    /// Run in the background, and redirect standard input, output and error to /dev/null. The log
+    /// goes to syslog or the journal, unless --log-file is given
     #[arg(short, long)]
     daemonize: bool,
 
@@ -167,8 +167,8 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = daemon::size::parse)]
     reorder_bytes: Option<u64>,
 
-    /// Hold at most SIZE bytes of packets that wait for a missing one, over all sessions, and a quarter
-    /// of SIZE per session; above that, missing packets are given up sooner [default: 512M]
+    /// Hold at most SIZE bytes of packets that wait for a missing one, over all sessions, and a
+    /// quarter of SIZE per session; above that, missing packets are given up sooner [default: 512M]
     #[arg(long, value_name = "SIZE", value_parser = daemon::size::parse)]
     reorder_memory: Option<u64>,
 
@@ -182,9 +182,9 @@ pub struct Arguments {
     )]
     on_disk_full: Option<WhenFull>,
 
-    /// What the reply to a producer guarantees of its data: process: it is written, and survives the end
-    /// of relayd; interval: it is synced to the disk within --sync-interval; packet: it is synced, and
-    /// survives a power failure [default: process]
+    /// What the reply to a producer guarantees of its data: process: it is written, and survives
+    /// the end of relayd; interval: it is synced to the disk within --sync-interval; packet: it is
+    /// synced, and survives a power failure [default: process]
     #[arg(
         long,
         value_name = "process|interval|packet",
@@ -198,17 +198,18 @@ pub struct Arguments {
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
     sync_interval: Option<u32>,
 
-    /// Keep sessions of producers that can resume them for at most SECONDS after the connection was lost
-    /// or the relay was restarted; 0: end them with their connection [default: 600]
+    /// Keep sessions of producers that can resume them for at most SECONDS after the connection was
+    /// lost or the relay was restarted; 0: end them with their connection [default: 600]
     #[arg(long, value_name = "SECONDS")]
     resume_timeout: Option<u32>,
 
-    /// Remove sessions that nobody has written for AGE, such as 12h, 30d or 8w. Sessions that are open are never
-    /// removed
+    /// Remove sessions that nobody has written for AGE, such as 12h, 30d or 8w. Sessions that are
+    /// open are never removed
     #[arg(long, value_name = "AGE", value_parser = daemon::duration::parse)]
     retain_age: Option<Duration>,
 
-    /// Remove the oldest closed sessions while all sessions together take more than SIZE of disk space
+    /// Remove the oldest closed sessions while all sessions together take more than SIZE of disk
+    /// space
     #[arg(long, value_name = "SIZE", value_parser = daemon::size::parse)]
     retain_size: Option<u64>,
 
@@ -217,8 +218,8 @@ pub struct Arguments {
     #[arg(long, value_name = "[HOST:]PORT", value_parser = Endpoint::parse_http)]
     http: Option<Endpoint>,
 
-    /// Serve producers and viewers over QUIC on the UDP port of URL, quic://HOST[:PORT]; needs --tls-cert and
-    /// --tls-key [default port: 5346]
+    /// Serve producers and viewers over QUIC on the UDP port of URL, quic://HOST[:PORT]; needs
+    /// --tls-cert and --tls-key [default port: 5346]
     #[arg(long, value_name = "URL", value_parser = Endpoint::parse_quic)]
     quic: Option<Endpoint>,
 
@@ -276,7 +277,8 @@ pub enum ArgumentError {
         "--tls-cert, --tls-key and --tls-client-ca are for tls:// ports and --quic, and there is none; give for example -C tls://0.0.0.0"
     )]
     UnusedCertificate,
-    /// `check-config` or `doctor` is followed by an operand that is not the only configuration file.
+    /// `check-config` or `doctor` is followed by an operand that is not the only configuration
+    /// file.
     #[error("check-config and doctor take one configuration file; unexpected {0:?}")]
     UnexpectedOperand(OsString),
     /// A variable that takes a boolean has another value.

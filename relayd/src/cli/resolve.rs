@@ -1,5 +1,6 @@
-//! Resolves options, configuration files and environment variables to a [`Config`]: the command line takes
-//! precedence over the files, the files over the environment, and the environment over the defaults.
+//! Resolves options, configuration files and environment variables to a [`Config`]: the command
+//! line takes precedence over the files, the files over the environment, and the environment over
+//! the defaults.
 
 use std::env::current_dir;
 use std::ffi::OsString;
@@ -58,8 +59,8 @@ fn variable(name: &str) -> Option<OsString> {
 }
 
 impl Arguments {
-    /// These options, completed with those of the configuration files, and a warning for each line of the files
-    /// that was ignored.
+    /// These options, completed with those of the configuration files, and a warning for each line
+    /// of the files that was ignored.
     ///
     /// # Errors
     /// If the file of `--config` cannot be read, or an option has an invalid value.
@@ -69,8 +70,8 @@ impl Arguments {
         Ok((self.or(from_files), files.warnings))
     }
 
-    /// These options, and those of `other` that are not among them. Options that exclude each other are taken
-    /// from one of the two.
+    /// These options, and those of `other` that are not among them. Options that exclude each other
+    /// are taken from one of the two.
     fn or(self, other: Self) -> Self {
         let has_grouping = self.group_output_by_host || self.group_output_by_session;
         let grouping = if has_grouping { &self } else { &other };
@@ -218,13 +219,15 @@ fn local_time_zone() -> TimeZone {
     if std::env::var_os("TZ").is_some() {
         return TimeZone::system();
     }
-    // `TimeZone::system` reads this file too, but also the names of all zones, to find that of this one: a hundred kilobytes.
+    // `TimeZone::system` reads this file too, but also the names of all zones, to find that of this
+    // one: a hundred kilobytes.
     let local = std::fs::read(LOCAL_TIME).ok();
     let zone = local.and_then(|bytes| TimeZone::tzif("Local", &bytes).ok());
     zone.unwrap_or(TimeZone::UTC)
 }
 
-/// The files of certificate, key and client CA, which the ports with TLS need and the others do not.
+/// The files of certificate, key and client CA, which the ports with TLS need and the others do
+/// not.
 fn tls_files(
     files: [Option<PathBuf>; 3],
     ports: [&Endpoint; 3],

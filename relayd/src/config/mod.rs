@@ -1,5 +1,5 @@
-//! The relay's configuration: endpoints, directories, limits and timeouts, as values that no longer depend on
-//! where they were set. `cli` makes it of options, files and environment variables.
+//! The relay's configuration: endpoints, directories, limits and timeouts, as values that no longer
+//! depend on where they were set. `cli` makes it of options, files and environment variables.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,7 +51,8 @@ pub struct Config {
     pub http: Option<Endpoint>,
     /// Endpoint of the QUIC port (UDP). None if there is none.
     pub quic: Option<Endpoint>,
-    /// Certificates of the encrypted ports. Present if one of them is `tls://`, or there is a QUIC port.
+    /// Certificates of the encrypted ports. Present if one of them is `tls://`, or there is a QUIC
+    /// port.
     pub tls: Option<TlsFiles>,
     /// Keep-alive and timeouts of connections.
     pub network: Network,
@@ -67,7 +68,8 @@ pub struct Config {
     pub when_full: WhenFull,
     /// What replies to producers guarantee, and when files are synced.
     pub sync: SyncSettings,
-    /// Longest time for which a session is kept whose producer has lost its connection. Zero: none is kept.
+    /// Longest time for which a session is kept whose producer has lost its connection. Zero: none
+    /// is kept.
     pub resume_timeout: Duration,
     /// Which sessions are removed when they are old, or the output is large.
     pub retention: RetentionSettings,
@@ -78,7 +80,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The settings of the relay as a configuration file, with the values of those that were not set.
+    /// The settings of the relay as a configuration file, with the values of those that were not
+    /// set.
     #[must_use]
     pub fn to_file(&self) -> String {
         let mut lines = vec![

@@ -70,7 +70,8 @@ impl Default for Network {
 }
 
 impl Network {
-    /// Reads the variables through `env`. One with an invalid value is ignored, as `lttng-relayd` does.
+    /// Reads the variables through `env`. One with an invalid value is ignored, as `lttng-relayd`
+    /// does.
     #[must_use]
     pub fn from_environment(env: &dyn Fn(&str) -> Option<OsString>) -> Self {
         let mut variables = Variables {
@@ -117,7 +118,8 @@ impl Network {
     }
 }
 
-/// Value of a numeric variable. None: not set. `Some(None)`: 0 or -1, which select the default of the system.
+/// Value of a numeric variable. None: not set. `Some(None)`: 0 or -1, which select the default of
+/// the system.
 type NumericVariable = Option<Option<u64>>;
 
 struct Variables<'a> {

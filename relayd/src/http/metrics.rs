@@ -1,5 +1,5 @@
-//! The relay's metrics in the Prometheus text format 0.0.4. All label values are fixed: a label for each session or
-//! stream would leave a series behind for each one that has ended.
+//! The relay's metrics in the Prometheus text format 0.0.4. All label values are fixed: a label for
+//! each session or stream would leave a series behind for each one that has ended.
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
@@ -207,7 +207,8 @@ fn write_file_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
     );
 }
 
-/// Metrics of a relay that syncs its files. Without a syncer nothing is known of what is on the disk.
+/// Metrics of a relay that syncs its files. Without a syncer nothing is known of what is on the
+/// disk.
 fn write_sync_metrics(metrics: &mut MetricsWriter, syncer: &Syncer) {
     let tally = syncer.tally();
     let durations = tally.durations();

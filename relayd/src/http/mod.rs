@@ -1,5 +1,6 @@
-//! The status endpoint: metrics, sessions, health and readiness of a relay, read-only. All values are read from the
-//! registry when they are scraped, and cost nothing between scrapes. `net::http` has the sockets.
+//! The status endpoint: metrics, sessions, health and readiness of a relay, read-only. All values
+//! are read from the registry when they are scraped, and cost nothing between scrapes. `net::http`
+//! has the sockets.
 //!
 //! Read in this order: [`StatusApi`] here, `metrics` (Prometheus text format) with
 //! `process_metrics` and `output_metrics`, `sessions` (JSON).
@@ -81,7 +82,8 @@ impl std::fmt::Debug for Port {
 }
 
 impl StatusApi {
-    /// Creates the status endpoint of a relay with these ports, and with these counters of its QUIC port and this output.
+    /// Creates the status endpoint of a relay with these ports, and with these counters of its QUIC
+    /// port and this output.
     #[must_use]
     pub fn new(
         registry: Arc<Registry>,
@@ -145,7 +147,8 @@ impl StatusApi {
             .then_some("unhealthy: workers do not respond, or a port is not listened on")
     }
 
-    /// Why the relay is not ready for further producers, although it is healthy. None if it is ready.
+    /// Why the relay is not ready for further producers, although it is healthy. None if it is
+    /// ready.
     fn readiness_failure(&self) -> Option<&'static str> {
         if self.is_stopping.load(Ordering::Relaxed) {
             return Some("stopping");

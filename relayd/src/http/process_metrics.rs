@@ -1,4 +1,5 @@
-//! The metrics of the process, by the names that Prometheus gives them for all programs, and of its build.
+//! The metrics of the process, by the names that Prometheus gives them for all programs, and of its
+//! build.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

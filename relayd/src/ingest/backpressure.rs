@@ -1,6 +1,6 @@
-//! Backpressure while the disk has no space for a stream, or the process no file descriptor. The stream keeps what it
-//! could not write, and its connection reads no further, so that TCP flow control pauses the producer. Nothing is lost,
-//! and no reader sees anything partially written.
+//! Backpressure while the disk has no space for a stream, or the process no file descriptor. The
+//! stream keeps what it could not write, and its connection reads no further, so that TCP flow
+//! control pauses the producer. Nothing is lost, and no reader sees anything partially written.
 
 use super::error::{Consequence, IngestError, WhenFull};
 
@@ -11,7 +11,8 @@ pub enum Resumed {
     Yes,
     /// The stream was not paused, or another connection has resumed it.
     Already,
-    /// There is still no space. Only the first caller after a pause gets the error, so that a pause is logged once.
+    /// There is still no space. Only the first caller after a pause gets the error, so that a pause
+    /// is logged once.
     No(Option<IngestError>),
 }
 

@@ -17,8 +17,8 @@ pub enum IngestError {
     /// The stream is of another session: a data connection carries the streams of one.
     #[error("{0}: belongs to another session than the packets before")]
     OtherSession(StreamId),
-    /// The connection comes from neither the address of its session's control connection nor that of its first data
-    /// connection.
+    /// The connection comes from neither the address of its session's control connection nor that
+    /// of its first data connection.
     #[error(
         "{0}: data connection rejected: its address is neither that of the control connection nor that of the first data connection"
     )]
@@ -36,7 +36,8 @@ pub enum IngestError {
     /// The number of the packet is 2^64-1, which means "none".
     #[error("{0}: packet without a number")]
     Unnumbered(StreamId),
-    /// The packet has no bytes, and the session is resumable: without an index it could not be counted.
+    /// The packet has no bytes, and the session is resumable: without an index it could not be
+    /// counted.
     #[error("{stream}: {seq} is empty")]
     Empty {
         /// The stream.
@@ -98,10 +99,11 @@ pub enum IngestError {
 /// The cost of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consequence {
-    /// Nothing is lost: the stream keeps what it could not write, and its producer is paused until that succeeds.
+    /// Nothing is lost: the stream keeps what it could not write, and its producer is paused until
+    /// that succeeds.
     PauseProducer,
-    /// The packet, index or command is rejected: a data connection closes and its session fails, and a command is answered
-    /// with an error.
+    /// The packet, index or command is rejected: a data connection closes and its session fails,
+    /// and a command is answered with an error.
     Reject,
 }
 
@@ -121,8 +123,8 @@ impl WhenFull {
     pub fn consequence(self, fault: FaultKind) -> Consequence {
         match fault {
             FaultKind::Full | FaultKind::Quota if self == Self::Pause => Consequence::PauseProducer,
-            // Whatever the policy: the shortage passes as soon as some connection or file is closed, and is no reason to
-            // end sessions.
+            // Whatever the policy: the shortage passes as soon as some connection or file is
+            // closed, and is no reason to end sessions.
             FaultKind::Descriptors => Consequence::PauseProducer,
             FaultKind::Full
             | FaultKind::Quota
@@ -135,7 +137,8 @@ impl WhenFull {
 }
 
 impl IngestError {
-    /// The cost of the failure. Faults of files are decided by [`WhenFull::consequence`], all others here.
+    /// The cost of the failure. Faults of files are decided by [`WhenFull::consequence`], all
+    /// others here.
     #[must_use]
     pub fn consequence(&self, when_full: WhenFull) -> Consequence {
         match self {

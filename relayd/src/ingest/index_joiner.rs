@@ -1,5 +1,5 @@
-//! Joins packets with their indexes. The bytes of a packet arrive on one connection and its index on another, in either
-//! order; no other module knows that they arrive separately.
+//! Joins packets with their indexes. The bytes of a packet arrive on one connection and its index
+//! on another, in either order; no other module knows that they arrive separately.
 
 use std::collections::VecDeque;
 
@@ -8,10 +8,11 @@ use wire::{PacketIndex, SeqNum};
 
 use crate::limits::{MAX_GAPS, MAX_JOINED_PACKETS, MAX_PENDING_PACKETS};
 
-/// Packets whose bytes, index or both have arrived, in sequence order. `P` is the place of the bytes.
+/// Packets whose bytes, index or both have arrived, in sequence order. `P` is the place of the
+/// bytes.
 ///
-/// An entry is ready when bytes and index have arrived and no earlier packet is pending: entries leave in sequence
-/// order. No number is accepted twice.
+/// An entry is ready when bytes and index have arrived and no earlier packet is pending: entries
+/// leave in sequence order. No number is accepted twice.
 #[derive(Debug)]
 pub struct IndexJoiner<P> {
     pending: VecDeque<Pending<P>>,
@@ -19,7 +20,8 @@ pub struct IndexJoiner<P> {
     unindexed: usize,
     /// How many of them have only an index.
     without_bytes: usize,
-    /// The bytes of all packets before this one have arrived or are lost. None: no packet has arrived.
+    /// The bytes of all packets before this one have arrived or are lost. None: no packet has
+    /// arrived.
     next_data: Option<SeqNum>,
     /// First and last packet of each run whose bytes are lost. Their indexes may still arrive.
     gaps: VecDeque<(SeqNum, SeqNum)>,
@@ -209,13 +211,14 @@ impl<P> IndexJoiner<P> {
         packet.place.as_ref().filter(|_| packet.index.is_none())
     }
 
-    /// Gives up packets whose bytes will not arrive any more. Returns the number of their indexes, which are dropped.
+    /// Gives up packets whose bytes will not arrive any more. Returns the number of their indexes,
+    /// which are dropped.
     pub fn give_up_packets(&mut self, first: SeqNum, last: SeqNum) -> usize {
         let before = self.pending.len();
         self.pending
             .retain(|packet| !(first..=last).contains(&packet.seq) || packet.place.is_some());
-        // Bounds the list. Every index of a run that is removed counts as late: a wrong one is dropped instead of
-        // rejected.
+        // Bounds the list. Every index of a run that is removed counts as late: a wrong one is
+        // dropped instead of rejected.
         if self.gaps.len() == MAX_GAPS
             && let Some((_, last)) = self.gaps.pop_front()
         {
@@ -228,8 +231,8 @@ impl<P> IndexJoiner<P> {
         dropped
     }
 
-    /// Takes the ready entries, in order, up to the first whose bytes lie in another tracefile than those before it. With
-    /// `is_single`, takes only the first. Empty: no entry is ready.
+    /// Takes the ready entries, in order, up to the first whose bytes lie in another tracefile than
+    /// those before it. With `is_single`, takes only the first. Empty: no entry is ready.
     pub fn take_ready_batch(
         &mut self,
         is_single: bool,
@@ -248,7 +251,8 @@ impl<P> IndexJoiner<P> {
         batch
     }
 
-    /// Returns the batch that was taken last, because it could not be written. Its entries are ready again.
+    /// Returns the batch that was taken last, because it could not be written. Its entries are
+    /// ready again.
     pub fn return_batch(&mut self, batch: Vec<ReadyEntry<P>>) {
         for ReadyEntry { seq, place, index } in batch.into_iter().rev() {
             let (place, index) = (Some(place), Some(index));
@@ -272,8 +276,8 @@ impl<P> IndexJoiner<P> {
         first.index.as_ref().filter(|_| first.place.is_some())
     }
 
-    /// Drops the packets without an index, because no index will arrive any more, so that the entries behind them become
-    /// ready. Returns their number.
+    /// Drops the packets without an index, because no index will arrive any more, so that the
+    /// entries behind them become ready. Returns their number.
     pub fn drop_unindexed(&mut self) -> usize {
         let before = self.pending.len();
         self.pending.retain(|packet| packet.index.is_some());
@@ -287,8 +291,8 @@ impl<P> IndexJoiner<P> {
         pending.filter_map(|packet| Some((packet.seq, packet.place.as_mut()?)))
     }
 
-    /// Where the packet is, or where it belongs. Without gaps in the numbers there is no search: a pipelined producer has
-    /// hundreds of packets pending, and each is looked up four times.
+    /// Where the packet is, or where it belongs. Without gaps in the numbers there is no search: a
+    /// pipelined producer has hundreds of packets pending, and each is looked up four times.
     fn find(&self, seq: SeqNum) -> Result<usize, usize> {
         let (Some(first), Some(last)) = (self.pending.front(), self.pending.back()) else {
             return Err(0);
@@ -322,8 +326,8 @@ impl<P> IndexJoiner<P> {
         Ok(())
     }
 
-    /// Whether the packet has been given up. Also true of every packet before the end of a run that has been forgotten,
-    /// since it may have been.
+    /// Whether the packet has been given up. Also true of every packet before the end of a run that
+    /// has been forgotten, since it may have been.
     #[must_use]
     pub fn is_lost(&self, seq: SeqNum) -> bool {
         seq < self.forgotten

@@ -1,6 +1,6 @@
-//! Rotation and closing of one stream as a state machine: when the stream enters another chunk, and when it is closed. The
-//! writer reports which packets and entries it has written; the machine knows neither files nor indexes, and a chunk only
-//! as `T`.
+//! Rotation and closing of one stream as a state machine: when the stream enters another chunk, and
+//! when it is closed. The writer reports which packets and entries it has written; the machine
+//! knows neither files nor indexes, and a chunk only as `T`.
 
 use wire::{PacketSeqNum, SeqNum};
 
@@ -54,14 +54,15 @@ impl<T> Lifecycle<T> {
         self.progress.data = Some(seq);
     }
 
-    /// Records that the entry of this packet has been written. Without the tracer's number, the last known one stays.
+    /// Records that the entry of this packet has been written. Without the tracer's number, the
+    /// last known one stays.
     pub(super) fn record_entry(&mut self, seq: SeqNum, tracer_seq: Option<PacketSeqNum>) {
         self.progress.indexed = Some(seq);
         self.progress.tracer_seq = tracer_seq.or(self.progress.tracer_seq);
     }
 
-    /// Returns to the last packet that has its entry. A stream that was closing is open again: its producer did not learn
-    /// that the relay knew of the end.
+    /// Returns to the last packet that has its entry. A stream that was closing is open again: its
+    /// producer did not learn that the relay knew of the end.
     pub(super) fn rewind(&mut self) {
         self.progress.data = self.progress.indexed;
         if !self.is_closed() {
@@ -69,7 +70,8 @@ impl<T> Lifecycle<T> {
         }
     }
 
-    /// Records that no packet up to this one will arrive any more; with `is_indexed`, no index either.
+    /// Records that no packet up to this one will arrive any more; with `is_indexed`, no index
+    /// either.
     pub(super) fn skip_past(&mut self, last: SeqNum, is_indexed: bool) {
         self.progress.data = self.progress.data.max(Some(last));
         if is_indexed {
@@ -84,14 +86,15 @@ impl<T> Lifecycle<T> {
         self.rotation.is_some()
     }
 
-    /// Whether the stream is to enter another chunk. A rotation to no chunk does not count: a stream that stopped without
-    /// a packet may wait for it for long.
+    /// Whether the stream is to enter another chunk. A rotation to no chunk does not count: a
+    /// stream that stopped without a packet may wait for it for long.
     pub(super) fn is_rotating(&self) -> bool {
         let rotation = self.rotation.as_ref();
         rotation.is_some_and(|rotation| rotation.target.is_some())
     }
 
-    /// Begins a rotation: the stream is to enter `target` before packet `at`, by the tracer's count.
+    /// Begins a rotation: the stream is to enter `target` before packet `at`, by the tracer's
+    /// count.
     pub(super) fn begin_rotation(&mut self, at: PacketSeqNum, target: Option<T>) {
         let before = self.rotation.as_ref();
         self.rotation = Some(Rotation {
@@ -108,15 +111,16 @@ impl<T> Lifecycle<T> {
         }
     }
 
-    /// Takes the rotation if it is due. `first` is the tracer's number of the first packet that is ready for its entry.
-    /// The caller [restores](Self::restore_rotation) a rotation that fails.
+    /// Takes the rotation if it is due. `first` is the tracer's number of the first packet that is
+    /// ready for its entry. The caller [restores](Self::restore_rotation) a rotation that fails.
     pub(super) fn take_due_rotation(&mut self, first: Option<PacketSeqNum>) -> Option<Rotation<T>> {
         let progress = &self.progress;
         self.rotation
             .take_if(|rotation| rotation.is_due(progress, first))
     }
 
-    /// Whether the first packet waits for its entry, because the stream is to take it along to the other chunk.
+    /// Whether the first packet waits for its entry, because the stream is to take it along to the
+    /// other chunk.
     pub(super) fn holds_first_entry(&self, first: Option<PacketSeqNum>) -> bool {
         let rotation = self.rotation.as_ref();
         rotation.is_some_and(|rotation| rotation.takes_first(&self.progress, first))
@@ -126,7 +130,8 @@ impl<T> Lifecycle<T> {
         self.rotation = Some(rotation);
     }
 
-    /// Whether a packet moves to the other chunk: all packets after the last one that has an entry do.
+    /// Whether a packet moves to the other chunk: all packets after the last one that has an entry
+    /// do.
     pub(super) fn is_carried_over(&self, seq: SeqNum) -> bool {
         self.progress.indexed.is_none_or(|pivot| seq > pivot)
     }
@@ -153,14 +158,16 @@ impl<T> Lifecycle<T> {
         }
     }
 
-    /// Closes the stream and drops a rotation ahead. Returns whether the stream was not closed before.
+    /// Closes the stream and drops a rotation ahead. Returns whether the stream was not closed
+    /// before.
     pub(super) fn close(&mut self) -> bool {
         self.rotation = None;
         std::mem::replace(&mut self.phase, Phase::Closed) != Phase::Closed
     }
 
-    /// Whether some packet up to `last` has not been written, or its entry where there are indexes. Numbers wrap
-    /// around, "none" is 2^64-1, and the lower of the two numbers decides, as with lttng-relayd.
+    /// Whether some packet up to `last` has not been written, or its entry where there are indexes.
+    /// Numbers wrap around, "none" is 2^64-1, and the lower of the two numbers decides, as with
+    /// lttng-relayd.
     pub(super) fn is_pending(&self, last: Option<SeqNum>, has_indexes: bool) -> bool {
         let number = |seq: Option<SeqNum>| seq.map_or(u64::MAX, |seq| seq.0);
         let data = number(self.progress.data);
@@ -207,7 +214,8 @@ mod tests {
         assert!(!lifecycle.is_rotating() && lifecycle.has_boundary());
         assert!(lifecycle.take_due_rotation(None).is_none());
         lifecycle.delete_left_chunk();
-        // The stream was stopped, and starts again in another chunk before it has left the deleted one.
+        // The stream was stopped, and starts again in another chunk before it has left the deleted
+        // one.
         lifecycle.begin_rotation(PacketSeqNum(1), Some("next"));
         lifecycle.record_packet(SeqNum(0));
         let (before, boundary) = (Some(PacketSeqNum(0)), Some(PacketSeqNum(1)));

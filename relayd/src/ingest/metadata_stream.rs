@@ -1,5 +1,5 @@
-//! A metadata stream. Metadata arrives on the control connection in pieces, each of which viewers see whole or not at
-//! all.
+//! A metadata stream. Metadata arrives on the control connection in pieces, each of which viewers
+//! see whole or not at all.
 
 use std::sync::Arc;
 
@@ -32,10 +32,11 @@ struct MetadataState {
     file: MetadataFile,
     /// Number of zeros at the end of the piece in flight.
     padding: u32,
-    /// The first text that the disk had no space for, and all text after it. None: the stream is not paused.
+    /// The first text that the disk had no space for, and all text after it. None: the stream is
+    /// not paused.
     unwritten: Option<Unwritten>,
-    /// Number by which the producer names the stream: metadata with another comes from a connection that was lost, and
-    /// is dropped.
+    /// Number by which the producer names the stream: metadata with another comes from a connection
+    /// that was lost, and is dropped.
     wire_id: StreamId,
     /// The log of the session. None: the session is not resumable.
     log: Option<StreamLog>,
@@ -188,7 +189,8 @@ impl MetadataStream {
         Ok(())
     }
 
-    /// Whether the complete pieces are packets, of which none declares a stream class: viewers cannot begin to read the trace.
+    /// Whether the complete pieces are packets, of which none declares a stream class: viewers
+    /// cannot begin to read the trace.
     #[must_use]
     pub fn awaits_stream_class(&self) -> bool {
         self.state.lock().searched.is_pending()
@@ -261,7 +263,8 @@ impl MetadataStream {
         }
     }
 
-    /// Makes the stream one of a resumable session, whose changes are logged. Publishes what the file has already.
+    /// Makes the stream one of a resumable session, whose changes are logged. Publishes what the
+    /// file has already.
     pub fn make_resumable(&self, log: StreamLog) {
         let mut state = self.state.lock();
         state.log = Some(log);
@@ -277,7 +280,8 @@ impl MetadataStream {
         self.state.lock().file.received()
     }
 
-    /// Drops an incomplete piece, because the connections of the producer are lost: it will be sent again.
+    /// Drops an incomplete piece, because the connections of the producer are lost: it will be sent
+    /// again.
     ///
     /// # Errors
     /// If the file cannot be reopened, or the log cannot be written.
@@ -291,7 +295,8 @@ impl MetadataStream {
         Ok(state.file.received())
     }
 
-    /// As [`rewind`](Self::rewind), for a producer that continues the stream and names it by `wire_id` from now on.
+    /// As [`rewind`](Self::rewind), for a producer that continues the stream and names it by
+    /// `wire_id` from now on.
     ///
     /// # Errors
     /// Those of `rewind`.
@@ -306,22 +311,24 @@ impl MetadataStream {
         self.state.lock().wire_id
     }
 
-    /// Completes the file for a relay that ends: the next one continues the stream. Viewers are not told that it has ended.
+    /// Completes the file for a relay that ends: the next one continues the stream. Viewers are not
+    /// told that it has ended.
     pub fn suspend(&self) {
         let mut state = self.state.lock();
         state.log = None;
         self.drop_piece(&mut state);
     }
 
-    /// Closes a stream that was restored for viewers only: its producer has closed it, as the log says already.
+    /// Closes a stream that was restored for viewers only: its producer has closed it, as the log
+    /// says already.
     pub fn close_restored(&self) {
         self.state.lock().log = None;
         self.close();
     }
 
-    /// Closes the stream and drops an incomplete piece. The file stays locked until the stream is dropped. In a resumable
-    /// session, whose producer may be killed before it has any metadata, an empty file is removed; other producers expect
-    /// what `lttng-relayd` leaves.
+    /// Closes the stream and drops an incomplete piece. The file stays locked until the stream is
+    /// dropped. In a resumable session, whose producer may be killed before it has any metadata, an
+    /// empty file is removed; other producers expect what `lttng-relayd` leaves.
     pub fn close(&self) {
         let mut state = self.state.lock();
         self.drop_piece(&mut state);

@@ -1,6 +1,6 @@
-//! Writes the packets of one stream in sequence: the packet in flight, the early packets that wait for it, and the bytes
-//! that the disk had no space for. Knows no indexes, viewers or rotations: `stream_writer` decides when a tracefile
-//! begins and when missing packets are given up.
+//! Writes the packets of one stream in sequence: the packet in flight, the early packets that wait
+//! for it, and the bytes that the disk had no space for. Knows no indexes, viewers or rotations:
+//! `stream_writer` decides when a tracefile begins and when missing packets are given up.
 
 use relay_proto::WholePacket;
 use wire::SeqNum;
@@ -70,7 +70,8 @@ impl PacketWriter {
         self.in_flight = Some(InFlight { seq, connection });
     }
 
-    /// Whether this packet is in flight on this connection. It is not if it took too long and was given up.
+    /// Whether this packet is in flight on this connection. It is not if it took too long and was
+    /// given up.
     pub(super) fn is_in_flight(&self, seq: SeqNum, connection: ConnectionId) -> bool {
         self.in_flight == Some(InFlight { seq, connection })
     }
@@ -86,8 +87,9 @@ impl PacketWriter {
         self.files.append_payload(bytes)
     }
 
-    /// Moves the next bytes of the packet in flight, up to `len`, from a pipe to the tracefile. Returns how many. The others, if
-    /// they cannot be written, are to be read from the pipe and [appended](Self::append_payload), which tells why.
+    /// Moves the next bytes of the packet in flight, up to `len`, from a pipe to the tracefile.
+    /// Returns how many. The others, if they cannot be written, are to be read from the pipe and
+    /// [appended](Self::append_payload), which tells why.
     pub(super) fn splice_payload(&mut self, pipe: &mut Pipe, len: usize) -> usize {
         self.files.splice_payload(pipe, len).unwrap_or(0)
     }
@@ -106,7 +108,8 @@ impl PacketWriter {
         Ok(place)
     }
 
-    /// Writes whole packets, the next ones in sequence, by one write. Returns their places. No packet may be in flight.
+    /// Writes whole packets, the next ones in sequence, by one write. Returns their places. No
+    /// packet may be in flight.
     pub(super) fn write_packets<'a>(
         &mut self,
         packets: impl Iterator<Item = WholePacket<'a>> + Clone,
@@ -119,7 +122,8 @@ impl PacketWriter {
         Ok(places)
     }
 
-    /// Drops the packet in flight and removes its bytes from the tracefile. None: no packet was in flight.
+    /// Drops the packet in flight and removes its bytes from the tracefile. None: no packet was in
+    /// flight.
     pub(super) fn drop_in_flight(&mut self) -> Option<SeqNum> {
         let packet = self.in_flight.take()?;
         self.drop_unwritten();
@@ -134,7 +138,8 @@ impl PacketWriter {
         self.unwritten.is_some()
     }
 
-    /// Keeps bytes of the packet in flight that cannot be written, behind those that are kept already.
+    /// Keeps bytes of the packet in flight that cannot be written, behind those that are kept
+    /// already.
     pub(super) fn keep_unwritten(
         &mut self,
         begins: Option<u32>,

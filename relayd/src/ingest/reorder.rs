@@ -1,5 +1,6 @@
-//! Puts the packets of a stream in sequence: the next packet passes at once, an early packet waits for those before it.
-//! The window of early packets is bounded; when it is full, the packets that are still missing are given up.
+//! Puts the packets of a stream in sequence: the next packet passes at once, an early packet waits
+//! for those before it. The window of early packets is bounded; when it is full, the packets that
+//! are still missing are given up.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,8 @@ use wire::{Bytes, SeqNum};
 
 use super::reorder_budget::EarlyBuffer;
 
-/// Limits of the reorder window. A missing packet is given up when the early packets after it reach one of them.
+/// Limits of the reorder window. A missing packet is given up when the early packets after it reach
+/// one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReorderWindow {
     /// Number of packets.
@@ -68,8 +70,8 @@ impl LostPackets {
 #[derive(Debug)]
 pub struct Reorder {
     window: ReorderWindow,
-    /// Number of the next packet. None before the first packet, which sets it, because the numbers of a stream need not
-    /// begin at 0.
+    /// Number of the next packet. None before the first packet, which sets it, because the numbers
+    /// of a stream need not begin at 0.
     next: Option<SeqNum>,
     waiting: BTreeMap<SeqNum, EarlyPacket>,
     waiting_bytes: u64,
@@ -87,7 +89,8 @@ impl Reorder {
         }
     }
 
-    /// Declares the first packet of the sequence, unless it has begun or another was declared before.
+    /// Declares the first packet of the sequence, unless it has begun or another was declared
+    /// before.
     pub fn declare_first(&mut self, seq: SeqNum) {
         self.next.get_or_insert(seq);
     }
@@ -141,8 +144,8 @@ impl Reorder {
         Some(early)
     }
 
-    /// Whether the early packets fill the window. `more` is the number of received bytes of an early packet that is still
-    /// arriving.
+    /// Whether the early packets fill the window. `more` is the number of received bytes of an
+    /// early packet that is still arriving.
     #[must_use]
     pub fn is_full(&self, more: usize) -> bool {
         self.waiting.len() >= self.window.packets
@@ -161,8 +164,8 @@ impl Reorder {
         self.waiting.is_empty()
     }
 
-    /// Gives up the packets that are missing before the first early packet, or before `arriving` if that has a lower
-    /// number. None: no packet is missing there.
+    /// Gives up the packets that are missing before the first early packet, or before `arriving` if
+    /// that has a lower number. None: no packet is missing there.
     pub fn give_up_missing(&mut self, arriving: Option<SeqNum>) -> Option<LostPackets> {
         let first_waiting = self.waiting.first_key_value().map(|(seq, _)| *seq);
         let until = match (first_waiting, arriving) {

@@ -1,5 +1,5 @@
-//! The memory budgets of early packets: one for each session, and one for all sessions together. Only early packets are
-//! counted, so that packets in sequence never touch these shared counters.
+//! The memory budgets of early packets: one for each session, and one for all sessions together.
+//! Only early packets are counted, so that packets in sequence never touch these shared counters.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::limits::{EARLY_PACKET_BYTES, SESSIONS_IN_REORDER_MEMORY};
 pub struct ReorderBudget {
     limit: u64,
     used: AtomicU64,
-    /// The part of `used` that belongs to complete packets, which can be written as soon as the missing packets before
-    /// them are given up.
+    /// The part of `used` that belongs to complete packets, which can be written as soon as the
+    /// missing packets before them are given up.
     complete: AtomicU64,
     /// The budget of the relay. None: this is the budget of the relay.
     relay: Option<Arc<Self>>,
@@ -72,9 +72,9 @@ impl ReorderBudget {
         }
     }
 
-    /// Whether complete packets hold at least a quarter of the budget. Only then is it worth to search for streams that
-    /// can give up missing packets: the search visits every stream, and is repeated at most once for each quarter of the
-    /// budget that arrives.
+    /// Whether complete packets hold at least a quarter of the budget. Only then is it worth to
+    /// search for streams that can give up missing packets: the search visits every stream, and is
+    /// repeated at most once for each quarter of the budget that arrives.
     #[must_use]
     pub fn can_be_freed(&self) -> bool {
         self.complete.load(Ordering::Relaxed) >= self.limit / 4
@@ -176,7 +176,8 @@ impl EarlyBuffer {
         let capacity = if needed <= had {
             had
         } else {
-            // Doubled, but never beyond the size of the packet, unless it turns out larger than its header says.
+            // Doubled, but never beyond the size of the packet, unless it turns out larger than its
+            // header says.
             (2 * had).min(size).max(needed)
         };
         let first = if self.reserved == 0 {

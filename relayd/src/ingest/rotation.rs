@@ -1,5 +1,5 @@
-//! The boundary at which a stream enters another chunk. Bytes and indexes of the packets before the boundary may still be
-//! in flight when the producer names it, each on its own connection.
+//! The boundary at which a stream enters another chunk. Bytes and indexes of the packets before the
+//! boundary may still be in flight when the producer names it, each on its own connection.
 
 use wire::{PacketSeqNum, SeqNum};
 
@@ -10,7 +10,8 @@ pub(super) struct Rotation<T> {
     pub(super) at: PacketSeqNum,
     /// The chunk that the stream enters. None: the stream is in no chunk afterwards.
     pub(super) target: Option<T>,
-    /// Whether the chunk that the stream leaves is deleted: then no packet from the boundary on may stay in it.
+    /// Whether the chunk that the stream leaves is deleted: then no packet from the boundary on may
+    /// stay in it.
     pub(super) is_from_deleted: bool,
 }
 
@@ -21,17 +22,18 @@ pub(super) struct Progress {
     pub(super) data: Option<SeqNum>,
     /// The last packet whose entry is in its index file.
     pub(super) indexed: Option<SeqNum>,
-    /// The tracer's number of that packet. None: the producer sends none, or no entry has been written.
+    /// The tracer's number of that packet. None: the producer sends none, or no entry has been
+    /// written.
     pub(super) tracer_seq: Option<PacketSeqNum>,
 }
 
 impl<T> Rotation<T> {
-    /// Whether the last packet that stays in the old chunk has its entry. Then the stream enters the other chunk, with the
-    /// packets whose bytes have arrived already.
+    /// Whether the last packet that stays in the old chunk has its entry. Then the stream enters
+    /// the other chunk, with the packets whose bytes have arrived already.
     ///
-    /// A stream without any entry waits for one, whatever the boundary: as with lttng-relayd, its first packet stays in
-    /// the old chunk, so that no empty file remains there. From a chunk that is deleted it takes that packet along, unless
-    /// the packet is before the boundary.
+    /// A stream without any entry waits for one, whatever the boundary: as with lttng-relayd, its
+    /// first packet stays in the old chunk, so that no empty file remains there. From a chunk that
+    /// is deleted it takes that packet along, unless the packet is before the boundary.
     pub(super) fn is_due(&self, progress: &Progress, first: Option<PacketSeqNum>) -> bool {
         match progress.tracer_seq {
             Some(last) => is_at_or_past(last.0.wrapping_add(1), self.at.0),
@@ -39,8 +41,8 @@ impl<T> Rotation<T> {
         }
     }
 
-    /// Whether the first packet of the stream, whose tracer's number is known once its entry is ready, is to be taken
-    /// along. No packet is before boundary 0.
+    /// Whether the first packet of the stream, whose tracer's number is known once its entry is
+    /// ready, is to be taken along. No packet is before boundary 0.
     pub(super) fn takes_first(&self, progress: &Progress, first: Option<PacketSeqNum>) -> bool {
         self.is_from_deleted
             && progress.indexed.is_none()

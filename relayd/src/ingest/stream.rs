@@ -1,5 +1,5 @@
-//! One stream, for the connections on which its packets and indexes arrive. [`DataStream::lock`] gives access to its
-//! [`StreamWriter`]; properties that need no lock are read directly.
+//! One stream, for the connections on which its packets and indexes arrive. [`DataStream::lock`]
+//! gives access to its [`StreamWriter`]; properties that need no lock are read directly.
 
 use std::sync::{Arc, Weak};
 
@@ -70,19 +70,21 @@ impl DataStream {
         &self.tally
     }
 
-    /// Locks the stream for one packet, index or command, so that no other can interleave. The guard is held across system
-    /// calls: never hold it across an await, or together with that of another stream.
+    /// Locks the stream for one packet, index or command, so that no other can interleave. The
+    /// guard is held across system calls: never hold it across an await, or together with that of
+    /// another stream.
     pub fn lock(&self) -> StreamGuard<'_> {
         self.writer.lock()
     }
 
-    /// Locks the stream unless it is locked. For callers that serve several sessions: a disk that hangs in a write of this
-    /// stream must not stop them.
+    /// Locks the stream unless it is locked. For callers that serve several sessions: a disk that
+    /// hangs in a write of this stream must not stop them.
     pub fn try_lock(&self) -> Option<StreamGuard<'_>> {
         self.writer.try_lock()
     }
 
-    /// Whether the stream is paused until the disk has space. Its connections must then read no further.
+    /// Whether the stream is paused until the disk has space. Its connections must then read no
+    /// further.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.tally.is_paused()

@@ -1,10 +1,12 @@
-//! Looks for the first stream class in the metadata of a trace. LTTng sends metadata, in packets, as it comes up: environment
-//! and clocks may arrive well before the stream classes, and beacons between the two. Babeltrace 2 aborts on metadata
-//! without a stream class, and Babeltrace 1 on a beacon of a stream whose class it does not know.
+//! Looks for the first stream class in the metadata of a trace. LTTng sends metadata, in packets,
+//! as it comes up: environment and clocks may arrive well before the stream classes, and beacons
+//! between the two. Babeltrace 2 aborts on metadata without a stream class, and Babeltrace 1 on a
+//! beacon of a stream whose class it does not know.
 //!
-//! This is a search for a word and not a parser, so that a producer cannot make the relay keep anything. A comment or a text
-//! can mislead it: then streams are announced too early, or after a timeout. Plain text is not searched: it comes from
-//! producers that have all of it when they begin.
+//! This is a search for a word and not a parser, so that a producer cannot make the relay keep
+//! anything. A comment or a text can mislead it: then streams are announced too early, or after a
+//! timeout. Plain text is not searched: it comes from producers that have all of it when they
+//! begin.
 
 use crate::store::metadata::{PACKET_HEADER, PACKET_MAGIC};
 
@@ -112,8 +114,8 @@ mod tests {
         [&header, text].concat()
     }
 
-    /// The number of bytes of the last packet after which the search is no longer pending, not counting its header. Texts are
-    /// those of packets.
+    /// The number of bytes of the last packet after which the search is no longer pending, not
+    /// counting its header. Texts are those of packets.
     fn found_after(magic: [u8; 4], texts: &[&[u8]]) -> Option<usize> {
         let mut search = StreamClassSearch::default();
         for text in texts {

@@ -1,6 +1,7 @@
-//! The owner of one stream while it is written. The writer takes packets, indexes and beacons one at a time, and passes
-//! each packet to its parts: [`PacketWriter`] (in sequence to the tracefile), [`IndexJoiner`] (its index), [`Lifecycle`]
-//! (rotation and the end), [`Backpressure`] (a full disk), and finally [`Published`] (viewers).
+//! The owner of one stream while it is written. The writer takes packets, indexes and beacons one
+//! at a time, and passes each packet to its parts: [`PacketWriter`] (in sequence to the tracefile),
+//! [`IndexJoiner`] (its index), [`Lifecycle`] (rotation and the end), [`Backpressure`] (a full
+//! disk), and finally [`Published`] (viewers).
 
 mod closing;
 mod early_packets;
@@ -33,7 +34,8 @@ use crate::store::stream_files::{PacketPlace, StreamFiles};
 /// What the connection does with the bytes of a packet that begins to arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// The packet is the next in sequence: pass the bytes to [`StreamWriter::write_payload`] as they arrive.
+    /// The packet is the next in sequence: pass the bytes to [`StreamWriter::write_payload`] as
+    /// they arrive.
     Direct,
     /// Packets before it are missing: keep the bytes for [`StreamWriter::add_early_packet`].
     Early,
@@ -52,19 +54,21 @@ pub struct StreamWriter {
     joiner: Option<IndexJoiner<PacketPlace>>,
     lifecycle: Lifecycle<Holding>,
     backpressure: Backpressure,
-    /// The beacon at the end of the current index file. None: no beacon was written, or the file has changed since.
+    /// The beacon at the end of the current index file. None: no beacon was written, or the file
+    /// has changed since.
     beacon_on_disk: Option<Timestamp>,
-    /// Number by which the producer names the stream: packets and indexes with another come from a connection that was
-    /// lost, and are dropped.
+    /// Number by which the producer names the stream: packets and indexes with another come from a
+    /// connection that was lost, and are dropped.
     wire_id: StreamId,
-    /// Whether the stream waits for its producer to continue it: packets that still arrive are dropped, because their
-    /// indexes will not.
+    /// Whether the stream waits for its producer to continue it: packets that still arrive are
+    /// dropped, because their indexes will not.
     is_detached: bool,
     /// The log of the session. None: the session is not resumable.
     log: Option<StreamLog>,
     /// Marks that must be in the log before the next entry is written.
     unlogged: Vec<Mark>,
-    /// Ranges of packets that the producer has dropped, each with its end. Packets before them are still to arrive.
+    /// Ranges of packets that the producer has dropped, each with its end. Packets before them are
+    /// still to arrive.
     skipped: Vec<(SeqNum, SeqNum)>,
 }
 
@@ -123,7 +127,8 @@ impl StreamWriter {
                         .keep_unwritten(Some(packet.data_size), &[], None);
                 }
                 self.or_pause(begun)?;
-                // Even if the stream is paused now: the bytes of the packet are kept until its tracefile can be begun.
+                // Even if the stream is paused now: the bytes of the packet are kept until its
+                // tracefile can be begun.
                 self.packets.start_packet(seq, from);
                 self.published.set_arriving(true);
                 Ok(Arrival::Direct)
@@ -177,8 +182,9 @@ impl StreamWriter {
         Err(IngestError::Twice { stream, seq })
     }
 
-    /// Writes some bytes of the packet in flight. With `padding` they are the last ones, followed by that number of
-    /// zeros. The bytes are dropped if the packet has been given up meanwhile, because it took too long.
+    /// Writes some bytes of the packet in flight. With `padding` they are the last ones, followed
+    /// by that number of zeros. The bytes are dropped if the packet has been given up meanwhile,
+    /// because it took too long.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -210,8 +216,9 @@ impl StreamWriter {
         self.or_pause(written)
     }
 
-    /// Moves some bytes of the packet in flight, up to `len`, from a pipe to its tracefile. Returns how many. The others are to be
-    /// read from the pipe and [written](Self::write_payload), as is the end of the packet, even if no bytes are left for it.
+    /// Moves some bytes of the packet in flight, up to `len`, from a pipe to its tracefile. Returns
+    /// how many. The others are to be read from the pipe and [written](Self::write_payload), as is
+    /// the end of the packet, even if no bytes are left for it.
     pub fn splice_payload(
         &mut self,
         seq: SeqNum,
@@ -292,7 +299,8 @@ impl StreamWriter {
 
     // Indexes and beacons.
 
-    /// Adds an index or a beacon. The entry is written by the next [`flush_entries`](Self::flush_entries), or before.
+    /// Adds an index or a beacon. The entry is written by the next
+    /// [`flush_entries`](Self::flush_entries), or before.
     ///
     /// # Errors
     /// If the stream cannot have this index, or entries cannot be written.
@@ -345,7 +353,8 @@ impl StreamWriter {
 
     fn add_beacon(&mut self, index: &SendIndex) -> Result<(), IngestError> {
         self.flush_entries()?;
-        // The beacon may have overtaken a packet that is still pending, whose events can be earlier: then it says nothing.
+        // The beacon may have overtaken a packet that is still pending, whose events can be
+        // earlier: then it says nothing.
         let has_pending = self
             .joiner
             .as_ref()
@@ -365,14 +374,15 @@ impl StreamWriter {
         if beacon == self.beacon_on_disk || self.lifecycle.is_closed() {
             return Ok(());
         }
-        // Even if the write fails: the next beacon is another attempt, and this one is not retried every second.
+        // Even if the write fails: the next beacon is another attempt, and this one is not retried
+        // every second.
         self.beacon_on_disk = beacon;
         beacon.map_or(Ok(()), |until| self.packets.files.write_beacon(until))
     }
 
-    /// Writes the ready entries if they are many, or if a rotation or the end of the stream depends on them. Otherwise they
-    /// wait until the connection has handled everything that it has received and calls
-    /// [`flush_entries`](Self::flush_entries): one write for many entries.
+    /// Writes the ready entries if they are many, or if a rotation or the end of the stream depends
+    /// on them. Otherwise they wait until the connection has handled everything that it has
+    /// received and calls [`flush_entries`](Self::flush_entries): one write for many entries.
     fn flush_full_batches(&mut self) -> Result<(), IngestError> {
         let pending = self.joiner.as_ref().map_or(0, IndexJoiner::len);
         let can_wait = self.lifecycle.is_open() && !self.lifecycle.has_boundary();
@@ -399,7 +409,8 @@ impl StreamWriter {
             }
             let written = self.write_batch(&batch);
             if let (Err(_), Some(joiner)) = (&written, &mut self.joiner) {
-                // The producer was told that the indexes are accepted: none may be dropped, whatever the error.
+                // The producer was told that the indexes are accepted: none may be dropped,
+                // whatever the error.
                 joiner.return_batch(batch);
                 return self.or_pause(written);
             }

@@ -1,9 +1,10 @@
-//! File calls of viewers. Bytes in the page cache are read at once (`preadv2` with `RWF_NOWAIT`). Other reads and all
-//! open calls may block for as long as the disk does: they are made off the event loop, which meanwhile serves other
-//! viewers.
+//! File calls of viewers. Bytes in the page cache are read at once (`preadv2` with `RWF_NOWAIT`).
+//! Other reads and all open calls may block for as long as the disk does: they are made off the
+//! event loop, which meanwhile serves other viewers.
 //!
-//! A blocking call occupies a thread while it is in flight. Semaphores limit the calls of each session and of all
-//! sessions. A viewer waits for both in [`FileCallLimits::acquire`], which occupies no thread.
+//! A blocking call occupies a thread while it is in flight. Semaphores limit the calls of each
+//! session and of all sessions. A viewer waits for both in [`FileCallLimits::acquire`], which
+//! occupies no thread.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -28,7 +29,8 @@ pub(super) struct FileCalls {
     all_permits: Arc<Semaphore>,
 }
 
-/// The limits that apply to one viewer: those of each session that it is attached to, and of all sessions.
+/// The limits that apply to one viewer: those of each session that it is attached to, and of all
+/// sessions.
 #[derive(Debug, Default)]
 pub struct FileCallLimits(Mutex<Vec<Weak<FileCalls>>>);
 
@@ -57,10 +59,12 @@ impl FileCalls {
         })
     }
 
-    /// Makes a call that may block, off the event loop. Must be called on a worker of a multi-threaded runtime.
+    /// Makes a call that may block, off the event loop. Must be called on a worker of a
+    /// multi-threaded runtime.
     pub(super) fn run<T>(&self, call: impl FnOnce() -> T) -> T {
-        // There may be no permit left, because several viewers can pass `FileCallLimits::acquire` before the first
-        // of them makes its call. They are no more than worker threads: nothing is awaited in between.
+        // There may be no permit left, because several viewers can pass `FileCallLimits::acquire`
+        // before the first of them makes its call. They are no more than worker threads: nothing is
+        // awaited in between.
         let _permits = (
             self.session_permits.try_acquire(),
             self.all_permits.try_acquire(),
@@ -77,13 +81,15 @@ impl FileCallLimits {
         sessions.push(Arc::downgrade(calls));
     }
 
-    /// Whether a file call would have to wait: one of the sessions, or all together, have the maximum of calls in flight.
+    /// Whether a file call would have to wait: one of the sessions, or all together, have the
+    /// maximum of calls in flight.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         !self.exhausted().is_empty()
     }
 
-    /// Waits until neither any of the sessions nor all together have the maximum of calls in flight.
+    /// Waits until neither any of the sessions nor all together have the maximum of calls in
+    /// flight.
     pub async fn acquire(&self) -> FileCallPermits {
         let mut waited: Option<(Arc<Semaphore>, OwnedSemaphorePermit)> = None;
         loop {
@@ -102,7 +108,8 @@ impl FileCallLimits {
                 permits.extend(waited.map(|(_, permit)| permit));
                 return FileCallPermits { _permits: permits };
             };
-            // No permit is held while waiting: viewers of other sessions must not wait for this session.
+            // No permit is held while waiting: viewers of other sessions must not wait for this
+            // session.
             drop((permits, waited.take()));
             let permit = Arc::clone(&blocked).acquire_owned().await;
             waited = permit.ok().map(|permit| (blocked, permit));
@@ -147,16 +154,19 @@ impl ReadFile {
         self.file.as_ref().is_some_and(|file| file.pool().is_full())
     }
 
-    /// Whether the file is known to be on a tmpfs, which has been found out by reading from it. Sending it does not block.
+    /// Whether the file is known to be on a tmpfs, which has been found out by reading from it.
+    /// Sending it does not block.
     pub(super) fn is_in_memory(&self) -> bool {
         self.is_in_memory.get() == Some(&true)
     }
 
-    /// Sends up to `len` bytes from byte `offset` of the file on. They are not copied: the socket holds the pages until
-    /// they have been received. Returns how many bytes it has taken, 0 at the end of the file.
+    /// Sends up to `len` bytes from byte `offset` of the file on. They are not copied: the socket
+    /// holds the pages until they have been received. Returns how many bytes it has taken, 0 at the
+    /// end of the file.
     ///
     /// # Errors
-    /// `WouldBlock` if the socket has no room; else the connection is lost, or the file cannot be read.
+    /// `WouldBlock` if the socket has no room; else the connection is lost, or the file cannot be
+    /// read.
     pub(super) fn send(&self, socket: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
         let file = self.open()?;
         let mut offset = offset;
@@ -194,8 +204,8 @@ impl Drop for ReadFile {
     }
 }
 
-/// Reads without blocking. Returns the number of bytes read, which end where the page cache or the file does; and
-/// whether the file system supports `RWF_NOWAIT`.
+/// Reads without blocking. Returns the number of bytes read, which end where the page cache or the
+/// file does; and whether the file system supports `RWF_NOWAIT`.
 fn read_cached(file: &File, bytes: &mut [u8], offset: u64) -> (usize, bool) {
     let mut read = 0;
     while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {

@@ -16,8 +16,8 @@ use crate::publish::published::PublishedMetadata;
 #[derive(Debug)]
 pub struct MetadataReader {
     published: Subscribed<PublishedMetadata>,
-    /// Bytes that have been read. They stay valid when the metadata starts again in another chunk, because that
-    /// repeats them.
+    /// Bytes that have been read. They stay valid when the metadata starts again in another chunk,
+    /// because that repeats them.
     sent: Bytes,
     calls: Arc<FileCalls>,
 }

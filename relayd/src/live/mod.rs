@@ -1,8 +1,8 @@
-//! Answers the commands of viewers: implements `viewer-proto`'s traits from the registry. Each viewer has a position of
-//! its own in each stream.
+//! Answers the commands of viewers: implements `viewer-proto`'s traits from the registry. Each
+//! viewer has a position of its own in each stream.
 //!
-//! Read in this order: [`View`] and [`Attachment`] here, `packets` and `metadata` (positions in streams),
-//! `subscribed` (notifications), `file_calls` (reads that may block).
+//! Read in this order: [`View`] and [`Attachment`] here, `packets` and `metadata` (positions in
+//! streams), `subscribed` (notifications), `file_calls` (reads that may block).
 
 mod file_calls;
 mod metadata;
@@ -92,7 +92,8 @@ pub struct Attachment {
     next_stream: u64,
     /// Streams that have been found, and have not been announced to the viewer.
     found: Vec<NewStream<PacketReader, MetadataReader>>,
-    /// The viewer has detached or has read everything. Otherwise it has lost its connection when this is dropped.
+    /// The viewer has detached or has read everything. Otherwise it has lost its connection when
+    /// this is dropped.
     has_left: bool,
 }
 
@@ -136,16 +137,17 @@ impl Relay for View {
             has_left: false,
         };
         attachment.find_streams(seek_last_before);
-        // Only now: a viewer that is counted reads what arrives from then on, also with `Seek::Last`.
+        // Only now: a viewer that is counted reads what arrives from then on, also with
+        // `Seek::Last`.
         attachment.session.viewers().attach();
         Some(attachment)
     }
 
     fn next_viewer(&self) -> ViewerId {
         let mut bytes = [0; 8];
-        // Random, because a push connection that names this id sees what the viewer follows: others must not guess
-        // it. The system's random source does not fail once it is initialized; a viewer with id 0 can have no push
-        // connection.
+        // Random, because a push connection that names this id sees what the viewer follows: others
+        // must not guess it. The system's random source does not fail once it is initialized; a
+        // viewer with id 0 can have no push connection.
         let filled = getrandom(&mut bytes, GetRandomFlags::empty());
         let number = u64::from_be_bytes(bytes) >> 1;
         ViewerId(if filled == Ok(bytes.len()) { number } else { 0 })
@@ -184,8 +186,8 @@ fn trace_format(session: &Session) -> TraceFormat {
 }
 
 impl Attachment {
-    /// Finds the streams that are new since the last call, and where the viewer begins to read each: those with a number
-    /// below `seek_last_before` at their present end.
+    /// Finds the streams that are new since the last call, and where the viewer begins to read
+    /// each: those with a number below `seek_last_before` at their present end.
     fn find_streams(&mut self, seek_last_before: u64) {
         for (number, listed) in self.session.announced_from(self.next_stream) {
             self.next_stream = number + 1;

@@ -33,13 +33,14 @@ pub struct PacketReader {
     next: u64,
     /// Time of the last beacon that the viewer was given, in cycles. None if it was given none.
     last_beacon: Option<Timestamp>,
-    /// The next packet's number and index entry, if the packet was withheld when it was requested: other streams
-    /// must be announced to the viewer first.
+    /// The next packet's number and index entry, if the packet was withheld when it was requested:
+    /// other streams must be announced to the viewer first.
     withheld: Option<(u64, Entry)>,
     /// Read position that the viewer lag is computed from.
     position: Arc<ReadPosition>,
-    /// The tracefile of the position, behind older ones with packets that the viewer has the index of and has not
-    /// fetched. A viewer with many pipelined requests may fetch packets of several tracefiles.
+    /// The tracefile of the position, behind older ones with packets that the viewer has the index
+    /// of and has not fetched. A viewer with many pipelined requests may fetch packets of several
+    /// tracefiles.
     open: VecDeque<OpenTracefile>,
     calls: Arc<FileCalls>,
 }
@@ -50,12 +51,13 @@ struct OpenTracefile {
     segment: Arc<Segment>,
     /// Offset of the tracefile in the stream, in bytes.
     begin: Bytes,
-    /// Open while the viewer may fetch packets from them, even after they have been renamed or deleted. None
-    /// otherwise: many viewers wait at the end of many streams.
+    /// Open while the viewer may fetch packets from them, even after they have been renamed or
+    /// deleted. None otherwise: many viewers wait at the end of many streams.
     files: Mutex<Option<Files>>,
     /// Entries that have been read ahead, and the number of the first of them in the tracefile.
     read_ahead: (u64, std::vec::IntoIter<Entry>),
-    /// Offset in the stream of the end of the last packet that the viewer has been given the index of.
+    /// Offset in the stream of the end of the last packet that the viewer has been given the index
+    /// of.
     given: Bytes,
     /// Whether the viewer has fetched that packet.
     was_fetched: AtomicBool,
@@ -83,7 +85,8 @@ impl Files {
         })
     }
 
-    /// Reads the entries of `count` packets from number `first` of the tracefile on; fewer if they are many.
+    /// Reads the entries of `count` packets from number `first` of the tracefile on; fewer if they
+    /// are many.
     fn entries(&self, first: u64, count: u64) -> io::Result<Vec<Entry>> {
         let read = |bytes: &mut [u8], offset| self.index.read_exact_at(bytes, offset);
         read_entries(read, self.format, first, count)
@@ -91,7 +94,8 @@ impl Files {
 }
 
 impl OpenTracefile {
-    /// Releases the entries read ahead, and the files if the viewer has fetched all packets that it was given.
+    /// Releases the entries read ahead, and the files if the viewer has fetched all packets that it
+    /// was given.
     fn release(&mut self) {
         self.read_ahead = Default::default();
         if self.was_fetched.load(Ordering::Relaxed) {
@@ -161,7 +165,8 @@ impl PacketReader {
         })
     }
 
-    /// Limits a beacon to the session's watermark. A limited beacon is never before the last one given.
+    /// Limits a beacon to the session's watermark. A limited beacon is never before the last one
+    /// given.
     fn limit_beacon(&self, beacon: Option<Timestamp>) -> Option<Timestamp> {
         let within = self.watermark.clamp_beacon(beacon, self.rank);
         if within == beacon {
@@ -219,7 +224,8 @@ impl PacketReader {
             let again = self.open.pop_back_if(|open| is_it(open));
             self.open
                 .retain(|open| !open.was_fetched.load(Ordering::Relaxed));
-            // Older tracefiles than the last are closed, and reopened by name if the viewer asks for them.
+            // Older tracefiles than the last are closed, and reopened by name if the viewer asks
+            // for them.
             let older = self.open.len().saturating_sub(1);
             for open in self.open.iter_mut().take(older) {
                 *open.files.get_mut() = None;
@@ -274,8 +280,8 @@ impl Stream for PacketReader {
                 // The tracefile was replaced or deleted since it was found.
                 Ok(None) => self.skip_tracefile(&run),
                 Err(error) => {
-                    // Another program has removed the file, or the disk has failed. A warning is logged once per
-                    // tracefile, because every viewer fails at it.
+                    // Another program has removed the file, or the disk has failed. A warning is
+                    // logged once per tracefile, because every viewer fails at it.
                     if run.segment.is_first_failure() {
                         warn!(packet, %error, "cannot read tracefile; its packets are skipped for viewers");
                     } else {
@@ -321,7 +327,8 @@ impl Stream for PacketReader {
         let data = match &*files {
             Some(files) => Arc::clone(&files.data),
             None => {
-                // The packet is fetched again after the files were closed. Another file may have the name by now.
+                // The packet is fetched again after the files were closed. Another file may have
+                // the name by now.
                 let again = Files::open(&open.segment, &self.calls).ok()?;
                 if !self.published.has_tracefile(&open.segment) {
                     return None;
@@ -377,18 +384,19 @@ impl Packet {
         Ok(bytes)
     }
 
-    /// Whether [`send`](Self::send) does not block on a disk. Known when a part of the tracefile has been read.
+    /// Whether [`send`](Self::send) does not block on a disk. Known when a part of the tracefile
+    /// has been read.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.file.is_in_memory()
     }
 
-    /// Sends the next bytes to a socket that is not blocking, up to `max` of them, without copying them. Returns how many
-    /// it has taken, and moves past them.
+    /// Sends the next bytes to a socket that is not blocking, up to `max` of them, without copying
+    /// them. Returns how many it has taken, and moves past them.
     ///
     /// # Errors
-    /// `WouldBlock` if the socket has no room, `UnexpectedEof` if the file ends before; else the connection is lost, or
-    /// the file cannot be read.
+    /// `WouldBlock` if the socket has no room, `UnexpectedEof` if the file ends before; else the
+    /// connection is lost, or the file cannot be read.
     pub fn send(&mut self, socket: impl AsFd, max: usize) -> io::Result<usize> {
         let sent = self
             .file

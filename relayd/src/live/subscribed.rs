@@ -1,5 +1,6 @@
-//! A viewer's subscriptions to the sessions and streams that it follows. They exist while the viewer has a push connection.
-//! Without one, a stream is subscribed to only while a reply waits for its next packet.
+//! A viewer's subscriptions to the sessions and streams that it follows. They exist while the
+//! viewer has a push connection. Without one, a stream is subscribed to only while a reply waits
+//! for its next packet.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! A connection that has been accepted: on an encrypted port, with its TLS handshake done. The handshake runs on the
-//! worker that serves the connection, which counts against the limits of `admission` meanwhile.
+//! A connection that has been accepted: on an encrypted port, with its TLS handshake done. The
+//! handshake runs on the worker that serves the connection, which counts against the limits of
+//! `admission` meanwhile.
 
 use std::io;
 use std::net::SocketAddr;
@@ -75,8 +76,8 @@ impl TlsPort {
         })
     }
 
-    /// Reads the certificates again, for connections from now on. If that fails the port keeps those that it has.
-    /// Both outcomes are logged.
+    /// Reads the certificates again, for connections from now on. If that fails the port keeps
+    /// those that it has. Both outcomes are logged.
     pub(super) fn reload(&self) {
         let config = load_config(&self.files, Some(self.role), &[self.protocol]);
         let reloaded = config.map(|config| *self.config.lock() = config);
@@ -105,7 +106,8 @@ pub(super) fn report_reload(port: &'static str, reloaded: Result<(), TransportEr
     }
 }
 
-/// Reads the certificates of a port. Without `role`, what a client's certificate allows is checked after the handshake.
+/// Reads the certificates of a port. Without `role`, what a client's certificate allows is checked
+/// after the handshake.
 pub(super) fn load_config(
     files: &TlsFiles,
     role: Option<Role>,
@@ -122,7 +124,8 @@ pub(super) fn load_config(
     server_config(&identity, policy.as_ref(), protocols)
 }
 
-/// Makes the handshake of a connection if its port has TLS. None if it fails, which is logged, or the relay stops.
+/// Makes the handshake of a connection if its port has TLS. None if it fails, which is logged, or
+/// the relay stops.
 pub(super) async fn accept(
     socket: TcpStream,
     peer: SocketAddr,

@@ -1,5 +1,5 @@
-//! How many data connections of a worker receive packets at the moment: with one, latency counts; with several, the
-//! number of wake-ups does. And whether a connection was silent before.
+//! How many data connections of a worker receive packets at the moment: with one, latency counts;
+//! with several, the number of wake-ups does. And whether a connection was silent before.
 //!
 //! It is always on, and costs two comparisons for each read. An idle connection costs nothing.
 
@@ -36,8 +36,8 @@ struct Windows {
 }
 
 impl Activity {
-    /// Records that the connection receives something. Returns the number of active connections of this worker, this one
-    /// included.
+    /// Records that the connection receives something. Returns the number of active connections of
+    /// this worker, this one included.
     pub(super) fn record(&mut self, now: Instant) -> usize {
         self.last = Some(now);
         let windows = WINDOWS.get().unwrap_or_else(|| Windows::new(now));

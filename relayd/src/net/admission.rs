@@ -1,5 +1,5 @@
-//! Limits the connections of the relay: in all, of a port, and of each peer on a port. If a limit is reached, the oldest
-//! connection that has not completed its handshake is evicted.
+//! Limits the connections of the relay: in all, of a port, and of each peer on a port. If a limit
+//! is reached, the oldest connection that has not completed its handshake is evicted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -32,8 +32,8 @@ struct TableConnections {
     next_id: u64,
     /// Connections that may be evicted, the oldest first.
     half_open: BTreeMap<u64, HalfOpen>,
-    /// Number of control connections with a handshake of each address. The data connections of these addresses are not
-    /// evicted: producers open them long before they use them.
+    /// Number of control connections with a handshake of each address. The data connections of
+    /// these addresses are not evicted: producers open them long before they use them.
     producers: HashMap<IpAddr, usize>,
 }
 
@@ -116,7 +116,8 @@ impl ConnectionTable {
         self.evict(|_| true)
     }
 
-    /// Evicts the oldest candidate. Silent data connections come last: what they belong to is not known.
+    /// Evicts the oldest candidate. Silent data connections come last: what they belong to is not
+    /// known.
     fn evict(&self, is_candidate: impl Fn(&HalfOpen) -> bool) -> bool {
         let mut connections = self.connections.lock();
         let TableConnections {
@@ -146,8 +147,8 @@ impl ConnectionTable {
 }
 
 impl Admission {
-    /// Admits up to `max` connections on a port, of which one peer may have `max_per_peer`, and as many as `table` has
-    /// room for.
+    /// Admits up to `max` connections on a port, of which one peer may have `max_per_peer`, and as
+    /// many as `table` has room for.
     pub(super) fn new(
         port: &'static str,
         max: usize,
@@ -190,14 +191,16 @@ impl Admission {
         })
     }
 
-    /// Admits a connection from this address, if necessary in place of one without a handshake, after `evicting` has been
-    /// called. None if there is no such connection, or it is not closed in time.
+    /// Admits a connection from this address, if necessary in place of one without a handshake,
+    /// after `evicting` has been called. None if there is no such connection, or it is not closed
+    /// in time.
     pub(super) async fn admit_evicting(
         self: &Arc<Self>,
         address: IpAddr,
         mut evicting: impl FnMut(),
     ) -> Option<Admitted> {
-        // Otherwise another port would take the place of the connection that is evicted for this one.
+        // Otherwise another port would take the place of the connection that is evicted for this
+        // one.
         let _turn = self.table.wait_for_turn().await;
         let deadline = Instant::now() + EVICTION_TIMEOUT;
         loop {
@@ -216,8 +219,9 @@ impl Admission {
         }
     }
 
-    /// Evicts the oldest half-open connection whose end makes room for one from this address, after `limit` has kept it
-    /// from being admitted. Returns false if there is none. The connection is closed a moment later.
+    /// Evicts the oldest half-open connection whose end makes room for one from this address, after
+    /// `limit` has kept it from being admitted. Returns false if there is none. The connection is
+    /// closed a moment later.
     fn evict(&self, limit: Limit, address: IpAddr) -> bool {
         let peer = peer_of(address);
         self.table.evict(|connection| match limit {
@@ -227,7 +231,8 @@ impl Admission {
         })
     }
 
-    /// Makes an admitted connection one that may be evicted, by cancelling `evicted`, until its handshake is complete.
+    /// Makes an admitted connection one that may be evicted, by cancelling `evicted`, until its
+    /// handshake is complete.
     pub(super) fn begin_handshake(&self, address: IpAddr, evicted: CancellationToken) -> Handshake {
         let mut all = self.table.connections.lock();
         let id = all.next_id;
@@ -291,8 +296,8 @@ impl Handshake {
         self.is_complete
     }
 
-    /// Returns whether the connection stays: it is evicted no more. False: it has been evicted, and its task is about to be
-    /// dropped.
+    /// Returns whether the connection stays: it is evicted no more. False: it has been evicted, and
+    /// its task is about to be dropped.
     pub(super) fn complete(&mut self) -> bool {
         if let Some(table) = &self.table
             && !self.is_complete
@@ -303,7 +308,8 @@ impl Handshake {
         self.is_complete
     }
 
-    /// The same for a control connection, which also keeps the data connections of its address from being evicted.
+    /// The same for a control connection, which also keeps the data connections of its address from
+    /// being evicted.
     pub(super) fn complete_producer(&mut self) -> bool {
         if self.complete()
             && !self.is_producer
@@ -333,8 +339,8 @@ impl Drop for Handshake {
     }
 }
 
-/// The peer that an address counts for. An IPv6 host may use any address of its /64 network: all of those count as
-/// one peer.
+/// The peer that an address counts for. An IPv6 host may use any address of its /64 network: all of
+/// those count as one peer.
 fn peer_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

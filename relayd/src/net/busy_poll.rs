@@ -1,6 +1,6 @@
-//! Busy-polling: decides for which packets the index is polled for, on one worker for two processors at most. After
-//! [`MAX_LATE_INDEXES`] packets in a row whose index has not come in time, the next [`SPIN_COOLDOWN`] are read at once. An idle
-//! connection costs nothing.
+//! Busy-polling: decides for which packets the index is polled for, on one worker for two
+//! processors at most. After [`MAX_LATE_INDEXES`] packets in a row whose index has not come in
+//! time, the next [`SPIN_COOLDOWN`] are read at once. An idle connection costs nothing.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +9,8 @@ use std::time::Instant;
 use super::read_turn::handle_commands;
 use crate::limits::{MAX_LATE_INDEXES, SPIN_COOLDOWN, SPIN_DURATION};
 
-/// The workers of this process that may busy-poll at the same time: one for two processors, because the producer may run on
-/// this host and need the other.
+/// The workers of this process that may busy-poll at the same time: one for two processors, because
+/// the producer may run on this host and need the other.
 static SLOTS: LazyLock<Slots> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     Slots::new(processors / 2)
@@ -20,8 +20,8 @@ static SLOTS: LazyLock<Slots> = LazyLock::new(|| {
 #[derive(Debug)]
 pub(super) struct BusyPoll {
     slots: &'static Slots,
-    /// Indexes ahead of the packets ([`indexes_ahead`]) when the next packet begins and its index has not come. 0, but
-    /// after packets or indexes were lost.
+    /// Indexes ahead of the packets ([`indexes_ahead`]) when the next packet begins and its index
+    /// has not come. 0, but after packets or indexes were lost.
     ///
     /// [`indexes_ahead`]: crate::registry::arrivals::Arrivals::indexes_ahead
     level: i64,
@@ -64,8 +64,9 @@ impl BusyPoll {
         }
     }
 
-    /// Whether to poll for the index of the packet that begins now, and the right to do so. To be called once for each
-    /// packet. `ahead`: number of the session's indexes that have arrived, less that of its packets.
+    /// Whether to poll for the index of the packet that begins now, and the right to do so. To be
+    /// called once for each packet. `ahead`: number of the session's indexes that have arrived,
+    /// less that of its packets.
     pub(super) fn begin(&mut self, ahead: i64) -> Option<Slot> {
         if self.unpolled > 0 {
             self.unpolled -= 1;

@@ -1,5 +1,6 @@
-//! Closes all sessions at shutdown. Closing a session writes its buffered packets: a file call of one session that
-//! hangs must keep neither the other sessions from being closed nor the relay from stopping.
+//! Closes all sessions at shutdown. Closing a session writes its buffered packets: a file call of
+//! one session that hangs must keep neither the other sessions from being closed nor the relay from
+//! stopping.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -10,9 +11,9 @@ use tracing::warn;
 
 use crate::limits::MAX_REPLACEMENT_WORKERS;
 
-/// Calls `close` for each of `sessions` on one thread. Whenever no session is closed within `timeout`, the thread is
-/// taken to hang, and another continues with the next session; at most [`MAX_REPLACEMENT_WORKERS`] are added.
-/// Returns the number of sessions that are not closed.
+/// Calls `close` for each of `sessions` on one thread. Whenever no session is closed within
+/// `timeout`, the thread is taken to hang, and another continues with the next session; at most
+/// [`MAX_REPLACEMENT_WORKERS`] are added. Returns the number of sessions that are not closed.
 pub(super) fn close_all<T: Send + 'static>(
     sessions: Vec<T>,
     close: impl Fn(T) + Clone + Send + 'static,

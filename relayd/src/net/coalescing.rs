@@ -1,6 +1,7 @@
-//! Coalescing: decides whether the small packets of a connection are read together. It engages after [`COALESCE_AFTER_READS`]
-//! reads in a row that each brought a small packet, and ends with the first read that did not. It delays packets for viewers
-//! by [`COALESCE_INTERVAL`]; an idle connection costs nothing.
+//! Coalescing: decides whether the small packets of a connection are read together. It engages
+//! after [`COALESCE_AFTER_READS`] reads in a row that each brought a small packet, and ends with
+//! the first read that did not. It delays packets for viewers by [`COALESCE_INTERVAL`]; an idle
+//! connection costs nothing.
 
 use std::time::Instant;
 
@@ -26,8 +27,8 @@ impl Coalescing {
         self.has_packet = true;
     }
 
-    /// Whether to wait for [`COALESCE_INTERVAL`] before the next read. To be called when the socket is empty. `is_alone`:
-    /// no other connection of the worker is active.
+    /// Whether to wait for [`COALESCE_INTERVAL`] before the next read. To be called when the socket
+    /// is empty. `is_alone`: no other connection of the worker is active.
     pub(super) fn should_coalesce(&mut self, now: Instant, is_alone: bool) -> bool {
         let has_packet = std::mem::take(&mut self.has_packet);
         let since = self.last_drained.map(|drained| now - drained);
@@ -49,7 +50,8 @@ mod tests {
 
     use super::*;
 
-    /// Reads that each bring a packet of `bytes` bytes, `apart` from each other. Returns for each whether the next is delayed.
+    /// Reads that each bring a packet of `bytes` bytes, `apart` from each other. Returns for each
+    /// whether the next is delayed.
     fn reads(
         coalescing: &mut Coalescing,
         now: &mut Instant,

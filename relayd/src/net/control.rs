@@ -1,4 +1,5 @@
-//! One control connection: moves bytes between a socket and `relay-proto`'s state machine, and decides nothing.
+//! One control connection: moves bytes between a socket and `relay-proto`'s state machine, and
+//! decides nothing.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -28,7 +29,8 @@ use crate::config::Timeouts;
 use crate::limits::{DRAIN_IDLE_TIMEOUT, MAX_REFUSALS, REPLY_BYTES, SPACE_RETRY_INTERVAL};
 use crate::producer::Producer;
 
-/// Maximum number of bytes of commands that are read at once. Commands are short, and metadata is passed on in pieces.
+/// Maximum number of bytes of commands that are read at once. Commands are short, and metadata is
+/// passed on in pieces.
 const MAX_COMMAND_READ: usize = 64 << 10;
 
 pub(super) async fn serve(
@@ -86,7 +88,8 @@ pub(super) async fn serve_socket(
 /// The tokens whose cancellation ends a control connection.
 #[derive(Clone, Copy)]
 struct Stops<'a> {
-    /// That of the connection: cancelled with that of the relay, and when the session loses its connections.
+    /// That of the connection: cancelled with that of the relay, and when the session loses its
+    /// connections.
     connection: &'a CancellationToken,
     relay: &'a CancellationToken,
     /// Cancelled some time after `relay`: then no more commands are handled.
@@ -94,8 +97,8 @@ struct Stops<'a> {
 }
 
 impl Stops<'_> {
-    /// Whether the connection ends even if the producer never stops sending. A relay that stops waits for a while until it is
-    /// silent.
+    /// Whether the connection ends even if the producer never stops sending. A relay that stops
+    /// waits for a while until it is silent.
     fn ends_now(self) -> bool {
         self.is_session_lost() || self.commands.is_cancelled()
     }
@@ -159,15 +162,16 @@ async fn serve_commands(
         }
         let has_replies = !commands.replies.is_empty();
         if has_replies && let Some(ticket) = producer.request_sync() {
-            // As long as the disk takes, and even while the relay stops: the replies guarantee that it is done.
+            // As long as the disk takes, and even while the relay stops: the replies guarantee that
+            // it is done.
             ticket.wait().await;
             commands.timeouts.restart_read_timeout();
             if let Err(refusal) = producer.check_synced() {
                 handled = Err(commands.refuse_all(refusal));
             }
         }
-        // Before the reply that opens the session is sent: the producer may then send packets, and their connection
-        // looks the worker up only once.
+        // Before the reply that opens the session is sent: the producer may then send packets, and
+        // their connection looks the worker up only once.
         if !has_worker && let Some(session) = producer.session() {
             has_worker = true;
             set_worker(session);
@@ -193,8 +197,8 @@ async fn serve_commands(
             continue;
         }
         if !has_replies {
-            // Producers of LTTng leave Nagle's algorithm on: the rest of a command may wait for this
-            // acknowledgement. A reply carries it anyway.
+            // Producers of LTTng leave Nagle's algorithm on: the rest of a command may wait for
+            // this acknowledgement. A reply carries it anyway.
             let _ = socket.tcp().map(|socket| set_tcp_quickack(socket, true));
         }
         let deadline = commands.timeouts.next_deadline(
@@ -207,7 +211,8 @@ async fn serve_commands(
     }
 }
 
-/// Waits until entries can be written for which the disk had no space. Returns false if the relay stops.
+/// Waits until entries can be written for which the disk had no space. Returns false if the relay
+/// stops.
 async fn wait_for_space(producer: &mut Producer, stop: &CancellationToken) -> bool {
     loop {
         tokio::select! {
@@ -220,8 +225,9 @@ async fn wait_for_space(producer: &mut Producer, stop: &CancellationToken) -> bo
     }
 }
 
-/// Waits for packets of a stream that has too many indexes without them. A producer sends a packet before its index, but on
-/// another connection. Returns false if none is to be expected any more because the connection or the relay stops.
+/// Waits for packets of a stream that has too many indexes without them. A producer sends a packet
+/// before its index, but on another connection. Returns false if none is to be expected any more
+/// because the connection or the relay stops.
 async fn wait_for_packets(
     producer: &mut Producer,
     timeout: Duration,
@@ -253,8 +259,8 @@ impl Commands {
         ControlError::Refused { command, refusal }.into()
     }
 
-    /// Handles the commands that have been received, until the replies are to be sent. Returns whether more bytes
-    /// are needed to continue.
+    /// Handles the commands that have been received, until the replies are to be sent. Returns
+    /// whether more bytes are needed to continue.
     fn handle_received(&mut self, producer: &mut Producer) -> Result<bool, ConnectionError> {
         let mut input = self.received.bytes();
         let mut handled = Ok(false);

@@ -1,23 +1,26 @@
-//! One data connection: reads the bytes of packets from a socket, decodes them with `relay-proto`, and hands each
-//! piece to the stream that it belongs to.
+//! One data connection: reads the bytes of packets from a socket, decodes them with `relay-proto`,
+//! and hands each piece to the stream that it belongs to.
 //!
 //! # When a socket is read
 //!
-//! A socket is read when it is readable, up to [`DATA_READ_BYTES`] at once, unless the connection is [paused](Pause). Producers
-//! wait for the replies to their commands, and not for their packets to be read, so that commands come first:
+//! A socket is read when it is readable, up to [`DATA_READ_BYTES`] at once, unless the connection
+//! is [paused](Pause). Producers wait for the replies to their commands, and not for their packets
+//! to be read, so that commands come first:
 //!
-//! - After each read the worker handles the commands that have arrived, before it reads the next of several sockets
-//!   ([`ReadTurns`]).
-//! - A data connection that is alone on its worker ([`Activity`]) is read after the commands that have arrived. When a packet
-//!   begins, the worker first polls the sockets for its index, for [`SPIN_DURATION`](crate::limits::SPIN_DURATION) at most
-//!   ([`BusyPoll`]). A producer of LTTng sends a packet, then its index, and sleeps until the index is answered; the first bytes of
-//!   the packet wake the worker up while the producer still sends. A packet after a silence is read at once: its producer does
-//!   not make packets as fast as it can, and viewers get it sooner.
-//! - Small packets in quick succession, of several data connections of a worker, are read once per [`COALESCE_INTERVAL`]
-//!   ([`Coalescing`]): each wake-up would cost more than the packet.
+//! - After each read the worker handles the commands that have arrived, before it reads the next of
+//!   several sockets ([`ReadTurns`]).
+//! - A data connection that is alone on its worker ([`Activity`]) is read after the commands that
+//!   have arrived. When a packet begins, the worker first polls the sockets for its index, for
+//!   [`SPIN_DURATION`](crate::limits::SPIN_DURATION) at most ([`BusyPoll`]). A producer of LTTng
+//!   sends a packet, then its index, and sleeps until the index is answered; the first bytes of the
+//!   packet wake the worker up while the producer still sends. A packet after a silence is read at
+//!   once: its producer does not make packets as fast as it can, and viewers get it sooner.
+//! - Small packets in quick succession, of several data connections of a worker, are read once per
+//!   [`COALESCE_INTERVAL`] ([`Coalescing`]): each wake-up would cost more than the packet.
 //!
-//! Each read is followed by another if it has brought a part of a packet only: producers of LTTng leave Nagle's algorithm on, and
-//! the end of a packet may have waited for the beginning to be read.
+//! Each read is followed by another if it has brought a part of a packet only: producers of LTTng
+//! leave Nagle's algorithm on, and the end of a packet may have waited for the beginning to be
+//! read.
 
 mod decoding;
 mod spliced;
@@ -51,8 +54,8 @@ use crate::limits::{COALESCE_INTERVAL, DATA_READ_BYTES, DRAIN_IDLE_TIMEOUT, MAX_
 use crate::producer::data_connection::DataConnection;
 
 thread_local! {
-    /// Read buffer of all data connections of a thread. Nothing is left in it between reads, so that an idle
-    /// connection costs no memory, and the buffer often lies in the processor's cache.
+    /// Read buffer of all data connections of a thread. Nothing is left in it between reads, so
+    /// that an idle connection costs no memory, and the buffer often lies in the processor's cache.
     static READ_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -66,23 +69,25 @@ struct DataTask {
     decoder: DataDecoder,
     /// Whether large packets can be spliced: not with TLS, and no more after it has failed.
     can_splice: bool,
-    /// Bytes that have been received and not decoded: an incomplete header; while the stream is paused, everything
-    /// behind the event that paused it.
+    /// Bytes that have been received and not decoded: an incomplete header; while the stream is
+    /// paused, everything behind the event that paused it.
     undecoded: Vec<u8>,
-    /// Packets that were decoded and not handled, because the connection was paused: they become the first of `undecoded`. Empty
-    /// except while bytes are decoded.
+    /// Packets that were decoded and not handled, because the connection was paused: they become
+    /// the first of `undecoded`. Empty except while bytes are decoded.
     held: Vec<u8>,
     /// Size of the last packet in bytes: the next one is probably as large.
     last_packet: usize,
     activity: Activity,
-    /// Data connections of this worker that received packets when this one last did, itself included.
+    /// Data connections of this worker that received packets when this one last did, itself
+    /// included.
     active_connections: usize,
     coalescing: Coalescing,
     busy_poll: BusyPoll,
     viewer_throttle: Arc<ViewerThrottle>,
     /// Time for the next bytes of an incomplete header or packet.
     read_timeout: Duration,
-    /// The disk is full, or packets are far ahead of their indexes: nothing is read, so that TCP slows the producer down.
+    /// The disk is full, or packets are far ahead of their indexes: nothing is read, so that TCP
+    /// slows the producer down.
     pause: Option<Pause>,
 }
 
@@ -170,8 +175,9 @@ pub(super) async fn serve(
     let rest = async move { task.run(&stop, |_| false).await };
     match worker {
         Some(worker) if worker != worker_id => {
-            // This task stays until the other ends: the listener counts the connection as open, and shutdown waits
-            // for it. An error means that the other worker has ended, and the task with it.
+            // This task stays until the other ends: the listener counts the connection as open, and
+            // shutdown waits for it. An error means that the other worker has ended, and the task
+            // with it.
             let _ = affinity.pool().spawn(worker, rest).await;
         }
         _ => rest.await,
@@ -236,7 +242,8 @@ impl DataTask {
             } else {
                 self.read_timeout
             };
-            // Between packets a connection may be silent for days, so that only an incomplete packet has a timeout.
+            // Between packets a connection may be silent for days, so that only an incomplete
+            // packet has a timeout.
             let has_timeout = is_stopping || self.is_incomplete();
             let readable = tokio::select! {
                 // Bytes that have arrived are read before the stop is noticed.
@@ -258,8 +265,9 @@ impl DataTask {
         }
     }
 
-    /// Lets the worker handle commands before a read, if the producer waits for replies: the index of a large packet often comes
-    /// with its last bytes, which take longer to read and write than the producer needs to make the next packet.
+    /// Lets the worker handle commands before a read, if the producer waits for replies: the index
+    /// of a large packet often comes with its last bytes, which take longer to read and write than
+    /// the producer needs to make the next packet.
     async fn handle_commands_first(&mut self) {
         let connection = self.connection.as_ref();
         let Some(arrivals) = connection.and_then(DataConnection::arrivals) else {
@@ -344,14 +352,16 @@ impl DataTask {
         (read, then.unwrap_or(state))
     }
 
-    /// Receives up to `room` bytes by one or two calls, which are told how many have been received. Returns how many, and what
-    /// is known about the socket then. None: nothing yet, as the last call has received bytes.
+    /// Receives up to `room` bytes by one or two calls, which are told how many have been received.
+    /// Returns how many, and what is known about the socket then. None: nothing yet, as the last
+    /// call has received bytes.
     fn receive_with(
         &mut self,
         room: usize,
         mut receive: impl FnMut(&mut EventSocket, usize) -> io::Result<usize>,
     ) -> (usize, Option<SocketState>) {
-        // Bytes that came while an index was polled for are received now, and must not end the next wait.
+        // Bytes that came while an index was polled for are received now, and must not end the next
+        // wait.
         self.socket.clear_readable();
         let mut read = 0;
         let expected = match self.decoder.left() as usize {
@@ -359,8 +369,8 @@ impl DataTask {
             left => left,
         };
         let expected = (expected + DataHeader::SIZE).min(room);
-        // Twice for an incomplete packet: producers of LTTng leave Nagle's algorithm on, and the end of a packet may have waited
-        // for the beginning to be read, and arrives at once then.
+        // Twice for an incomplete packet: producers of LTTng leave Nagle's algorithm on, and the
+        // end of a packet may have waited for the beginning to be read, and arrives at once then.
         for _ in 0..2 {
             match receive(&mut self.socket, read) {
                 Ok(0) => return (read, Some(SocketState::Ended(Ok(())))),

@@ -66,8 +66,8 @@ pub(super) enum ConnectionError {
 /// What a failure costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Consequence {
-    /// The replies to all commands before are sent, with the error reply if there is one; then the connection is
-    /// closed.
+    /// The replies to all commands before are sent, with the error reply if there is one; then the
+    /// connection is closed.
     ReplyAndClose,
     /// The connection is closed at once.
     Close,
@@ -114,7 +114,8 @@ impl ConnectionError {
             | Self::ReadRestOfPacket(_)
             | Self::FileCallsHang
             | Self::PacketStream(_) => Consequence::Close,
-            // Only the lengths in headers say where the next packet begins: the rest cannot be decoded.
+            // Only the lengths in headers say where the next packet begins: the rest cannot be
+            // decoded.
             Self::Ingest(_) => Consequence::AbortSession,
         }
     }

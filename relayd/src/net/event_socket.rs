@@ -1,6 +1,6 @@
-//! A socket that is registered with the event loop only while something waits for it. A socket that is not
-//! registered causes no wake-ups while packets are coalesced, and can move to another worker's event loop. With TLS
-//! it decrypts what it receives.
+//! A socket that is registered with the event loop only while something waits for it. A socket that
+//! is not registered causes no wake-ups while packets are coalesced, and can move to another
+//! worker's event loop. With TLS it decrypts what it receives.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -43,8 +43,8 @@ impl EventSocket {
         })
     }
 
-    /// Waits until the socket has become readable since the last call. Registers it first if need be; then it is
-    /// readable at once if there is anything to read.
+    /// Waits until the socket has become readable since the last call. Registers it first if need
+    /// be; then it is readable at once if there is anything to read.
     pub(super) async fn readable(&mut self) -> io::Result<()> {
         self.change(|socket| match socket {
             Registration::Deregistered(socket) => {
@@ -69,12 +69,12 @@ impl EventSocket {
         }
     }
 
-    /// Receives bytes without waiting. A result that leaves room in the buffer has emptied the socket. 0 means that the
-    /// peer has ended the connection.
+    /// Receives bytes without waiting. A result that leaves room in the buffer has emptied the
+    /// socket. 0 means that the peer has ended the connection.
     ///
     /// # Errors
-    /// `WouldBlock` if there is nothing, `Interrupted` if others should run before the next call; else the connection
-    /// is lost.
+    /// `WouldBlock` if there is nothing, `Interrupted` if others should run before the next call;
+    /// else the connection is lost.
     pub(super) fn recv(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let fd = self.registration.fd()?;
         let Some(tls) = &mut self.tls else {
@@ -87,7 +87,8 @@ impl EventSocket {
         received
     }
 
-    /// The socket, for a call that receives bytes past [`recv`](Self::recv). Not for an encrypted connection.
+    /// The socket, for a call that receives bytes past [`recv`](Self::recv). Not for an encrypted
+    /// connection.
     ///
     /// # Errors
     /// If the socket is closed.

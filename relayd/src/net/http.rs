@@ -43,7 +43,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Answers a request from its method and path. Its body is not read: no request has a meaningful one.
+/// Answers a request from its method and path. Its body is not read: no request has a meaningful
+/// one.
 fn respond(status: &StatusApi, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut rejected = Response::new(Full::default());

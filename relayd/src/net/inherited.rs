@@ -5,8 +5,8 @@ use std::net::TcpListener;
 
 use listenfd::ListenFd;
 
-/// The names of the ports (systemd's `FileDescriptorName=`), in the order in which they are passed if none
-/// of them has a name.
+/// The names of the ports (systemd's `FileDescriptorName=`), in the order in which they are passed
+/// if none of them has a name.
 const NAMES: [&str; 3] = ["control", "data", "live"];
 
 /// The ports that are listened on already.
@@ -21,8 +21,8 @@ pub struct InheritedPorts {
 }
 
 impl InheritedPorts {
-    /// Takes the ports that were passed to this process. To be called before other threads are started, since
-    /// it removes environment variables.
+    /// Takes the ports that were passed to this process. To be called before other threads are
+    /// started, since it removes environment variables.
     ///
     /// # Errors
     /// If a descriptor is not a listening TCP socket.

@@ -53,8 +53,8 @@ impl Listener {
         Self::new(port, socket.listen(BACKLOG)?, keep_alive, table)
     }
 
-    /// Takes over a listening socket that the service manager has bound. To be called within the runtime that
-    /// accepts.
+    /// Takes over a listening socket that the service manager has bound. To be called within the
+    /// runtime that accepts.
     pub(super) fn inherit(
         port: &'static str,
         bound: std::net::TcpListener,
@@ -100,8 +100,8 @@ impl Listener {
         self.address
     }
 
-    /// Accepts connections until `stop` is cancelled. Each is served by a task of its own on a worker of `pool`, which is
-    /// dropped if the connection is evicted.
+    /// Accepts connections until `stop` is cancelled. Each is served by a task of its own on a
+    /// worker of `pool`, which is dropped if the connection is evicted.
     pub(super) async fn accept<F: Future<Output = ()> + Send + 'static>(
         self,
         stop: CancellationToken,
@@ -155,8 +155,9 @@ impl Listener {
         }
     }
 
-    /// After `accept` has failed for want of file descriptors or memory: evicts a connection without a handshake, and
-    /// waits until some connection is closed, or for [`ACCEPT_RETRY_INTERVAL`].
+    /// After `accept` has failed for want of file descriptors or memory: evicts a connection
+    /// without a handshake, and waits until some connection is closed, or for
+    /// [`ACCEPT_RETRY_INTERVAL`].
     async fn make_room(&self, refusals: &mut RefusalLog) {
         let table = self.admission.table();
         let closed = table.wait_for_close();
@@ -167,8 +168,8 @@ impl Listener {
     }
 }
 
-/// Sets socket options: replies leave at once, a peer that has vanished is noticed, and NATs on the way keep their
-/// state.
+/// Sets socket options: replies leave at once, a peer that has vanished is noticed, and NATs on the
+/// way keep their state.
 fn set_socket_options(socket: &TcpStream, keep_alive: Option<KeepAlive>) -> io::Result<()> {
     socket.set_nodelay(true)?;
     sockopt::set_socket_keepalive(socket, keep_alive.is_some())?;

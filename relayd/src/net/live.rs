@@ -1,4 +1,5 @@
-//! One viewer connection: moves bytes between a socket and `viewer-proto`'s state machine, and decides nothing.
+//! One viewer connection: moves bytes between a socket and `viewer-proto`'s state machine, and
+//! decides nothing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -104,7 +105,8 @@ async fn serve_commands(
                     if packet.left() > MAX_COPIED_PACKET {
                         handled = Ok(Some(packet));
                     } else if let Err(error) = packet.read(&mut replies) {
-                        // Without the head of this packet, the replies to earlier commands stay valid.
+                        // Without the head of this packet, the replies to earlier commands stay
+                        // valid.
                         replies.truncate(before);
                         handled = Err(ConnectionError::ReadPacket(error));
                     }

@@ -1,13 +1,13 @@
-//! Sockets, workers and shutdown: the only module that names `tokio::net`. It accepts connections, moves bytes
-//! between sockets and the protocol crates' state machines, applies timeouts, and stops everything in order. What
-//! the bytes mean is decided by `producer`, `live` and `http`.
+//! Sockets, workers and shutdown: the only module that names `tokio::net`. It accepts connections,
+//! moves bytes between sockets and the protocol crates' state machines, applies timeouts, and stops
+//! everything in order. What the bytes mean is decided by `producer`, `live` and `http`.
 //!
-//! Read in this order: [`Server`] here; `worker_pool` and `worker` (threads), `monitor` (whether they respond),
-//! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen`, `admission`,
-//! `refusal_log` and `accepted` (accepting); `receive`, `send`, `timeouts` and `error` (all connections); then one file
-//! per port: `control`, `data` with `event_socket` and what decides when it reads (`activity`, `busy_poll`, `coalescing`,
-//! `read_turn`), `live` with `packet_wait`, `viewer_throttle`, `packet_sender`
-//! and `push`, `http`.
+//! Read in this order: [`Server`] here; `worker_pool` and `worker` (threads), `monitor` (whether
+//! they respond), `session_affinity` (which worker serves a session), `closing` (sessions at
+//! shutdown); `listen`, `admission`, `refusal_log` and `accepted` (accepting); `receive`, `send`,
+//! `timeouts` and `error` (all connections); then one file per port: `control`, `data` with
+//! `event_socket` and what decides when it reads (`activity`, `busy_poll`, `coalescing`,
+//! `read_turn`), `live` with `packet_wait`, `viewer_throttle`, `packet_sender` and `push`, `http`.
 
 mod accepted;
 mod activity;
@@ -81,9 +81,9 @@ use worker_pool::{WorkerPool, Workers};
 
 /// A running relay.
 ///
-/// Producers and viewers have separate threads, so that a disk that delays one side does not delay the other. One
-/// thread accepts all connections and one serves HTTP; neither makes file calls. Dropping the server without
-/// [`stop`](Self::stop) ends it at once.
+/// Producers and viewers have separate threads, so that a disk that delays one side does not delay
+/// the other. One thread accepts all connections and one serves HTTP; neither makes file calls.
+/// Dropping the server without [`stop`](Self::stop) ends it at once.
 #[derive(Debug)]
 pub struct Server {
     addresses: Addresses,
@@ -193,8 +193,8 @@ pub enum StartError {
 }
 
 impl Server {
-    /// Starts a relay. When this returns, all ports accept connections: those that were `inherited` from the service
-    /// manager, and the others at the endpoints of `config`.
+    /// Starts a relay. When this returns, all ports accept connections: those that were `inherited`
+    /// from the service manager, and the others at the endpoints of `config`.
     ///
     /// # Errors
     /// If a port cannot be listened on, a certificate cannot be used, or threads cannot be started.
@@ -282,8 +282,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Checks what can be checked of a configuration without listening: whether the hosts of the ports have addresses and
-    /// the certificates can be used.
+    /// Checks what can be checked of a configuration without listening: whether the hosts of the
+    /// ports have addresses and the certificates can be used.
     ///
     /// # Errors
     /// The first fault.
@@ -310,8 +310,8 @@ impl Server {
         &self.health
     }
 
-    /// Reads the certificates of the ports with TLS again. Connections that are open keep theirs. If a file cannot be
-    /// used, its port keeps the certificate that it has, which is logged.
+    /// Reads the certificates of the ports with TLS again. Connections that are open keep theirs.
+    /// If a file cannot be used, its port keeps the certificate that it has, which is logged.
     pub fn reload_certificates(&self) {
         for port in self.tls.iter() {
             port.reload();
@@ -333,7 +333,8 @@ impl Server {
     }
 
     /// Shuts down: accepts no more connections, receives what producers have sent already (within
-    /// [`DRAIN_TIMEOUT`]), and closes every session. Everything received is written when this returns.
+    /// [`DRAIN_TIMEOUT`]), and closes every session. Everything received is written when this
+    /// returns.
     pub fn stop(self) {
         info!("stopping");
         self.status.set_stopping();
@@ -362,7 +363,8 @@ impl Server {
         drop(self.quic);
     }
 
-    /// Waits until all connections of producers have ended because they are silent. Returns false after [`DRAIN_TIMEOUT`].
+    /// Waits until all connections of producers have ended because they are silent. Returns false
+    /// after [`DRAIN_TIMEOUT`].
     async fn drain(&self) -> bool {
         let has_drained = async |timeout| {
             let waited = tokio::time::timeout(timeout, self.connections.wait()).await;
@@ -371,7 +373,8 @@ impl Server {
         if has_drained(DRAIN_COMMANDS_TIMEOUT).await {
             return true;
         }
-        // A producer that waits for replies is silent then, and the packets whose indexes were answered are read.
+        // A producer that waits for replies is silent then, and the packets whose indexes were
+        // answered are read.
         info!("producers still send: no more commands are handled");
         self.commands_stop.cancel();
         has_drained(DRAIN_TIMEOUT - DRAIN_COMMANDS_TIMEOUT).await
@@ -501,8 +504,8 @@ impl Server {
         self.spawn_accept(|health| &health.viewers, accepting);
     }
 
-    /// Runs the accept loop of a port on the main event loop. `side` of the health counts the port as listened on
-    /// until the loop ends.
+    /// Runs the accept loop of a port on the main event loop. `side` of the health counts the port
+    /// as listened on until the loop ends.
     fn spawn_accept(
         &self,
         side: fn(&Health) -> &ThreadHealth,
@@ -543,7 +546,8 @@ impl TlsPorts {
     }
 }
 
-/// Listens on an inherited socket if there is one, else on the endpoint. To be called on the runtime that accepts.
+/// Listens on an inherited socket if there is one, else on the endpoint. To be called on the
+/// runtime that accepts.
 fn open_port(
     port: &'static str,
     keep_alive: Option<KeepAlive>,

@@ -1,5 +1,6 @@
-//! Monitors the workers and runs the registry's periodic tasks, from a thread that makes no file calls: requests
-//! heartbeats, runs [`Registry::tick`] on threads that may block, and reports to `health` which side responds.
+//! Monitors the workers and runs the registry's periodic tasks, from a thread that makes no file
+//! calls: requests heartbeats, runs [`Registry::tick`] on threads that may block, and reports to
+//! `health` which side responds.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,8 +58,8 @@ impl TickRunner {
         }
     }
 
-    /// Starts the next call if it has anything to do, unless one that does not hang is running. Returns whether no call
-    /// hangs.
+    /// Starts the next call if it has anything to do, unless one that does not hang is running.
+    /// Returns whether no call hangs.
     fn run(&mut self, now: Instant) -> bool {
         self.running.retain(|(_, tick)| !tick.is_finished());
         let hangs = |begun: &Instant| now.saturating_duration_since(*begun) >= TICK_TIMEOUT;

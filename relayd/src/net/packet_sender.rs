@@ -1,12 +1,14 @@
-//! Buffers of replies to viewers. The viewers of a thread share them: thousands of viewers take no more memory than those
-//! that are being answered at this moment, and what is copied next is in the cache.
+//! Buffers of replies to viewers. The viewers of a thread share them: thousands of viewers take no
+//! more memory than those that are being answered at this moment, and what is copied next is in the
+//! cache.
 //!
-//! A large packet is sent in pieces. A viewer whose socket is full keeps no piece: what it has not been sent is read from
-//! the page cache again.
+//! A large packet is sent in pieces. A viewer whose socket is full keeps no piece: what it has not
+//! been sent is read from the page cache again.
 //!
-//! Pieces of a tracefile in memory are not copied, but sent by sendfile(2) to viewers without encryption: the socket holds
-//! the pages of the page cache. What they contain does not change, since a published packet is never written again: a
-//! tracefile that replaces another has an inode of its own (`store::create_file`), and what is truncated was not published.
+//! Pieces of a tracefile in memory are not copied, but sent by sendfile(2) to viewers without
+//! encryption: the socket holds the pages of the page cache. What they contain does not change,
+//! since a published packet is never written again: a tracefile that replaces another has an inode
+//! of its own (`store::create_file`), and what is truncated was not published.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice};
@@ -52,11 +54,12 @@ pub(super) async fn acquire_file_calls(view: &View) -> Result<FileCallPermits, C
     permits.await.map_err(|_| ConnectionError::FileCallsHang)
 }
 
-/// Sends `replies`, which end with the head of the packet, and the packet. The viewer may take each next piece within
-/// `timeout`.
+/// Sends `replies`, which end with the head of the packet, and the packet. The viewer may take each
+/// next piece within `timeout`.
 ///
 /// # Errors
-/// If the connection is lost, the viewer reads nothing within `timeout`, or the packet cannot be read.
+/// If the connection is lost, the viewer reads nothing within `timeout`, or the packet cannot be
+/// read.
 pub(super) async fn send_packet(
     socket: &mut Socket,
     packet: &mut Packet,
@@ -66,8 +69,8 @@ pub(super) async fn send_packet(
     timeout: Duration,
 ) -> Result<(), ConnectionError> {
     while packet.left() > 0 {
-        // Writes do not use up tokio's task budget while the socket has room: one viewer must not keep the others from
-        // being served.
+        // Writes do not use up tokio's task budget while the socket has room: one viewer must not
+        // keep the others from being served.
         tokio::task::consume_budget().await;
         let (sent, len) = match socket.plain() {
             Some(socket) if packet.is_in_memory() => {
@@ -100,8 +103,8 @@ pub(super) async fn send_packet(
     Ok(())
 }
 
-/// Sends replies, which are removed, and up to `max` bytes of a packet behind them without copying these, until the socket
-/// is full. Returns how many bytes of the packet were sent.
+/// Sends replies, which are removed, and up to `max` bytes of a packet behind them without copying
+/// these, until the socket is full. Returns how many bytes of the packet were sent.
 fn send_pages(
     socket: &TcpStream,
     replies: &mut BytesMut,
@@ -131,8 +134,8 @@ fn send_pages(
     Ok(sent)
 }
 
-/// Writes replies, which are removed, and a piece of a packet behind them, until the socket is full. Returns how many bytes
-/// of the piece were written.
+/// Writes replies, which are removed, and a piece of a packet behind them, until the socket is
+/// full. Returns how many bytes of the piece were written.
 fn write_now(socket: &mut Socket, replies: &mut BytesMut, mut piece: &[u8]) -> io::Result<usize> {
     let len = piece.len();
     while !piece.is_empty() {

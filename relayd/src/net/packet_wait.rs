@@ -1,9 +1,10 @@
-//! Waits for a packet that is arriving when a viewer requests its index. Without this the viewer would be told that there
-//! is none, and request it again only after an interval of its own, which is usually longer than the packet takes.
+//! Waits for a packet that is arriving when a viewer requests its index. Without this the viewer
+//! would be told that there is none, and request it again only after an interval of its own, which
+//! is usually longer than the packet takes.
 //!
-//! While producers are busy a thread of viewers that has slept is late itself, and the packet may be read late on purpose
-//! (`coalescing`). Then the viewer gets the packet sooner by requesting it again: after a packet that was late
-//! the next [`PACKET_WAIT_COOLDOWN`] replies do not wait.
+//! While producers are busy a thread of viewers that has slept is late itself, and the packet may
+//! be read late on purpose (`coalescing`). Then the viewer gets the packet sooner by requesting it
+//! again: after a packet that was late the next [`PACKET_WAIT_COOLDOWN`] replies do not wait.
 
 use std::time::Instant;
 
@@ -18,8 +19,8 @@ pub(super) struct PacketWait {
 }
 
 impl PacketWait {
-    /// Waits until the packet's stream has changed, for [`MAX_PACKET_WAIT`] at most. The viewer must be subscribed to nothing
-    /// else: the changes are taken out of the queue.
+    /// Waits until the packet's stream has changed, for [`MAX_PACKET_WAIT`] at most. The viewer
+    /// must be subscribed to nothing else: the changes are taken out of the queue.
     pub(super) async fn wait(&mut self, changes: &ChangeQueue) {
         if self.unwaited > 0 {
             self.unwaited -= 1;

@@ -1,5 +1,5 @@
-//! The pause of a connection that reads no further until something else has happened: space on the disk, or the arrival of
-//! indexes or packets on the other connection of the producer.
+//! The pause of a connection that reads no further until something else has happened: space on the
+//! disk, or the arrival of indexes or packets on the other connection of the producer.
 
 use std::time::{Duration, Instant};
 

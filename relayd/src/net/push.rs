@@ -1,6 +1,6 @@
-//! Push connections. Each is served by the task of the command connection that it names, which knows what its
-//! viewer has not been notified of. Notifications are written when the socket has room; the command connection never
-//! waits for that.
+//! Push connections. Each is served by the task of the command connection that it names, which
+//! knows what its viewer has not been notified of. Notifications are written when the socket has
+//! room; the command connection never waits for that.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -49,8 +49,8 @@ struct Handover {
 }
 
 impl ViewerTasks {
-    /// Hands a push connection over to the task of the viewer that it names, and waits until it has ended.
-    /// Returns false if no such viewer is connected.
+    /// Hands a push connection over to the task of the viewer that it names, and waits until it has
+    /// ended. Returns false if no such viewer is connected.
     pub(super) async fn hand_over(&self, socket: Socket, viewer: ViewerId) -> bool {
         let Some(slot) = self.0.lock().get(&viewer).cloned() else {
             return false;
@@ -68,7 +68,8 @@ impl ViewerTasks {
     }
 }
 
-/// The push connection of one viewer, owned by its command connection. It may be absent, and may be replaced.
+/// The push connection of one viewer, owned by its command connection. It may be absent, and may be
+/// replaced.
 #[derive(Debug)]
 pub(super) struct PushConnection {
     viewers: Arc<ViewerTasks>,
@@ -121,8 +122,8 @@ impl PushConnection {
     /// Serves the push connection, and each one that replaces it. Never ends, and is cancel-safe.
     pub(super) async fn serve(&mut self, viewer: &mut Connection<View>, view: &View) -> Infallible {
         loop {
-            // Reads of a socket that is ready do not use up tokio's task budget: a viewer that never stops sending
-            // would keep this loop from ever yielding.
+            // Reads of a socket that is ready do not use up tokio's task budget: a viewer that
+            // never stops sending would keep this loop from ever yielding.
             tokio::task::consume_budget().await;
             if let Err(error) = self.exchange(viewer, view) {
                 debug!(%error, "push connection ended");
@@ -161,7 +162,8 @@ impl PushConnection {
         let _ = socket
             .tcp()
             .map(|socket| sockopt::set_socket_send_buffer_size(socket, PUSHED_BUFFER));
-        // The newest connection replaces the one before: the viewer may have lost that without our knowing.
+        // The newest connection replaces the one before: the viewer may have lost that without our
+        // knowing.
         self.connection = Some(handover);
         self.beacon_interest = BeaconInterestReader::default();
         self.input = InputRate::new(Instant::now());
@@ -170,7 +172,8 @@ impl PushConnection {
         viewer.subscribe(view);
     }
 
-    /// Reads whether the viewer wants beacons, and sends notifications until there are none or the socket is full.
+    /// Reads whether the viewer wants beacons, and sends notifications until there are none or the
+    /// socket is full.
     fn exchange(&mut self, viewer: &mut Connection<View>, view: &View) -> io::Result<()> {
         let Some(Handover { socket, .. }) = &mut self.connection else {
             return Ok(());
@@ -203,8 +206,8 @@ impl PushConnection {
                 ) => {}
             Err(error) => return Err(error),
         }
-        // Taken once: changes that happen meanwhile wait for the next call. Otherwise this loop would not end while
-        // producers are faster than the viewer.
+        // Taken once: changes that happen meanwhile wait for the next call. Otherwise this loop
+        // would not end while producers are faster than the viewer.
         for change in view.changes().take_changes() {
             viewer.record_change(change);
         }

@@ -1,5 +1,6 @@
-//! The turn of a data connection to read: the data connections of a worker read one after the other, with commands between
-//! them. A connection that is alone takes an uncontended lock for each read, an idle one costs nothing.
+//! The turn of a data connection to read: the data connections of a worker read one after the
+//! other, with commands between them. A connection that is alone takes an uncontended lock for each
+//! read, an idle one costs nothing.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ thread_local! {
     static OF_WORKER: ReadTurns = ReadTurns::default();
 }
 
-/// Hands the turn to the data connections of one worker, one at a time, in the order in which they ask.
+/// Hands the turn to the data connections of one worker, one at a time, in the order in which they
+/// ask.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ReadTurns(Arc<Mutex<()>>);
 
@@ -40,7 +42,8 @@ impl ReadTurn<'_> {
     }
 }
 
-/// Lets the worker handle the commands that have arrived: runs its other tasks, and polls the system for events.
+/// Lets the worker handle the commands that have arrived: runs its other tasks, and polls the
+/// system for events.
 pub(super) async fn handle_commands() {
     tokio::task::yield_now().await;
 }

@@ -37,9 +37,9 @@ impl Received {
         self.buffer.advance(self.buffer.len() - left);
     }
 
-    /// Waits for more bytes, until `deadline` if there is one. Returns false when the peer has closed the connection.
-    /// After `stop` is cancelled, bytes that have been sent already are still read, and false means that no more
-    /// arrive.
+    /// Waits for more bytes, until `deadline` if there is one. Returns false when the peer has
+    /// closed the connection. After `stop` is cancelled, bytes that have been sent already are
+    /// still read, and false means that no more arrive.
     ///
     /// # Errors
     /// If the connection is lost, or at the deadline.
@@ -72,12 +72,13 @@ impl Received {
         }
     }
 
-    /// Reads once. Memory is reserved only when there is something to read: most connections are idle.
+    /// Reads once. Memory is reserved only when there is something to read: most connections are
+    /// idle.
     async fn read(&mut self, socket: &mut Socket) -> io::Result<usize> {
         socket.readable().await?;
         self.buffer.reserve(self.room);
-        // Unlike `try_read_buf`, this one remembers that a read which leaves room has emptied the socket: to
-        // find that out would cost another system call for each command.
+        // Unlike `try_read_buf`, this one remembers that a read which leaves room has emptied the
+        // socket: to find that out would cost another system call for each command.
         socket.read_buf(&mut self.buffer).await
     }
 }

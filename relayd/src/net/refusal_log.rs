@@ -1,5 +1,5 @@
-//! Logs the connections that a port has refused or evicted: the first at once, then a summary of each interval, because
-//! a peer could fill the log.
+//! Logs the connections that a port has refused or evicted: the first at once, then a summary of
+//! each interval, because a peer could fill the log.
 
 use std::net::SocketAddr;
 

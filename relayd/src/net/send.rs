@@ -7,7 +7,8 @@ use transport::socket::Socket;
 
 use super::error::{ConnectionError, Consequence};
 
-/// Sends everything in `replies` and empties it. The peer may take each next piece within `timeout`.
+/// Sends everything in `replies` and empties it. The peer may take each next piece within
+/// `timeout`.
 ///
 /// # Errors
 /// If the connection is lost, or the peer reads nothing within `timeout`.
@@ -32,7 +33,8 @@ pub(super) async fn send(
     Ok(())
 }
 
-/// Sends the replies that are still valid after `error`, and returns the error that the connection is closed for.
+/// Sends the replies that are still valid after `error`, and returns the error that the connection
+/// is closed for.
 pub(super) async fn send_last(
     socket: &mut Socket,
     replies: &mut BytesMut,

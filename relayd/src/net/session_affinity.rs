@@ -1,9 +1,10 @@
-//! Session affinity: all connections of a session are served by the worker that its control connection was
-//! assigned to, so that a packet and its index meet without one thread waiting for another.
+//! Session affinity: all connections of a session are served by the worker that its control
+//! connection was assigned to, so that a packet and its index meet without one thread waiting for
+//! another.
 //!
-//! It engages once per data connection: the first packet names the session, and the connection then moves to the
-//! session's worker. It costs one lookup for that move, and one map entry per session; nothing while packets pass or
-//! connections are idle.
+//! It engages once per data connection: the first packet names the session, and the connection then
+//! moves to the session's worker. It costs one lookup for that move, and one map entry per session;
+//! nothing while packets pass or connections are idle.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,10 @@
 //! Handshake timeout and read timeout of control and viewer connections.
 //!
-//! A peer has to complete its handshake within [`HANDSHAKE_TIMEOUT`] of connecting, and every command within the
-//! read timeout of the command's first byte. Both limit the whole message, not the time between two reads: a peer
-//! that sends a byte now and then gets no more time. Between commands a connection may be idle for days.
-//! Data connections have no handshake; `data` applies their read timeout.
+//! A peer has to complete its handshake within [`HANDSHAKE_TIMEOUT`] of connecting, and every
+//! command within the read timeout of the command's first byte. Both limit the whole message, not
+//! the time between two reads: a peer that sends a byte now and then gets no more time. Between
+//! commands a connection may be idle for days. Data connections have no handshake; `data` applies
+//! their read timeout.
 
 use std::time::Duration;
 
@@ -40,7 +41,8 @@ impl CommandTimeouts {
         }
     }
 
-    /// Restarts the read timeout: a command is complete, or the relay itself did not read for a while.
+    /// Restarts the read timeout: a command is complete, or the relay itself did not read for a
+    /// while.
     pub(super) fn restart_read_timeout(&mut self) {
         self.command_begun = None;
     }

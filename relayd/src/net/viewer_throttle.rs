@@ -1,10 +1,11 @@
 //! Slows down viewers that read much while a worker of producers has a backlog.
 //!
-//! Each viewer reads a copy of everything, as fast as it can. Where the processors do not suffice for both, producers come
-//! first: a tracer that waits for the relay loses events, and a viewer only sees them later. A data connection reports a
-//! backlog when more has arrived than the packet that it is to read. For [`BACKLOG_TIME`] after that each viewer has a token
-//! bucket: its share of [`VIEWERS_RATE`], and what comes within [`VIEWER_BURST`] at once. A viewer of a small session reads
-//! less, and never waits. Without viewers it costs a read that finds a backlog one store.
+//! Each viewer reads a copy of everything, as fast as it can. Where the processors do not suffice
+//! for both, producers come first: a tracer that waits for the relay loses events, and a viewer
+//! only sees them later. A data connection reports a backlog when more has arrived than the packet
+//! that it is to read. For [`BACKLOG_TIME`] after that each viewer has a token bucket: its share of
+//! [`VIEWERS_RATE`], and what comes within [`VIEWER_BURST`] at once. A viewer of a small session
+//! reads less, and never waits. Without viewers it costs a read that finds a backlog one store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -72,7 +73,8 @@ impl ConnectionThrottle {
         }
     }
 
-    /// Waits for as long as these bytes take: not at all without a backlog, and if the viewer reads less than its share.
+    /// Waits for as long as these bytes take: not at all without a backlog, and if the viewer reads
+    /// less than its share.
     pub(super) async fn throttle(&mut self, bytes: usize) {
         let now = Instant::now();
         let Some(cost) = self.throttle.cost(bytes, now) else {

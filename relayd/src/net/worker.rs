@@ -1,5 +1,5 @@
-//! One worker: a thread with an event loop of its own. A request for a heartbeat also makes it take its new
-//! connections: those that it has not taken can still be given to another worker.
+//! One worker: a thread with an event loop of its own. A request for a heartbeat also makes it take
+//! its new connections: those that it has not taken can still be given to another worker.
 
 use std::io;
 use std::sync::Arc;
@@ -155,8 +155,8 @@ impl Worker {
         (0..metrics.num_workers()).any(is_parked)
     }
 
-    /// Requests a heartbeat, unless the worker is parked, which shows as much. Logs when the worker stops responding, and when
-    /// it responds again.
+    /// Requests a heartbeat, unless the worker is parked, which shows as much. Logs when the worker
+    /// stops responding, and when it responds again.
     pub(super) fn request_heartbeat(&self) {
         let is_parked = self.is_parked();
         if is_parked {

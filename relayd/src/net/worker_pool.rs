@@ -1,11 +1,13 @@
-//! Worker pool: fixed threads with an event loop each, one per core and at least two. A new connection is assigned to the
-//! worker with the fewest sessions among those that respond, and stays there: nothing is handed from thread to thread
-//! while packets pass. Sessions are counted, not connections: a data connection moves to the worker of its session.
+//! Worker pool: fixed threads with an event loop each, one per core and at least two. A new
+//! connection is assigned to the worker with the fewest sessions among those that respond, and
+//! stays there: nothing is handed from thread to thread while packets pass. Sessions are counted,
+//! not connections: a data connection moves to the worker of its session.
 //!
-//! Workers write files themselves, so that a disk that hangs stops a worker and all connections on it.
-//! [`WorkerPool::check_workers`] engages when a worker has missed
-//! [`MAX_MISSED_HEARTBEATS`](crate::limits::MAX_MISSED_HEARTBEATS): it starts a replacement, and moves the connections
-//! that the worker has not taken to it. An idle worker is not woken up for this.
+//! Workers write files themselves, so that a disk that hangs stops a worker and all connections on
+//! it. [`WorkerPool::check_workers`] engages when a worker has missed
+//! [`MAX_MISSED_HEARTBEATS`](crate::limits::MAX_MISSED_HEARTBEATS): it starts a replacement, and
+//! moves the connections that the worker has not taken to it. An idle worker is not woken up for
+//! this.
 
 use std::io;
 use std::net::SocketAddr;
@@ -60,7 +62,8 @@ struct Inner {
     workers: RwLock<Vec<Arc<Worker>>>,
     /// The runtime of the first worker.
     first: Handle,
-    /// Number of connections assigned so far: workers with the same number of sessions are taken in turn.
+    /// Number of connections assigned so far: workers with the same number of sessions are taken in
+    /// turn.
     next: AtomicUsize,
     stop: CancellationToken,
     /// A clone is held by every thread. None once the pool stops.
@@ -70,8 +73,8 @@ struct Inner {
 }
 
 impl Workers {
-    /// Starts one worker per core, and at least two: while a disk delays one of them, the other continues. Workers
-    /// that hang are replaced.
+    /// Starts one worker per core, and at least two: while a disk delays one of them, the other
+    /// continues. Workers that hang are replaced.
     pub(super) fn start(name: &'static str) -> io::Result<Self> {
         let runtimes = (0..worker_count()).map(|_| event_loop());
         let runtimes = runtimes.collect::<io::Result<_>>()?;
@@ -83,8 +86,8 @@ impl Workers {
         Self::run(name, vec![event_loop()?], 0)
     }
 
-    /// Starts a work-stealing runtime with one thread per core. Its tasks make blocking file calls on additional
-    /// threads, up to [`MAX_LIVE_THREADS`].
+    /// Starts a work-stealing runtime with one thread per core. Its tasks make blocking file calls
+    /// on additional threads, up to [`MAX_LIVE_THREADS`].
     pub(super) fn start_shared(name: &'static str) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread()
             .thread_name(name)
@@ -132,7 +135,8 @@ impl Workers {
         self.pool.first().spawn(task);
     }
 
-    /// Runs a future on the calling thread, with sockets and timers of the first worker's event loop.
+    /// Runs a future on the calling thread, with sockets and timers of the first worker's event
+    /// loop.
     pub(super) fn block_on<T>(&self, until: impl Future<Output = T>) -> T {
         self.pool.first().block_on(until)
     }
@@ -167,8 +171,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The worker with the fewest sessions among those that respond, the first in turn of several. If none responds, the
-    /// next in turn.
+    /// The worker with the fewest sessions among those that respond, the first in turn of several.
+    /// If none responds, the next in turn.
     fn next_worker(&self) -> Option<Arc<Worker>> {
         let workers = self.workers.read();
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
@@ -245,9 +249,9 @@ impl WorkerPool {
         }
     }
 
-    /// Requests a heartbeat of each worker. Starts replacements for those that do not respond, and moves the
-    /// connections that they have not taken to others. To be called every [`TICK`](crate::limits::TICK). Returns whether
-    /// all workers respond.
+    /// Requests a heartbeat of each worker. Starts replacements for those that do not respond, and
+    /// moves the connections that they have not taken to others. To be called every
+    /// [`TICK`](crate::limits::TICK). Returns whether all workers respond.
     pub(super) fn check_workers(&self) -> bool {
         let workers = self.inner.workers.read().clone();
         workers.iter().for_each(|worker| worker.request_heartbeat());

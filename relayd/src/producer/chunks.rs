@@ -1,8 +1,8 @@
-//! Commands about the chunks of a session: which chunk is current, which is pending, and when their directories are
-//! moved where.
+//! Commands about the chunks of a session: which chunk is current, which is pending, and when their
+//! directories are moved where.
 //!
-//! Each command moves directories in the same steps as `lttng-relayd`, so that the output trees of both are equal after
-//! each command. `doc/store.md` has a table of them.
+//! Each command moves directories in the same steps as `lttng-relayd`, so that the output trees of
+//! both are equal after each command. `doc/store.md` has a table of them.
 
 use std::sync::Arc;
 
@@ -72,7 +72,8 @@ pub(super) enum ChunkCommandError {
 }
 
 impl ChunkCommandError {
-    /// What the failure costs: the command is refused with this code. The only place that decides it.
+    /// What the failure costs: the command is refused with this code. The only place that decides
+    /// it.
     fn consequence(&self) -> ReturnCode {
         match self {
             Self::Name { .. } | Self::Dotted(_) | Self::Named(_) | Self::UnknownStream(_) => {
@@ -144,7 +145,8 @@ pub(super) fn create_chunk(
         None => {
             let current = chunks.current.as_ref();
             let rotates = current.is_some_and(|current| !current.is_named() || name.is_none());
-            // Before the directory is locked: the lock of a host's neighbourhood is always taken first.
+            // Before the directory is locked: the lock of a host's neighbourhood is always taken
+            // first.
             registry.begin_chunk(&open.session, rotates, now())?;
             let session = Arc::clone(&open.session);
             let _directory = session
@@ -177,7 +179,8 @@ pub(super) fn create_chunk(
     Ok(())
 }
 
-/// Whether the session is resumable and has this chunk already, which the producer creates again on each connection.
+/// Whether the session is resumable and has this chunk already, which the producer creates again on
+/// each connection.
 fn is_created(open: &OpenSession, request: &CreateTraceChunk) -> Result<bool, ChunkCommandError> {
     let Some(resumable) = open.session.resumable() else {
         return Ok(false);
@@ -273,8 +276,9 @@ pub(super) fn close_chunk(
         .session
         .lock_directory(open.generation)
         .ok_or(ChunkCommandError::Superseded)?;
-    // Where the chunk would have begun: the first chunk is the session directory itself, until one has been archived.
-    // `move_to` may be called again: each connection of the recording sends its own CLOSE_TRACE_CHUNK.
+    // Where the chunk would have begun: the first chunk is the session directory itself, until one
+    // has been archived. `move_to` may be called again: each connection of the recording sends its
+    // own CLOSE_TRACE_CHUNK.
     let begin = if chunks.has_rotated {
         ChunkPlace::Dated
     } else {
@@ -294,8 +298,8 @@ pub(super) fn close_chunk(
     }
     chunk.end(request.closed, command, &registry.settings().time_zone)?;
     let path = output_path(directory, open.is_snapshot, chunks, &chunk);
-    // After the path: lttng-relayd replies to the first rotation with the session directory, although the chunk
-    // moves to the archives.
+    // After the path: lttng-relayd replies to the first rotation with the session directory,
+    // although the chunk moves to the archives.
     chunks.has_rotated |= archives;
     if deletes {
         for stream in open.session.streams() {
@@ -316,8 +320,8 @@ pub(super) fn close_chunk(
     Ok(path)
 }
 
-/// The path of the chunk in the reply to the producer. After the first rotation it is not the path that the chunk has;
-/// `lttng-relayd` replies the same.
+/// The path of the chunk in the reply to the producer. After the first rotation it is not the path
+/// that the chunk has; `lttng-relayd` replies the same.
 fn output_path(
     directory: &TracePath,
     is_snapshot: bool,

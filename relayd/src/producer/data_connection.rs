@@ -1,5 +1,5 @@
-//! One data connection: hands the events that `relay-proto` decodes from its bytes to the streams that they
-//! belong to. Reads no socket.
+//! One data connection: hands the events that `relay-proto` decodes from its bytes to the streams
+//! that they belong to. Reads no socket.
 
 mod whole_packets;
 
@@ -23,8 +23,8 @@ use crate::registry::arrivals::Arrivals;
 use crate::registry::session::Session;
 use crate::store::pipe::Pipe;
 
-/// One data connection. The protocol does not say which session it belongs to: the stream of its first packet
-/// does.
+/// One data connection. The protocol does not say which session it belongs to: the stream of its
+/// first packet does.
 #[derive(Debug)]
 pub struct DataConnection {
     id: ConnectionId,
@@ -35,7 +35,8 @@ pub struct DataConnection {
     session: Option<Arc<Session>>,
     /// Number of the control connection to which the session belonged at the first packet.
     generation: u64,
-    /// The session of the control connection that belongs to this connection. None: it is not known which that is.
+    /// The session of the control connection that belongs to this connection. None: it is not known
+    /// which that is.
     control_session: Option<Arc<OnceLock<SessionId>>>,
     /// Streams that have had packets on this connection: a cache of the registry's table.
     streams: HashMap<StreamId, Arc<DataStream>>,
@@ -45,13 +46,13 @@ pub struct DataConnection {
     at: Bytes,
     /// The packet being received, of a connection on which packets follow each other.
     packet: IncomingPacket,
-    /// The number of the first packet of each stream, if it is known. Otherwise the first one that arrives is taken for
-    /// the first.
+    /// The number of the first packet of each stream, if it is known. Otherwise the first one that
+    /// arrives is taken for the first.
     first_packet: Option<SeqNum>,
     /// Streams that have had packets since their ready entries were written.
     unflushed: Vec<Arc<DataStream>>,
-    /// Streams that wait for space on the disk, or for the indexes of many packets. While there are any, no more is
-    /// received.
+    /// Streams that wait for space on the disk, or for the indexes of many packets. While there are
+    /// any, no more is received.
     paused: BTreeMap<StreamId, Arc<DataStream>>,
 }
 
@@ -92,16 +93,16 @@ impl DataConnection {
         }
     }
 
-    /// Declares that the packets of each stream begin with this number. For connections on which packets overtake each
-    /// other.
+    /// Declares that the packets of each stream begin with this number. For connections on which
+    /// packets overtake each other.
     #[must_use]
     pub fn with_first_packet(mut self, first: SeqNum) -> Self {
         self.first_packet = Some(first);
         self
     }
 
-    /// Accepts only packets of this session, which the control connection opens before it has told its producer the
-    /// number of any stream.
+    /// Accepts only packets of this session, which the control connection opens before it has told
+    /// its producer the number of any stream.
     #[must_use]
     pub fn with_control_session(mut self, session: Arc<OnceLock<SessionId>>) -> Self {
         self.control_session = Some(session);
@@ -126,7 +127,8 @@ impl DataConnection {
         self.session.as_ref().map(|session| session.to_string())
     }
 
-    /// The token that is cancelled to end all connections of the session. None before the first packet.
+    /// The token that is cancelled to end all connections of the session. None before the first
+    /// packet.
     #[must_use]
     pub fn connections(&self) -> Option<CancellationToken> {
         let session = self.session.as_ref()?;
@@ -136,8 +138,8 @@ impl DataConnection {
     /// Handles the next event of the connection.
     ///
     /// # Errors
-    /// If a packet is invalid or cannot be written. The connection cannot continue, because only the lengths in
-    /// the headers say where the next packet begins.
+    /// If a packet is invalid or cannot be written. The connection cannot continue, because only
+    /// the lengths in the headers say where the next packet begins.
     pub fn handle_event(&mut self, event: DataEvent<'_>) -> Result<(), PositionedError> {
         let mut packet = std::mem::take(&mut self.packet);
         let handled = self.handle_event_of(&mut packet, event);
@@ -145,9 +147,10 @@ impl DataConnection {
         handled
     }
 
-    /// Moves bytes of the packet being received, up to `len`, from a pipe to its tracefile. Returns how many: none if packets
-    /// before it are missing, for example. The others are to be read from the pipe and passed to
-    /// [`handle_event`](Self::handle_event), as is the end of the packet, even if no bytes are left for it.
+    /// Moves bytes of the packet being received, up to `len`, from a pipe to its tracefile. Returns
+    /// how many: none if packets before it are missing, for example. The others are to be read from
+    /// the pipe and passed to [`handle_event`](Self::handle_event), as is the end of the packet,
+    /// even if no bytes are left for it.
     pub fn splice_payload(&mut self, pipe: &mut Pipe, len: usize) -> usize {
         let Packet::Direct(stream, header) = &self.packet.0 else {
             return 0;
@@ -201,15 +204,16 @@ impl DataConnection {
         Ok(())
     }
 
-    /// Drops a packet of which the rest will not arrive on this connection, but may arrive on another.
+    /// Drops a packet of which the rest will not arrive on this connection, but may arrive on
+    /// another.
     pub fn drop_packet(&mut self, packet: IncomingPacket) {
         if let Packet::Direct(stream, _) = packet.0 {
             stream.lock().drop_packet_from(self.id);
         }
     }
 
-    /// Writes the index entries that have become ready. To be called after all events of a read: entries of one
-    /// stream are written together.
+    /// Writes the index entries that have become ready. To be called after all events of a read:
+    /// entries of one stream are written together.
     ///
     /// # Errors
     /// If the entries cannot be written.
@@ -230,21 +234,23 @@ impl DataConnection {
         Ok(())
     }
 
-    /// Whether a stream waits for space on the disk, or for the indexes of many packets, so that no more may be received.
+    /// Whether a stream waits for space on the disk, or for the indexes of many packets, so that no
+    /// more may be received.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         !self.paused.is_empty()
     }
 
-    /// Whether the connection is paused, and not because a stream waits for space on the disk: the producer has yet to send
-    /// indexes.
+    /// Whether the connection is paused, and not because a stream waits for space on the disk: the
+    /// producer has yet to send indexes.
     #[must_use]
     pub fn awaits_indexes(&self) -> bool {
         self.is_paused() && !self.paused.values().any(|stream| stream.is_paused())
     }
 
-    /// Tries again to write what there was no space for, and looks for the indexes that were missing. Afterwards
-    /// [`is_paused`](Self::is_paused) says whether all of it has been written, and has its indexes.
+    /// Tries again to write what there was no space for, and looks for the indexes that were
+    /// missing. Afterwards [`is_paused`](Self::is_paused) says whether all of it has been written,
+    /// and has its indexes.
     ///
     /// # Errors
     /// If writing fails for another reason than before.
@@ -294,16 +300,17 @@ impl DataConnection {
         self.close(Session::remove_data_connection);
     }
 
-    /// Ends the connection because of an error, and aborts its session. Returns false if there was no session to
-    /// abort: no packet had arrived, the session was over because its producer died in the middle of a packet, or the
-    /// session has, or had, other connections after this one.
+    /// Ends the connection because of an error, and aborts its session. Returns false if there was
+    /// no session to abort: no packet had arrived, the session was over because its producer died
+    /// in the middle of a packet, or the session has, or had, other connections after this one.
     pub fn abort_session(mut self) -> bool {
         let session = self.session.as_ref();
         let is_kept = |session: &&Arc<Session>| {
             session.is_resumable() || !session.is_owned_by(self.generation)
         };
         if let Some(session) = session.filter(is_kept) {
-            // The producer learns from the loss of its connections that it has to send the packet again.
+            // The producer learns from the loss of its connections that it has to send the packet
+            // again.
             session.cancel_connections(self.generation);
             self.close(Session::remove_data_connection);
             return false;
@@ -389,8 +396,8 @@ impl DataConnection {
         Ok(())
     }
 
-    /// Buffers bytes of an early packet. Returns the new state of the packet, which is no longer early if the packets
-    /// before it have arrived or been given up.
+    /// Buffers bytes of an early packet. Returns the new state of the packet, which is no longer
+    /// early if the packets before it have arrived or been given up.
     fn receive_early_payload(
         &mut self,
         stream: Arc<DataStream>,
@@ -412,7 +419,8 @@ impl DataConnection {
             stream.lock().hasten_early_packet(&header, self.id)?
         };
         if arrival == Arrival::Early && !is_kept {
-            // The stream is paused for want of disk space. These bytes exceed the budget, but no more are read.
+            // The stream is paused for want of disk space. These bytes exceed the budget, but no
+            // more are read.
             kept.extend(bytes, size);
         }
         match arrival {
@@ -439,8 +447,8 @@ impl DataConnection {
         Ok(Packet::Early(stream, header, kept))
     }
 
-    /// Frees half of the memory for early packets after it is exhausted: the streams that hold most of it give up
-    /// their missing packets and write the early ones.
+    /// Frees half of the memory for early packets after it is exhausted: the streams that hold most
+    /// of it give up their missing packets and write the early ones.
     fn free_reorder_memory(&mut self, exhausted: Exhausted) {
         let Some(session) = &self.session else { return };
         let budget = session.reorder_budget().scope(exhausted);

@@ -1,6 +1,7 @@
-//! A resumable session on a disk that fails or stops at the n-th operation, for all n, or that loses its power: the next
-//! relay restores the session from its log, the producer continues it from the packets that the relay asks for, and the
-//! files are those of a session that nothing has happened to.
+//! A resumable session on a disk that fails or stops at the n-th operation, for all n, or that
+//! loses its power: the next relay restores the session from its log, the producer continues it
+//! from the packets that the relay asks for, and the files are those of a session that nothing has
+//! happened to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -118,11 +119,14 @@ fn header((_, stream, number): Sent, bytes: &[u8]) -> DataHeader {
 /// What a producer remembers of its session when it loses its connections.
 #[derive(Debug, Default)]
 struct Client {
-    /// Which packets of each channel the relay has acknowledged, with the number of changes of the disk so far.
+    /// Which packets of each channel the relay has acknowledged, with the number of changes of the
+    /// disk so far.
     acknowledged: Vec<(usize, [u64; CHANNELS.len()])>,
-    /// Changes of the disk before all packets and metadata were acknowledged as durable. None: they were not.
+    /// Changes of the disk before all packets and metadata were acknowledged as durable. None: they
+    /// were not.
     durable: Option<usize>,
-    /// When the session was created, in seconds: a later time if its directory has what a crash left of an earlier attempt.
+    /// When the session was created, in seconds: a later time if its directory has what a crash
+    /// left of an earlier attempt.
     created: u64,
     resumed: usize,
     has_ended: bool,
@@ -351,7 +355,8 @@ impl Connections<'_> {
         handled.map_err(|error| Refusal::new(ReturnCode::UNKNOWN, error))
     }
 
-    /// Moves bytes of the packet to its tracefile through a pipe. Returns those that cannot be moved.
+    /// Moves bytes of the packet to its tracefile through a pipe. Returns those that cannot be
+    /// moved.
     fn splice(&mut self, bytes: &[u8]) -> Vec<u8> {
         let (mut peer, source) = UnixStream::pair().unwrap();
         peer.write_all(bytes).unwrap();
@@ -435,8 +440,8 @@ fn session_directory(created: u64) -> String {
     format!("host/faults-19700101-{created:06}/")
 }
 
-/// Fails unless the session that was created at a second has the files of one that nothing has happened to, and no other
-/// files are there but those of earlier attempts.
+/// Fails unless the session that was created at a second has the files of one that nothing has
+/// happened to, and no other files are there but those of earlier attempts.
 fn assert_same(output: &Path, want: &BTreeMap<String, Vec<u8>>, created: u64, case: &str) {
     let mut got = tree(output);
     // What the repair has renamed, and a log without a name that the disk had kept.

@@ -1,10 +1,10 @@
-//! Executes the commands of a producer's control connection, and takes the packets of its data connections.
-//! Implements `relay-proto`'s [`Relay`] trait; reads no socket, and knows no protocol version past the opening of a
-//! session.
+//! Executes the commands of a producer's control connection, and takes the packets of its data
+//! connections. Implements `relay-proto`'s [`Relay`] trait; reads no socket, and knows no protocol
+//! version past the opening of a session.
 //!
-//! Read in this order: [`Producer`] here, then `session` (opening one), `streams` (adding and closing streams,
-//! indexes, metadata), `chunks` (rotating and clearing), `resume` (sessions that outlive their connections), `restore` (sessions
-//! that outlive the relay), and
+//! Read in this order: [`Producer`] here, then `session` (opening one), `streams` (adding and
+//! closing streams, indexes, metadata), `chunks` (rotating and clearing), `resume` (sessions that
+//! outlive their connections), `restore` (sessions that outlive the relay), and
 //! [`data_connection`].
 
 mod chunks;
@@ -54,8 +54,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// A producer at `address` that has not opened a session. `connections` is cancelled when another session
-    /// takes the place of its session.
+    /// A producer at `address` that has not opened a session. `connections` is cancelled when
+    /// another session takes the place of its session.
     #[must_use]
     pub fn new(registry: Arc<Registry>, address: IpAddr, connections: CancellationToken) -> Self {
         Self {
@@ -68,8 +68,8 @@ impl Producer {
         }
     }
 
-    /// Whether a stream has so many indexes without packets that no more commands should be handled before some of these
-    /// packets have arrived.
+    /// Whether a stream has so many indexes without packets that no more commands should be handled
+    /// before some of these packets have arrived.
     #[must_use]
     pub fn awaits_packets(&mut self) -> bool {
         let has_come = |stream: &mut Arc<DataStream>| !stream.lock().lacks_packets();
@@ -77,15 +77,16 @@ impl Producer {
         self.behind.is_some()
     }
 
-    /// Whether a stream of the session waits for space on the disk, so that its packets are not read.
+    /// Whether a stream of the session waits for space on the disk, so that its packets are not
+    /// read.
     #[must_use]
     pub fn awaits_space(&self) -> bool {
         let open = self.session.as_ref();
         open.is_some_and(|open| open.session.totals().1.paused > 0)
     }
 
-    /// Writes the index entries that have become ready. To be called after all received commands, and before their
-    /// replies are sent.
+    /// Writes the index entries that have become ready. To be called after all received commands,
+    /// and before their replies are sent.
     ///
     /// # Errors
     /// If the entries cannot be written. The connection cannot continue.
@@ -123,8 +124,8 @@ impl Producer {
         self.session.as_ref().map(|open| open.session.to_string())
     }
 
-    /// Tries again to write what there was no space for on the disk. Returns whether all of it is written, so that
-    /// replies may be sent and more commands received.
+    /// Tries again to write what there was no space for on the disk. Returns whether all of it is
+    /// written, so that replies may be sent and more commands received.
     pub fn resume(&mut self) -> bool {
         match &mut self.session {
             Some(open) if !open.paused.is_empty() => streams::resume(&self.registry, open),
@@ -132,8 +133,8 @@ impl Producer {
         }
     }
 
-    /// The round of syncs that must be complete before replies are sent. None: replies guarantee no more than that what
-    /// they acknowledge is written, or everything is synced.
+    /// The round of syncs that must be complete before replies are sent. None: replies guarantee no
+    /// more than that what they acknowledge is written, or everything is synced.
     #[must_use]
     pub fn request_sync(&self) -> Option<SyncTicket> {
         let syncer = self.registry.settings().pool.syncer()?;
@@ -156,7 +157,8 @@ impl Producer {
         checked.map_err(|error| Refusal::new(ReturnCode::UNKNOWN, error))
     }
 
-    /// Ends the control connection. If it `failed`, no further packets of its streams are waited for.
+    /// Ends the control connection. If it `failed`, no further packets of its streams are waited
+    /// for.
     pub fn end(mut self, failed: bool, now: Instant) {
         if let Some(open) = self.session.take() {
             let (session, generation) = (&open.session, open.generation);
@@ -164,7 +166,8 @@ impl Producer {
         }
     }
 
-    /// The open session. Refuses the command if there is none or another session has taken its place.
+    /// The open session. Refuses the command if there is none or another session has taken its
+    /// place.
     fn open(&mut self) -> Result<&mut OpenSession, Refusal> {
         let open = self.session.as_mut().ok_or_else(session::no_session)?;
         if open.session.is_over() || !open.session.is_owned_by(open.generation) {
@@ -473,7 +476,8 @@ mod tests {
         (recording.daemon, recording.id)
     }
 
-    /// Runs `work` in a thread, and returns once the thread sleeps, as it does when it waits for a lock.
+    /// Runs `work` in a thread, and returns once the thread sleeps, as it does when it waits for a
+    /// lock.
     fn spawn_until_it_sleeps<'scope, T: Send + 'scope>(
         scope: &'scope thread::Scope<'scope, '_>,
         work: impl FnOnce() -> T + Send + 'scope,
@@ -507,7 +511,8 @@ mod tests {
         let session = Arc::clone(&producer.session.as_ref().unwrap().session);
         let (stop, address, now) = (CancellationToken::new(), producer.address, Instant::now());
         let resumed = thread::scope(|scope| {
-            // Both wait for this lock, the resumption first: the old connection then loses the session that it had.
+            // Both wait for this lock, the resumption first: the old connection then loses the
+            // session that it had.
             let directory = session.lock_directory(0);
             let resume = || registry.resume(key(), stop, address, now);
             let resuming = spawn_until_it_sleeps(scope, resume);

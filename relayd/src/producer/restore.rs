@@ -57,8 +57,8 @@ struct RestoredNumbers {
     streams: HashSet<StreamId>,
 }
 
-/// Restores the sessions whose logs are below the output of the relay. They wait for their producers from `now` on. To be
-/// called before the relay accepts connections.
+/// Restores the sessions whose logs are below the output of the relay. They wait for their
+/// producers from `now` on. To be called before the relay accepts connections.
 pub fn restore_sessions(registry: &Arc<Registry>, now: Instant) {
     let settings = registry.settings();
     let mut numbers = RestoredNumbers::default();

@@ -1,4 +1,5 @@
-//! Commands of the resume extension: a session that is kept when its connections are lost, and continued on others.
+//! Commands of the resume extension: a session that is kept when its connections are lost, and
+//! continued on others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -66,7 +67,8 @@ impl From<ResumeError> for Refusal {
 }
 
 impl ResumeError {
-    /// What the failure costs: the command is refused with this code. The only place that decides it.
+    /// What the failure costs: the command is refused with this code. The only place that decides
+    /// it.
     fn consequence(&self) -> ReturnCode {
         match self {
             Self::Late

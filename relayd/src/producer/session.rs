@@ -37,16 +37,16 @@ pub(super) struct OpenSession {
     pub(super) is_snapshot: bool,
     /// Version of the index files. None if the producer sends no indexes.
     pub(super) index_format: Option<IndexFormat>,
-    /// Session directory, relative to the relay's output. None for producers whose stream paths are relative to
-    /// the output itself.
+    /// Session directory, relative to the relay's output. None for producers whose stream paths are
+    /// relative to the output itself.
     pub(super) directory: Option<TracePath>,
     /// Translates stream paths that are relative to the relay's output. None if `directory` is set.
     pub(super) old_paths: Option<OldPaths>,
     /// Absolute path of the session directory, or of the output.
     pub(super) absolute: PathBuf,
     pub(super) chunks: SessionChunks,
-    /// The stream whose metadata is being received, with the number that the producer has for it. None between
-    /// SEND_METADATA commands.
+    /// The stream whose metadata is being received, with the number that the producer has for it.
+    /// None between SEND_METADATA commands.
     pub(super) metadata: Option<(StreamId, Arc<MetadataStream>)>,
     /// Streams that wait for space on the disk. Replies to the session's commands wait as well.
     pub(super) paused: BTreeMap<StreamId, SessionStream>,
@@ -59,8 +59,8 @@ pub(super) fn no_session() -> Refusal {
     Refusal::new(ReturnCode::UNKNOWN, "the connection has no session")
 }
 
-/// The refusal of a command after another session has taken over the session's directory, or another connection the
-/// session.
+/// The refusal of a command after another session has taken over the session's directory, or
+/// another connection the session.
 pub(super) fn superseded() -> Refusal {
     Refusal::new(
         ReturnCode::UNKNOWN,

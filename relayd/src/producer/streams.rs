@@ -176,8 +176,8 @@ pub(super) fn layout(
     }
 }
 
-/// The directory that a stream at `path` claims for its recording: the first one below the session directory, because
-/// chunks move those. None for producers without chunks.
+/// The directory that a stream at `path` claims for its recording: the first one below the session
+/// directory, because chunks move those. None for producers without chunks.
 pub(super) fn claimed_directory(
     directory: Option<&TracePath>,
     chunk: &Holding,
@@ -207,8 +207,8 @@ fn metadata_stream(open: &OpenSession, id: StreamId) -> Result<Arc<MetadataStrea
     }
 }
 
-/// Adds an index or a beacon. Returns its stream, and whether no more indexes should be read before the stream has more
-/// packets.
+/// Adds an index or a beacon. Returns its stream, and whether no more indexes should be read before
+/// the stream has more packets.
 pub(super) fn add_index(
     open: &OpenSession,
     index: &SendIndex,
@@ -242,15 +242,16 @@ pub(super) fn write_ready_entries(
     Ok(())
 }
 
-/// Records a stream that waits for space on the disk: the replies to its session's commands wait too.
+/// Records a stream that waits for space on the disk: the replies to its session's commands wait
+/// too.
 pub(super) fn track_pause(open: &mut OpenSession, stream: SessionStream) {
     if stream.is_paused() {
         open.paused.insert(stream.id(), stream);
     }
 }
 
-/// Tries again to write what there was no space for. Returns whether no stream of the session waits any more: it has
-/// written everything, or has failed.
+/// Tries again to write what there was no space for. Returns whether no stream of the session waits
+/// any more: it has written everything, or has failed.
 pub(super) fn resume(registry: &Registry, open: &mut OpenSession) -> bool {
     let session = &open.session;
     let mut closed = Vec::new();
@@ -370,7 +371,8 @@ pub(super) fn quiescent(registry: &Registry, open: &OpenSession, stream: StreamI
     }
 }
 
-/// Removes a stream from the registry if it has closed: a stream stays open until its last packet is written.
+/// Removes a stream from the registry if it has closed: a stream stays open until its last packet
+/// is written.
 fn remove_if_closed(registry: &Registry, open: &OpenSession, stream: &DataStream) {
     if stream.is_closed() {
         registry.forget_closed(&open.session, &[stream.id()]);

@@ -1,5 +1,5 @@
-//! The streams of a session that were announced to viewers, in the order in which they were published. The position of a
-//! viewer in the list is a number.
+//! The streams of a session that were announced to viewers, in the order in which they were
+//! published. The position of a viewer in the list is a number.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ pub struct AnnouncedStreams {
 }
 
 impl AnnouncedStreams {
-    /// Appends a stream. Returns the streams that were removed: to drop them may close files, which must not happen with
-    /// the lock of the list held.
+    /// Appends a stream. Returns the streams that were removed: to drop them may close files, which
+    /// must not happen with the lock of the list held.
     pub fn push(&mut self, stream: Arc<ListedStream>) -> Vec<Arc<ListedStream>> {
         let forgotten = if self.list.len() >= self.prune_at.max(MAX_ENDED_STREAMS) {
             self.forget_ended()
@@ -72,7 +72,8 @@ impl AnnouncedStreams {
         forgotten
     }
 
-    /// Removes the oldest ended streams if they are too many. Half of them, so that this is not repeated for every stream.
+    /// Removes the oldest ended streams if they are too many. Half of them, so that this is not
+    /// repeated for every stream.
     fn forget_ended(&mut self) -> Vec<Arc<ListedStream>> {
         let mut forgotten = Vec::new();
         let ended = self.list.iter().filter(|(_, old)| old.has_ended()).count();

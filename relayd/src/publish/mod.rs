@@ -1,10 +1,10 @@
-//! The part of each stream that viewers may see, and the subscribers that are notified when it grows. Knows no session
-//! and no socket.
+//! The part of each stream that viewers may see, and the subscribers that are notified when it
+//! grows. Knows no session and no socket.
 //!
 //! Read in this order: [`published`] (the packets and metadata of one stream that are on disk),
-//! [`announced`] (the announced streams of a session), [`watermark`] (the time before which no event will arrive),
-//! [`subscription`] (notification of changes), [`tally`] and [`viewer_lag`] (counters of streams, and the lag of their
-//! viewers).
+//! [`announced`] (the announced streams of a session), [`watermark`] (the time before which no
+//! event will arrive), [`subscription`] (notification of changes), [`tally`] and [`viewer_lag`]
+//! (counters of streams, and the lag of their viewers).
 
 pub mod announced;
 pub mod published;

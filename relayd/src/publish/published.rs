@@ -1,5 +1,6 @@
-//! The part of a stream that viewers may see: packets whose bytes and entry are on disk, and the beacon after them. The
-//! position of a viewer is a number, so that viewers cost the stream nothing.
+//! The part of a stream that viewers may see: packets whose bytes and entry are on disk, and the
+//! beacon after them. The position of a viewer is a number, so that viewers cost the stream
+//! nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use crate::store::chunk::Chunk;
 use crate::store::metadata::MetadataSource;
 use crate::store::segment::Segment;
 
-/// The part of a stream that viewers may see, packets by default. The stream writes it, its viewers read it.
+/// The part of a stream that viewers may see, packets by default. The stream writes it, its viewers
+/// read it.
 #[derive(Debug, Default)]
 pub struct Published<T = Packets> {
     /// A part of the next packet has arrived: its first bytes, or its index.
@@ -128,7 +130,8 @@ impl Published {
         state.subscriptions.notify();
     }
 
-    /// Adds the packets of a tracefile that a relay before this one has written, the last of which ends at `end`.
+    /// Adds the packets of a tracefile that a relay before this one has written, the last of which
+    /// ends at `end`.
     pub fn add_tracefile(
         &self,
         segment: &Arc<Segment>,
@@ -161,7 +164,8 @@ impl Published {
         self.state.lock().content.beacon = None;
     }
 
-    /// Sets the beacon: no event before `until` will arrive. None: the last beacon stays, but the class is recorded.
+    /// Sets the beacon: no event before `until` will arrive. None: the last beacon stays, but the
+    /// class is recorded.
     pub fn set_beacon(&self, until: Option<Timestamp>, class: ClassId) {
         let mut state = self.state.lock();
         state.content.class.get_or_insert(class);
@@ -183,14 +187,16 @@ impl Published {
         runs.retain(|run| !run.segment.is(chunk, number));
     }
 
-    /// Number of the next packet, and the end of the last one in bytes from the beginning of the stream.
+    /// Number of the next packet, and the end of the last one in bytes from the beginning of the
+    /// stream.
     #[must_use]
     pub fn next_packet(&self) -> (u64, Bytes) {
         let packets = &self.state.lock().content;
         (packets.packets, packets.end)
     }
 
-    /// The lag of a viewer to which `packets` packets were announced, the last of which ends at `end`.
+    /// The lag of a viewer to which `packets` packets were announced, the last of which ends at
+    /// `end`.
     #[must_use]
     pub fn lag_behind(&self, packets: u64, end: Bytes) -> Lag {
         let content = &mut self.state.lock().content;
@@ -263,7 +269,8 @@ impl Packets {
             }
             _ => {
                 if self.runs.len() >= MAX_TRACEFILES {
-                    // Bounds the memory. Viewers do not see the oldest packets any more; the tracefile stays on disk.
+                    // Bounds the memory. Viewers do not see the oldest packets any more; the
+                    // tracefile stays on disk.
                     self.runs.pop_front();
                 }
                 self.runs.push_back(PublishedRun {
@@ -282,9 +289,9 @@ impl Packets {
         self.class.get_or_insert(class);
     }
 
-    /// The first tracefile that still exists and has this packet or a later one. Removes tracefiles that were deleted with
-    /// their chunk, at the front of the list and just before the returned one: chunks are not always deleted oldest
-    /// first.
+    /// The first tracefile that still exists and has this packet or a later one. Removes tracefiles
+    /// that were deleted with their chunk, at the front of the list and just before the returned
+    /// one: chunks are not always deleted oldest first.
     fn next_run(&mut self, packet: u64) -> Option<&PublishedRun> {
         let is_deleted = |run: &PublishedRun| run.segment.is_deleted();
         while self.runs.pop_front_if(|run| is_deleted(run)).is_some() {}
@@ -309,7 +316,8 @@ impl Drop for Metadata {
     fn drop(&mut self) {
         let file = self.source.take();
         let is_of_viewer = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
-        // A viewer may hold the last reference, and close(2) may block, which would stop its event loop.
+        // A viewer may hold the last reference, and close(2) may block, which would stop its event
+        // loop.
         if file.is_some() && Handle::try_current().is_ok_and(is_of_viewer) {
             tokio::task::block_in_place(|| drop(file));
         }
@@ -328,7 +336,8 @@ impl PublishedMetadata {
         drop(before);
     }
 
-    /// Withdraws the file, because the stream leaves its chunk or restarts: the producer sends the metadata again.
+    /// Withdraws the file, because the stream leaves its chunk or restarts: the producer sends the
+    /// metadata again.
     pub fn restart(&self) {
         let mut state = self.state.lock();
         let before = state.content.source.take();
@@ -337,7 +346,8 @@ impl PublishedMetadata {
         drop(before);
     }
 
-    /// The file and the length of its complete pieces. None: nothing follows the first `sent` bytes.
+    /// The file and the length of its complete pieces. None: nothing follows the first `sent`
+    /// bytes.
     #[must_use]
     pub fn text_after(&self, sent: Bytes) -> Option<(Arc<MetadataSource>, Bytes)> {
         let Metadata { source, received } = &self.state.lock().content;

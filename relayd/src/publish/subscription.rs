@@ -1,5 +1,6 @@
-//! Subscriptions to changes. A viewer with a push connection has a [`ChangeQueue`], and a [`Subscription`] to each
-//! session and stream that it follows. Several changes of one thing before the queue is read are one entry in it.
+//! Subscriptions to changes. A viewer with a push connection has a [`ChangeQueue`], and a
+//! [`Subscription`] to each session and stream that it follows. Several changes of one thing before
+//! the queue is read are one entry in it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,8 @@ pub struct Subscription {
     is_pending: AtomicBool,
 }
 
-/// All subscriptions to one session, one stream, or the list of sessions, which holds them under its own lock.
+/// All subscriptions to one session, one stream, or the list of sessions, which holds them under
+/// its own lock.
 #[derive(Debug, Default)]
 pub struct Subscriptions(Vec<Arc<Subscription>>);
 
@@ -35,21 +37,21 @@ impl ChangeQueue {
         self.wake.notified().await;
     }
 
-    /// Sets whether beacons are queued, which is the default. When this returns, a reader of the stream finds the last
-    /// beacon that was not queued.
+    /// Sets whether beacons are queued, which is the default. When this returns, a reader of the
+    /// stream finds the last beacon that was not queued.
     pub fn set_beacon_interest(&self, on: bool) {
         self.ignores_beacons.store(!on, Ordering::SeqCst);
     }
 
-    /// Takes the queued changes. Later changes are queued again, so read the streams and sessions after this call, not
-    /// before.
+    /// Takes the queued changes. Later changes are queued again, so read the streams and sessions
+    /// after this call, not before.
     pub fn take_changes(&self) -> Vec<Change> {
         let pending = std::mem::take(&mut *self.pending.lock());
         pending
             .into_iter()
             .map(|subscription| {
-                // Exchanged, not stored, so that this thread sees every change whose notifier found the subscription
-                // pending already.
+                // Exchanged, not stored, so that this thread sees every change whose notifier found
+                // the subscription pending already.
                 subscription.is_pending.swap(false, Ordering::SeqCst);
                 subscription.about
             })
@@ -87,12 +89,14 @@ impl Subscriptions {
         self.0.retain(|other| !Arc::ptr_eq(other, subscription));
     }
 
-    /// Notifies all subscribers. Call it after the change, so that a subscriber that reads at once sees the change.
+    /// Notifies all subscribers. Call it after the change, so that a subscriber that reads at once
+    /// sees the change.
     pub fn notify(&self) {
         self.0.iter().for_each(Subscription::enqueue);
     }
 
-    /// Notifies the subscribers that want beacons. Call it under the lock under which the beacon is read.
+    /// Notifies the subscribers that want beacons. Call it under the lock under which the beacon is
+    /// read.
     pub fn notify_of_beacon(&self) {
         let cares = |subscription: &&Arc<Subscription>| {
             !subscription.changes.ignores_beacons.load(Ordering::SeqCst)

@@ -1,5 +1,5 @@
-//! The counters of a stream. Only the writer of the stream counts, so that no counter is contended; the counters of all
-//! streams are added up when the status endpoint is scraped.
+//! The counters of a stream. Only the writer of the stream counts, so that no counter is contended;
+//! the counters of all streams are added up when the status endpoint is scraped.
 
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -89,7 +89,8 @@ impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
-        // Saturates: a jump in the sequence numbers of a producer can lose nearly 2^64 packets in each stream.
+        // Saturates: a jump in the sequence numbers of a producer can lose nearly 2^64 packets in
+        // each stream.
         self.lost = self.lost.saturating_add(other.lost);
         self.early += other.early;
         self.waiting_packets += other.waiting_packets;

@@ -1,5 +1,5 @@
-//! Viewer lag: the viewers attached to a session, and how far each of them is behind. Viewers store their read
-//! positions; nothing is compared until the status endpoint is scraped.
+//! Viewer lag: the viewers attached to a session, and how far each of them is behind. Viewers store
+//! their read positions; nothing is compared until the status endpoint is scraped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -71,7 +71,8 @@ impl ViewerLag {
     #[must_use]
     pub fn lags(&self) -> Lags {
         let mut lags = Lags::default();
-        // Collected first: the table is not locked while streams are. Viewers that have gone are removed by the next one.
+        // Collected first: the table is not locked while streams are. Viewers that have gone are
+        // removed by the next one.
         let viewers: Vec<_> = self
             .viewers
             .lock()
@@ -91,7 +92,8 @@ impl ViewerLag {
 }
 
 impl ViewerPositions {
-    /// Adds a stream that the viewer reads from this position on. Returns the position, which the viewer keeps up to date.
+    /// Adds a stream that the viewer reads from this position on. Returns the position, which the
+    /// viewer keeps up to date.
     #[must_use]
     pub fn add_stream(
         &self,
@@ -123,7 +125,8 @@ impl ViewerPositions {
 }
 
 impl ReadPosition {
-    /// Sets the number of packets that were announced to the viewer, and the end of the last one in the stream.
+    /// Sets the number of packets that were announced to the viewer, and the end of the last one in
+    /// the stream.
     pub fn set(&self, packets: u64, end: Bytes) {
         // Two stores without a lock: a scrape in between sees a lag that is off by one packet.
         self.packets.store(packets, Ordering::Relaxed);

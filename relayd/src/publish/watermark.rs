@@ -1,7 +1,8 @@
-//! The watermark of a session: the time before which no event will reach its viewers any more. A beacon says that of its
-//! own stream only. Another stream that has not been announced yet, because its metadata has not arrived, may have begun
-//! earlier. Viewers merge events by time and fail on an event before the watermark, so that beacons and packets beyond
-//! the beginning of such a stream are withheld.
+//! The watermark of a session: the time before which no event will reach its viewers any more. A
+//! beacon says that of its own stream only. Another stream that has not been announced yet, because
+//! its metadata has not arrived, may have begun earlier. Viewers merge events by time and fail on
+//! an event before the watermark, so that beacons and packets beyond the beginning of such a stream
+//! are withheld.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,20 +43,20 @@ impl Watermark {
         self.limit.fetch_min(since.0, Ordering::AcqRel);
     }
 
-    /// Sets the limit to the time at which the oldest unannounced stream was added. None: all are announced. Returns
-    /// whether the limit has risen.
+    /// Sets the limit to the time at which the oldest unannounced stream was added. None: all are
+    /// announced. Returns whether the limit has risen.
     #[must_use]
     pub fn update_limit(&self, oldest: Option<Timestamp>) -> bool {
         let limit = oldest.map_or(u64::MAX, |time| time.0);
         self.limit.swap(limit, Ordering::AcqRel) < limit
     }
 
-    /// The time of a beacon, clamped to the limit. Read the beacon first: a stream that is added lowers the limit before
-    /// later beacons arrive.
+    /// The time of a beacon, clamped to the limit. Read the beacon first: a stream that is added
+    /// lowers the limit before later beacons arrive.
     ///
-    /// Beacons beyond the limit are clamped to different times, by the `rank` of the stream among those of its session,
-    /// and not to the limit itself, which is the time of another stream: Babeltrace 2 complains if two streams are
-    /// inactive until exactly the same time.
+    /// Beacons beyond the limit are clamped to different times, by the `rank` of the stream among
+    /// those of its session, and not to the limit itself, which is the time of another stream:
+    /// Babeltrace 2 complains if two streams are inactive until exactly the same time.
     #[must_use]
     pub fn clamp_beacon(&self, beacon: Option<Timestamp>, rank: u64) -> Option<Timestamp> {
         let limit = self.limit.load(Ordering::Acquire);
@@ -67,9 +68,9 @@ impl Watermark {
         beacon.map(cut).filter(|until| until.0 > 0)
     }
 
-    /// Whether viewers may have a packet that ends at this time. Must be called after the packet was found, for the same
-    /// reason. Times of traces with different clocks are compared as they are: a packet may then be sent too early, or
-    /// too late by the timeout of the metadata.
+    /// Whether viewers may have a packet that ends at this time. Must be called after the packet
+    /// was found, for the same reason. Times of traces with different clocks are compared as they
+    /// are: a packet may then be sent too early, or too late by the timeout of the metadata.
     #[must_use]
     pub fn allows_packet(&self, end: Timestamp) -> bool {
         end.0 <= self.limit.load(Ordering::Acquire)

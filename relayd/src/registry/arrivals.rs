@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Counters of the packets that have begun to arrive on a session's data connections, and of the indexes of packets that
-/// have arrived on its control connection.
+/// Counters of the packets that have begun to arrive on a session's data connections, and of the
+/// indexes of packets that have arrived on its control connection.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     packets: AtomicU64,
@@ -36,7 +36,8 @@ impl Arrivals {
         }
     }
 
-    /// Whether the last read that brought an index brought several: the producer does not wait for each reply.
+    /// Whether the last read that brought an index brought several: the producer does not wait for
+    /// each reply.
     #[must_use]
     pub fn is_pipelined(&self) -> bool {
         self.is_pipelined.load(Ordering::Relaxed)

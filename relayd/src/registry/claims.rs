@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-/// The directories, below the relay's output, that a recording writes to or may move: usually `ust` and `kernel`
-/// in the directory of the recording.
+/// The directories, below the relay's output, that a recording writes to or may move: usually `ust`
+/// and `kernel` in the directory of the recording.
 #[derive(Debug, Default)]
 pub(super) struct Claims(BTreeSet<PathBuf>);
 

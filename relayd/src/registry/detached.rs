@@ -1,5 +1,6 @@
-//! The resumable sessions that have lost their connections, and how many of them are kept. Each has descriptors and memory
-//! that no connection answers for: when there are too many, the oldest of the address that has most of them is given up.
+//! The resumable sessions that have lost their connections, and how many of them are kept. Each has
+//! descriptors and memory that no connection answers for: when there are too many, the oldest of
+//! the address that has most of them is given up.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -21,7 +22,8 @@ pub(super) struct DetachedSessions {
 #[derive(Debug)]
 struct DetachedSession {
     session: Arc<Session>,
-    /// Number of the connection that it has lost. Another one has taken it over if it has another number.
+    /// Number of the connection that it has lost. Another one has taken it over if it has another
+    /// number.
     generation: u64,
     address: IpAddr,
     log_bytes: u64,

@@ -1,8 +1,11 @@
-//! The sessions and streams that exist: the only state that connections share. Knows neither files nor sockets.
+//! The sessions and streams that exist: the only state that connections share. Knows neither files
+//! nor sockets.
 //!
-//! Read in this order: [`session`] (the session of one producer), `stream_table` (its streams, looked up and counted),
-//! [`stream`] (one of them), [`arrivals`] (how much has arrived), [`recording`] (the chunks that the sessions of one
-//! recording share), `occupancy` (which recording may write to which directory). [`publish`](crate::publish) has the part that viewers may see.
+//! Read in this order: [`session`] (the session of one producer), `stream_table` (its streams,
+//! looked up and counted), [`stream`] (one of them), [`arrivals`] (how much has arrived),
+//! [`recording`] (the chunks that the sessions of one recording share), `occupancy` (which
+//! recording may write to which directory). [`publish`](crate::publish) has the part that viewers
+//! may see.
 
 pub mod arrivals;
 mod claims;
@@ -66,9 +69,11 @@ pub struct RegistrySettings {
     pub when_full: WhenFull,
     /// Time zone of times in directory names.
     pub time_zone: TimeZone,
-    /// Longest time for which a resumable session is kept without a connection. Zero: no session is resumable.
+    /// Longest time for which a resumable session is kept without a connection. Zero: no session is
+    /// resumable.
     pub resume_timeout: Duration,
-    /// Maximum number of resumable sessions that are kept without a connection, and of sessions that linger.
+    /// Maximum number of resumable sessions that are kept without a connection, and of sessions
+    /// that linger.
     pub max_detached: usize,
     /// Pool that bounds the open trace files.
     pub pool: Arc<Pool>,
@@ -81,7 +86,8 @@ pub struct Registry {
     recordings: Recordings,
     /// The sessions whose producers are connected.
     sessions: RwLock<Sessions>,
-    /// The sessions whose producers are gone, each with the time until which it lingers for packets in flight.
+    /// The sessions whose producers are gone, each with the time until which it lingers for packets
+    /// in flight.
     lingering: Mutex<Vec<(Instant, Arc<Session>)>>,
     /// The sessions that have ended while viewers were attached or expected back, oldest first.
     ended: Mutex<VecDeque<Arc<Session>>>,
@@ -200,8 +206,8 @@ impl Registry {
         &self.viewer_file_calls
     }
 
-    /// A session without streams, which is not among those of the registry yet. `directory` is None if the paths of its streams
-    /// contain it.
+    /// A session without streams, which is not among those of the registry yet. `directory` is None
+    /// if the paths of its streams contain it.
     #[must_use]
     pub fn new_session(
         &self,
@@ -297,8 +303,9 @@ impl Registry {
         sessions.collect()
     }
 
-    /// A function that lists the directories, relative to the output, of the sessions that have not ended. It does not keep
-    /// the registry. A session without a directory of its own has markers for as long as it is open.
+    /// A function that lists the directories, relative to the output, of the sessions that have not
+    /// ended. It does not keep the registry. A session without a directory of its own has markers
+    /// for as long as it is open.
     pub fn open_directories(self: &Arc<Self>) -> impl Fn() -> BTreeSet<PathBuf> + use<> {
         let registry = Arc::downgrade(self);
         move || {
@@ -332,8 +339,8 @@ impl Registry {
         self.sessions.read().get(&id).cloned()
     }
 
-    /// The sessions to which viewers may attach, by number: those whose producers are connected, and those that have ended
-    /// and for which a viewer is expected back.
+    /// The sessions to which viewers may attach, by number: those whose producers are connected,
+    /// and those that have ended and for which a viewer is expected back.
     #[must_use]
     pub fn sessions_for_viewers(&self, now: Instant) -> Vec<Arc<Session>> {
         // Before the others: a session that ends in between must not be missing.
@@ -362,9 +369,9 @@ impl Registry {
         self.data_streams.read().open.get(&id).cloned()
     }
 
-    /// Ends a session whose control connection has ended. The session lingers until the packets in flight have arrived,
-    /// unless the connection failed. A resumable session is kept until its producer has another connection. `generation`
-    /// is that of the connection.
+    /// Ends a session whose control connection has ended. The session lingers until the packets in
+    /// flight have arrived, unless the connection failed. A resumable session is kept until its
+    /// producer has another connection. `generation` is that of the connection.
     pub fn end_control(&self, session: &Arc<Session>, generation: u64, failed: bool, now: Instant) {
         match self.detach(session, generation, now) {
             // Another session has superseded this one, or another connection has taken it over.
@@ -398,7 +405,8 @@ impl Registry {
         }
     }
 
-    /// Removes a session whose producer is gone. It is kept for the viewers that are attached or expected back.
+    /// Removes a session whose producer is gone. It is kept for the viewers that are attached or
+    /// expected back.
     fn remove_ended(&self, session: &Arc<Session>, now: Instant) {
         if session.viewers().are_any(now) {
             let mut ended = self.ended.lock();
@@ -446,7 +454,8 @@ impl Registry {
     }
 
     fn forget_data_streams(&self, closed: Vec<StreamId>) {
-        // Collected, because to drop them may close files, which must not happen with the lock held.
+        // Collected, because to drop them may close files, which must not happen with the lock
+        // held.
         let mut forgotten = Vec::with_capacity(closed.len());
         let mut streams = self.data_streams.write();
         for id in closed {
@@ -484,14 +493,16 @@ impl Registry {
         let due = sessions.values().filter(|s| s.has_periodic_work());
         let due: Vec<_> = due.cloned().collect();
         if !due.is_empty() {
-            // They may have more work than fits one tick, and another tick does it if a file call of this one hangs.
+            // They may have more work than fits one tick, and another tick does it if a file call
+            // of this one hangs.
             self.periodic.add();
         }
         due
     }
 
-    /// Writes beacons, closes idle files, and ends sessions that have lingered for [`DRAIN_GRACE`]. Must be called every
-    /// [`TICK`](crate::limits::TICK) in which it [has anything to do](Self::has_periodic_work).
+    /// Writes beacons, closes idle files, and ends sessions that have lingered for [`DRAIN_GRACE`].
+    /// Must be called every [`TICK`](crate::limits::TICK) in which it [has anything to
+    /// do](Self::has_periodic_work).
     pub fn tick(&self, now: Instant) {
         // A copy: the table must not stay locked during file calls.
         for session in self.due_sessions() {
@@ -518,8 +529,9 @@ impl Registry {
         ended.iter().for_each(|session| self.end_lingering(session));
     }
 
-    /// Removes all sessions from the registry because the relay stops, but for those that are resumable: viewers are not to
-    /// miss them. The caller [closes](Self::close) each of those that are returned.
+    /// Removes all sessions from the registry because the relay stops, but for those that are
+    /// resumable: viewers are not to miss them. The caller [closes](Self::close) each of those that
+    /// are returned.
     #[must_use]
     pub fn take_sessions(&self) -> Vec<Arc<Session>> {
         let mut connected = self.sessions.write();
@@ -531,7 +543,8 @@ impl Registry {
         sessions.into_values().chain(lingering).collect()
     }
 
-    /// Ends a session, so that everything received is on disk. The next relay continues it if it is resumable.
+    /// Ends a session, so that everything received is on disk. The next relay continues it if it is
+    /// resumable.
     pub fn close(&self, session: &Arc<Session>) {
         if session.suspend() {
             return;

@@ -1,6 +1,7 @@
-//! Decides which recording may write to which directory. Of two recordings of different hosts, neither lies in the
-//! directory of the other. Recordings of one host may, as long as no two write to the same tree. A host that has
-//! restarted takes over the directories of the session daemon that it ran before.
+//! Decides which recording may write to which directory. Of two recordings of different hosts,
+//! neither lies in the directory of the other. Recordings of one host may, as long as no two write
+//! to the same tree. A host that has restarted takes over the directories of the session daemon
+//! that it ran before.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -15,11 +16,12 @@ use super::session::Session;
 use super::{DirectoryInUse, Occupied, Registry};
 use crate::store::chunk::is_temporary;
 
-/// The sessions by root, which is the first component of their directories and mostly the name of the host. Only
-/// sessions of the same root can conflict.
+/// The sessions by root, which is the first component of their directories and mostly the name of
+/// the host. Only sessions of the same root can conflict.
 ///
-/// Each root has a lock of its own, because a session that takes over from another writes the other's files while it
-/// holds the lock: a disk that hangs then keeps no other host from opening sessions.
+/// Each root has a lock of its own, because a session that takes over from another writes the
+/// other's files while it holds the lock: a disk that hangs then keeps no other host from opening
+/// sessions.
 #[derive(Debug, Default)]
 pub(super) struct SessionsByRoot(Mutex<RootTable>);
 
@@ -30,13 +32,15 @@ struct RootTable {
     prune_at: usize,
 }
 
-/// The sessions of one root. The lock is held from the check whether a recording may write to a directory until the
-/// recordings that it takes over from have ended. It is taken before the locks of the registry's tables.
+/// The sessions of one root. The lock is held from the check whether a recording may write to a
+/// directory until the recordings that it takes over from have ended. It is taken before the locks
+/// of the registry's tables.
 #[derive(Debug, Default)]
 struct RootSessions(Mutex<Vec<Weak<Session>>>);
 
 impl SessionsByRoot {
-    /// The sessions of the same root as `session`. A session without a directory has a root of its own.
+    /// The sessions of the same root as `session`. A session without a directory has a root of its
+    /// own.
     fn of(&self, session: &Session) -> Arc<RootSessions> {
         let Some(root) = root(session) else {
             return Arc::default();
@@ -57,7 +61,8 @@ impl SessionsByRoot {
     }
 }
 
-/// The sessions that have not ended. A session has ended when its producer is gone and none of its streams is open.
+/// The sessions that have not ended. A session has ended when its producer is gone and none of its
+/// streams is open.
 fn active(sessions: &mut Vec<Weak<Session>>) -> Vec<Arc<Session>> {
     let mut active = Vec::new();
     sessions.retain(|session| {
@@ -83,8 +88,9 @@ impl Session {
         own.producer == theirs.producer && own.host == theirs.host
     }
 
-    /// Whether the session daemon was started on the same host after that of `other`. Then the other daemon is dead,
-    /// even if its connections still look open: a host that loses its power closes none.
+    /// Whether the session daemon was started on the same host after that of `other`. Then the
+    /// other daemon is dead, even if its connections still look open: a host that loses its power
+    /// closes none.
     fn succeeds(&self, other: &Self) -> bool {
         let (own, theirs) = (self.identity(), other.identity());
         let daemons = own.daemon.zip(theirs.daemon);
@@ -98,8 +104,9 @@ impl Session {
         !Arc::ptr_eq(self.recording(), other.recording()) && other.recording().is_written()
     }
 
-    /// Whether `other` keeps the session from having its directory: one of the two directories contains the other,
-    /// and either the hosts differ or the inner one lies where chunks of the outer one are moved.
+    /// Whether `other` keeps the session from having its directory: one of the two directories
+    /// contains the other, and either the hosts differ or the inner one lies where chunks of the
+    /// outer one are moved.
     fn is_excluded_by(&self, other: &Self) -> bool {
         let directories = (&self.identity().directory, &other.identity().directory);
         let (Some(own), Some(theirs)) = directories else {
@@ -116,8 +123,8 @@ impl Session {
         (is_moved || !self.has_same_host(other)) && self.is_rival(other)
     }
 
-    /// Whether a rival has the same directory. Only one recording can rotate there, because the names of the
-    /// directories through which chunks are moved are fixed.
+    /// Whether a rival has the same directory. Only one recording can rotate there, because the
+    /// names of the directories through which chunks are moved are fixed.
     fn shares_directory_with(&self, other: &Self) -> bool {
         let (own, theirs) = (self.identity(), other.identity());
         own.directory.is_some() && own.directory == theirs.directory && self.is_rival(other)
@@ -128,8 +135,8 @@ impl Registry {
     /// Adds a session that a producer has opened.
     ///
     /// # Errors
-    /// If a recording of another host is being written in the same directory, or in one above or below it: each of
-    /// the two could move and delete what lies in its directory.
+    /// If a recording of another host is being written in the same directory, or in one above or
+    /// below it: each of the two could move and delete what lies in its directory.
     pub fn add_session(&self, session: Arc<Session>) -> Result<(), Occupied> {
         let root = self.sessions_by_root.of(&session);
         let mut sessions = root.0.lock();
@@ -144,9 +151,9 @@ impl Registry {
         Ok(())
     }
 
-    /// Prepares for a session that is about to create a chunk. While the session had no chunk, another recording may
-    /// have begun in its directory. With `rotates` the session has a chunk already, and must be the only one in its
-    /// directory.
+    /// Prepares for a session that is about to create a chunk. While the session had no chunk,
+    /// another recording may have begun in its directory. With `rotates` the session has a chunk
+    /// already, and must be the only one in its directory.
     ///
     /// # Errors
     /// If it conflicts with a recording that it does not take over from.
@@ -173,8 +180,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Prepares for a session that is about to have a chunk moved to the archives, for which it must be the only one
-    /// in its directory.
+    /// Prepares for a session that is about to have a chunk moved to the archives, for which it
+    /// must be the only one in its directory.
     ///
     /// # Errors
     /// If it conflicts with a recording that it does not take over from.
@@ -189,8 +196,9 @@ impl Registry {
         self.take_over(session, &active(&mut sessions), conflicts, now)
     }
 
-    /// Calls `begin` if no other recording has the directory of a session. No other session of the same root begins
-    /// meanwhile. The directory may not have anything in it either: a recording that has ended.
+    /// Calls `begin` if no other recording has the directory of a session. No other session of the
+    /// same root begins meanwhile. The directory may not have anything in it either: a recording
+    /// that has ended.
     ///
     /// # Errors
     /// If another recording has the directory.
@@ -214,11 +222,12 @@ impl Registry {
         Ok(begin())
     }
 
-    /// Claims a directory for the recording of a session, which is about to write below it. The directory is relative
-    /// to the relay's output.
+    /// Claims a directory for the recording of a session, which is about to write below it. The
+    /// directory is relative to the relay's output.
     ///
     /// # Errors
-    /// If a recording that the session does not take over from writes in the directory, or in one above or below it.
+    /// If a recording that the session does not take over from writes in the directory, or in one
+    /// above or below it.
     pub fn claim(
         &self,
         session: &Arc<Session>,
@@ -241,7 +250,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Ends the recordings of the active sessions that conflict, if the session's daemon has succeeded theirs.
+    /// Ends the recordings of the active sessions that conflict, if the session's daemon has
+    /// succeeded theirs.
     fn take_over(
         &self,
         session: &Arc<Session>,
@@ -270,7 +280,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Ends a session whose producer is dead: closes its connections, writes what has arrived, and closes its files.
+    /// Ends a session whose producer is dead: closes its connections, writes what has arrived, and
+    /// closes its files.
     fn end_superseded(&self, session: &Arc<Session>) {
         self.sessions.write().remove(&session.id());
         self.lingering

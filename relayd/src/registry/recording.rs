@@ -1,5 +1,5 @@
-//! The chunks that the sessions of one recording share. Kernel and user-space tracing are separate sessions on the
-//! relay, but write to the same chunks.
+//! The chunks that the sessions of one recording share. Kernel and user-space tracing are separate
+//! sessions on the relay, but write to the same chunks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -58,7 +58,8 @@ impl Recordings {
         } = &mut *table;
         if recordings.len() >= *prune_at {
             recordings.retain(|_, recording| recording.strong_count() > 0);
-            // Doubled, so that the cost of a walk is shared by as many new recordings as there were.
+            // Doubled, so that the cost of a walk is shared by as many new recordings as there
+            // were.
             *prune_at = (2 * recordings.len()).max(16);
         }
         if let Some(recording) = recordings.get(&key).and_then(Weak::upgrade) {
@@ -101,8 +102,8 @@ impl Recording {
         chunks.is_next_expected = false;
     }
 
-    /// Archives the chunks that have not been ended, though some may still be held: their producer is dead. So a later
-    /// recording can use the directory, and overwrites nothing.
+    /// Archives the chunks that have not been ended, though some may still be held: their producer
+    /// is dead. So a later recording can use the directory, and overwrites nothing.
     pub(super) fn archive_chunks(&self, ended: EpochSeconds, time_zone: &TimeZone) {
         let alive: Vec<_> = {
             let chunks = self.chunks.lock();
@@ -120,15 +121,16 @@ impl Recording {
         chunks.is_next_expected = !chunks.are_written();
     }
 
-    /// Whether some chunk is written to, or is about to be. If not, the recording has ended or is stopped, and nothing
-    /// in its directory will move.
+    /// Whether some chunk is written to, or is about to be. If not, the recording has ended or is
+    /// stopped, and nothing in its directory will move.
     #[must_use]
     pub fn is_written(&self) -> bool {
         let chunks = self.chunks.lock();
         chunks.is_next_expected || chunks.are_written()
     }
 
-    /// Marks a chunk that has a successor. As long as the chunk is written to, the recording is rotating.
+    /// Marks a chunk that has a successor. As long as the chunk is written to, the recording is
+    /// rotating.
     pub fn succeed(&self, chunk: &Holding) {
         let mut chunks = self.chunks.lock();
         if !chunks

@@ -1,5 +1,5 @@
-//! What makes a session outlive its connections: which connection it belongs to, and what is kept of it for the next one.
-//! `doc/protocol-extensions.md` has the commands.
+//! What makes a session outlive its connections: which connection it belongs to, and what is kept
+//! of it for the next one. `doc/protocol-extensions.md` has the commands.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -64,6 +64,7 @@ pub struct Resumable {
     pub log: Arc<SessionLog>,
     /// Time for which the session is kept without a connection.
     pub timeout: Duration,
-    /// The chunk of the session, as long as it is not closed. None: it has not been created, or is closed.
+    /// The chunk of the session, as long as it is not closed. None: it has not been created, or is
+    /// closed.
     pub chunk: Mutex<Option<Holding>>,
 }

@@ -109,7 +109,8 @@ impl ResumeCounts {
 }
 
 impl Registry {
-    /// As [`make_resumable`](Self::make_resumable), if no other recording has the directory of the session.
+    /// As [`make_resumable`](Self::make_resumable), if no other recording has the directory of the
+    /// session.
     ///
     /// # Errors
     /// If another recording has it.
@@ -122,8 +123,8 @@ impl Registry {
         self.begin_alone(session, || self.make_resumable(key, session, resumable))
     }
 
-    /// Keeps the session with these ids when its connections are lost. Returns false if there is another with these ids,
-    /// if it is kept already, or if it is over.
+    /// Keeps the session with these ids when its connections are lost. Returns false if there is
+    /// another with these ids, if it is kept already, or if it is over.
     #[must_use]
     pub fn make_resumable(
         &self,
@@ -132,7 +133,8 @@ impl Registry {
         resumable: Resumable,
     ) -> bool {
         let mut sessions = self.resumable.sessions.lock();
-        // A superseded session is over before it is removed from this table: inserted after that, it would stay.
+        // A superseded session is over before it is removed from this table: inserted after that,
+        // it would stay.
         if sessions.contains_key(&key) || session.is_over() || !session.make_resumable(resumable) {
             return false;
         }
@@ -146,8 +148,8 @@ impl Registry {
         self.resumable.sessions.lock().contains_key(&key)
     }
 
-    /// Gives the session with these ids to a control connection, and ends the connections that it had. Returns the session
-    /// and the number of the connection among those that it has had.
+    /// Gives the session with these ids to a control connection, and ends the connections that it
+    /// had. Returns the session and the number of the connection among those that it has had.
     #[must_use]
     pub fn resume(
         &self,
@@ -169,8 +171,9 @@ impl Registry {
         Some((session, generation))
     }
 
-    /// Lets the producer continue a stream: removes what it will send again, and gives the stream another number, so that
-    /// what earlier connections still send is not taken for it. Returns the number, and the next packet or byte.
+    /// Lets the producer continue a stream: removes what it will send again, and gives the stream
+    /// another number, so that what earlier connections still send is not taken for it. Returns the
+    /// number, and the next packet or byte.
     ///
     /// # Errors
     /// If the files of the stream cannot be truncated.
@@ -249,7 +252,8 @@ impl Registry {
         }
     }
 
-    /// Gives up detached sessions until the relay has room for another stream. Returns whether it has.
+    /// Gives up detached sessions until the relay has room for another stream. Returns whether it
+    /// has.
     pub fn make_room(&self, now: Instant) -> bool {
         while !self.has_room() {
             match self.resumable.detached.take() {

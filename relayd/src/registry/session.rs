@@ -52,7 +52,8 @@ pub struct SessionIdentity {
     pub directory: Option<TracePath>,
     /// Address of the peer of the control connection.
     pub producer: IpAddr,
-    /// Session daemon, which has a new id each time that it is started. None: the producer is older than 2.11.
+    /// Session daemon, which has a new id each time that it is started. None: the producer is older
+    /// than 2.11.
     pub daemon: Option<DaemonId>,
 }
 
@@ -75,8 +76,8 @@ pub struct Session {
     watermark: Arc<Watermark>,
     reorder_budget: Arc<ReorderBudget>,
     sync: Arc<SyncStatus>,
-    /// Keeps retention from removing the directory, also that of other relays. None: the session has ended, or has no
-    /// directory of its own.
+    /// Keeps retention from removing the directory, also that of other relays. None: the session
+    /// has ended, or has no directory of its own.
     retained: Mutex<Option<SessionDirectory>>,
     /// Locked while the control connection creates or moves files.
     directory: Mutex<()>,
@@ -103,8 +104,8 @@ impl fmt::Display for Session {
 }
 
 impl Session {
-    /// A session without streams, whose connections end when `connections` is cancelled. Made by the
-    /// [registry](super::Registry::new_session).
+    /// A session without streams, whose connections end when `connections` is cancelled. Made by
+    /// the [registry](super::Registry::new_session).
     #[must_use]
     pub fn new(
         identity: SessionIdentity,
@@ -221,13 +222,13 @@ impl Session {
         self.streams.lock().metadata_streams() < MAX_METADATA_STREAMS
     }
 
-    /// The path of a trace, which shares its bytes with that of the streams that the trace has already.
+    /// The path of a trace, which shares its bytes with those of the streams that it has.
     #[must_use]
     pub fn share_path(&self, path: TracePath) -> TracePath {
         self.streams.lock().share_path(path)
     }
 
-    /// Adds a stream, which is announced to viewers later. A new trace gets its number from `new_trace`.
+    /// Adds a stream. A new trace gets its number from `new_trace`. Viewers learn of it later.
     pub fn add_stream(
         &self,
         stream: SessionStream,
@@ -254,7 +255,8 @@ impl Session {
         let listed = Arc::new(ListedStream { record, content });
         streams.add(stream, path, listed, held_back);
         let discarded = streams.take_discarded();
-        // In this order: to drop the discarded streams may close files, which must not happen with the lock held.
+        // In this order: to drop the discarded streams may close files, which must not happen with
+        // the lock held.
         drop(streams);
         drop(discarded);
     }
@@ -279,7 +281,7 @@ impl Session {
         self.streams.lock().published()
     }
 
-    /// Lets retention remove the directory if the producer is gone and no stream is open. Viewers do not keep it.
+    /// Lets retention remove the directory if the producer is gone and no stream is open.
     pub(super) fn unlock_directory_if_ended(&self) {
         if self.is_over() && self.is_empty() {
             self.retained.lock().take();
@@ -292,15 +294,16 @@ impl Session {
         self.streams.lock().len() == 0
     }
 
-    /// Removes those of these streams that are closed. Returns the numbers by which the producer names the streams of
-    /// packets among them.
+    /// Removes those of these streams that are closed. Returns the numbers by which the producer
+    /// names the streams of packets among them.
     #[must_use]
     pub fn forget_closed(&self, ids: &[StreamId]) -> Vec<StreamId> {
         let mut streams = self.streams.lock();
         let closed = ids.iter().filter_map(|id| streams.forget(*id)).collect();
         self.limit_watermark(&mut streams);
         let discarded = streams.take_discarded();
-        // In this order: this may close files and move a chunk, which must not happen with the lock held.
+        // In this order: this may close files and move a chunk, which must not happen with the lock
+        // held.
         drop(streams);
         drop(discarded);
         closed
@@ -331,7 +334,7 @@ impl Session {
         self.announce(streams, ready);
     }
 
-    /// Announces the streams of the trace in this directory to viewers, because its metadata has arrived.
+    /// Announces the streams of a trace to viewers, because its metadata has arrived.
     pub fn announce_trace(&self, trace: &TracePath) {
         let mut streams = self.streams.lock();
         if let Some(ready) = streams.describe(trace) {
@@ -339,8 +342,8 @@ impl Session {
         }
     }
 
-    /// Announces the streams of a trace, some of whose metadata has arrived, to viewers: at once, or if a stream class is
-    /// still to come, after a timeout or at the end of the session.
+    /// Announces the streams of a trace, some of whose metadata has arrived, to viewers: at once,
+    /// or if a stream class is still to come, after a timeout or at the end of the session.
     pub fn announce_described(&self, metadata: &MetadataStream) {
         if !metadata.awaits_stream_class() {
             return self.announce_trace(metadata.trace());
@@ -357,7 +360,7 @@ impl Session {
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
 
-    /// Announces streams to viewers. They are published and described: viewers cannot decode a stream without metadata.
+    /// Announces streams whose metadata is known: viewers cannot decode others.
     fn announce(&self, mut streams: MutexGuard<'_, StreamTable>, ready: Vec<Arc<ListedStream>>) {
         let mut forgotten = Vec::new();
         let mut announced = self.announced.lock();
@@ -367,10 +370,12 @@ impl Session {
         self.announced_next
             .store(announced.next(), Ordering::Release);
         drop(announced);
-        // After the streams are in the list, so that a viewer that sees the higher watermark sees the new streams too.
+        // After the streams are in the list, so that a viewer that sees the higher watermark sees
+        // the new streams too.
         self.limit_watermark(&mut streams);
         self.subscriptions.lock().notify();
-        // In this order: to drop the forgotten streams may close files, which must not happen with the lock held.
+        // In this order: to drop the forgotten streams may close files, which must not happen with
+        // the lock held.
         drop(streams);
         drop(forgotten);
     }
@@ -425,9 +430,9 @@ impl Session {
 
     // Connections, and the end.
 
-    /// Adds a data connection from this address. Returns whether the connection may carry packets of this session. Because
-    /// stream numbers are easy to guess, it must have the address of the control connection or, since a host may have
-    /// several, that of the first data connection.
+    /// Adds a data connection from this address. Returns whether the connection may carry packets
+    /// of this session. Because stream numbers are easy to guess, it must have the address of the
+    /// control connection or, since a host may have several, that of the first data connection.
     #[must_use]
     pub fn add_data_connection(&self, from: IpAddr) -> bool {
         let mut connections = self.data_connections.lock();
@@ -437,7 +442,7 @@ impl Session {
         may
     }
 
-    /// Forgets which address data connections come from: the producer has another control connection.
+    /// Forgets the address of data connections: the producer has another control connection.
     pub(super) fn forget_data_address(&self) {
         self.data_connections.lock().from = None;
     }
@@ -448,8 +453,8 @@ impl Session {
         self.data_connections.lock().open > 0
     }
 
-    /// Removes a data connection that has ended. After the last one no missing packet can arrive: they are given up, and
-    /// streams may be closed. Returns whether it was the last.
+    /// Removes a data connection that has ended. After the last one no missing packet can arrive:
+    /// they are given up, and streams may be closed. Returns whether it was the last.
     pub fn remove_data_connection(&self) -> bool {
         let is_last = {
             let mut connections = self.data_connections.lock();
@@ -471,8 +476,9 @@ impl Session {
         true
     }
 
-    /// Ends the session, because its control connection has ended: no stream will be added and no index will arrive. Unless
-    /// the connection has failed, packets whose index has arrived may still be in flight.
+    /// Ends the session, because its control connection has ended: no stream will be added and no
+    /// index will arrive. Unless the connection has failed, packets whose index has arrived may
+    /// still be in flight.
     pub fn end_control(&self, failed: bool) {
         self.await_no_metadata();
         self.producer_gone.store(true, Ordering::Release);
@@ -494,22 +500,23 @@ impl Session {
         }
     }
 
-    /// Locks the directory of the session for its control connection, which creates or moves files there. None: the session
-    /// is over, or has another control connection than that of `generation`.
+    /// Locks the directory of the session for its control connection, which creates or moves files
+    /// there. None: the session is over, or has another control connection than that of
+    /// `generation`.
     #[must_use]
     pub fn lock_directory(&self, generation: u64) -> Option<MutexGuard<'_, ()>> {
         let guard = self.directory.lock();
         (!self.is_over() && self.is_owned_by(generation)).then_some(guard)
     }
 
-    /// Ends the session because another one supersedes it: ends its connections, writes what has arrived, and closes its
-    /// files.
+    /// Ends the session because another supersedes it. What has arrived is written.
     pub fn supersede(&self) {
         self.connections().cancel();
         let _guard = self.directory.lock();
         self.end_control(true);
         for stream in self.streams() {
-            // A closed metadata stream keeps its file locked, which would keep the successor from replacing the file.
+            // A closed metadata stream keeps its file locked, which would keep the successor from
+            // replacing the file.
             if let SessionStream::Metadata(stream) = stream
                 && let Err(error) = stream.rotate(None)
             {
@@ -518,8 +525,8 @@ impl Session {
         }
     }
 
-    /// Retries to write what the disk had no space for on a stream. Returns whether the stream is no longer paused. If the
-    /// attempt fails for another reason than before, the session fails too.
+    /// Retries to write what the disk had no space for on a stream. Returns whether the stream is
+    /// no longer paused. If the attempt fails for another reason, the session fails too.
     #[must_use]
     pub fn resume_stream(&self, stream: &SessionStream) -> bool {
         let id = stream.id();
@@ -545,8 +552,8 @@ impl Session {
         true
     }
 
-    /// Closes every stream now and marks the session as failed, because some of its data was lost. A resumable session
-    /// loses its connections instead: its producer sends the data again.
+    /// Closes every stream now and marks the session as failed, because some of its data was lost.
+    /// A resumable session loses its connections instead: its producer sends the data again.
     pub fn fail(&self) {
         if self.is_resumable() {
             return self.connections().cancel();
@@ -555,8 +562,8 @@ impl Session {
         self.abort();
     }
 
-    /// Fails the session if some of its files could not be synced. The data connections end as well, so that the producer
-    /// notices.
+    /// Fails the session if some of its files could not be synced. The data connections end as
+    /// well, so that the producer notices.
     ///
     /// # Errors
     /// If a file could not be synced.
@@ -566,8 +573,8 @@ impl Session {
             && !self.has_failed()
         {
             error!(session = %self, %error, "session aborted");
-            // Even a resumable session: what it has lost was perhaps acknowledged as written, and is not sent again. Its
-            // producer opens another one.
+            // Even a resumable session: what it has lost was perhaps acknowledged as written, and
+            // is not sent again. Its producer opens another one.
             self.has_failed.store(true, Ordering::Relaxed);
             self.connections().cancel();
             self.abort();
@@ -575,7 +582,7 @@ impl Session {
         checked
     }
 
-    /// Whether the session has failed: some of its data was rejected or could not be written, and was lost.
+    /// Whether some data of the session was rejected or could not be written.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)

@@ -1,6 +1,6 @@
-//! The table of one session's streams: those that are open, and those that have not been announced to viewers. The cost
-//! of adding, publishing and closing a stream does not depend on the number of streams: a producer may have tens of
-//! thousands, and one thread serves all its commands.
+//! The table of one session's streams: those that are open, and those that have not been announced
+//! to viewers. The cost of adding, publishing and closing a stream does not depend on the number of
+//! streams: a producer may have tens of thousands, and one thread serves all its commands.
 
 mod entry;
 #[cfg(test)]
@@ -27,7 +27,8 @@ pub(super) struct StreamTable {
     traces: HashMap<TracePath, Trace>,
     /// Streams added since the producer last published a batch.
     unsent: Vec<Unannounced>,
-    /// Streams for which viewers are held back, in the order in which they were added. Their times never decrease.
+    /// Streams for which viewers are held back, in the order in which they were added. Their times
+    /// never decrease.
     awaited: BTreeMap<StreamId, Awaited>,
     counts: Counts,
     /// Number of the current data-pending round.
@@ -39,7 +40,8 @@ pub(super) struct StreamTable {
     discarded: Discarded,
 }
 
-/// The entries that have left the table. To drop them may close files, which must not happen with the table locked.
+/// The entries that have left the table. To drop them may close files, which must not happen with
+/// the table locked.
 #[derive(Debug, Default)]
 pub(super) struct Discarded {
     entries: Vec<TableEntry>,
@@ -55,7 +57,8 @@ struct Counts {
     closed: usize,
     /// Streams that are published and not closed.
     published: usize,
-    /// Streams that are not closed and about which the producer asked in the current data-pending round.
+    /// Streams that are not closed and about which the producer asked in the current data-pending
+    /// round.
     asked: usize,
     /// Streams that have not been announced to viewers.
     unannounced: usize,
@@ -116,7 +119,8 @@ impl Default for StreamTable {
                 prune_unannounced_at: MAX_STREAMS,
                 prune_traces_at: MAX_STREAMS,
             },
-            // Entries begin with round 0, so that no stream counts as asked about in the first round.
+            // Entries begin with round 0, so that no stream counts as asked about in the first
+            // round.
             round: 1,
             ticks: 0,
             past: Totals::default(),
@@ -175,7 +179,8 @@ impl StreamTable {
 
     // Adding and publishing.
 
-    /// The path of a trace, which shares its bytes with that of the streams that the trace has already.
+    /// The path of a trace, which shares its bytes with that of the streams that the trace has
+    /// already.
     pub(super) fn share_path(&self, path: TracePath) -> TracePath {
         let known = self.traces.get_key_value(&path);
         known.map_or(path, |(known, _)| known.clone())
@@ -205,8 +210,8 @@ impl StreamTable {
         id
     }
 
-    /// Adds a stream of a trace that has a number. With `since`, the latest time that the producer has sent, viewers are
-    /// held back for the stream for `ticks` ticks at most.
+    /// Adds a stream of a trace that has a number. With `since`, the latest time that the producer
+    /// has sent, viewers are held back for the stream for `ticks` ticks at most.
     pub(super) fn add(
         &mut self,
         stream: SessionStream,
@@ -254,8 +259,8 @@ impl StreamTable {
         ready
     }
 
-    /// Marks a trace as described. Returns the streams to announce to viewers. None: the trace was described before, or is
-    /// unknown.
+    /// Marks a trace as described. Returns the streams to announce to viewers. None: the trace was
+    /// described before, or is unknown.
     pub(super) fn describe(&mut self, path: &TracePath) -> Option<Vec<Arc<ListedStream>>> {
         let trace = self.traces.get_mut(path)?;
         trace.describe_at = None;
@@ -266,8 +271,8 @@ impl StreamTable {
         Some(undescribed.into_iter().map(|s| self.announce(s)).collect())
     }
 
-    /// Marks a trace as described in `ticks` ticks, because some of its metadata has arrived, but no stream class: in CTF
-    /// 1.8 a trace need not have one.
+    /// Marks a trace as described in `ticks` ticks, because some of its metadata has arrived, but
+    /// no stream class: in CTF 1.8 a trace need not have one.
     pub(super) fn describe_later(&mut self, path: &TracePath, ticks: u64) {
         let at = self.ticks.saturating_add(ticks);
         if let Some(trace) = self.traces.get_mut(path)
@@ -277,8 +282,8 @@ impl StreamTable {
         }
     }
 
-    /// Marks the traces as described that were to be by now, or all of them at the end of the session. Returns the streams
-    /// to announce to viewers.
+    /// Marks the traces as described that were to be by now, or all of them at the end of the
+    /// session. Returns the streams to announce to viewers.
     pub(super) fn describe_overdue(&mut self, at_end: bool) -> Vec<Arc<ListedStream>> {
         let ticks = self.ticks;
         let mut overdue = Vec::new();
@@ -301,8 +306,8 @@ impl StreamTable {
         stream.listed
     }
 
-    /// Removes ended streams from the unannounced ones when these are too many. Then not again before half of
-    /// [`MAX_STREAMS`] more are added, so that the walk is rare.
+    /// Removes ended streams from the unannounced ones when these are too many. Then not again
+    /// before half of [`MAX_STREAMS`] more are added, so that the walk is rare.
     fn prune_unannounced(&mut self) {
         if self.counts.unannounced < self.counts.prune_unannounced_at {
             return;
@@ -353,7 +358,8 @@ impl StreamTable {
         !self.awaited.is_empty() || traces.any(|trace| trace.describe_at.is_some())
     }
 
-    /// Time, in cycles, of the oldest stream for which viewers are held back. None: they are not held back.
+    /// Time, in cycles, of the oldest stream for which viewers are held back. None: they are not
+    /// held back.
     pub(super) fn oldest_awaited(&mut self) -> Option<Timestamp> {
         while let Some(first) = self.awaited.first_entry() {
             let awaited = first.get();
@@ -394,11 +400,11 @@ impl StreamTable {
 
     // Closing.
 
-    /// Removes a stream if it is closed. Returns the number by which the producer names it, if it was a stream of
-    /// packets.
+    /// Removes a stream if it is closed. Returns the number by which the producer names it, if it
+    /// was a stream of packets.
     ///
-    /// Closed metadata stays as long as its trace has data streams, because it keeps its file locked: to readers that
-    /// follow the files, the lock shows that idle streams have not ended.
+    /// Closed metadata stays as long as its trace has data streams, because it keeps its file
+    /// locked: to readers that follow the files, the lock shows that idle streams have not ended.
     pub(super) fn forget(&mut self, id: StreamId) -> Option<StreamId> {
         let entry = self.open.get_mut(&id)?;
         if entry.is_closed || !entry.stream().is_closed() {
@@ -409,7 +415,8 @@ impl StreamTable {
         entry.is_closed = true;
         self.counts.published -= usize::from(entry.is_published);
         self.counts.asked -= usize::from(entry.asked_in == self.round);
-        // Viewers are still held back for an ended stream with packets, which they get once its metadata has arrived.
+        // Viewers are still held back for an ended stream with packets, which they get once its
+        // metadata has arrived.
         let is_empty = |awaited: &Awaited| !awaited.listed.may_have_packets();
         if self.awaited.get(&id).is_some_and(is_empty) {
             self.awaited.remove(&id);
@@ -453,7 +460,8 @@ impl StreamTable {
         }
     }
 
-    /// The entries that have left the table since the last call, to be dropped when the table is unlocked.
+    /// The entries that have left the table since the last call, to be dropped when the table is
+    /// unlocked.
     pub(super) fn take_discarded(&mut self) -> Discarded {
         std::mem::take(&mut self.discarded)
     }

@@ -1,4 +1,5 @@
-//! The viewers of a session: those that are attached, and those that have lost their connection and are expected back.
+//! The viewers of a session: those that are attached, and those that have lost their connection and
+//! are expected back.
 
 use std::time::Instant;
 
@@ -8,8 +9,8 @@ use crate::limits::VIEWER_GRACE_PERIOD;
 
 /// The viewers of one session.
 ///
-/// A viewer has no identity that outlives its connection: each viewer that attaches counts as one of those that were
-/// lost.
+/// A viewer has no identity that outlives its connection: each viewer that attaches counts as one
+/// of those that were lost.
 #[derive(Debug, Default)]
 pub struct SessionViewers(Mutex<Counts>);
 
@@ -20,10 +21,11 @@ struct Counts {
     lost: u32,
     /// End of the grace period of the lost viewers.
     lost_until: Option<Instant>,
-    /// The network between the relay and the traced host has failed: until then, attached viewers may have lost their
-    /// connections too, although the relay has not noticed it.
+    /// The network between the relay and the traced host has failed: until then, attached viewers
+    /// may have lost their connections too, although the relay has not noticed it.
     doubted_until: Option<Instant>,
-    /// The session is that of a relay before this one: until then its viewers are expected, however many there were.
+    /// The session is that of a relay before this one: until then its viewers are expected, however
+    /// many there were.
     restored_until: Option<Instant>,
 }
 
@@ -54,8 +56,9 @@ impl SessionViewers {
         counts.lost_until = Some(now + VIEWER_GRACE_PERIOD);
     }
 
-    /// Doubts the connections of the attached viewers, because the producer had to resume the session. Those that are lost
-    /// could perhaps not come back before, and have the whole grace period once more.
+    /// Doubts the connections of the attached viewers, because the producer had to resume the
+    /// session. Those that are lost could perhaps not come back before, and have the whole grace
+    /// period once more.
     pub(super) fn doubt(&self, now: Instant) {
         let until = Some(now + VIEWER_GRACE_PERIOD);
         let mut counts = self.0.lock();

@@ -9,7 +9,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::ServiceError;
 
-/// Permissions, before the umask: other programs trust the number, so no other user may write the file.
+/// Permissions, before the umask: other programs trust the number, so no other user may write the
+/// file.
 const MODE: u32 = 0o644;
 
 /// A file with a number in it. Dropping it removes the file.
@@ -60,7 +61,8 @@ impl Drop for NumberFile {
     }
 }
 
-/// Checks that the path is free, or a file or symbolic link: a device, for example, is not replaced.
+/// Checks that the path is free, or a file or symbolic link: a device, for example, is not
+/// replaced.
 fn check_replaceable(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_file() || found.is_symlink() => Ok(()),

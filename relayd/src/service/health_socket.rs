@@ -1,5 +1,5 @@
-//! The health socket: answers queries for the health of the relay (`lttng-relayd`'s health check). A thread
-//! of its own answers, so that queries are answered while other threads hang.
+//! The health socket: answers queries for the health of the relay (`lttng-relayd`'s health check).
+//! A thread of its own answers, so that queries are answered while other threads hang.
 
 use std::fs::Permissions;
 use std::io::{self, Read, Write};
@@ -35,7 +35,8 @@ impl HealthSocket {
         health: Arc<Health>,
     ) -> Result<Self, ServiceError> {
         let failed = || ServiceError::on("open the health socket", path);
-        // Nothing accepts connections on the socket of a relay that was killed. Other files are not removed.
+        // Nothing accepts connections on the socket of a relay that was killed. Other files are not
+        // removed.
         let is_socket = |about: std::fs::Metadata| about.file_type().is_socket();
         if std::fs::symlink_metadata(path).is_ok_and(is_socket)
             && UnixStream::connect(path).is_err()

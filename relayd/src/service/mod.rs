@@ -1,8 +1,9 @@
-//! The interfaces of a relay for scripts, service managers and the other programs of LTTng, besides its ports
-//! and traces: files in the run folder, the health socket, and the readiness notification.
+//! The interfaces of a relay for scripts, service managers and the other programs of LTTng, besides
+//! its ports and traces: files in the run folder, the health socket, and the readiness
+//! notification.
 //!
-//! Read in this order: [`Service`] here, [`run_folder`] (directory and group), `files` (pid file and port
-//! files), `health_socket` (answers queries from [`crate::health`]).
+//! Read in this order: [`Service`] here, [`run_folder`] (directory and group), `files` (pid file
+//! and port files), `health_socket` (answers queries from [`crate::health`]).
 
 mod files;
 mod health_socket;
@@ -25,7 +26,8 @@ use health_socket::HealthSocket;
 pub struct ServiceConfig {
     /// The working directory; if absent, that in which the relay was started.
     pub working_directory: Option<PathBuf>,
-    /// The group whose members may query the health socket; if absent, the group `tracing`, if it exists.
+    /// The group whose members may query the health socket; if absent, the group `tracing`, if it
+    /// exists.
     pub group: Option<String>,
     /// Path of the health socket; if absent, it is in the run folder.
     pub health: Option<PathBuf>,
@@ -33,7 +35,8 @@ pub struct ServiceConfig {
     pub pid_file: Option<PathBuf>,
     /// Whether the parent process is sent SIGUSR1 when the relay is ready.
     pub signals_parent: bool,
-    /// The run folder, in which the programs of LTTng find each other; absent if there is no home directory.
+    /// The run folder, in which the programs of LTTng find each other; absent if there is no home
+    /// directory.
     pub run_folder: Option<PathBuf>,
 }
 
@@ -93,8 +96,8 @@ pub fn enter_working_directory(directory: &Path) -> Result<(), WorkingDirectoryE
 }
 
 impl Service {
-    /// Makes the files and the health socket. `ports` are the names of the ports, after which the port files
-    /// are named, and their numbers.
+    /// Makes the files and the health socket. `ports` are the names of the ports, after which the
+    /// port files are named, and their numbers.
     ///
     /// # Errors
     /// If one of them cannot be made.
@@ -134,7 +137,8 @@ impl Service {
         })
     }
 
-    /// Tells the service manager, and the parent process if it waits for that, that all ports accept.
+    /// Tells the service manager, and the parent process if it waits for that, that all ports
+    /// accept.
     pub fn notify_ready(&self) {
         notify_ready();
         if self.signals_parent {

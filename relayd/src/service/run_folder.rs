@@ -20,8 +20,8 @@ const USER: &str = ".lttng";
 /// The relay's directory in the run folder.
 const OWN: &str = "relayd";
 
-/// Permissions, as with the reference: of the run folder of root and of other users, and of the relay's
-/// directory.
+/// Permissions, as with the reference: of the run folder of root and of other users, and of the
+/// relay's directory.
 const SYSTEM_MODE: u32 = 0o755;
 const USER_MODE: u32 = 0o700;
 const OWN_MODE: u32 = 0o755;
@@ -44,8 +44,8 @@ pub fn path(env: &dyn Fn(&str) -> Option<OsString>, home: Option<&Path>) -> Opti
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group(u32);
 
-/// Returns the group that may use the run folder and the health socket; none unless the relay runs as root,
-/// which alone can change the group of its files.
+/// Returns the group that may use the run folder and the health socket; none unless the relay runs
+/// as root, which alone can change the group of its files.
 pub(super) fn find_group(named: Option<&str>) -> Option<Group> {
     if !geteuid().is_root() {
         return None;
@@ -81,7 +81,8 @@ pub(super) fn change_group(path: &Path, to: Option<Group>) -> Result<(), Service
     }
 }
 
-/// Makes the run folder and the relay's directory in it, unless they exist. Returns the path of that directory.
+/// Makes the run folder and the relay's directory in it, unless they exist. Returns the path of
+/// that directory.
 pub(super) fn create(run_folder: &Path, group: Option<Group>) -> Result<PathBuf, ServiceError> {
     let mode = if geteuid().is_root() {
         SYSTEM_MODE
@@ -94,7 +95,8 @@ pub(super) fn create(run_folder: &Path, group: Option<Group>) -> Result<PathBuf,
     Ok(own)
 }
 
-/// Makes a directory with exactly these permissions, whatever the umask is. An existing one is not changed.
+/// Makes a directory with exactly these permissions, whatever the umask is. An existing one is not
+/// changed.
 fn create_directory(path: &Path, mode: u32, group: Option<Group>) -> Result<(), ServiceError> {
     let failed = || ServiceError::on("make the run folder", path);
     let create = || DirBuilder::new().mode(mode).create(path);

@@ -1,5 +1,6 @@
-//! A chunk: the part of a trace that lies in one directory, and where that directory moves when a recording is rotated,
-//! cleared or ended. Several sessions may write to one chunk (kernel and user-space tracing of a recording).
+//! A chunk: the part of a trace that lies in one directory, and where that directory moves when a
+//! recording is rotated, cleared or ended. Several sessions may write to one chunk (kernel and
+//! user-space tracing of a recording).
 
 mod power_safety;
 #[cfg(test)]
@@ -28,8 +29,9 @@ use super::sync::Syncer;
 use super::sync::file::SyncStatus;
 use super::{StoreError, create_file, deletion, disk, make_directory, open_marker};
 
-/// Names of directories in that of the session, the same as those of lttng-relayd. A chunk is in `OLD` while its
-/// successor is created, and the successor in `NEW` while its predecessor still exists.
+/// Names of directories in that of the session, the same as those of lttng-relayd. A chunk is in
+/// `OLD` while its successor is created, and the successor in `NEW` while its predecessor still
+/// exists.
 pub(super) const OLD: &str = ".tmp_old_chunk";
 pub(super) const NEW: &str = ".tmp_new_chunk";
 /// Prefix of directories whose chunk is being deleted. The process id and a number follow.
@@ -55,7 +57,8 @@ pub enum ChunkError {
     Store(#[from] StoreError),
 }
 
-/// A chunk. Each of its writers has a [`Holding`]; the last one that is dropped completes the chunk.
+/// A chunk. Each of its writers has a [`Holding`]; the last one that is dropped completes the
+/// chunk.
 #[derive(Debug)]
 pub struct Chunk {
     /// None: the chunk is the whole output, for producers that know no chunks (before LTTng 2.11).
@@ -66,16 +69,20 @@ pub struct Chunk {
     marker: String,
     /// Directory of the session. All directories of the chunk lie below it.
     session: PathBuf,
-    /// Whether all files of the chunk have been deleted or are about to be. Read for every packet that a viewer reads.
+    /// Whether all files of the chunk have been deleted or are about to be. Read for every packet
+    /// that a viewer reads.
     is_deleted: AtomicBool,
-    /// Whether a file could not be completed, so that the markers stay and the next start examines the chunk.
+    /// Whether a file could not be completed, so that the markers stay and the next start examines
+    /// the chunk.
     keeps_markers: AtomicBool,
     /// Whether files of the chunk are still being unlinked.
     is_being_removed: AtomicBool,
-    /// Number of holdings; the last one counts until the chunk is complete. Changed with `state` locked, but read without
-    /// the lock, which is held across file calls: readers of this number must not wait for a disk.
+    /// Number of holdings; the last one counts until the chunk is complete. Changed with `state`
+    /// locked, but read without the lock, which is held across file calls: readers of this number
+    /// must not wait for a disk.
     holdings: AtomicUsize,
-    /// Syncs the directories of the chunk. Set when its first file is created; before, it has nothing to sync.
+    /// Syncs the directories of the chunk. Set when its first file is created; before, it has
+    /// nothing to sync.
     syncer: OnceLock<Arc<Syncer>>,
     state: RwLock<ChunkState>,
 }
@@ -83,8 +90,8 @@ pub struct Chunk {
 #[derive(Debug)]
 struct ChunkState {
     place: ChunkPlace,
-    /// Names of the directories that the chunk has created in its own: `ust`, `kernel`. The directory of a session also
-    /// contains what is not of the chunk.
+    /// Names of the directories that the chunk has created in its own: `ust`, `kernel`. The
+    /// directory of a session also contains what is not of the chunk.
     top_entries: BTreeSet<OsString>,
     /// Directories below that of the chunk in which there is a marker.
     marked: BTreeSet<PathBuf>,
@@ -94,7 +101,8 @@ struct ChunkState {
     ended: Option<String>,
     /// The producer's command for the end of the chunk. None: the chunk stays where it is.
     command: Option<CloseCommand>,
-    /// Number of moves so far, by which a reader notices that the chunk moved while it opened a file.
+    /// Number of moves so far, by which a reader notices that the chunk moved while it opened a
+    /// file.
     moves: u64,
 }
 
@@ -246,8 +254,8 @@ impl Chunk {
         self.with_path(below, |path| regular_file::open(path, OFlags::RDWR))
     }
 
-    /// Opens a file in the chunk for a reader. The chunk is not locked during open(2): if that hangs, the writer can
-    /// still move the chunk.
+    /// Opens a file in the chunk for a reader. The chunk is not locked during open(2): if that
+    /// hangs, the writer can still move the chunk.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -258,7 +266,8 @@ impl Chunk {
                 (self.current_path(&state).join(below), state.moves)
             };
             let opened = regular_file::open(&path, OFlags::RDONLY);
-            // If the chunk was moved meanwhile, this may be the file of the same name in its successor.
+            // If the chunk was moved meanwhile, this may be the file of the same name in its
+            // successor.
             if self.state.read().moves == moves {
                 return opened;
             }
@@ -296,7 +305,8 @@ impl Chunk {
     /// Moves the chunk, unless it is at `place` already.
     ///
     /// # Errors
-    /// If a directory cannot be created, renamed or removed. The chunk may then lie partly at both places.
+    /// If a directory cannot be created, renamed or removed. The chunk may then lie partly at both
+    /// places.
     pub fn move_to(&self, place: ChunkPlace) -> Result<(), StoreError> {
         self.move_state(&mut self.state.write(), place)
     }
@@ -308,7 +318,8 @@ impl Chunk {
         state.moves += 1;
         let (from, to) = (self.current_path(state), self.path(state, &place));
         match (&state.place, &place) {
-            // The session's directory stays, so that the chunk's entries in it are moved one by one.
+            // The session's directory stays, so that the chunk's entries in it are moved one by
+            // one.
             (ChunkPlace::Session, _) => {
                 make_directory(&to)?;
                 state.rename_entries(&from, &to)?;
@@ -329,7 +340,8 @@ impl Chunk {
         Ok(())
     }
 
-    /// Ends the chunk. `command` is executed when the last writer is gone; None leaves an earlier command in effect.
+    /// Ends the chunk. `command` is executed when the last writer is gone; None leaves an earlier
+    /// command in effect.
     ///
     /// # Errors
     /// If the calendar does not reach as far as `ended`.
@@ -364,8 +376,8 @@ impl Chunk {
         self.is_held() || self.is_being_removed.load(Ordering::Acquire)
     }
 
-    /// Completes the chunk although it may still have writers, because its producer is dead. A chunk that has not ended
-    /// is archived, unless it is a snapshot.
+    /// Completes the chunk although it may still have writers, because its producer is dead. A
+    /// chunk that has not ended is archived, unless it is a snapshot.
     pub fn archive_now(self: &Arc<Self>, ended: EpochSeconds, time_zone: &TimeZone) {
         let mut state = self.state.write();
         let done = if state.ended.is_some() {
@@ -373,7 +385,8 @@ impl Chunk {
         } else if matches!(state.place, ChunkPlace::Named(_)) || state.top_entries.is_empty() {
             Ok(())
         } else {
-            // Without a date the archive has an incomplete name, but its files do not block the next recording.
+            // Without a date the archive has an incomplete name, but its files do not block the
+            // next recording.
             state.ended = chunk_date(ended, time_zone).ok();
             self.move_state(&mut state, ChunkPlace::Archived)
         };
@@ -393,7 +406,8 @@ impl Chunk {
         match state.command {
             Some(CloseCommand::MoveToCompleted) => {
                 if state.place == ChunkPlace::Session {
-                    // Gathered in one directory first, so that the archive appears whole, by one rename.
+                    // Gathered in one directory first, so that the archive appears whole, by one
+                    // rename.
                     self.move_state(state, ChunkPlace::Old)?;
                 }
                 self.move_state(state, ChunkPlace::Archived)
@@ -406,8 +420,8 @@ impl Chunk {
         }
     }
 
-    /// Renames the chunk at once and has it deleted later, so that its name is free for the next chunk. If the relay dies
-    /// meanwhile, the next one completes the deletion.
+    /// Renames the chunk at once and has it deleted later, so that its name is free for the next
+    /// chunk. If the relay dies meanwhile, the next one completes the deletion.
     fn delete(self: &Arc<Self>, state: &ChunkState) -> Result<(), StoreError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -451,7 +465,8 @@ pub(super) fn is_being_deleted(name: &[u8]) -> bool {
     name.starts_with(DELETED.as_bytes())
 }
 
-/// The right to write to a chunk. When the last holding of a chunk that has ended is dropped, the chunk is completed.
+/// The right to write to a chunk. When the last holding of a chunk that has ended is dropped, the
+/// chunk is completed.
 #[derive(Debug)]
 pub struct Holding(Arc<Chunk>);
 
@@ -513,7 +528,8 @@ impl Drop for Holding {
                 self.log_incomplete(self.0.complete(&mut state));
             }
             if syncer.is_none() {
-                // After the move: until then the markers show that the rotation has to be completed.
+                // After the move: until then the markers show that the rotation has to be
+                // completed.
                 let marked = std::mem::take(&mut state.marked);
                 self.0.remove_markers(&state, &marked);
             }

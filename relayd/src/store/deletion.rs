@@ -1,5 +1,5 @@
-//! Deletes the files of chunks on a thread of its own: unlinking a large trace takes seconds, and neither its producer
-//! nor the other sessions on the same worker may wait for that.
+//! Deletes the files of chunks on a thread of its own: unlinking a large trace takes seconds, and
+//! neither its producer nor the other sessions on the same worker may wait for that.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
@@ -10,8 +10,8 @@ use tracing::warn;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// One queue for the process: deletions are rare, and one at a time keeps the disk free for writers. None: the thread
-/// could not be started.
+/// One queue for the process: deletions are rare, and one at a time keeps the disk free for
+/// writers. None: the thread could not be started.
 static QUEUE: OnceLock<Option<Sender<Job>>> = OnceLock::new();
 
 /// Enqueues a deletion. Without a thread the deletion runs at once, on the thread of the caller.

@@ -1,6 +1,6 @@
-//! The system calls by which the store changes files and directories. All of them go through this module, so that tests
-//! can let any of them fail, stop after any of them, and reconstruct what a power loss would leave. In normal builds
-//! each function is the system call and nothing else.
+//! The system calls by which the store changes files and directories. All of them go through this
+//! module, so that tests can let any of them fail, stop after any of them, and reconstruct what a
+//! power loss would leave. In normal builds each function is the system call and nothing else.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, IoSlice};
@@ -17,7 +17,8 @@ pub(crate) mod plan;
 #[cfg(test)]
 pub(crate) mod power_loss;
 
-/// Permissions before the umask, as lttng-relayd sets them: the group may read traces, others may not.
+/// Permissions before the umask, as lttng-relayd sets them: the group may read traces, others may
+/// not.
 pub(super) const FILE_MODE: Mode = Mode::from_raw_mode(0o660);
 const DIRECTORY_MODE: u32 = 0o770;
 

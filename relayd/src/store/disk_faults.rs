@@ -1,5 +1,6 @@
-//! A scripted recording on a disk that fails or stops at the n-th operation, for all n, and what the repair makes of what
-//! is left: every packet that was acknowledged before is there once and in order.
+//! A scripted recording on a disk that fails or stops at the n-th operation, for all n, and what
+//! the repair makes of what is left: every packet that was acknowledged before is there once and in
+//! order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -35,7 +36,8 @@ use super::sync::{Durability, SyncSettings, Syncer};
 const TRACE: &str = "ust/uid/0/64-bit";
 const UUID: Uuid = Uuid(*b"0123456789abcdef");
 const EVENTS: u64 = 3;
-/// Times of the events of a packet lie within this range behind the number of the packet times the range.
+/// Times of the events of a packet lie within this range behind the number of the packet times the
+/// range.
 const PACKET_TIME: u64 = 1000;
 
 /// A packet of a stream that was acknowledged.
@@ -248,7 +250,8 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// Records, rotates, records again and ends. Stops at an operation that cannot be retried, as at a kill.
+    /// Records, rotates, records again and ends. Stops at an operation that cannot be retried, as
+    /// at a kill.
     fn record(&mut self) -> Result<(), ()> {
         let pool = match &self.syncer {
             Some(syncer) => Pool::with_syncer(99, Arc::clone(syncer)),
@@ -397,7 +400,8 @@ fn assert_repaired(root: &Path, required: impl Fn(&Acknowledged) -> bool, run: &
     assert_eq!(repair_with_plan(root), Repaired::default(), "{case}");
 }
 
-/// Checks that nothing in the tree shows that it was open, and that each index file covers its tracefile.
+/// Checks that nothing in the tree shows that it was open, and that each index file covers its
+/// tracefile.
 fn assert_closed(directory: &Path, case: &str) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

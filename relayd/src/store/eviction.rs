@@ -1,11 +1,11 @@
-//! Eviction of open trace files by the CLOCK algorithm. Files that have not been used for a while are closed, and
-//! reopened when they are written to; when the pool is full, the next file evicts another. So idle streams hold no file
-//! descriptor, and busy ones no more than the limit.
+//! Eviction of open trace files by the CLOCK algorithm. Files that have not been used for a while
+//! are closed, and reopened when they are written to; when the pool is full, the next file evicts
+//! another. So idle streams hold no file descriptor, and busy ones no more than the limit.
 //!
-//! Each owner of files has a [`ClockSlot`] in a queue, over which a hand advances. A slot that was used since the hand
-//! last passed it gets a second chance; otherwise its owner closes its files. CLOCK rather than exact LRU, because a
-//! writer of an open file then only sets a flag in its own slot: the queue is locked only when a file is opened, and for
-//! each round of idle files.
+//! Each owner of files has a [`ClockSlot`] in a queue, over which a hand advances. A slot that was
+//! used since the hand last passed it gets a second chance; otherwise its owner closes its files.
+//! CLOCK rather than exact LRU, because a writer of an open file then only sets a flag in its own
+//! slot: the queue is locked only when a file is opened, and for each round of idle files.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -19,8 +19,9 @@ use crate::limits::IDLE_FILE_TIMEOUT;
 
 /// An owner of files of the pool that can close and reopen them.
 pub trait Evictable: Debug + Send + Sync {
-    /// Closes the files that can be reopened, without waiting for a lock. Returns whether some were closed. With
-    /// `is_needed` the pool is full and another file is to be opened; otherwise the files are only idle.
+    /// Closes the files that can be reopened, without waiting for a lock. Returns whether some were
+    /// closed. With `is_needed` the pool is full and another file is to be opened; otherwise the
+    /// files are only idle.
     fn close_files(&self, is_needed: bool) -> bool;
 
     /// Whether the files stay open while they are idle, and are closed for others only.
@@ -41,7 +42,8 @@ pub struct ClockSlot {
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     slots: Mutex<VecDeque<Arc<ClockSlot>>>,
-    /// Slots whose files were idle and [stay open](Evictable::stays_open). The rounds of idle files need not pass them.
+    /// Slots whose files were idle and [stay open](Evictable::stays_open). The rounds of idle files
+    /// need not pass them.
     staying: Mutex<Staying>,
     /// Time of the last round that closed idle files. None: there was none.
     last_idle_round: Mutex<Option<Instant>>,
@@ -100,8 +102,8 @@ impl Clock {
         self.last_idle_round.lock().is_none_or(is_over) && !self.slots.lock().is_empty()
     }
 
-    /// Closes the files that have not been used since the last round. Does nothing until [`IDLE_FILE_TIMEOUT`] has passed
-    /// since that round.
+    /// Closes the files that have not been used since the last round. Does nothing until
+    /// [`IDLE_FILE_TIMEOUT`] has passed since that round.
     pub(super) fn close_idle_files(&self, now: Instant) {
         let mut last_round = self.last_idle_round.lock();
         if now.saturating_duration_since(*last_round.get_or_insert(now)) < IDLE_FILE_TIMEOUT {
@@ -120,7 +122,8 @@ impl Clock {
     pub(super) fn evict_one(&self) -> bool {
         let staying = std::mem::take(&mut *self.staying.lock()).slots;
         self.slots.lock().extend(staying);
-        // Two rounds: the first clears the marks of files in use, so that the second finds one of them.
+        // Two rounds: the first clears the marks of files in use, so that the second finds one of
+        // them.
         let steps = 2 * self.slots.lock().len();
         (0..steps).any(|_| self.advance(true))
     }

@@ -1,8 +1,10 @@
-//! Index files: where each packet of a tracefile lies, and which time it covers. The file ends in a beacon until its
-//! stream is closed. To readers that follow the file, the beacon means that more entries may be appended; to the next
-//! relay after a crash, that the tracefile may end in bytes without an entry. `lttng-relayd` writes no beacons.
+//! Index files: where each packet of a tracefile lies, and which time it covers. The file ends in a
+//! beacon until its stream is closed. To readers that follow the file, the beacon means that more
+//! entries may be appended; to the next relay after a crash, that the tracefile may end in bytes
+//! without an entry. `lttng-relayd` writes no beacons.
 //!
-//! [`ctf::index`] has the format. `doc/store.md` describes it, and when readers and writers hold the lock.
+//! [`ctf::index`] has the format. `doc/store.md` describes it, and when readers and writers hold
+//! the lock.
 
 use std::fs::File;
 use std::io;
@@ -34,8 +36,9 @@ pub(super) struct IndexFile {
 }
 
 impl IndexFile {
-    /// Writes the header and a beacon without a watermark to an empty file. While the tracefile is closed and the index
-    /// file has no entry, only the beacon shows readers that the stream has not ended.
+    /// Writes the header and a beacon without a watermark to an empty file. While the tracefile is
+    /// closed and the index file has no entry, only the beacon shows readers that the stream has
+    /// not ended.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -55,8 +58,8 @@ impl IndexFile {
         })
     }
 
-    /// Continues a file of a relay before this one behind its first `entries` entries. Whatever follows is removed, and a
-    /// beacon written.
+    /// Continues a file of a relay before this one behind its first `entries` entries. Whatever
+    /// follows is removed, and a beacon written.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -114,8 +117,8 @@ impl IndexFile {
         self.has_beacon
     }
 
-    /// Appends entries and a beacon without a watermark, by one system call. The packets that the entries point at must be
-    /// whole.
+    /// Appends entries and a beacon without a watermark, by one system call. The packets that the
+    /// entries point at must be whole.
     ///
     /// # Errors
     /// If they cannot be written. The file has none of the entries then.
@@ -152,8 +155,9 @@ impl IndexFile {
         let bytes = Beacon::new(until).to_bytes();
         self.write_locked(|file, end| disk::write_all_at(file, &bytes, end))?;
         if !std::mem::replace(&mut self.has_beacon, true) {
-            // One beacon in place of another is not synced: the beacons of thousands of idle streams would keep the disk
-            // busy, and any of them says that the file has not been closed.
+            // One beacon in place of another is not synced: the beacons of thousands of idle
+            // streams would keep the disk busy, and any of them says that the file has not been
+            // closed.
             self.file.mark_written(bytes.len() as u64);
         }
         Ok(())
@@ -207,7 +211,8 @@ impl IndexFile {
     }
 }
 
-/// Locks the file, for which readers are waited for up to [`LOCK_TRIES`] times. Returns whether it is locked.
+/// Locks the file, for which readers are waited for up to [`LOCK_TRIES`] times. Returns whether it
+/// is locked.
 fn lock(file: &File, was_held_up: bool) -> bool {
     let tries = if was_held_up { 0 } else { LOCK_TRIES };
     let is_held = || matches!(file_lock::try_lock_exclusive(file), Ok(true));
@@ -218,8 +223,8 @@ fn lock(file: &File, was_held_up: bool) -> bool {
         })
 }
 
-/// Reads up to `count` entries, but no more than [`ENTRIES_READ`], from number `first` on, counted from 0. `read` is
-/// called once, to fill a buffer from a position in the file.
+/// Reads up to `count` entries, but no more than [`ENTRIES_READ`], from number `first` on, counted
+/// from 0. `read` is called once, to fill a buffer from a position in the file.
 ///
 /// # Errors
 /// If the file has fewer entries, or one is invalid.

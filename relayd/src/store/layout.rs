@@ -20,7 +20,8 @@ const MAX_PATH: usize = 4095;
 /// Bytes of the directory of index files and of the separators around it.
 const INDEX_BYTES: usize = "/index/".len();
 
-/// Bytes of the longest directory of a chunk: one that a producer has named. `archives/NAME` is shorter.
+/// Bytes of the longest directory of a chunk: one that a producer has named. `archives/NAME` is
+/// shorter.
 const CHUNK_BYTES: usize = NAME_MAX + 1;
 
 /// The reason why a session gets no directory.
@@ -83,15 +84,15 @@ impl fmt::Display for Grouping {
     }
 }
 
-/// Directory of a session, relative to the relay's output. A base path that the user has set stands at the end; grouped
-/// by host, it replaces session and date.
+/// Directory of a session, relative to the relay's output. A base path that the user has set stands
+/// at the end; grouped by host, it replaces session and date.
 ///
 /// None for producers before LTTng 2.11, which put host and session into the path of every stream
 /// ([`OldPaths`](super::old_paths::OldPaths)).
 ///
 /// # Errors
-/// If a name is missing or invalid, the directory is too long, or the calendar does not reach as far as the time at
-/// which the session was created.
+/// If a name is missing or invalid, the directory is too long, or the calendar does not reach as
+/// far as the time at which the session was created.
 pub fn session_directory(
     session: &CreateSession,
     grouping: Grouping,
@@ -133,8 +134,9 @@ pub fn session_directory(
     Ok(Some(directory))
 }
 
-/// Checks that a stream's files can be written, moved to the archives, repaired and removed: their paths are not too long and
-/// not too deep. `file` is the longest name of a file, `directory` that of the session, None if `path` contains it.
+/// Checks that a stream's files can be written, moved to the archives, repaired and removed: their
+/// paths are not too long and not too deep. `file` is the longest name of a file, `directory` that
+/// of the session, None if `path` contains it.
 ///
 /// # Errors
 /// If they are.
@@ -162,8 +164,8 @@ fn check_depth(parts: &[&TracePath]) -> Result<(), LayoutError> {
     Ok(())
 }
 
-/// Whether the directory of a session has the time of its creation in its name, so that a session created at another
-/// second has another directory.
+/// Whether the directory of a session has the time of its creation in its name, so that a session
+/// created at another second has another directory.
 #[must_use]
 pub fn is_directory_dated(session: &CreateSession, grouping: Grouping) -> bool {
     let is_dated_by_relay = |recording: &Recording| match grouping {

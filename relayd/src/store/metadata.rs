@@ -1,7 +1,8 @@
 //! The metadata file of a trace. Each piece that a producer sends is in it whole or not at all.
 //!
-//! The lock of the file shows that streams of the trace may continue. Therefore the file stays open, and locked, while
-//! the pool has room. When the pool is full the file may be closed, as those of other streams, and is reopened by name.
+//! The lock of the file shows that streams of the trace may continue. Therefore the file stays
+//! open, and locked, while the pool has room. When the pool is full the file may be closed, as
+//! those of other streams, and is reopened by name.
 
 use std::io;
 use std::path::Path;
@@ -78,7 +79,8 @@ impl MetadataSource {
         if let Some(file) = self.opened() {
             return Ok(file);
         }
-        // Without the lock: opening a file may evict another one, whose owner is then asked to close it.
+        // Without the lock: opening a file may evict another one, whose owner is then asked to
+        // close it.
         let file = self.location.reopen()?;
         let file = Arc::clone(self.file.lock().adopt(file));
         self.location.pool().clock.add_slot(&self.slot);
@@ -121,8 +123,8 @@ impl MetadataFile {
         Ok(file)
     }
 
-    /// Continues the file of a relay before this one, of which the first `bytes` bytes are complete pieces. Whatever
-    /// follows is removed. A file that does not exist is created.
+    /// Continues the file of a relay before this one, of which the first `bytes` bytes are complete
+    /// pieces. Whatever follows is removed. A file that does not exist is created.
     ///
     /// # Errors
     /// If it cannot be opened or created.
@@ -157,8 +159,8 @@ impl MetadataFile {
         })
     }
 
-    /// Continues with an empty file in a chunk. In the same chunk, the file replaces the previous one, whose readers keep
-    /// its contents.
+    /// Continues with an empty file in a chunk. In the same chunk, the file replaces the previous
+    /// one, whose readers keep its contents.
     ///
     /// # Errors
     /// If it cannot be created. Nothing can be written then.
@@ -244,7 +246,8 @@ impl MetadataFile {
         })
     }
 
-    /// Removes the file if it is empty: no trace is read from it, and babeltrace2 would refuse all traces beside it.
+    /// Removes the file if it is empty: no trace is read from it, and babeltrace2 would refuse all
+    /// traces beside it.
     ///
     /// # Errors
     /// If it cannot be removed.

@@ -1,14 +1,18 @@
-//! The files of a relay, and the order in which they are written: the bytes of a packet first, then the index entry that
-//! points at them. Knows no socket and no session. `doc/store.md` describes the files.
+//! The files of a relay, and the order in which they are written: the bytes of a packet first, then
+//! the index entry that points at them. Knows no socket and no session. `doc/store.md` describes
+//! the files.
 //!
-//! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (the directory of a chunk, and
-//! where it moves), [`pool`] and [`eviction`] (which files are open, and which are closed when idle or for others),
-//! `reopenable_file` (closing and reopening), `tracefile` (the bytes of packets), [`index_file`] (their index entries
-//! and beacons), `segment_writer` and [`segment`] (both files, for their writer and for their readers), [`stream_files`] (all files of one stream), [`metadata`], [`fault`] (kinds of faults),
-//! [`deletion`] (of chunks, on a thread of its own), `disk` (the system calls that change files), [`sync`] (to the disk,
-//! for `--durability`), `open_marker` (which directories are being written), [`repair`] (after a crash), [`retention`] (removal of old sessions),
-//! [`session_directory`] (which of them other relays have open), [`session_log`] (what outlives the relay of a session that
-//! is resumed).
+//! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (the
+//! directory of a chunk, and where it moves), [`pool`] and [`eviction`] (which files are open, and
+//! which are closed when idle or for others), `reopenable_file` (closing and reopening),
+//! `tracefile` (the bytes of packets), [`index_file`] (their index entries and beacons),
+//! `segment_writer` and [`segment`] (both files, for their writer and for their readers),
+//! [`stream_files`] (all files of one stream), [`metadata`], [`fault`] (kinds of faults),
+//! [`deletion`] (of chunks, on a thread of its own), `disk` (the system calls that change files),
+//! [`sync`] (to the disk, for `--durability`), `open_marker` (which directories are being written),
+//! [`repair`] (after a crash), [`retention`] (removal of old sessions), [`session_directory`]
+//! (which of them other relays have open), [`session_log`] (what outlives the relay of a session
+//! that is resumed).
 
 pub mod chunk;
 pub mod deletion;
@@ -106,11 +110,12 @@ pub fn make_directory(path: &Path) -> Result<(), StoreError> {
     disk::make_directories(path).map_err(StoreError::on("make directory", path))
 }
 
-/// Creates an empty file. An existing file of that name is unlinked, not truncated, so that its readers keep its
-/// contents.
+/// Creates an empty file. An existing file of that name is unlinked, not truncated, so that its
+/// readers keep its contents.
 ///
 /// # Errors
-/// If another stream still writes the file of that name. That happens if two recordings use the same directory.
+/// If another stream still writes the file of that name. That happens if two recordings use the
+/// same directory.
 fn create_file(path: &Path, pool: &Pool) -> Result<File, StoreError> {
     match open_to_inspect(path) {
         Ok(old) => {
@@ -129,7 +134,8 @@ fn create_file(path: &Path, pool: &Pool) -> Result<File, StoreError> {
     disk::create(path, OFlags::RDWR | OFlags::EXCL).map_err(StoreError::on("create", path))
 }
 
-/// Opens whatever has this name. Does not follow a symbolic link, and does not wait for the other end of a FIFO.
+/// Opens whatever has this name. Does not follow a symbolic link, and does not wait for the other
+/// end of a FIFO.
 fn open_to_inspect(path: &Path) -> rustix::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty())).map(File::from)
@@ -140,8 +146,8 @@ fn is_locked(file: &File) -> bool {
     matches!(file_lock::try_lock_shared(file), Ok(false))
 }
 
-/// Whether another relay writes the trace of this tracefile. That relay closes tracefiles that are idle, and then
-/// holds only the lock on the metadata.
+/// Whether another relay writes the trace of this tracefile. That relay closes tracefiles that are
+/// idle, and then holds only the lock on the metadata.
 fn is_of_other_relay(tracefile: &Path, pool: &Pool) -> bool {
     let metadata = open_to_inspect(&tracefile.with_file_name("metadata"));
     metadata.is_ok_and(|metadata| !pool.is_claimed(&metadata) && is_locked(&metadata))

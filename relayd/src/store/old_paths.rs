@@ -1,6 +1,6 @@
-//! The directories of streams of producers before LTTng 2.11, which send no directory for the session. The path of each
-//! stream begins with host, session and date, or with host and base path. To group by session, these are taken apart.
-//! `doc/store.md` has a table of the cases.
+//! The directories of streams of producers before LTTng 2.11, which send no directory for the
+//! session. The path of each stream begins with host, session and date, or with host and base path.
+//! To group by session, these are taken apart. `doc/store.md` has a table of the cases.
 
 use jiff::tz::TimeZone;
 use wire::{EpochSeconds, FileName, NameError, Text, TracePath};
@@ -23,7 +23,8 @@ impl OldPaths {
     /// The rules of a session that is opened at `now`.
     ///
     /// # Errors
-    /// If its name is not valid as that of a directory, or the calendar does not reach as far as `now`.
+    /// If its name is not valid as that of a directory, or the calendar does not reach as far as
+    /// `now`.
     pub fn new(
         grouping: Grouping,
         session: &Text,
@@ -61,7 +62,8 @@ impl OldPaths {
             Some(suffix) if suffix.len() == DATE_BYTES && date_at_end(suffix).is_some() => {
                 (date_at_end(suffix), &[])
             }
-            // A base path that begins with the session's name. Here lttng-relayd omits the date, and so do we.
+            // A base path that begins with the session's name. Here lttng-relayd omits the date,
+            // and so do we.
             Some(_) => (None, second),
         };
         let mut placed = [session, b"/", host].concat();

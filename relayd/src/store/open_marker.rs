@@ -1,11 +1,12 @@
-//! Markers of trace directories that a relay is writing. A marker is a file that is created before any other
-//! file of its directory and removed when the last stream has left the chunk. After a crash it shows the next relay
-//! that a relay of this kind wrote the directory, also if power loss has left no beacon in any index file. Readers
-//! ignore it, because its name begins with a dot.
+//! Markers of trace directories that a relay is writing. A marker is a file that is created before
+//! any other file of its directory and removed when the last stream has left the chunk. After a
+//! crash it shows the next relay that a relay of this kind wrote the directory, also if power loss
+//! has left no beacon in any index file. Readers ignore it, because its name begins with a dot.
 //!
-//! The name contains that of the chunk, so that an interrupted rotation can be completed. It is in the name and not in
-//! the file because a directory entry is never torn. The file contains the id that the kernel had since its start: while it
-//! still has that id, there was no power loss, and everything that the relay has written is in the files.
+//! The name contains that of the chunk, so that an interrupted rotation can be completed. It is in
+//! the name and not in the file because a directory entry is never torn. The file contains the id
+//! that the kernel had since its start: while it still has that id, there was no power loss, and
+//! everything that the relay has written is in the files.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const PREFIX: &str = ".relayd-open-";
 
-/// Name of the marker in directories of a chunk that began at this date. None: the producer knows no chunks, and the
-/// marker is of this session only.
+/// Name of the marker in directories of a chunk that began at this date. None: the producer knows
+/// no chunks, and the marker is of this session only.
 pub(super) fn name(began: &str, chunk: Option<u64>) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     match chunk {
@@ -27,7 +28,8 @@ pub(super) fn name(began: &str, chunk: Option<u64>) -> String {
     }
 }
 
-/// The id that the kernel has had since it was started, as a UUID in text. None: the system does not give it.
+/// The id that the kernel has had since it was started, as a UUID in text. None: the system does
+/// not give it.
 pub(super) fn boot_id() -> Option<&'static str> {
     static ID: OnceLock<Option<String>> = OnceLock::new();
     let id = ID.get_or_init(|| {

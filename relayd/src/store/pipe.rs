@@ -1,4 +1,5 @@
-//! A pipe through which the bytes of packets go from a socket to a tracefile without being copied to the memory of the relay.
+//! A pipe through which the bytes of packets go from a socket to a tracefile without being copied
+//! to the memory of the relay.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +26,8 @@ impl Pipe {
     /// If it cannot be created: there are no descriptors left, for example.
     pub fn new(capacity: usize) -> io::Result<Self> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // An error means that the user has many pipes. A small one makes more calls, and no difference else.
+        // An error means that the user has many pipes. A small one makes more calls, and no
+        // difference else.
         let _ = fcntl_setpipe_size(&writer, capacity);
         Ok(Self {
             reader,
@@ -46,11 +48,12 @@ impl Pipe {
         self.len == 0
     }
 
-    /// Moves up to `len` bytes from a non-blocking source to the pipe. Returns how many; 0 means that the source has ended.
+    /// Moves up to `len` bytes from a non-blocking source to the pipe. Returns how many; 0 means
+    /// that the source has ended.
     ///
     /// # Errors
-    /// `WouldBlock` if the source has nothing or the pipe is full; `InvalidInput` if the source has no splice(2); else the
-    /// source has failed.
+    /// `WouldBlock` if the source has nothing or the pipe is full; `InvalidInput` if the source has
+    /// no splice(2); else the source has failed.
     pub fn fill(&mut self, source: impl AsFd, len: usize) -> io::Result<usize> {
         let flags = SpliceFlags::NONBLOCK;
         let moved = splice(source, None, &self.writer, None, len, flags)?;
@@ -77,8 +80,8 @@ impl Pipe {
         Ok(read)
     }
 
-    /// Moves up to `len` bytes from the pipe to a position of a file. Returns how many: fewer after an error, and none if the
-    /// file system has no splice(2). The others stay in the pipe.
+    /// Moves up to `len` bytes from the pipe to a position of a file. Returns how many: fewer after
+    /// an error, and none if the file system has no splice(2). The others stay in the pipe.
     pub(super) fn write_at(&mut self, file: &File, len: usize, at: u64) -> usize {
         let len = len.min(self.len);
         let mut moved = 0;

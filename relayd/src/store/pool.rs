@@ -1,5 +1,5 @@
-//! The pool of open trace files: how many are open, and which of them are being written. When the pool is full, the
-//! next file evicts another (`eviction`).
+//! The pool of open trace files: how many are open, and which of them are being written. When the
+//! pool is full, the next file evicts another (`eviction`).
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -19,7 +19,8 @@ use super::fault::{FaultKind, Faults};
 use super::sync::Syncer;
 use super::sync::file::SyncedFile;
 
-/// Divisor of the maximum number of open files: this part is reserved for files that are closed and not synced yet.
+/// Divisor of the maximum number of open files: this part is reserved for files that are closed and
+/// not synced yet.
 const RETAINED_PART: usize = 4;
 
 /// The trace files of a relay that are open.
@@ -96,8 +97,8 @@ impl Pool {
         })
     }
 
-    /// A pool whose files are synced. Of the `max` open files, a part is reserved for those that their writers have closed
-    /// and that are not synced yet.
+    /// A pool whose files are synced. Of the `max` open files, a part is reserved for those that
+    /// their writers have closed and that are not synced yet.
     #[must_use]
     pub fn with_syncer(max: usize, syncer: Arc<Syncer>) -> Arc<Self> {
         let max_retained = max / RETAINED_PART;
@@ -121,8 +122,8 @@ impl Pool {
     /// Checks that a writer may open another file. To be called before.
     ///
     /// # Errors
-    /// As for a lack of descriptors, if too many files that were closed are not synced yet. Their producers are paused
-    /// until that has been done.
+    /// As for a lack of descriptors, if too many files that were closed are not synced yet. Their
+    /// producers are paused until that has been done.
     pub(super) fn check_retained(&self) -> io::Result<()> {
         let Some(syncer) = &self.syncer else {
             return Ok(());
@@ -138,8 +139,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Opens a file by calling `open`. A full pool closes others for it; if all are in use at this moment, the file is
-    /// opened nevertheless, and the pool exceeds its limit.
+    /// Opens a file by calling `open`. A full pool closes others for it; if all are in use at this
+    /// moment, the file is opened nevertheless, and the pool exceeds its limit.
     ///
     /// # Errors
     /// Those of `open`.
@@ -150,7 +151,8 @@ impl Pool {
         let descriptor = self.reserve();
         let is_exhausted = |error: &E| FaultKind::of(error.borrow()) == FaultKind::Descriptors;
         let file = match open() {
-            // The limit of descriptors is of the whole process: connections may use some that were meant for the pool.
+            // The limit of descriptors is of the whole process: connections may use some that were
+            // meant for the pool.
             Err(error) if is_exhausted(&error) && self.clock.evict_one() => open()?,
             opened => opened?,
         };
@@ -160,7 +162,8 @@ impl Pool {
         }))
     }
 
-    /// Counts a descriptor of a file that is not in the pool and cannot be evicted. A full pool closes another file for it.
+    /// Counts a descriptor of a file that is not in the pool and cannot be evicted. A full pool
+    /// closes another file for it.
     #[must_use]
     pub fn reserve(self: &Arc<Self>) -> PooledDescriptor {
         while self.is_full() && self.clock.evict_one() {}
@@ -192,8 +195,9 @@ impl Pool {
         self.clock.is_idle_round_due(now)
     }
 
-    /// Closes files that have not been used for [`IDLE_FILE_TIMEOUT`](crate::limits::IDLE_FILE_TIMEOUT), and at most
-    /// twice that. Must be called at intervals that are short against that timeout.
+    /// Closes files that have not been used for
+    /// [`IDLE_FILE_TIMEOUT`](crate::limits::IDLE_FILE_TIMEOUT), and at most twice that. Must be
+    /// called at intervals that are short against that timeout.
     pub fn close_idle_files(&self, now: Instant) {
         self.clock.close_idle_files(now);
     }

@@ -1,6 +1,6 @@
-//! Files that their writer closes while they are idle or when the pool is full (`eviction`), and reopens by name. The
-//! chunk that they lie in may move meanwhile, and somebody may put another file in their place. Therefore device and
-//! inode of the reopened file are checked.
+//! Files that their writer closes while they are idle or when the pool is full (`eviction`), and
+//! reopens by name. The chunk that they lie in may move meanwhile, and somebody may put another
+//! file in their place. Therefore device and inode of the reopened file are checked.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,8 @@ impl FileLocation {
     /// Opens whatever regular file has the name, for a reader. This may block.
     ///
     /// # Errors
-    /// If it cannot be opened: a user may have removed it, or replaced it by something that is not a regular file.
+    /// If it cannot be opened: a user may have removed it, or replaced it by something that is not
+    /// a regular file.
     pub(super) fn open_for_reading(&self) -> io::Result<Arc<PooledFile>> {
         self.pool.open(|| self.chunk.open_for_reading(self.path()))
     }
@@ -88,8 +89,8 @@ pub(super) struct ReopenableFile {
 }
 
 impl ReopenableFile {
-    /// Creates an empty file, which is open. `order` is its place among the files that are synced together, and `status`
-    /// has a failure of that.
+    /// Creates an empty file, which is open. `order` is its place among the files that are synced
+    /// together, and `status` has a failure of that.
     ///
     /// # Errors
     /// If it cannot be created, or another stream writes the file of that name.
@@ -197,14 +198,14 @@ impl ReopenableFile {
         Ok(true)
     }
 
-    /// Adopts a handle that was [reopened](FileLocation::reopen) at this location, unless the file is open. Returns the
-    /// open one.
+    /// Adopts a handle that was [reopened](FileLocation::reopen) at this location, unless the file
+    /// is open. Returns the open one.
     pub(super) fn adopt(&mut self, handle: Arc<PooledFile>) -> &Arc<PooledFile> {
         self.handle.get_or_insert(handle)
     }
 
-    /// Has the open file synced, to which `bytes` have just been written or which has been truncated. Costs nothing unless
-    /// files are synced.
+    /// Has the open file synced, to which `bytes` have just been written or which has been
+    /// truncated. Costs nothing unless files are synced.
     pub(super) fn mark_written(&self, bytes: u64) {
         if let Some(syncer) = self.location.pool.syncer()
             && let Some(handle) = &self.handle

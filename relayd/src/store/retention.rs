@@ -1,13 +1,15 @@
-//! Retention (`--retain-age`, `--retain-size`): removes the sessions that nobody writes any more when they are old, and
-//! the oldest of them when all sessions together are large. Also measures the file system of the output, for metrics.
+//! Retention (`--retain-age`, `--retain-size`): removes the sessions that nobody writes any more
+//! when they are old, and the oldest of them when all sessions together are large. Also measures
+//! the file system of the output, for metrics.
 //!
-//! A session is a directory two levels below the output, `HOST/SESSION-DATE` or `SESSION/HOST-DATE`, with a trace in it.
-//! Recordings whose base paths begin with the same directory count as one session. It is open while this relay has it in
-//! its registry, another relay has locked its directory ([`session_directory`]), or a relay that
-//! has ended has left the log of a session that can be resumed or the marker of a directory that was being written.
+//! A session is a directory two levels below the output, `HOST/SESSION-DATE` or
+//! `SESSION/HOST-DATE`, with a trace in it. Recordings whose base paths begin with the same
+//! directory count as one session. It is open while this relay has it in its registry, another
+//! relay has locked its directory ([`session_directory`]), or a relay that has ended has left the
+//! log of a session that can be resumed or the marker of a directory that was being written.
 //!
-//! A thread of its own makes the file calls: a disk that hangs delays the removal and nothing else. It also returns free
-//! memory to the system, which takes some milliseconds.
+//! A thread of its own makes the file calls: a disk that hangs delays the removal and nothing else.
+//! It also returns free memory to the system, which takes some milliseconds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,8 +32,9 @@ use super::session_directory;
 use super::session_log::SessionLog;
 use crate::limits::{MAX_OUTPUT_DEPTH, MIN_RETAINED_AGE, RETENTION_INTERVAL, SPACE_INTERVAL};
 
-/// Prefix of the name that a session's directory has while it is removed. Readers ignore hidden directories. A number
-/// follows, not the name of the session, which may be as long as a name can be.
+/// Prefix of the name that a session's directory has while it is removed. Readers ignore hidden
+/// directories. A number follows, not the name of the session, which may be as long as a name can
+/// be.
 const REMOVED: &str = ".relayd-removed-";
 
 /// The directories, relative to the output, of the sessions that this relay has open.
@@ -123,7 +126,8 @@ impl OutputStatus {
 }
 
 impl RetentionThread {
-    /// Measures the output, and starts the thread that measures it from then on and removes sessions that are not `open`.
+    /// Measures the output, and starts the thread that measures it from then on and removes
+    /// sessions that are not `open`.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -229,8 +233,8 @@ fn remove_sessions(
     status.used.store(used, Ordering::Relaxed);
 }
 
-/// The directories two levels below the output. Hidden ones, which are no sessions, are left out, but not those whose
-/// removal was interrupted. Directories that cannot be read are reported.
+/// The directories two levels below the output. Hidden ones, which are no sessions, are left out,
+/// but not those whose removal was interrupted. Directories that cannot be read are reported.
 fn session_directories(output: &Path, report: &impl Fn(&Path, io::Error)) -> Vec<PathBuf> {
     let visible = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().as_bytes();
@@ -264,7 +268,8 @@ fn subdirectories(parent: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(directories)
 }
 
-/// Whether one of these directories, relative to the output, is the directory of the session or lies in it.
+/// Whether one of these directories, relative to the output, is the directory of the session or
+/// lies in it.
 fn is_in_use(output: &Path, session: &Path, directories: &BTreeSet<PathBuf>) -> bool {
     let relative = session.strip_prefix(output).unwrap_or(session);
     directories.iter().any(|own| own.starts_with(relative))
@@ -295,8 +300,8 @@ fn examine(session: &Path) -> io::Result<FoundSession> {
     Ok(found)
 }
 
-/// Removes a session at once for readers and for other relays, then its files. Returns false, with the session in its
-/// place, if another relay has it open, or this one by now.
+/// Removes a session at once for readers and for other relays, then its files. Returns false, with
+/// the session in its place, if another relay has it open, or this one by now.
 fn remove(session: &Path, is_open: impl Fn() -> bool) -> io::Result<bool> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let directory = session_directory::open(session)?;
@@ -449,7 +454,8 @@ mod tests {
         std::os::unix::fs::symlink(&outside, session.join("link")).unwrap();
         let link = session.join("link");
         let status = OutputStatus::default();
-        // The link is as old as its session for the purpose of this test: only its target must stay.
+        // The link is as old as its session for the purpose of this test: only its target must
+        // stay.
         let later = now + 9 * HOUR;
         remove_sessions(
             &output,

@@ -1,5 +1,5 @@
-//! A tracefile with its index file, for readers. They share the handles of the writer while it has the files open, and
-//! open the files themselves otherwise.
+//! A tracefile with its index file, for readers. They share the handles of the writer while it has
+//! the files open, and open the files themselves otherwise.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,8 +75,8 @@ impl Segment {
         self.data.chunk().is_deleted()
     }
 
-    /// Records that a reader could not read the segment. Returns whether this is the first failure, so that the fault is
-    /// logged once.
+    /// Records that a reader could not read the segment. Returns whether this is the first failure,
+    /// so that the fault is logged once.
     #[must_use]
     pub fn is_first_failure(&self) -> bool {
         !self.has_failed.swap(true, Ordering::Relaxed)
@@ -98,11 +98,12 @@ impl Segment {
         })
     }
 
-    /// The files, which stay readable even if they are renamed or unlinked. Opens those that the writer does not have
-    /// open, which may block.
+    /// The files, which stay readable even if they are renamed or unlinked. Opens those that the
+    /// writer does not have open, which may block.
     ///
     /// # Errors
-    /// If they cannot be opened: a user may have removed them, or replaced them by something that is not a regular file.
+    /// If they cannot be opened: a user may have removed them, or replaced them by something that
+    /// is not a regular file.
     pub fn open(&self) -> io::Result<OpenSegment> {
         let (data, index) = self.files_of_writer();
         let open = |open: Option<Arc<PooledFile>>, location: &FileLocation| match open {

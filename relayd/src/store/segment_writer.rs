@@ -1,4 +1,5 @@
-//! A tracefile and its index file, for the stream that writes them: open, or closed until there is something to write.
+//! A tracefile and its index file, for the stream that writes them: open, or closed until there is
+//! something to write.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -60,8 +61,8 @@ impl SegmentWriter {
         }
     }
 
-    /// Continues files of a relay before this one, which have a number of entries, and the last of their packets ends
-    /// there. Whatever follows is removed.
+    /// Continues files of a relay before this one, which have a number of entries, and the last of
+    /// their packets ends there. Whatever follows is removed.
     pub(super) fn restore(
         &mut self,
         index: Option<(ReopenableFile, IndexFormat)>,
@@ -96,8 +97,8 @@ impl SegmentWriter {
         opened.map_err(StoreError::on("reopen", file.location().path()))
     }
 
-    /// Creates the index file, unless it exists. Called before the first bytes of the tracefile are written: after a
-    /// crash, the beacon in the index file shows that this relay wrote them.
+    /// Creates the index file, unless it exists. Called before the first bytes of the tracefile are
+    /// written: after a crash, the beacon in the index file shows that this relay wrote them.
     pub(super) fn begin_index(&mut self, format: IndexFormat) -> Result<(), StoreError> {
         match self.index {
             Some(_) => Ok(()),

@@ -1,7 +1,8 @@
-//! The lock of a session's directory, by which relays with the same output tell each other that the session is open. Between
-//! two chunks (`lttng stop; lttng rotate`) a session has neither an open file nor a marker: its files do not show that it
-//! goes on. The lock is a shared one, because sessions of one recording have the same directory; [`retention`](super::retention)
-//! takes an exclusive one to remove the directory.
+//! The lock of a session's directory, by which relays with the same output tell each other that the
+//! session is open. Between two chunks (`lttng stop; lttng rotate`) a session has neither an open
+//! file nor a marker: its files do not show that it goes on. The lock is a shared one, because
+//! sessions of one recording have the same directory; [`retention`](super::retention) takes an
+//! exclusive one to remove the directory.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +19,8 @@ use super::{StoreError, make_directory};
 /// Number of components of a session's directory below the output: host and session.
 pub(super) const COMPONENTS: usize = 2;
 
-/// Attempts to lock a directory. Each but the last fails because retention has just removed the directory.
+/// Attempts to lock a directory. Each but the last fails because retention has just removed the
+/// directory.
 const MAX_ATTEMPTS: usize = 8;
 
 /// The directory of a session, which no relay removes as long as this value exists.
@@ -28,8 +30,8 @@ pub struct SessionDirectory {
 }
 
 impl SessionDirectory {
-    /// Creates a directory of a session below the output, and locks the part of it that retention removes as a whole. The
-    /// descriptor counts in the pool.
+    /// Creates a directory of a session below the output, and locks the part of it that retention
+    /// removes as a whole. The descriptor counts in the pool.
     ///
     /// # Errors
     /// If the directory cannot be created or opened.

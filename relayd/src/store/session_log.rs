@@ -1,8 +1,10 @@
-//! Session logs: what the next relay must know of a resumable session, besides its files, to continue it. Each session
-//! has a log below the output, `.relayd/sessions/PRODUCER-ID.log`, of checksummed records (`record_log`). A change is in
-//! the log before the producer is told of it. `doc/store.md` has a table of the records.
+//! Session logs: what the next relay must know of a resumable session, besides its files, to
+//! continue it. Each session has a log below the output, `.relayd/sessions/PRODUCER-ID.log`, of
+//! checksummed records (`record_log`). A change is in the log before the producer is told of it.
+//! `doc/store.md` has a table of the records.
 //!
-//! A relay holds the lock of the logs of its sessions, so that another relay with the same output leaves them alone.
+//! A relay holds the lock of the logs of its sessions, so that another relay with the same output
+//! leaves them alone.
 
 mod logged_session;
 mod record;
@@ -35,7 +37,8 @@ use crate::limits::{MAX_SESSION_LOG_BYTES, MAX_SESSION_LOGS, MIN_COMPACTED_LOG_B
 /// First bytes of a log, with the version of its records.
 const MAGIC: Magic = *b"rlysess1";
 
-/// Directories of the logs, below the output. A session cannot have a directory of this name, which begins with a dot.
+/// Directories of the logs, below the output. A session cannot have a directory of this name, which
+/// begins with a dot.
 const DIRECTORY: [&str; 2] = [".relayd", "sessions"];
 
 /// The log of one session. Locked for a moment by each connection that changes the session.
@@ -141,8 +144,8 @@ impl SessionLog {
         })
     }
 
-    /// The paths of the logs below an output directory, those that were written last at the end. What keeps logs from being
-    /// found is logged.
+    /// The paths of the logs below an output directory, those that were written last at the end.
+    /// What keeps logs from being found is logged.
     #[must_use]
     pub fn paths(output: &Path) -> Vec<PathBuf> {
         let directory = directory(output);
@@ -156,8 +159,8 @@ impl SessionLog {
         logs.into_iter().map(|(_, path)| path).collect()
     }
 
-    /// The trace directories, relative to the output, of the sessions whose logs are below it. Logs that cannot be
-    /// understood are skipped: their sessions will not be restored.
+    /// The trace directories, relative to the output, of the sessions whose logs are below it. Logs
+    /// that cannot be understood are skipped: their sessions will not be restored.
     #[must_use]
     pub fn trace_directories(output: &Path) -> BTreeSet<PathBuf> {
         let mut directories = BTreeSet::new();
@@ -185,7 +188,8 @@ impl SessionLog {
     /// Opens a log to restore its session. None: another relay has locked it.
     ///
     /// # Errors
-    /// If it cannot be read or understood. It is set aside then, so that the next start does not try again.
+    /// If it cannot be read or understood. It is set aside then, so that the next start does not
+    /// try again.
     pub fn open(path: &Path, pool: &Arc<Pool>) -> Result<Option<Arc<Self>>, LogError> {
         let opened = Self::open_valid(path, pool);
         if opened.is_err() {
@@ -215,7 +219,8 @@ impl SessionLog {
         Ok(Some(Self::new(path.to_owned(), session, file, bytes)))
     }
 
-    /// Has the log synced with the other files of its session, from now on, and what is in it already.
+    /// Has the log synced with the other files of its session, from now on, and what is in it
+    /// already.
     ///
     /// # Errors
     /// If its directory cannot be opened.
@@ -280,7 +285,8 @@ impl SessionLog {
             return Err(failed(io::Error::other("the log of the session is full")));
         }
         if let Err(error) = disk::write_all_at(file, &encoded, *bytes) {
-            // What was written of it would be taken for a torn record, and the next one overwrites it.
+            // What was written of it would be taken for a torn record, and the next one overwrites
+            // it.
             let _ = disk::set_len(file, *bytes);
             return Err(failed(error));
         }
@@ -296,8 +302,8 @@ impl SessionLog {
         Ok(())
     }
 
-    /// As [`append`](Self::append), for a change that must be on the disk before another file changes. Waits for the disk,
-    /// if files are synced.
+    /// As [`append`](Self::append), for a change that must be on the disk before another file
+    /// changes. Waits for the disk, if files are synced.
     fn append_synced(&self, record: &Record) -> Result<(), StoreError> {
         self.append(record)?;
         let state = self.state.lock();
@@ -327,7 +333,8 @@ impl SessionLog {
         state.compact_at = compact_at(state.bytes);
     }
 
-    /// Removes the log, because the session has ended, and its directories if no other session has a log.
+    /// Removes the log, because the session has ended, and its directories if no other session has
+    /// a log.
     pub fn remove(&self) {
         let file = self.state.lock().file.take();
         if file.is_none() {
@@ -341,7 +348,8 @@ impl SessionLog {
         let _ = directories.try_for_each(disk::remove_directory);
     }
 
-    /// Renames the log, because its session cannot be restored, so that the next start does not try again.
+    /// Renames the log, because its session cannot be restored, so that the next start does not try
+    /// again.
     pub fn set_aside(&self) {
         if self.state.lock().file.take().is_some() {
             set_aside(&self.path);
@@ -416,8 +424,8 @@ impl LogState {
     }
 }
 
-/// Writes a log that describes a session as a whole, in place of an older one. Returns it, locked, and its length. If
-/// `is_synced`, the new log is on the disk before it replaces the old one.
+/// Writes a log that describes a session as a whole, in place of an older one. Returns it, locked,
+/// and its length. If `is_synced`, the new log is on the disk before it replaces the old one.
 fn write_whole(
     path: &Path,
     session: &LoggedSession,
@@ -464,8 +472,8 @@ impl StreamLog {
         Self { log, key }
     }
 
-    /// Logs that packets continue with another number than the next one, or in another tracefile. All packets before
-    /// `indexed` have an entry.
+    /// Logs that packets continue with another number than the next one, or in another tracefile.
+    /// All packets before `indexed` have an entry.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -478,14 +486,15 @@ impl StreamLog {
             replacing.is_some_and(|replacing| replacing.at.file <= mark.at.file)
         });
         if replaces {
-            // Otherwise an entry of the new tracefile could be taken for one of the older tracefile.
+            // Otherwise an entry of the new tracefile could be taken for one of the older
+            // tracefile.
             return self.log.append_synced(&record);
         }
         self.log.append(&record)
     }
 
-    /// Logs that a tracefile that begins with a packet is about to replace an older one of the same name: the packets of that
-    /// one are not asked for again.
+    /// Logs that a tracefile that begins with a packet is about to replace an older one of the same
+    /// name: the packets of that one are not asked for again.
     ///
     /// # Errors
     /// If it cannot be written. Nothing may be replaced then.
@@ -494,7 +503,8 @@ impl StreamLog {
         self.log.append_synced(&Record::Replacing { key, mark })
     }
 
-    /// Logs that everything from a position on was removed from the tracefiles, unless that changes nothing.
+    /// Logs that everything from a position on was removed from the tracefiles, unless that changes
+    /// nothing.
     ///
     /// # Errors
     /// If it cannot be written.

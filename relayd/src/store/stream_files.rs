@@ -1,5 +1,5 @@
-//! The files of one stream: the tracefile that is being written, earlier ones whose packets still wait for indexes, and
-//! when the next one begins.
+//! The files of one stream: the tracefile that is being written, earlier ones whose packets still
+//! wait for indexes, and when the next one begins.
 
 mod restoring;
 mod rewinding;
@@ -77,7 +77,8 @@ pub struct StreamFiles {
     pool: Arc<Pool>,
     slot: Arc<ClockSlot>,
     sync: Arc<SyncStatus>,
-    /// The last one is being written if `is_writing`. All others wait for the indexes of their packets.
+    /// The last one is being written if `is_writing`. All others wait for the indexes of their
+    /// packets.
     open: VecDeque<SegmentWriter>,
     /// Number of the first of them among all tracefiles that the stream has had.
     first_open: u64,
@@ -89,7 +90,8 @@ pub struct StreamFiles {
 /// The position of a packet in the tracefiles of its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketPlace {
-    /// Number of the tracefile among all that the stream has had. It never changes, unlike the number in the name.
+    /// Number of the tracefile among all that the stream has had. It never changes, unlike the
+    /// number in the name.
     file: u64,
     /// Position in the tracefile.
     extent: Extent,
@@ -116,8 +118,8 @@ impl PacketPlace {
 }
 
 impl StreamFiles {
-    /// Creates the stream's first tracefile and closes it, since a stream may be idle for long before its first packet.
-    /// `sync` is the status of the session.
+    /// Creates the stream's first tracefile and closes it, since a stream may be idle for long
+    /// before its first packet. `sync` is the status of the session.
     ///
     /// # Errors
     /// If the tracefile cannot be created.
@@ -179,8 +181,8 @@ impl StreamFiles {
         self.close_indexed();
     }
 
-    /// Leaves the chunk for another and moves these packets there: the last ones that were written, in order, none of
-    /// them indexed.
+    /// Leaves the chunk for another and moves these packets there: the last ones that were written,
+    /// in order, none of them indexed.
     ///
     /// # Errors
     /// If a file of the other chunk cannot be created or written. Then nothing has changed.
@@ -203,7 +205,8 @@ impl StreamFiles {
             }
             **place = moved;
         }
-        // Only now: until all packets are in the other chunk, a failed write must lose none of them.
+        // Only now: until all packets are in the other chunk, a failed write must lose none of
+        // them.
         for cut in cuts {
             if let Some(from) = self.writer_of(&cut) {
                 from.open_data()?;
@@ -214,8 +217,8 @@ impl StreamFiles {
         Ok(())
     }
 
-    /// Copies packets to the first tracefile of another chunk. Returns their new places; none for a packet whose tracefile
-    /// has been closed.
+    /// Copies packets to the first tracefile of another chunk. Returns their new places; none for a
+    /// packet whose tracefile has been closed.
     fn copy_packets(
         &mut self,
         packets: impl Iterator<Item = PacketPlace>,
@@ -263,8 +266,8 @@ impl StreamFiles {
         limits.is_some_and(|limits| limits.count.is_some()) && number <= self.number
     }
 
-    /// The number of the tracefile that a packet with `data_size` bytes begins, padding not included. None: the packet
-    /// fits the current tracefile.
+    /// The number of the tracefile that a packet with `data_size` bytes begins, padding not
+    /// included. None: the packet fits the current tracefile.
     #[must_use]
     pub fn next_number(&self, data_size: u32) -> Option<u64> {
         let limits = self.layout.limits?;
@@ -305,8 +308,8 @@ impl StreamFiles {
         self.write(|data| data.append(bytes))
     }
 
-    /// Moves the next bytes of the packet in flight, up to `len`, from a pipe to the tracefile. Returns how many: not all if they
-    /// cannot be written.
+    /// Moves the next bytes of the packet in flight, up to `len`, from a pipe to the tracefile.
+    /// Returns how many: not all if they cannot be written.
     ///
     /// # Errors
     /// If the tracefile cannot be written to at all.
@@ -333,8 +336,8 @@ impl StreamFiles {
         })
     }
 
-    /// Writes whole packets, none of which is empty, by one write: the bytes of each, and the number of zeros that follow them.
-    /// Returns their places. No packet may be in flight.
+    /// Writes whole packets, none of which is empty, by one write: the bytes of each, and the
+    /// number of zeros that follow them. Returns their places. No packet may be in flight.
     ///
     /// # Errors
     /// If they cannot be written like that. None of them remains in the tracefile.
@@ -367,9 +370,9 @@ impl StreamFiles {
         }
     }
 
-    /// Writes the entries of packets that lie in one tracefile, the one of `place`. Returns the segment that they belong
-    /// to. None: another tracefile has replaced theirs; the packets are lost and nothing is written, because both names
-    /// belong to the newer files.
+    /// Writes the entries of packets that lie in one tracefile, the one of `place`. Returns the
+    /// segment that they belong to. None: another tracefile has replaced theirs; the packets are
+    /// lost and nothing is written, because both names belong to the newer files.
     ///
     /// # Errors
     /// If they cannot be written, or the stream has no indexes.
@@ -397,7 +400,8 @@ impl StreamFiles {
         Ok(segment)
     }
 
-    /// Gives up the packets without an index, because no index will arrive any more. Returns their number.
+    /// Gives up the packets without an index, because no index will arrive any more. Returns their
+    /// number.
     pub fn give_up_indexes(&mut self) -> usize {
         let files = self.open.iter_mut();
         let unindexed = files.map(|file| std::mem::take(&mut file.unindexed)).sum();
@@ -405,8 +409,8 @@ impl StreamFiles {
         unindexed
     }
 
-    /// Writes a beacon to the end of the current index file. Does nothing if the stream has no indexes or is in no
-    /// chunk.
+    /// Writes a beacon to the end of the current index file. Does nothing if the stream has no
+    /// indexes or is in no chunk.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -423,7 +427,8 @@ impl StreamFiles {
         let failed = |error| StoreError::on("name files in", directory)(io::Error::other(error));
         let data_name = self.layout.data_name(number).map_err(failed)?;
         for older in &mut self.open {
-            // Its packets still wait for indexes, but its claim and lock must not keep us from replacing it.
+            // Its packets still wait for indexes, but its claim and lock must not keep us from
+            // replacing it.
             if older.chunk.is(&chunk) && older.number == self.number {
                 older.is_replaced = true;
                 older.data.give_up_name();
@@ -446,7 +451,8 @@ impl StreamFiles {
 
     /// Writes to this tracefile from now on.
     fn push_writer(&mut self, writer: SegmentWriter) {
-        // Most streams have one, and there may be thousands: a deque would begin with room for four.
+        // Most streams have one, and there may be thousands: a deque would begin with room for
+        // four.
         if self.open.is_empty() {
             self.open.reserve_exact(1);
         }

@@ -1,15 +1,18 @@
-//! Syncs files to the disk, on a thread of its own: fdatasync(2) takes as long as the disk, and no event loop may wait
-//! for that.
+//! Syncs files to the disk, on a thread of its own: fdatasync(2) takes as long as the disk, and no
+//! event loop may wait for that.
 //!
-//! Writers mark files as dirty. A round takes all files that are dirty when it begins, and syncs them: packets before the
-//! index entries that point at them, directories last. Everybody who needs something synced while a round runs waits for
-//! the next one, so that any number of sessions share it (group commit).
+//! Writers mark files as dirty. A round takes all files that are dirty when it begins, and syncs
+//! them: packets before the index entries that point at them, directories last. Everybody who needs
+//! something synced while a round runs waits for the next one, so that any number of sessions share
+//! it (group commit).
 //!
-//! Each file has its own fdatasync(2). syncfs(2) costs less from about sixteen files on (64 streams: 1.6 instead of
-//! 9.7 ms), but it also waits for whatever other programs have written to the file system, keeps no order, and does not
-//! say which file has failed. Several threads would save a quarter, and take it from the workers.
+//! Each file has its own fdatasync(2). syncfs(2) costs less from about sixteen files on (64
+//! streams: 1.6 instead of 9.7 ms), but it also waits for whatever other programs have written to
+//! the file system, keeps no order, and does not say which file has failed. Several threads would
+//! save a quarter, and take it from the workers.
 //!
-//! Read in this order: [`mod@file`] (what is shared with writers), [`Syncer`] here, [`position`], [`tally`].
+//! Read in this order: [`mod@file`] (what is shared with writers), [`Syncer`] here, [`position`],
+//! [`tally`].
 
 pub mod file;
 pub mod position;
@@ -40,7 +43,8 @@ pub enum Durability {
     /// Written: it survives the end of the relay, however that comes about.
     #[default]
     Process,
-    /// Written, and synced within the interval: it survives a power failure that comes later than that.
+    /// Written, and synced within the interval: it survives a power failure that comes later than
+    /// that.
     Interval,
     /// Synced: it survives a power failure.
     Packet,
@@ -51,7 +55,8 @@ pub enum Durability {
 pub struct SyncSettings {
     /// What replies guarantee.
     pub durability: Durability,
-    /// Interval between two rounds that nobody waits for. Without meaning for [`Durability::Process`].
+    /// Interval between two rounds that nobody waits for. Without meaning for
+    /// [`Durability::Process`].
     pub interval: Duration,
 }
 
@@ -68,7 +73,8 @@ pub struct Syncer {
     tally: SyncTally,
 }
 
-/// The thread of a [`Syncer`]. Dropped without [`stop`](Self::stop), it ends after the round that runs.
+/// The thread of a [`Syncer`]. Dropped without [`stop`](Self::stop), it ends after the round that
+/// runs.
 #[derive(Debug)]
 pub struct SyncThread(Arc<Syncer>);
 
@@ -251,8 +257,8 @@ impl Syncer {
         }
     }
 
-    /// Marks a directory in which names have been created, renamed or removed. `status` is that of the session whose
-    /// file was created.
+    /// Marks a directory in which names have been created, renamed or removed. `status` is that of
+    /// the session whose file was created.
     ///
     /// # Errors
     /// If the directory cannot be opened.
@@ -317,8 +323,9 @@ impl Syncer {
         Some(SyncTicket { round, completed })
     }
 
-    /// Calls `call` after a round for everything that has been written so far, some of which may have failed. On the thread
-    /// of the syncer, or at once if all of it is synced. Does not request the round.
+    /// Calls `call` after a round for everything that has been written so far, some of which may
+    /// have failed. On the thread of the syncer, or at once if all of it is synced. Does not
+    /// request the round.
     pub(super) fn call_after_round(&self, call: impl FnOnce() + Send + 'static) {
         let mut state = self.state.lock();
         if self.pending_round_of(&state).is_some() {
@@ -329,7 +336,8 @@ impl Syncer {
         }
     }
 
-    /// Number of the round after which everything that has been written so far is synced. None: it is synced already.
+    /// Number of the round after which everything that has been written so far is synced. None: it
+    /// is synced already.
     #[must_use]
     pub fn pending_round(&self) -> Option<u64> {
         self.pending_round_of(&self.state.lock())
@@ -366,7 +374,8 @@ impl Syncer {
         let dirty = std::mem::take(&mut state.dirty);
         let calls = std::mem::take(&mut state.calls);
         for (file, _) in &dirty.files {
-            // With the lock held: a writer that finds the file dirty has it in the list or in the round.
+            // With the lock held: a writer that finds the file dirty has it in the list or in the
+            // round.
             file.begin_sync();
         }
         state.is_requested = false;
@@ -489,15 +498,16 @@ impl Drop for SyncThread {
 }
 
 impl SyncTicket {
-    /// Waits until the round is complete. It may have failed for some files: see [`SyncStatus::check`].
+    /// Waits until the round is complete. It may have failed for some files: see
+    /// [`SyncStatus::check`].
     pub async fn wait(mut self) {
         // An error means that the syncer is gone, and with it the relay.
         let _ = self.completed.wait_for(|done| *done >= self.round).await;
     }
 }
 
-/// Syncs everything that has been written to the file system of `directory`, by whatever program: what an earlier relay
-/// left in the memory of the kernel.
+/// Syncs everything that has been written to the file system of `directory`, by whatever program:
+/// what an earlier relay left in the memory of the kernel.
 ///
 /// # Errors
 /// If something could not be written.

@@ -1,5 +1,5 @@
-//! The bytes of packets, one after the other. A packet is whole or absent: the file is truncated again if the rest of a
-//! packet never arrives.
+//! The bytes of packets, one after the other. A packet is whole or absent: the file is truncated
+//! again if the rest of a packet never arrives.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -13,8 +13,8 @@ use super::pipe::Pipe;
 use super::pool::{Claim, PooledFile};
 use super::reopenable_file::ReopenableFile;
 
-/// Longest padding in bytes that is written as zeros. Longer padding becomes a hole, so that a peer that announces
-/// gigabytes of it costs neither time nor disk space.
+/// Longest padding in bytes that is written as zeros. Longer padding becomes a hole, so that a peer
+/// that announces gigabytes of it costs neither time nor disk space.
 const WRITTEN_PADDING: usize = 4 << 10;
 static ZEROS: [u8; WRITTEN_PADDING] = [0; WRITTEN_PADDING];
 
@@ -36,8 +36,8 @@ pub(super) struct Tracefile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LockState {
     Held,
-    /// The file is closed, or a reader holds a shared lock, by which readers test whether the file is being written.
-    /// The next write tries again.
+    /// The file is closed, or a reader holds a shared lock, by which readers test whether the file
+    /// is being written. The next write tries again.
     Missing,
     /// The file system has no locks. The relay records nevertheless.
     Unsupported,
@@ -60,8 +60,8 @@ impl Extent {
 }
 
 impl Tracefile {
-    /// Locks and claims an empty file that is open. The lock shows that the file is being written. It is advisory: only
-    /// relays and readers that follow a relay's files respect it.
+    /// Locks and claims an empty file that is open. The lock shows that the file is being written.
+    /// It is advisory: only relays and readers that follow a relay's files respect it.
     pub(super) fn new(file: ReopenableFile) -> Self {
         let location = file.location();
         Self {
@@ -76,7 +76,8 @@ impl Tracefile {
         }
     }
 
-    /// Continues behind the packets that a relay before this one has written, the last of which ends at `end`.
+    /// Continues behind the packets that a relay before this one has written, the last of which
+    /// ends at `end`.
     pub(super) fn restore(&mut self, end: Bytes) {
         self.truncate(end);
     }
@@ -92,8 +93,8 @@ impl Tracefile {
         self.claim.release();
     }
 
-    /// Closes the file until it is [reopened](Self::reopen), except while a packet is in flight. Returns whether it is
-    /// closed.
+    /// Closes the file until it is [reopened](Self::reopen), except while a packet is in flight.
+    /// Returns whether it is closed.
     pub(super) fn close_files(&mut self) -> bool {
         if self.in_flight == 0 {
             self.unlock();
@@ -114,8 +115,9 @@ impl Tracefile {
         Ok(was_closed)
     }
 
-    /// Drops the handle of the file, even while a packet is in flight, until the next is [adopted](Self::adopt). Another
-    /// holder keeps the file open and so locked, since flock(2) locks belong to the open file.
+    /// Drops the handle of the file, even while a packet is in flight, until the next is
+    /// [adopted](Self::adopt). Another holder keeps the file open and so locked, since flock(2)
+    /// locks belong to the open file.
     pub(super) fn release(&mut self) {
         self.file.close();
     }
@@ -136,8 +138,8 @@ impl Tracefile {
 
     fn unlock(&mut self) {
         if let Ok(file) = self.file.opened() {
-            // Explicitly: readers may keep the file open for longer, and with it a lock that close(2) does not release.
-            // An error only means that the file system has no locks.
+            // Explicitly: readers may keep the file open for longer, and with it a lock that
+            // close(2) does not release. An error only means that the file system has no locks.
             let _ = file_lock::unlock(file);
         }
         if self.lock == LockState::Held {
@@ -164,8 +166,9 @@ impl Tracefile {
         Ok(())
     }
 
-    /// Moves the next bytes of the packet in flight, up to `len`, from a pipe to the file. Returns how many: none, or not all,
-    /// if they cannot be written. None of the others remains in the file then.
+    /// Moves the next bytes of the packet in flight, up to `len`, from a pipe to the file. Returns
+    /// how many: none, or not all, if they cannot be written. None of the others remains in the
+    /// file then.
     pub(super) fn splice(&mut self, pipe: &mut Pipe, len: usize) -> io::Result<usize> {
         self.retry_lock();
         let at = self.whole + self.in_flight;
@@ -180,8 +183,8 @@ impl Tracefile {
         self.whole + self.in_flight
     }
 
-    /// Truncates the packet in flight to `len` bytes, because the next ones could not be written. Their remains would do
-    /// no harm, but occupy space on a disk that is probably full.
+    /// Truncates the packet in flight to `len` bytes, because the next ones could not be written.
+    /// Their remains would do no harm, but occupy space on a disk that is probably full.
     fn truncate_packet(&self, len: u64) {
         if let Ok(file) = self.file.opened() {
             let _ = disk::set_len(file, self.whole + len);
@@ -191,7 +194,8 @@ impl Tracefile {
     /// Writes the last bytes of the packet, followed by `padding` zeros. The packet is whole then.
     ///
     /// # Errors
-    /// If they cannot be written. The packet stays in flight, and none of these bytes remains in the file.
+    /// If they cannot be written. The packet stays in flight, and none of these bytes remains in
+    /// the file.
     pub(super) fn finish_packet(&mut self, bytes: &[u8], padding: u32) -> io::Result<Extent> {
         let before = self.in_flight;
         if let Err(error) = self.append_last(bytes, padding) {
@@ -240,8 +244,8 @@ impl Tracefile {
         }
     }
 
-    /// Writes whole packets by a single pwritev(2): the bytes of each, and the number of zeros that follow them. Returns where the
-    /// first one begins. No packet may be in flight.
+    /// Writes whole packets by a single pwritev(2): the bytes of each, and the number of zeros that
+    /// follow them. Returns where the first one begins. No packet may be in flight.
     ///
     /// # Errors
     /// If they cannot be written like that. None of their bytes remains in the file.

@@ -1,4 +1,5 @@
-//! Hostile bytes on a data connection: invariants of decoding and reordering that hold for any input.
+//! Hostile bytes on a data connection: invariants of decoding and reordering that hold for any
+//! input.
 
 mod must;
 

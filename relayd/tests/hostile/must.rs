@@ -1,4 +1,5 @@
-//! Invariants for any bytes on a data connection that need no file. Used by the tests here and by the fuzz target.
+//! Invariants for any bytes on a data connection that need no file. Used by the tests here and by
+//! the fuzz target.
 #![allow(unreachable_pub, reason = "the fuzz target uses it too")]
 
 use std::collections::BTreeMap;
@@ -13,8 +14,8 @@ const WINDOW: ReorderWindow = ReorderWindow {
     bytes: Bytes(100),
 };
 
-/// Decodes these bytes, at once and in pieces of `cut` bytes, and reorders the packets of each stream. Checks the
-/// invariants of both steps.
+/// Decodes these bytes, at once and in pieces of `cut` bytes, and reorders the packets of each
+/// stream. Checks the invariants of both steps.
 pub fn receive(cut: u8, bytes: &[u8]) {
     let whole = packets(std::iter::once(bytes));
     let pieces = packets(bytes.chunks(usize::from(cut).max(1)));
@@ -84,7 +85,8 @@ impl Order {
     }
 
     fn arrive(&mut self, seq: SeqNum, payload: Vec<u8>) {
-        // On the wire, this number stands for "none": the relay rejects it before packets are reordered.
+        // On the wire, this number stands for "none": the relay rejects it before packets are
+        // reordered.
         if seq.0 == u64::MAX {
             return;
         }

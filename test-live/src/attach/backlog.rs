@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The packets of a stream that have been handed over and not yet been decoded. The source adds packets, the
-/// reader removes them; a source fetches no more of a stream while the backlog is long enough, so that
-/// memory stays bounded whatever the other streams do.
+/// The packets of a stream that have been handed over and not yet been decoded. The source adds
+/// packets, the reader removes them; a source fetches no more of a stream while the backlog is long
+/// enough, so that memory stays bounded whatever the other streams do.
 #[derive(Debug, Clone, Default)]
 pub struct Backlog(Arc<BacklogState>);
 
@@ -73,7 +73,8 @@ impl Backlog {
 }
 
 impl Drop for BacklogState {
-    /// Wakes the source: packets that are dropped undecoded, with their stream, leave memory to the others.
+    /// Wakes the source: packets that are dropped undecoded, with their stream, leave memory to the
+    /// others.
     fn drop(&mut self) {
         self.removed.notify_one();
     }

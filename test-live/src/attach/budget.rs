@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::spill::{SpillExtent, SpillFile};
 
 /// Bytes of packets that may be in memory, from all sources together: received and not passed on,
-/// waiting to be decoded, or being decoded. What exceeds it lies in a file and is decoded from there.
+/// waiting to be decoded, or being decoded. What exceeds it lies in a file and is decoded from
+/// there.
 pub const MAX_MEMORY_BYTES: usize = 64 << 20;
 
 /// The memory that packets may take. Clones share it.
 ///
-/// Memory is reserved before a packet is received, and given back when the packet is dropped. A packet
-/// that gets none goes to a temporary file: nothing waits for memory, because the
-/// other streams may wait for the next packet of this one.
+/// Memory is reserved before a packet is received, and given back when the packet is dropped. A
+/// packet that gets none goes to a temporary file: nothing waits for memory, because the other
+/// streams may wait for the next packet of this one.
 #[derive(Debug, Clone)]
 pub struct MemoryBudget(Arc<Shared>);
 
@@ -95,7 +96,8 @@ impl Reservation {
         }
     }
 
-    /// Enlarges the reservation to `bytes` in all. Returns false, and changes nothing, if less is left.
+    /// Enlarges the reservation to `bytes` in all. Returns false, and changes nothing, if less is
+    /// left.
     pub fn grow(&mut self, bytes: usize) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes) else {
             return true;

@@ -1,4 +1,5 @@
-//! A connection to a relay: sends requests, and collects the replies. What they mean is decided elsewhere.
+//! A connection to a relay: sends requests, and collects the replies. What they mean is decided
+//! elsewhere.
 
 use std::future::Future;
 use std::io;
@@ -28,8 +29,8 @@ use wire::{SessionId, StreamId, ViewerId};
 use super::error::AttachError;
 use super::target::{Family, RelayTarget};
 
-/// Timeout of a relay that sends nothing while a reply is pending, unless another is set. Old ones serve all viewers
-/// in turn.
+/// Timeout of a relay that sends nothing while a reply is pending, unless another is set. Old ones
+/// serve all viewers in turn.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time without traffic after which the kernel probes whether the relay still exists.
@@ -267,7 +268,8 @@ impl Connection {
         }
     }
 
-    /// Sends `times` pipelined requests for the next index of a stream, and returns as many replies.
+    /// Sends `times` pipelined requests for the next index of a stream, and returns as many
+    /// replies.
     pub(super) async fn next_indexes(
         &mut self,
         stream: StreamId,
@@ -348,7 +350,8 @@ impl Connection {
             .map(drop)
     }
 
-    /// Reads the replies that have not been read yet, so that the next one answers the next command.
+    /// Reads the replies that have not been read yet, so that the next one answers the next
+    /// command.
     pub(super) async fn drain_replies(&mut self) -> Result<(), AttachError> {
         self.read_replies(|_| ()).await
     }
@@ -357,7 +360,8 @@ impl Connection {
         self.request_bytes(command, |_| ()).await
     }
 
-    /// Sends a command and reads its reply. The bytes of a packet or of metadata are passed to `take`.
+    /// Sends a command and reads its reply. The bytes of a packet or of metadata are passed to
+    /// `take`.
     async fn request_bytes(
         &mut self,
         command: &Command,
@@ -381,9 +385,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the queued commands and reads all their replies. If the future is dropped, only what was passed
-    /// to `take` is lost. The queued commands must be short: nothing is read until all of them are sent, and
-    /// a relay that cannot send its replies may stop reading.
+    /// Sends the queued commands and reads all their replies. If the future is dropped, only what
+    /// was passed to `take` is lost. The queued commands must be short: nothing is read until all
+    /// of them are sent, and a relay that cannot send its replies may stop reading.
     async fn read_replies(&mut self, mut take: impl FnMut(Part<'_>)) -> Result<(), AttachError> {
         while self.unsent.has_remaining() || self.socket.has_unsent() {
             with_timeout(self.reply_timeout, self.socket.write_buf(&mut self.unsent)).await?;

@@ -26,8 +26,8 @@ pub struct Listing {
     pub sessions: Vec<ListedName>,
 }
 
-/// A session name with all that a relay has under it. A recording of the kernel and of programs is several
-/// sessions for the relay.
+/// A session name with all that a relay has under it. A recording of the kernel and of programs is
+/// several sessions for the relay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ListedName {
@@ -118,8 +118,8 @@ impl fmt::Display for ListedName {
     }
 }
 
-/// Says that a relay has none of the sessions that `target` names, and which similar ones it has: of nearly the same
-/// name, or of the same name on another host.
+/// Says that a relay has none of the sessions that `target` names, and which similar ones it has:
+/// of nearly the same name, or of the same name on another host.
 pub(super) fn describe_missing(target: &RelayTarget, listed: &[ListedSession]) -> String {
     let Some(wanted) = &target.session else {
         return "the relay has no live session".to_owned();

@@ -4,11 +4,13 @@ use std::ops::Deref;
 
 use super::Backlog;
 
-/// Bytes of metadata from which on a source fetches none of further traces before the reader has parsed some: 20 to 30
-/// milliseconds of work. Otherwise traces that come and go would keep it from showing those that it knows.
+/// Bytes of metadata from which on a source fetches none of further traces before the reader has
+/// parsed some: 20 to 30 milliseconds of work. Otherwise traces that come and go would keep it from
+/// showing those that it knows.
 pub(super) const MAX_WAITING_METADATA_BYTES: usize = 256 << 10;
 
-/// A piece of a trace's metadata that has been handed over. It counts in the backlog of its source until it is dropped.
+/// A piece of a trace's metadata that has been handed over. It counts in the backlog of its source
+/// until it is dropped.
 #[derive(Debug)]
 pub struct MetadataPiece {
     bytes: Vec<u8>,

@@ -1,13 +1,14 @@
 //! The sources of packets: sessions of a relay, and directories.
 //!
 //! A source that grows while it is watched (a session, a directory that is being written) runs
-//! beside the main thread and sends [`SourceEvent`]s through a channel, in the order in which they must
-//! be handled.
+//! beside the main thread and sends [`SourceEvent`]s through a channel, in the order in which they
+//! must be handled.
 //!
 //! Read in this order; each module uses only those before it: `target` (what users name), `error`,
-//! `source_handle`, `spill`, `budget`, `packet` and `backlog` (the memory that packets take), `metadata_piece`, `connection`, `push` and `list` (commands to
-//! a relay and their replies), `relay_options`, `read_position`, `shown_trace`, `resume_state`, `relay_session` and `relay` (a relay as a
-//! source), `follow` (a directory as a source).
+//! `source_handle`, `spill`, `budget`, `packet` and `backlog` (the memory that packets take),
+//! `metadata_piece`, `connection`, `push` and `list` (commands to a relay and their replies),
+//! `relay_options`, `read_position`, `shown_trace`, `resume_state`, `relay_session` and `relay` (a
+//! relay as a source), `follow` (a directory as a source).
 
 pub mod backlog;
 mod budget;
@@ -65,17 +66,19 @@ impl StreamKey {
     }
 }
 
-/// An event that a source reports to the main thread. A trace is announced before its streams, a stream before its packets, and
-/// metadata before the first packet that needs it.
+/// An event that a source reports to the main thread. A trace is announced before its streams, a
+/// stream before its packets, and metadata before the first packet that needs it.
 #[derive(Debug)]
 pub enum SourceEvent {
     /// A trace has appeared.
     Trace {
         /// The key of the trace in all further events.
         trace: TraceKey,
-        /// The trace's name for users: for a session `HOST/SESSION` and the path of the trace in it.
+        /// The trace's name for users: for a session `HOST/SESSION` and the path of the trace in
+        /// it.
         name: String,
-        /// The session's name for users: `HOST/SESSION`. Absent for a directory, which does not say it.
+        /// The session's name for users: `HOST/SESSION`. Absent for a directory, which does not say
+        /// it.
         session: Option<String>,
     },
     /// More metadata of a trace: whole packets, declarations or fragments or pieces of them.
@@ -95,8 +98,8 @@ pub enum SourceEvent {
         name: String,
         /// The number of its packets that the reader still holds: see [`Backlog`].
         backlog: Backlog,
-        /// Whether it has come after the reader had begun with others: they do not wait for long until something of it
-        /// arrives.
+        /// Whether it has come after the reader had begun with others: they do not wait for long
+        /// until something of it arrives.
         is_newcomer: bool,
     },
     /// A whole packet has arrived.
@@ -113,8 +116,8 @@ pub enum SourceEvent {
         /// The watermark, in cycles of the stream's clock.
         until: u64,
     },
-    /// Whether the events of other streams wait for this one. They do from its beginning, and no longer when its
-    /// relay has been gone for long.
+    /// Whether the events of other streams wait for this one. They do from its beginning, and no
+    /// longer when its relay has been gone for long.
     StreamHold {
         /// The stream.
         stream: StreamKey,
@@ -134,8 +137,8 @@ pub enum SourceEvent {
     /// Something that users should know and that is no failure: a session has appeared or ended, a
     /// relay has gone away and is tried again.
     Notice(String),
-    /// Something could not be read: a session that the target names, a packet, the rest of what was followed. The
-    /// source continues; the exit status of the program says so.
+    /// Something could not be read: a session that the target names, a packet, the rest of what was
+    /// followed. The source continues; the exit status of the program says so.
     Missing(String),
     /// The source has failed and ends; what it announced has ended with it.
     Failed(String),

@@ -14,7 +14,8 @@ pub(super) const MAX_PACKET_BYTES: u64 = 1 << 30;
 /// Bytes that are read of a file at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Memory taken before any of a packet has arrived: an announced size may be wrong, or its bytes never arrive.
+/// Memory taken before any of a packet has arrived: an announced size may be wrong, or its bytes
+/// never arrive.
 const FIRST_BYTES: usize = 1 << 20;
 
 /// A whole packet, with header, context and padding.
@@ -96,7 +97,8 @@ impl Packet {
     /// Passes the whole packet to `take`, piece by piece, until that fails.
     ///
     /// # Errors
-    /// If it cannot be read back from its file: the error is within `Ok` if it is `take` that has failed.
+    /// If it cannot be read back from its file: the error is within `Ok` if it is `take` that has
+    /// failed.
     pub fn each_piece<E>(
         &self,
         mut take: impl FnMut(&[u8]) -> Result<(), E>,
@@ -184,7 +186,8 @@ impl IncomingPacket {
             _ => {
                 let have = &mut self.packet.bytes;
                 if have.capacity() - have.len() < bytes.len() {
-                    // Growth to double the size would exceed what was reserved, and copy the bytes again.
+                    // Growth to double the size would exceed what was reserved, and copy the bytes
+                    // again.
                     let missing = usize::try_from(len - self.received).unwrap_or(usize::MAX);
                     have.reserve_exact(missing.max(bytes.len()));
                 }

@@ -1,6 +1,6 @@
 //! The push connection beside a command connection: its notifications wake the session, which would
-//! poll otherwise. The viewer sends whether it needs watermarks, so that an idle session costs nothing. A
-//! relay that does not push costs a connection that is closed after a moment.
+//! poll otherwise. The viewer sends whether it needs watermarks, so that an idle session costs
+//! nothing. A relay that does not push costs a connection that is closed after a moment.
 
 use std::future::pending;
 use std::io;
@@ -17,8 +17,8 @@ use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::push::{Notification, PushClient};
 use wire::ViewerId;
 
-/// Timeout of the connection and of the relay's answer that it pushes; the protocol allows a second behind
-/// its introduction.
+/// Timeout of the connection and of the relay's answer that it pushes; the protocol allows a second
+/// behind its introduction.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Notifications that the push connection holds. When there are more, the relay keeps them.
@@ -28,9 +28,9 @@ const NOTIFICATION_CAPACITY: usize = 1024;
 /// receives one event after the other from sending a message for each.
 const UNSUBSCRIBE_DELAY: Duration = Duration::from_millis(100);
 
-/// Opens the push connection that belongs to the command connection `viewer`, and returns its notifications.
-/// The first is [`Notification::Hello`]; if the relay does not push, there is none. Watermarks come while
-/// `is_held_back` is true.
+/// Opens the push connection that belongs to the command connection `viewer`, and returns its
+/// notifications. The first is [`Notification::Hello`]; if the relay does not push, there is none.
+/// Watermarks come while `is_held_back` is true.
 pub(super) fn open(
     relay: SocketAddr,
     viewer: ViewerId,
@@ -95,7 +95,8 @@ async fn read_notifications(
 struct BeaconInterestSender<'a> {
     is_held_back: watch::Receiver<bool>,
     relay: WriteHalf<'a>,
-    /// The interest that the relay was sent last. At first the relay assumes that watermarks are needed.
+    /// The interest that the relay was sent last. At first the relay assumes that watermarks are
+    /// needed.
     announced: BeaconInterest,
     /// Bytes of the message that have not been written to the socket.
     unsent: Vec<u8>,
@@ -114,8 +115,8 @@ impl<'a> BeaconInterestSender<'a> {
         }
     }
 
-    /// Waits until something changes, and sends the new interest to the relay. The future may be dropped at any
-    /// time: unsent bytes are kept in `unsent`.
+    /// Waits until something changes, and sends the new interest to the relay. The future may be
+    /// dropped at any time: unsent bytes are kept in `unsent`.
     async fn send_attention(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             let sent = self.relay.write(&self.unsent).await?;

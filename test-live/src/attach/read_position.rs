@@ -1,11 +1,11 @@
 //! The read position in one stream: which packet was handed over last, and which index entries of a
 //! new connection are behind it.
 //!
-//! A new connection begins at the first packet that the relay still has. The entries up to the last packet
-//! handed over are passed without fetching their packets. That packet is recognized by its index entry, of which all fields
-//! are equal. If the relay does not have it any more (a ring of tracefiles overwrites the oldest), what
-//! follows is told by time: packets of a stream are in order of time. Where their times have gone back, only the equal
-//! entry tells the place.
+//! A new connection begins at the first packet that the relay still has. The entries up to the last
+//! packet handed over are passed without fetching their packets. That packet is recognized by its
+//! index entry, of which all fields are equal. If the relay does not have it any more (a ring of
+//! tracefiles overwrites the oldest), what follows is told by time: packets of a stream are in
+//! order of time. Where their times have gone back, only the equal entry tells the place.
 
 use viewer_proto::index::NextIndex;
 use wire::{Bytes, PacketIndexV1_0};
@@ -30,8 +30,8 @@ pub(super) enum EntryPlace {
     HandedOver,
     /// The packet has not been handed over.
     New,
-    /// The packet has not been handed over, and the relay no longer has the one handed over last: others
-    /// between the two may be missing.
+    /// The packet has not been handed over, and the relay no longer has the one handed over last:
+    /// others between the two may be missing.
     NewAfterGap,
 }
 
@@ -43,22 +43,22 @@ impl ReadPosition {
         self.is_searching = false;
     }
 
-    /// Records that a watermark, in cycles, has been handed over. Packets that end before it were there before
-    /// the stream was followed.
+    /// Records that a watermark, in cycles, has been handed over. Packets that end before it were
+    /// there before the stream was followed.
     pub(super) fn record_watermark(&mut self, until: u64) {
         self.wanted_from = self.wanted_from.max((until, until));
     }
 
-    /// The next entries are those from the beginning of the stream, on a new connection. Packets that end before
-    /// `wanted_from`, in cycles, are not wanted if no other was handed over.
+    /// The next entries are those from the beginning of the stream, on a new connection. Packets
+    /// that end before `wanted_from`, in cycles, are not wanted if no other was handed over.
     pub(super) fn search(&mut self, wanted_from: Option<u64>) {
         let wanted_from = (wanted_from.unwrap_or(0), 0);
         self.wanted_from = self.wanted_from.max(wanted_from);
         self.is_searching = self.last.is_some() || self.wanted_from > (0, 0);
     }
 
-    /// Ends the search if only the packet that was handed over last could end it: the relay has no further entry. Returns
-    /// whether it has done so: other packets may be missing.
+    /// Ends the search if only the packet that was handed over last could end it: the relay has no
+    /// further entry. Returns whether it has done so: other packets may be missing.
     pub(super) fn give_up_search(&mut self) -> bool {
         let is_given_up = self.is_searching && self.goes_back;
         self.is_searching &= !is_given_up;
@@ -70,8 +70,8 @@ impl ReadPosition {
         self.is_searching
     }
 
-    /// Compares the next entry of the stream with the position. The entries of a connection must be passed in
-    /// their order, each once.
+    /// Compares the next entry of the stream with the position. The entries of a connection must be
+    /// passed in their order, each once.
     pub(super) fn place(&mut self, index: &NextIndex) -> EntryPlace {
         if !self.is_searching {
             return EntryPlace::New;
@@ -85,8 +85,8 @@ impl ReadPosition {
             return EntryPlace::New;
         };
         if index.packet == last && (index.offset == offset || has_length(&last)) {
-            // Two packets of a stream never cover the same time, unless it has none: that the offset is
-            // another means that the relay counts from another place.
+            // Two packets of a stream never cover the same time, unless it has none: that the
+            // offset is another means that the relay counts from another place.
             self.is_searching = false;
             return EntryPlace::HandedOver;
         }

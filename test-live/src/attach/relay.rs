@@ -1,5 +1,6 @@
 //! A relay as a source: follows its sessions on a thread of its own, and connects again when the
-//! connection is lost, if asked to. What was followed is neither ended nor announced again meanwhile.
+//! connection is lost, if asked to. What was followed is neither ended nor announced again
+//! meanwhile.
 
 use std::io;
 use std::time::Duration;
@@ -19,7 +20,8 @@ use crate::with_sources;
 /// Timeout of detaching from all sessions when the viewer ends: a busy relay is not waited for.
 const DETACH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Follows a relay. Its last event is [`SourceEvent::Failed`] or [`SourceEvent::Done`], unless it is stopped.
+/// Follows a relay. Its last event is [`SourceEvent::Failed`] or [`SourceEvent::Done`], unless it
+/// is stopped.
 ///
 /// `is_held_back` says whether events are held back until it is certain that no earlier ones come,
 /// of this relay or any other source: if not, [`SourceEvent::Watermark`] may come late.
@@ -112,8 +114,8 @@ impl RelayFollower {
         session.run(std::mem::take(&mut self.resume)).await
     }
 
-    /// Reports the loss of the connection once, and waits until the next attempt. Returns the last event of
-    /// the source instead if there is none.
+    /// Reports the loss of the connection once, and waits until the next attempt. Returns the last
+    /// event of the source instead if there is none.
     async fn handle_disconnect(
         &mut self,
         error: &AttachError,
@@ -177,7 +179,8 @@ impl RelayFollower {
             .and_then(|timeout| lost_at.checked_add(timeout))
     }
 
-    /// Lets the events of other relays go on without waiting for those of this one, and says so once.
+    /// Lets the events of other relays go on without waiting for those of this one, and says so
+    /// once.
     async fn release_streams(&mut self, hold_timeout: Duration) -> Result<(), AttachError> {
         let streams = self.resume.followed_streams();
         let held: Vec<StreamKey> = streams

@@ -9,7 +9,8 @@ use super::MemoryBudget;
 /// The options for following a relay.
 #[derive(Debug, Clone)]
 pub struct RelayOptions {
-    /// The place to begin in sessions that are there already. Later ones are read from their beginning.
+    /// The place to begin in sessions that are there already. Later ones are read from their
+    /// beginning.
     pub seek: Seek,
     /// The action if there is no such session to begin with.
     pub missing: Missing,
@@ -23,15 +24,16 @@ pub struct RelayOptions {
     pub min_backoff: Duration,
     /// Longest backoff before a reconnect.
     pub max_backoff: Duration,
-    /// Time after a reconnect in which the relay may announce again what was followed. A relay that has been
-    /// restarted restores its sessions first.
+    /// Time after a reconnect in which the relay may announce again what was followed. A relay that
+    /// has been restarted restores its sessions first.
     pub grace_period: Duration,
-    /// Time after the loss of a connection from which the events of other sources do not wait any longer for those
-    /// of this relay. Absent: they wait until it is back.
+    /// Time after the loss of a connection from which the events of other sources do not wait any
+    /// longer for those of this relay. Absent: they wait until it is back.
     pub hold_timeout: Option<Duration>,
     /// Timeout of name resolution, connecting and the handshake together.
     pub connect_timeout: Duration,
-    /// Timeout of a relay that sends nothing while a reply is pending. Old ones serve all viewers in turn.
+    /// Timeout of a relay that sends nothing while a reply is pending. Old ones serve all viewers
+    /// in turn.
     pub reply_timeout: Duration,
     /// Whether to let the relay notify of new packets, if it can, instead of polling it.
     pub push: bool,

@@ -1,13 +1,14 @@
-//! The state from which a relay is followed again after a reconnect: which sessions were attached, and
-//! what of each trace and stream has been handed over.
+//! The state from which a relay is followed again after a reconnect: which sessions were attached,
+//! and what of each trace and stream has been handed over.
 //!
-//! A relay may assign other numbers on a new connection, or the same ones to something else. A session is found again by
-//! its host and name, a stream by its path and channel, and a trace by its path and its metadata: the relay
-//! must still have what was handed over of it, which has the trace's own UUID in it.
+//! A relay may assign other numbers on a new connection, or the same ones to something else. A
+//! session is found again by its host and name, a stream by its path and channel, and a trace by
+//! its path and its metadata: the relay must still have what was handed over of it, which has the
+//! trace's own UUID in it.
 //!
-//! Traces and streams that are being followed are always remembered. A relay may announce one again on a
-//! new connection although it has ended: of those the last ones are remembered. An older one that is
-//! announced again is shown again.
+//! Traces and streams that are being followed are always remembered. A relay may announce one again
+//! on a new connection although it has ended: of those the last ones are remembered. An older one
+//! that is announced again is shown again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -42,7 +43,8 @@ pub(super) struct ResumeState {
     pub(super) sessions: Vec<RetainedSession>,
     /// Traces that are not attached now, by their names.
     traces: HashMap<String, VecDeque<RetainedTrace>>,
-    /// The names of those that have ended, in the order in which they ended, and the number of their streams.
+    /// The names of those that have ended, in the order in which they ended, and the number of
+    /// their streams.
     ended: VecDeque<(String, usize)>,
     /// The sum of these numbers.
     ended_streams: usize,
@@ -77,8 +79,8 @@ pub(super) enum TraceIdentity {
 }
 
 impl ResumeState {
-    /// Where to begin in a session that is attached now: not where the options say, if all of it is new or if
-    /// there is something to continue.
+    /// Where to begin in a session that is attached now: not where the options say, if all of it is
+    /// new or if there is something to continue.
     pub(super) fn seek(&self, session: &str, first: Seek) -> Seek {
         let retained = self.sessions.iter().find(|known| known.name == session);
         let seek = match retained {
@@ -99,7 +101,8 @@ impl ResumeState {
         self.sessions.push(session);
     }
 
-    /// A session of this name has been attached again. Returns where it was attached first, if it was.
+    /// A session of this name has been attached again. Returns where it was attached first, if it
+    /// was.
     pub(super) fn take_session(&mut self, name: &str) -> Option<RetainedSession> {
         let found = self.sessions.iter().position(|known| known.name == name)?;
         Some(self.sessions.swap_remove(found))
@@ -146,19 +149,22 @@ impl ResumeState {
         self.traces.contains_key(name)
     }
 
-    /// Whether a trace of this name was followed when the connection was lost, and has not been found again.
+    /// Whether a trace of this name was followed when the connection was lost, and has not been
+    /// found again.
     pub(super) fn is_followed(&self, name: &str) -> bool {
         let mut same = self.traces.get(name).into_iter().flatten();
         same.any(|known| known.trace.phase == Phase::Followed)
     }
 
-    /// Whether sessions are waited for, and those that have been attached had no trace. A producer that is killed while it
-    /// opens its session leaves such a one, and opens another one when it is started again.
+    /// Whether sessions are waited for, and those that have been attached had no trace. A producer
+    /// that is killed while it opens its session leaves such a one, and opens another one when it
+    /// is started again.
     pub(super) fn awaits_first_trace(&self, missing: Missing) -> bool {
         missing == Missing::Wait && !self.has_had_traces
     }
 
-    /// Whether any session or trace was followed when the connection was lost, and has not been found again.
+    /// Whether any session or trace was followed when the connection was lost, and has not been
+    /// found again.
     pub(super) fn has_orphans(&self) -> bool {
         let mut traces = self.traces.values().flatten();
         !self.sessions.is_empty() || traces.any(|known| known.trace.phase == Phase::Followed)
@@ -223,8 +229,8 @@ impl ResumeState {
         TraceIdentity::Known(known.trace)
     }
 
-    /// Removes the traces of some sessions, by their names, that were followed when the connection was lost and
-    /// have not been found again.
+    /// Removes the traces of some sessions, by their names, that were followed when the connection
+    /// was lost and have not been found again.
     pub(super) fn take_followed_traces(
         &mut self,
         is_wanted: impl Fn(&str) -> bool,
@@ -244,8 +250,8 @@ impl ResumeState {
         followed
     }
 
-    /// Ends everything that was followed when the connection was lost: it is not followed again. Returns the events that
-    /// say so.
+    /// Ends everything that was followed when the connection was lost: it is not followed again.
+    /// Returns the events that say so.
     pub(super) fn end_all(&mut self) -> Vec<SourceEvent> {
         self.sessions.clear();
         let mut events = Vec::new();

@@ -5,16 +5,16 @@ use viewer_proto::session::Seek;
 use super::read_position::ReadPosition;
 use super::{Backlog, SourceEvent, StreamKey, TraceKey};
 
-/// Length in bytes of the metadata by which a trace that has ended is recognized: the UUID is in the first few
-/// hundred.
+/// Length in bytes of the metadata by which a trace that has ended is recognized: the UUID is in
+/// the first few hundred.
 const METADATA_PREFIX_BYTES: usize = 4096;
 
-/// Largest number of bytes of a trace's metadata that are kept, to compare them after a reconnect: the limit of what
-/// is decoded.
+/// Largest number of bytes of a trace's metadata that are kept, to compare them after a reconnect:
+/// the limit of what is decoded.
 const MAX_METADATA_BYTES: usize = 64 << 20;
 
-/// Largest number of streams that have ended and are remembered, of one trace that is followed and of all that
-/// have ended.
+/// Largest number of streams that have ended and are remembered, of one trace that is followed and
+/// of all that have ended.
 pub(super) const MAX_ENDED_STREAMS: usize = 4096;
 
 /// Whether the receiver of the events knows of a trace or stream.
@@ -40,7 +40,8 @@ pub(super) struct ShownTrace {
     metadata: Vec<u8>,
     /// The length in bytes of the metadata that has been handed over.
     metadata_len: usize,
-    /// Bytes at its end that the relay has not sent on this connection. If it does, they are not handed over again.
+    /// Bytes at its end that the relay has not sent on this connection. If it does, they are not
+    /// handed over again.
     unrepeated: usize,
     /// The first time, in cycles, that was handed over of any of its streams.
     first_time: Option<u64>,
@@ -61,8 +62,8 @@ pub(super) struct ShownStream {
     pub(super) watermark: Option<u64>,
     /// Whether the other streams do not wait for it, because it has been gone for long.
     pub(super) is_released: bool,
-    /// Whether the relay has broken the protocol on the stream: nothing more of it is passed on, and only its
-    /// end is awaited.
+    /// Whether the relay has broken the protocol on the stream: nothing more of it is passed on,
+    /// and only its end is awaited.
     pub(super) is_broken: bool,
 }
 
@@ -142,8 +143,8 @@ impl ShownTrace {
         MetadataMatch::Whole
     }
 
-    /// Takes the metadata that a new connection has from the beginning. Returns what has not been handed
-    /// over, and records it.
+    /// Takes the metadata that a new connection has from the beginning. Returns what has not been
+    /// handed over, and records it.
     pub(super) fn continue_metadata(&mut self, metadata: Vec<u8>) -> Vec<u8> {
         if self.phase == Phase::Ended {
             // It is handed over again, all of it, if there is anything new of the trace.
@@ -168,8 +169,8 @@ impl ShownTrace {
         self.first_time.is_some()
     }
 
-    /// The time, in cycles, before which packets of its streams were there before the viewer, and are not wanted.
-    /// Absent if all packets are wanted.
+    /// The time, in cycles, before which packets of its streams were there before the viewer, and
+    /// are not wanted. Absent if all packets are wanted.
     pub(super) fn wanted_from(&self) -> Option<u64> {
         self.first_time.filter(|_| self.seek == Seek::Last)
     }

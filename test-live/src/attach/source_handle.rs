@@ -10,7 +10,8 @@ pub struct SourceHandle {
 }
 
 impl SourceHandle {
-    /// Runs `run` on a thread called `name`, until `request_end` has been called or the source has ended.
+    /// Runs `run` on a thread called `name`, until `request_end` has been called or the source has
+    /// ended.
     pub(super) fn spawn(
         name: &str,
         request_end: impl Fn() + Send + Sync + 'static,
@@ -28,8 +29,8 @@ impl SourceHandle {
         (self.request_end)();
     }
 
-    /// Waits until the thread has ended. The caller must have dropped the receiver, or keep receiving: the
-    /// thread may be waiting for room in the channel.
+    /// Waits until the thread has ended. The caller must have dropped the receiver, or keep
+    /// receiving: the thread may be waiting for room in the channel.
     pub fn join(mut self) {
         if let Some(thread) = self.thread.take() {
             // A panic has been reported on its thread.

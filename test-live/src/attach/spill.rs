@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The directory for large temporary files: unlike `/tmp`, this is no file system in memory.
 const DIRECTORY: &str = "/var/tmp";
 
-/// A file without a name, which is gone when the program is. It is as long as what is in it at a time:
-/// the space of a packet that was dropped is used for another.
+/// A file without a name, which is gone when the program is. It is as long as what is in it at a
+/// time: the space of a packet that was dropped is used for another.
 #[derive(Debug)]
 pub(crate) struct SpillFile {
     file: File,
@@ -78,7 +78,8 @@ impl Drop for SpillExtent {
     fn drop(&mut self) {
         let mut used = self.spill.used();
         used.remove(&self.offset);
-        // Gives the space behind the last packet back to the file system. If that fails, it is used again.
+        // Gives the space behind the last packet back to the file system. If that fails, it is used
+        // again.
         let end = used.last_key_value().map_or(0, |(_, end)| *end);
         let _ = self.spill.file.set_len(end);
     }

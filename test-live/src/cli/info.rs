@@ -9,9 +9,9 @@ use crate::attach::target::Target;
 
 /// Show what traces are at a glance.
 ///
-/// test-live info prints the time range, duration, size, hosts, clocks and streams of the traces in a directory, and
-/// decodes them for the processes, the losses, and the events by name with their rates. Of a relay it prints the
-/// sessions. A host that is called info is the target net://info.
+/// test-live info prints the time range, duration, size, hosts, clocks and streams of the traces in
+/// a directory, and decodes them for the processes, the losses, and the events by name with their
+/// rates. Of a relay it prints the sessions. A host that is called info is the target net://info.
 #[derive(Debug, Parser)]
 #[command(
     name = "test-live info",
@@ -34,8 +34,8 @@ pub struct InfoArguments {
 }
 
 impl InfoArguments {
-    /// The arguments of a command line, of which the first word is the command. Exits if they are invalid, or help was
-    /// requested.
+    /// The arguments of a command line, of which the first word is the command. Exits if they are
+    /// invalid, or help was requested.
     #[must_use]
     pub fn from_words<W>(words: impl IntoIterator<Item = W>) -> Self
     where

@@ -13,12 +13,13 @@ const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
 /// Show rates, losses and lag of live sessions, like top.
 ///
-/// test-live top shows for each live session the events per second, in all, by event name and by process, how old the
-/// latest event is, and what was lost. Keys select a session, filter, sort and pause; ? lists them. Sessions appear and
-/// go while it runs. A host that is called top is the target net://top.
+/// test-live top shows for each live session the events per second, in all, by event name and by
+/// process, how old the latest event is, and what was lost. Keys select a session, filter, sort and
+/// pause; ? lists them. Sessions appear and go while it runs. A host that is called top is the
+/// target net://top.
 ///
-/// LAG is the time since the latest event, if the clock of the trace counts from 1970. Of a directory that is not being
-/// written, the rates are per second of the trace.
+/// LAG is the time since the latest event, if the clock of the trace counts from 1970. Of a
+/// directory that is not being written, the rates are per second of the trace.
 #[derive(Debug, Parser)]
 #[command(
     name = "test-live top",
@@ -30,7 +31,8 @@ pub struct TopArguments {
     /// Relays, sessions and directories, as those of test-live.
     #[arg(value_name = "TARGET", required = true)]
     pub targets: Vec<Target>,
-    /// Print a table of plain text after each interval, instead of a screen; for scripts, and without a terminal.
+    /// Print a table of plain text after each interval, instead of a screen; for scripts, and
+    /// without a terminal.
     #[arg(short, long)]
     pub batch: bool,
     /// Time between two samples, 0.1 to 3600; on a screen at least 0.25.
@@ -40,7 +42,8 @@ pub struct TopArguments {
     #[arg(short = 'n', long, value_name = "N", requires = "batch")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub iterations: Option<u64>,
-    /// Count only events that match EXPR, for example '$name == "sched_*"'; doc/filter.md describes the language.
+    /// Count only events that match EXPR, for example '$name == "sched_*"'; doc/filter.md describes
+    /// the language.
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<String>,
     /// Where to begin in sessions that exist when test-live starts.
@@ -49,7 +52,8 @@ pub struct TopArguments {
     /// The certificates for encrypted relays.
     #[command(flatten)]
     pub tls: TlsArguments,
-    /// Log more, to the status line or with --batch to standard error; may be given up to three times.
+    /// Log more, to the status line or with --batch to standard error; may be given up to three
+    /// times.
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
 }
@@ -85,8 +89,8 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 }
 
 impl TopArguments {
-    /// The arguments of a command line, of which the first word is the command. Exits if they are invalid, or help was
-    /// requested.
+    /// The arguments of a command line, of which the first word is the command. Exits if they are
+    /// invalid, or help was requested.
     #[must_use]
     pub fn from_words<W>(words: impl IntoIterator<Item = W>) -> Self
     where

@@ -15,12 +15,13 @@ const HISTORIES: std::ops::RangeInclusive<u64> = 10_000..=1_000_000_000;
 
 /// Show a live timeline in a browser.
 ///
-/// test-live web serves a page on a port of this host, and prints its URL. The page shows the spans, instants, counters
-/// and losses of all sessions by process and thread, and follows them while they are recorded. Sessions appear and go
-/// without a reload. A host that is called web is the target net://web.
+/// test-live web serves a page on a port of this host, and prints its URL. The page shows the
+/// spans, instants, counters and losses of all sessions by process and thread, and follows them
+/// while they are recorded. Sessions appear and go without a reload. A host that is called web is
+/// the target net://web.
 ///
-/// The history is bounded: the oldest events are dropped. When all targets have ended, the history is served until SIGINT
-/// or SIGTERM.
+/// The history is bounded: the oldest events are dropped. When all targets have ended, the history
+/// is served until SIGINT or SIGTERM.
 #[derive(Debug, Parser)]
 #[command(
     name = "test-live web",
@@ -32,23 +33,27 @@ pub struct WebArguments {
     /// Relays, sessions and directories, as those of test-live.
     #[arg(value_name = "TARGET", required = true)]
     pub targets: Vec<Target>,
-    /// Listen on ADDRESS:PORT; with port 0 on a free port. On an address that other hosts reach, the URL has a token,
-    /// without which nobody gets the page; what is sent is not encrypted without --https-cert.
+    /// Listen on ADDRESS:PORT; with port 0 on a free port. On an address that other hosts reach,
+    /// the URL has a token, without which nobody gets the page; what is sent is not encrypted
+    /// without --https-cert.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5380")]
     pub listen: SocketAddr,
     /// Take the token of the URL from FILE, instead of a new one at each start.
     #[arg(long, value_name = "FILE")]
     pub token: Option<PathBuf>,
-    /// Accept the token for SECONDS only, and close the pages then; on any address the URL has a token then.
+    /// Accept the token for SECONDS only, and close the pages then; on any address the URL has a
+    /// token then.
     #[arg(long, value_name = "SECONDS", value_parser = parse_lifetime)]
     pub token_lifetime: Option<Duration>,
-    /// Encrypt the page (https), with the certificate in FILE, in PEM; intermediate ones may follow it.
+    /// Encrypt the page (https), with the certificate in FILE, in PEM; intermediate ones may follow
+    /// it.
     #[arg(long, value_name = "FILE", requires = "https_key")]
     pub https_cert: Option<PathBuf>,
     /// Private key of --https-cert, in PEM.
     #[arg(long, value_name = "FILE", requires = "https_cert")]
     pub https_key: Option<PathBuf>,
-    /// Show only events that match EXPR, for example '$name == "sched_*"'; doc/filter.md describes the language.
+    /// Show only events that match EXPR, for example '$name == "sched_*"'; doc/filter.md describes
+    /// the language.
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<String>,
     /// Keep about N rows (spans, instants and values of counters), each in 32 bytes of memory.
@@ -105,8 +110,8 @@ fn parse_history(text: &str) -> Result<usize, String> {
 }
 
 impl WebArguments {
-    /// The arguments of a command line, of which the first word is the command. Exits if they are invalid, or help was
-    /// requested.
+    /// The arguments of a command line, of which the first word is the command. Exits if they are
+    /// invalid, or help was requested.
     #[must_use]
     pub fn from_words<W>(words: impl IntoIterator<Item = W>) -> Self
     where

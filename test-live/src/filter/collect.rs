@@ -81,7 +81,8 @@ impl PathTracker {
         self.targets.iter().any(TrackedPath::is_in_args)
     }
 
-    /// Describes each path into the arguments of events that no event had, with similar names that some had.
+    /// Describes each path into the arguments of events that no event had, with similar names that
+    /// some had.
     pub(crate) fn describe_missing_args(&self) -> Vec<String> {
         let missing = self.targets.iter();
         // Other parts of the filter may have decided without looking at arguments.

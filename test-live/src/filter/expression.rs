@@ -69,8 +69,9 @@ pub(crate) struct FieldPath {
     pub(crate) parts: Vec<Part>,
 }
 
-/// The scopes in which a field is looked for. Where several have it, the last one walked counts: the
-/// payload before the event's own context, that before the common one, that before the packet's.
+/// The scopes in which a field is looked for. Where several have it, the last one walked counts:
+/// the payload before the event's own context, that before the common one, that before the
+/// packet's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScopeSet {
     Anywhere,
@@ -214,7 +215,8 @@ impl Test {
         }
     }
 
-    /// Whether the text of the comparison is a name of an event of a class, whichever kind of comparison it is.
+    /// Whether the text of the comparison is a name of an event of a class, whichever kind of
+    /// comparison it is.
     pub(crate) fn names_event(
         &self,
         names: &ClassNames,

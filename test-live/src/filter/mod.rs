@@ -1,9 +1,9 @@
 //! The filter of events: `--filter EXPRESSION`. The language is described in `doc/filter.md`.
 //!
-//! Read in this order; each module uses only those before it: `error`, `glob` (patterns with `*` and `?`),
-//! `token` (the lexer), `expression` (what an expression is), `parse` (from tokens to that), `collect` (from the
-//! fields of an event to the comparisons that they decide), `names` (names that no trace declares), `number` (a numeric
-//! field, for `--counter`).
+//! Read in this order; each module uses only those before it: `error`, `glob` (patterns with `*`
+//! and `?`), `token` (the lexer), `expression` (what an expression is), `parse` (from tokens to
+//! that), `collect` (from the fields of an event to the comparisons that they decide), `names`
+//! (names that no trace declares), `number` (a numeric field, for `--counter`).
 //!
 //! What an expression says about names of events and traces is decided once for each event class;
 //! fields are decoded only where that leaves something open.
@@ -110,7 +110,8 @@ impl Filter {
         descriptions
     }
 
-    /// Whether `event` is wanted. One whose fields cannot be decoded is, so that its failure is seen.
+    /// Whether `event` is wanted. One whose fields cannot be decoded is, so that its failure is
+    /// seen.
     pub fn matches(&mut self, event: &Event<'_>, origin: Origin<'_>) -> bool {
         let class = event.class();
         let key = (origin.trace.key, event.stream_class().id(), class.id());
@@ -224,7 +225,8 @@ impl Filter {
 }
 
 impl Facts<'_> {
-    /// Whether a comparison is true for all events of the class. Absent if that depends on the event.
+    /// Whether a comparison is true for all events of the class. Absent if that depends on the
+    /// event.
     fn decide_class(&self, leaf: &Leaf) -> Option<bool> {
         leaf.of_class(self.name, self.names, self.log_level, self.trace)
     }

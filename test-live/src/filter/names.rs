@@ -66,8 +66,8 @@ impl SeenNames {
         }
     }
 
-    /// Describes each name that no event had, with similar names that some had. Nothing, if no event had a name besides
-    /// that of its class: then the declarations say what is missing.
+    /// Describes each name that no event had, with similar names that some had. Nothing, if no
+    /// event had a name besides that of its class: then the declarations say what is missing.
     pub(crate) fn describe_missing(&self) -> Vec<String> {
         let missing = self.tests.iter().filter(|(_, is_found)| !is_found);
         let missing = missing.filter(|_| !self.seen.is_empty());
@@ -196,7 +196,8 @@ fn is_declared(leaf: &Leaf, trace: &Trace) -> bool {
                 path.place.contains(scope)
                     && structure.is_some_and(|structure| has_member(structure, &path.parts))
             };
-            // The arguments of events that were sent in Trace Event Format are JSON, which declares nothing.
+            // The arguments of events that were sent in Trace Event Format are JSON, which declares
+            // nothing.
             let is_in_args = |class: &EventClass| {
                 let args = [Part::Member(ARGS.to_owned())];
                 path.parts.starts_with(&args)
@@ -214,7 +215,8 @@ fn is_declared(leaf: &Leaf, trace: &Trace) -> bool {
     })
 }
 
-/// Whether events of a class may have the name that is the text of a comparison, whichever kind of comparison it is.
+/// Whether events of a class may have the name that is the text of a comparison, whichever kind of
+/// comparison it is.
 fn names_class(test: &Test, class: &EventClass, classes: &[EventClass]) -> bool {
     let Literal::Text(pattern) = &test.with else {
         return true;
@@ -252,7 +254,8 @@ fn has_part(class: &FieldClass, parts: &[Part]) -> bool {
     }
 }
 
-/// The name of a field as it is written in a filter: between backquotes, if it would be something else without.
+/// The name of a field as it is written in a filter: between backquotes, if it would be something
+/// else without.
 fn quoted(name: &str) -> Cow<'_, str> {
     let is_word = !matches!(name, "" | "ctx" | "true" | "false");
     let begins_number = name.starts_with(|char: char| char.is_ascii_digit());

@@ -27,8 +27,8 @@ pub struct NumberSelector {
     event: Option<Test>,
     names: EventNames,
     tracker: PathTracker,
-    /// The path within the arguments of events that were sent in Trace Event Format, which are JSON. Absent if the field
-    /// is another one.
+    /// The path within the arguments of events that were sent in Trace Event Format, which are
+    /// JSON. Absent if the field is another one.
     in_args: Option<Vec<Part>>,
     undeclared: UndeclaredNames,
 }
@@ -89,7 +89,8 @@ impl NumberSelector {
         format!("--counter {}: {}", self.text, descriptions.join("; "))
     }
 
-    /// The number in the field of an event; `None` if the event is another one, or has no number there.
+    /// The number in the field of an event; `None` if the event is another one, or has no number
+    /// there.
     ///
     /// # Errors
     /// If the fields of the event cannot be decoded.
@@ -128,8 +129,8 @@ impl NumberSelector {
     }
 }
 
-/// The name of a counter and what is selected: the parts on both sides of the first `=` that is not within quotation
-/// marks.
+/// The name of a counter and what is selected: the parts on both sides of the first `=` that is not
+/// within quotation marks.
 fn split_name(text: &str) -> (&str, &str) {
     let mut open = None;
     for (at, char) in text.char_indices() {
@@ -184,7 +185,8 @@ fn split_event(selected: &str) -> Result<(Option<Pattern>, &str), String> {
     }
 }
 
-/// The visitor that finds the number at a path. Of several scopes that have it, the last one counts.
+/// The visitor that finds the number at a path. Of several scopes that have it, the last one
+/// counts.
 struct NumberFinder<'t> {
     tracker: &'t mut PathTracker,
     /// The path within the JSON of the arguments, if they are JSON.

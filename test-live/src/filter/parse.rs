@@ -7,7 +7,8 @@ use super::expression::{
 use super::glob::Pattern;
 use super::token::{Token, tokens};
 
-/// Largest nesting of parentheses and negations: more than anybody writes, few enough for the stack.
+/// Largest nesting of parentheses and negations: more than anybody writes, few enough for the
+/// stack.
 const MAX_DEPTH: usize = 64;
 /// Largest number of comparisons in one filter.
 const MAX_COMPARISONS: usize = 1024;

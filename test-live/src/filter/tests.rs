@@ -394,7 +394,8 @@ fn arguments_that_no_event_has_are_described_with_similar_ones() {
     }
 }
 
-/// The events of a packet that a filter lets through, by their place, and the descriptions of what none of them had.
+/// The events of a packet that a filter lets through, by their place, and the descriptions of what
+/// none of them had.
 fn selected(text: &str) -> (Vec<usize>, Vec<String>) {
     const METADATA: &str = "/* CTF 1.8 */
         typealias integer { size = 8; align = 8; } := u8;

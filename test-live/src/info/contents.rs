@@ -16,8 +16,8 @@ use crate::sink::losses::LossSum;
 use crate::sink::process_context::ProcessContext;
 use crate::sink::{Loss, Origin, Sink, SinkError};
 
-/// Largest number of names and of processes that are listed. The events of further names are counted together; further
-/// processes are not listed.
+/// Largest number of names and of processes that are listed. The events of further names are
+/// counted together; further processes are not listed.
 const MAX_LISTED: usize = 1 << 16;
 /// The name under which those are listed.
 const OTHER_NAMES: &str = "<other names>";
@@ -46,7 +46,8 @@ pub(super) struct CountingSink {
     contents: Rc<RefCell<Contents>>,
     classes: HashMap<(TraceKey, u64, u64), u64>,
     names: HashMap<(TraceKey, u64, u64), String>,
-    /// The numbers of events that were sent in Trace Event Format, by the names that they were sent with.
+    /// The numbers of events that were sent in Trace Event Format, by the names that they were sent
+    /// with.
     sent: HashMap<String, u64>,
     decoder: RecordDecoder,
     context: ProcessContext,
@@ -74,8 +75,8 @@ pub(super) fn counting_sink() -> (CountingSink, Rc<RefCell<Contents>>) {
 }
 
 impl CountingSink {
-    /// Counts an event that was sent in Trace Event Format by its name, and adds its process. `None` if it is another one;
-    /// else whether it has a name.
+    /// Counts an event that was sent in Trace Event Format by its name, and adds its process.
+    /// `None` if it is another one; else whether it has a name.
     fn count_sent(
         &mut self,
         event: &Event<'_>,

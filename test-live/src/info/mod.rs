@@ -1,7 +1,7 @@
 //! `test-live info`: what traces are at a glance.
 //!
-//! Time range, size and streams of a directory come from the heads of its packets. The events are decoded only for
-//! their numbers by name, the processes and the losses.
+//! Time range, size and streams of a directory come from the heads of its packets. The events are
+//! decoded only for their numbers by name, the processes and the losses.
 
 mod contents;
 mod report;

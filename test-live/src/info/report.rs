@@ -19,8 +19,8 @@ use crate::sink::terminal::printable;
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Report {
-    /// First and last time of any packet or event, in nanoseconds since 1970. Absent if there is none, or
-    /// if clocks are more than 292 years from their origin.
+    /// First and last time of any packet or event, in nanoseconds since 1970. Absent if there is
+    /// none, or if clocks are more than 292 years from their origin.
     begin_ns: Option<i64>,
     end_ns: Option<i64>,
     duration_ns: Option<u64>,

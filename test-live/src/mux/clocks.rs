@@ -10,7 +10,8 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
-    /// Adds the clock of one more stream. Returns true, once, if it cannot be compared with those before.
+    /// Adds the clock of one more stream. Returns true, once, if it cannot be compared with those
+    /// before.
     pub(super) fn differ(&mut self, trace: &Trace, stream: &StreamClass) -> bool {
         let Some(origin) = trace.clock_origin(stream) else {
             return false;

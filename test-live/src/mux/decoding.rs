@@ -16,7 +16,8 @@ use crate::sink::{Loss, Lost};
 /// Most events of a packet that are found at a time.
 const MAX_FOUND: usize = 256;
 
-/// The packets of a stream that are still to be read, and how far the one that was begun last has been decoded.
+/// The packets of a stream that are still to be read, and how far the one that was begun last has
+/// been decoded.
 pub(super) struct Decoding {
     feed: Feed,
     info: StreamInfo,
@@ -36,8 +37,8 @@ pub(super) struct Decoding {
     timescale: Option<Timescale>,
     /// No event before this time will arrive, in nanoseconds.
     watermark: i64,
-    /// The time up to which the stream has been decoded, in nanoseconds: the watermark may be beyond
-    /// packets that are still queued.
+    /// The time up to which the stream has been decoded, in nanoseconds: the watermark may be
+    /// beyond packets that are still queued.
     reached: i64,
 }
 
@@ -130,7 +131,8 @@ impl Decoding {
         }
     }
 
-    /// Ends the stream, as if it could not be decoded, before events whose times are not within their packet or go backwards.
+    /// Ends the stream, as if it could not be decoded, before events whose times are not within
+    /// their packet or go backwards.
     pub(super) fn check_times(&mut self) {
         self.checks_times = true;
     }
@@ -201,7 +203,8 @@ impl Decoding {
         self.window.load_event(&mut self.packet, &self.decoder)
     }
 
-    /// Other streams come first: an event that takes much memory is loaded again when it is its turn.
+    /// Other streams come first: an event that takes much memory is loaded again when it is its
+    /// turn.
     pub(super) fn free_event(&mut self) {
         Window::free_event(&mut self.packet, &self.decoder);
     }
@@ -256,8 +259,8 @@ impl Decoding {
             let more = decoder.find_events(trace, &packet.bytes, MAX_FOUND, found);
             return more.map_err(|error| error.to_string());
         }
-        // One at a time: more metadata may arrive before the next event of a source that runs beside, and the next event of
-        // a stored packet may take the memory of this one.
+        // One at a time: more metadata may arrive before the next event of a source that runs
+        // beside, and the next event of a stored packet may take the memory of this one.
         let more = if packet.stored.is_some() {
             self.window.advance(packet, decoder, trace)?
         } else {
@@ -291,7 +294,8 @@ impl Decoding {
         self.in_packet = false;
     }
 
-    /// Frees the packet, of which nothing more is shown. What is read from files is read into the same memory again.
+    /// Frees the packet, of which nothing more is shown. What is read from files is read into the
+    /// same memory again.
     pub(super) fn free_packet(&mut self) {
         if !self.in_packet && (!self.is_of_files() || self.packet.stored.is_some()) {
             self.packet.clear();
@@ -340,8 +344,8 @@ impl Decoding {
         }
     }
 
-    /// Ends the packet, the rest of which cannot be shown. A file that is wrong is wrong to its end; a relay may go on
-    /// with a good packet.
+    /// Ends the packet, the rest of which cannot be shown. A file that is wrong is wrong to its
+    /// end; a relay may go on with a good packet.
     pub(super) fn fail(&mut self, what: String) -> Piece {
         self.in_packet = false;
         self.problem = None;

@@ -18,7 +18,8 @@ pub(super) struct Input {
     pub(super) trace: usize,
     pub(super) trace_key: TraceKey,
     pub(super) info: StreamInfo,
-    /// The order at equal times, and the number among all streams. Both are known with the first packet.
+    /// The order at equal times, and the number among all streams. Both are known with the first
+    /// packet.
     pub(super) rank: Option<(Arc<Rank>, u32)>,
     decoding: Box<Decoding>,
     /// The events that were found last, and the place among them of the one that is next.
@@ -129,7 +130,8 @@ impl Input {
         self.is_holding && !self.is_released
     }
 
-    /// Whether it is a newcomer that has had neither a packet nor a watermark: nothing is known of its times.
+    /// Whether it is a newcomer that has had neither a packet nor a watermark: nothing is known of
+    /// its times.
     pub(super) fn is_unknown_newcomer(&self) -> bool {
         self.is_newcomer && self.watermark() == i64::MIN
     }
@@ -150,8 +152,8 @@ impl Input {
         self.rank.as_ref().map_or(0, |(_, number)| *number)
     }
 
-    /// Makes sure that the event that was found last is in memory. Fails with what has become of the
-    /// stream.
+    /// Makes sure that the event that was found last is in memory. Fails with what has become of
+    /// the stream.
     #[inline]
     pub(super) fn load_event(&mut self) -> Result<(), Step> {
         if !self.is_stored {
@@ -164,7 +166,8 @@ impl Input {
         Err(self.step(piece))
     }
 
-    /// Other streams come first: an event that takes much memory is loaded again when it is its turn.
+    /// Other streams come first: an event that takes much memory is loaded again when it is its
+    /// turn.
     #[inline]
     pub(super) fn free_event(&mut self) {
         if self.is_stored {
@@ -220,8 +223,8 @@ impl Input {
         self.has_event
     }
 
-    /// The time of the event behind the next one, if both have been found. Then they are in memory: of a stored packet
-    /// one event is found at a time.
+    /// The time of the event behind the next one, if both have been found. Then they are in memory:
+    /// of a stored packet one event is found at a time.
     #[inline]
     pub(super) fn time_behind(&self) -> Option<i64> {
         let behind = self.found.times.get(self.place + 1);

@@ -1,5 +1,5 @@
-//! The mux: merges the events of all streams in order of time, and never shows one before it is certain that
-//! no other stream has an earlier one.
+//! The mux: merges the events of all streams in order of time, and never shows one before it is
+//! certain that no other stream has an earlier one.
 
 mod clocks;
 mod decoding;
@@ -31,8 +31,8 @@ use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo, StreamKey, TraceI
 use crate::sink::{Origin, SinkError};
 use crate::slots::Slots;
 
-/// The traces and streams that are being read, merged in time order. One that has ended is removed when all
-/// of it has been shown.
+/// The traces and streams that are being read, merged in time order. One that has ended is removed
+/// when all of it has been shown.
 #[derive(Default)]
 pub struct Mux {
     /// The memory for packets of files.
@@ -60,7 +60,8 @@ pub struct Mux {
 
 /// Bytes of a file that are read at a time, if packets are smaller.
 const READ_AHEAD_BYTES: usize = 64 << 10;
-/// Largest number of streams that are read ahead: with more, their bytes would take too much memory.
+/// Largest number of streams that are read ahead: with more, their bytes would take too much
+/// memory.
 const MAX_READ_AHEAD_STREAMS: usize = 64;
 
 /// Later than every event.
@@ -68,7 +69,8 @@ const END_OF_TIME: (i64, u32) = (i64::MAX, u32::MAX);
 
 struct TraceState {
     info: TraceInfo,
-    /// Shared with those that read other parts of the trace, which is only done once it is complete.
+    /// Shared with those that read other parts of the trace, which is only done once it is
+    /// complete.
     metadata: Arc<Metadata>,
     /// Whether its metadata cannot be read.
     broken: bool,
@@ -130,8 +132,8 @@ impl Mux {
         self.is_unordered = true;
     }
 
-    /// The number of traces and streams: those that have not ended, and those of which not all has been
-    /// shown.
+    /// The number of traces and streams: those that have not ended, and those of which not all has
+    /// been shown.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.traces.len(), self.streams.len())
@@ -295,8 +297,8 @@ impl Mux {
         }
     }
 
-    /// Sets whether the events of other streams wait for those of this one, as they do at first. If they did not
-    /// wait, its next events are shown late.
+    /// Sets whether the events of other streams wait for those of this one, as they do at first. If
+    /// they did not wait, its next events are shown late.
     pub fn set_holding(&mut self, key: StreamKey, is_holding: bool) {
         let slot = self.stream_slots.get(&key);
         if let Some(input) = slot.and_then(|slot| self.streams.get_mut(*slot)) {
@@ -334,7 +336,8 @@ impl Mux {
         self.ended_traces.push(slot);
     }
 
-    /// Whether there is an event that is not shown until the watermarks of all streams have passed it.
+    /// Whether there is an event that is not shown until the watermarks of all streams have passed
+    /// it.
     #[must_use]
     pub fn holds_back(&self) -> bool {
         !self.ready.is_empty()
@@ -359,7 +362,8 @@ impl Mux {
         !self.is_unordered && self.holds_back() && waiting.any(is_holding)
     }
 
-    /// Lets events wait no longer for newcomers of whose times nothing is known yet. What is earlier in them is shown late.
+    /// Lets events wait no longer for newcomers of whose times nothing is known yet. What is
+    /// earlier in them is shown late.
     pub fn release_newcomers(&mut self) {
         for slot in &self.waiting {
             if let Some(input) = self.streams.get_mut(*slot)

@@ -27,8 +27,8 @@ impl Rank {
     }
 }
 
-/// The place of an event or a loss in the order of all streams, with the slot of its stream. One number: the time, then the
-/// rank, then the slot.
+/// The place of an event or a loss in the order of all streams, with the slot of its stream. One
+/// number: the time, then the rank, then the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(u128);
 
@@ -55,7 +55,8 @@ impl Place {
         Self(u128::from(ordered(time)) << 64 | low)
     }
 
-    /// The smaller of two places, without a branch: which of two streams comes first is often as good as random.
+    /// The smaller of two places, without a branch: which of two streams comes first is often as
+    /// good as random.
     #[inline]
     pub(super) fn earlier(self, other: Self) -> Self {
         let mask = u128::from(self.0 < other.0).wrapping_neg();

@@ -1,15 +1,16 @@
 //! The streams that have an event, the earliest first.
 //!
-//! A winner tree: a complete binary tree whose leaves are the slots of the streams. Each inner node is the smaller of
-//! its two children, and the root the smallest of all. A new place of one stream is compared once at each level.
+//! A winner tree: a complete binary tree whose leaves are the slots of the streams. Each inner node
+//! is the smaller of its two children, and the root the smallest of all. A new place of one stream
+//! is compared once at each level.
 
 use super::order::Place;
 
 /// The place of the next event or loss of each stream that has one.
 #[derive(Debug, Default)]
 pub(super) struct ReadyStreams {
-    /// The root at 1, the children of the node at `n` at `2 * n` and `2 * n + 1`, the leaves in the second half. Empty,
-    /// or a power of two of at least 2.
+    /// The root at 1, the children of the node at `n` at `2 * n` and `2 * n + 1`, the leaves in the
+    /// second half. Empty, or a power of two of at least 2.
     nodes: Vec<Place>,
 }
 

@@ -19,7 +19,8 @@ pub trait Stage {
         origin: Origin<'_>,
     ) -> Result<bool, SinkError>;
 
-    /// Whether events are only counted, by [`count_event`](Self::count_event): the stage need not see them then.
+    /// Whether events are only counted, by [`count_event`](Self::count_event): the stage need not
+    /// see them then.
     fn counts_only(&self) -> bool {
         false
     }
@@ -66,7 +67,8 @@ pub trait Stage {
         let _ = trace;
     }
 
-    /// Reports that something could not be read: a stream or a trace ends early, or a packet is skipped.
+    /// Reports that something could not be read: a stream or a trace ends early, or a packet is
+    /// skipped.
     fn report_failure(&mut self, what: &str);
 
     /// Reports something unusual by which nothing is lost.
@@ -77,7 +79,8 @@ pub trait Stage {
         false
     }
 
-    /// Reports what is unusual in the metadata of a trace. Returns whether the trace is refused therefore.
+    /// Reports what is unusual in the metadata of a trace. Returns whether the trace is refused
+    /// therefore.
     fn report_metadata_warning(&mut self, trace: &str, warning: &Warning) -> bool {
         let is_refused = self.is_strict() && warning.deviation().is_some();
         if is_refused {

@@ -12,8 +12,8 @@ const WINDOW_BYTES: usize = 64 << 10;
 /// Largest number of bytes that are read of a packet's header and context.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// The part of a stored packet that is in memory: its header and context, and from somewhere behind them as
-/// much as there are bytes.
+/// The part of a stored packet that is in memory: its header and context, and from somewhere behind
+/// them as much as there are bytes.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     /// Bytes between header and context and the rest that are no longer in memory.
@@ -76,8 +76,8 @@ impl Window {
         }
     }
 
-    /// Removes the events that have passed, and loads what follows. If there are none, the next event
-    /// is a large one, and twice as much is loaded.
+    /// Removes the events that have passed, and loads what follows. If there are none, the next
+    /// event is a large one, and twice as much is loaded.
     fn shift_window(
         &mut self,
         packet: &mut Packet,

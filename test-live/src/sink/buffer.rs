@@ -1,7 +1,8 @@
-//! The buffer of a sink's output: written in large parts, and when nothing more can be shown for now.
+//! The buffer of a sink's output: written in large parts, and when nothing more can be shown for
+//! now.
 //!
-//! Not a [`std::io::BufWriter`]: sinks append to a vector, which cannot fail, and remove what an event has
-//! begun to write if the event turns out to be malformed.
+//! Not a [`std::io::BufWriter`]: sinks append to a vector, which cannot fail, and remove what an
+//! event has begun to write if the event turns out to be malformed.
 
 use std::io::{self, Write};
 
@@ -42,7 +43,8 @@ pub(super) fn flush(buffer: &mut Vec<u8>, out: &mut impl Write) -> io::Result<()
     out.flush()
 }
 
-/// The buffer is empty afterwards even if it could not be written: a sink that is dropped tries once more.
+/// The buffer is empty afterwards even if it could not be written: a sink that is dropped tries
+/// once more.
 fn write(buffer: &mut Vec<u8>, out: &mut impl Write) -> io::Result<()> {
     let written = out.write_all(buffer);
     buffer.clear();

@@ -1,5 +1,6 @@
-//! The number of events, by name and by stream: what `top` is to processes. Rates are per second of the trace, not of
-//! this program. Events that programs have sent in Trace Event Format count by the name that they were sent with.
+//! The number of events, by name and by stream: what `top` is to processes. Rates are per second of
+//! the trace, not of this program. Events that programs have sent in Trace Event Format count by
+//! the name that they were sent with.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -50,7 +51,8 @@ pub struct Counter<W> {
     table: CountTable,
     decoder: RecordDecoder,
     until_look: u32,
-    /// The times of the first event, of the last one, and of the last one in the last picture, in nanoseconds.
+    /// The times of the first event, of the last one, and of the last one in the last picture, in
+    /// nanoseconds.
     first_time: Option<i64>,
     last_time: i64,
     shown_time: i64,
@@ -63,7 +65,8 @@ pub struct Counter<W> {
 struct CountTable {
     names: Vec<CountRow>,
     streams: Slots<CountRow>,
-    /// The counts of streams that have ended and have no row of their own any more, and how many there are.
+    /// The counts of streams that have ended and have no row of their own any more, and how many
+    /// there are.
     others: CountRow,
     other_streams: usize,
     /// The rows of streams that have ended.

@@ -1,8 +1,9 @@
-//! Each event as a tree of its fields, in the form of `babeltrace2`'s `sink.text.details`: for those
-//! who look into traces themselves.
+//! Each event as a tree of its fields, in the form of `babeltrace2`'s `sink.text.details`: for
+//! those who look into traces themselves.
 //!
-//! Only events and losses are shown, not classes, nor where streams and packets begin and end. Unlike
-//! `babeltrace2`, control characters of a trace are replaced, because this is read on a terminal.
+//! Only events and losses are shown, not classes, nor where streams and packets begin and end.
+//! Unlike `babeltrace2`, control characters of a trace are replaced, because this is read on a
+//! terminal.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -146,7 +147,8 @@ impl<W: Write> Sink for Details<W> {
     }
 }
 
-/// Writes fields as a tree: after a name and its colon comes a value, or a line end and what is in it.
+/// Writes fields as a tree: after a name and its colon comes a value, or a line end and what is in
+/// it.
 #[derive(Debug, Default)]
 struct Tree {
     out: Vec<u8>,

@@ -1,7 +1,8 @@
 //! The names of events: by these they are counted, searched for and selected, wherever that is.
 //!
-//! An event has the name of its class. One that was sent in Trace Event Format has the name that it was sent with instead;
-//! its class, as `tef:begin`, says its phase only. Of what is shown as a span, an event has the name of the span as well.
+//! An event has the name of its class. One that was sent in Trace Event Format has the name that it
+//! was sent with instead; its class, as `tef:begin`, says its phase only. Of what is shown as a
+//! span, an event has the name of the span as well.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,8 +33,8 @@ pub(crate) struct EventNames {
 }
 
 impl EventNames {
-    /// The names of the class of an event. Found anew when there are more classes: the other half of a pair may be among
-    /// them.
+    /// The names of the class of an event. Found anew when there are more classes: the other half
+    /// of a pair may be among them.
     pub(crate) fn of_class(&mut self, event: &Event<'_>, key: ClassKey) -> ClassNames {
         let classes = event.stream_class().events();
         if let Some((declared, names)) = self.classes.get(&key)
@@ -124,8 +125,9 @@ impl ClassNames {
         is_sent: false,
     };
 
-    /// Whether an event of a class has a name that fits. `own`: its own name, if it has one. `is_of_phase`: what is looked
-    /// for is a phase of Trace Event Format, which is the name of a class.
+    /// Whether an event of a class has a name that fits. `own`: its own name, if it has one.
+    /// `is_of_phase`: what is looked for is a phase of Trace Event Format, which is the name of a
+    /// class.
     pub(crate) fn any(
         &self,
         class: Option<&str>,
@@ -140,12 +142,14 @@ impl ClassNames {
     }
 }
 
-/// Whether a text that is looked for names a phase of Trace Event Format, as `tef:begin` and `tef:*` do.
+/// Whether a text that is looked for names a phase of Trace Event Format, as `tef:begin` and
+/// `tef:*` do.
 pub(crate) fn is_phase(text: &[u8]) -> bool {
     text.starts_with(PREFIX.as_bytes())
 }
 
-/// The name by which an event that was sent is counted. `None` if it has none: then it is the name of its class.
+/// The name by which an event that was sent is counted. `None` if it has none: then it is the name
+/// of its class.
 pub(crate) fn counted_name<'e>(sent: &'e ::tef::Event<'_>) -> Option<&'e str> {
     let name = sent.name.as_deref().filter(|name| !name.is_empty());
     name.map(shortened)

@@ -23,8 +23,8 @@
 //! `"inf"`, `"-inf"` and `"nan"`; in texts, what is no UTF-8 is U+FFFD; blobs are hexadecimal text;
 //! absent optional fields are `null`; a variant is the value of the option that is taken.
 //!
-//! `args` of events that were sent in Trace Event Format (classes `tef:*`) is the object that was sent, `null` if there
-//! was none, and text if it is no JSON.
+//! `args` of events that were sent in Trace Event Format (classes `tef:*`) is the object that was
+//! sent, `null` if there was none, and text if it is no JSON.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -65,8 +65,8 @@ pub(crate) fn integer(value: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// Writes a floating point number with the digits that distinguish it from its neighbours; as string if
-/// it is not finite, because JSON has no such numbers.
+/// Writes a floating point number with the digits that distinguish it from its neighbours; as
+/// string if it is not finite, because JSON has no such numbers.
 pub(crate) fn float(value: f64, bits: u8, out: &mut Vec<u8>) {
     let written = if value.is_nan() {
         out.write_all(b"\"nan\"")

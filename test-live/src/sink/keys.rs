@@ -5,11 +5,12 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::slots::Slots;
 
-/// A map whose keys no peer chooses: its hash is fast, and not safe from keys that collide on purpose.
+/// A map whose keys no peer chooses: its hash is fast, and not safe from keys that collide on
+/// purpose.
 pub(crate) type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
 
-/// Values that are looked up for each event, most of them one of those that were looked up last. These are found by
-/// their numbers, without a hash.
+/// Values that are looked up for each event, most of them one of those that were looked up last.
+/// These are found by their numbers, without a hash.
 #[derive(Debug)]
 pub(crate) struct RecentMap<V> {
     values: Slots<V>,

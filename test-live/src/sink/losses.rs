@@ -59,7 +59,8 @@ const fn plural(count: u64) -> &'static str {
 pub struct LossSum {
     /// Events whose number is known.
     pub events: u64,
-    /// Streams that may have lost events before their first packet ended; the number of lost events is unknown.
+    /// Streams that may have lost events before their first packet ended; the number of lost events
+    /// is unknown.
     pub uncertain: u64,
     /// The number of lost packets.
     pub packets: u64,

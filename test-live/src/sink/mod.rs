@@ -58,7 +58,8 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Whether events of different streams must come in order of time. If not, a stream does not wait for others.
+    /// Whether events of different streams must come in order of time. If not, a stream does not
+    /// wait for others.
     fn needs_order(&self) -> bool {
         true
     }

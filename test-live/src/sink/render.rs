@@ -6,11 +6,13 @@ use super::{Origin, SinkError};
 
 /// Renders events for a sink, on a thread of its own.
 pub trait Renderer: Send {
-    /// Forgets what is known of streams and their packets: other streams, or other parts of them, follow.
+    /// Forgets what is known of streams and their packets: other streams, or other parts of them,
+    /// follow.
     fn forget_streams(&mut self);
 
-    /// Appends an event to `out`, in two parts: between them the sink writes what depends on the event before. Returns the
-    /// length of the first, which is empty for a sink that writes nothing there.
+    /// Appends an event to `out`, in two parts: between them the sink writes what depends on the
+    /// event before. Returns the length of the first, which is empty for a sink that writes nothing
+    /// there.
     ///
     /// # Errors
     /// If the event's bytes are not what they were when it was found.

@@ -1,5 +1,5 @@
-//! The counts of sessions, event names and processes. One thread counts, and others read at any time: there is no lock
-//! and no allocation for an event whose session, name and process are known.
+//! The counts of sessions, event names and processes. One thread counts, and others read at any
+//! time: there is no lock and no allocation for an event whose session, name and process are known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -65,14 +65,15 @@ pub(super) struct SessionCounts {
     pub(super) id: u64,
     /// The name, without characters that a terminal interprets.
     pub(super) name: String,
-    /// Whether this is a recording on disk that is read at once: its rates are per second of the trace.
+    /// Whether this is a recording on disk that is read at once: its rates are per second of the
+    /// trace.
     pub(super) is_recording: bool,
     pub(super) events: Count,
     lost_events: Count,
     lost_packets: Count,
     uncertain_losses: Count,
-    /// Times of the earliest and latest event, in nanoseconds since the clock's origin; `i64::MAX` and `i64::MIN`
-    /// before the first.
+    /// Times of the earliest and latest event, in nanoseconds since the clock's origin; `i64::MAX`
+    /// and `i64::MIN` before the first.
     first_time: AtomicI64,
     last_time: AtomicI64,
     /// Whether these times count from 1970.
@@ -115,8 +116,8 @@ impl SessionCounts {
         }
     }
 
-    /// Time of the latest event in nanoseconds since 1970. Absent before the first event, and if the clock has another
-    /// origin.
+    /// Time of the latest event in nanoseconds since 1970. Absent before the first event, and if
+    /// the clock has another origin.
     pub(super) fn last_unix_time(&self) -> Option<i64> {
         let last = self.last_time.load(Ordering::Relaxed);
         let is_known = self.is_unix_time.load(Ordering::Relaxed) && last > i64::MIN;

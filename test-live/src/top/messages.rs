@@ -69,7 +69,8 @@ impl Messages {
         self.kept.as_ref()?.lock().last.clone()
     }
 
-    /// Writes the errors that only the status line has shown to standard error, when the screen is closed.
+    /// Writes the errors that only the status line has shown to standard error, when the screen is
+    /// closed.
     pub(super) fn write_errors(&self) {
         let Some(kept) = &self.kept else { return };
         let mut kept = kept.lock();

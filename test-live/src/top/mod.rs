@@ -1,10 +1,10 @@
 //! `test-live top`: rates, losses and lag of sessions while they are recorded.
 //!
-//! The main thread runs sources, mux and `stage`, which counts. Another thread samples the counts and shows them, on a
-//! screen (`screen`) or as tables (`batch`): a slow terminal delays no event.
+//! The main thread runs sources, mux and `stage`, which counts. Another thread samples the counts
+//! and shows them, on a screen (`screen`) or as tables (`batch`): a slow terminal delays no event.
 //!
-//! Read in this order; each module uses only those before it: `text`, `messages`, `counts`, `stage`, `sampler`, `state`
-//! (what keys change), `view`, `batch`, `screen`.
+//! Read in this order; each module uses only those before it: `text`, `messages`, `counts`,
+//! `stage`, `sampler`, `state` (what keys change), `view`, `batch`, `screen`.
 
 mod batch;
 mod counts;
@@ -50,11 +50,13 @@ use crate::sink::SinkError;
 use crate::sources::{self, EVENT_CAPACITY, SessionStage};
 use crate::turn::Turn;
 
-/// The number of samples over which rates on the screen are averaged. Events of a live session arrive once per period of
-/// its live timer, which is often as long as the time between two samples.
+/// The number of samples over which rates on the screen are averaged. Events of a live session
+/// arrive once per period of its live timer, which is often as long as the time between two
+/// samples.
 const RATE_WINDOW: usize = 3;
 
-/// Time that the screen has to close. A terminal that takes no output (Ctrl-S) would delay the end for ever.
+/// Time that the screen has to close. A terminal that takes no output (Ctrl-S) would delay the end
+/// for ever.
 const SCREEN_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Shows the rates of the targets until the user quits, or `stop` is requested.
@@ -169,7 +171,8 @@ fn title(targets: &[Target]) -> String {
     text::escape_name(&targets.join(" "))
 }
 
-/// Counts events until all sources have ended, or `stop` is requested. Returns the number of failures of sources.
+/// Counts events until all sources have ended, or `stop` is requested. Returns the number of
+/// failures of sources.
 fn count_events(
     mux: &mut Mux,
     stage: &mut CountingStage,

@@ -31,8 +31,8 @@ pub(super) struct SampledSession {
     pub(super) names: Vec<SampledRow>,
     pub(super) processes: Vec<SampledRow>,
     pub(super) losses: LossSum,
-    /// Wall-clock time minus the time of the latest event, in nanoseconds. Absent if the clock of the trace has no
-    /// known origin, and for recordings.
+    /// Wall-clock time minus the time of the latest event, in nanoseconds. Absent if the clock of
+    /// the trace has no known origin, and for recordings.
     pub(super) lag: Option<i64>,
     /// The first sample at which it had ended.
     ended_at: Option<Instant>,

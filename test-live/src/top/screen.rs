@@ -25,11 +25,12 @@ use super::unix_time;
 use super::view::draw;
 use crate::run::Stop;
 
-/// Longest time without a look at whether the program shall stop. Also the shortest time between two samples: there are
-/// at most four pictures a second, besides those after a key.
+/// Longest time without a look at whether the program shall stop. Also the shortest time between
+/// two samples: there are at most four pictures a second, besides those after a key.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Time that a terminal has to take the output that leaves the screen, when the process ends at once.
+/// Time that a terminal has to take the output that leaves the screen, when the process ends at
+/// once.
 const RESTORE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Keys that are handled before the next picture.
@@ -78,8 +79,8 @@ fn restore_terminal() {
     }
 }
 
-/// Leaves the screen, if there is one, because the process ends at once. Does not wait for a terminal that takes no
-/// output (Ctrl-S): only what it does with keys is restored then.
+/// Leaves the screen, if there is one, because the process ends at once. Does not wait for a
+/// terminal that takes no output (Ctrl-S): only what it does with keys is restored then.
 pub fn restore_terminal_before_exit() {
     let _ = disable_raw_mode();
     let (alive, is_restored) = mpsc::channel::<()>();

@@ -57,7 +57,8 @@ pub(super) struct CountingStage {
     sessions: HashMap<u64, SessionState>,
     next_session: u64,
     by_name: HashMap<String, u64>,
-    /// Sessions without traces, the one that ended first in front. One that has begun again may be among them.
+    /// Sessions without traces, the one that ended first in front. One that has begun again may be
+    /// among them.
     ended: VecDeque<u64>,
     traces: HashMap<TraceKey, u64>,
     classes: Slots<ClassState>,

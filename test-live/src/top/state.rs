@@ -1,4 +1,5 @@
-//! What the screen shows, and what keys change of it. Knows no terminal: keys come in, actions go out.
+//! What the screen shows, and what keys change of it. Knows no terminal: keys come in, actions go
+//! out.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -273,7 +274,8 @@ impl State {
     }
 }
 
-/// Parses what was typed as a filter: an expression, or a part of an event name. Returns none for an empty text.
+/// Parses what was typed as a filter: an expression, or a part of an event name. Returns none for
+/// an empty text.
 pub(super) fn parse_filter(text: &str) -> Result<Option<Filter>, String> {
     let text = text.trim();
     if text.is_empty() {

@@ -8,8 +8,8 @@ pub(super) const MAX_NAME_CHARACTERS: usize = 256;
 /// The levels of a sparkline, the lowest first.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// `name` with each control character and each character that changes the direction of text as an escape sequence,
-/// and without what is beyond [`MAX_NAME_CHARACTERS`].
+/// `name` with each control character and each character that changes the direction of text as an
+/// escape sequence, and without what is beyond [`MAX_NAME_CHARACTERS`].
 pub(super) fn escape_name(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len().min(MAX_NAME_CHARACTERS));
     for character in name.chars().take(MAX_NAME_CHARACTERS) {

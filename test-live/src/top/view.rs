@@ -1,5 +1,5 @@
-//! Draws the state and the last sample. Lines are cut to the columns that there are; on a small terminal, columns of
-//! less interest are left out.
+//! Draws the state and the last sample. Lines are cut to the columns that there are; on a small
+//! terminal, columns of less interest are left out.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

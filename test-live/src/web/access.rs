@@ -1,8 +1,9 @@
 //! Who may use the server: a token, and which pages of other origins may not.
 //!
-//! A page that the user opens elsewhere could ask a server on loopback, too. The check of `Origin` keeps it from opening a
-//! WebSocket, and the check of `Host` keeps it from becoming the same origin by a name that it points at loopback (DNS
-//! rebinding). A request with the right token may name any host: no foreign page knows the token.
+//! A page that the user opens elsewhere could ask a server on loopback, too. The check of `Origin`
+//! keeps it from opening a WebSocket, and the check of `Host` keeps it from becoming the same
+//! origin by a name that it points at loopback (DNS rebinding). A request with the right token may
+//! name any host: no foreign page knows the token.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};

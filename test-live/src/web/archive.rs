@@ -14,7 +14,8 @@ use crate::sink::ctf::names::{self, Tree};
 /// The archive is written in pieces of about so many bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Writes an archive of the packets, in which the packets of each stream have the order that they have here.
+/// Writes an archive of the packets, in which the packets of each stream have the order that they
+/// have here.
 ///
 /// # Errors
 /// If `out` takes nothing more, or packets in memory have changed.

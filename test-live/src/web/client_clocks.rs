@@ -9,8 +9,9 @@ use crate::attach::TraceKey;
 /// Largest number of clients that are remembered. With one more, all are forgotten.
 const MAX_CLIENTS: usize = 1 << 14;
 
-/// What is added to the times of each client, in nanoseconds, for the clock of all other events. It stays what it was for
-/// the first event: then the spans of a client stay nested, and its events are found again where they are shown.
+/// What is added to the times of each client, in nanoseconds, for the clock of all other events. It
+/// stays what it was for the first event: then the spans of a client stay nested, and its events
+/// are found again where they are shown.
 #[derive(Debug, Default)]
 pub(super) struct ClientClocks(Mutex<HashMap<(TraceKey, u32), i64>>);
 

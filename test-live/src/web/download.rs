@@ -1,5 +1,5 @@
-//! The events of a range as a file: decoded again from the packets of the history, and written by the same sinks as
-//! those of `test-live`.
+//! The events of a range as a file: decoded again from the packets of the history, and written by
+//! the same sinks as those of `test-live`.
 
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -235,7 +235,8 @@ impl Write for PartWriter {
     }
 }
 
-/// The body of a response. It ends with an error if the file is not complete, so that browsers do not keep it.
+/// The body of a response. It ends with an error if the file is not complete, so that browsers do
+/// not keep it.
 struct Parts {
     parts: Receiver<Bytes>,
     is_complete: Arc<AtomicBool>,

@@ -4,7 +4,8 @@
 const MAX_BUCKETS: usize = 1024;
 /// The first width of a bucket, in nanoseconds.
 const FIRST_WIDTH: i64 = 1_000_000;
-/// Events that are farther than this from the others, in nanoseconds, are counted at the edge: about 146 years.
+/// Events that are farther than this from the others, in nanoseconds, are counted at the edge:
+/// about 146 years.
 const MAX_RANGE: i64 = i64::MAX / 2;
 
 /// A histogram with buckets of one width, which grows with the range.

@@ -1,5 +1,6 @@
-//! Which events match the filter of a page: one bit for each event of the packet log. A thread decodes the packets again,
-//! first those of the history, then new ones, so that neither decoding nor other pages wait.
+//! Which events match the filter of a page: one bit for each event of the packet log. A thread
+//! decodes the packets again, first those of the history, then new ones, so that neither decoding
+//! nor other pages wait.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,7 +27,8 @@ const MAX_BATCH: usize = 64;
 const MAX_TRACES: usize = 256;
 /// Number of bytes of a hint that are shown.
 const MAX_HINT_BYTES: usize = 1000;
-/// Bytes of metadata that are decoded at a time. With more, all are begun again when they have packets.
+/// Bytes of metadata that are decoded at a time. With more, all are begun again when they have
+/// packets.
 const MAX_REPLAYED_METADATA_BYTES: usize = 32 << 20;
 /// Bytes of memory of the packets that are remembered. With more, the oldest are forgotten.
 const MAX_MATCHES_BYTES: usize = 16 << 20;

@@ -1,12 +1,15 @@
 //! `test-live web`: a live timeline in a browser.
 //!
-//! The main thread runs sources, a mux for each trace and `stage`, which turns events into rows of a bounded `store`.
-//! Other threads serve pages from the store: a slow page delays neither events nor other pages.
+//! The main thread runs sources, a mux for each trace and `stage`, which turns events into rows of
+//! a bounded `store`. Other threads serve pages from the store: a slow page delays neither events
+//! nor other pages.
 //!
-//! Read in this order; each module uses only those before it: `row`, `client_clocks`, `packet_log`, `replay` and `matches`
-//! (the packets of the history, decoded again for single events and filters), `track` and `view` (the rows of one track,
-//! and what is seen of them), `histogram`, `names`, `store`, `fields`, `thread_tracks`, `sent` and `stage` (from events to
-//! rows), `trace_muxes`, `archive` and `download` (files of a range), `protocol`, `search`, `page_state`, `access`, `write_timeout`, `server`.
+//! Read in this order; each module uses only those before it: `row`, `client_clocks`, `packet_log`,
+//! `replay` and `matches` (the packets of the history, decoded again for single events and
+//! filters), `track` and `view` (the rows of one track, and what is seen of them), `histogram`,
+//! `names`, `store`, `fields`, `thread_tracks`, `sent` and `stage` (from events to rows),
+//! `trace_muxes`, `archive` and `download` (files of a range), `protocol`, `search`, `page_state`,
+//! `access`, `write_timeout`, `server`.
 
 mod access;
 mod archive;
@@ -189,7 +192,8 @@ fn url(address: SocketAddr, identity: Option<&Identity>, token: Option<&Token>) 
     format!("{scheme}://{address}/{token}")
 }
 
-/// Shows events until all sources have ended, or `stop` is requested. Returns the number of failures of sources.
+/// Shows events until all sources have ended, or `stop` is requested. Returns the number of
+/// failures of sources.
 fn show_events(
     muxes: &mut TraceMuxes,
     stage: &mut TimelineStage,

@@ -1,6 +1,6 @@
-//! The packets of the history, compressed, with the metadata to decode them again: for the fields of single events, for
-//! filters and for downloads. Bounded in bytes, metadata included: the oldest are dropped, and with its last packet the
-//! metadata of a trace that has ended.
+//! The packets of the history, compressed, with the metadata to decode them again: for the fields
+//! of single events, for filters and for downloads. Bounded in bytes, metadata included: the oldest
+//! are dropped, and with its last packet the metadata of a trace that has ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub(super) struct LoggedTrace {
     metadata: Mutex<Vec<u8>>,
     /// The number of its packets in the log.
     packets: AtomicUsize,
-    /// Whether there was no room for more of its metadata: later packets cannot be decoded again, and are not kept.
+    /// Whether there was no room for more of its metadata: later packets cannot be decoded again,
+    /// and are not kept.
     is_cut: AtomicBool,
     /// The last time of an event of the packets that were dropped, in nanoseconds.
     dropped_until: Mutex<Option<i64>>,
@@ -172,8 +173,8 @@ impl PacketLog {
         }
     }
 
-    /// Adds metadata of a trace. Half of the log is for that of all traces that are read; of one that finds no room, no
-    /// further packets are kept.
+    /// Adds metadata of a trace. Half of the log is for that of all traces that are read; of one
+    /// that finds no room, no further packets are kept.
     pub(super) fn add_metadata(&self, bytes: &[u8], trace: &TraceInfo) {
         let mut log = self.packets.lock();
         let log = &mut *log;
@@ -253,8 +254,8 @@ impl PacketLog {
         log.packets.get(place).cloned()
     }
 
-    /// The last time of an event of the packets that have been dropped, in nanoseconds, of traces that are still read or
-    /// have other packets.
+    /// The last time of an event of the packets that have been dropped, in nanoseconds, of traces
+    /// that are still read or have other packets.
     pub(super) fn dropped_until(&self) -> Option<i64> {
         let log = self.packets.lock();
         let kept = log.packets.iter().map(|packet| &packet.trace);

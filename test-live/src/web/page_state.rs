@@ -17,7 +17,8 @@ use super::store::{Session, Store, Track};
 use super::view::{View, VisibleRow};
 use crate::filter::Filter;
 
-/// Frames that a page may have been sent and not yet shown. A slow page gets fewer frames, never older ones.
+/// Frames that a page may have been sent and not yet shown. A slow page gets fewer frames, never
+/// older ones.
 const MAX_FRAMES_IN_FLIGHT: u32 = 2;
 /// Names in one message.
 const MAX_NAMES_OF_MESSAGE: usize = 4096;
@@ -64,8 +65,8 @@ fn is_live(session: &Session) -> bool {
     !session.is_ended() && !session.is_recording
 }
 
-/// The end of the timeline: `now`, in nanoseconds since 1970, if a session whose clock counts from 1970 is live, else the
-/// latest event. Absent before the first event.
+/// The end of the timeline: `now`, in nanoseconds since 1970, if a session whose clock counts from
+/// 1970 is live, else the latest event. Absent before the first event.
 pub(super) fn edge(store: &Store, now: i64) -> Option<Edge> {
     let (_, last) = store.times()?;
     let is_live = |session: &Arc<Session>| is_live(session) && session.last_unix_time().is_some();
@@ -168,7 +169,8 @@ impl PageState {
         Ok(())
     }
 
-    /// The rows in view, if the page needs them: it has shown what it was sent, and something has changed.
+    /// The rows in view, if the page needs them: it has shown what it was sent, and something has
+    /// changed.
     pub(super) fn next_frame(&mut self, store: &Store, now: i64) -> Option<Vec<u8>> {
         let request = self.view.as_ref()?;
         if self.frames - self.acknowledged >= MAX_FRAMES_IN_FLIGHT {
@@ -198,7 +200,8 @@ impl PageState {
         }
     }
 
-    /// Adds what is to be seen of tracks to a frame. Returns false if these are too many rows, of which some are missing.
+    /// Adds what is to be seen of tracks to a frame. Returns false if these are too many rows, of
+    /// which some are missing.
     fn add_tracks(&self, frame: &mut Frame, view: View, tracks: &[u32], store: &Store) -> bool {
         let mut rows: Vec<VisibleRow> = Vec::new();
         let mut room = MAX_ROWS_OF_FRAME;

@@ -1,5 +1,6 @@
-//! Messages between the page and the server, over a WebSocket. Requests are JSON; replies are JSON, but for the rows in
-//! view, which are binary. Times are nanoseconds; in JSON they are text, because a number of JavaScript has 53 bits only.
+//! Messages between the page and the server, over a WebSocket. Requests are JSON; replies are JSON,
+//! but for the rows in view, which are binary. Times are nanoseconds; in JSON they are text,
+//! because a number of JavaScript has 53 bits only.
 
 use std::collections::HashSet;
 
@@ -17,10 +18,11 @@ const MAX_TRACKS_IN_VIEW: usize = 512;
 const MAX_TEXT_BYTES: usize = 4096;
 /// Largest width of a view, in pixels.
 const MAX_WIDTH: u32 = 16_384;
-/// Longest and shortest time in view, in nanoseconds: ten years, and one nanosecond for each of a few pixels.
+/// Longest and shortest time in view, in nanoseconds: ten years, and one nanosecond for each of a
+/// few pixels.
 const SPANS: std::ops::RangeInclusive<i64> = 10..=10 * 365 * 86_400 * 1_000_000_000;
-/// Largest number of rows in a frame, which then has 4 MiB. A large screen that is full of the smallest rows has about as
-/// many; of a view with more, smaller rows are merged.
+/// Largest number of rows in a frame, which then has 4 MiB. A large screen that is full of the
+/// smallest rows has about as many; of a view with more, smaller rows are merged.
 pub(super) const MAX_ROWS_OF_FRAME: usize = 1 << 17;
 
 /// What a page asks for.
@@ -239,7 +241,8 @@ pub(super) struct TrackState {
     pub(super) is_counter: bool,
     /// The number of lines that its spans need.
     pub(super) depths: u16,
-    /// When its session ended: it has no value and no span after that. Absent while events may come.
+    /// When its session ended: it has no value and no span after that. Absent while events may
+    /// come.
     pub(super) ended_at: Option<String>,
 }
 
@@ -255,10 +258,11 @@ pub(super) struct HistogramState {
 
 /// The rows in view, as the page reads them: little-endian, all parts multiples of eight bytes.
 ///
-/// Head: number of the frame, number of the request (`u32`), begin and end of the view, nanoseconds from the latest event
-/// of a live session until now or [`NO_AGE`] (`i64`), number of tracks, zero (`u32`).
-/// Each track: id, number of rows. Each row: begin and end in nanoseconds from the begin of the view (`f64`; the end of
-/// an open span is infinite, that of a counter its value), name, count, row (`u32`), depth (`u16`), kind (`u8`), zero.
+/// Head: number of the frame, number of the request (`u32`), begin and end of the view, nanoseconds
+/// from the latest event of a live session until now or [`NO_AGE`] (`i64`), number of tracks, zero
+/// (`u32`). Each track: id, number of rows. Each row: begin and end in nanoseconds from the begin
+/// of the view (`f64`; the end of an open span is infinite, that of a counter its value), name,
+/// count, row (`u32`), depth (`u16`), kind (`u8`), zero.
 #[derive(Debug)]
 pub(super) struct Frame {
     bytes: Vec<u8>,

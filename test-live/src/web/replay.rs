@@ -92,8 +92,8 @@ impl<E: Events> Stage for EventStage<'_, E> {
 }
 
 impl Replay {
-    /// `is_ordered`: nothing is shown before [`finish`](Self::finish), and then in order of time. Otherwise the events of
-    /// a packet are shown when it is added.
+    /// `is_ordered`: nothing is shown before [`finish`](Self::finish), and then in order of time.
+    /// Otherwise the events of a packet are shown when it is added.
     pub(super) fn new(is_ordered: bool) -> Self {
         Self {
             memory: MemoryBudget::default(),

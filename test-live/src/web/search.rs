@@ -6,8 +6,8 @@ use super::row::{Row, RowKind};
 use super::store::Store;
 use super::view::View;
 
-/// Finds the row that begins first after `from`, or last before it, among those whose names contain `text` in any case.
-/// Returns the number of such rows, too.
+/// Finds the row that begins first after `from`, or last before it, among those whose names contain
+/// `text` in any case. Returns the number of such rows, too.
 pub(super) fn search(
     store: &Store,
     filter: Option<&Matches>,

@@ -1,7 +1,8 @@
 //! Events that programs have sent to a `tldrs` daemon, in Trace Event Format.
 //!
-//! Their times are on the clock of the program. On the timeline they are moved to the clock of all other events, by a
-//! distance that is the same for all events of a client, so that its spans stay nested.
+//! Their times are on the clock of the program. On the timeline they are moved to the clock of all
+//! other events, by a distance that is the same for all events of a client, so that its spans stay
+//! nested.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -175,7 +176,8 @@ impl SentEvents {
                 client,
                 record: Record::Event(sent),
             }) => {
-                // A record without a time, such as the name of a process, says nothing about the clock.
+                // A record without a time, such as the name of a process, says nothing about the
+                // clock.
                 let offset = sent.end().map_or(0, |end| {
                     let arrived = || arrival.saturating_sub(end);
                     self.clocks.offset_or_insert_with(trace, client, arrived)

@@ -36,7 +36,8 @@ use super::write_timeout::WriteTimeout;
 use crate::attach::connection::enable_keep_alive;
 use crate::filter::Filter;
 
-/// Largest number of connections at a time, besides those of pages. A page has a few while it is loaded.
+/// Largest number of connections at a time, besides those of pages. A page has a few while it is
+/// loaded.
 const MAX_CONNECTIONS: usize = 128;
 /// Largest number of pages at a time.
 const MAX_PAGES: usize = 32;
@@ -48,13 +49,15 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for a message or a part of a response to leave. A peer that takes nothing for so long is closed.
+/// Time for a message or a part of a response to leave. A peer that takes nothing for so long is
+/// closed.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between two frames, at least.
 const FRAME_INTERVAL: Duration = Duration::from_millis(50);
 /// Time between two messages about everything but rows, at least.
 const STATE_INTERVAL: Duration = Duration::from_millis(200);
-/// The part of the time that is spent on the frames of one page, at most: a quarter, and half while its user moves.
+/// The part of the time that is spent on the frames of one page, at most: a quarter, and half while
+/// its user moves.
 const FRAME_COST_FACTOR: u32 = 4;
 const MOVED_FRAME_COST_FACTOR: u32 = 2;
 /// Time to wait when no connection can be accepted, for example because of too many open files.
@@ -79,8 +82,8 @@ const FILES: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// What every response says about what the page may do: scripts and styles of this server only, connections to it only,
-/// and no page around it.
+/// What every response says about what the page may do: scripts and styles of this server only,
+/// connections to it only, and no page around it.
 const SECURITY_HEADERS: [(HeaderName, &str); 5] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -210,7 +213,8 @@ fn router(shared: Arc<Shared>) -> Router {
                          headers: HeaderMap,
                          Query(query): Query<Credentials>| async move {
             let token = query.token.as_deref();
-            // Scripts and styles are the same for all and need no token; nor has the page one to give.
+            // Scripts and styles are the same for all and need no token; nor has the page one to
+            // give.
             let checked = match path {
                 "/" => shared.access.check(&headers, token, Instant::now()),
                 _ => Ok(()),
@@ -328,7 +332,8 @@ impl Drop for OpenPage {
     }
 }
 
-/// Answers one page until it is closed. Nothing is queued for it: what is sent is made when the message before has left.
+/// Answers one page until it is closed. Nothing is queued for it: what is sent is made when the
+/// message before has left.
 async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
     let mut page = PageState::default();
     let mut ticks = interval(FRAME_INTERVAL);

@@ -1,5 +1,5 @@
-//! The stage behind the mux that turns events into rows of the timeline, as `--sink tef` turns them into records: which
-//! of them begin and end spans is decided in the same place.
+//! The stage behind the mux that turns events into rows of the timeline, as `--sink tef` turns them
+//! into records: which of them begin and end spans is decided in the same place.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -173,7 +173,8 @@ impl TimelineStage {
         Ok(())
     }
 
-    /// The track of an event that says by its contexts whose it is. Losses of its stream are shown there, too.
+    /// The track of an event that says by its contexts whose it is. Losses of its stream are shown
+    /// there, too.
     fn place_of(&mut self, event: &Event<'_>, session: &Arc<Session>, origin: Origin<'_>) -> Place {
         let fields = &self.fields;
         let owner = (fields.process(), fields.thread(), fields.cpu);

@@ -1,7 +1,8 @@
-//! The history that pages show: sessions, their tracks, and the rows of each track. Bounded: the oldest rows are dropped.
+//! The history that pages show: sessions, their tracks, and the rows of each track. Bounded: the
+//! oldest rows are dropped.
 //!
-//! The thread that decodes adds to it while others read. There is a lock for each track, held for as long as it takes to
-//! find what one page shows of it.
+//! The thread that decodes adds to it while others read. There is a lock for each track, held for
+//! as long as it takes to find what one page shows of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +36,8 @@ pub(super) struct Session {
     pub(super) events: AtomicU64,
     /// Nanoseconds since the clock's origin; `i64::MIN` before the first event.
     last_time: AtomicI64,
-    /// Nanoseconds since 1970; `i64::MIN` before the first event, and if the clock has another origin.
+    /// Nanoseconds since 1970; `i64::MIN` before the first event, and if the clock has another
+    /// origin.
     last_unix_time: AtomicI64,
     losses: Mutex<LossSum>,
 }
@@ -95,13 +97,14 @@ impl Session {
         *self.losses.lock()
     }
 
-    /// The time of the latest event in nanoseconds since 1970. Absent before the first, and if the clock has another
-    /// origin.
+    /// The time of the latest event in nanoseconds since 1970. Absent before the first, and if the
+    /// clock has another origin.
     pub(super) fn last_unix_time(&self) -> Option<i64> {
         Some(self.last_unix_time.load(Ordering::Relaxed)).filter(|time| *time != i64::MIN)
     }
 
-    /// The time of the latest event or loss, in nanoseconds since the clock's origin. Absent before the first.
+    /// The time of the latest event or loss, in nanoseconds since the clock's origin. Absent before
+    /// the first.
     pub(super) fn last_time(&self) -> Option<i64> {
         Some(self.last_time.load(Ordering::Relaxed)).filter(|time| *time != i64::MIN)
     }

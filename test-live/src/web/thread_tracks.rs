@@ -1,4 +1,5 @@
-//! Which track an event is on: that of its thread, or of its CPU if no thread is known, or of a counter.
+//! Which track an event is on: that of its thread, or of its CPU if no thread is known, or of a
+//! counter.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,14 +1,16 @@
 //! The rows of one track, in blocks of equal size, and which spans are open.
 //!
-//! Rows are added as their events come: the begin of a span adds a row that its end completes. A span that is reported
-//! when it has ended comes after those within it, which are moved one level down then.
+//! Rows are added as their events come: the begin of a span adds a row that its end completes. A
+//! span that is reported when it has ended comes after those within it, which are moved one level
+//! down then.
 
 use std::collections::VecDeque;
 
 use super::row::{EventPlace, OPEN, Row, RowKind};
 
-/// Rows of a block. All blocks but the last have as many. With few a view of millions of rows looks at many blocks; with
-/// many a view in which no block is small enough to be summarized looks at many rows.
+/// Rows of a block. All blocks but the last have as many. With few a view of millions of rows looks
+/// at many blocks; with many a view in which no block is small enough to be summarized looks at
+/// many rows.
 pub(super) const BLOCK_ROWS: usize = 64;
 /// Largest depth that is shown. Spans within are shown at this depth.
 const MAX_DEPTH: u16 = 63;
@@ -28,7 +30,8 @@ pub(super) struct Block {
     max_known_end: i64,
     /// The number of spans that have not ended.
     open: usize,
-    /// What the rows are when they are too small to be told apart, with numbers from 0; made when it is needed.
+    /// What the rows are when they are too small to be told apart, with numbers from 0; made when
+    /// it is needed.
     pub(super) summary: Option<Vec<Summary>>,
 }
 
@@ -59,7 +62,8 @@ struct OpenSpan {
     /// The id of the span. Absent if its events do not say it.
     id: Option<u64>,
     depth: u16,
-    /// The number of losses of the track when the span began. After more of them its end may be missing.
+    /// The number of losses of the track when the span began. After more of them its end may be
+    /// missing.
     losses: u32,
 }
 
@@ -77,7 +81,8 @@ pub(super) struct TrackRows {
     open: Vec<OpenSpan>,
     /// The number of losses so far.
     losses: u32,
-    /// The spans that may overlap and have not ended, each with its key and row, at the depth of its place.
+    /// The spans that may overlap and have not ended, each with its key and row, at the depth of
+    /// its place.
     overlapping: Vec<Option<(u64, u64)>>,
     /// Keys of open spans that are not shown.
     hidden_overlapping: Vec<u64>,
@@ -279,8 +284,8 @@ impl TrackRows {
         });
     }
 
-    /// Ends the innermost open span of this name, or of any name if none is given, and those within it. Returns false if
-    /// there is none.
+    /// Ends the innermost open span of this name, or of any name if none is given, and those within
+    /// it. Returns false if there is none.
     pub(super) fn end(&mut self, time: i64, name: Option<u32>) -> bool {
         let is_it = |span: &OpenSpan| name.is_none_or(|name| span.name == name);
         let Some(place) = self.open.iter().rposition(is_it) else {
@@ -292,8 +297,8 @@ impl TrackRows {
         true
     }
 
-    /// Ends the open span of this id. Those within it stay open until their own ends come, unless these may be lost.
-    /// Returns false if there is none.
+    /// Ends the open span of this id. Those within it stay open until their own ends come, unless
+    /// these may be lost. Returns false if there is none.
     pub(super) fn end_by_id(&mut self, time: i64, id: u64) -> bool {
         let is_it = |span: &OpenSpan| span.id == Some(id);
         let Some(place) = self.open.iter().rposition(is_it) else {
@@ -308,7 +313,8 @@ impl TrackRows {
         true
     }
 
-    /// Begins a span that may overlap others: it is shown on the first line that is free until its end.
+    /// Begins a span that may overlap others: it is shown on the first line that is free until its
+    /// end.
     pub(super) fn begin_overlapping(&mut self, time: i64, name: u32, key: u64, place: EventPlace) {
         let free = self.overlapping.iter().position(Option::is_none);
         let line = free.unwrap_or(self.overlapping.len());

@@ -1,4 +1,5 @@
-//! What a page sees of a track in a range of time: rows that are at least as long as a few pixels, and the others merged.
+//! What a page sees of a track in a range of time: rows that are at least as long as a few pixels,
+//! and the others merged.
 
 use super::matches::Matches;
 use super::row::{Row, RowKind};
@@ -28,7 +29,8 @@ impl View {
         span.saturating_mul(MERGED_PIXELS) / i64::from(self.width.max(1))
     }
 
-    /// The same part in half as many pixels, so that about half as many rows are to be seen. `None` if it has one only.
+    /// The same part in half as many pixels, so that about half as many rows are to be seen. `None`
+    /// if it has one only.
     pub(super) fn halved(self) -> Option<Self> {
         let width = self.width / 2;
         (width > 0).then_some(Self { width, ..self })
@@ -93,8 +95,9 @@ impl Merger<'_> {
 }
 
 impl TrackRows {
-    /// Appends what is to be seen of the track: with a filter only losses, and rows whose event matches. Returns false if
-    /// that would be more than `max` rows in `out`: then some are missing.
+    /// Appends what is to be seen of the track: with a filter only losses, and rows whose event
+    /// matches. Returns false if that would be more than `max` rows in `out`: then some are
+    /// missing.
     pub(super) fn visible(
         &mut self,
         view: View,

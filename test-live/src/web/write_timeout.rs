@@ -1,4 +1,5 @@
-//! A stream whose peer has to take what it is sent: a write that makes no progress for some time fails.
+//! A stream whose peer has to take what it is sent: a write that makes no progress for some time
+//! fails.
 
 use std::io;
 use std::pin::Pin;

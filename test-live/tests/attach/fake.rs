@@ -1,5 +1,5 @@
-//! A relay in memory, on a real socket: it answers with what a test has put into it, and records the
-//! commands.
+//! A relay in memory, on a real socket: it answers with what a test has put into it, and records
+//! the commands.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
@@ -31,7 +31,8 @@ pub(crate) struct World {
     pub(crate) metadata: HashMap<u64, Metadata>,
     pub(crate) streams: HashMap<u64, Stream>,
     pub(crate) asked: Vec<Command>,
-    /// Replies that replace the correct ones, by command code. An empty reply closes the connection.
+    /// Replies that replace the correct ones, by command code. An empty reply closes the
+    /// connection.
     pub(crate) instead: HashMap<u32, VecDeque<Vec<u8>>>,
     /// The content of tracefiles whose packets are not those of [`is_packet`].
     pub(crate) files: HashMap<u64, Vec<u8>>,
@@ -45,9 +46,11 @@ pub(crate) struct World {
     pub(crate) attentions: Vec<BeaconInterest>,
     /// The number of command connections so far.
     pub(crate) connections: u32,
-    /// The number of times that it was restarted. Older connections are closed at their next command.
+    /// The number of times that it was restarted. Older connections are closed at their next
+    /// command.
     pub(crate) restarts: u32,
-    /// Replies of which only so many bytes are sent before the connection is closed, by command code.
+    /// Replies of which only so many bytes are sent before the connection is closed, by command
+    /// code.
     pub(crate) cuts: HashMap<u32, VecDeque<usize>>,
     /// Whether connections are closed as soon as they are accepted.
     pub(crate) refuses: bool,
@@ -221,7 +224,8 @@ impl Fake {
         self.world().end();
     }
 
-    /// Answers the next command of this code with `reply`; if that is empty, the connection is closed.
+    /// Answers the next command of this code with `reply`; if that is empty, the connection is
+    /// closed.
     pub(crate) fn answer_instead(&self, command: CommandCode, reply: &[u8]) {
         let mut world = self.world();
         let instead = world.instead.entry(command.code()).or_default();
@@ -235,7 +239,8 @@ impl Fake {
         cuts.push_back(bytes);
     }
 
-    /// Restarts the relay with other sessions: all connections are closed, and what it had is forgotten.
+    /// Restarts the relay with other sessions: all connections are closed, and what it had is
+    /// forgotten.
     pub(crate) fn restart(&self, sessions: Vec<Session>, fill: impl FnOnce(&mut World)) {
         let mut world = self.world();
         world.restarts += 1;

@@ -66,8 +66,8 @@ impl Stage for Order {
     }
 }
 
-/// Writes a trace and shows it to `order`. Each stream is the time of its first event and the steps from one event to
-/// the next, a number of which makes a packet.
+/// Writes a trace and shows it to `order`. Each stream is the time of its first event and the steps
+/// from one event to the next, a number of which makes a packet.
 fn show(streams: &[(u8, Vec<u8>, usize)], order: &mut Order) -> Progress {
     let lab = tempfile::tempdir().unwrap();
     let declaration = TraceDeclaration::new(Uuid([3; 16]), "t");

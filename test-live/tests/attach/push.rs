@@ -225,7 +225,8 @@ fn event_at_500() -> (String, PacketIndex, Vec<u8>) {
     (metadata.take_new().to_owned(), index, bytes)
 }
 
-/// The relay pushes watermarks only to a viewer that has subscribed to them, and no reply carries them.
+/// The relay pushes watermarks only to a viewer that has subscribed to them, and no reply carries
+/// them.
 #[test]
 fn a_held_back_event_makes_the_relay_send_watermarks() {
     let (text, index, bytes) = event_at_500();

@@ -25,8 +25,8 @@ event { name = \"bulk\"; id = 1; stream_id = 0;
     fields := struct { u32 number; u32 length; u8 bytes[length]; }; };
 ";
 
-/// One of several streams that take turns: each event is a tick, whose number is its time, and one of
-/// the same time with many bytes.
+/// One of several streams that take turns: each event is a tick, whose number is its time, and one
+/// of the same time with many bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tracefile {
     /// The number of this stream, from 0.

@@ -1,5 +1,5 @@
-//! Loss, reordering, a change of the client's address, a cut, and a relay that is killed meanwhile: nothing is lost, and
-//! viewers show each event once.
+//! Loss, reordering, a change of the client's address, a cut, and a relay that is killed meanwhile:
+//! nothing is lost, and viewers show each event once.
 
 use std::time::Duration;
 
@@ -81,7 +81,8 @@ fn session_and_viewer_continue_after_a_cut_in_which_the_relay_is_killed() {
     wait_until_shown(&mut shown, events.sent);
     let reconnects = |agent: &Agent| agent.session(&lab).unwrap()["reconnects"].clone();
     assert_eq!(reconnects(&agent), Value::from(0));
-    // The next relay knows none of the connections: it resets them, and they are opened again before their timeout.
+    // The next relay knows none of the connections: it resets them, and they are opened again
+    // before their timeout.
     link.set_cut(true);
     viewer_link.set_cut(true);
     events.send_slowly(20, Duration::from_millis(20), 100);

@@ -1,4 +1,5 @@
-//! `--quic-deadline` on a link that loses much: the viewer stays current, and every gap is reported.
+//! `--quic-deadline` on a link that loses much: the viewer stays current, and every gap is
+//! reported.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -100,9 +101,11 @@ fn viewer_stays_current_with_a_deadline_and_every_gap_is_reported() {
     assert!(session["abandoned"].as_u64().unwrap() > 0);
     assert!(session["lost"].as_u64().unwrap() > 0);
     assert!(relay.status.metric("relayd_quic_resets_total") > 0);
-    // An event waits for its packet to be cut, which is the flush interval, and then for the packet.
+    // An event waits for its packet to be cut, which is the flush interval, and then for the
+    // packet.
     let limit = DEADLINE + LIVE_TIMER;
-    // A busy machine delays four programs: a few events may be later, but the viewer does not fall behind.
+    // A busy machine delays four programs: a few events may be later, but the viewer does not fall
+    // behind.
     let mut lags = shown.lags;
     lags.sort_unstable();
     let usual = lags[lags.len() * 95 / 100];

@@ -1,5 +1,5 @@
-//! Producers whose packets arrive far ahead of their indexes over QUIC, or the other way round: the relay waits, and
-//! loses none.
+//! Producers whose packets arrive far ahead of their indexes over QUIC, or the other way round: the
+//! relay waits, and loses none.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Hostile peers of the QUIC port: endless and unfinished packets, floods of handshakes. A good producer beside them is
-//! served.
+//! Hostile peers of the QUIC port: endless and unfinished packets, floods of handshakes. A good
+//! producer beside them is served.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -149,7 +149,8 @@ fn floods_of_handshakes_and_garbage_do_not_harm_a_good_producer() {
             send(&garbage);
         }
     });
-    // Those that have not proved their address are not kept; the others until the handshake timeout.
+    // Those that have not proved their address are not kept; the others until the handshake
+    // timeout.
     relay
         .status
         .wait_for_metric(r#"relayd_connections{port="quic"}"#, 0);

@@ -1,6 +1,6 @@
-//! `quic://` between `consumer`, `relayd` and `test-live`: on bad networks every event arrives once and in order, or within
-//! its deadline, and then every gap is reported; packets and indexes that are far ahead of each other; hostile peers;
-//! certificates that are read again.
+//! `quic://` between `consumer`, `relayd` and `test-live`: on bad networks every event arrives once
+//! and in order, or within its deadline, and then every gap is reported; packets and indexes that
+//! are far ahead of each other; hostile peers; certificates that are read again.
 
 mod bad_network;
 mod certificates;
@@ -42,7 +42,8 @@ impl QuicRelay {
     /// Starts a relay that asks for clients' certificates.
     fn start(lab: &Lab) -> Self {
         let certificates = Certificates::create(lab, "certificates");
-        // Not a port that the system chooses: while the relay is restarted, a client could be given it.
+        // Not a port that the system chooses: while the relay is restarted, a client could be given
+        // it.
         let [quic, ..] = free_addresses();
         Self::start_at(lab, certificates, quic)
     }
@@ -79,7 +80,8 @@ impl QuicRelay {
         }
     }
 
-    /// The command that shows the session from its beginning, over a QUIC connection to this address.
+    /// The command that shows the session from its beginning, over a QUIC connection to this
+    /// address.
     fn viewer(&self, lab: &Lab, address: SocketAddr) -> Command {
         let url = format!("quic://{address}/host/{}/{TRACE}", hostname());
         let mut command = test_live::command(lab, &["--seek=beginning", &url]);

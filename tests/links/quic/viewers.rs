@@ -1,4 +1,5 @@
-//! Viewers over QUIC that take what a relay has, and give nothing back: that read nothing, or never say what they want.
+//! Viewers over QUIC that take what a relay has, and give nothing back: that read nothing, or never
+//! say what they want.
 
 use quinn::{Connection, Endpoint, VarInt};
 use tests::Lab;

@@ -1,5 +1,5 @@
-//! A traced program for the tests: `ring-classes CLASSES` writes one event of each of CLASSES event classes, at most
-//! 8192, then waits until it is killed.
+//! A traced program for the tests: `ring-classes CLASSES` writes one event of each of CLASSES event
+//! classes, at most 8192, then waits until it is killed.
 //!
 //! One call site of `tracing` has a class for each combination of fields that have values.
 

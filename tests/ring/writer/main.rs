@@ -1,8 +1,8 @@
 //! A traced program for the tests: `ring-writer PROGRESS THREADS EVENTS [PAUSE_US]`.
 //!
-//! Each thread writes numbered events, EVENTS of them or without end if that is 0. After each event it writes the
-//! number of its events so far to the file PROGRESS, eight bytes per thread: an event that is counted there was
-//! finished. Then it pauses.
+//! Each thread writes numbered events, EVENTS of them or without end if that is 0. After each event
+//! it writes the number of its events so far to the file PROGRESS, eight bytes per thread: an event
+//! that is counted there was finished. Then it pauses.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;

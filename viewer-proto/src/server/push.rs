@@ -1,8 +1,9 @@
-//! Notifications for a viewer's push connection, about what its command connection is attached to and has not
-//! fetched.
+//! Notifications for a viewer's push connection, about what its command connection is attached to
+//! and has not fetched.
 //!
-//! Only the ids of changed streams are queued, each at most once. The notification of a stream is made from its state
-//! at the moment when it can be sent: a slow viewer costs no memory, and gets no stale notifications.
+//! Only the ids of changed streams are queued, each at most once. The notification of a stream is
+//! made from its state at the moment when it can be sent: a slow viewer costs no memory, and gets
+//! no stale notifications.
 
 use std::collections::VecDeque;
 
@@ -27,14 +28,16 @@ pub enum Change {
     Sessions,
 }
 
-/// What a viewer with a push connection may have to be notified of. A stream is in at most one of the lists.
+/// What a viewer with a push connection may have to be notified of. A stream is in at most one of
+/// the lists.
 #[derive(Debug, Default)]
 pub(super) struct PushState {
     /// The list of sessions has changed.
     has_session_list_changed: bool,
     /// Streams that may have changed.
     queue: VecDeque<StreamId>,
-    /// Streams with beacons that must not be pushed before new streams have been announced to the viewer.
+    /// Streams with beacons that must not be pushed before new streams have been announced to the
+    /// viewer.
     until_announced: Vec<StreamId>,
     /// Streams with packets that must not be pushed before their session changes.
     until_session_change: Vec<StreamId>,
@@ -71,16 +74,16 @@ pub(super) struct SessionPushState {
 }
 
 impl StreamPushState {
-    /// The viewer has been answered that there is no packet: packets that it may be given later are pushed, even if
-    /// they were pushed before.
+    /// The viewer has been answered that there is no packet: packets that it may be given later are
+    /// pushed, even if they were pushed before.
     pub(super) fn push_packets_again(&mut self) {
         self.packets_before = 0;
     }
 }
 
 impl<R: Relay> Connection<R> {
-    /// Subscribes to changes for a new push connection. First everything that exists is pushed, then what has changed
-    /// ([`record_change`](Self::record_change)).
+    /// Subscribes to changes for a new push connection. First everything that exists is pushed,
+    /// then what has changed ([`record_change`](Self::record_change)).
     pub fn subscribe(&mut self, relay: &R) {
         relay.set_beacon_interest(true);
         relay.set_subscribed(true);
@@ -261,9 +264,9 @@ enum PendingNotification {
 }
 
 impl<R: Relay> Cursor<R> {
-    /// The notification of what the viewer does not know about this stream, without beacons if it `ignores_beacons`.
-    /// `has_new_streams` is called after the stream has been asked: a stream is published before the beacons that
-    /// follow it.
+    /// The notification of what the viewer does not know about this stream, without beacons if it
+    /// `ignores_beacons`. `has_new_streams` is called after the stream has been asked: a stream is
+    /// published before the beacons that follow it.
     fn pending_notification(
         &mut self,
         id: StreamId,

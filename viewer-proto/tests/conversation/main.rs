@@ -1,5 +1,5 @@
-//! A relay's end of a viewer connection in front of a relay in memory: what viewers rely on holds whatever the relay's
-//! state is and whatever the viewer sends.
+//! A relay's end of a viewer connection in front of a relay in memory: what viewers rely on holds
+//! whatever the relay's state is and whatever the viewer sends.
 
 #![expect(
     clippy::unwrap_used,
@@ -50,7 +50,8 @@ fn pipelined_commands_get_the_same_replies_as_single_ones() {
     let metadata = world.metadata(b"text");
     (1..9).for_each(|number| stream.push(number * 10, number * 10 + 10));
     stream.over.set(true);
-    // More indexes than packets: the packets are available after the end of the stream was reported.
+    // More indexes than packets: the packets are available after the end of the stream was
+    // reported.
     let mut commands = vec![Command::GetNextIndex(StreamId(stream.id)); 10];
     commands.push(Command::GetMetadata(StreamId(metadata.id)));
     commands.extend((0..9).map(|number| {
@@ -209,7 +210,8 @@ fn new_streams_are_hinted_at_once_and_flagged_until_fetched() {
         (hint.packet.packet_size, hint.packet.class),
         (Bits(0), ClassId(0))
     );
-    // The watermark is held until the streams are announced: the beacon is later than their first packet.
+    // The watermark is held until the streams are announced: the beacon is later than their first
+    // packet.
     let held = NextIndex::inactive(Timestamp(50), ClassId(0), NEW_STREAMS);
     assert_eq!(viewer.next_index(&idle), held);
     assert_eq!(viewer.new_streams(), (NewStreamsStatus::Ok, vec![2]));

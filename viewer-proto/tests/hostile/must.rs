@@ -1,5 +1,5 @@
-//! Invariants for any bytes on a viewer's connections, in front of a relay in memory whose state changes with every
-//! command. Used by the tests here and by the fuzz targets.
+//! Invariants for any bytes on a viewer's connections, in front of a relay in memory whose state
+//! changes with every command. Used by the tests here and by the fuzz targets.
 #![allow(unreachable_pub, reason = "the fuzz targets use it too")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +24,9 @@ use crate::fake::{Data, Fake, Letters, SESSION, World, world};
 /// Most bytes that the server may leave until more arrive: a header and the longest command.
 const MAX_INCOMPLETE: usize = 16 + 24;
 
-/// Sends these bytes to a relay, at once and in pieces of `cut` bytes. Checks the protocol's invariants, and that the
-/// replies do not depend on the pieces. Returns the number of commands that were answered.
+/// Sends these bytes to a relay, at once and in pieces of `cut` bytes. Checks the protocol's
+/// invariants, and that the replies do not depend on the pieces. Returns the number of commands
+/// that were answered.
 pub fn converse(cut: u8, bytes: &[u8]) -> usize {
     let mut whole = End::new();
     whole.receive(bytes);
@@ -49,8 +50,8 @@ pub fn converse(cut: u8, bytes: &[u8]) -> usize {
     answered
 }
 
-/// Sends these bytes to a relay on the push connection of an attached viewer, in pieces of `cut` bytes, while the
-/// relay's state changes. Returns the number of notifications.
+/// Sends these bytes to a relay on the push connection of an attached viewer, in pieces of `cut`
+/// bytes, while the relay's state changes. Returns the number of notifications.
 pub fn listen(cut: u8, bytes: &[u8]) -> usize {
     let mut end = End::new();
     end.receive(&attaching(15));
@@ -135,7 +136,8 @@ impl RelayState {
     }
 }
 
-/// The relay's end, the viewer that would have sent these commands, and what the viewer has received.
+/// The relay's end, the viewer that would have sent these commands, and what the viewer has
+/// received.
 struct End {
     state: RelayState,
     connection: Connection<Fake>,
@@ -355,7 +357,8 @@ fn attaching(minor: u32) -> Vec<u8> {
     bytes
 }
 
-/// The commands of a viewer that reads everything until the end, and also requests bytes that it may not be given.
+/// The commands of a viewer that reads everything until the end, and also requests bytes that it
+/// may not be given.
 pub fn conversation(minor: u32) -> Vec<u8> {
     let mut bytes = attaching(minor);
     for round in 0..8 {

@@ -1,5 +1,5 @@
-//! Push connections. Here: which notifications a relay sends to a viewer, and when. `client`: the viewer's end, and
-//! the bytes of all messages.
+//! Push connections. Here: which notifications a relay sends to a viewer, and when. `client`: the
+//! viewer's end, and the bytes of all messages.
 
 #![expect(
     clippy::unwrap_used,

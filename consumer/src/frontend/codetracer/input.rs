@@ -1,5 +1,6 @@
-//! Reads a recording on a thread of its own, and follows it while it grows: a slow disk or a quiet pipe blocks nothing
-//! else. The thread waits while the reads before have not been parsed (backpressure).
+//! Reads a recording on a thread of its own, and follows it while it grows: a slow disk or a quiet
+//! pipe blocks nothing else. The thread waits while the reads before have not been parsed
+//! (backpressure).
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -88,7 +89,8 @@ impl RecordingSource {
         sanitize_session_name(&name.unwrap_or_default(), FALLBACK)
     }
 
-    /// The size of the file with the records in bytes, if it is there. One that is being recorded may grow.
+    /// The size of the file with the records in bytes, if it is there. One that is being recorded
+    /// may grow.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         let file = match self {
@@ -112,7 +114,8 @@ impl RecordingSource {
 pub(super) fn start(source: RecordingSource, follow: Follow) -> mpsc::Receiver<Input> {
     let (input, received) = mpsc::channel(MAX_QUEUED_READS);
     let reader = InputReader { follow, input };
-    // Not one of the runtime's threads: a read of a pipe cannot be cancelled, and the runtime would wait for it.
+    // Not one of the runtime's threads: a read of a pipe cannot be cancelled, and the runtime would
+    // wait for it.
     thread::spawn(move || reader.run(&source));
     received
 }
@@ -188,7 +191,8 @@ impl InputReader {
         }
     }
 
-    /// Reads a file. Lines in a file that is named by itself end with the file: they never say that they are complete.
+    /// Reads a file. Lines in a file that is named by itself end with the file: they never say that
+    /// they are complete.
     fn read_file(
         &self,
         path: &Path,

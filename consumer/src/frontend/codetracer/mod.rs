@@ -1,12 +1,13 @@
-//! Streams CodeTracer recordings, finished or while they are made: one session with one trace of one stream for each
-//! recording, in which the records are events in their original order.
+//! Streams CodeTracer recordings, finished or while they are made: one session with one trace of
+//! one stream for each recording, in which the records are events in their original order.
 //!
-//! Read in this order: [`run`] (a recording from a file, a directory or a pipe), `input` (the thread that reads and
-//! follows it), `session` (items -> events -> packets), `sources` (copies of source files), and [`serve`] (a socket on
-//! which recorders connect).
+//! Read in this order: [`run`] (a recording from a file, a directory or a pipe), `input` (the
+//! thread that reads and follows it), `session` (items -> events -> packets), `sources` (copies of
+//! source files), and [`serve`] (a socket on which recorders connect).
 //!
-//! Until a relay has acknowledged a packet, its records are in the recording's own file, if there is one, and with a
-//! spool in the spool; of a pipe or a connection without a spool they are in memory only.
+//! Until a relay has acknowledged a packet, its records are in the recording's own file, if there
+//! is one, and with a spool in the spool; of a pipe or a connection without a spool they are in
+//! memory only.
 
 mod input;
 mod session;
@@ -37,7 +38,8 @@ use crate::queue::{SessionClosed, SessionOpener};
 /// Properties of the sessions of recordings.
 #[derive(Debug, Clone)]
 pub struct RecordingSettings {
-    /// Name of the session. If absent, that of the directory, of the file, or of the recorded program.
+    /// Name of the session. If absent, that of the directory, of the file, or of the recorded
+    /// program.
     pub name: Option<String>,
     /// Name of the traced host.
     pub host: String,
@@ -47,7 +49,8 @@ pub struct RecordingSettings {
     pub packet_bytes: usize,
     /// Tracefiles of a stream on the relay: maximum size in bytes, and number; 0: no limit.
     pub tracefiles: (u64, u64),
-    /// Directory below which source files may be read when a recording names them and has no copies itself.
+    /// Directory below which source files may be read when a recording names them and has no copies
+    /// itself.
     pub source_root: Option<PathBuf>,
     /// Largest source file that is copied, in bytes.
     pub max_source_bytes: u64,
@@ -92,9 +95,9 @@ pub enum RecordingError {
     SessionClosed(#[from] SessionClosed),
 }
 
-/// Sends one recording, and waits until the relay has acknowledged everything or the session is given up. When `stop`
-/// is cancelled, the session ends with what has been read by then. `read_bytes` counts the bytes of the recording that
-/// have been packetized.
+/// Sends one recording, and waits until the relay has acknowledged everything or the session is
+/// given up. When `stop` is cancelled, the session ends with what has been read by then.
+/// `read_bytes` counts the bytes of the recording that have been packetized.
 ///
 /// # Errors
 /// If the recording cannot be opened. A fault behind its begin is in the summary.
@@ -138,7 +141,8 @@ struct RecordingInput<'a> {
     bytes: &'a AtomicU64,
 }
 
-/// Sends records until the end of the recording. Returns whether it was stopped before, and why it cannot be read on.
+/// Sends records until the end of the recording. Returns whether it was stopped before, and why it
+/// cannot be read on.
 async fn send_recording(
     input: &mut RecordingInput<'_>,
     settings: &RecordingSettings,

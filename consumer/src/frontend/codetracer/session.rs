@@ -270,7 +270,8 @@ impl RecordingSession {
         self.packets.flush(HostClock::now(), even_if_idle).await
     }
 
-    /// Appends the end of the recording, ends the session, and waits until the relay has acknowledged everything or the session is given up.
+    /// Appends the end of the recording, ends the session, and waits until the relay has
+    /// acknowledged everything or the session is given up.
     pub(super) async fn finish(mut self) -> RecordingSummary {
         let records = self.encoder.records();
         // The outcome of a session that is closed already says so.

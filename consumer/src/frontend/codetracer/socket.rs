@@ -1,5 +1,5 @@
-//! A socket on which recorders connect: each connection is a recording, with the metadata on the first line and a record
-//! on each line behind it. The end of the input ends the recording.
+//! A socket on which recorders connect: each connection is a recording, with the metadata on the
+//! first line and a record on each line behind it. The end of the input ends the recording.
 
 use std::io;
 use std::path::Path;
@@ -47,7 +47,8 @@ pub struct RecordingSocket {
 }
 
 impl RecordingSocket {
-    /// Listens at a path. The stale socket of a process that was killed is replaced. To be called on a tokio runtime.
+    /// Listens at a path. The stale socket of a process that was killed is replaced. To be called
+    /// on a tokio runtime.
     ///
     /// # Errors
     /// If another process listens there, or the path is not a socket.
@@ -121,8 +122,8 @@ impl Shared {
         }
     }
 
-    /// Forwards what a connection sends, until it ends. The session is opened when there is something to be sent, because
-    /// the metadata names it.
+    /// Forwards what a connection sends, until it ends. The session is opened when there is
+    /// something to be sent, because the metadata names it.
     async fn forward(
         &self,
         mut connection: UnixStream,
@@ -137,7 +138,8 @@ impl Shared {
         let mut buffer = Vec::new();
         loop {
             let read = tokio::select! {
-                // The tick first: a client that sends all the time must not delay packets and beacons.
+                // The tick first: a client that sends all the time must not delay packets and
+                // beacons.
                 biased;
                 _ = tick.tick() => {
                     if let Some(session) = &mut open {
@@ -215,7 +217,8 @@ struct PendingLines<'a> {
 }
 
 impl PendingLines<'_> {
-    /// Drops the line that is incomplete if there are too many bytes of such lines. Returns whether it has.
+    /// Drops the line that is incomplete if there are too many bytes of such lines. Returns whether
+    /// it has.
     fn limit(&mut self, reader: &mut RecordingReader) -> bool {
         self.count(reader.pending_bytes());
         let is_over = self.shared.load(Ordering::Relaxed) > MAX_PENDING_LINE_BYTES

@@ -1,11 +1,12 @@
 //! What belongs to a recording beside its records: metadata, and copies of source files.
 //!
-//! A recording in a directory has copies in `files/`. They are sent when a record names the path, or as soon as they
-//! appear; at the end all that were not sent, or have changed since. A recording without copies names files of this
-//! host: they are read only below the directory that the user gives, when a record names them.
+//! A recording in a directory has copies in `files/`. They are sent when a record names the path,
+//! or as soon as they appear; at the end all that were not sent, or have changed since. A recording
+//! without copies names files of this host: they are read only below the directory that the user
+//! gives, when a record names them.
 //!
-//! Files are read on threads for blocking calls. The directory may be another user's: no symbolic link is followed below
-//! it, `files` included, and nothing but regular files is read.
+//! Files are read on threads for blocking calls. The directory may be another user's: no symbolic
+//! link is followed below it, `files` included, and nothing but regular files is read.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -70,7 +71,8 @@ struct SourceFile {
 }
 
 impl Sources {
-    /// What a recording has beside its records. Records in a file by itself may have metadata beside them.
+    /// What a recording has beside its records. Records in a file by itself may have metadata
+    /// beside them.
     pub(super) fn of_recording(source: &RecordingSource, settings: &RecordingSettings) -> Self {
         let (files, directory) = match source {
             RecordingSource::Directory(path) => {
@@ -182,8 +184,8 @@ impl Sources {
         Ok(())
     }
 
-    /// Finds the file of a path that a record names: the directory below which it has to be, its path there, and where
-    /// its copy is to be. `None` if it is not to be read.
+    /// Finds the file of a path that a record names: the directory below which it has to be, its
+    /// path there, and where its copy is to be. `None` if it is not to be read.
     fn locate(&self, path: &str, workdir: &str) -> Option<(PathBuf, PathBuf, String)> {
         match &self.files {
             SourceFiles::Copies(root) => {
@@ -287,8 +289,8 @@ fn list_files(root: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Adds the regular files below a directory, whose path ends with a slash or is empty. As many directories are open at a
-/// time as the path has levels.
+/// Adds the regular files below a directory, whose path ends with a slash or is empty. As many
+/// directories are open at a time as the path has levels.
 fn add_files(
     directory: &OwnedFd,
     path: &str,

@@ -1,4 +1,5 @@
-//! Beacons for the idle streams of a live session, so that viewers need not wait for packets of them.
+//! Beacons for the idle streams of a live session, so that viewers need not wait for packets of
+//! them.
 
 use std::time::{Duration, Instant};
 
@@ -69,8 +70,8 @@ impl IdleBeacons {
         *self.next.get_or_insert(now + self.period)
     }
 
-    /// Makes beacons for all streams without a packet since the last beacons. `time` is the present time of
-    /// the traces, in nanoseconds; `waiting` is the packet that is sent next.
+    /// Makes beacons for all streams without a packet since the last beacons. `time` is the present
+    /// time of the traces, in nanoseconds; `waiting` is the packet that is sent next.
     pub(super) fn make_due_beacons(
         &mut self,
         source: &PacketSource,
@@ -89,8 +90,9 @@ impl IdleBeacons {
             let (Some(of), Some((since, cycles))) = (of, begin) else {
                 continue;
             };
-            // The watermark advances from the last begin of a packet in the trace, but not beyond the begin of
-            // the stream's own next packet: a beacon says that no event before its time will follow.
+            // The watermark advances from the last begin of a packet in the trace, but not beyond
+            // the begin of the stream's own next packet: a beacon says that no event before its
+            // time will follow.
             let passed = time.map_or(0, |time| time.saturating_sub(since).max(0).unsigned_abs());
             let mut until = cycles.saturating_add(cycles_of(passed, of.frequency));
             let next = if place == waiting.stream {
@@ -109,7 +111,8 @@ impl IdleBeacons {
         steps
     }
 
-    /// Makes the beacons at the end: no stream has events until the end of the last packet of all traces.
+    /// Makes the beacons at the end: no stream has events until the end of the last packet of all
+    /// traces.
     pub(super) fn make_last_beacons(&self, source: &PacketSource) -> Vec<Step> {
         let mut steps = Vec::new();
         for (place, stream) in source.streams.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! Replays recorded traces, as the tracer that wrote them would have sent them: packets are sent
 //! unchanged, merged over all streams in the order of their begin times.
 //!
-//! A thread of its own reads the files, so that a slow disk does not block the uplink. Only the header of a
-//! packet is decoded. Read in this order: [`run`], `source` (packets in order), `replay_clock` (when
-//! each is sent), `idle_beacons`, `names`.
+//! A thread of its own reads the files, so that a slow disk does not block the uplink. Only the
+//! header of a packet is decoded. Read in this order: [`run`], `source` (packets in order),
+//! `replay_clock` (when each is sent), `idle_beacons`, `names`.
 
 mod error;
 mod idle_beacons;
@@ -51,9 +51,9 @@ pub struct ReplaySettings {
     pub tracefiles: (u64, u64),
 }
 
-/// Lets a paused replay continue. A replay pauses twice: when its streams have been announced, before the
-/// first packet; and when all packets have been sent, before the end of the session. When the sending end
-/// is dropped, it does not pause any more.
+/// Lets a paused replay continue. A replay pauses twice: when its streams have been announced,
+/// before the first packet; and when all packets have been sent, before the end of the session.
+/// When the sending end is dropped, it does not pause any more.
 pub type ContinueReceiver = mpsc::UnboundedReceiver<()>;
 
 /// The progress of a replay, for a progress bar.
@@ -80,8 +80,9 @@ pub struct ReplaySummary {
     pub outcome: SessionOutcome,
 }
 
-/// Replays the traces, and waits until the relay has acknowledged all packets or the session is given up.
-/// When `stop` is cancelled, the session ends with the packets that have been queued by then.
+/// Replays the traces, and waits until the relay has acknowledged all packets or the session is
+/// given up. When `stop` is cancelled, the session ends with the packets that have been queued by
+/// then.
 ///
 /// # Errors
 /// If the directories have no trace, or none can be read.

@@ -79,7 +79,8 @@ fn sanitize_path(path: &Path) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// Sanitizes one part of a path: without leading dots, which would hide the file or lead to the parent.
+/// Sanitizes one part of a path: without leading dots, which would hide the file or lead to the
+/// parent.
 fn sanitize_name(name: &str) -> String {
     let kept = name.trim_start_matches('.');
     kept.replace(|c: char| c == '/' || c.is_control(), "_")

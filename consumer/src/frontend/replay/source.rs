@@ -23,7 +23,8 @@ pub(super) struct PacketSource {
     pub(super) streams: Vec<SourceStream>,
     /// The begin of each stream's next packet in nanoseconds, and the stream's index.
     next: BinaryHeap<Reverse<(i64, usize)>>,
-    /// Faults of files; the packets before a fault have been read. Of a fault of metadata no packet is read.
+    /// Faults of files; the packets before a fault have been read. Of a fault of metadata no packet
+    /// is read.
     pub(super) broken: Vec<Arc<DirectoryError>>,
 }
 

@@ -55,7 +55,8 @@ pub fn event_name(class: &EventClass) -> String {
     let is_place = class.name.starts_with("event ") || class.name.is_empty();
     match (class.target.as_str(), class.name.as_str()) {
         ("", name) => name.to_owned(),
-        // The default name of `tracing` is the place in the source, which is in the metadata anyway.
+        // The default name of `tracing` is the place in the source, which is in the metadata
+        // anyway.
         (target, _) if is_place => target.to_owned(),
         (target, name) => format!("{target}:{name}"),
     }
@@ -112,7 +113,8 @@ fn field_type(of: format::FieldType) -> FieldType {
     }
 }
 
-/// The value of a field in the reader's copy. Text that is not UTF-8 is replaced; bytes are hexadecimal digits.
+/// The value of a field in the reader's copy. Text that is not UTF-8 is replaced; bytes are
+/// hexadecimal digits.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FieldContent<'a> {
     /// A value as it is.

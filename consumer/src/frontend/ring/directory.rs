@@ -1,7 +1,9 @@
-//! The run directory of the rings: which process directories it has, and opening and removing their files.
+//! The run directory of the rings: which process directories it has, and opening and removing their
+//! files.
 //!
-//! Everything below the run directory belongs to the traced programs, which may be hostile. No symbolic link is
-//! followed and no mount point is crossed; a FIFO, a device or a file of another user is not opened for use.
+//! Everything below the run directory belongs to the traced programs, which may be hostile. No
+//! symbolic link is followed and no mount point is crossed; a FIFO, a device or a file of another
+//! user is not opened for use.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
@@ -21,12 +23,14 @@ use trace_ring_core::format::{META_FILE, parse_directory_name, parse_ring_file_n
 
 use crate::limits::{MAX_RING_DIRECTORY_ENTRIES, MAX_RING_ENTRIES_OF_USER, MAX_RINGS_OF_PROCESS};
 
-/// Mode of a run directory that root makes: every user may add a directory, and only its owner may remove it.
+/// Mode of a run directory that root makes: every user may add a directory, and only its owner may
+/// remove it.
 const SHARED_MODE: u32 = 0o1733;
 /// Mode of a run directory that any other user makes.
 const PRIVATE_MODE: u32 = 0o700;
 
-/// Bits of the mode of a process directory that `trace-ring` never sets: its group and others may write.
+/// Bits of the mode of a process directory that `trace-ring` never sets: its group and others may
+/// write.
 const OTHERS_MAY_WRITE: u32 = 0o022;
 
 /// Age from which a directory that is not complete counts as abandoned.
@@ -68,7 +72,8 @@ pub enum RefusedFile {
     /// It is not what its name says: a symbolic link, FIFO, device or directory instead of a file.
     #[error("not a {0}")]
     Type(&'static str),
-    /// It has several names: those of other processes may be among them, whose user would be read many times.
+    /// It has several names: those of other processes may be among them, whose user would be read
+    /// many times.
     #[error("it has {0} names")]
     Names(u64),
     /// Other users than the owner may change what is in the directory.
@@ -90,7 +95,8 @@ impl From<Errno> for RefusedFile {
     }
 }
 
-/// The run directory, open: what is done below it is done by its descriptor, whatever happens to its path.
+/// The run directory, open: what is done below it is done by its descriptor, whatever happens to
+/// its path.
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
@@ -137,8 +143,8 @@ impl RunDirectory {
         &self.path
     }
 
-    /// Takes the lock of the process that frees the rings, as long as this value lives. Returns false if another
-    /// process has it.
+    /// Takes the lock of the process that frees the rings, as long as this value lives. Returns
+    /// false if another process has it.
     ///
     /// # Errors
     /// If the file system has no locks.
@@ -150,8 +156,8 @@ impl RunDirectory {
         }
     }
 
-    /// Removes directories that processes were making when they died: those with a leading dot that are old, and whose
-    /// `meta` is missing or not locked. Returns how many.
+    /// Removes directories that processes were making when they died: those with a leading dot that
+    /// are old, and whose `meta` is missing or not locked. Returns how many.
     ///
     /// # Errors
     /// If the run directory cannot be read.
@@ -211,8 +217,9 @@ impl RunDirectory {
         Ok(fs::flock(&self.directory, FlockOperation::Unlock)?)
     }
 
-    /// Finds the process directories that `is_wanted`. All entries are looked at, however many there are, and of each user
-    /// some are returned. `owner` is asked for the owner of a directory that is known already.
+    /// Finds the process directories that `is_wanted`. All entries are looked at, however many
+    /// there are, and of each user some are returned. `owner` is asked for the owner of a directory
+    /// that is known already.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -246,8 +253,8 @@ impl RunDirectory {
     /// Opens the directory of a process.
     ///
     /// # Errors
-    /// If it is not a directory, other users may write to it, or its owner is not one whose events this process takes:
-    /// any user for root, itself for others.
+    /// If it is not a directory, other users may write to it, or its owner is not one whose events
+    /// this process takes: any user for root, itself for others.
     pub fn open_process(&self, name: &DirectoryName) -> Result<ProcessDirectory, RefusedFile> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = open_beneath(&self.directory, name.as_str(), flags)?;
@@ -314,8 +321,8 @@ impl FoundProcesses {
         self.left_out.iter().map(|(uid, count)| (*uid, *count))
     }
 
-    /// The entries with their owners, in turns: one of each user, then the next one of each. Where there is no room for
-    /// all, there is for some of each user.
+    /// The entries with their owners, in turns: one of each user, then the next one of each. Where
+    /// there is no room for all, there is for some of each user.
     #[must_use]
     pub fn in_turns(&self) -> Vec<(DirectoryName, u32)> {
         let rounds = self.users.values().map(Vec::len).max().unwrap_or(0);
@@ -416,7 +423,8 @@ impl ProcessDirectory {
         Ok(numbers)
     }
 
-    /// Removes all files but one, whatever their names: also those that the process was still making. Directories stay.
+    /// Removes all files but one, whatever their names: also those that the process was still
+    /// making. Directories stay.
     ///
     /// # Errors
     /// If the directory cannot be read, or a file cannot be removed.

@@ -17,8 +17,8 @@ use crate::limits::MAX_RING_META_BYTES;
 /// Bytes of records that are read at a time: some of usual size, and at least one of any.
 const CHUNK_BYTES: u64 = (META_RECORD_HEADER_SIZE + MAX_META_RECORD_SIZE) as u64 * 2;
 
-/// Offset of the part of `lost_no_ring` that the drainer has reported, a u64. Written by the drainer only, for the next
-/// one.
+/// Offset of the part of `lost_no_ring` that the drainer has reported, a u64. Written by the
+/// drainer only, for the next one.
 pub(super) const META_REPORTED_LOST_OFFSET: usize = META_LOST_OFFSET + 64;
 
 /// `meta` cannot be used.
@@ -84,7 +84,8 @@ impl MetaReader {
         &self.file
     }
 
-    /// The header as it was first read, with the lost events and the clock offset of the last update.
+    /// The header as it was first read, with the lost events and the clock offset of the last
+    /// update.
     #[must_use]
     pub fn header(&self) -> &MetaHeader {
         &self.header
@@ -102,14 +103,15 @@ impl MetaReader {
         self.refused
     }
 
-    /// Whether the process has more classes than its user may have in memory: later ones are not known.
+    /// Whether the process has more classes than its user may have in memory: later ones are not
+    /// known.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// The lost events of no ring that no drainer has reported, as of the last update; they count as reported from now
-    /// on.
+    /// The lost events of no ring that no drainer has reported, as of the last update; they count
+    /// as reported from now on.
     pub fn take_lost(&mut self) -> u64 {
         let lost = self.header.lost_no_ring;
         let new = lost.saturating_sub(self.reported_lost);
@@ -123,7 +125,8 @@ impl MetaReader {
         self.reported_lost
     }
 
-    /// Tells the next drainer how many lost events of no ring are reported. The file is open for writing.
+    /// Tells the next drainer how many lost events of no ring are reported. The file is open for
+    /// writing.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -145,8 +148,9 @@ impl MetaReader {
         self.read_classes(budget)
     }
 
-    /// Reads records up to the committed length, or to the first one that cannot be true. The number of records is
-    /// bounded by the length, and each is bounded by the format. Nothing is read after the budget was too small.
+    /// Reads records up to the committed length, or to the first one that cannot be true. The
+    /// number of records is bounded by the length, and each is bounded by the format. Nothing is
+    /// read after the budget was too small.
     fn read_classes(&mut self, budget: &mut ProcessBudget) -> Result<(), MetaFault> {
         let committed = self.header.committed.min(MAX_RING_META_BYTES);
         let mut buffer = Vec::new();

@@ -1,11 +1,13 @@
 //! Drains the shared-memory rings of traced programs (`trace-ring`): one session for each process.
 //!
-//! Read in this order: [`directory`] (the run directory, and opening files in it), [`user_budget`], [`meta_reader`] and
-//! [`ring_reader`] (the files of a process, which may be hostile), [`producer`] (a process), `session` (drains a
-//! process to its session). This module discovers processes, and limits how many are read.
+//! Read in this order: [`directory`] (the run directory, and opening files in it), [`user_budget`],
+//! [`meta_reader`] and [`ring_reader`] (the files of a process, which may be hostile), [`producer`]
+//! (a process), `session` (drains a process to its session). This module discovers processes, and
+//! limits how many are read.
 //!
-//! A process is written to by nobody but its reader, and only to say how far it has read. Each process has a session
-//! and a task of its own: whatever is in its files, no other process is affected.
+//! A process is written to by nobody but its reader, and only to say how far it has read. Each
+//! process has a session and a task of its own: whatever is in its files, no other process is
+//! affected.
 
 pub mod classes;
 pub mod directory;
@@ -65,8 +67,8 @@ pub struct RingSettings {
     pub packet_bytes: usize,
     /// Tracefiles of a stream on the relay: maximum size in bytes, and number; 0: no limit.
     pub tracefiles: (u64, u64),
-    /// Whether packets are delivered as soon as a spool has them: then a ring is full rather than its events in
-    /// memory only.
+    /// Whether packets are delivered as soon as a spool has them: then a ring is full rather than
+    /// its events in memory only.
     pub is_spooled: bool,
     /// Events per second of a process above which less important severities are left out.
     pub max_events_per_second: Option<u64>,
@@ -98,7 +100,8 @@ pub enum Coverage {
     Snapshot,
 }
 
-/// The run directory, unless an option names another: that of the programs with the same environment.
+/// The run directory, unless an option names another: that of the programs with the same
+/// environment.
 #[must_use]
 pub fn default_directory() -> PathBuf {
     let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
@@ -109,8 +112,8 @@ pub fn default_directory() -> PathBuf {
     }
 }
 
-/// Reads the rings of all processes until `stop` is cancelled, then what is left in them, and waits until all is
-/// delivered.
+/// Reads the rings of all processes until `stop` is cancelled, then what is left in them, and waits
+/// until all is delivered.
 ///
 /// # Errors
 /// If the run directory cannot be used, or another process drains it.
@@ -254,7 +257,8 @@ struct Discovery {
 }
 
 impl Discovery {
-    /// Removes, once in a while, what processes have left that died before their directory was complete.
+    /// Removes, once in a while, what processes have left that died before their directory was
+    /// complete.
     async fn clean_up(&mut self) {
         let is_recent = |at: Instant| at.elapsed() < RING_CLEANUP_INTERVAL;
         if self.context.role == Role::Observer || self.cleaned.is_some_and(is_recent) {
@@ -367,7 +371,8 @@ impl Discovery {
     }
 }
 
-/// Logs each user who has more entries than are looked at, once until there are fewer. `crowded` are those that were logged.
+/// Logs each user who has more entries than are looked at, once until there are fewer. `crowded`
+/// are those that were logged.
 pub(crate) fn report_left_out(found: &FoundProcesses, crowded: &mut HashSet<u32>) {
     for (uid, entries) in found.left_out() {
         if !crowded.contains(&uid) {

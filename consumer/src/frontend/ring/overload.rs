@@ -1,4 +1,5 @@
-//! Shedding under overload: above a limit of events per second, the least important severities are left out first.
+//! Shedding under overload: above a limit of events per second, the least important severities are
+//! left out first.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,7 +12,8 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Time without overload after which one more severity is let through again.
 const CALM_PERIOD: Duration = Duration::from_secs(10);
 
-/// The severities that are let through. One is shed per [`WINDOW`] of overload; WARN and ERROR always pass.
+/// The severities that are let through. One is shed per [`WINDOW`] of overload; WARN and ERROR
+/// always pass.
 #[derive(Debug)]
 pub(super) struct Overload {
     max_per_second: u64,

@@ -50,7 +50,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Opens the directory of a process, and its `meta`. Its classes and rings are taken from the budget of its user.
+    /// Opens the directory of a process, and its `meta`. Its classes and rings are taken from the
+    /// budget of its user.
     ///
     /// # Errors
     /// If either is not what it must be.
@@ -154,7 +155,8 @@ impl Producer {
             let meta = self.meta.file();
             self.is_dead = match self.role {
                 Role::Drainer => file_lock::try_lock_exclusive(meta)?,
-                // Shared, and given back at once: it must not keep a drainer from the exclusive one.
+                // Shared, and given back at once: it must not keep a drainer from the exclusive
+                // one.
                 Role::Observer => file_lock::try_lock_shared(meta)?,
             };
             if self.is_dead && self.role == Role::Observer {
@@ -271,7 +273,8 @@ impl Producer {
         self.is_frozen = true;
     }
 
-    /// Removes what the process has left. `meta` is the last file: without it nobody would own the others.
+    /// Removes what the process has left. `meta` is the last file: without it nobody would own the
+    /// others.
     ///
     /// # Errors
     /// If a file cannot be removed, or the process has made directories.

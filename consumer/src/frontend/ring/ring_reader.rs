@@ -1,10 +1,11 @@
-//! Reads one ring file. Every byte of it may be wrong at any time: the reader copies pieces into its own memory
-//! (`pread`, never `mmap`), checks the copies, and keeps its position to itself.
+//! Reads one ring file. Every byte of it may be wrong at any time: the reader copies pieces into
+//! its own memory (`pread`, never `mmap`), checks the copies, and keeps its position to itself.
 //!
-//! The order of a turn: [`RingReader::update`] reads the control words; [`RingReader::read_chunk`] copies the next
-//! piece of at most one sub-buffer; the caller walks its records and reports the end of the walk to
-//! [`RingReader::finish_chunk`]. In overwrite mode the writer may change the bytes during the copy: `reserve` is read
-//! again afterwards, and what lies behind it is dropped, as in a seqlock.
+//! The order of a turn: [`RingReader::update`] reads the control words; [`RingReader::read_chunk`]
+//! copies the next piece of at most one sub-buffer; the caller walks its records and reports the
+//! end of the walk to [`RingReader::finish_chunk`]. In overwrite mode the writer may change the
+//! bytes during the copy: `reserve` is read again afterwards, and what lies behind it is dropped,
+//! as in a seqlock.
 
 mod chunk;
 mod control;
@@ -23,7 +24,8 @@ use crate::limits::RING_TURN_BYTES;
 pub use chunk::{Chunk, ChunkEnd, ChunkRecords};
 use control::{EVENTS_OFFSET, REPORTED_LOST_OFFSET, word};
 
-/// Attempts to read the control words until two copies agree, and to copy a piece that is not being overwritten.
+/// Attempts to read the control words until two copies agree, and to copy a piece that is not being
+/// overwritten.
 const READ_ATTEMPTS: usize = 4;
 
 /// A ring cannot be read, or not any further.
@@ -53,8 +55,8 @@ pub enum RingFault {
 pub enum Role {
     /// The only reader that the producer waits for. It begins at what no drainer has taken.
     Drainer,
-    /// One of any number of readers beside the drainer, for which no producer waits. It begins at the oldest event in
-    /// the ring, whether a drainer has taken it or not.
+    /// One of any number of readers beside the drainer, for which no producer waits. It begins at
+    /// the oldest event in the ring, whether a drainer has taken it or not.
     Observer,
 }
 
@@ -63,7 +65,8 @@ pub enum Role {
 pub struct RingPoint {
     /// Position in bytes since the ring was made.
     pub position: u64,
-    /// Number of events that were committed before the position; `None` if a drainer has not counted them.
+    /// Number of events that were committed before the position; `None` if a drainer has not
+    /// counted them.
     pub events: Option<u64>,
     /// Number of lost events, by the ring's counters, that are reported.
     pub lost: u64,
@@ -182,7 +185,8 @@ impl RingReader {
         self.commit.saturating_sub(self.released)
     }
 
-    /// Committed bytes that no drainer has taken, as of the last update; the producer chooses the number.
+    /// Committed bytes that no drainer has taken, as of the last update; the producer chooses the
+    /// number.
     #[must_use]
     pub fn fill(&self) -> u64 {
         self.commit.saturating_sub(self.consumed)

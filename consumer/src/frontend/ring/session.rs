@@ -1,9 +1,11 @@
-//! The session of one traced process: drains its rings on a timer and at its death. This file owns the loop; `events`
-//! reads the records, `output` packetizes them, and `delivery` releases what is delivered.
+//! The session of one traced process: drains its rings on a timer and at its death. This file owns
+//! the loop; `events` reads the records, `output` packetizes them, and `delivery` releases what is
+//! delivered.
 //!
-//! A ring's events stay in the ring until their packets are delivered ([`DeliveryReceipt`]): the producer is told only
-//! then, so that a consumer that dies loses none. A consumer that dies between the delivery and the message to the
-//! producer leaves a few events to its successor that it has delivered already.
+//! A ring's events stay in the ring until their packets are delivered ([`DeliveryReceipt`]): the
+//! producer is told only then, so that a consumer that dies loses none. A consumer that dies
+//! between the delivery and the message to the producer leaves a few events to its successor that
+//! it has delivered already.
 
 mod delivery;
 mod events;

@@ -27,8 +27,8 @@ pub(super) struct TraceIdentity {
     pub(super) pid: i32,
     /// Name of the session: that of the program, and the process id.
     pub(super) session: String,
-    /// Path of the session on the relay. Another consumer may have opened one of the same name in this second, and
-    /// relays tell them apart by the second only.
+    /// Path of the session on the relay. Another consumer may have opened one of the same name in
+    /// this second, and relays tell them apart by the second only.
     base_path: String,
     pub(super) declaration: TraceDeclaration,
     /// Whether the times are of the running system's clock.

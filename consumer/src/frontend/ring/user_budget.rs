@@ -1,5 +1,6 @@
-//! What the programs of each user may take of this process: memory for their event classes, and open rings. A program
-//! decides how many it has of both, and a user how many programs; the budget is on the sum.
+//! What the programs of each user may take of this process: memory for their event classes, and
+//! open rings. A program decides how many it has of both, and a user how many programs; the budget
+//! is on the sum.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,8 +13,9 @@ use crate::limits::{
     MIN_RING_CLASS_BYTES_OF_USER,
 };
 
-/// Bytes of a class besides those below: the class, its declaration, and the text of the declaration. The text is in
-/// memory twice, with the trace and with what is sent to a relay that does not know the session.
+/// Bytes of a class besides those below: the class, its declaration, and the text of the
+/// declaration. The text is in memory twice, with the trace and with what is sent to a relay that
+/// does not know the session.
 const CLASS_BYTES: u64 = 768;
 /// The same for each field.
 const FIELD_BYTES: u64 = 320;
@@ -63,7 +65,8 @@ impl UserBudgets {
 }
 
 impl ProcessBudget {
-    /// Takes the memory of an event class. Returns false if the user has not so much, or all users together have not.
+    /// Takes the memory of an event class. Returns false if the user has not so much, or all users
+    /// together have not.
     pub fn take_class(&mut self, class: &EventClass) -> bool {
         let bytes = class_bytes(class);
         let mut taken = self.budgets.0.lock();

@@ -6,8 +6,8 @@ use tef::ctf::Client;
 use tef::{Event, Record};
 use wire::Timestamp;
 
-/// The clients that are connected, by their number in the session. The numbers in the trace begin at 0
-/// again whenever the trace is opened again; those in the session are never reused.
+/// The clients that are connected, by their number in the session. The numbers in the trace begin
+/// at 0 again whenever the trace is opened again; those in the session are never reused.
 #[derive(Debug, Default)]
 pub(super) struct ConnectedClients {
     connected: HashMap<u32, ConnectedClient>,
@@ -63,9 +63,9 @@ impl ConnectedClients {
         self.connected.remove(&number)
     }
 
-    /// Updates the offset of a client's clock from one of its events, received at `at`. The client's
-    /// clock is behind the trace's by at most the time from the end of the event to `at`: an event is
-    /// sent after its end.
+    /// Updates the offset of a client's clock from one of its events, received at `at`. The
+    /// client's clock is behind the trace's by at most the time from the end of the event to `at`:
+    /// an event is sent after its end.
     pub(super) fn update_clock_offset(&mut self, number: u32, record: &Record<'_>, at: Timestamp) {
         let Record::Event(Event {
             ts: Some(begin),

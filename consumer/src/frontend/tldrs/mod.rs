@@ -1,13 +1,13 @@
-//! Forwards traces of the `tldrs` daemon to a relay, live, as CTF: one session for each trace, while any client
-//! has the trace open.
+//! Forwards traces of the `tldrs` daemon to a relay, live, as CTF: one session for each trace,
+//! while any client has the trace open.
 //!
-//! This module assigns traces to sessions; `session` turns items of the queue into events and hands them to
-//! the packetizer; `clients` knows which clients are connected. A trace that is opened again soon after
-//! its last client has disconnected continues in the same session: a build starts its programs one after
-//! another.
+//! This module assigns traces to sessions; `session` turns items of the queue into events and hands
+//! them to the packetizer; `clients` knows which clients are connected. A trace that is opened
+//! again soon after its last client has disconnected continues in the same session: a build starts
+//! its programs one after another.
 //!
-//! The daemon has stored the events before it queues them here: if this process dies, they are missing
-//! on the relay, but not in the daemon's files.
+//! The daemon has stored the events before it queues them here: if this process dies, they are
+//! missing on the relay, but not in the daemon's files.
 
 mod clients;
 mod session;

@@ -18,8 +18,8 @@ use crate::limits::{IDLE_BEACON_INTERVAL, MAX_EVENT_PACKET_BYTES, REOPEN_GRACE_P
 use crate::packetize::{Activity, HostClock, PacketizeError, Packetizer};
 use crate::queue::{SessionClosed, SessionDescription, SessionEnd, SessionOpener, StreamKey};
 
-/// Directory of the trace in its session, and the name of its only stream. The events of all clients are in
-/// this stream, in the order of their arrival.
+/// Directory of the trace in its session, and the name of its only stream. The events of all
+/// clients are in this stream, in the order of their arrival.
 const PATH: &str = "tldrs";
 const CHANNEL: &str = "events_0";
 /// Id of the only stream class.
@@ -88,8 +88,8 @@ impl ForwardedSession {
         }
     }
 
-    /// Forwards the trace, and continues the session if the trace is opened again, received from `again`,
-    /// within the grace period.
+    /// Forwards the trace, and continues the session if the trace is opened again, received from
+    /// `again`, within the grace period.
     pub(super) async fn run(
         self,
         trace: ForwardedTrace,
@@ -195,8 +195,8 @@ struct OpenForwardedSession {
 }
 
 impl OpenForwardedSession {
-    /// Appends the trace's items until its last client disconnects, and flushes on every tick of the live
-    /// timer.
+    /// Appends the trace's items until its last client disconnects, and flushes on every tick of
+    /// the live timer.
     async fn forward_items(
         &mut self,
         items: &mut mpsc::Receiver<ForwardItem>,
@@ -206,7 +206,8 @@ impl OpenForwardedSession {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                // The tick first: a client that sends all the time must not delay packets and beacons.
+                // The tick first: a client that sends all the time must not delay packets and
+                // beacons.
                 biased;
                 _ = tick.tick() => self.flush_packets().await?,
                 item = items.recv() => match item {
@@ -349,8 +350,8 @@ async fn append_event(
     }
 }
 
-/// Receives and drops all items until the last client disconnects, so that no client waits for queue
-/// capacity. Returns the number of events.
+/// Receives and drops all items until the last client disconnects, so that no client waits for
+/// queue capacity. Returns the number of events.
 async fn discard_items(items: &mut mpsc::Receiver<ForwardItem>) -> u64 {
     let mut lost = 0;
     while let Some(item) = items.recv().await {

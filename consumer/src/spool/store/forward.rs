@@ -10,7 +10,8 @@ use crate::spool::disk::Disk;
 use crate::spool::read::{Progress, ReadFault};
 
 impl<D: Disk> Store<D> {
-    /// Reads steps of each session that has some, and forwards them. Returns whether there are more.
+    /// Reads steps of each session that has some, and forwards them. Returns whether there are
+    /// more.
     pub(in crate::spool) fn read_readable(&mut self) -> bool {
         for _ in 0..self.readable.len() {
             let Some(key) = self.readable.pop_front() else {

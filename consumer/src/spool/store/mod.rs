@@ -1,5 +1,6 @@
-//! All sessions of a spool: which of them may write, which segments are dropped when the spool is full, and what
-//! happens when the disk fails. It knows no thread, task or clock; its caller runs it again when time has passed.
+//! All sessions of a spool: which of them may write, which segments are dropped when the spool is
+//! full, and what happens when the disk fails. It knows no thread, task or clock; its caller runs
+//! it again when time has passed.
 
 mod forward;
 mod space;
@@ -182,8 +183,8 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Closes a session whose files stay for the next start. Returns the number of its packets that are not
-    /// acknowledged.
+    /// Closes a session whose files stay for the next start. Returns the number of its packets that
+    /// are not acknowledged.
     pub(super) fn close(&mut self, key: StoreKey) -> u64 {
         let Some(mut session) = self.sessions.remove(&key) else {
             return 0;
@@ -388,7 +389,8 @@ impl<D: Disk> Store<D> {
         self.update_all(StoredSession::record_acknowledged);
     }
 
-    /// Makes everything that was written safe against a power failure, at the durability `interval`.
+    /// Makes everything that was written safe against a power failure, at the durability
+    /// `interval`.
     pub(super) fn sync(&mut self) {
         if self.durability == Durability::Interval {
             self.update_all(StoredSession::sync);

@@ -10,8 +10,8 @@ impl<D: Disk> Store<D> {
     pub(super) fn make_space(&mut self, key: StoreKey, bytes: u64) -> bool {
         loop {
             let session = self.sessions.get(&key);
-            // A session without packets in the spool may always write some: otherwise one session that is never
-            // acknowledged could keep all others from writing for ever.
+            // A session without packets in the spool may always write some: otherwise one session
+            // that is never acknowledged could keep all others from writing for ever.
             let is_first = session.is_some_and(|session| session.stored.segments.is_empty());
             if is_first || self.used + bytes <= self.capacity {
                 return true;
@@ -30,8 +30,8 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Drops the oldest segment that is not in flight, of the session with the most bytes. Returns whether there was
-    /// one.
+    /// Drops the oldest segment that is not in flight, of the session with the most bytes. Returns
+    /// whether there was one.
     pub(super) fn drop_segment(&mut self) -> bool {
         let sessions = self.sessions.iter();
         let droppable = sessions.filter_map(|(key, session)| {
@@ -56,7 +56,8 @@ impl<D: Disk> Store<D> {
         true
     }
 
-    /// Drops the packets and beacons that are to be written. The numbers of the packets become a gap.
+    /// Drops the packets and beacons that are to be written. The numbers of the packets become a
+    /// gap.
     pub(super) fn drop_pending(&mut self, key: StoreKey) {
         let Some(session) = self.sessions.get_mut(&key) else {
             return;

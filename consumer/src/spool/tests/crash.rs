@@ -50,7 +50,8 @@ fn small_segments(durability: Durability) -> SpoolSettings {
     settings(16 << 10, OnFull::Block, durability)
 }
 
-/// Runs the script with an uplink that takes a few steps in between, acknowledges some, and goes away.
+/// Runs the script with an uplink that takes a few steps in between, acknowledges some, and goes
+/// away.
 fn run(disk: &MemoryDisk, durability: Durability, retries: usize) -> Run {
     let mut spool = TestSpool::new(disk, &small_segments(durability));
     let mut run = Run::default();

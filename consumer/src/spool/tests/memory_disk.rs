@@ -1,4 +1,5 @@
-//! A disk in memory that fails or stops at an operation, and that knows what would be left after a power failure.
+//! A disk in memory that fails or stops at an operation, and that knows what would be left after a
+//! power failure.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -16,7 +17,8 @@ pub(super) struct MemoryDisk(pub(super) Arc<Mutex<DiskState>>);
 pub(super) enum Fault {
     #[default]
     None,
-    /// The process is killed in this operation: half of its bytes are written, and nothing after it happens.
+    /// The process is killed in this operation: half of its bytes are written, and nothing after it
+    /// happens.
     StopAt(u64),
     /// This operation fails, after half of its bytes.
     FailAt(u64, ErrorKind),

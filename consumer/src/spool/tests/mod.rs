@@ -132,7 +132,8 @@ impl TestSpool {
         &mut self.sessions[usize::try_from(key).unwrap()]
     }
 
-    /// Receives the next step as the uplink does. The capacity of the steps before it must have been released.
+    /// Receives the next step as the uplink does. The capacity of the steps before it must have
+    /// been released.
     fn take(&mut self, key: StoreKey) -> Option<QueuedStep> {
         if let Some(queued) = self.session(key).steps.try_next_step() {
             return Some(queued);
@@ -242,8 +243,9 @@ fn packets_and_gaps(steps: &[Numbered]) -> (u64, u64) {
     counts
 }
 
-/// Checks that the steps are those of `sent` in the same order: a prefix of them, less packets before the position
-/// where each stream begins. Returns the length of the prefix, beacons not counted.
+/// Checks that the steps are those of `sent` in the same order: a prefix of them, less packets
+/// before the position where each stream begins. Returns the length of the prefix, beacons not
+/// counted.
 fn check_prefix(found: &[Numbered], sent: &[Step]) -> usize {
     let is_beacon = |step: &Step| matches!(step, Step::Beacon { .. });
     let mut found = found.iter().filter(|(step, _)| !is_beacon(step)).peekable();

@@ -21,9 +21,11 @@ use wire::{SeqNum, SessionId, StreamId, Text};
 /// The behaviour of the relay on one pair of connections.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Script {
-    /// The relay closes both connections after this number of indexes, before it confirms any packet.
+    /// The relay closes both connections after this number of indexes, before it confirms any
+    /// packet.
     pub(super) hang_up_after: Option<usize>,
-    /// The relay delays all replies after the first index until it has received this number of indexes.
+    /// The relay delays all replies after the first index until it has received this number of
+    /// indexes.
     pub(super) silent_until: usize,
     pub(super) refuse_session: bool,
     /// Number of streams that are refused.
@@ -195,7 +197,8 @@ impl ReceivedSession {
             .to_string()
     }
 
-    /// Returns the number of packets of a stream, from its first, that are complete with their indexes.
+    /// Returns the number of packets of a stream, from its first, that are complete with their
+    /// indexes.
     fn next(&self, stream: StreamId) -> u64 {
         let has = |seq| {
             let key = (stream, seq);

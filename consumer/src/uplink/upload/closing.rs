@@ -1,8 +1,8 @@
-//! The closing of a session, in the order in which LTTng does it: wait until no packet is in flight, rotate
-//! all streams out of the chunk, close the chunk, then the streams.
+//! The closing of a session, in the order in which LTTng does it: wait until no packet is in
+//! flight, rotate all streams out of the chunk, close the chunk, then the streams.
 //!
-//! Relays of LTTng crash if streams leave a chunk while a part of a packet is missing, so the questions at
-//! the beginning are necessary.
+//! Relays of LTTng crash if streams leave a chunk while a part of a packet is missing, so the
+//! questions at the beginning are necessary.
 
 use std::time::Instant;
 

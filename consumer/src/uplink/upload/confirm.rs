@@ -1,5 +1,5 @@
-//! Asks which packets the relay has (`GET_POSITION`, or `DATA_PENDING`), and sends the commands that must wait for the answer:
-//! beacons and closes of streams.
+//! Asks which packets the relay has (`GET_POSITION`, or `DATA_PENDING`), and sends the commands
+//! that must wait for the answer: beacons and closes of streams.
 
 use std::time::Instant;
 
@@ -19,8 +19,8 @@ use crate::uplink::error::UplinkError;
 use crate::uplink::session_state::{SessionState, StreamState};
 
 impl SessionUpload {
-    /// Asks about the packets of streams of which enough has been sent, or of all streams if nothing more is to be
-    /// sent.
+    /// Asks about the packets of streams of which enough has been sent, or of all streams if
+    /// nothing more is to be sent.
     pub(super) fn ask_confirmations(
         &mut self,
         state: &mut SessionState,
@@ -70,8 +70,8 @@ impl SessionUpload {
         Ok(())
     }
 
-    /// Handles the relay's answer that it has written the packets before the first number, and that those before the
-    /// second are durable. Asks again if that is not all that was asked for.
+    /// Handles the relay's answer that it has written the packets before the first number, and that
+    /// those before the second are durable. Asks again if that is not all that was asked for.
     pub(super) fn handle_position(
         &mut self,
         key: StreamKey,
@@ -161,7 +161,8 @@ impl SessionUpload {
                 self.send_command(&Command::SendIndex(beacon), AwaitedReply::Done)?;
             }
             if is_closing && !stream.is_all_confirmed() {
-                // A relay forgets a closed stream, and could not be asked whether its packets are durable.
+                // A relay forgets a closed stream, and could not be asked whether its packets are
+                // durable.
                 self.due_streams.insert(key);
             } else if is_closing {
                 stream.relay_state.close_sent = true;

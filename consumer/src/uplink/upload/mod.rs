@@ -1,12 +1,14 @@
-//! The upload of a session to one relay, from its first stream to its end: a state machine that turns steps
-//! into commands and packets, and handles the replies. It knows no socket; time comes as an argument.
+//! The upload of a session to one relay, from its first stream to its end: a state machine that
+//! turns steps into commands and packets, and handles the replies. It knows no socket; time comes
+//! as an argument.
 //!
-//! Commands are pipelined; replies arrive in the order of the commands. The reply to an index confirms the
-//! index, not its packet. So the relay is asked from time to time (`GET_POSITION`, or `DATA_PENDING` of a relay without
-//! the resume extension), and a packet is retained until the relay has confirmed both as durable.
+//! Commands are pipelined; replies arrive in the order of the commands. The reply to an index
+//! confirms the index, not its packet. So the relay is asked from time to time (`GET_POSITION`, or
+//! `DATA_PENDING` of a relay without the resume extension), and a packet is retained until the
+//! relay has confirmed both as durable.
 //!
-//! `streams` adds streams, or continues those that the relay has; `send` sends metadata and packets; `confirm` asks
-//! about packets; `closing` ends the session.
+//! `streams` adds streams, or continues those that the relay has; `send` sends metadata and
+//! packets; `confirm` asks about packets; `closing` ends the session.
 
 mod closing;
 mod confirm;
@@ -72,10 +74,12 @@ pub(super) struct SessionUpload {
     unannounced: BTreeSet<TraceKey>,
     /// Traces with metadata that has not been sent.
     traces_with_unsent_metadata: BTreeSet<TraceKey>,
-    /// The steps of that metadata, which count against the capacity of the queue until they are dropped.
+    /// The steps of that metadata, which count against the capacity of the queue until they are
+    /// dropped.
     permits: Vec<QueuedStep>,
-    /// Packets that were added before this connection and are to be sent: their streams, in the order of the packets.
-    /// Absent until the relay has ids for the streams and has said which packets it has.
+    /// Packets that were added before this connection and are to be sent: their streams, in the
+    /// order of the packets. Absent until the relay has ids for the streams and has said which
+    /// packets it has.
     resend_queue: Option<VecDeque<StreamKey>>,
     /// Streams with packets that the relay has not been asked about.
     streams_to_ask: BTreeSet<StreamKey>,
@@ -115,7 +119,8 @@ pub(super) enum AwaitedReply {
 }
 
 impl SessionUpload {
-    /// Begins the upload in a session that the relay has just opened, and sends the known state again.
+    /// Begins the upload in a session that the relay has just opened, and sends the known state
+    /// again.
     pub(super) fn begin(
         opened: RelaySession,
         state: &mut SessionState,
@@ -165,14 +170,15 @@ impl SessionUpload {
         Ok(())
     }
 
-    /// Sends the packets that were added before this connection, as far as the limits allow. Returns whether all of
-    /// them are in flight.
+    /// Sends the packets that were added before this connection, as far as the limits allow.
+    /// Returns whether all of them are in flight.
     fn resend_packets(&mut self, state: &mut SessionState) -> Result<bool, UplinkError> {
         if !self.send_missing_metadata(state)? {
             return Ok(false);
         }
         let resend_queue = self.resend_queue.get_or_insert_with(|| {
-            // By `order`: packets are sent again in the order in which they were added, over all streams.
+            // By `order`: packets are sent again in the order in which they were added, over all
+            // streams.
             let mut packets = Vec::new();
             for (key, stream) in &state.streams {
                 let unsent = stream.unconfirmed.iter().skip(stream.relay_state.in_flight);
@@ -196,8 +202,8 @@ impl SessionUpload {
         self.resend_queue.as_ref().is_some_and(VecDeque::is_empty)
     }
 
-    /// Handles steps of the backlog as far as the limits of commands and bytes in flight allow, and asks for
-    /// confirmations. If `is_last`, no step follows those in the backlog.
+    /// Handles steps of the backlog as far as the limits of commands and bytes in flight allow, and
+    /// asks for confirmations. If `is_last`, no step follows those in the backlog.
     pub(super) fn advance(
         &mut self,
         state: &mut SessionState,
@@ -261,7 +267,8 @@ impl SessionUpload {
         self.awaited.len() < MAX_COMMANDS_IN_FLIGHT && self.out.data.len() < MAX_WRITE_BYTES
     }
 
-    /// Whether a step can be taken now. Sends the announcements and metadata that must come before it.
+    /// Whether a step can be taken now. Sends the announcements and metadata that must come before
+    /// it.
     fn is_ready_for(&mut self, step: &Step, state: &mut SessionState) -> Result<bool, UplinkError> {
         if !self.has_room() {
             return Ok(false);
@@ -269,7 +276,8 @@ impl SessionUpload {
         match step {
             Step::AddTrace { .. } | Step::AddStream { .. } => return Ok(true),
             Step::Metadata { trace, .. } => {
-                // If all streams of the trace were closed before a reconnect, its metadata stream is not added yet.
+                // If all streams of the trace were closed before a reconnect, its metadata stream
+                // is not added yet.
                 if state
                     .traces
                     .get(trace)
@@ -287,8 +295,8 @@ impl SessionUpload {
         self.send_missing_metadata(state)
     }
 
-    /// Announces streams and sends metadata, as far as possible now. Returns whether the relay has ids for
-    /// all streams and has been sent all metadata.
+    /// Announces streams and sends metadata, as far as possible now. Returns whether the relay has
+    /// ids for all streams and has been sent all metadata.
     fn send_missing_metadata(&mut self, state: &mut SessionState) -> Result<bool, UplinkError> {
         if self.is_unannounced {
             self.announce_streams(state)?;
@@ -463,8 +471,8 @@ impl SessionUpload {
         Ok(())
     }
 
-    /// Returns the open streams by the relay's ids, with the last packet that was sent and the tracer's
-    /// number of the next one.
+    /// Returns the open streams by the relay's ids, with the last packet that was sent and the
+    /// tracer's number of the next one.
     pub(super) fn open_streams(state: &SessionState) -> BTreeMap<StreamId, (Option<SeqNum>, u64)> {
         let numbered = |stream: &StreamState| {
             let relay_state = &stream.relay_state;

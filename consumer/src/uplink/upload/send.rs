@@ -15,8 +15,8 @@ use crate::uplink::send_queue::PacketOrigin;
 use crate::uplink::session_state::{SessionState, StreamState};
 
 impl SessionUpload {
-    /// Sends the metadata of a trace that the relay has not been sent yet, as far as the buffer has room.
-    /// Returns whether all of it has been sent.
+    /// Sends the metadata of a trace that the relay has not been sent yet, as far as the buffer has
+    /// room. Returns whether all of it has been sent.
     pub(super) fn send_metadata(
         &mut self,
         key: TraceKey,

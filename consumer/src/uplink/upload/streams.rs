@@ -81,7 +81,8 @@ impl SessionUpload {
             .checked_sub(next)
             .filter(|lost| *lost > 0)
         {
-            // A power failure of the relay's host, if the relay synced its files less often than it acknowledged.
+            // A power failure of the relay's host, if the relay synced its files less often than it
+            // acknowledged.
             warn!(
                 channel = %stream.channel,
                 packets = lost,
@@ -95,8 +96,9 @@ impl SessionUpload {
         Ok(())
     }
 
-    /// Releases the packets of a stream that the relay has closed already: the reply to `CLOSE_STREAM` was lost, or an
-    /// earlier process has received it. The stream ends with its step.
+    /// Releases the packets of a stream that the relay has closed already: the reply to
+    /// `CLOSE_STREAM` was lost, or an earlier process has received it. The stream ends with its
+    /// step.
     pub(super) fn finish_closed_stream(
         &mut self,
         key: StreamKey,

@@ -1,7 +1,7 @@
 //! Where the fields of the published schema are, and the JSON of each event.
 //!
-//! A structure of the schema has data and pointers; the fields of a union share places. Ids, lines and places are
-//! structures of one number each.
+//! A structure of the schema has data and pointers; the fields of a union share places. Ids, lines
+//! and places are structures of one number each.
 
 use std::fmt::Write;
 

@@ -116,8 +116,8 @@ impl Unpacker {
         Ok(Message {
             bytes: self.bytes,
             segments,
-            // Each word is read once, and each structure and list costs one more. Pointers to the same words again and
-            // again would make a short message as long as one likes.
+            // Each word is read once, and each structure and list costs one more. Pointers to the
+            // same words again and again would make a short message as long as one likes.
             budget: Cell::new(words.saturating_mul(4)),
         })
     }
@@ -157,7 +157,8 @@ pub(crate) struct Message {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     segment: usize,
-    /// Position of the pointer in its segment, in bytes; `None` if the structure has no such pointer.
+    /// Position of the pointer in its segment, in bytes; `None` if the structure has no such
+    /// pointer.
     at: Option<usize>,
 }
 
@@ -314,8 +315,8 @@ impl Message {
         std::str::from_utf8(text).map_err(|_| MessageError::Text)
     }
 
-    /// Follows a pointer over other segments: the segment and the position of what it leads to, and the word that
-    /// describes it. `None` if the pointer is null.
+    /// Follows a pointer over other segments: the segment and the position of what it leads to, and
+    /// the word that describes it. `None` if the pointer is null.
     fn follow(&self, place: Place) -> Result<Option<(usize, usize, u64)>, MessageError> {
         let Some(at) = place.at else { return Ok(None) };
         let word = self.word(place.segment, at)?;

@@ -11,7 +11,8 @@ use super::{FileChunk, Item};
 use crate::metadata::RecordingMetadata;
 use crate::record::{Json, Record, has_fields};
 
-/// Collects the fields of an event as a [`Visitor`], and decodes them. The buffers are kept for the next event.
+/// Collects the fields of an event as a [`Visitor`], and decodes them. The buffers are kept for the
+/// next event.
 #[derive(Debug, Default)]
 pub struct EventDecoder {
     is_payload: bool,
@@ -84,15 +85,16 @@ impl EventDecoder {
         };
     }
 
-    /// The position of the definition that the visited event makes, as its producer counts: a gap says that
-    /// definitions are missing. `None` if the event says none.
+    /// The position of the definition that the visited event makes, as its producer counts: a gap
+    /// says that definitions are missing. `None` if the event says none.
     #[must_use]
     pub fn position(&self) -> Option<u64> {
         self.number(Member::Id)
     }
 
-    /// Decodes the event whose fields were visited since [`clear`](Self::clear), and whose class has this name. All
-    /// JSON in a record is valid. `None` if a field is missing or malformed, because a foreign producer uses the name.
+    /// Decodes the event whose fields were visited since [`clear`](Self::clear), and whose class
+    /// has this name. All JSON in a record is valid. `None` if a field is missing or malformed,
+    /// because a foreign producer uses the name.
     #[must_use]
     pub fn decode(&self, class: &str) -> Option<Item<'_>> {
         let class = Class::of_name(class)?;
@@ -138,8 +140,8 @@ impl EventDecoder {
         Some(Item::Record(record))
     }
 
-    /// The members with fields of their own, and all others, which older producers do not send. A text that a field
-    /// cannot hold is among the others.
+    /// The members with fields of their own, and all others, which older producers do not send. A
+    /// text that a field cannot hold is among the others.
     fn decode_metadata(&self) -> Option<RecordingMetadata> {
         let others = self.text(Member::Others).unwrap_or("{}");
         let mut metadata = RecordingMetadata::parse(others).ok()?;
@@ -155,8 +157,8 @@ impl EventDecoder {
         Some(metadata)
     }
 
-    /// A kind without fields of its own; or a record that no other class can hold, whose kind is empty if the JSON is
-    /// a whole element.
+    /// A kind without fields of its own; or a record that no other class can hold, whose kind is
+    /// empty if the JSON is a whole element.
     fn decode_other(&self) -> Option<Record<'_>> {
         let (kind, json) = (self.text(Member::Kind)?, self.text(Member::Json)?);
         if kind.is_empty() {

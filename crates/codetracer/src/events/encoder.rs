@@ -13,7 +13,8 @@ use crate::record::{Definition, Record};
 
 const MAX_FIELDS: usize = 5;
 
-/// Makes events of the items of one recording. The encoder counts the records, and knows the names of definitions.
+/// Makes events of the items of one recording. The encoder counts the records, and knows the names
+/// of definitions.
 #[derive(Debug)]
 pub struct EventEncoder {
     classes: DeclaredClasses,
@@ -77,7 +78,8 @@ impl EventEncoder {
         Ok((stream, encoder))
     }
 
-    /// The values of the fields of the packet context for a packet that begins with the next record.
+    /// The values of the fields of the packet context for a packet that begins with the next
+    /// record.
     #[must_use]
     pub fn packet_context(&self) -> [u64; PACKET_CONTEXT.len()] {
         [self.records, self.depth, self.has_step.into()]
@@ -89,7 +91,8 @@ impl EventEncoder {
         self.records
     }
 
-    /// Encodes the next item. `text` holds what the event borrows beside the item; its content is replaced.
+    /// Encodes the next item. `text` holds what the event borrows beside the item; its content is
+    /// replaced.
     ///
     /// A record that is appended to a packet is then to be [counted](Self::count_record).
     #[must_use]

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-/// Bytes of all names that are kept, for each kind of definition. Later ones are known by their numbers only.
+/// Bytes of all names that are kept, for each kind of definition. Later ones are known by their
+/// numbers only.
 const MAX_NAME_BYTES: usize = 16 << 20;
 
 /// The names of the definitions of one kind, by position.

@@ -15,7 +15,8 @@ const TRUE: u8 = 0xF5;
 const NULL: u8 = 0xF6;
 const FLOAT: u8 = 0xFB;
 
-/// Appends the CBOR of one JSON value. What has been appended of a value that cannot be parsed stays.
+/// Appends the CBOR of one JSON value. What has been appended of a value that cannot be parsed
+/// stays.
 pub(super) fn write_json(json: &[u8], to: &mut Vec<u8>) -> Result<(), serde_json::Error> {
     ItemWriter { to }.deserialize(&mut serde_json::Deserializer::from_slice(json))
 }

@@ -1,4 +1,5 @@
-//! The forms in which the records of a recording are written: `trace.json`, or `trace.bin` of version 1.
+//! The forms in which the records of a recording are written: `trace.json`, or `trace.bin` of
+//! version 1.
 
 mod cbor;
 
@@ -15,7 +16,8 @@ pub enum OutputForm {
 }
 
 impl OutputForm {
-    /// Appends a record. In JSON a comma and the end of the line before it come first, even if it is the first record.
+    /// Appends a record. In JSON a comma and the end of the line before it come first, even if it
+    /// is the first record.
     pub fn write(self, record: &Record<'_>, to: &mut Vec<u8>) {
         match self {
             Self::Json => {

@@ -3,7 +3,8 @@ use super::*;
 const LINES: &str = include_str!("../../tests/data/every-event.jsonl");
 const METADATA: &str = r#"{"workdir":"/w","program":"p","args":["a"]}"#;
 
-/// The items of an input that arrives in pieces of a length, as JSON; errors by their text; and whether it is complete.
+/// The items of an input that arrives in pieces of a length, as JSON; errors by their text; and
+/// whether it is complete.
 fn read(input: &[u8], length: usize) -> (Vec<String>, bool) {
     let mut reader = RecordingReader::new(1 << 20);
     let mut all = Vec::new();

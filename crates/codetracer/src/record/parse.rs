@@ -10,17 +10,20 @@ use serde_json::value::RawValue;
 use super::{Definition, Json, Record};
 
 impl<'a> Record<'a> {
-    /// Parses one element: an object of one member, whose name is the kind, or a text for a kind without payload.
-    /// Members of the payload that the format does not have are ignored. Values are checked to be JSON, no more.
+    /// Parses one element: an object of one member, whose name is the kind, or a text for a kind
+    /// without payload. Members of the payload that the format does not have are ignored. Values
+    /// are checked to be JSON, no more.
     ///
     /// # Errors
-    /// If the text is no element, or the payload of a kind with fields of its own is not what the format says.
+    /// If the text is no element, or the payload of a kind with fields of its own is not what the
+    /// format says.
     pub fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
 
-    /// The definition that takes the place of an element that cannot be parsed but says that it is a definition:
-    /// without it, the numbers of all later definitions would change. `None` if the element is none.
+    /// The definition that takes the place of an element that cannot be parsed but says that it is
+    /// a definition: without it, the numbers of all later definitions would change. `None` if the
+    /// element is none.
     #[must_use]
     pub fn placeholder(text: &str) -> Option<Record<'static>> {
         let element: AnyElement<'_> = serde_json::from_str(text).ok()?;

@@ -1,4 +1,5 @@
-//! JSON that readers can parse. Valid JSON is more: there numbers have any size, and levels any depth.
+//! JSON that readers can parse. Valid JSON is more: there numbers have any size, and levels any
+//! depth.
 
 use std::fmt;
 

@@ -5,8 +5,8 @@ use std::fmt;
 use super::{Json, Record};
 
 impl Record<'_> {
-    /// Appends the record as one element, in the form and the order of members of the published writer: without
-    /// white space, values as they are.
+    /// Appends the record as one element, in the form and the order of members of the published
+    /// writer: without white space, values as they are.
     pub fn write_json(&self, to: &mut Vec<u8>) {
         match self {
             Self::Path(path) => write_text_element(to, "Path", path),

@@ -1,5 +1,5 @@
-//! Whether the published types of version 0.16.3 can parse a payload. One payload that they cannot parse makes a whole
-//! file unreadable. Nothing is built: members are checked as they are read.
+//! Whether the published types of version 0.16.3 can parse a payload. One payload that they cannot
+//! parse makes a whole file unreadable. Nothing is built: members are checked as they are read.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -48,8 +48,8 @@ fn empty_array() -> Json<'static> {
     Json::parse("[]").expect("it is valid")
 }
 
-/// The kinds of records that have no fields of their own here and that published types have, with what the rules need
-/// of their payloads.
+/// The kinds of records that have no fields of their own here and that published types have, with
+/// what the rules need of their payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Payload {
     /// A kind that may stand anywhere.
@@ -66,7 +66,8 @@ pub(super) enum Payload {
     CompoundItem(i64),
 }
 
-/// What a payload of the kind holds; `Err` with whether the kind is known if published types cannot parse it.
+/// What a payload of the kind holds; `Err` with whether the kind is known if published types cannot
+/// parse it.
 pub(super) fn payload(kind: &str, json: &Json<'_>) -> Result<Payload, bool> {
     let found = match kind {
         "Asm" => parse::<Vec<Text<'_>>>(json).map(|_| Payload::AfterStep),
@@ -152,7 +153,8 @@ enum PassBy {
     Reference,
 }
 
-/// The derived parser takes what that of the published types does: `Compound` in an array, and no `Simple` at all.
+/// The derived parser takes what that of the published types does: `Compound` in an array, and no
+/// `Simple` at all.
 #[derive(Deserialize)]
 #[serde(tag = "kind")]
 #[expect(dead_code, reason = "it is only checked that the members are there")]
@@ -293,7 +295,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
 struct Found(u32);
 
 impl Found {
-    /// The seed that checks a member, which may not be there twice. A member that the kind has not may be anything.
+    /// The seed that checks a member, which may not be there twice. A member that the kind has not
+    /// may be anything.
     fn seed<E: Error>(&mut self, members: &Members, name: &str) -> Result<MemberSeed, E> {
         let Some(place) = members.iter().position(|(known, _)| *known == name) else {
             return Ok(MemberSeed(None));

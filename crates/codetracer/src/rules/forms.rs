@@ -1,11 +1,11 @@
 //! Records in forms that the published types cannot parse -> the same in the form that they can.
 //!
-//! - Recordings before 2025-11-12 have floats as numbers; later types take them as texts only. Then `null` stood for
-//!   what JSON has no number for: NaN and the infinities.
-//! - The `from` of an `Assignment` is an object in the description of the format, and as this project converts it from
-//!   the binary form 0. Published types can neither write nor read that. The derived parser does take an array, whose
-//!   first element is the kind: `["Compound", 1, 2]`. In `["Simple", 1]` it finds no number, so that one variable is
-//!   written as a compound of one.
+//! - Recordings before 2025-11-12 have floats as numbers; later types take them as texts only. Then
+//!   `null` stood for what JSON has no number for: NaN and the infinities.
+//! - The `from` of an `Assignment` is an object in the description of the format, and as this
+//!   project converts it from the binary form 0. Published types can neither write nor read that.
+//!   The derived parser does take an array, whose first element is the kind: `["Compound", 1, 2]`.
+//!   In `["Simple", 1]` it finds no number, so that one variable is written as a compound of one.
 
 use memchr::memmem;
 use serde::Deserialize;
@@ -18,7 +18,8 @@ const FLOAT_MEMBER: &[u8] = br#""f":"#;
 /// The text that stands for a float that JSON has no number for.
 const NOT_A_NUMBER: &str = "NaN";
 
-/// The record in the form that published types parse; `None` if it is in that form, or in none of those above.
+/// The record in the form that published types parse; `None` if it is in that form, or in none of
+/// those above.
 pub(super) fn convert(record: &Record<'_>) -> Option<Record<'static>> {
     Some(match record {
         Record::Value { variable_id, value } => Record::Value {
@@ -42,8 +43,9 @@ pub(super) fn convert(record: &Record<'_>) -> Option<Record<'static>> {
     })
 }
 
-/// Makes texts of the floats in a value. `None` if there are none but texts. In valid JSON, a quotation mark before a
-/// colon ends the name of a member. A member `f` of another kind than `Float` is one that readers ignore.
+/// Makes texts of the floats in a value. `None` if there are none but texts. In valid JSON, a
+/// quotation mark before a colon ends the name of a member. A member `f` of another kind than
+/// `Float` is one that readers ignore.
 fn with_float_texts(json: &Json<'_>) -> Option<Json<'static>> {
     let text = json.as_str();
     let mut converted = String::new();

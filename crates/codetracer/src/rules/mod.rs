@@ -1,16 +1,17 @@
 //! The records of a stream -> records that every version of CodeTracer opens.
 //!
-//! The replay engine stops at records that break its rules, and readers refuse a whole file for one record that they
-//! cannot parse. [`ReplayFilter`] leaves such records out, and counts them:
+//! The replay engine stops at records that break its rules, and readers refuse a whole file for one
+//! record that they cannot parse. [`ReplayFilter`] leaves such records out, and counts them:
 //!
-//! - The newest step is held back until the next one, with all that follows it, since a `DropLastStep` may come. It
-//!   removes the step and its values. No `DropLastStep` is passed on: the engine cannot handle it.
-//! - A `Return` without call, a record of a step before the first step, an item of an unknown place and the like are
-//!   left out (`state`), kinds and values that published types cannot parse as well (`check`), unless there is another
-//!   form of the same that they can (`forms`).
+//! - The newest step is held back until the next one, with all that follows it, since a
+//!   `DropLastStep` may come. It removes the step and its values. No `DropLastStep` is passed on:
+//!   the engine cannot handle it.
+//! - A `Return` without call, a record of a step before the first step, an item of an unknown place
+//!   and the like are left out (`state`), kinds and values that published types cannot parse as
+//!   well (`check`), unless there is another form of the same that they can (`forms`).
 //! - Definitions are never left out, since others refer to them by position.
-//! - When records were lost on the way, missing definitions are filled in, and calls of which the return was lost are
-//!   returned from. Returns of lost calls are left out.
+//! - When records were lost on the way, missing definitions are filled in, and calls of which the
+//!   return was lost are returned from. Returns of lost calls are left out.
 
 mod check;
 mod forms;
@@ -26,7 +27,8 @@ use self::state::{Effect, ReplayState};
 use crate::output_form::OutputForm;
 use crate::record::{Definition, Json, Record};
 
-/// Bytes that are held back with a step. When there are more, the step is certain: a `DropLastStep` is left out.
+/// Bytes that are held back with a step. When there are more, the step is certain: a `DropLastStep`
+/// is left out.
 const MAX_HELD_BYTES: usize = 64 << 20;
 /// Definitions that are filled in after a gap. A producer that says there are more is not believed.
 const MAX_FILLED: u64 = 1 << 20;
@@ -148,8 +150,8 @@ impl ReplayFilter {
         &mut self.certain
     }
 
-    /// The records that would be certain if no `DropLastStep` came. Empty as long as there is nothing but a step, its
-    /// values and definitions.
+    /// The records that would be certain if no `DropLastStep` came. Empty as long as there is
+    /// nothing but a step, its values and definitions.
     #[must_use]
     pub fn uncertain(&self) -> &[u8] {
         if self.held.has_more {
@@ -164,8 +166,8 @@ impl ReplayFilter {
         std::mem::take(&mut self.paths)
     }
 
-    /// Begins a packet: `first_record` is the number of records before its first one since the recording began,
-    /// `depth` that of the calls that are open there.
+    /// Begins a packet: `first_record` is the number of records before its first one since the
+    /// recording began, `depth` that of the calls that are open there.
     pub fn begin_packet(&mut self, first_record: u64, depth: u64) {
         self.repeated = self.next_record.saturating_sub(first_record);
         let Some(lost) = first_record
@@ -183,8 +185,8 @@ impl ReplayFilter {
         }
     }
 
-    /// Passes the next record on, holds it back, or leaves it out. `position` is that of a definition among those of its
-    /// kind, if the packet says it.
+    /// Passes the next record on, holds it back, or leaves it out. `position` is that of a
+    /// definition among those of its kind, if the packet says it.
     pub fn push(&mut self, record: &Record<'_>, position: Option<u64>) {
         if let Some(repeated) = self.repeated.checked_sub(1) {
             self.repeated = repeated;
@@ -248,8 +250,8 @@ impl ReplayFilter {
         self.counts.unreadable += 1;
     }
 
-    /// Passes on all that is held back, and at last a message in the log if something was lost or left out. No record
-    /// may follow.
+    /// Passes on all that is held back, and at last a message in the log if something was lost or
+    /// left out. No record may follow.
     pub fn finish(&mut self) {
         self.release();
         if self.counts.left_out() + self.counts.lost + self.counts.filled == 0 {
@@ -347,7 +349,8 @@ impl ReplayFilter {
         (held.has_step, held.has_more) = (false, false);
     }
 
-    /// Removes the newest step and its values. What else came after it stays, as far as it can without the step.
+    /// Removes the newest step and its values. What else came after it stays, as far as it can
+    /// without the step.
     fn drop_step(&mut self) {
         if !self.held.has_step {
             self.counts.misplaced += 1;

@@ -1,9 +1,11 @@
-//! What a replay knows at a place of the recording: open calls, whether there was a step, places of sequences.
+//! What a replay knows at a place of the recording: open calls, whether there was a step, places of
+//! sequences.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Places of sequences that are remembered; items of later ones are left out. Each takes about 18 bytes.
+/// Places of sequences that are remembered; items of later ones are left out. Each takes about 18
+/// bytes.
 const MAX_PLACES: usize = 1 << 22;
 
 /// What a record needs of the replay, and does to it.
@@ -42,7 +44,8 @@ struct OpenCalls {
     is_started: bool,
     has_step: bool,
     depth: u64,
-    /// The depth as the producer counts: the top level, which the replay enters by itself, is none of its calls.
+    /// The depth as the producer counts: the top level, which the replay enters by itself, is none
+    /// of its calls.
     producer_depth: u64,
     /// The calls, by depth, that were lost on the way: the replay does not know of them.
     lost: Vec<Range<u64>>,
@@ -97,7 +100,8 @@ impl ReplayState {
         }
     }
 
-    /// Sets the depth, as the producer counts it, after a gap, and returns the number of calls of which the return was lost.
+    /// Sets the depth, as the producer counts it, after a gap, and returns the number of calls of
+    /// which the return was lost.
     pub(super) fn set_depth(&mut self, depth: u64) -> u64 {
         self.saved = None;
         self.calls.set_depth(depth)

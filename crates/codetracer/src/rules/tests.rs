@@ -1,4 +1,5 @@
-//! The filter against the verdicts of CodeTracer's own post-processing, and against the published types.
+//! The filter against the verdicts of CodeTracer's own post-processing, and against the published
+//! types.
 
 use std::collections::HashSet;
 
@@ -8,7 +9,8 @@ use serde_json::Value;
 
 use super::*;
 
-/// Lists of records with the verdict of CodeTracer: whether it opens them. From the format's examples, MIT licence.
+/// Lists of records with the verdict of CodeTracer: whether it opens them. From the format's
+/// examples, MIT licence.
 const REPLAY_RULES: &str = include_str!("../../tests/data/replay-rules.json");
 /// All kinds of records and values, one on each line.
 const EVERY_EVENT: &str = include_str!("../../tests/data/every-event.jsonl");
@@ -35,8 +37,8 @@ fn lines(text: &[u8]) -> Vec<String> {
     lines.collect()
 }
 
-/// Whether the replay engine opens these records, by the rules that the cases show. Panics if the published types
-/// cannot parse them.
+/// Whether the replay engine opens these records, by the rules that the cases show. Panics if the
+/// published types cannot parse them.
 fn opens(elements: &[String]) -> bool {
     let text = format!("[{}]", elements.join(","));
     let records: Vec<TraceLowLevelEvent> = serde_json::from_str(&text).unwrap();
@@ -307,7 +309,8 @@ fn forms_of_other_writers_become_those_of_the_published_types() {
         (argument(&float("3")), argument(&float(r#""3""#))),
         (returned(&float("3")), returned(&float(r#""3""#))),
         (cell(&float("3")), cell(&float(r#""3""#))),
-        // As this project converts the binary form 0, as the format is described, and as readers take it.
+        // As this project converts the binary form 0, as the format is described, and as readers
+        // take it.
         (
             assignment(r#"{"kind":"Simple","variable_id":7}"#),
             assignment(r#"["Compound",7]"#),

@@ -65,8 +65,8 @@ pub enum FieldError {
     PastEnd {
         /// The size of the field in bits.
         bits: u64,
-        /// The end of the packet's content or of the bytes that were given, in bits from the packet's
-        /// first bit.
+        /// The end of the packet's content or of the bytes that were given, in bits from the
+        /// packet's first bit.
         end: u64,
     },
     /// A text has no terminator before the end of the content.
@@ -86,8 +86,8 @@ pub enum FieldError {
     /// A number of variable length has too many bytes.
     #[error("a number of variable length has more than 64 bits")]
     EndlessNumber,
-    /// An array, text or BLOB is longer than the rest of the content, or has too many elements that take
-    /// no bits.
+    /// An array, text or BLOB is longer than the rest of the content, or has too many elements that
+    /// take no bits.
     #[error("{count} elements do not fit before bit {end}")]
     TooMany {
         /// The length in the packet or the metadata: elements of an array, bytes of a text or

@@ -47,15 +47,16 @@ impl<'a> Event<'a> {
         self.class
     }
 
-    /// The time of the event in cycles of the stream's clock; 0 or the last known value if events have no
-    /// time.
+    /// The time of the event in cycles of the stream's clock; 0 or the last known value if events
+    /// have no time.
     #[must_use]
     pub fn cycles(&self) -> u64 {
         self.cycles
     }
 
-    /// The time of the event in nanoseconds since the clock's origin, or since the [far seconds](Self::far_seconds) after
-    /// it; `None` if the stream has no clock, or if the time is more than 292 years.
+    /// The time of the event in nanoseconds since the clock's origin, or since the [far
+    /// seconds](Self::far_seconds) after it; `None` if the stream has no clock, or if the time is
+    /// more than 292 years.
     #[inline]
     #[must_use]
     pub fn time(&self) -> Option<i64> {
@@ -69,8 +70,8 @@ impl<'a> Event<'a> {
         Some(far + i128::from(self.time()?))
     }
 
-    /// The seconds from the clock's origin to where the [time](Self::time) of the event is counted from: 0 unless the
-    /// clock's zero is more than 292 years from the origin.
+    /// The seconds from the clock's origin to where the [time](Self::time) of the event is counted
+    /// from: 0 unless the clock's zero is more than 292 years from the origin.
     #[inline]
     #[must_use]
     pub fn far_seconds(&self) -> i64 {

@@ -1,4 +1,5 @@
-//! Reads the fields of an event one by one, for programs that know the order of its fields from its class.
+//! Reads the fields of an event one by one, for programs that know the order of its fields from its
+//! class.
 
 use std::cell::Cell;
 
@@ -8,8 +9,8 @@ use super::visit::Visitor;
 use super::walk::{Walk, skip_hidden};
 use crate::model::{FieldClass, Integer, Length};
 
-/// A cursor before a field of an event. Fields must be taken in the order of the class: in another order the
-/// values are wrong, or there is an error, but no panic.
+/// A cursor before a field of an event. Fields must be taken in the order of the class: in another
+/// order the values are wrong, or there is an error, but no panic.
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
     pub(crate) cursor: Cursor<'a>,
@@ -17,7 +18,8 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Moves to the next multiple of `alignment` bits, a power of two. Structures begin at their alignment.
+    /// Moves to the next multiple of `alignment` bits, a power of two. Structures begin at their
+    /// alignment.
     #[inline]
     pub fn align(&mut self, alignment: u32) {
         self.cursor.align(alignment);
@@ -49,7 +51,8 @@ impl<'a> Fields<'a> {
         self.cursor.read_text(1)
     }
 
-    /// Takes a text of UTF-8 in an array of this length, up to the first zero. ([`FieldClass::Text`])
+    /// Takes a text of UTF-8 in an array of this length, up to the first zero.
+    /// ([`FieldClass::Text`])
     ///
     /// # Errors
     /// If the content ends within the array.
@@ -58,7 +61,8 @@ impl<'a> Fields<'a> {
         self.cursor.align(8);
         let length = load_length(self.slots, length);
         let bytes = self.cursor.read_bytes(length)?;
-        // All bytes belong to the field, but the text ends at the first zero: short texts are padded.
+        // All bytes belong to the field, but the text ends at the first zero: short texts are
+        // padded.
         let end = find_terminator(bytes, 1);
         Ok(end.and_then(|end| bytes.get(..end)).unwrap_or(bytes))
     }

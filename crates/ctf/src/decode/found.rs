@@ -5,8 +5,9 @@ use std::cell::Cell;
 use super::event::Event;
 use crate::metadata::Trace;
 
-/// Events that [`StreamDecoder::find_events`](super::StreamDecoder::find_events) has found in one packet. They can be
-/// shown in any order, also while the decoder finds the events that follow, and on another thread.
+/// Events that [`StreamDecoder::find_events`](super::StreamDecoder::find_events) has found in one
+/// packet. They can be shown in any order, also while the decoder finds the events that follow, and
+/// on another thread.
 #[derive(Debug, Default)]
 pub struct FoundEvents {
     pub(super) events: Vec<FoundEvent>,
@@ -18,8 +19,8 @@ pub struct FoundEvents {
     pub(super) shift: u64,
     /// The number of the packet among those that the decoder has begun.
     pub(super) packet: u64,
-    /// The values that packet header and context have for the fields of events. What the fields of an event have for
-    /// one another is written here when the event is shown.
+    /// The values that packet header and context have for the fields of events. What the fields of
+    /// an event have for one another is written here when the event is shown.
     pub(super) slots: Vec<Cell<u64>>,
 }
 

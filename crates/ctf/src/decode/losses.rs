@@ -7,11 +7,11 @@ use super::packet::PacketHead;
 pub struct Losses {
     /// Lost events; `None` if there are none, or if packets do not count them.
     pub events: Option<LostEvents>,
-    /// The number of packets missing before this one, at least 1; `None` if none is missing, if packets
-    /// have no sequence number, for the first packet, and where the numbers begin again.
+    /// The number of packets missing before this one, at least 1; `None` if none is missing, if
+    /// packets have no sequence number, for the first packet, and where the numbers begin again.
     pub packets: Option<u64>,
-    /// The end of the packet before, in cycles: from there on the losses may have happened. `None` for
-    /// the first packet, and if packets have no end time.
+    /// The end of the packet before, in cycles: from there on the losses may have happened. `None`
+    /// for the first packet, and if packets have no end time.
     pub previous_end: Option<u64>,
     previous: Option<PacketHead>,
 }
@@ -21,8 +21,8 @@ pub struct Losses {
 pub enum LostEvents {
     /// The number of events lost since the packet before, at least 1.
     Count(u64),
-    /// An unknown number: the first packet of the stream, or the first behind a restart of the tracer, counts events
-    /// that were lost before it or in it.
+    /// An unknown number: the first packet of the stream, or the first behind a restart of the
+    /// tracer, counts events that were lost before it or in it.
     Some,
 }
 
@@ -31,7 +31,8 @@ impl Losses {
     pub(crate) fn advance_to(&mut self, head: &PacketHead) {
         let previous = self.previous.replace(*head);
         self.previous_end = previous.and_then(|previous| previous.end);
-        // The count includes events of packets that are missing: both kinds of loss may be reported.
+        // The count includes events of packets that are missing: both kinds of loss may be
+        // reported.
         let of_first = || {
             let discarded = head.discarded.filter(|discarded| discarded.value > 0);
             discarded.map(|_| LostEvents::Some)

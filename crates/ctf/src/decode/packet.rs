@@ -14,12 +14,13 @@ const MAX_PACKET_BITS: u64 = 1 << 62;
 /// The contents of a packet's header and context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketHead {
-    /// The id of the packet's stream class; that of the first stream class if the packet does not say.
+    /// The id of the packet's stream class; that of the first stream class if the packet does not
+    /// say.
     pub stream_class: u64,
     /// The number of the stream in its class; `None` if packets do not say. (`stream_instance_id`)
     pub stream_id: Option<u64>,
-    /// The time of the packet's beginning, in cycles of the stream's clock; `None` if packets do not say.
-    /// (`timestamp_begin`)
+    /// The time of the packet's beginning, in cycles of the stream's clock; `None` if packets do
+    /// not say. (`timestamp_begin`)
     pub begin: Option<u64>,
     /// The time of the packet's end, in cycles of the stream's clock; `None` if packets do not say.
     /// (`timestamp_end`)
@@ -28,13 +29,14 @@ pub struct PacketHead {
     pub content_bits: u64,
     /// The size in bits with padding, a multiple of 8. (`packet_size`)
     pub packet_bits: u64,
-    /// The number of the packet in its stream; `None` if packets are not numbered. (`packet_seq_num`)
+    /// The number of the packet in its stream; `None` if packets are not numbered.
+    /// (`packet_seq_num`)
     pub sequence: Option<Counter>,
     /// Events of the stream that were lost until the packet's end.
     pub discarded: Option<Counter>,
-    /// The UUID of the trace to which the packet belongs, if that is another trace. `babeltrace2` 2.0.4
-    /// decodes such packets, so that they are no error here. `None` if the UUID is that of the trace, or not
-    /// given.
+    /// The UUID of the trace to which the packet belongs, if that is another trace. `babeltrace2`
+    /// 2.0.4 decodes such packets, so that they are no error here. `None` if the UUID is that of
+    /// the trace, or not given.
     pub foreign_uuid: Option<Uuid>,
     /// The position of the packet context in bits, before its alignment.
     pub(crate) context_at: u64,
@@ -51,13 +53,14 @@ pub struct Counter {
     pub bits: u8,
 }
 
-/// Fewest bits of a counter that is not taken to have wrapped around if it goes back by less than half of its range.
+/// Fewest bits of a counter that is not taken to have wrapped around if it goes back by less than
+/// half of its range.
 const MIN_RESET_BITS: u8 = 16;
 
 impl Counter {
-    /// The steps from `before` to this value, if it has wrapped around at most once. `None` if it has begun again: if it
-    /// goes back, and wrapping around would have taken more than half of its range. Of a narrow counter that cannot be
-    /// known, and it has wrapped around.
+    /// The steps from `before` to this value, if it has wrapped around at most once. `None` if it
+    /// has begun again: if it goes back, and wrapping around would have taken more than half of its
+    /// range. Of a narrow counter that cannot be known, and it has wrapped around.
     #[must_use]
     pub const fn since(self, before: u64) -> Option<u64> {
         let steps = self.value.wrapping_sub(before) & self.largest();
@@ -73,9 +76,10 @@ impl Counter {
 }
 
 impl PacketHead {
-    /// Reads the head of the packet at the front of `bytes`, which may end anywhere behind the packet's
-    /// context. `available` is the number of bytes from the packet's first to the end of its file, also if
-    /// `bytes` are fewer; a packet that does not give its size extends to that end.
+    /// Reads the head of the packet at the front of `bytes`, which may end anywhere behind the
+    /// packet's context. `available` is the number of bytes from the packet's first to the end of
+    /// its file, also if `bytes` are fewer; a packet that does not give its size extends to that
+    /// end.
     ///
     /// # Errors
     /// If `bytes` do not begin with a packet of `trace`, or if its size is more than `available`.
@@ -84,8 +88,8 @@ impl PacketHead {
         Self::decode(trace, bytes, available, &mut state).map(|(head, _)| head)
     }
 
-    /// Reads the head of a packet as [`read`](Self::read) does, and leaves in `state` what its events
-    /// need.
+    /// Reads the head of a packet as [`read`](Self::read) does, and leaves in `state` what its
+    /// events need.
     pub(crate) fn decode<'t>(
         trace: &'t Trace,
         bytes: &[u8],
@@ -153,8 +157,8 @@ impl PacketHead {
             stream_class: stream.id,
             stream_id: value(Role::StreamId),
             begin: value(Role::Timestamp).map(|_| state.cycles),
-            // As it is, whatever its width, like babeltrace2: it is the time when the packet was closed, and
-            // moves the clock only behind the last event.
+            // As it is, whatever its width, like babeltrace2: it is the time when the packet was
+            // closed, and moves the clock only behind the last event.
             end: value(Role::PacketEnd),
             content_bits,
             packet_bits,
@@ -193,7 +197,8 @@ fn foreign_uuid(trace: &Trace, state: &DecodeState) -> Result<Option<Uuid>, Deco
 }
 
 impl DecodeError {
-    /// Whether the bytes that were given may have ended too early: with more bytes of the packet there may be no error.
+    /// Whether the bytes that were given may have ended too early: with more bytes of the packet
+    /// there may be no error.
     #[must_use]
     pub const fn is_cut(&self) -> bool {
         matches!(

@@ -1,5 +1,5 @@
-//! Runs a plan over the bytes of a packet: finds the ends of structures, checks that all of their fields fit
-//! into the content, and reads the values that the decoder needs.
+//! Runs a plan over the bytes of a packet: finds the ends of structures, checks that all of their
+//! fields fit into the content, and reads the values that the decoder needs.
 
 use std::cell::Cell;
 
@@ -27,14 +27,14 @@ pub(crate) struct DecodeState {
     pub(crate) uuid: Option<[u8; 16]>,
     /// Elements that took no bits, so far in this packet.
     empty_elements: u64,
-    /// The number of shared slots ([`Trace::shared_slots`](crate::metadata::Trace::shared_slots)) when
-    /// the packet began.
+    /// The number of shared slots ([`Trace::shared_slots`](crate::metadata::Trace::shared_slots))
+    /// when the packet began.
     pub(crate) shared_slots: u32,
     order: Option<ByteOrder>,
 }
 
-/// The part of a [`DecodeState`] that decoding an event changes, without slots: those are written again
-/// before they are read.
+/// The part of a [`DecodeState`] that decoding an event changes, without slots: those are written
+/// again before they are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Checkpoint {
     cycles: u64,
@@ -44,14 +44,16 @@ pub(crate) struct Checkpoint {
     order: Option<ByteOrder>,
 }
 
-/// The values of the fields that have a role, with their widths in bits; width 0 if there is no such field.
+/// The values of the fields that have a role, with their widths in bits; width 0 if there is no
+/// such field.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Roles {
     values: [(u64, u8); 11],
 }
 
 impl Roles {
-    /// The value of the field of this role and its width in bits; `None` if the packet or event has none.
+    /// The value of the field of this role and its width in bits; `None` if the packet or event has
+    /// none.
     #[inline]
     pub(crate) fn get(&self, role: Role) -> Option<(u64, u8)> {
         let found = self.values.get(role as usize).copied();
@@ -77,10 +79,11 @@ impl Roles {
 pub(crate) struct Cursor<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) position: u64,
-    /// The end of the content or of the packet, in bits from the first of `bytes`: nothing beyond it is
-    /// read.
+    /// The end of the content or of the packet, in bits from the first of `bytes`: nothing beyond
+    /// it is read.
     pub(crate) end: u64,
-    /// The number of bits of the packet before `position` that are not in `bytes`. Alignment counts them.
+    /// The number of bits of the packet before `position` that are not in `bytes`. Alignment counts
+    /// them.
     pub(crate) shift: u64,
 }
 
@@ -146,8 +149,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a text up to its terminator, a code unit of `unit` bytes that are all zero, and moves behind
-    /// the terminator.
+    /// Reads a text up to its terminator, a code unit of `unit` bytes that are all zero, and moves
+    /// behind the terminator.
     #[inline(always)]
     pub(crate) fn read_text(&mut self, unit: u8) -> Result<&'a [u8], FieldError> {
         let Some(text) = self.find_text(unit) else {
@@ -169,7 +172,8 @@ impl<'a> Cursor<'a> {
         rest.get(..length)
     }
 
-    /// The error of a text whose terminator was not found: it may follow behind the bytes that were given.
+    /// The error of a text whose terminator was not found: it may follow behind the bytes that were
+    /// given.
     #[cold]
     fn no_terminator(&self) -> FieldError {
         let here = (self.bytes.len() as u64).saturating_mul(8);
@@ -180,7 +184,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a number of seven bits in each byte (LEB128); also returns its width in bits, at most 64.
+    /// Reads a number of seven bits in each byte (LEB128); also returns its width in bits, at
+    /// most 64.
     pub(crate) fn read_variable(&mut self, signed: bool) -> Result<(u64, u8), FieldError> {
         let (mut number, mut bits) = (0_u64, 0_u8);
         loop {
@@ -288,7 +293,8 @@ impl DecodeState {
     /// Counts elements that took no bits. They are limited because a visitor takes time for each.
     fn pass_empty(&mut self, count: u64, cursor: &Cursor<'_>) -> Result<(), FieldError> {
         self.empty_elements = self.empty_elements.saturating_add(count);
-        // Bits that have been removed count too: how a packet is divided into parts makes no difference.
+        // Bits that have been removed count too: how a packet is divided into parts makes no
+        // difference.
         let passed = cursor.position.saturating_add(cursor.shift);
         if self.empty_elements > MAX_EMPTY_ELEMENTS.saturating_add(passed) {
             let end = cursor.end;
@@ -334,7 +340,8 @@ pub(crate) fn load_length(slots: &[Cell<u64>], length: &Length) -> u64 {
     }
 }
 
-/// The offset of the first zero. Most texts are short: to call `memchr` would take longer than to look at them.
+/// The offset of the first zero. Most texts are short: to call `memchr` would take longer than to
+/// look at them.
 #[inline(always)]
 fn find_zero(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -398,7 +405,8 @@ impl Plan {
     ) -> Result<(), DecodeError> {
         let ran = match &*self.steps {
             [] => Ok(()),
-            // Most events have fields of fixed size, or texts between such: no step needs a call then.
+            // Most events have fields of fixed size, or texts between such: no step needs a call
+            // then.
             [Step::Skip(bits, order)] => cursor.skip(*bits).map(|()| state.order = Some(*order)),
             steps => run_steps(steps, cursor, state),
         };
@@ -437,7 +445,8 @@ fn run_steps(
             Step::Choose(choice) => run_choice(choice, cursor, state)?,
             Step::Loop(repeated) => run_loop(repeated, cursor, state)?,
             Step::Order(order) => {
-                // The two orders count the bits of a byte from opposite ends: the fields would overlap.
+                // The two orders count the bits of a byte from opposite ends: the fields would
+                // overlap.
                 let within_byte = !cursor.position.is_multiple_of(8);
                 if within_byte && state.order.is_some_and(|before| before != *order) {
                     return Err(FieldError::OrderWithinByte);
@@ -495,8 +504,8 @@ fn run_loop(
     let count = load_length(&state.slots, &repeated.count);
     cursor.check_room(count, repeated.min_bits)?;
     for _ in 0..count {
-        // An optional field or an empty structure may take no bits, and then the packet does not limit
-        // the number of elements.
+        // An optional field or an empty structure may take no bits, and then the packet does not
+        // limit the number of elements.
         let before = cursor.position;
         run_steps(&repeated.body, cursor, state)?;
         if cursor.position == before {

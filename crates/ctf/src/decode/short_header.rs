@@ -17,8 +17,8 @@ pub(crate) struct HeaderValues {
 }
 
 impl ShortHeader {
-    /// Reads the header at the position of the cursor, which is not moved. `None` if this header is not short or ends
-    /// too close to the end of the bytes.
+    /// Reads the header at the position of the cursor, which is not moved. `None` if this header is
+    /// not short or ends too close to the end of the bytes.
     #[inline]
     pub(crate) fn read(&self, cursor: &Cursor<'_>) -> Option<HeaderValues> {
         let at = align_up(cursor.position + cursor.shift, self.alignment) - cursor.shift;
@@ -51,7 +51,8 @@ impl ShortHeader {
         clock::advance_clock(cycles, values.time, self.time_bits)
     }
 
-    /// Moves the cursor behind a header and the clock to `cycles`, and keeps the id for what refers to it.
+    /// Moves the cursor behind a header and the clock to `cycles`, and keeps the id for what refers
+    /// to it.
     #[inline]
     pub(crate) fn pass(
         &self,

@@ -10,9 +10,9 @@ use crate::metadata::{EventClass, StreamClass, Trace};
 use crate::model::Role;
 use crate::short_header::ShortHeader;
 
-/// Decodes one data stream. The caller keeps the bytes of the packet and passes them to each call: first
-/// [`begin_packet`](Self::begin_packet), then [`advance`](Self::advance) until it returns false. After each
-/// call that returned true, [`event`](Self::event) returns the event.
+/// Decodes one data stream. The caller keeps the bytes of the packet and passes them to each call:
+/// first [`begin_packet`](Self::begin_packet), then [`advance`](Self::advance) until it returns
+/// false. After each call that returned true, [`event`](Self::event) returns the event.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     state: DecodeState,
@@ -88,12 +88,13 @@ impl StreamDecoder {
         self.begin_part(trace, bytes, bytes.len() as u64)
     }
 
-    /// Begins a packet of `size` bytes, of which `bytes` are the first. All of the packet's header and
-    /// context must be among them; its events are found by [`advance_part`](Self::advance_part).
+    /// Begins a packet of `size` bytes, of which `bytes` are the first. All of the packet's header
+    /// and context must be among them; its events are found by
+    /// [`advance_part`](Self::advance_part).
     ///
     /// # Errors
-    /// If `bytes` do not begin with a packet of `trace`, if its sizes contradict each other or `size`, or if
-    /// `bytes` end within header or context ([`is_cut`](DecodeError::is_cut)).
+    /// If `bytes` do not begin with a packet of `trace`, if its sizes contradict each other or
+    /// `size`, or if `bytes` end within header or context ([`is_cut`](DecodeError::is_cut)).
     pub fn begin_part(
         &mut self,
         trace: &Trace,
@@ -106,8 +107,8 @@ impl StreamDecoder {
         let head = match self.read_head(trace, bytes, size) {
             Ok(head) => head,
             Err(error) => {
-                // The caller may try again with more bytes. A narrow `timestamp_begin` that was read already would then
-                // count from itself, as if the clock had wrapped around.
+                // The caller may try again with more bytes. A narrow `timestamp_begin` that was
+                // read already would then count from itself, as if the clock had wrapped around.
                 self.state.restore(&checkpoint);
                 return Err(error);
             }
@@ -142,8 +143,8 @@ impl StreamDecoder {
     }
 
     /// Finds the next event, as [`advance`](Self::advance) does, in a packet that was begun by
-    /// [`begin_part`](Self::begin_part). `bytes` are the packet's first bytes, as many as the caller
-    /// has, without those that were removed by [`remove_bytes`](Self::remove_bytes).
+    /// [`begin_part`](Self::begin_part). `bytes` are the packet's first bytes, as many as the
+    /// caller has, without those that were removed by [`remove_bytes`](Self::remove_bytes).
     ///
     /// # Errors
     /// As [`advance`](Self::advance).
@@ -160,7 +161,8 @@ impl StreamDecoder {
             }
             Ok(true) | Err(_) => {}
         }
-        // A plan cannot be resumed in the middle: with more bytes the event is decoded from its beginning.
+        // A plan cannot be resumed in the middle: with more bytes the event is decoded from its
+        // beginning.
         self.state.restore(&checkpoint);
         (self.head, self.position, self.current) = (head, position, None);
         Ok(PartStep::NeedMoreBytes)
@@ -185,8 +187,8 @@ impl StreamDecoder {
     }
 
     /// Records that the caller has removed this number of bytes from behind the packet's
-    /// [head](Self::head_bytes), all of them [before the next event](Self::passed_bytes). The event that was
-    /// found last can no longer be shown.
+    /// [head](Self::head_bytes), all of them [before the next event](Self::passed_bytes). The event
+    /// that was found last can no longer be shown.
     pub fn remove_bytes(&mut self, bytes: u64) {
         let bits = bytes.saturating_mul(8);
         self.current = None;
@@ -201,8 +203,8 @@ impl StreamDecoder {
         &self.losses
     }
 
-    /// The head of the packet that was begun last; `None` before the first packet, behind the last event,
-    /// and after an error.
+    /// The head of the packet that was begun last; `None` before the first packet, behind the last
+    /// event, and after an error.
     #[must_use]
     pub fn packet(&self) -> Option<&PacketHead> {
         self.head.as_ref()
@@ -246,9 +248,10 @@ impl StreamDecoder {
         }
     }
 
-    /// Finds the next events of the packet, at most `max`, and replaces those in `found` by them. Returns false if the
-    /// packet has no further event behind them. It finds what [`advance`](Self::advance) would, one by one; in the rare
-    /// traces whose events have to be shown in the order in which they are found, it finds one at a time.
+    /// Finds the next events of the packet, at most `max`, and replaces those in `found` by them.
+    /// Returns false if the packet has no further event behind them. It finds what
+    /// [`advance`](Self::advance) would, one by one; in the rare traces whose events have to be
+    /// shown in the order in which they are found, it finds one at a time.
     ///
     /// # Errors
     /// As [`advance`](Self::advance). The events before the error are in `found`.
@@ -326,8 +329,8 @@ impl StreamDecoder {
         found.slots.clone_from(&self.state.slots);
     }
 
-    /// Decodes the packet's header and context again, because metadata that arrived since refers to fields
-    /// in them.
+    /// Decodes the packet's header and context again, because metadata that arrived since refers to
+    /// fields in them.
     #[cold]
     fn catch_up(&mut self, trace: &Trace, bytes: &[u8]) -> Result<(), DecodeError> {
         // Decoding `timestamp_begin` again moves the clock back.
@@ -337,8 +340,8 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Finds the next events, as many as have a short header, at most until there are `max`. What else follows, also an
-    /// unknown event, is left to [`find_event`](Self::find_event).
+    /// Finds the next events, as many as have a short header, at most until there are `max`. What
+    /// else follows, also an unknown event, is left to [`find_event`](Self::find_event).
     fn find_short_events(
         &mut self,
         stream: &StreamClass,
@@ -355,8 +358,9 @@ impl StreamDecoder {
             shift: self.shift,
         };
         let mut cycles = self.state.cycles;
-        // Most events are of the same class as the one before: a processor that guesses so need not wait for the lookup
-        // of where the event ends. For the others, what has been looked up is kept by the low bits of the id.
+        // Most events are of the same class as the one before: a processor that guesses so need not
+        // wait for the lookup of where the event ends. For the others, what has been looked up is
+        // kept by the low bits of the id.
         let mut last = None;
         let mut known = [None; 16];
         while found.len() < max {
@@ -409,7 +413,8 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Moves behind the fields of an event that begins at `begin`, and whose header has been passed.
+    /// Moves behind the fields of an event that begins at `begin`, and whose header has been
+    /// passed.
     #[inline]
     fn pass_fields(
         &mut self,

@@ -5,8 +5,8 @@ use crate::model::{Base, Labels, Scope};
 /// The format in which a number is to be shown.
 #[derive(Debug, Clone, Copy)]
 pub struct NumberFormat<'a> {
-    /// The width of the number in bits, 1 to 64; of a number of variable length seven for each of its
-    /// bytes, at most 64.
+    /// The width of the number in bits, 1 to 64; of a number of variable length seven for each of
+    /// its bytes, at most 64.
     pub bits: u8,
     /// The base in which the metadata wants it shown.
     pub base: Base,
@@ -14,8 +14,8 @@ pub struct NumberFormat<'a> {
     pub labels: Option<&'a Labels>,
 }
 
-/// Receives each visible field, in order. Nothing is allocated for it, but for UTF-16 and UTF-32: texts and
-/// BLOBs are borrowed from the packet.
+/// Receives each visible field, in order. Nothing is allocated for it, but for UTF-16 and UTF-32:
+/// texts and BLOBs are borrowed from the packet.
 ///
 /// A scope is [`begin_scope`](Self::begin_scope), the walk of one structure, then
 /// [`end_scope`](Self::end_scope). Scopes that show nothing are left out. A program implements the

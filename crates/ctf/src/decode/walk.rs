@@ -178,7 +178,8 @@ impl<V: Visitor> Walk<'_, '_, V> {
         }
     }
 
-    /// Shows a field whose bits lie in the opposite order: it is read from a copy in the usual order.
+    /// Shows a field whose bits lie in the opposite order: it is read from a copy in the usual
+    /// order.
     fn visit_reversed(&mut self, class: &FieldClass) -> Result<(), FieldError> {
         let (bits, order) = match class {
             FieldClass::Integer(integer) => (integer.bits, integer.order),
@@ -246,7 +247,8 @@ impl<V: Visitor> Walk<'_, '_, V> {
         self.cursor.align(8);
         let length = load_length(self.slots, length);
         let bytes = self.cursor.read_bytes(length)?;
-        // All bytes belong to the field, but the text ends at the first zero: short texts are padded.
+        // All bytes belong to the field, but the text ends at the first zero: short texts are
+        // padded.
         let end = find_terminator(bytes, encoding.unit());
         let text = end.and_then(|end| bytes.get(..end)).unwrap_or(bytes);
         self.show_text(text, encoding);
@@ -287,8 +289,8 @@ pub(crate) struct NullVisitor;
 
 impl Visitor for NullVisitor {}
 
-/// Moves over fields that are not shown, and returns the position behind them. They are decoded all the same:
-/// a visible field may refer to one of them.
+/// Moves over fields that are not shown, and returns the position behind them. They are decoded all
+/// the same: a visible field may refer to one of them.
 pub(crate) fn skip_hidden<'a>(
     cursor: Cursor<'a>,
     slots: &[Cell<u64>],

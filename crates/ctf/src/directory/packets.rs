@@ -34,8 +34,8 @@ pub struct StreamReader {
     ahead: ReadAhead,
 }
 
-/// Bytes of the open file that have been read with an earlier packet: reading small packets one by one would be more
-/// calls of the system than anything else.
+/// Bytes of the open file that have been read with an earlier packet: reading small packets one by
+/// one would be more calls of the system than anything else.
 #[derive(Debug, Default)]
 struct ReadAhead {
     /// The most bytes that are read at a time; 0 if packets are read one by one.
@@ -53,8 +53,8 @@ impl StreamReader {
         Self::of_packets(stream, 0..stream.packets())
     }
 
-    /// A reader of those packets of `stream` that have these numbers. What is wrong behind the last packet of the stream is
-    /// an error behind this packet only.
+    /// A reader of those packets of `stream` that have these numbers. What is wrong behind the last
+    /// packet of the stream is an error behind this packet only.
     #[must_use]
     pub fn of_packets(stream: &StreamFiles, packets: Range<usize>) -> Self {
         let is_to_end = packets.end >= stream.packets();
@@ -68,8 +68,8 @@ impl StreamReader {
         }
     }
 
-    /// Reads several small packets that follow one another at a time, up to `max` bytes, and keeps them until they are
-    /// asked for.
+    /// Reads several small packets that follow one another at a time, up to `max` bytes, and keeps
+    /// them until they are asked for.
     pub fn read_ahead(&mut self, max: usize) {
         self.ahead = ReadAhead {
             max,
@@ -77,7 +77,8 @@ impl StreamReader {
         };
     }
 
-    /// The size and times of the packet that [`next`](Self::next) would read; `None` behind the last.
+    /// The size and times of the packet that [`next`](Self::next) would read; `None` behind the
+    /// last.
     #[must_use]
     pub fn peek(&self) -> Option<PacketSummary> {
         self.packets.as_slice().first().map(PacketSummary::of)
@@ -96,7 +97,8 @@ impl StreamReader {
         read.map(|()| true).map_err(Arc::new)
     }
 
-    /// Skips the next packet without reading it, and returns its place; `None` behind the last packet.
+    /// Skips the next packet without reading it, and returns its place; `None` behind the last
+    /// packet.
     ///
     /// # Errors
     /// If the file cannot be opened, or holds something else than packets.
@@ -120,8 +122,8 @@ impl StreamReader {
         self.ahead.length = 0;
     }
 
-    /// The place of the packet that was read last: its file, and the offset in bytes. `None` before the
-    /// first.
+    /// The place of the packet that was read last: its file, and the offset in bytes. `None` before
+    /// the first.
     #[must_use]
     pub fn place(&self) -> Option<(&Path, u64)> {
         let current = self.current.as_ref()?;
@@ -158,8 +160,8 @@ impl StreamReader {
 }
 
 impl ReadAhead {
-    /// The bytes of a packet, if they have been read, or if the packet is small and others follow it. `None` also if
-    /// they cannot be read: then the packet is to be read alone.
+    /// The bytes of a packet, if they have been read, or if the packet is small and others follow
+    /// it. `None` also if they cannot be read: then the packet is to be read alone.
     fn packet(&mut self, file: &File, packet: &PacketPlace, is_followed: bool) -> Option<&[u8]> {
         let length = usize::try_from(packet.bytes).ok()?;
         let end = self.offset.saturating_add(self.length as u64);
@@ -188,8 +190,8 @@ fn failed(packet: &PacketPlace, source: io::Error) -> DirectoryError {
     }
 }
 
-/// Replaces the contents of the buffer by `length` bytes of the file. Only what the buffer grows by is filled with zeros
-/// before: packets mostly have the same size.
+/// Replaces the contents of the buffer by `length` bytes of the file. Only what the buffer grows by
+/// is filled with zeros before: packets mostly have the same size.
 fn read_at(file: &File, offset: u64, length: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
     let whole = usize::try_from(length).unwrap_or(usize::MAX);
     let missing = whole.saturating_sub(bytes.len());

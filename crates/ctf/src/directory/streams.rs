@@ -11,8 +11,8 @@ use super::error::DirectoryError;
 use crate::decode::{Counter, DecodeError, PacketHead};
 use crate::metadata::Trace;
 
-/// Bytes of a packet that are read first to decode its head, far less than a packet: opening must not read all
-/// data. If they do not suffice, four times as many are read, and so on.
+/// Bytes of a packet that are read first to decode its head, far less than a packet: opening must
+/// not read all data. If they do not suffice, four times as many are read, and so on.
 const FIRST_READ: usize = 512;
 
 /// A stream and the files that hold its packets.
@@ -48,7 +48,8 @@ pub(crate) struct PacketPlace {
 pub struct PacketSummary {
     /// The size in bytes, with padding.
     pub bytes: u64,
-    /// The time of the packet's beginning, in cycles of the stream's clock; `None` if packets do not say.
+    /// The time of the packet's beginning, in cycles of the stream's clock; `None` if packets do
+    /// not say.
     pub begin: Option<u64>,
     /// The time of the packet's end, in cycles of the stream's clock; `None` if packets do not say.
     pub end: Option<u64>,
@@ -93,8 +94,8 @@ impl StreamFiles {
         self.packets.iter().map(PacketSummary::of)
     }
 
-    /// The earliest begin of a packet and the latest end, in cycles. They are those of the first and the last packet,
-    /// unless times go back.
+    /// The earliest begin of a packet and the latest end, in cycles. They are those of the first
+    /// and the last packet, unless times go back.
     #[must_use]
     pub fn span(&self) -> Option<(u64, u64)> {
         let begin = self.packets.iter().map(|packet| packet.begin).min()??;
@@ -102,9 +103,10 @@ impl StreamFiles {
         Some((begin, end))
     }
 
-    /// Puts the packets of several files in order, and keeps one of several copies of a packet. The packets of one file
-    /// keep their order, which is that of recording, also where their times go back. Between files, the packets'
-    /// numbers decide if they can be trusted, and else their begins.
+    /// Puts the packets of several files in order, and keeps one of several copies of a packet. The
+    /// packets of one file keep their order, which is that of recording, also where their times go
+    /// back. Between files, the packets' numbers decide if they can be trusted, and else their
+    /// begins.
     fn sort_and_dedup_packets(&mut self) {
         if self.files.len() < 2 {
             return;
@@ -119,8 +121,8 @@ impl StreamFiles {
             .dedup_by(|second, first| first.is_copy_of(second));
     }
 
-    /// Merges the packets of the files by their keys. One whose key is less than that of a packet before it in its file
-    /// follows that packet.
+    /// Merges the packets of the files by their keys. One whose key is less than that of a packet
+    /// before it in its file follows that packet.
     fn merge_files(&mut self, key: impl Fn(&PacketPlace) -> Option<u64>) {
         let mut of_file: Option<(Arc<Path>, Option<u64>)> = None;
         let packets = self.packets.drain(..).map(|packet| {
@@ -133,13 +135,14 @@ impl StreamFiles {
             (reached, packet)
         });
         let mut packets: Vec<_> = packets.collect();
-        // A stable sort: of the copies of a packet, the one whose path sorts first stays first and is kept.
+        // A stable sort: of the copies of a packet, the one whose path sorts first stays first and
+        // is kept.
         packets.sort_by_key(|(reached, _)| *reached);
         self.packets = packets.into_iter().map(|(_, packet)| packet).collect();
     }
 
-    /// Whether the packets' numbers say their order: each packet has one, and none but its copies has the same. A
-    /// counter that may have passed its largest value does not.
+    /// Whether the packets' numbers say their order: each packet has one, and none but its copies
+    /// has the same. A counter that may have passed its largest value does not.
     fn is_numbered(&self) -> bool {
         let is_before = |one: &PacketPlace, next: &PacketPlace| match (one.sequence, next.sequence)
         {
@@ -166,8 +169,8 @@ impl PacketPlace {
     }
 }
 
-/// The streams of the trace in `directories`, by class and number. Directories that cannot be read are added to
-/// `unreadable`.
+/// The streams of the trace in `directories`, by class and number. Directories that cannot be read
+/// are added to `unreadable`.
 pub(crate) fn streams_in(
     trace: &Trace,
     directories: &[PathBuf],

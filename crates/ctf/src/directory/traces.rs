@@ -12,14 +12,15 @@ use crate::model::EnvironmentValue;
 /// A trace on disk, in one or more directories.
 #[derive(Debug)]
 pub struct TraceDirectory {
-    /// The name for users: the host, if the metadata names one, and the path below the directory where
-    /// the search began.
+    /// The name for users: the host, if the metadata names one, and the path below the directory
+    /// where the search began.
     pub name: String,
     /// The directories of the trace: several if their metadata has the same
     /// [identity](crate::metadata::Trace::identity).
     pub paths: Vec<PathBuf>,
-    /// The parsed metadata; of several directories that with the most stream classes and event classes, or the first of
-    /// them. Its clock counts for all of them: a clock that is set between two pieces does not change their distance.
+    /// The parsed metadata; of several directories that with the most stream classes and event
+    /// classes, or the first of them. Its clock counts for all of them: a clock that is set between
+    /// two pieces does not change their distance.
     pub metadata: Metadata,
     /// The bytes of the metadata file.
     pub metadata_bytes: Vec<u8>,
@@ -32,14 +33,17 @@ pub struct TraceDirectory {
 pub struct OpenedTraces {
     /// The traces, those with the same identity joined.
     pub traces: Vec<TraceDirectory>,
-    /// What cannot be read: directories that cannot be searched, and traces whose metadata is malformed or cut.
+    /// What cannot be read: directories that cannot be searched, and traces whose metadata is
+    /// malformed or cut.
     pub unreadable: Vec<DirectoryError>,
 }
 
-/// Opens all traces at or below `roots`. One that cannot be opened does not keep the others from being read.
+/// Opens all traces at or below `roots`. One that cannot be opened does not keep the others from
+/// being read.
 ///
 /// # Errors
-/// If there is none below one of them. What is wrong with a data file is found when its packets are read.
+/// If there is none below one of them. What is wrong with a data file is found when its packets are
+/// read.
 pub fn open<P: AsRef<Path>>(roots: &[P]) -> Result<OpenedTraces, DirectoryError> {
     let mut opened = OpenedTraces::default();
     for root in roots {
@@ -83,8 +87,8 @@ impl OpenedTraces {
 }
 
 impl TraceDirectory {
-    /// Adds another piece of the same trace. Metadata only grows, so that the larger one describes the packets
-    /// of both.
+    /// Adds another piece of the same trace. Metadata only grows, so that the larger one describes
+    /// the packets of both.
     fn join(&mut self, other: Self) {
         let size = |trace: &Self| {
             let streams = trace.metadata.trace().streams();

@@ -15,13 +15,15 @@ use crate::write::{
     FieldType, MetadataText, PacketError, PacketSize, StreamWriter, TraceDeclaration, Value,
 };
 
-/// The size of a packet in bytes, unless one event is longer: what a reader must have in memory for each stream.
+/// The size of a packet in bytes, unless one event is longer: what a reader must have in memory for
+/// each stream.
 const USUAL_PACKET_BYTES: usize = 64 << 10;
 /// Largest size of a packet, and so of an event, in bytes.
 const MAX_PACKET_BYTES: usize = 16 << 20;
 
-/// Writes a trace of one or more streams to a new directory. Readers may open the directory at any time: the
-/// declarations are written before the packets that need them, and an index entry after its packet.
+/// Writes a trace of one or more streams to a new directory. Readers may open the directory at any
+/// time: the declarations are written before the packets that need them, and an index entry after
+/// its packet.
 ///
 /// Events are kept in memory, at most a packet for each stream, until [`flush`](Self::flush) or
 /// [`finish`](Self::finish). Dropping the writer writes them as well, but ignores errors.
@@ -46,7 +48,8 @@ impl StreamHandle {
     pub const FIRST: Self = Self(0);
 }
 
-/// The reason why a trace cannot be written. Nothing of a refused event or declaration is in the trace.
+/// The reason why a trace cannot be written. Nothing of a refused event or declaration is in the
+/// trace.
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// The directory has something in it.
@@ -55,8 +58,8 @@ pub enum WriteError {
         /// The directory.
         path: PathBuf,
     },
-    /// The file system refuses to make or write a file or directory. The events of a packet that could not be
-    /// written are lost.
+    /// The file system refuses to make or write a file or directory. The events of a packet that
+    /// could not be written are lost.
     #[error("cannot write {}", path.display())]
     Write {
         /// The file or directory.
@@ -67,8 +70,8 @@ pub enum WriteError {
     /// An event class cannot be declared.
     #[error("cannot declare an event class")]
     Declare(#[from] DeclareError),
-    /// An event cannot be written: its values do not fit its class, or its time is before that of the last
-    /// event of its stream.
+    /// An event cannot be written: its values do not fit its class, or its time is before that of
+    /// the last event of its stream.
     #[error("cannot write an event")]
     Event(#[from] PacketError),
     /// The stream is one of another trace.
@@ -77,8 +80,8 @@ pub enum WriteError {
 }
 
 impl TraceWriter {
-    /// Begins a trace in `directory`, which is made unless it is there and empty. The times of its events are
-    /// nanoseconds since 1970, its UUID is random.
+    /// Begins a trace in `directory`, which is made unless it is there and empty. The times of its
+    /// events are nanoseconds since 1970, its UUID is random.
     ///
     /// # Errors
     /// If the directory is not empty, or if a file cannot be made.
@@ -87,7 +90,8 @@ impl TraceWriter {
         Self::create_with(directory, &TraceDeclaration::new(uuid, "ctf"))
     }
 
-    /// Begins a trace with this declaration. Readers join directories whose traces have the same UUID.
+    /// Begins a trace with this declaration. Readers join directories whose traces have the same
+    /// UUID.
     ///
     /// # Errors
     /// If the directory is not empty, or if a file cannot be made.
@@ -150,8 +154,8 @@ impl TraceWriter {
         StreamHandle(number)
     }
 
-    /// Writes an event of this process to the [first stream](StreamHandle::FIRST), with a value for each field
-    /// of its class.
+    /// Writes an event of this process to the [first stream](StreamHandle::FIRST), with a value for
+    /// each field of its class.
     ///
     /// # Errors
     /// If the event is refused, or if a packet cannot be written.
@@ -205,7 +209,8 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Writes all declarations, and the events of each stream as a packet, so that readers see them.
+    /// Writes all declarations, and the events of each stream as a packet, so that readers see
+    /// them.
     ///
     /// # Errors
     /// If a file cannot be written. The other streams are written all the same.
@@ -268,8 +273,8 @@ struct StreamFile {
     /// The time of the event that was written last, or of the open packet's begin.
     last: Timestamp,
     files: Option<[File; 2]>,
-    /// The sizes of the data file and of the index file in bytes. What is behind them is part of a packet that could
-    /// not be written.
+    /// The sizes of the data file and of the index file in bytes. What is behind them is part of a
+    /// packet that could not be written.
     sizes: [u64; 2],
 }
 

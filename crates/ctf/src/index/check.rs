@@ -1,4 +1,5 @@
-//! Checks of an index file. An index is a hint only: if it is wrong, the packets have the same information.
+//! Checks of an index file. An index is a hint only: if it is wrong, the packets have the same
+//! information.
 
 use thiserror::Error;
 use wire::{Bits, Bytes, Field, Timestamp};
@@ -8,7 +9,8 @@ use super::format::{Entry, IndexFormat, IndexHeader};
 /// The reason why an index file must not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum IndexError {
-    /// The file ends before its header does; it may just have been created. Holds its length in bytes.
+    /// The file ends before its header does; it may just have been created. Holds its length in
+    /// bytes.
     #[error("index of {0} bytes has no whole header")]
     NoHeader(usize),
     /// The file does not begin with the magic number of an index. Holds its first 32 bits.
@@ -43,7 +45,8 @@ pub enum IndexError {
         /// The offset of the packet in the data stream file, as in the entry.
         at: Bytes,
     },
-    /// A packet that ends before it begins: its times are wrong, or its clock has begun again at 0 in it.
+    /// A packet that ends before it begins: its times are wrong, or its clock has begun again at 0
+    /// in it.
     #[error("index entry {number}: packet from {begin} to {end}")]
     Time {
         /// The number of the entry, from 0.
@@ -55,7 +58,8 @@ pub enum IndexError {
     },
 }
 
-/// Largest distance from one entry to the next, in bytes: room for 500 more numbers than any version has.
+/// Largest distance from one entry to the next, in bytes: room for 500 more numbers than any
+/// version has.
 const MAX_ENTRY_STRIDE: usize = 4096;
 
 /// The size and format of the entries, from the header.
@@ -90,7 +94,8 @@ impl Layout {
         if !(IndexFormat::V1_0.entry_len()..=MAX_ENTRY_STRIDE).contains(&stride) {
             return Err(wrong);
         }
-        // Entries of version 1.1 that are too short for the two fields that 1.1 added do not have them.
+        // Entries of version 1.1 that are too short for the two fields that 1.1 added do not have
+        // them.
         let format = if minor == 1 && stride >= IndexFormat::V1_1.entry_len() {
             IndexFormat::V1_1
         } else {

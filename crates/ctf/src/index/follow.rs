@@ -1,5 +1,5 @@
-//! An index file that is still being written. Beside `directory` the only module of this crate that opens
-//! files.
+//! An index file that is still being written. Beside `directory` the only module of this crate that
+//! opens files.
 #![allow(
     clippy::disallowed_types,
     reason = "the lock that keeps entries whole is part of the format, and is on the file"
@@ -16,13 +16,13 @@ use wire::{Field, Timestamp};
 use super::check::{Checker, IndexError, Layout};
 use super::format::{Beacon, Entry, IndexHeader};
 
-/// Bytes of one read, some 200 entries: few, because the writer waits for the lock meanwhile, and because a
-/// viewer follows thousands of files with a buffer each.
+/// Bytes of one read, some 200 entries: few, because the writer waits for the lock meanwhile, and
+/// because a viewer follows thousands of files with a buffer each.
 const READ_BYTES: usize = 16 << 10;
 
 /// Reads the entries of a growing index file. The follower never blocks: the caller decides when to
-/// [`poll`](Self::poll). The times of a packet may be reversed, because its clock may begin again at 0 in it: a follower
-/// has no other way to find the packets behind it.
+/// [`poll`](Self::poll). The times of a packet may be reversed, because its clock may begin again
+/// at 0 in it: a follower has no other way to find the packets behind it.
 #[derive(Debug)]
 pub struct IndexFollower {
     path: PathBuf,
@@ -43,8 +43,8 @@ pub enum FollowEvent {
     Entries(Vec<Entry>),
     /// The stream will have no event before this time, in cycles.
     Beacon(Timestamp),
-    /// The path no longer leads to the file, and all of its entries have been returned: it was removed,
-    /// replaced, or moved with its directory. A file that was moved may still grow, which
+    /// The path no longer leads to the file, and all of its entries have been returned: it was
+    /// removed, replaced, or moved with its directory. A file that was moved may still grow, which
     /// [`is_being_written`] of the data stream file shows; a further poll returns what was added.
     Gone,
 }
@@ -99,7 +99,8 @@ impl IndexFollower {
     /// # Errors
     /// If the file cannot be read or is no valid index; every further poll fails likewise.
     pub fn poll(&mut self) -> Result<FollowEvent, FollowError> {
-        // Checked before reading, so that entries written before the file was removed are not missed.
+        // Checked before reading, so that entries written before the file was removed are not
+        // missed.
         let gone = self.is_gone()?;
         let Some(have) = self.read_locked()? else {
             return Ok(FollowEvent::None);
@@ -111,15 +112,17 @@ impl IndexFollower {
         })
     }
 
-    /// Whether the file ended in a beacon, or had no header yet, at the last poll. The relay closes the files
-    /// of an idle stream, which releases their locks, only while that holds, and reopens them later.
+    /// Whether the file ended in a beacon, or had no header yet, at the last poll. The relay closes
+    /// the files of an idle stream, which releases their locks, only while that holds, and reopens
+    /// them later.
     #[must_use]
     pub fn ends_in_beacon(&self) -> bool {
         self.ends_in_beacon || self.checker.is_none()
     }
 
-    /// Reads behind the last entry under a shared lock, because the writer holds an exclusive one while an
-    /// entry is incomplete. `None` if the writer holds it now: the next poll reads what it has written.
+    /// Reads behind the last entry under a shared lock, because the writer holds an exclusive one
+    /// while an entry is incomplete. `None` if the writer holds it now: the next poll reads what it
+    /// has written.
     fn read_locked(&mut self) -> Result<Option<usize>, FollowError> {
         let error = io_error(&self.path);
         let position = match &self.checker {
@@ -144,7 +147,8 @@ impl IndexFollower {
         Ok(Some(have))
     }
 
-    /// Fills the buffer from `position` on, as far as the file reaches. Also returns the length of the file.
+    /// Fills the buffer from `position` on, as far as the file reaches. Also returns the length of
+    /// the file.
     fn read_at(&mut self, position: u64) -> io::Result<(usize, u64)> {
         let mut have = 0;
         while let Some(free) = self.buffer.get_mut(have..)
@@ -218,9 +222,9 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> FollowError + use<> {
 
 /// Whether the relay still writes this data stream file. If not, its index file is complete.
 ///
-/// The relay holds an exclusive lock on each file that it has open. The file of an idle stream, which it has
-/// closed for now, has a beacon at the end of its index file, or no index file yet, and the metadata file in the
-/// same directory is locked.
+/// The relay holds an exclusive lock on each file that it has open. The file of an idle stream,
+/// which it has closed for now, has a beacon at the end of its index file, or no index file yet,
+/// and the metadata file in the same directory is locked.
 ///
 /// # Errors
 /// If the file cannot be opened or locked.
@@ -255,7 +259,8 @@ fn unlock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Opens a regular file. To open a FIFO would take until somebody writes to it: the directory may be another user's.
+/// Opens a regular file. To open a FIFO would take until somebody writes to it: the directory may
+/// be another user's.
 fn open_regular(path: &Path) -> io::Result<File> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a regular file"));

@@ -16,8 +16,8 @@ wire_struct! {
         entry_len: u32,
     }
 
-    /// The beacon behind the last entry: the stream will have no event before `until`. A beacon is shorter than any
-    /// entry, so that readers that do not know it see a truncated index file.
+    /// The beacon behind the last entry: the stream will have no event before `until`. A beacon is
+    /// shorter than any entry, so that readers that do not know it see a truncated index file.
     #[derive(Copy)]
     pub Beacon [16 bytes] {
         /// The magic number, [`Beacon::MAGIC`].
@@ -33,7 +33,8 @@ impl IndexHeader {
 }
 
 impl Beacon {
-    /// The first 64 bits of a beacon. No entry has them: as an offset they would be beyond any file.
+    /// The first 64 bits of a beacon. No entry has them: as an offset they would be beyond any
+    /// file.
     pub const MAGIC: u64 = 0xc1f1_0000_00be_ac01;
 
     /// The beacon for this time.
@@ -76,8 +77,8 @@ pub struct Entry {
 pub enum IndexFormat {
     /// CTF index 1.0, of producers before LTTng 2.8: entries of 56 bytes.
     V1_0,
-    /// CTF index 1.1: entries of 72 bytes, with the instance of the stream and the tracer's number of the
-    /// packet.
+    /// CTF index 1.1: entries of 72 bytes, with the instance of the stream and the tracer's number
+    /// of the packet.
     V1_1,
 }
 

@@ -28,8 +28,8 @@ pub enum Tail {
 }
 
 impl Entries {
-    /// Whether a data stream file of this length consists of the packets of these entries. If it is longer, it
-    /// is still being written, or the index is incomplete.
+    /// Whether a data stream file of this length consists of the packets of these entries. If it is
+    /// longer, it is still being written, or the index is incomplete.
     #[must_use]
     pub fn covers_file(&self, file: Bytes) -> bool {
         self.total == file
@@ -39,7 +39,8 @@ impl Entries {
 /// Reads an index file. The entries before a torn one count.
 ///
 /// # Errors
-/// If the header or an entry is invalid. The index is a hint only: the packets have the same information.
+/// If the header or an entry is invalid. The index is a hint only: the packets have the same
+/// information.
 pub fn read(bytes: &[u8]) -> Result<Entries, IndexError> {
     let layout = Layout::of(bytes)?;
     let mut checker = Checker::new(layout);

@@ -10,8 +10,8 @@ use crate::model::{LogLevel, Structure};
 use crate::plan::{KnownPosition, Plan};
 use crate::short_header::ShortHeader;
 
-/// Event classes below this id are found by their place in a list, others by search: few traces have ids above
-/// it, and a list of all possible ids would take too much memory.
+/// Event classes below this id are found by their place in a list, others by search: few traces
+/// have ids above it, and a list of all possible ids would take too much memory.
 const DENSE_IDS: u64 = 1 << 16;
 
 static NEXT_ORDINAL: AtomicUsize = AtomicUsize::new(0);
@@ -21,8 +21,8 @@ static NEXT_ORDINAL: AtomicUsize = AtomicUsize::new(0);
 pub struct StreamClass {
     pub(crate) id: u64,
     pub(crate) name: Option<Arc<str>>,
-    /// The clock of the times of its packets and events: the given one, or the one that fields name which
-    /// have been declared so far.
+    /// The clock of the times of its packets and events: the given one, or the one that fields name
+    /// which have been declared so far.
     pub(crate) clock: StreamClock,
     pub(crate) timescale: Option<Timescale>,
     /// Whether it has timestamps, none of which names a clock.
@@ -33,10 +33,11 @@ pub struct StreamClass {
     pub(crate) context_plan: Plan,
     pub(crate) header_plan: Plan,
     pub(crate) short_header: Option<ShortHeader>,
-    /// The plan of the common context, apart from those of the event classes: the context may be large, and
-    /// each of many event classes would repeat it.
+    /// The plan of the common context, apart from those of the event classes: the context may be
+    /// large, and each of many event classes would repeat it.
     pub(crate) event_context_plan: Plan,
-    /// Whether there may be several event classes: the event header says of which class an event is, or it is CTF 2.
+    /// Whether there may be several event classes: the event header says of which class an event
+    /// is, or it is CTF 2.
     pub(super) has_event_ids: bool,
     pub(crate) events: Vec<EventClass>,
     /// Place in `events` plus 1, by id; 0 if no event class has the id.
@@ -204,8 +205,8 @@ impl EventClass {
         self.id
     }
 
-    /// A small number that no other event class of any trace in this process has, with which programs can index
-    /// lists of data about event classes.
+    /// A small number that no other event class of any trace in this process has, with which
+    /// programs can index lists of data about event classes.
     #[inline]
     #[must_use]
     pub fn ordinal(&self) -> usize {

@@ -29,7 +29,8 @@ impl Trace {
             // Without a declared clock, times count from 1970.
             return Some(ClockOrigin::Unix);
         };
-        // LTTng's clock counts from 1970 with its offset, although the metadata does not declare it absolute.
+        // LTTng's clock counts from 1970 with its offset, although the metadata does not declare it
+        // absolute.
         let by_lttng = || match self.environment_value("tracer_name") {
             Some(EnvironmentValue::Text(tracer)) => tracer.starts_with("lttng"),
             _ => false,

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use super::trace::Trace;
 use crate::model::Uuid;
 
-/// What tells a trace from all others. Directories whose metadata has the same are pieces of one trace.
+/// What tells a trace from all others. Directories whose metadata has the same are pieces of one
+/// trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TraceIdentity {
-    /// The UUID of CTF 1.8; of CTF 2 that of the metadata stream, if the trace class has no unique ID.
+    /// The UUID of CTF 1.8; of CTF 2 that of the metadata stream, if the trace class has no unique
+    /// ID.
     Uuid(Uuid),
     /// The namespace, the name and the unique ID of a trace class of CTF 2. (`uid`)
     Unique {

@@ -1,15 +1,17 @@
 //! Metadata: the declarations of a trace, parsed from bytes that may arrive in chunks of any size.
 //!
 //! [`Metadata`] reads and owns it; [`Trace`] is what has been declared so far, with its
-//! [`StreamClass`]es and their [`EventClass`]es. What fields are made of is in [`model`](crate::model).
+//! [`StreamClass`]es and their [`EventClass`]es. What fields are made of is in
+//! [`model`](crate::model).
 //!
-//! Bytes are taken out of their packets (`packets`), parsed as text of CTF 1.8 (`tsdl`) or as JSON of
-//! CTF 2 (`json`), and what was parsed is made ready for decoding (`resolve`): references to lengths
-//! and selections become numbered places, and each class gets the plan by which it is decoded. The
-//! first byte of the text shows which of the two versions it is, the first four bytes whether it is in packets.
+//! Bytes are taken out of their packets (`packets`), parsed as text of CTF 1.8 (`tsdl`) or as JSON
+//! of CTF 2 (`json`), and what was parsed is made ready for decoding (`resolve`): references to
+//! lengths and selections become numbered places, and each class gets the plan by which it is
+//! decoded. The first byte of the text shows which of the two versions it is, the first four bytes
+//! whether it is in packets.
 //!
-//! A declaration is valid as soon as it is complete, and never changes afterwards. Event classes before their
-//! stream class are pending until that is declared.
+//! A declaration is valid as soon as it is complete, and never changes afterwards. Event classes
+//! before their stream class are pending until that is declared.
 
 mod classes;
 mod clock_origin;
@@ -56,8 +58,8 @@ pub struct Metadata {
     unpacker: Unpacker,
     form: Option<Form>,
     trace: Trace,
-    /// The event classes of stream classes that have not been declared; those of `None` belong to the first
-    /// stream class that will be.
+    /// The event classes of stream classes that have not been declared; those of `None` belong to
+    /// the first stream class that will be.
     pending: BTreeMap<Option<u64>, Vec<EventDraft>>,
     pending_count: usize,
     text: Vec<u8>,
@@ -111,7 +113,8 @@ impl Metadata {
         Ok(metadata)
     }
 
-    /// Reads more metadata. `bytes` may begin and end anywhere; a declaration takes effect when it is complete.
+    /// Reads more metadata. `bytes` may begin and end anywhere; a declaration takes effect when it
+    /// is complete.
     ///
     /// # Errors
     /// If the metadata is invalid. Declarations before the error stay valid; no more are read.
@@ -121,7 +124,8 @@ impl Metadata {
         let Some(first) = self.text.first() else {
             return Ok(());
         };
-        // By the text and not by the version in the packet header: LTTng 2.15 writes 1.8 there for both.
+        // By the text and not by the version in the packet header: LTTng 2.15 writes 1.8 there for
+        // both.
         let form = self.form.get_or_insert_with(|| {
             if *first == RECORD_SEPARATOR {
                 Form::Json(Box::new(json::Parser::new()))
@@ -175,9 +179,10 @@ impl Metadata {
         self.unpacker.is_packetised()
     }
 
-    /// Declares the implied stream class, to be called when a packet arrives: if no stream class has been
-    /// declared, pending event classes that name none belong to an empty one with the id 0. Not earlier, because
-    /// a declaration may still follow until the first packet needs it.
+    /// Declares the implied stream class, to be called when a packet arrives: if no stream
+    /// class has been declared, pending event classes that name none belong to an empty one
+    /// with the id 0. Not earlier, because a declaration may still follow until the first
+    /// packet needs it.
     ///
     /// # Errors
     /// If one of the event classes is refused.
@@ -194,7 +199,8 @@ impl Metadata {
         &self.trace
     }
 
-    /// Takes the warnings since the last call: unknown attributes, rules that the metadata breaks, and the like.
+    /// Takes the warnings since the last call: unknown attributes, rules that the metadata breaks,
+    /// and the like.
     pub fn take_warnings(&mut self) -> Vec<Warning> {
         let mut warnings = match &mut self.form {
             Some(Form::Tsdl(parser)) => parser.take_warnings(),
@@ -213,8 +219,8 @@ impl Metadata {
                 Declaration::Stream(stream) => {
                     let id = stream.id.unwrap_or(0);
                     self.trace.declare(Declaration::Stream(stream))?;
-                    // Before the declarations behind it, so that the result does not depend on how the
-                    // metadata was cut into pieces.
+                    // Before the declarations behind it, so that the result does not depend on how
+                    // the metadata was cut into pieces.
                     for id in [None, Some(id)] {
                         self.declare_pending(id)?;
                     }

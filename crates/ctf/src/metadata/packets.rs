@@ -1,7 +1,8 @@
-//! Extracts the text of metadata from its packets (CTF 1.8.3, section 7.1; CTF2-PMETA-1.0), without parsing the text.
+//! Extracts the text of metadata from its packets (CTF 1.8.3, section 7.1; CTF2-PMETA-1.0), without
+//! parsing the text.
 //!
-//! Metadata that is not in packets passes through unchanged. The first four bytes show which of both
-//! it is. The byte order of the packets says nothing about that of the trace.
+//! Metadata that is not in packets passes through unchanged. The first four bytes show which of
+//! both it is. The byte order of the packets says nothing about that of the trace.
 
 use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
 
@@ -9,14 +10,16 @@ use super::warning::{Deviation, Warnings};
 use crate::error::MetadataError;
 use crate::model::{ByteOrder, Uuid};
 
-/// Largest metadata of a trace in bytes, packet headers included. The largest seen in use have a few MiB.
+/// Largest metadata of a trace in bytes, packet headers included. The largest seen in use have a
+/// few MiB.
 const MAX_METADATA_BYTES: u64 = 64 << 20;
 
 const MAGIC: [u8; 4] = [0x75, 0xD1, 0x1D, 0x57];
 const MAGIC_LITTLE: [u8; 4] = [0x57, 0x1D, 0xD1, 0x75];
 /// The header of CTF 1.8, which LTTng writes for CTF 2 as well.
 const HEADER: usize = 37;
-/// The shortest header of CTF2-PMETA-1.0: that of CTF 1.8, three reserved bytes, and the size of the header in bits.
+/// The shortest header of CTF2-PMETA-1.0: that of CTF 1.8, three reserved bytes, and the size of
+/// the header in bits.
 const LONG_HEADER: usize = 44;
 
 /// Turns the bytes of a metadata stream, in pieces cut anywhere, into its text.
@@ -77,7 +80,8 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Ends the metadata. Too few bytes for a header after the last packet are passed over, as by babeltrace2 2.0.4.
+    /// Ends the metadata. Too few bytes for a header after the last packet are passed over, as by
+    /// babeltrace2 2.0.4.
     ///
     /// # Errors
     ///
@@ -148,7 +152,8 @@ impl Unpacker {
                 if header.len() >= header_size(header) {
                     let header = std::mem::take(header);
                     self.state = self.parse_header(&header)?;
-                    // Without the header of CTF2-PMETA-1.0 one byte of the text has been read to tell.
+                    // Without the header of CTF2-PMETA-1.0 one byte of the text has been read to
+                    // tell.
                     if let ([first], UnpackerState::Content { text: left, .. }) =
                         (header.get(HEADER..).unwrap_or_default(), &mut self.state)
                     {
@@ -423,7 +428,8 @@ mod tests {
     #[test]
     fn metadata_packets_of_ctf_2_have_the_header_that_they_say() {
         for order in [ByteOrder::Little, ByteOrder::Big] {
-            // Those of LTTng have the header of CTF 1.8, also if they are long enough for the other.
+            // Those of LTTng have the header of CTF 1.8, also if they are long enough for the
+            // other.
             let mut bytes = packet(order, b"\x1e{\"lttng\":1}", 3);
             bytes[35..37].copy_from_slice(&[2, 0]);
             let mut short = packet(order, b"", 9);

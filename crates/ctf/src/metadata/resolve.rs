@@ -1,5 +1,5 @@
-//! Resolves parsed structures for decoding: each reference finds its field, whose value the decoder then
-//! keeps in a [`Slot`], alignments are computed, and fields that are not shown are marked.
+//! Resolves parsed structures for decoding: each reference finds its field, whose value the decoder
+//! then keeps in a [`Slot`], alignments are computed, and fields that are not shown are marked.
 
 mod find;
 
@@ -15,19 +15,21 @@ use crate::model::{
     VariantOption,
 };
 
-/// Deepest nesting of structures, arrays and choices: deeper than any known trace, and bounded because the
-/// functions that walk a class are recursive.
+/// Deepest nesting of structures, arrays and choices: deeper than any known trace, and bounded
+/// because the functions that walk a class are recursive.
 const MAX_DEPTH: u32 = 96;
-/// Largest number of fields of all classes together. A type may be used many times, and each use is a field.
+/// Largest number of fields of all classes together. A type may be used many times, and each use is
+/// a field.
 const MAX_FIELDS: u32 = 1 << 20;
-/// Largest number of names that are compared to resolve all references of a trace: some seconds of time.
+/// Largest number of names that are compared to resolve all references of a trace: some seconds of
+/// time.
 const MAX_COMPARISONS: u64 = 1 << 27;
 /// Largest number of fields of one event class that others refer to.
 const MAX_EVENT_SLOTS: u32 = 1 << 16;
 /// Most fields of packet headers that others refer to: their slots come first.
 const HEADER_SLOTS: u32 = 16;
-/// Most fields of a stream class' packet context, event header and event context that others refer to:
-/// their slots come next.
+/// Most fields of a stream class' packet context, event header and event context that others refer
+/// to: their slots come next.
 const STREAM_SLOTS: u32 = 112;
 /// The first slot of an event class: behind those of packets and streams.
 pub(crate) const STREAM_SLOTS_END: u32 = HEADER_SLOTS + STREAM_SLOTS;
@@ -89,8 +91,8 @@ pub(crate) struct Roots<'a> {
     pub(crate) warnings: &'a mut Warnings,
 }
 
-/// The number of fields that a trace may still declare, and of names that may still be compared to find
-/// its references.
+/// The number of fields that a trace may still declare, and of names that may still be compared to
+/// find its references.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FieldsLeft {
     fields: u32,
@@ -110,8 +112,8 @@ impl Default for FieldsLeft {
 }
 
 impl FieldsLeft {
-    /// Counts a search among this number of names. Names are compared one by one, so that metadata could
-    /// otherwise ask for a time that grows with the square of its length.
+    /// Counts a search among this number of names. Names are compared one by one, so that metadata
+    /// could otherwise ask for a time that grows with the square of its length.
     fn count_comparisons(&mut self, names: usize) -> Result<(), &'static str> {
         let left = self.comparisons.checked_sub(names as u64);
         self.comparisons =
@@ -146,7 +148,8 @@ struct Frame {
     current: Arc<str>,
     /// The options within the current member that lead to the next frame.
     options: Vec<Arc<str>>,
-    /// The variants within the current member that are being resolved, each with its options that are complete.
+    /// The variants within the current member that are being resolved, each with its options that
+    /// are complete.
     variants: Vec<Vec<VariantOption>>,
 }
 

@@ -22,7 +22,8 @@ const MAX_CLOCKS: usize = 1 << 10;
 /// Largest number of stream classes of a trace.
 const MAX_STREAM_CLASSES: usize = 1 << 16;
 
-/// A trace as its metadata has declared it so far. Declarations never change, but more may be added.
+/// A trace as its metadata has declared it so far. Declarations never change, but more may be
+/// added.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     pub(crate) uuid: Option<Uuid>,
@@ -59,7 +60,8 @@ impl Default for Slots {
 }
 
 impl Trace {
-    /// Its UUID, if it has one. That of CTF 2 is the UUID of its metadata stream, or else its unique ID if that is one.
+    /// Its UUID, if it has one. That of CTF 2 is the UUID of its metadata stream, or else its
+    /// unique ID if that is one.
     #[must_use]
     pub fn uuid(&self) -> Option<Uuid> {
         self.uuid
@@ -122,8 +124,8 @@ impl Trace {
         self.trace_slots.needed() + stream.stream_slots.needed()
     }
 
-    /// Whether showing an event takes values that its decoder has only until it finds the next one: of the event header,
-    /// or of an event before it.
+    /// Whether showing an event takes values that its decoder has only until it finds the next one:
+    /// of the event header, or of an event before it.
     #[inline]
     #[must_use]
     pub fn has_distant_references(&self) -> bool {
@@ -208,8 +210,8 @@ impl Trace {
         self.clock_unmapped(at)
     }
 
-    /// Assigns a clock to timestamps that name none: the only clock of the trace, whether it is declared before
-    /// or after the stream class.
+    /// Assigns a clock to timestamps that name none: the only clock of the trace, whether it is
+    /// declared before or after the stream class.
     fn clock_unmapped(&mut self, at: Position) -> Result<(), MetadataError> {
         // With a second clock they are ambiguous and have none; a third changes nothing.
         let clock = match self.clocks.len() {
@@ -311,7 +313,8 @@ impl Trace {
         only.or_else(|| self.streams.get(&0))
     }
 
-    /// Finds the clock of a stream class' times; also returns whether none of its fields names the clock.
+    /// Finds the clock of a stream class' times; also returns whether none of its fields names the
+    /// clock.
     fn find_clock(
         &self,
         stream: &StreamClass,
@@ -457,8 +460,8 @@ impl Trace {
         Ok(())
     }
 
-    /// Checks that the fields of a new event class move only the clock of its stream class. A stream class
-    /// without a clock gets theirs.
+    /// Checks that the fields of a new event class move only the clock of its stream class. A
+    /// stream class without a clock gets theirs.
     fn move_clocks(
         &self,
         stream: &mut StreamClass,

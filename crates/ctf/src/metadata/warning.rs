@@ -8,8 +8,8 @@ use crate::model::Position;
 /// Warnings that are kept until they are taken; further ones are dropped.
 const MAX_WARNINGS: usize = 1_000;
 
-/// A rule of the specification that metadata breaks and that this reader does not insist on: others read the trace
-/// too, and what the metadata means is clear. Sections are those of CTF 1.8.3.
+/// A rule of the specification that metadata breaks and that this reader does not insist on: others
+/// read the trace too, and what the metadata means is clear. Sections are those of CTF 1.8.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Deviation {
@@ -17,12 +17,13 @@ pub enum Deviation {
     TrailingBytes,
     /// White space comes before the signature of metadata that lies in no packets. (7.1)
     LeadingSpace,
-    /// The definition of a structure, a variant or an enumeration outside of blocks has no semicolon. (C.2.2)
+    /// The definition of a structure, a variant or an enumeration outside of blocks has no
+    /// semicolon. (C.2.2)
     MissingSemicolon,
     /// A semicolon ends nothing. (C)
     ExtraSemicolon,
-    /// An escape of a text is none of C, or is a number above 255. The character after the backslash is taken, and at
-    /// most three digits, of which the low 8 bits count. (C.1.6)
+    /// An escape of a text is none of C, or is a number above 255. The character after the
+    /// backslash is taken, and at most three digits, of which the low 8 bits count. (C.1.6)
     Escape,
     /// A number is binary, as in `0b101`. (C.1.5)
     BinaryNumber,
@@ -34,7 +35,8 @@ pub enum Deviation {
     OptionWithoutLabel,
 }
 
-/// Something unusual in the metadata of a trace that is no reason to refuse it. It is shown with its place.
+/// Something unusual in the metadata of a trace that is no reason to refuse it. It is shown with
+/// its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     deviation: Option<Deviation>,
@@ -42,8 +44,8 @@ pub struct Warning {
 }
 
 impl Warning {
-    /// The rule of the specification that the metadata breaks; `None` if it breaks none, as with an attribute that
-    /// is not known. There is one warning of each deviation, for its first place.
+    /// The rule of the specification that the metadata breaks; `None` if it breaks none, as with an
+    /// attribute that is not known. There is one warning of each deviation, for its first place.
     #[must_use]
     pub const fn deviation(&self) -> Option<Deviation> {
         self.deviation
@@ -90,13 +92,14 @@ impl Warnings {
         self.push(None, format!("{}: {what}", place(at)));
     }
 
-    /// Adds a warning of a deviation, unless there has been one of its kind: a tracer deviates in the same way again
-    /// and again.
+    /// Adds a warning of a deviation, unless there has been one of its kind: a tracer deviates in
+    /// the same way again and again.
     pub(super) fn add_deviation(&mut self, deviation: Deviation, at: Position, what: &str) {
         self.add_placed(deviation, || format!("{}: {what}", place(at)));
     }
 
-    /// Adds a warning of a deviation whose text says where it is, unless there has been one of its kind.
+    /// Adds a warning of a deviation whose text says where it is, unless there has been one of its
+    /// kind.
     pub(super) fn add_placed(&mut self, deviation: Deviation, text: impl FnOnce() -> String) {
         if !self.known.contains(&deviation) {
             self.known.push(deviation);

@@ -8,11 +8,12 @@ use super::value::{Enumeration, Structure, Value};
 use crate::decode::{NumberFormat, Visitor};
 use crate::model::{Labels, Scope};
 
-/// Largest number of values of one event, labels included: a value takes up to some hundred bytes of memory, but
-/// may be a single bit of a packet.
+/// Largest number of values of one event, labels included: a value takes up to some hundred bytes
+/// of memory, but may be a single bit of a packet.
 pub(crate) const MAX_EVENT_VALUES: usize = 1 << 20;
 
-/// The names of members and labels, of which all events share the memory. Metadata is bounded, so that names are.
+/// The names of members and labels, of which all events share the memory. Metadata is bounded, so
+/// that names are.
 #[derive(Debug, Default)]
 pub(crate) struct NameTable(HashSet<Arc<str>>);
 

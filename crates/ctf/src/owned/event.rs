@@ -8,11 +8,12 @@ use wire::Timestamp;
 use super::value::{Structure, Value};
 use crate::model::LogLevel;
 
-/// One event with all its visible fields. `Display` writes the name and the fields, without the time, as
-/// `babeltrace2` does.
+/// One event with all its visible fields. `Display` writes the name and the fields, without the
+/// time, as `babeltrace2` does.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// The time in nanoseconds since the clock's origin, usually 1970; `None` if the stream has no clock.
+    /// The time in nanoseconds since the clock's origin, usually 1970; `None` if the stream has no
+    /// clock.
     pub time: Option<i64>,
     /// The time in cycles of the stream's clock; 0 or the last known value if events have no time.
     pub cycles: Timestamp,
@@ -35,8 +36,8 @@ pub struct Event {
 /// The trace and the stream that an event is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamOrigin {
-    /// The name of the trace: the host, if the metadata names one, and the path below the directory that was
-    /// opened.
+    /// The name of the trace: the host, if the metadata names one, and the path below the directory
+    /// that was opened.
     pub trace: Box<str>,
     /// The id of the stream class.
     pub class: u64,
@@ -45,8 +46,8 @@ pub struct StreamOrigin {
 }
 
 impl Event {
-    /// The value of the first field of this name: of the payload, the specific context, the common context,
-    /// or the packet context. `None` if there is none.
+    /// The value of the first field of this name: of the payload, the specific context, the common
+    /// context, or the packet context. `None` if there is none.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Value> {
         let found = |structure: &'_ Structure| structure.get(name).is_some();

@@ -68,7 +68,8 @@ impl Value {
         }
     }
 
-    /// The boolean. Tracers of CTF 1.8 record one as enumeration with the labels `true` and `false`.
+    /// The boolean. Tracers of CTF 1.8 record one as enumeration with the labels `true` and
+    /// `false`.
     #[must_use]
     pub fn as_bool(&self) -> Option<bool> {
         match self {

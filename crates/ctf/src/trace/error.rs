@@ -24,7 +24,8 @@ pub enum Error {
         /// The error of the decoder.
         source: DecodeError,
     },
-    /// The time of an event is more than 292 years from the clock's origin. The rest of its packet is not read.
+    /// The time of an event is more than 292 years from the clock's origin. The rest of its packet
+    /// is not read.
     #[error("{}, packet at byte {offset}: an event at {cycles} cycles of its clock: out of range; the rest of the packet is not read", path.display())]
     Time {
         /// The data file.

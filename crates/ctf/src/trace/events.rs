@@ -1,4 +1,5 @@
-//! Merges the streams of several traces in order of time: a heap with the next event or packet of each.
+//! Merges the streams of several traces in order of time: a heap with the next event or packet of
+//! each.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -11,14 +12,15 @@ use super::stream::{LossCount, Step, StreamEvents};
 use crate::directory::{DirectoryError, StreamFiles, TraceDirectory};
 use crate::owned::{Event, NameTable};
 
-/// Largest number of streams whose files stay open: well below what a process may have. Beyond it a file is
-/// opened for each packet.
+/// Largest number of streams whose files stay open: well below what a process may have. Beyond it a
+/// file is opened for each packet.
 const MAX_OPEN_FILES: usize = 200;
 
 /// The events of a trace in order of time. ([`Trace::events`](super::Trace::events))
 ///
-/// A packet is read when the events before it have been returned, so that memory holds the packets that
-/// overlap in time, at most one of each stream. After an error the events that can still be read follow.
+/// A packet is read when the events before it have been returned, so that memory holds the packets
+/// that overlap in time, at most one of each stream. After an error the events that can still be
+/// read follow.
 #[derive(Debug)]
 pub struct Events {
     traces: Arc<[TraceDirectory]>,

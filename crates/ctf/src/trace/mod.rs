@@ -13,7 +13,8 @@ pub use self::stream::LossCount;
 use crate::directory::{self, DirectoryError, TraceDirectory};
 use crate::metadata::Warning;
 
-/// A trace on disk: a directory with a file `metadata`, or all traces at or below a directory, read as one.
+/// A trace on disk: a directory with a file `metadata`, or all traces at or below a directory, read
+/// as one.
 ///
 /// ```no_run
 /// for event in ctf::Trace::open("/srv/traces/my-session")?.events() {
@@ -33,8 +34,8 @@ impl Trace {
     /// Opens all traces at or below `path`. What is written to them later is not seen.
     ///
     /// # Errors
-    /// If there is none whose metadata can be read. What is wrong with one of several traces, or with a data file, is
-    /// an error among the [`events`](Self::events).
+    /// If there is none whose metadata can be read. What is wrong with one of several traces, or
+    /// with a data file, is an error among the [`events`](Self::events).
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let opened = directory::open(&[path]).map_err(Arc::new)?;
         let (mut directories, unreadable) = (opened.traces, opened.unreadable);
@@ -60,20 +61,23 @@ impl Trace {
         })
     }
 
-    /// The traces with their metadata and streams. Directories that are pieces of one trace are joined.
+    /// The traces with their metadata and streams. Directories that are pieces of one trace are
+    /// joined.
     #[must_use]
     pub fn directories(&self) -> &[TraceDirectory] {
         &self.directories
     }
 
-    /// What is unusual about the metadata, and whether the clocks of the streams cannot be compared.
+    /// What is unusual about the metadata, and whether the clocks of the streams cannot be
+    /// compared.
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 
-    /// The events of all streams in order of time, from the first. Events at the same time have the order in
-    /// which `babeltrace2` prints them. Before them are the errors of traces that cannot be read.
+    /// The events of all streams in order of time, from the first. Events at the same time have the
+    /// order in which `babeltrace2` prints them. Before them are the errors of traces that cannot
+    /// be read.
     #[must_use]
     pub fn events(&self) -> Events {
         Events::new(Arc::clone(&self.directories), &self.unreadable)

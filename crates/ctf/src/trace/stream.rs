@@ -17,13 +17,15 @@ use crate::owned::{Collector, Event, NameTable, StreamOrigin, Structure};
 pub struct LossCount {
     /// Events that the tracer discarded between two packets that were read.
     pub events: u64,
-    /// Streams that lost a number of events before their first packet, or in it, which cannot be known.
+    /// Streams that lost a number of events before their first packet, or in it, which cannot be
+    /// known.
     pub uncounted_streams: u64,
     /// Packets that are missing between two others.
     pub packets: u64,
 }
 
-/// Reads a stream. Holds one packet, from when its time has come until its last event has been taken.
+/// Reads a stream. Holds one packet, from when its time has come until its last event has been
+/// taken.
 #[derive(Debug)]
 pub(super) struct StreamEvents {
     /// The place of its trace in the list of all.

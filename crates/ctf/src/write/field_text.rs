@@ -6,8 +6,8 @@ use std::fmt::Write;
 use super::declare::{DeclareError, FieldType, Width};
 use super::text::{identifier, quoted};
 
-/// The TSDL of each field, without its semicolon. Every name gets one underscore in front, so that it cannot be
-/// a keyword; readers remove it.
+/// The TSDL of each field, without its semicolon. Every name gets one underscore in front, so that
+/// it cannot be a keyword; readers remove it.
 pub(super) fn field_lines(fields: &[(String, FieldType)]) -> Result<Vec<String>, DeclareError> {
     let mut names = BTreeSet::new();
     let mut lines = Vec::new();

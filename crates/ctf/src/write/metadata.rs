@@ -17,8 +17,8 @@ const MAX_EVENT_CLASSES: usize = 4096;
 pub struct TraceDeclaration {
     /// The UUID of the trace, which is in every packet.
     pub uuid: Uuid,
-    /// Name of the program that writes the trace. Readers would work around LTTng's defects if it began with
-    /// `lttng`.
+    /// Name of the program that writes the trace. Readers would work around LTTng's defects if it
+    /// began with `lttng`.
     pub tracer_name: String,
     /// Major, minor and patch version of that program.
     pub tracer_version: [u32; 3],
@@ -29,11 +29,12 @@ pub struct TraceDeclaration {
     pub clock: TraceClock,
 }
 
-/// A clock of 1 GHz. Its offset is measured once: a later correction would change the order of events.
+/// A clock of 1 GHz. Its offset is measured once: a later correction would change the order of
+/// events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TraceClock {
-    /// The identity of what the clock counts from, usually the boot of the host; `None` if it is not to
-    /// be declared.
+    /// The identity of what the clock counts from, usually the boot of the host; `None` if it is
+    /// not to be declared.
     pub uuid: Option<Uuid>,
     /// Seconds from 1970 to the clock's zero.
     pub offset_seconds: i64,
@@ -77,8 +78,8 @@ const PACKET_CONTEXT: [&str; 7] = [
     "uint32_t cpu_id",
 ];
 
-/// The types of all written traces. Members of named structures have no underscore: babeltrace2 2.0 loses it
-/// there, and then does not find the field to which a variant refers.
+/// The types of all written traces. Members of named structures have no underscore: babeltrace2 2.0
+/// loses it there, and then does not find the field to which a variant refers.
 const TYPES: &str = r#"
 struct event_header_large {
 	enum : uint16_t { compact = 0 ... 65534, extended = 65535 } id;
@@ -139,8 +140,9 @@ impl MetadataText {
         self.stream_with_context(id, &[])
     }
 
-    /// Declares a stream class whose packet context ends with further unsigned integers of 64 bits, of these names. A
-    /// stream sets them with [`StreamWriter::set_context`](super::StreamWriter::set_context).
+    /// Declares a stream class whose packet context ends with further unsigned integers of 64 bits,
+    /// of these names. A stream sets them with
+    /// [`StreamWriter::set_context`](super::StreamWriter::set_context).
     ///
     /// # Errors
     /// If the id is in use.
@@ -239,8 +241,8 @@ impl MetadataText {
         &self.text
     }
 
-    /// The declarations since the last call. They must be stored or sent before the first packet that needs
-    /// them.
+    /// The declarations since the last call. They must be stored or sent before the first packet
+    /// that needs them.
     pub fn take_new(&mut self) -> &str {
         let from = std::mem::replace(&mut self.taken, self.text.len());
         self.text.get(from..).unwrap_or_default()
@@ -310,7 +312,8 @@ impl MetadataText {
         self.line("\tfreq = 1000000000;");
         self.line(&format!("\toffset_s = {};", clock.offset_seconds));
         self.line(&format!("\toffset = {};", clock.offset_nanoseconds));
-        // Readers take LTTng's clock as absolute by its name, but only if the tracer's name begins with `lttng`.
+        // Readers take LTTng's clock as absolute by its name, but only if the tracer's name begins
+        // with `lttng`.
         self.line("\tabsolute = true;");
         self.line("};\n");
         for bits in [32, 64] {

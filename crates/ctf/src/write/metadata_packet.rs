@@ -4,7 +4,8 @@ use bytes::BufMut;
 
 use crate::model::Uuid;
 
-/// Longest text in one metadata packet, in bytes. Readers take the header's sizes, in bits, to fit 32 bits.
+/// Longest text in one metadata packet, in bytes. Readers take the header's sizes, in bits, to fit
+/// 32 bits.
 const MAX_TEXT_BYTES: usize = 256 << 10;
 
 const HEADER_BYTES: usize = 37;

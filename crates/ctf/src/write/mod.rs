@@ -1,7 +1,8 @@
-//! Writes the traces of this project's producers: metadata and packets that every reader of CTF 1.8 understands.
+//! Writes the traces of this project's producers: metadata and packets that every reader of CTF 1.8
+//! understands.
 //!
-//! Read in this order: [`EventDeclaration`] (an event class), [`MetadataText`] (the metadata, which grows),
-//! [`StreamWriter`] (writes events to packets), [`Value`] (a field of an event).
+//! Read in this order: [`EventDeclaration`] (an event class), [`MetadataText`] (the metadata, which
+//! grows), [`StreamWriter`] (writes events to packets), [`Value`] (a field of an event).
 //!
 //! The packets have the shape of those of LTTng's user space tracer, which readers meet most. The
 //! order that keeps a trace readable at any time: metadata before the packet that needs it, the

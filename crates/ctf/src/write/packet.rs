@@ -1,5 +1,5 @@
-//! Writes events to packets, by the rules that readers rely on: times never decrease, no event is split,
-//! sizes and losses are right when the packet is closed.
+//! Writes events to packets, by the rules that readers rely on: times never decrease, no event is
+//! split, sizes and losses are right when the packet is closed.
 
 use bytes::BufMut;
 use thiserror::Error;
@@ -36,8 +36,8 @@ pub struct PacketSize {
 }
 
 impl PacketSize {
-    /// Limits in bytes, rounded up to whole pages. A packet is longer than `usual` only for one event
-    /// that is, and never longer than `max`.
+    /// Limits in bytes, rounded up to whole pages. A packet is longer than `usual` only for one
+    /// event that is, and never longer than `max`.
     #[must_use]
     pub fn new(usual: usize, max: usize) -> Self {
         let pages = |bytes: usize| bytes.clamp(PAGE, MAX_PACKET_BYTES).next_multiple_of(PAGE);
@@ -82,7 +82,8 @@ pub struct ClosedPacket<'a> {
     pub index: PacketIndex,
 }
 
-/// The reason why a packet cannot be opened, written or closed. Nothing of what was refused is in it.
+/// The reason why a packet cannot be opened, written or closed. Nothing of what was refused is in
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PacketError {
     /// There is no packet to append to or to close.
@@ -113,16 +114,16 @@ pub enum PacketError {
     /// A value that its field cannot hold.
     #[error("value {0} is not what its field holds")]
     Value(usize),
-    /// The event does not fit into the longest packet, which has this number of bytes. Shorten it, or count it
-    /// as discarded.
+    /// The event does not fit into the longest packet, which has this number of bytes. Shorten it,
+    /// or count it as discarded.
     #[error("an event that does not fit into a packet of {0} bytes")]
     TooLong(usize),
 }
 
 /// Writes the packets of one stream: of one thread, or of one buffer.
 ///
-/// Losses must be counted: a caller that drops an event calls [`discard`](Self::discard). The number of a
-/// closed packet that is dropped stays missing, which readers see as a gap.
+/// Losses must be counted: a caller that drops an event calls [`discard`](Self::discard). The
+/// number of a closed packet that is dropped stays missing, which readers see as a gap.
 #[derive(Debug)]
 pub struct StreamWriter {
     class: DeclaredStreamClass,
@@ -178,8 +179,8 @@ impl StreamWriter {
         self.open.is_some_and(|open| !open.is_empty)
     }
 
-    /// Sets the values of the fields that the stream class adds to the packet context, for the packets that are
-    /// opened from now on. Values are 0 until they are set; too many are ignored.
+    /// Sets the values of the fields that the stream class adds to the packet context, for the
+    /// packets that are opened from now on. Values are 0 until they are set; too many are ignored.
     pub fn set_context(&mut self, values: &[u64]) {
         for (place, value) in self.context.iter_mut().zip(values) {
             *place = *value;
@@ -275,8 +276,8 @@ impl StreamWriter {
         self.discarded = self.discarded.saturating_add(events);
     }
 
-    /// Closes the packet. `end` is the time of closing, not that of the last event: until then a live viewer
-    /// need not wait for this stream. A packet without events has no other purpose.
+    /// Closes the packet. `end` is the time of closing, not that of the last event: until then a
+    /// live viewer need not wait for this stream. A packet without events has no other purpose.
     ///
     /// # Errors
     /// If none is open, or `end` is before its last event.
@@ -288,15 +289,15 @@ impl StreamWriter {
         Ok(ClosedPacket { bytes, index })
     }
 
-    /// Closes the packet and hands its content over, for where padding need not be written: the rest
-    /// of the packet, by the size in the index, is zeros.
+    /// Closes the packet and hands its content over, for where padding need not be written: the
+    /// rest of the packet, by the size in the index, is zeros.
     ///
     /// # Errors
     /// As for [`close`](Self::close).
     pub fn close_content(&mut self, end: Timestamp) -> Result<(Vec<u8>, PacketIndex), PacketError> {
         let index = self.seal(end)?;
-        // The buffer has room for a full packet: a short one is copied, so that its holder does not keep
-        // memory that it does not need.
+        // The buffer has room for a full packet: a short one is copied, so that its holder does not
+        // keep memory that it does not need.
         let content = if self.bytes.len() < self.bytes.capacity() / 2 {
             self.bytes.clone()
         } else {
@@ -348,7 +349,8 @@ impl StreamWriter {
     }
 }
 
-/// Writes an event behind one of the time `before`. Fails with the number of the field that does not fit.
+/// Writes an event behind one of the time `before`. Fails with the number of the field that does
+/// not fit.
 fn write_event(
     to: &mut BoundedBuffer<'_>,
     class: &DeclaredEventClass,
@@ -356,8 +358,8 @@ fn write_event(
     before: Timestamp,
 ) -> Result<(), (usize, Misfit)> {
     let head = |misfit| (0, misfit);
-    // The compact time has 32 bits: readers take the next time with these low bits, so that a longer gap needs
-    // the extended header.
+    // The compact time has 32 bits: readers take the next time with these low bits, so that a
+    // longer gap needs the extended header.
     let compact_id = u16::try_from(class.id)
         .ok()
         .filter(|id| *id <= MAX_COMPACT_ID);

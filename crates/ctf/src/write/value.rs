@@ -5,7 +5,8 @@ use super::declare::{FieldType, Width};
 /// The value of a field of an event.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value<'a> {
-    /// The value of [`FieldType::Unsigned`], [`FieldType::Hexadecimal`] or [`FieldType::Enumeration`].
+    /// The value of [`FieldType::Unsigned`], [`FieldType::Hexadecimal`] or
+    /// [`FieldType::Enumeration`].
     Unsigned(u64),
     /// The value of [`FieldType::Signed`].
     Signed(i64),
@@ -15,8 +16,8 @@ pub enum Value<'a> {
     Boolean(bool),
     /// The value of [`FieldType::Text`].
     Text(&'a str),
-    /// The value of [`FieldType::Arguments`]. Of more than 255 arguments the first 254 are written, and one more
-    /// with the number of the others.
+    /// The value of [`FieldType::Arguments`]. Of more than 255 arguments the first 254 are written,
+    /// and one more with the number of the others.
     Arguments(&'a [Argument<'a>]),
     /// The value of [`FieldType::Bytes`], of less than 4 GiB.
     Bytes(&'a [u8]),

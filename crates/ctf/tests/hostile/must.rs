@@ -10,7 +10,8 @@ use ctf::metadata::{EventClass, StreamClass, Trace};
 use ctf::model::{Labels, Scope};
 use wire::Bytes;
 
-/// Checks that metadata in pieces declares the same as at once, and that bytes that are no metadata are an error.
+/// Checks that metadata in pieces declares the same as at once, and that bytes that are no metadata
+/// are an error.
 pub fn read_metadata_alike_in<'a>(pieces: impl Iterator<Item = &'a [u8]> + Clone) {
     let whole = pieces.clone().flatten().copied().collect::<Vec<u8>>();
     let at_once = Metadata::read(&whole);
@@ -78,8 +79,8 @@ pub struct Work {
     pub calls: u64,
 }
 
-/// Decodes any bytes as packets, and shows their events up to the first error. `growth` is further metadata, which
-/// arrives while the first packet is read.
+/// Decodes any bytes as packets, and shows their events up to the first error. `growth` is further
+/// metadata, which arrives while the first packet is read.
 pub fn decode(metadata: &mut Metadata, growth: Option<&[u8]>, file: &[u8]) -> Work {
     let work = decode_whole(metadata, growth, file);
     decode_alike_in_parts(metadata.trace(), file);

@@ -1,4 +1,5 @@
-//! Small valid traces, cut and changed: no reader panics, and none takes more time than the bytes justify.
+//! Small valid traces, cut and changed: no reader panics, and none takes more time than the bytes
+//! justify.
 
 use ctf::Metadata;
 use ctf::decode::StreamDecoder;

@@ -1,5 +1,5 @@
-//! Inputs that once took too long, caused a panic, or had two different results. Each is as small as it could
-//! be made.
+//! Inputs that once took too long, caused a panic, or had two different results. Each is as small
+//! as it could be made.
 
 use ctf::decode::{DecodeError, FieldError, PacketHead, StreamDecoder};
 use ctf::model::EnvironmentValue;

@@ -10,7 +10,8 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Report;
 
-/// Created by systemd-timesyncd when the clock was first synchronised after the start of the system.
+/// Created by systemd-timesyncd when the clock was first synchronised after the start of the
+/// system.
 const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 
 /// Open files below which a warning is given.
@@ -24,7 +25,8 @@ const NETWORK_FILE_SYSTEMS: [(u64, &str); 3] =
     [(0x6969, "NFS"), (0xff53_4d42, "CIFS"), (0xfe53_4d42, "SMB")];
 const TMPFS: u64 = 0x0102_1994;
 
-/// Whether something keeps the clock of this host right. Events of several hosts are ordered by their clocks.
+/// Whether something keeps the clock of this host right. Events of several hosts are ordered by
+/// their clocks.
 pub fn check_clock(report: &mut Report) {
     let timedatectl = Command::new("timedatectl")
         .args(["show", "--property=NTPSynchronized", "--value"])
@@ -45,7 +47,8 @@ pub fn check_clock(report: &mut Report) {
     }
 }
 
-/// Whether the limit of open files is high enough for many streams. `unit` is the service of the program.
+/// Whether the limit of open files is high enough for many streams. `unit` is the service of the
+/// program.
 pub fn check_open_files(report: &mut Report, unit: &str) {
     // The programs raise their own limit to the hard one.
     match getrlimit(Resource::Nofile).maximum {
@@ -58,8 +61,9 @@ pub fn check_open_files(report: &mut Report, unit: &str) {
     }
 }
 
-/// Whether files can be written below a directory, how much space it has, and on what kind of file system it is. The
-/// directory is not created: its nearest parent that exists is checked. `option` is the one that names another.
+/// Whether files can be written below a directory, how much space it has, and on what kind of file
+/// system it is. The directory is not created: its nearest parent that exists is checked. `option`
+/// is the one that names another.
 pub fn check_directory(report: &mut Report, what: &str, directory: &Path, option: &str) {
     let mut ancestors = directory.ancestors();
     let Some(existing) = ancestors.find(|parent| parent.exists()) else {

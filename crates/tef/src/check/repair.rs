@@ -1,5 +1,5 @@
-//! The repair of a line that is not valid as it came. This is rare, so that it may take its time: but not
-//! more of it for each repair than for the first.
+//! The repair of a line that is not valid as it came. This is rare, so that it may take its time:
+//! but not more of it for each repair than for the first.
 
 use std::ops::Range;
 
@@ -37,8 +37,8 @@ impl ObjectVisitor for Repair<'_> {
     }
 }
 
-/// The length of the word that `printf` and its like write for a number that is not finite, if `bytes` begin
-/// with one.
+/// The length of the word that `printf` and its like write for a number that is not finite, if
+/// `bytes` begin with one.
 fn not_finite(bytes: &[u8]) -> Option<usize> {
     let signs = usize::from(matches!(bytes.first()?, b'-' | b'+'));
     let word = bytes.get(signs..)?;
@@ -89,8 +89,8 @@ pub(super) fn repair_line(line: &[u8]) -> Checked<'static> {
     Checked::Repaired(text, repairs)
 }
 
-/// Replaces lone surrogates in text that is JSON, and so has a backslash only where an escape begins. Returns
-/// how many.
+/// Replaces lone surrogates in text that is JSON, and so has a backslash only where an escape
+/// begins. Returns how many.
 fn replace_lone_surrogates(text: &mut [u8]) -> u64 {
     let mut replaced = 0;
     let mut at = 0;

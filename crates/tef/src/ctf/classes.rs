@@ -37,8 +37,8 @@ pub struct Client<'a> {
     pub exe: &'a str,
     /// Whether the connection begins; else it ends.
     pub opened: bool,
-    /// Nanoseconds to be added to the times in its events to have those of the trace, if that can be
-    /// estimated.
+    /// Nanoseconds to be added to the times in its events to have those of the trace, if that can
+    /// be estimated.
     pub offset: Option<i64>,
 }
 

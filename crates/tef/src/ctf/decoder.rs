@@ -28,7 +28,8 @@ pub enum Decoded<'d> {
     Lost(Lost<'d>),
 }
 
-/// Collects the fields of an event as a [`Visitor`], and decodes them. The buffers are kept for the next event.
+/// Collects the fields of an event as a [`Visitor`], and decodes them. The buffers are kept for the
+/// next event.
 #[derive(Debug, Default)]
 pub struct RecordDecoder {
     scope: Option<Scope>,
@@ -137,9 +138,9 @@ impl RecordDecoder {
         };
     }
 
-    /// Decodes the event whose fields were visited since [`clear`](Self::clear), and whose class has this
-    /// name. `None` if a field of such a class is missing, because a foreign producer uses the name. JSON in it
-    /// is as it was in the packet, and so need not be JSON.
+    /// Decodes the event whose fields were visited since [`clear`](Self::clear), and whose class
+    /// has this name. `None` if a field of such a class is missing, because a foreign producer uses
+    /// the name. JSON in it is as it was in the packet, and so need not be JSON.
     #[must_use]
     pub fn decode(&self, class: &str) -> Option<Decoded<'_>> {
         let client = self.client?;

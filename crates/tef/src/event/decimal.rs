@@ -1,4 +1,5 @@
-//! Numbers as JSON writes them, exactly: a floating point number has no room for nanoseconds since 1970.
+//! Numbers as JSON writes them, exactly: a floating point number has no room for nanoseconds
+//! since 1970.
 
 /// Powers of ten that fit.
 #[expect(clippy::indexing_slicing, reason = "worked out by the compiler")]

@@ -156,8 +156,8 @@ pub(super) fn parse(line: &str) -> Result<Record<'_>, Reason> {
     Ok(Record::Event(event))
 }
 
-/// The phase that a value is: one character. One with an escape is none, so that what it stands for need not
-/// be kept.
+/// The phase that a value is: one character. One with an escape is none, so that what it stands for
+/// need not be kept.
 fn one_character(value: &str) -> Option<&str> {
     let text = quoted(value)?;
     let mut characters = text.chars();
@@ -199,8 +199,8 @@ fn has_nul(text: &str, is_escaped: bool) -> bool {
     is_escaped && text.contains('\0')
 }
 
-/// Sets the fields of `id2` if it is an object of `local`, `global` or both, and nothing else. Returns whether it
-/// is.
+/// Sets the fields of `id2` if it is an object of `local`, `global` or both, and nothing else.
+/// Returns whether it is.
 fn set_id2<'a>(event: &mut Event<'a>, value: &'a str) -> bool {
     let mut parts = Parts {
         value,

@@ -1,5 +1,5 @@
-//! Ids of processes and threads as programs send them. Most are numbers of the system; others are addresses
-//! (`pthread_self`), numbers that a runtime has given, or names.
+//! Ids of processes and threads as programs send them. Most are numbers of the system; others are
+//! addresses (`pthread_self`), numbers that a runtime has given, or names.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -59,14 +59,15 @@ impl Event<'_> {
         self.owner(self.pid, "pid")
     }
 
-    /// The thread that the event names, likewise. An event that names none is of the first thread of its
-    /// process, which has the id of the process.
+    /// The thread that the event names, likewise. An event that names none is of the first thread
+    /// of its process, which has the id of the process.
     #[must_use]
     pub fn thread(&self) -> Option<OwnerId<'_>> {
         self.owner(self.tid, "tid")
     }
 
-    /// [`rest`](Self::rest) without the ids that [`process`](Self::process) and [`thread`](Self::thread) are.
+    /// [`rest`](Self::rest) without the ids that [`process`](Self::process) and
+    /// [`thread`](Self::thread) are.
     #[must_use]
     pub fn rest_without_owners(&self) -> Cow<'_, str> {
         let mut rest = Cow::Borrowed(&*self.rest);
@@ -126,7 +127,8 @@ fn shortened(text: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// The members of an object as they are written. `None` if it is no object: that of a foreign producer may be anything.
+/// The members of an object as they are written. `None` if it is no object: that of a foreign
+/// producer may be anything.
 fn members(object: &str) -> Option<Vec<(&str, &str)>> {
     struct Members<'a>(&'a str, Vec<(&'a str, &'a str)>);
 

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use crate::json::code_unit;
 
-/// The text of a string, given without its quotation marks. `None` if there is half a surrogate pair in it,
-/// which no text can have.
+/// The text of a string, given without its quotation marks. `None` if there is half a surrogate
+/// pair in it, which no text can have.
 pub(super) fn unescaped(string: &str) -> Option<Cow<'_, str>> {
     let Some(first) = memchr::memchr(b'\\', string.as_bytes()) else {
         return Some(Cow::Borrowed(string));

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// Largest number of objects and arrays within each other, the event itself counted: as deep as most
-/// readers go.
+/// Largest number of objects and arrays within each other, the event itself counted: as deep as
+/// most readers go.
 pub const MAX_DEPTH: usize = 128;
 
 /// Why a line is not one JSON object.

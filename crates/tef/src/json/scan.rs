@@ -7,10 +7,12 @@ use super::token::{name as name_of, number, peek, skip_blanks, string, unexpecte
 
 /// A visitor of the members of an object.
 pub(crate) trait ObjectVisitor {
-    /// Visits a member of the outermost object: where its name is, quotation marks included, and its value.
+    /// Visits a member of the outermost object: where its name is, quotation marks included, and
+    /// its value.
     fn member(&mut self, name: Range<usize>, value: Range<usize>);
 
-    /// Called where a value must be and none is. A visitor that can repair that returns where to continue.
+    /// Called where a value must be and none is. A visitor that can repair that returns where to
+    /// continue.
     fn missing_value(&mut self, bytes: &[u8], at: usize) -> Option<usize> {
         let _ = (bytes, at);
         None
@@ -50,8 +52,9 @@ impl Nesting {
     }
 }
 
-/// Reads the one object that `bytes` are, blanks around it aside. Returns whether a string in it has an
-/// escape of half a surrogate pair, be it alone or not. Does not check whether the bytes are UTF-8.
+/// Reads the one object that `bytes` are, blanks around it aside. Returns whether a string in it
+/// has an escape of half a surrogate pair, be it alone or not. Does not check whether the bytes are
+/// UTF-8.
 #[inline]
 pub(crate) fn scan_object(bytes: &[u8], visitor: &mut impl ObjectVisitor) -> Result<bool, Reason> {
     let at = skip_blanks(bytes, 0);
@@ -73,7 +76,8 @@ pub(crate) fn scan_object(bytes: &[u8], visitor: &mut impl ObjectVisitor) -> Res
     Ok(has_surrogates)
 }
 
-/// Reads the members of the outermost object, of which there is one at least. Returns where the object ends.
+/// Reads the members of the outermost object, of which there is one at least. Returns where the
+/// object ends.
 #[inline]
 fn scan_members(
     bytes: &[u8],

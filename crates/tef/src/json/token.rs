@@ -1,7 +1,7 @@
 //! Strings, numbers and words: each function takes the begin of a token and returns its end.
 //!
-//! What is inlined was measured (`cargo run --release -p tef --example speed`): to carry a `Result` through
-//! memory for every token takes a fifth of the time.
+//! What is inlined was measured (`cargo run --release -p tef --example speed`): to carry a `Result`
+//! through memory for every token takes a fifth of the time.
 
 use super::error::{Fault, Reason};
 
@@ -72,8 +72,8 @@ pub(super) fn string(bytes: &[u8], mut at: usize, surrogates: &mut bool) -> Resu
     }
 }
 
-/// The end of a name of a member. Most are short, and the same from event to event: a processor predicts
-/// where such a name ends, and does not wait for eight bytes to be worked through.
+/// The end of a name of a member. Most are short, and the same from event to event: a processor
+/// predicts where such a name ends, and does not wait for eight bytes to be worked through.
 #[inline(always)]
 pub(super) fn name(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
     let rest = bytes.get(at..).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Numbers of processes and threads that Perfetto tells apart. It knows numbers from 1 to 2^32 - 1: another thread
-//! becomes the first one of its process, another process the number 0, and a name gets a number that some other process
-//! may have.
+//! Numbers of processes and threads that Perfetto tells apart. It knows numbers from 1 to 2^32 - 1:
+//! another thread becomes the first one of its process, another process the number 0, and a name
+//! gets a number that some other process may have.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,8 @@ use crate::event::{Event, OwnerId, write_text};
 
 /// The numbers from here on stand for ids that Perfetto does not know. Linux gives smaller ones.
 const FIRST_INVENTED: i32 = 1 << 30;
-/// Largest number of processes or threads with an invented number. With one more, all are forgotten, and get others.
+/// Largest number of processes or threads with an invented number. With one more, all are
+/// forgotten, and get others.
 const MAX_INVENTED: usize = 1 << 16;
 
 /// The numbers that stand for ids of processes and threads in one document.
@@ -22,8 +23,8 @@ pub struct OwnerNumbers {
 }
 
 impl OwnerNumbers {
-    /// Gives an event numbers that Perfetto knows. The records that name what has got another number are added to
-    /// `records`, before those in which the program itself may name it.
+    /// Gives an event numbers that Perfetto knows. The records that name what has got another
+    /// number are added to `records`, before those in which the program itself may name it.
     pub fn renumber(&mut self, event: &mut Event<'_>, records: &mut Records) {
         let is_plain = |number: Option<i32>| number.is_none_or(is_known);
         if event.rest.is_empty() && is_plain(event.pid) && is_plain(event.tid) {

@@ -27,8 +27,8 @@ pub(super) enum DirectoryError {
 /// Opens the directory at this absolute path for the user `uid`.
 ///
 /// A symbolic link of anyone but `uid` and root is not followed: in a directory that several users
-/// write to, its owner could lead the path to a directory in which `uid` may write and the owner may not.
-/// The descriptor stays with the directory, whatever is renamed afterwards.
+/// write to, its owner could lead the path to a directory in which `uid` may write and the owner
+/// may not. The descriptor stays with the directory, whatever is renamed afterwards.
 pub(super) fn open_directory(path: &Path, uid: u32) -> Result<OwnedFd, DirectoryError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = || openat(CWD, "/", flags, Mode::empty());
@@ -57,7 +57,8 @@ pub(super) fn open_directory(path: &Path, uid: u32) -> Result<OwnedFd, Directory
     Ok(directory)
 }
 
-/// Pushes the components of `path` onto the stack `rest`, so that its first component is popped next.
+/// Pushes the components of `path` onto the stack `rest`, so that its first component is popped
+/// next.
 fn push_components(rest: &mut Vec<OsString>, path: &Path) {
     let names = path.components().rev().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),

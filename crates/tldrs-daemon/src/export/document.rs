@@ -16,8 +16,9 @@ pub enum DocumentForm {
     /// An array of events, as the reference writes it.
     #[default]
     Array,
-    /// An object with the array in its member `traceEvents`, as Perfetto reads it best: in order of time, with times
-    /// since the first event, and with changes to what it would misread ([`tef::perfetto`]).
+    /// An object with the array in its member `traceEvents`, as Perfetto reads it best: in order of
+    /// time, with times since the first event, and with changes to what it would misread
+    /// ([`tef::perfetto`]).
     Perfetto,
 }
 
@@ -30,8 +31,8 @@ pub struct ExportCounts {
     pub dropped: u64,
 }
 
-/// Writes a document with all events of `from`. Every line is validated, and repaired if necessary: other
-/// daemons than this one store invalid lines too.
+/// Writes a document with all events of `from`. Every line is validated, and repaired if necessary:
+/// other daemons than this one store invalid lines too.
 ///
 /// # Errors
 /// If reading or writing fails.

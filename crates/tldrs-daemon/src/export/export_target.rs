@@ -130,7 +130,8 @@ impl ReplacedFile {
 }
 
 impl ExportTarget {
-    /// Opens the directory of this path, and checks that the user `uid`, which runs the daemon, may export to it.
+    /// Opens the directory of this path, and checks that the user `uid`, which runs the daemon, may
+    /// export to it.
     pub(crate) fn open(path: &Path, uid: u32) -> Result<Self, ExportRefusal> {
         if !path.is_absolute() {
             return Err(ExportRefusal::Relative);
@@ -156,8 +157,8 @@ impl ExportTarget {
     pub(crate) fn create_draft(&self) -> io::Result<ExportDraft<'_>> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // The mode is restricted from the start: a process that opens the file keeps it open, whatever the
-        // mode is later.
+        // The mode is restricted from the start: a process that opens the file keeps it open,
+        // whatever the mode is later.
         let mode = match self.replaced {
             None => NEW_MODE,
             Some(_) => PRIVATE_MODE,

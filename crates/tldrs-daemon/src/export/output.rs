@@ -41,7 +41,8 @@ pub enum OutputError {
     Open(#[from] io::Error),
 }
 
-/// Opens a file at an absolute path for writing, and makes it if it does not exist. The file is not truncated.
+/// Opens a file at an absolute path for writing, and makes it if it does not exist. The file is not
+/// truncated.
 ///
 /// A regular file or pipe of another user is not opened, and no symbolic link of another user is
 /// followed: in a directory like `/tmp` any user may have made it. Links of root are followed to
@@ -79,7 +80,8 @@ pub fn open_output(path: &Path) -> Result<File, OutputError> {
         }
         _ => {}
     }
-    // The opened file is checked, not the path: another user may have replaced the file since `statat`.
+    // The opened file is checked, not the path: another user may have replaced the file since
+    // `statat`.
     let file = open(OFlags::NOFOLLOW)?;
     let stat = fstat(&file).map_err(io::Error::from)?;
     let kind = FileType::from_raw_mode(stat.st_mode);

@@ -1,5 +1,5 @@
-//! The functions that C programs call, and nothing else. A panic in one of them ends the program, as in every
-//! `extern "C"` function; the code below them does not panic.
+//! The functions that C programs call, and nothing else. A panic in one of them ends the program,
+//! as in every `extern "C"` function; the code below them does not panic.
 #![allow(
     unsafe_code,
     reason = "a C program gives raw pointers; every block says what it must keep"
@@ -78,11 +78,12 @@ unsafe fn to_text(text: *const c_char) -> String {
 /// The call site behind a `struct ring_site`, which is made at the first call.
 ///
 /// # Safety
-/// `site` points to a `struct ring_site` that lives as long as the library is loaded; only this function writes to it.
+/// `site` points to a `struct ring_site` that lives as long as the library is loaded; only this
+/// function writes to it.
 #[inline]
 unsafe fn site_of(site: *const RingSite) -> &'static CSite {
-    // SAFETY: valid, as the caller guarantees; C programs leave the pointer inside alone, so that it is null or from
-    // `make_site`, which leaks.
+    // SAFETY: valid, as the caller guarantees; C programs leave the pointer inside alone, so that
+    // it is null or from `make_site`, which leaks.
     match unsafe { (*site).site.load(Ordering::Acquire).as_ref() } {
         Some(site) => site,
         // SAFETY: as above.
@@ -157,7 +158,8 @@ pub(crate) unsafe extern "C" fn ring_is_enabled(site: *const RingSite) -> bool {
 /// Begins an event, if the filter lets it pass. False when there is none to be written.
 ///
 /// # Safety
-/// As for `site_of`; `event` points to a `struct ring_event` that holds no event that has been begun.
+/// As for `site_of`; `event` points to a `struct ring_event` that holds no event that has been
+/// begun.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ring_event_begin(
     event: *mut RingEvent,
@@ -170,7 +172,8 @@ pub(crate) unsafe extern "C" fn ring_event_begin(
     if site.call_site.is_enabled() {
         let _errno = KeepErrno::new();
         if let Some(begun) = site.begin(content_size) {
-            // SAFETY: valid, large enough and aligned, as asserted above; what was there needs no drop.
+            // SAFETY: valid, large enough and aligned, as asserted above; what was there needs no
+            // drop.
             unsafe { ptr::write(place, Some(begun)) };
             return true;
         }
@@ -184,7 +187,8 @@ pub(crate) unsafe extern "C" fn ring_event_begin(
 /// `event` was given to `ring_event_begin`.
 #[inline]
 unsafe fn event_of<'a>(event: *mut RingEvent) -> Option<&'a mut CEvent> {
-    // SAFETY: `ring_event_begin` has written an `Option<CEvent>` there, and no other reference exists during a call.
+    // SAFETY: `ring_event_begin` has written an `Option<CEvent>` there, and no other reference
+    // exists during a call.
     unsafe { &mut *event.cast::<Option<CEvent>>() }.as_mut()
 }
 

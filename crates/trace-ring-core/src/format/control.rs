@@ -1,4 +1,5 @@
-//! The file `control`: the filter of a process, which other processes of the same user (or root) may replace.
+//! The file `control`: the filter of a process, which other processes of the same user (or root)
+//! may replace.
 
 use super::{Bytes, FormatError, VERSION, set};
 use crate::Severity;
@@ -8,12 +9,15 @@ use crate::filter::Filter;
 pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"TRCCTRL\n");
 /// Bytes of the file.
 pub const CONTROL_SIZE: usize = 4096;
-/// Offset of the generation u32. Its writer adds 1 (wrapping) **after** the rest of the file is in place.
+/// Offset of the generation u32. Its writer adds 1 (wrapping) **after** the rest of the file is in
+/// place.
 pub const CONTROL_GENERATION_OFFSET: usize = 12;
-/// Offset of the u32 that says up to which severity code the directives let anything pass, 0 when nothing; behind the
-/// generation, so that a call site that passes in no case finds out by one comparison.
+/// Offset of the u32 that says up to which severity code the directives let anything pass, 0 when
+/// nothing; behind the generation, so that a call site that passes in no case finds out by one
+/// comparison.
 pub const CONTROL_MAX_SEVERITY_OFFSET: usize = 16;
-/// Offset of length u32, checksum u32 and directives: what a writer replaces in one `pwrite` before the generation.
+/// Offset of length u32, checksum u32 and directives: what a writer replaces in one `pwrite` before
+/// the generation.
 pub const CONTROL_BODY_OFFSET: usize = 64;
 /// Largest number of bytes of directives.
 pub const MAX_DIRECTIVES_SIZE: usize = CONTROL_SIZE - CONTROL_BODY_OFFSET - 8;
@@ -28,7 +32,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// The bytes of the whole file. `None` when the directives are longer than [`MAX_DIRECTIVES_SIZE`].
+    /// The bytes of the whole file. `None` when the directives are longer than
+    /// [`MAX_DIRECTIVES_SIZE`].
     #[must_use]
     pub fn encode(&self) -> Option<[u8; CONTROL_SIZE]> {
         let mut bytes = [0; CONTROL_SIZE];
@@ -77,8 +82,8 @@ impl Control {
     /// Reads the file.
     ///
     /// # Errors
-    /// When bytes are missing, the magic number, version or checksum is wrong (a writer is in the middle of a change),
-    /// or the directives are too long or not UTF-8.
+    /// When bytes are missing, the magic number, version or checksum is wrong (a writer is in the
+    /// middle of a change), or the directives are too long or not UTF-8.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let what = "control file";
         let bytes = Bytes { what, bytes };

@@ -31,7 +31,8 @@ pub enum FieldType {
     F64 = 10,
     /// 1 byte, 0 or 1.
     Bool = 11,
-    /// Length u16, then as many bytes of text. The writer means UTF-8; a reader checks it where it shows it.
+    /// Length u16, then as many bytes of text. The writer means UTF-8; a reader checks it where it
+    /// shows it.
     Str = 12,
     /// Length u16, then as many bytes.
     Bytes = 13,
@@ -97,7 +98,8 @@ pub enum FieldValue<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Reads the value of type `kind` at the front of `bytes`; returns it with the number of bytes that it takes.
+/// Reads the value of type `kind` at the front of `bytes`; returns it with the number of bytes that
+/// it takes.
 ///
 /// # Errors
 /// When the value does not end within `bytes`.

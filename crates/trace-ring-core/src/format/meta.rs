@@ -1,5 +1,5 @@
-//! The file `meta`: who the process is, and the classes of its events. The process holds an exclusive `flock` on it
-//! for as long as it lives.
+//! The file `meta`: who the process is, and the classes of its events. The process holds an
+//! exclusive `flock` on it for as long as it lives.
 
 use super::{Bytes, FieldType, FormatError, VERSION, set};
 use crate::Severity;
@@ -12,14 +12,17 @@ pub const META_HEADER_SIZE: usize = 4096;
 pub const META_FIXED_SIZE: usize = 2048;
 /// Offset of `committed` u64: bytes of complete records after the header.
 pub const META_COMMITTED_OFFSET: usize = 2048;
-/// Offset of `clock_offset` i64: CLOCK_REALTIME minus CLOCK_MONOTONIC in nanoseconds, as last sampled.
+/// Offset of `clock_offset` i64: CLOCK_REALTIME minus CLOCK_MONOTONIC in nanoseconds, as last
+/// sampled.
 pub const META_CLOCK_OFFSET_OFFSET: usize = 2112;
-/// Offset of `lost_no_ring` u64: events lost because no ring could be made for them or their class did not fit.
+/// Offset of `lost_no_ring` u64: events lost because no ring could be made for them or their class
+/// did not fit.
 pub const META_LOST_OFFSET: usize = 2176;
 
 /// Longest program path in bytes; the rest is cut.
 pub const MAX_PROGRAM_SIZE: usize = 1024;
-/// Longest name (target, file, event, field) in bytes; the rest is cut by the writer and refused by a reader.
+/// Longest name (target, file, event, field) in bytes; the rest is cut by the writer and refused by
+/// a reader.
 pub const MAX_NAME_SIZE: usize = 1024;
 /// Largest number of event classes of one process.
 pub const MAX_CLASSES: u32 = u16::MAX as u32;
@@ -107,7 +110,8 @@ impl MetaHeader {
     /// Reads the header from the first bytes of the file.
     ///
     /// # Errors
-    /// When bytes are missing, the magic number, version or checksum is wrong, or a value is outside its limits.
+    /// When bytes are missing, the magic number, version or checksum is wrong, or a value is
+    /// outside its limits.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let what = "meta header";
         let bytes = Bytes { what, bytes };
@@ -180,7 +184,8 @@ pub struct EventClass {
 }
 
 impl EventClass {
-    /// The whole record, header included. Names beyond [`MAX_NAME_SIZE`] are cut, fields beyond [`MAX_FIELDS`] left out.
+    /// The whole record, header included. Names beyond [`MAX_NAME_SIZE`] are cut, fields beyond
+    /// [`MAX_FIELDS`] left out.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut content = Vec::with_capacity(256);
@@ -293,8 +298,9 @@ fn read_name(bytes: Bytes<'_>, offset: &mut usize) -> Result<String, FormatError
 
 /// Walks the records of `meta`: the bytes after the header, up to the committed length.
 ///
-/// Items are whole records; `Err` stands for one that was refused, and the walk goes on behind it. The walk ends at
-/// the first record whose length cannot be true or that is not whole; [`Self::consumed`] says where.
+/// Items are whole records; `Err` stands for one that was refused, and the walk goes on behind it.
+/// The walk ends at the first record whose length cannot be true or that is not whole;
+/// [`Self::consumed`] says where.
 #[derive(Debug, Clone)]
 pub struct MetaRecords<'a> {
     bytes: &'a [u8],

@@ -67,8 +67,8 @@ impl<'a> Record<'a> {
 
 /// Walks the records of **one sub-buffer**, or of a part of it that begins at a record.
 ///
-/// An item is an error when the bytes are no record; the walk ends with it, because the next record cannot be found
-/// before the next sub-buffer.
+/// An item is an error when the bytes are no record; the walk ends with it, because the next record
+/// cannot be found before the next sub-buffer.
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
     bytes: &'a [u8],
@@ -90,7 +90,8 @@ impl<'a> Records<'a> {
 
     fn next_record(&self) -> Result<Option<(Record<'a>, usize)>, FormatError> {
         if self.bytes.len() < MIN_RECORD_SIZE {
-            // The end mark may stand in fewer bytes than a record takes, and the last 16 bytes may have none.
+            // The end mark may stand in fewer bytes than a record takes, and the last 16 bytes may
+            // have none.
             return Ok(None);
         }
         let bytes = Bytes {

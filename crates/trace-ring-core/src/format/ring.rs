@@ -1,4 +1,5 @@
-//! The ring file: a fixed header, control words, a table with an entry per sub-buffer, and the sub-buffers.
+//! The ring file: a fixed header, control words, a table with an entry per sub-buffer, and the
+//! sub-buffers.
 
 use super::{Bytes, FormatError, VERSION, set};
 
@@ -17,10 +18,11 @@ pub const RING_PAGE_SIZE: usize = 4096;
 pub const RING_RESERVE_OFFSET: usize = 512;
 /// Offset of `commit` u64: position below which every byte is final.
 pub const RING_COMMIT_OFFSET: usize = 576;
-/// Offset of `consumed` u64: position below which the drainer has taken everything. Written by the drainer only.
+/// Offset of `consumed` u64: position below which the drainer has taken everything. Written by the
+/// drainer only.
 pub const RING_CONSUMED_OFFSET: usize = 640;
-/// Offset of `released` u32: 1 when the drainer has seen the end of the thread and has taken everything, the lost
-/// counters included. Written by the drainer only.
+/// Offset of `released` u32: 1 when the drainer has seen the end of the thread and has taken
+/// everything, the lost counters included. Written by the drainer only.
 pub const RING_RELEASED_OFFSET: usize = 648;
 /// Offset of `lost_full` u64, then `lost_big` u64 and `lost_nested` u64.
 pub const RING_LOST_OFFSET: usize = 704;
@@ -40,7 +42,8 @@ pub const MAX_SUB_BUFFER_SIZE: u32 = 16 << 20;
 pub const MIN_SUB_BUFFER_COUNT: u32 = 2;
 /// Largest number of sub-buffers in a ring.
 pub const MAX_SUB_BUFFER_COUNT: u32 = 256;
-/// Largest number of data bytes in a ring. Below 2 GiB, so that the low half of a position differs from turn to turn.
+/// Largest number of data bytes in a ring. Below 2 GiB, so that the low half of a position differs
+/// from turn to turn.
 pub const MAX_RING_SIZE: u64 = 1 << 30;
 
 /// What the writer does when the ring is full.
@@ -63,7 +66,8 @@ pub enum SeverityClass {
     Debug,
 }
 
-/// The fixed header of a ring file. It is complete before the file gets its name, and never changes.
+/// The fixed header of a ring file. It is complete before the file gets its name, and never
+/// changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingHeader {
     /// The number in the file name. Numbers are not used again while the process lives.
@@ -116,8 +120,8 @@ impl RingHeader {
     /// Reads the header from the first bytes of a file.
     ///
     /// # Errors
-    /// When bytes are missing, the magic number, version or checksum is wrong, or a size is outside its limits. The
-    /// caller compares [`Self::file_size`] with the size of the file.
+    /// When bytes are missing, the magic number, version or checksum is wrong, or a size is outside
+    /// its limits. The caller compares [`Self::file_size`] with the size of the file.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let what = "ring header";
         let bytes = Bytes { what, bytes };
@@ -222,7 +226,8 @@ pub struct Lost {
     pub full: u64,
     /// The event was larger than a sub-buffer, or than it said it would be.
     pub big: u64,
-    /// The event came while the thread was already writing one: from a signal handler or a formatter.
+    /// The event came while the thread was already writing one: from a signal handler or a
+    /// formatter.
     pub nested: u64,
 }
 
@@ -244,7 +249,8 @@ impl Lost {
     }
 }
 
-/// The words of a ring file that change while it lives. They may have any value: the reader checks each.
+/// The words of a ring file that change while it lives. They may have any value: the reader checks
+/// each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RingControl {
     /// See [`RING_RESERVE_OFFSET`].
@@ -285,11 +291,11 @@ impl RingControl {
 /// One entry of the sub-buffer table, written when the writer enters the sub-buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SubBufferEntry {
-    /// Number of the sub-buffer since the ring was made, from 1: position of its first byte divided by its size, plus
-    /// one. 0 in a sub-buffer that was never used.
+    /// Number of the sub-buffer since the ring was made, from 1: position of its first byte divided
+    /// by its size, plus one. 0 in a sub-buffer that was never used.
     pub sequence: u64,
-    /// Events committed to the ring before this sub-buffer. In overwrite mode, this minus the number of events that
-    /// the reader has seen is the exact number that was overwritten.
+    /// Events committed to the ring before this sub-buffer. In overwrite mode, this minus the
+    /// number of events that the reader has seen is the exact number that was overwritten.
     pub events_before: u64,
     /// The lost counters when the writer entered the sub-buffer.
     pub lost_before: Lost,

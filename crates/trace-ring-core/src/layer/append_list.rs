@@ -1,5 +1,5 @@
-//! A list that grows and never shrinks. Reading and appending take no lock: a signal handler or a forked child may do
-//! either at any time.
+//! A list that grows and never shrinks. Reading and appending take no lock: a signal handler or a
+//! forked child may do either at any time.
 
 use std::ptr;
 
@@ -37,7 +37,8 @@ impl<T: Sync> AppendList<T> {
         None
     }
 
-    /// Appends a value unless there is one that `is_same` accepts; returns the one that is in the list.
+    /// Appends a value unless there is one that `is_same` accepts; returns the one that is in the
+    /// list.
     pub(super) fn append(&self, value: T, is_same: impl Fn(&T) -> bool) -> &'static T {
         let next = Published::new();
         let new: &'static Node<T> = Box::leak(Box::new(Node { value, next }));

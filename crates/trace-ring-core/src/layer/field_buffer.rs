@@ -1,8 +1,8 @@
 //! The fields of one event, collected before the event begins.
 //!
-//! `tracing` gives values one by one and without their types in advance, and a `Debug` implementation may take long,
-//! panic or write events itself. So values are encoded into a buffer of the thread first, and copied into the ring at
-//! once.
+//! `tracing` gives values one by one and without their types in advance, and a `Debug`
+//! implementation may take long, panic or write events itself. So values are encoded into a buffer
+//! of the thread first, and copied into the ring at once.
 
 use std::cell::Cell;
 use std::fmt::{self, Write};
@@ -78,8 +78,8 @@ thread_local! {
 }
 
 impl FieldBuffer {
-    /// Lends the thread's buffer, emptied. An event inside of another one (from a `Debug` implementation), or one
-    /// written while the thread ends, gets a new buffer.
+    /// Lends the thread's buffer, emptied. An event inside of another one (from a `Debug`
+    /// implementation), or one written while the thread ends, gets a new buffer.
     pub(super) fn with<R>(kind: EventKind, use_buffer: impl FnOnce(&mut Self) -> R) -> R {
         let kept = BUFFER.try_with(Cell::take).ok().flatten();
         let mut buffer = kept.unwrap_or_else(Self::new);
@@ -103,8 +103,8 @@ impl FieldBuffer {
         })
     }
 
-    /// Number that stands for the kind of the event and for the fields that have values. Different ones of a call site
-    /// have the same number with a probability of 2^-64.
+    /// Number that stands for the kind of the event and for the fields that have values. Different
+    /// ones of a call site have the same number with a probability of 2^-64.
     pub(super) fn shape(&self) -> u64 {
         self.shape
     }
@@ -139,7 +139,8 @@ impl FieldBuffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Notes the type of a value that is about to be put. False when there are too many: the field is left out.
+    /// Notes the type of a value that is about to be put. False when there are too many: the field
+    /// is left out.
     #[inline]
     fn begin_field(&mut self, field: &Field, kind: FieldType) -> bool {
         let place = self.fields.get_mut(self.field_count);
@@ -193,7 +194,8 @@ struct TextWriter<'a> {
 }
 
 impl Write for TextWriter<'_> {
-    /// Leaves out what does not fit, without an error: some implementations of `Debug` panic on errors.
+    /// Leaves out what does not fit, without an error: some implementations of `Debug` panic on
+    /// errors.
     #[inline]
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if !self.is_cut {

@@ -1,8 +1,9 @@
 //! Tells `tracing` that the filter has changed.
 //!
-//! `tracing` keeps for each call site whether any layer wants its events, so that one that nobody wants costs one load.
-//! The filter of the rings is in shared memory and may be changed by another process: a thread sleeps until that
-//! happens, and has `tracing` ask again. A forked child has no such thread; it gets its own with its directory.
+//! `tracing` keeps for each call site whether any layer wants its events, so that one that nobody
+//! wants costs one load. The filter of the rings is in shared memory and may be changed by another
+//! process: a thread sleeps until that happens, and has `tracing` ask again. A forked child has no
+//! such thread; it gets its own with its directory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,8 +1,9 @@
 //! What the ring knows of each call site of `tracing`.
 //!
-//! A call site is found by the address of its metadata, which `tracing` keeps for ever. The type of a field is known
-//! only when it has a value, and may differ from event to event (`Option`, or a value recorded late). So a call site has
-//! a class for each *shape*: which fields have values, and of which types. Nearly every call site has one.
+//! A call site is found by the address of its metadata, which `tracing` keeps for ever. The type of
+//! a field is known only when it has a value, and may differ from event to event (`Option`, or a
+//! value recorded late). So a call site has a class for each *shape*: which fields have values, and
+//! of which types. Nearly every call site has one.
 
 use std::ptr;
 
@@ -145,7 +146,8 @@ fn severity(level: Level) -> Severity {
     }
 }
 
-/// The name, with underscores behind it when it is in the event already: readers find fields by name.
+/// The name, with underscores behind it when it is in the event already: readers find fields by
+/// name.
 fn unique_name(name: &'static str, names: &[&'static str]) -> &'static str {
     let mut unique = name.to_owned();
     while names.contains(&unique.as_str()) {

@@ -1,5 +1,5 @@
-//! Model check: every interleaving (up to a number of preemptions) and every allowed memory order of a writer and a
-//! reader on a ring of two sub-buffers with room for one record each.
+//! Model check: every interleaving (up to a number of preemptions) and every allowed memory order
+//! of a writer and a reader on a ring of two sub-buffers with room for one record each.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -155,7 +155,8 @@ fn timestamps(bytes: &[u8], position: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Checks a model with at most three preemptions: enough to find each ordering or claim that is left out of the protocol.
+/// Checks a model with at most three preemptions: enough to find each ordering or claim that is
+/// left out of the protocol.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);

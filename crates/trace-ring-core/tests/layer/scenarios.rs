@@ -117,7 +117,8 @@ fn beside_another_layer() {
     eprintln!("[{}]", text.join(", "));
 }
 
-/// Writes, waits until the filter has been changed, and writes again. Fields are evaluated only for what is written.
+/// Writes, waits until the filter has been changed, and writes again. Fields are evaluated only for
+/// what is written.
 fn wait_for_filter() {
     let evaluated = std::cell::Cell::new(0);
     let count = || evaluated.replace(evaluated.get() + 1);

@@ -38,7 +38,8 @@ pub(crate) fn raise_signal() {
 
 /// Forks; the child runs `child` and never returns. Returns the child's pid.
 pub(crate) fn fork(child: impl FnOnce()) -> u32 {
-    // SAFETY: the child runs on a copy of this thread only. It allocates, which glibc allows after a fork.
+    // SAFETY: the child runs on a copy of this thread only. It allocates, which glibc allows after
+    // a fork.
     let pid = unsafe { libc_fork() };
     if pid == 0 {
         let is_good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).is_ok();

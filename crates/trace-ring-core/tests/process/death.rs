@@ -17,8 +17,8 @@ fn progress(producer: &Producer, threads: usize) -> Vec<u64> {
     counts
 }
 
-/// Kills a producer when one of its threads has finished a random number of events; every finished event must be there,
-/// in order and once, and at most one more per thread.
+/// Kills a producer when one of its threads has finished a random number of events; every finished
+/// event must be there, in order and once, and at most one more per thread.
 fn kill_and_check(threads: usize, mode: &str) {
     let count = threads.to_string();
     let variables = [

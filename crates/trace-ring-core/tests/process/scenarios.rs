@@ -63,7 +63,8 @@ fn tick(thread: u32, n: u64) {
     );
 }
 
-/// Emits at full speed, and says in a file, after each event, how many events each thread has finished.
+/// Emits at full speed, and says in a file, after each event, how many events each thread has
+/// finished.
 fn emit_until_killed() {
     let progress = File::create(std::env::var("PROGRESS").unwrap()).unwrap();
     let progress = &progress;

@@ -1,4 +1,5 @@
-//! Buffers of encrypted bytes: those that all connections of a thread share, and what a socket has not taken yet.
+//! Buffers of encrypted bytes: those that all connections of a thread share, and what a socket has
+//! not taken yet.
 
 use std::cell::RefCell;
 
@@ -19,8 +20,8 @@ pub(super) struct Unsent {
     pub(super) bytes: Vec<u8>,
     /// Number of bytes in front that have been sent.
     pub(super) sent: usize,
-    /// Where the bytes to send end. What is behind belongs to the buffer, which would have to be cleared again if it were
-    /// made shorter.
+    /// Where the bytes to send end. What is behind belongs to the buffer, which would have to be
+    /// cleared again if it were made shorter.
     pub(super) end: usize,
 }
 

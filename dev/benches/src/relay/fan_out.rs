@@ -1,5 +1,5 @@
-//! Many viewers on one session: how much of its speed the producer keeps, what a viewer costs in memory, and whether each
-//! gets its share. And the cost of connections that are idle.
+//! Many viewers on one session: how much of its speed the producer keeps, what a viewer costs in
+//! memory, and whether each gets its share. And the cost of connections that are idle.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -81,7 +81,8 @@ fn watched(viewers: usize, discovery: Discovery) -> Run {
     let lab = Lab::new();
     let relay = Which::Ours.start(&lab);
     let mut sender = Sender::open(&relay, SESSION, &LOAD);
-    // So that the streams are listed, and the buffers of the producer's connections are no part of the viewers' memory.
+    // So that the streams are listed, and the buffers of the producer's connections are no part of
+    // the viewers' memory.
     sender.send_round();
     let before = relay.memory();
     let load = ViewerLoad::start(relay.live, SESSION, viewers, discovery);

@@ -116,8 +116,8 @@ fn watch(relay: &Relay, send_mode: SendMode) -> Vec<Duration> {
             }
             sender
         });
-        // At its own pace, so that requests do not coincide with packets, and more often than viewers do: this measures when
-        // the relay has the packet.
+        // At its own pace, so that requests do not coincide with packets, and more often than
+        // viewers do: this measures when the relay has the packet.
         let arrived = |_| {
             while viewer.next_index(stream).status != IndexStatus::Ready {
                 thread::sleep(POLL);

@@ -137,7 +137,8 @@ impl Sender {
         self.payload.resize(bytes, 0x5a);
     }
 
-    /// Sends all packets. Returns the time from each index to its reply, unless several are in flight.
+    /// Sends all packets. Returns the time from each index to its reply, unless several are in
+    /// flight.
     pub(crate) fn send_all(&mut self) -> Vec<Duration> {
         if self.send_mode == SendMode::Pipelined {
             self.send_pipelined();
@@ -147,8 +148,8 @@ impl Sender {
         (0..left).map(|_| self.send_one()).collect()
     }
 
-    /// Waits until the relay has read all packets: it may answer an index before. To be called for one producer at a time:
-    /// `lttng-relayd` reads no packets while it has commands to answer.
+    /// Waits until the relay has read all packets: it may answer an index before. To be called for
+    /// one producer at a time: `lttng-relayd` reads no packets while it has commands to answer.
     pub(crate) fn wait_until_read(&mut self) {
         let (stream, seq) = self.place(self.sent - 1);
         while self.producer.is_pending(stream, seq) {
@@ -163,8 +164,8 @@ impl Sender {
         }
     }
 
-    /// Sends the next packet as LTTng does: header, payload, then the index. Returns the time from the index to its
-    /// reply.
+    /// Sends the next packet as LTTng does: header, payload, then the index. Returns the time from
+    /// the index to its reply.
     fn send_one(&mut self) -> Duration {
         let (stream, seq) = self.place(self.sent);
         self.sent += 1;

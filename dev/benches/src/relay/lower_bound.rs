@@ -1,5 +1,5 @@
-//! The least that a relay does for a packet: it receives it, and writes it to a file. Beside it, both relays under the
-//! same load.
+//! The least that a relay does for a packet: it receives it, and writes it to a file. Beside it,
+//! both relays under the same load.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -76,8 +76,8 @@ fn print_row(load: &Load, packets: usize) {
     );
 }
 
-/// Receives the packets of a load and writes them to a file for each producer, by as many threads as `relayd` has. Returns
-/// the processor time of these threads.
+/// Receives the packets of a load and writes them to a file for each producer, by as many threads
+/// as `relayd` has. Returns the processor time of these threads.
 fn receive_and_write(load: &Load) -> Duration {
     let lab = Lab::new();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -116,8 +116,8 @@ fn send(address: SocketAddr, load: &Load) {
     }
 }
 
-/// Receives from sockets until their peers close them, and writes to a file for each. Returns the processor time of this
-/// thread.
+/// Receives from sockets until their peers close them, and writes to a file for each. Returns the
+/// processor time of this thread.
 fn write_all(sockets: Vec<TcpStream>, directory: &Path, thread: usize) -> Duration {
     let clock = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
     let create = |number| File::create(directory.join(format!("{thread}-{number}"))).unwrap();

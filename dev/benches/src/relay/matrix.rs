@@ -1,8 +1,9 @@
-//! Both relays under every combination of producers, streams, packet sizes and send modes, in pairs.
+//! Both relays under every combination of producers, streams, packet sizes and send modes, in
+//! pairs.
 //!
-//! The relays take turns, with all rows that have the same producers and streams. A pair is a row on one relay and soon
-//! after on the other, so that what slows the machine down for a while slows both. Each pair gives a ratio; a row is won
-//! or lost only if the ratios of all pairs agree.
+//! The relays take turns, with all rows that have the same producers and streams. A pair is a row
+//! on one relay and soon after on the other, so that what slows the machine down for a while slows
+//! both. Each pair gives a ratio; a row is won or lost only if the ratios of all pairs agree.
 
 use std::fs;
 use std::sync::Barrier;
@@ -23,7 +24,8 @@ const PAIRS: usize = 5;
 const PRODUCERS: [usize; 3] = [1, 8, 64];
 /// Streams of each producer.
 const STREAMS: [usize; 4] = [1, 8, 64, 512];
-/// Bytes of a packet, and the packets of one measurement: about a third of a second of `lttng-relayd`.
+/// Bytes of a packet, and the packets of one measurement: about a third of a second of
+/// `lttng-relayd`.
 const PACKETS: [(usize, u64); 4] = [
     (4 << 10, 12 << 10),
     (64 << 10, 4 << 10),
@@ -45,7 +47,8 @@ const FIGURES: [(&str, bool); 5] = [
     ("index p99 us", false),
 ];
 
-/// The figures of one measurement, in the order of [`FIGURES`]. None: not measured, the indexes are pipelined.
+/// The figures of one measurement, in the order of [`FIGURES`]. None: not measured, the indexes are
+/// pipelined.
 type Figures = [Option<f64>; FIGURES.len()];
 
 /// What is to be run.

@@ -1,8 +1,9 @@
 //! Memory that a virtual machine keeps.
 //!
-//! A virtual machine with free page reporting returns memory that has been free for about two seconds to its host, in blocks of
-//! usually 2 MiB and more. The first write to a page that was returned waits for the host: it takes several times as long
-//! as all else that a relay does for the page, and the measurement would be one of the host.
+//! A virtual machine with free page reporting returns memory that has been free for about two
+//! seconds to its host, in blocks of usually 2 MiB and more. The first write to a page that was
+//! returned waits for the host: it takes several times as long as all else that a relay does for
+//! the page, and the measurement would be one of the host.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -17,8 +18,8 @@ const BLOCK: u64 = 256 << 10;
 
 const PAGE: u64 = 4 << 10;
 
-/// Pages that are spread over memory that is otherwise free. The kernel takes small free blocks before large ones, so what is
-/// written next comes from between them.
+/// Pages that are spread over memory that is otherwise free. The kernel takes small free blocks
+/// before large ones, so what is written next comes from between them.
 #[derive(Debug)]
 pub(super) struct Kept {
     /// The pages are freed when it is closed.
@@ -26,7 +27,8 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Uses half of the available memory once, at most [`LARGEST`], and frees it except for these pages.
+    /// Uses half of the available memory once, at most [`LARGEST`], and frees it except for these
+    /// pages.
     pub(super) fn new() -> Self {
         let blocks = LARGEST.min(available() / 2) / BLOCK;
         let pages = File::from(memfd_create("kept", MemfdFlags::CLOEXEC).unwrap());

@@ -1,7 +1,8 @@
 //! `relayd` and `lttng-relayd` under the same load, in turns, with their output in memory.
 //!
-//! The load comes from producers made with `relay-proto`: like LTTng's (one index in flight, Nagle's algorithm on), or
-//! like ours (pipelined). Only the ratio is compared: a machine that is slow for a while is slow for both.
+//! The load comes from producers made with `relay-proto`: like LTTng's (one index in flight,
+//! Nagle's algorithm on), or like ours (pipelined). Only the ratio is compared: a machine that is
+//! slow for a while is slow for both.
 
 mod crowd;
 mod fan_out;
@@ -35,8 +36,8 @@ enum Which {
 }
 
 impl Which {
-    /// Starts the relay. `RELAYD=PATH` measures the relay of another build, and `BASE_RELAYD=PATH` compares with one instead of
-    /// the reference.
+    /// Starts the relay. `RELAYD=PATH` measures the relay of another build, and `BASE_RELAYD=PATH`
+    /// compares with one instead of the reference.
     fn start(self, lab: &Lab) -> Relay {
         let variable = match self {
             Self::Reference => "BASE_RELAYD",

@@ -1,4 +1,5 @@
-//! Background load: programs that keep all processors busy for part of the time, as neighbours on a machine do.
+//! Background load: programs that keep all processors busy for part of the time, as neighbours on a
+//! machine do.
 
 use std::process::{Child, Command};
 use std::thread;
@@ -12,8 +13,8 @@ pub(crate) const NAME: &str = "noise";
 /// Time of each burst, and of each pause after it.
 const BURST: Duration = Duration::from_millis(3);
 
-/// Background load that lasts until it is dropped: a thread per processor, busy for half of the time, in a process of
-/// its own.
+/// Background load that lasts until it is dropped: a thread per processor, busy for half of the
+/// time, in a process of its own.
 #[derive(Debug)]
 pub(super) struct Noise(Child);
 

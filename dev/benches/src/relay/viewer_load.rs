@@ -1,5 +1,5 @@
-//! Many viewers of one session, as tasks of one thread. They speak the live protocol as `test-live` does, and drop the
-//! packets that they read.
+//! Many viewers of one session, as tasks of one thread. They speak the live protocol as `test-live`
+//! does, and drop the packets that they read.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,12 +22,13 @@ use viewer_proto::stream::StreamRecord;
 use viewer_proto::{Command, Minor};
 use wire::{StreamId, ViewerId};
 
-/// Intervals at which a viewer without a push connection polls: the first is doubled up to the second while there are no
-/// packets.
+/// Intervals at which a viewer without a push connection polls: the first is doubled up to the
+/// second while there are no packets.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum number of indexes or packets that a viewer with a push connection requests at once, and of bytes of packets.
+/// Maximum number of indexes or packets that a viewer with a push connection requests at once, and
+/// of bytes of packets.
 const MAX_PIPELINED_REQUESTS: u64 = 64;
 const MAX_PREFETCH_BYTES: usize = 1 << 20;
 
@@ -54,7 +55,8 @@ pub(super) struct ViewerLoad {
 }
 
 impl ViewerLoad {
-    /// Attaches `count` viewers to the end of a session's streams. All are attached when this returns.
+    /// Attaches `count` viewers to the end of a session's streams. All are attached when this
+    /// returns.
     pub(super) fn start(
         live: SocketAddr,
         session: &'static str,
@@ -317,8 +319,8 @@ impl Push {
         }
     }
 
-    /// The next notification; some of those that have arrived together are returned in reverse order. None: the relay has
-    /// closed the connection.
+    /// The next notification; some of those that have arrived together are returned in reverse
+    /// order. None: the relay has closed the connection.
     async fn receive(&mut self) -> Option<Notification> {
         loop {
             if let Some(notification) = self.received.pop() {

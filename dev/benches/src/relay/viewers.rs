@@ -138,8 +138,8 @@ fn length(index: &NextIndex) -> u32 {
     u32::try_from(index.packet.packet_size.0 / 8).unwrap()
 }
 
-/// Prints a producer's throughput with many viewers, relative to its throughput without. The reference allows one viewer
-/// per session.
+/// Prints a producer's throughput with many viewers, relative to its throughput without. The
+/// reference allows one viewer per session.
 pub(super) fn watched() {
     let mut kept = Vec::new();
     for _ in 0..ROUNDS {

@@ -1,6 +1,6 @@
-//! The process that is measured: threads that emit events in batches. Prints for each batch the processor time of an
-//! event in nanoseconds and the events per second of all threads, then `end`, and exits when its standard input is
-//! closed. `tracepoints.c` is the same for LTTng-UST.
+//! The process that is measured: threads that emit events in batches. Prints for each batch the
+//! processor time of an event in nanoseconds and the events per second of all threads, then `end`,
+//! and exits when its standard input is closed. `tracepoints.c` is the same for LTTng-UST.
 
 use std::hint::black_box;
 use std::io::Read;
@@ -15,7 +15,8 @@ use tracing_subscriber::prelude::*;
 /// The argument that makes the benchmark program run as the load.
 pub(crate) const NAME: &str = "ring-load";
 
-/// Batches before the first that is measured: more than the largest buffer holds, so that every page of it is mapped.
+/// Batches before the first that is measured: more than the largest buffer holds, so that every
+/// page of it is mapped.
 const WARM_UP: usize = 5;
 
 /// What every thread does.
@@ -96,7 +97,8 @@ fn subscribe(system: &str, is_disabled: bool) -> Option<tracing_chrome::FlushGua
 }
 
 impl Load {
-    /// Runs all threads to their end, and prints the times of each batch. A single thread stays on the last processor.
+    /// Runs all threads to their end, and prints the times of each batch. A single thread stays on
+    /// the last processor.
     fn run(&self, emit: impl Fn(i32) + Sync) {
         if self.threads == 1 {
             let mut cpus = CpuSet::new();

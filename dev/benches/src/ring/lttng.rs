@@ -43,7 +43,8 @@ impl<'a> Lttng<'a> {
         self.lab.traced_command(&self.program)
     }
 
-    /// Starts a session in which an event is enabled. Its buffers have the size of the rings that it is compared with.
+    /// Starts a session in which an event is enabled. Its buffers have the size of the rings that
+    /// it is compared with.
     pub(super) fn start_session(&self, event: &str, mode: Mode) {
         let output = self.lab.directory("lttng");
         let output = format!("--output={}", output.display());

@@ -1,10 +1,11 @@
-//! What an event costs the thread that writes it: `trace-ring`, called directly and through `tracing`, beside
-//! LTTng-UST and two subscribers of `tracing`.
+//! What an event costs the thread that writes it: `trace-ring`, called directly and through
+//! `tracing`, beside LTTng-UST and two subscribers of `tracing`.
 //!
-//! The value is the processor time of the calling thread, for batches of events of one thread that stays on one
-//! processor. Systems are measured in turns. Rings in overwrite mode need no drainer; a session of LTTng-UST in
-//! snapshot mode has none either. In discard mode both are drained to files, and nothing may be lost. The buffers of
-//! both have the same size. LTTng-UST adds no context fields, although the rings have ids and name of the thread.
+//! The value is the processor time of the calling thread, for batches of events of one thread that
+//! stays on one processor. Systems are measured in turns. Rings in overwrite mode need no drainer;
+//! a session of LTTng-UST in snapshot mode has none either. In discard mode both are drained to
+//! files, and nothing may be lost. The buffers of both have the same size. LTTng-UST adds no
+//! context fields, although the rings have ids and name of the thread.
 //!
 //! A part of a row's name as argument selects rows.
 

@@ -1,5 +1,5 @@
-//! The `tldrs` daemon with forwarding to a relay: processor time per event from the socket to the relay's files, of all
-//! processes together.
+//! The `tldrs` daemon with forwarding to a relay: processor time per event from the socket to the
+//! relay's files, of all processes together.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

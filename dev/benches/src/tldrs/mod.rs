@@ -1,7 +1,7 @@
 //! The `tldrs` daemon and the reference under the same load, in turns.
 //!
-//! The reference is a stand-in that does the same work per event ([`mod@reference`]), or the real program if
-//! `TLDRS_REFERENCE` has its path.
+//! The reference is a stand-in that does the same work per event ([`mod@reference`]), or the real
+//! program if `TLDRS_REFERENCE` has its path.
 
 mod forward;
 pub(crate) mod load;
@@ -19,7 +19,8 @@ use crate::process::{build, cpu, peak_memory};
 /// Number of runs per daemon. The median is printed.
 const TURNS: usize = 3;
 
-/// How clients write, and the number of events per run: enough for a stable result, and few enough for the page cache.
+/// How clients write, and the number of events per run: enough for a stable result, and few enough
+/// for the page cache.
 const LOADS: [(&str, Writes, usize); 2] = [
     ("64 KiB", Writes::Chunks, 4_000_000),
     ("one per event", Writes::OneByOne, 1_000_000),

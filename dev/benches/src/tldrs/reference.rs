@@ -1,7 +1,7 @@
 //! A stand-in for the reference: its work per event, and nothing else.
 //!
-//! One thread per client, lines through a buffered reader, a check of the first and last byte, a lock and an 8 KiB
-//! buffer per trace, flushed when a client disconnects and every two seconds.
+//! One thread per client, lines through a buffered reader, a check of the first and last byte, a
+//! lock and an 8 KiB buffer per trace, flushed when a client disconnects and every two seconds.
 
 use std::collections::HashMap;
 use std::fs::File;

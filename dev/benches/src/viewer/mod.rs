@@ -1,5 +1,6 @@
-//! Reading large traces from the page cache: other readers and `test-live`, in turns. CTF 1.8 is also read by
-//! `babeltrace2`, CTF 2 by those of `babeltrace2` from 2.1 and `actf` that are installed.
+//! Reading large traces from the page cache: other readers and `test-live`, in turns. CTF 1.8 is
+//! also read by `babeltrace2`, CTF 2 by those of `babeltrace2` from 2.1 and `actf` that are
+//! installed.
 
 mod lttng;
 pub(crate) mod trace;

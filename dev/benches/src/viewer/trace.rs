@@ -1,4 +1,5 @@
-//! Writes the trace that viewers read: of a given size, with the kinds of events that tracers write.
+//! Writes the trace that viewers read: of a given size, with the kinds of events that tracers
+//! write.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};

@@ -20,7 +20,8 @@ fn list() -> Vec<Listed> {
     });
     let listed = ids.filter_map(|id| {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // Behind the name, which may have anything in it: state, parent, and as 12th and 13th the times.
+        // Behind the name, which may have anything in it: state, parent, and as 12th and 13th the
+        // times.
         let (_, rest) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split(' ').collect();
         let number = |at: usize| fields.get(at)?.parse::<u64>().ok();

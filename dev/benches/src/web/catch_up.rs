@@ -1,4 +1,5 @@
-//! A viewer that begins at the beginning of a session that has been live for long: how fast it catches up.
+//! A viewer that begins at the beginning of a session that has been live for long: how fast it
+//! catches up.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,7 +15,8 @@ use super::live::start_consumer;
 use super::{Web, load};
 use crate::process::cpu;
 
-/// Threads, events per second, and the live timer in microseconds: by default, and with packets of an event or two.
+/// Threads, events per second, and the live timer in microseconds: by default, and with packets of
+/// an event or two.
 const SESSIONS: [[u32; 3]; 2] = [[64, 50_000, 100_000], [4, 4_000, 1_000]];
 /// How long the session is before the viewer begins.
 const SECONDS: u32 = 40;

@@ -1,4 +1,5 @@
-//! Ten million events of a recording: how long it takes to load, open, zoom, pan, search and count them, and the memory.
+//! Ten million events of a recording: how long it takes to load, open, zoom, pan, search and count
+//! them, and the memory.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -28,8 +29,8 @@ const MEAN_GAP: u64 = 640_000;
 /// The first event, in nanoseconds since 1970.
 const BEGIN: u64 = 1_800_000_000_000_000_000;
 
-/// Asks the server as the page does, over a connection of its own and with the pauses of a page, and notes how long each
-/// answer takes in milliseconds.
+/// Asks the server as the page does, over a connection of its own and with the pauses of a page,
+/// and notes how long each answer takes in milliseconds.
 const REQUESTS: &str = r"
 const run = async () => {
     const socket = new WebSocket(location.origin.replace('http', 'ws') + '/socket');
@@ -161,7 +162,8 @@ fn percentiles(values: &Value) -> String {
     )
 }
 
-/// Writes the recording: requests with queries and rows within, as the load of `live` emits them. Returns the last time.
+/// Writes the recording: requests with queries and rows within, as the load of `live` emits them.
+/// Returns the last time.
 fn write(directory: &Path) -> io::Result<u64> {
     fs::create_dir_all(directory)?;
     let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "bench"));

@@ -1,5 +1,5 @@
-//! A program emits events at a rate on 64 streams, and a page follows them: how old the newest event on the screen is, how
-//! often the page is drawn, and what all this costs.
+//! A program emits events at a rate on 64 streams, and a page follows them: how old the newest
+//! event on the screen is, how often the page is drawn, and what all this costs.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! The traced program: threads that emit events at a rate, most of them begins and ends of nested spans. Prints the number
-//! of events when it has emitted all, and exits when its standard input is closed.
+//! The traced program: threads that emit events at a rate, most of them begins and ends of nested
+//! spans. Prints the number of events when it has emitted all, and exits when its standard input is
+//! closed.
 
 use std::io::Read;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! `test-live web` with real programs on one machine: a traced program, `consumer`, `relayd`, `test-live` and Chromium.
+//! `test-live web` with real programs on one machine: a traced program, `consumer`, `relayd`,
+//! `test-live` and Chromium.
 //!
 //! `live`, `history` or `catch-up` as argument selects one part; after `live` rates may follow.
 

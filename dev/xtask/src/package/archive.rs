@@ -8,7 +8,8 @@ use super::programs::{self, Programs};
 use super::{NAME, Release, files, sbom};
 use crate::stage;
 
-/// Files of the workspace and the directory in the archive that they go to. A folder stands for all files in it.
+/// Files of the workspace and the directory in the archive that they go to. A folder stands for all
+/// files in it.
 const FILES: [(&str, &str); 15] = [
     ("README.md", DOCUMENTS),
     ("CHANGELOG.md", DOCUMENTS),

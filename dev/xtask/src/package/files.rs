@@ -1,4 +1,5 @@
-//! Files on their way into packages, handled by tools that every Debian has, or that come with its compilers.
+//! Files on their way into packages, handled by tools that every Debian has, or that come with its
+//! compilers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -76,7 +77,8 @@ pub(super) fn compress(path: &Path, level: u8) -> anyhow::Result<()> {
     stage::run(Command::new("gzip").args(options).arg(path))
 }
 
-/// Gives all files of a tree one time, and all directories one mode, whatever the umask of this process.
+/// Gives all files of a tree one time, and all directories one mode, whatever the umask of this
+/// process.
 pub(super) fn normalize(root: &Path, epoch: u64) -> anyhow::Result<()> {
     let mut find = Command::new("find");
     find.arg(root)

@@ -1,5 +1,5 @@
-//! The image for containers, in the OCI image layout: a directory of files that are named by their SHA-256. No daemon
-//! takes part in building it.
+//! The image for containers, in the OCI image layout: a directory of files that are named by their
+//! SHA-256. No daemon takes part in building it.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,8 @@ use super::programs::{self, Programs};
 use super::{NAME, Release, files};
 use crate::stage;
 
-/// User and group of the programs, who owns the directory of traces. The number is that of images without a system.
+/// User and group of the programs, who owns the directory of traces. The number is that of images
+/// without a system.
 const USER: u32 = 65_532;
 
 /// The programs run as a user of their own; Kubernetes needs the number.

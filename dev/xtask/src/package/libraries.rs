@@ -1,4 +1,5 @@
-//! The libraries that are linked into programs: names and versions, and the licences that ask to be shipped with them.
+//! The libraries that are linked into programs: names and versions, and the licences that ask to be
+//! shipped with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -118,8 +119,8 @@ fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     found
 }
 
-/// The notice for these libraries: what they are, and all texts of their licences. `apache` is where the reader finds the
-/// text of the Apache License, which many have in common.
+/// The notice for these libraries: what they are, and all texts of their licences. `apache` is
+/// where the reader finds the text of the Apache License, which many have in common.
 pub(super) fn notice(libraries: &[&Library], apache: &str) -> anyhow::Result<String> {
     let mut text = String::from(
         "The programs contain these libraries of https://crates.io, as object code, and the standard library of Rust\n\
@@ -145,7 +146,8 @@ pub(super) fn notice(libraries: &[&Library], apache: &str) -> anyhow::Result<Str
 }
 
 impl Library {
-    /// The texts that its licences ask to be shipped. A full text of the Apache License is left out.
+    /// The texts that its licences ask to be shipped. A full text of the Apache License is left
+    /// out.
     fn license_texts(&self, apache: &str) -> anyhow::Result<Vec<String>> {
         let mut texts = Vec::new();
         let mut names: Vec<_> = fs::read_dir(&self.directory)

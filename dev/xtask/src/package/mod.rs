@@ -1,7 +1,9 @@
-//! Builds what administrators install: Debian packages, an archive of static programs, and an image for containers.
+//! Builds what administrators install: Debian packages, an archive of static programs, and an image
+//! for containers.
 //!
-//! `dev/packaging/` has what only packages contain: control files, maintainer scripts, settings. Equal sources and equal
-//! programs give equal bytes: every time is that of the release ([`Release::epoch`]), every list is sorted.
+//! `dev/packaging/` has what only packages contain: control files, maintainer scripts, settings.
+//! Equal sources and equal programs give equal bytes: every time is that of the release
+//! ([`Release::epoch`]), every list is sorted.
 
 mod archive;
 mod deb;
@@ -38,15 +40,15 @@ pub(crate) struct Options {
     /// What to build [default: all]
     #[arg(value_enum)]
     formats: Vec<Format>,
-    /// Package the programs in DIR (relayd, consumer, tldrs, test-live, and man, which writes the man pages), instead of
-    /// building them; tarball and image take static programs only
+    /// Package the programs in DIR (relayd, consumer, tldrs, test-live, and man, which writes the
+    /// man pages), instead of building them; tarball and image take static programs only
     #[arg(long, value_name = "DIR")]
     binaries: Option<PathBuf>,
     /// Write to DIR [default: target/package]
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Debian revision of the packages, behind the version; those of Debian itself begin with 1 and replace all that begin with
-    /// 0
+    /// Debian revision of the packages, behind the version; those of Debian itself begin with 1 and
+    /// replace all that begin with 0
     #[arg(long, value_name = "REVISION", default_value = REVISION)]
     revision: String,
     /// Compress little: for packages that are not kept
@@ -59,7 +61,8 @@ pub(crate) struct Options {
 enum Format {
     /// Debian packages: lttng-live-collector, lttng-live-agent, lttng-live-viewer and tldrs
     Deb,
-    /// Static programs for any Linux, with man pages, units and licences; a list of their libraries (SPDX)
+    /// Static programs for any Linux, with man pages, units and licences; a list of their libraries
+    /// (SPDX)
     Tarball,
     /// An image for containers, as a directory in the OCI image layout, and as an archive of it
     Image,

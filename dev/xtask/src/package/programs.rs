@@ -14,10 +14,12 @@ pub(super) const ALL: [&str; 4] = ["relayd", "consumer", "tldrs", "test-live"];
 /// The platform on which rustc links with lld, which knows [`LINK_SMALL`].
 const SMALL: &str = "x86_64-unknown-linux-gnu";
 
-/// Relocations in the compact form that glibc reads since 2.36, and functions with the same code once: 5 % of `relayd`.
+/// Relocations in the compact form that glibc reads since 2.36, and functions with the same code
+/// once: 5 % of `relayd`.
 const LINK_SMALL: &str = " -Clink-arg=-Wl,-z,pack-relative-relocs -Clink-arg=-Wl,--icf=all";
 
-/// The package of the C library that reads [`LINK_SMALL`]'s relocations, of which dpkg-shlibdeps knows nothing.
+/// The package of the C library that reads [`LINK_SMALL`]'s relocations, of which dpkg-shlibdeps
+/// knows nothing.
 pub(super) const LIBC: &str = "libc6 (>= 2.36)";
 
 /// A platform for which programs are built, as rustc names it: `x86_64-unknown-linux-gnu`.
@@ -69,7 +71,8 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Builds the programs with the profile `release`, unless there is a directory of programs already.
+    /// Builds the programs with the profile `release`, unless there is a directory of programs
+    /// already.
     pub(super) fn new(target: &Target, built: Option<&Path>) -> anyhow::Result<Self> {
         let directory = match built {
             Some(directory) => directory.to_owned(),
@@ -110,7 +113,8 @@ impl Programs {
         stage::run(Command::new("strip").args(sections).arg(path))
     }
 
-    /// Writes the man pages of all programs to `man/` and their completions to `completions/`, in a directory.
+    /// Writes the man pages of all programs to `man/` and their completions to `completions/`, in a
+    /// directory.
     pub(super) fn write_pages(&self, directory: &Path) -> anyhow::Result<()> {
         let mut man = Command::new(self.directory.join("man"));
         files::output(man.arg(directory))?;

@@ -11,7 +11,8 @@ use super::{Release, files, programs};
 /// Name of the document in archives.
 pub(super) const NAME: &str = "lttng-live.spdx.json";
 
-/// The document: the programs of a directory with their digests, their libraries, and which program contains which.
+/// The document: the programs of a directory with their digests, their libraries, and which program
+/// contains which.
 pub(super) fn document(
     release: &Release,
     catalogue: &Catalogue,

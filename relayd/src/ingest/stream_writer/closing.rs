@@ -9,8 +9,8 @@ use crate::ingest::index_joiner::IndexJoiner;
 use crate::ingest::rotation::is_at_or_past;
 
 impl StreamWriter {
-    /// Whether data up to packet `last` is pending. An index that was accepted and is not yet in its file is pending too,
-    /// even if no entry has been written before.
+    /// Whether data up to packet `last` is pending. An index that was accepted and is not yet in
+    /// its file is pending too, even if no entry has been written before.
     #[must_use]
     pub fn is_pending(&mut self, last: Option<SeqNum>) -> bool {
         // Entries wait for their batch, but the producer asks whether everything is on disk.
@@ -71,7 +71,8 @@ impl StreamWriter {
         }
     }
 
-    /// Writes what has arrived and closes the files. Viewers are not told. Returns false if that has been done before.
+    /// Writes what has arrived and closes the files. Viewers are not told. Returns false if that
+    /// has been done before.
     pub(super) fn end_writing(&mut self) -> bool {
         // Before the writes below, which would close the stream again when they are done.
         if !self.lifecycle.close() {

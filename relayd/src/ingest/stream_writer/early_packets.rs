@@ -1,5 +1,5 @@
-//! Early packets: how long they wait for missing ones, and when those are given up. No packet that has arrived is lost by
-//! that.
+//! Early packets: how long they wait for missing ones, and when those are given up. No packet that
+//! has arrived is lost by that.
 
 use relay_proto::DataHeader;
 use tracing::{debug, warn};
@@ -13,8 +13,8 @@ use crate::ingest::reorder_budget::EarlyBuffer;
 use crate::store::stream_files::PacketPlace;
 
 impl StreamWriter {
-    /// Whether an early packet, of which `bytes` bytes have arrived, must still wait. The packets that are missing before it
-    /// are given up if the window is full.
+    /// Whether an early packet, of which `bytes` bytes have arrived, must still wait. The packets
+    /// that are missing before it are given up if the window is full.
     ///
     /// # Errors
     /// If early packets cannot be written.
@@ -31,8 +31,8 @@ impl StreamWriter {
         self.place_early_packet(packet, from)
     }
 
-    /// Gives up the packets that are missing before an early packet, because memory is needed. The packet still waits
-    /// while the disk has no space.
+    /// Gives up the packets that are missing before an early packet, because memory is needed. The
+    /// packet still waits while the disk has no space.
     ///
     /// # Errors
     /// If early packets cannot be written.
@@ -48,13 +48,15 @@ impl StreamWriter {
         self.place_early_packet(packet, from)
     }
 
-    /// Declares the first packet of the stream, unless it has begun or the packet is known. Otherwise the first one that
-    /// arrives is taken for it, which is wrong if packets can overtake each other.
+    /// Declares the first packet of the stream, unless it has begun or the packet is known.
+    /// Otherwise the first one that arrives is taken for it, which is wrong if packets can overtake
+    /// each other.
     pub fn declare_first_packet(&mut self, seq: SeqNum) {
         self.packets.reorder.declare_first(seq);
     }
 
-    /// Gives up a packet that its producer has abandoned on this connection, before all of it had arrived.
+    /// Gives up a packet that its producer has abandoned on this connection, before all of it had
+    /// arrived.
     ///
     /// # Errors
     /// Those of [`skip_packets`](Self::skip_packets).
@@ -114,7 +116,8 @@ impl StreamWriter {
         }
     }
 
-    /// Gives up all missing packets, so that the early packets are written, unless the disk has no space.
+    /// Gives up all missing packets, so that the early packets are written, unless the disk has no
+    /// space.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -131,7 +134,8 @@ impl StreamWriter {
         arriving: Option<SeqNum>,
         is_needed: impl Fn(&PacketWriter) -> bool,
     ) -> Result<(), IngestError> {
-        // While the disk has no space nothing is given up: the missing packet may be the one that waits for space.
+        // While the disk has no space nothing is given up: the missing packet may be the one that
+        // waits for space.
         while !self.backpressure.is_paused()
             && is_needed(&self.packets)
             && self.give_up_gap(arriving)?
@@ -139,8 +143,8 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Gives up the packets that are missing before the first early one, and writes the early packets that are then next in
-    /// sequence. Returns whether any packet was missing.
+    /// Gives up the packets that are missing before the first early one, and writes the early
+    /// packets that are then next in sequence. Returns whether any packet was missing.
     fn give_up_gap(&mut self, arriving: Option<SeqNum>) -> Result<bool, IngestError> {
         let Some(lost) = self.packets.reorder.give_up_missing(arriving) else {
             return Ok(false);

@@ -1,4 +1,5 @@
-//! A stream of a resumable session: which packets it has, and how it continues when its producer has another connection.
+//! A stream of a resumable session: which packets it has, and how it continues when its producer
+//! has another connection.
 
 use tracing::{debug, warn};
 use wire::{SeqNum, StreamId};
@@ -19,13 +20,15 @@ pub struct Positions {
 }
 
 impl StreamWriter {
-    /// Makes the stream one of a resumable session, whose changes are logged. `next` is the first packet to come.
+    /// Makes the stream one of a resumable session, whose changes are logged. `next` is the first
+    /// packet to come.
     pub fn make_resumable(&mut self, log: StreamLog, next: SeqNum) {
         self.log = Some(log);
         self.restart_at(next);
     }
 
-    /// Continues a stream that a relay before this one has written: all packets before `next` are in its files.
+    /// Continues a stream that a relay before this one has written: all packets before `next` are
+    /// in its files.
     pub fn restore(&mut self, log: StreamLog, next: SeqNum) {
         self.make_resumable(log, next);
         if let Some(last) = next.0.checked_sub(1) {
@@ -62,8 +65,8 @@ impl StreamWriter {
         pending.map_or(next, |pending| pending.min(next))
     }
 
-    /// The first packet that is not as durable as `--durability` says, of those before `written`. What write(2) has
-    /// written survives the end of every process.
+    /// The first packet that is not as durable as `--durability` says, of those before `written`.
+    /// What write(2) has written survives the end of every process.
     #[expect(
         clippy::unused_self,
         reason = "levels that survive a power failure depend on the stream"
@@ -72,9 +75,9 @@ impl StreamWriter {
         written
     }
 
-    /// Returns to the end of the last packet that has its entry, because the connections of the producer are lost: all
-    /// packets behind it will be sent again, when the stream is [reopened](Self::reopen). Returns the number of the next
-    /// packet.
+    /// Returns to the end of the last packet that has its entry, because the connections of the
+    /// producer are lost: all packets behind it will be sent again, when the stream is
+    /// [reopened](Self::reopen). Returns the number of the next packet.
     ///
     /// # Errors
     /// If the files cannot be truncated, or the log cannot be written.
@@ -105,8 +108,8 @@ impl StreamWriter {
         Ok(next)
     }
 
-    /// As [`rewind`](Self::rewind), for a producer that continues the stream and names it by `wire_id` from now on. What
-    /// connections before still send is dropped.
+    /// As [`rewind`](Self::rewind), for a producer that continues the stream and names it by
+    /// `wire_id` from now on. What connections before still send is dropped.
     ///
     /// # Errors
     /// Those of `rewind`.
@@ -117,7 +120,8 @@ impl StreamWriter {
         Ok(next)
     }
 
-    /// Whether what arrives for a stream of this number was sent on a connection that has been lost.
+    /// Whether what arrives for a stream of this number was sent on a connection that has been
+    /// lost.
     pub(super) fn is_outdated(&self, named: StreamId) -> bool {
         named != self.wire_id || self.is_detached
     }
@@ -128,8 +132,8 @@ impl StreamWriter {
         self.wire_id
     }
 
-    /// Gives up those of `count` packets from `first` on that have not arrived: the producer has dropped them. Packets
-    /// before `first` may still be in flight.
+    /// Gives up those of `count` packets from `first` on that have not arrived: the producer has
+    /// dropped them. Packets before `first` may still be in flight.
     ///
     /// # Errors
     /// If the numbers are invalid, or early packets, their entries or the log cannot be written.
@@ -166,7 +170,8 @@ impl StreamWriter {
         }
     }
 
-    /// Closes the files for a relay that ends: the next one continues the stream. Viewers are not told that it has ended.
+    /// Closes the files for a relay that ends: the next one continues the stream. Viewers are not
+    /// told that it has ended.
     pub fn suspend(&mut self) {
         if let Err(error) = self.rewind() {
             warn!(stream = %self.id, %error, "packets without an index not removed: the next start does it");
@@ -175,7 +180,8 @@ impl StreamWriter {
         self.end_writing();
     }
 
-    /// Closes a stream that was restored for viewers only: its producer has closed it, as the log says already.
+    /// Closes a stream that was restored for viewers only: its producer has closed it, as the log
+    /// says already.
     pub fn close_restored(&mut self) {
         self.log = None;
         self.close_now();
@@ -183,8 +189,8 @@ impl StreamWriter {
 
     // The log.
 
-    /// Notes that the next packet in the tracefiles is `seq`, which is not the one after its predecessor there, or begins
-    /// a tracefile.
+    /// Notes that the next packet in the tracefiles is `seq`, which is not the one after its
+    /// predecessor there, or begins a tracefile.
     pub(super) fn add_mark(&mut self, seq: SeqNum) {
         if self.log.is_some() {
             let at = self.packets.files.end();
@@ -193,8 +199,8 @@ impl StreamWriter {
         }
     }
 
-    /// Logs that the tracefile that packet `seq` begins is about to replace an older one. Otherwise the next relay would find
-    /// fewer packets than the log says, and ask for those that are gone.
+    /// Logs that the tracefile that packet `seq` begins is about to replace an older one. Otherwise
+    /// the next relay would find fewer packets than the log says, and ask for those that are gone.
     pub(super) fn log_replacing(&mut self, seq: SeqNum) -> Result<(), IngestError> {
         if self.log.is_none() {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Rotation of a stream: packets that have an entry stay in the old chunk, the others move to the next one.
+//! Rotation of a stream: packets that have an entry stay in the old chunk, the others move to the
+//! next one.
 
 use tracing::debug;
 use wire::PacketSeqNum;
@@ -9,10 +10,12 @@ use crate::ingest::index_joiner::IndexJoiner;
 use crate::store::chunk::Holding;
 
 impl StreamWriter {
-    /// Begins a rotation: from packet `at` on, by the tracer's count, the stream writes to another chunk, or to none.
+    /// Begins a rotation: from packet `at` on, by the tracer's count, the stream writes to another
+    /// chunk, or to none.
     ///
     /// # Errors
-    /// If the stream is closed, a rotation has begun already, or files in the other chunk cannot be created.
+    /// If the stream is closed, a rotation has begun already, or files in the other chunk cannot be
+    /// created.
     pub fn begin_rotation(
         &mut self,
         at: PacketSeqNum,
@@ -34,7 +37,8 @@ impl StreamWriter {
         self.rotate_if_due()
     }
 
-    /// Records that the chunk which the stream is about to leave is deleted: no packet from the boundary on stays there.
+    /// Records that the chunk which the stream is about to leave is deleted: no packet from the
+    /// boundary on stays there.
     ///
     /// # Errors
     /// If files in the other chunk cannot be created.
@@ -43,7 +47,8 @@ impl StreamWriter {
         self.rotate_if_due()
     }
 
-    /// Whether ready entries wait until the stream has entered the other chunk, because their packets move there.
+    /// Whether ready entries wait until the stream has entered the other chunk, because their
+    /// packets move there.
     pub(super) fn holds_entries(&self) -> bool {
         self.lifecycle.holds_first_entry(self.first_tracer_seq())
     }
@@ -54,7 +59,8 @@ impl StreamWriter {
         joiner.first_ready()?.packet_seq
     }
 
-    /// Enters the other chunk if every packet that stays in the old one has its entry, and none is in flight.
+    /// Enters the other chunk if every packet that stays in the old one has its entry, and none is
+    /// in flight.
     pub(super) fn rotate_if_due(&mut self) -> Result<(), IngestError> {
         if self.packets.has_in_flight() {
             // It may be the last packet that stays, or the first that moves: its index decides.
@@ -72,7 +78,8 @@ impl StreamWriter {
         self.or_pause(entered)
     }
 
-    /// Enters another chunk, or leaves the current one for none. Packets that have an entry stay, the others move along.
+    /// Enters another chunk, or leaves the current one for none. Packets that have an entry stay,
+    /// the others move along.
     fn enter_chunk(&mut self, target: Option<Holding>) -> Result<(), IngestError> {
         self.beacon_on_disk = None;
         let Some(chunk) = target else {

@@ -1,5 +1,5 @@
-//! Several packets by one write. The small packets of a pipelined producer are read together, and most of the cost of writing one is
-//! that of the system call.
+//! Several packets by one write. The small packets of a pipelined producer are read together, and
+//! most of the cost of writing one is that of the system call.
 
 use relay_proto::WholePacket;
 use wire::SeqNum;
@@ -10,8 +10,9 @@ use crate::ingest::index_joiner::IndexJoiner;
 use crate::ingest::reorder::Turn;
 
 impl StreamWriter {
-    /// Writes packets by one write, and records them. Returns whether it did: if not, none is written, and each is to be
-    /// [begun](Self::begin_packet) and written on its own, which also tells why one cannot be written.
+    /// Writes packets by one write, and records them. Returns whether it did: if not, none is
+    /// written, and each is to be [begun](Self::begin_packet) and written on its own, which also
+    /// tells why one cannot be written.
     ///
     /// # Errors
     /// If entries cannot be written. The packets are.
@@ -34,7 +35,8 @@ impl StreamWriter {
         Ok(true)
     }
 
-    /// Whether these packets are the next ones and valid, fit the current tracefile, and nothing else happens at one of them.
+    /// Whether these packets are the next ones and valid, fit the current tracefile, and nothing
+    /// else happens at one of them.
     fn can_write_together<'a>(&self, mut packets: impl Iterator<Item = WholePacket<'a>>) -> bool {
         let is_ready = self.lifecycle.is_open()
             && !self.lifecycle.has_boundary()

@@ -6,15 +6,16 @@ use super::{DataTask, READ_BUFFER};
 use crate::limits::MAX_PACKETS_TOGETHER;
 
 impl DataTask {
-    /// Decodes the first `len` bytes of the read buffer, and returns it. What is left is kept until more arrives.
+    /// Decodes the first `len` bytes of the read buffer, and returns it. What is left is kept until
+    /// more arrives.
     pub(super) fn decode_buffer(&mut self, buffer: Vec<u8>, len: usize) {
         let left = self.decode(buffer.get(..len).unwrap_or_default());
         self.keep_undecoded(buffer.get(len - left..len).unwrap_or_default());
         READ_BUFFER.set(buffer);
     }
 
-    /// Decodes bytes and hands the events to their streams. Then the entries that have become ready are written. Returns
-    /// how many bytes are left.
+    /// Decodes bytes and hands the events to their streams. Then the entries that have become ready
+    /// are written. Returns how many bytes are left.
     pub(super) fn decode(&mut self, input: &[u8]) -> usize {
         let left = self.decode_events(input);
         self.write_ready_entries();
@@ -51,8 +52,8 @@ impl DataTask {
         self.undecoded.extend_from_slice(bytes);
     }
 
-    /// Handles packets that were read as a whole, if there are several. Returns whether packets were handled: none before the
-    /// first packet of the connection.
+    /// Handles packets that were read as a whole, if there are several. Returns whether packets
+    /// were handled: none before the first packet of the connection.
     fn handle_packets_together(&mut self, input: &mut &[u8]) -> bool {
         let mut rest = *input;
         let has_two = self.decoder.whole_packet(&mut rest).is_some()

@@ -1,9 +1,10 @@
-//! Large packets: their bytes go from the socket through a pipe to the tracefile, and are copied once instead of twice.
+//! Large packets: their bytes go from the socket through a pipe to the tracefile, and are copied
+//! once instead of twice.
 //!
-//! All that has arrived is moved to the pipe, several packets perhaps. Headers are read from it, and the bytes of each large
-//! packet that is the next of its stream are moved to the tracefile. Whatever else is found in the pipe is read into
-//! the buffer, and handled as if it had been received there: small packets, early ones, and bytes for which there is no
-//! space on the disk.
+//! All that has arrived is moved to the pipe, several packets perhaps. Headers are read from it,
+//! and the bytes of each large packet that is the next of its stream are moved to the tracefile.
+//! Whatever else is found in the pipe is read into the buffer, and handled as if it had been
+//! received there: small packets, early ones, and bytes for which there is no space on the disk.
 
 use std::cell::Cell;
 use std::io;
@@ -23,8 +24,8 @@ thread_local! {
 }
 
 impl DataTask {
-    /// The pipe, if the next packet is probably large, and other data connections of the worker are active: a producer that is
-    /// alone is faster without on some processors.
+    /// The pipe, if the next packet is probably large, and other data connections of the worker are
+    /// active: a producer that is alone is faster without on some processors.
     pub(super) fn take_pipe(&mut self) -> Option<Pipe> {
         let is_alone = self.active_connections == 1;
         if !self.can_splice || is_alone || self.last_packet < MIN_SPLICED_PACKET {
@@ -78,7 +79,8 @@ impl DataTask {
         Ok(())
     }
 
-    /// Moves bytes of a packet from the pipe to its tracefile. If that is impossible, no more packets are spliced.
+    /// Moves bytes of a packet from the pipe to its tracefile. If that is impossible, no more
+    /// packets are spliced.
     fn splice_payload(&mut self, pipe: &mut Pipe) {
         let Some(connection) = &mut self.connection else {
             return;
@@ -120,8 +122,9 @@ impl DataTask {
     }
 }
 
-/// Whether there is more to read from the socket. To be asked after bytes were moved from it: that the pipe takes no more need
-/// not mean that the socket is empty, since a pipe has room for a number of pieces, of whatever size.
+/// Whether there is more to read from the socket. To be asked after bytes were moved from it: that
+/// the pipe takes no more need not mean that the socket is empty, since a pipe has room for a
+/// number of pieces, of whatever size.
 fn state_of(socket: &EventSocket) -> SocketState {
     match socket.is_empty() {
         Ok(true) => SocketState::Drained,

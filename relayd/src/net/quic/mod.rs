@@ -1,11 +1,12 @@
-//! The QUIC port: one UDP port for producers and viewers, whose application protocol (ALPN) says which of them a
-//! connection is. `doc/protocol-extensions.md` describes what its streams carry.
+//! The QUIC port: one UDP port for producers and viewers, whose application protocol (ALPN) says
+//! which of them a connection is. `doc/protocol-extensions.md` describes what its streams carry.
 //!
-//! The drivers of quinn (datagrams, encryption, timers) run on threads of their own, so that connections stay alive while a
-//! worker hangs in a file call. What the bytes mean is handled where it is for TCP: by the workers for producers and by
-//! the threads for viewers.
+//! The drivers of quinn (datagrams, encryption, timers) run on threads of their own, so that
+//! connections stay alive while a worker hangs in a file call. What the bytes mean is handled where
+//! it is for TCP: by the workers for producers and by the threads for viewers.
 //!
-//! Read in this order: [`QuicPort`] here (accepting), `producer` with `packet_streams`, `viewer`, `window`.
+//! Read in this order: [`QuicPort`] here (accepting), `producer` with `packet_streams`, `viewer`,
+//! `window`.
 
 mod packet_streams;
 mod producer;
@@ -138,8 +139,8 @@ impl QuicSetup {
 }
 
 impl QuicCertificates {
-    /// Reads the certificates again, for connections from now on. If that fails the port keeps those that it has.
-    /// Both outcomes are logged.
+    /// Reads the certificates again, for connections from now on. If that fails the port keeps
+    /// those that it has. Both outcomes are logged.
     pub(super) fn reload(&self) {
         let config = load_config(&self.files, None, PROTOCOLS).and_then(server_config);
         let reloaded = config.map(|config| self.endpoint.set_server_config(Some(config)));
@@ -148,8 +149,8 @@ impl QuicCertificates {
 }
 
 impl QuicPort {
-    /// Listens on an address, with the drivers of quinn on the current runtime. With `needs_role`, the TLS configuration
-    /// asks for client certificates, and what they allow is checked here.
+    /// Listens on an address, with the drivers of quinn on the current runtime. With `needs_role`,
+    /// the TLS configuration asks for client certificates, and what they allow is checked here.
     pub(super) fn bind(
         address: SocketAddr,
         (endpoint, tls): (EndpointConfig, Arc<ServerConfig>),

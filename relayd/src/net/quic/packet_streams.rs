@@ -1,5 +1,6 @@
-//! The packets of one QUIC connection: each arrives on a unidirectional stream of its own, in any order. They are decoded
-//! with `relay-proto` and handed to their trace streams, which put them in sequence.
+//! The packets of one QUIC connection: each arrives on a unidirectional stream of its own, in any
+//! order. They are decoded with `relay-proto` and handed to their trace streams, which put them in
+//! sequence.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -37,8 +38,8 @@ pub(super) struct PacketStreams {
     accept: ReusableBoxFuture<'static, Result<RecvStream, quinn::ConnectionError>>,
     /// In the order in which the peer has opened them.
     streams: Vec<PacketStream>,
-    /// The disk is full, or packets are far ahead of their indexes: nothing is read, so that flow control stops the
-    /// producer.
+    /// The disk is full, or packets are far ahead of their indexes: nothing is read, so that flow
+    /// control stops the producer.
     pause: Option<Pause>,
 }
 
@@ -48,8 +49,8 @@ struct PacketStream {
     stream: RecvStream,
     decoder: DataDecoder,
     packet: IncomingPacket,
-    /// Bytes that have been received and not decoded: an incomplete header; while paused, everything behind the event that
-    /// paused the connection.
+    /// Bytes that have been received and not decoded: an incomplete header; while paused,
+    /// everything behind the event that paused the connection.
     undecoded: Vec<u8>,
     /// All bytes of the packet have been handed on. Only the end of the stream may follow.
     is_complete: bool,
@@ -127,13 +128,14 @@ impl PacketStreams {
         }
     }
 
-    /// Handles everything that has arrived, unless the connection is paused. To be called before commands that refer to
-    /// packets which the peer has sent before them.
+    /// Handles everything that has arrived, unless the connection is paused. To be called before
+    /// commands that refer to packets which the peer has sent before them.
     pub(super) fn drain(&mut self, context: &mut Context<'_>) {
         while self.poll(context) == PollOutcome::HasMore {}
     }
 
-    /// The time until the next attempt to end the pause. The connection ends if indexes do not arrive within `timeout`.
+    /// The time until the next attempt to end the pause. The connection ends if indexes do not
+    /// arrive within `timeout`.
     pub(super) fn next_attempt(&mut self, timeout: Duration) -> Duration {
         let Some(pause) = &mut self.pause else {
             return Duration::ZERO;
@@ -166,7 +168,8 @@ impl PacketStreams {
         }
     }
 
-    /// When the next bytes of some incomplete packet must have arrived. None: no packet is incomplete.
+    /// When the next bytes of some incomplete packet must have arrived. None: no packet is
+    /// incomplete.
     pub(super) fn read_deadline(&self, timeout: Duration) -> Option<Instant> {
         let first = self.streams.iter().map(|stream| stream.last_read).min()?;
         self.pause.is_none().then(|| first + timeout)

@@ -1,5 +1,5 @@
-//! The QUIC connection of a producer: its first bidirectional stream is its control connection, its unidirectional streams
-//! are packets. Both are served by one task, on a worker for producers.
+//! The QUIC connection of a producer: its first bidirectional stream is its control connection, its
+//! unidirectional streams are packets. Both are served by one task, on a worker for producers.
 
 use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
@@ -84,7 +84,8 @@ pub(super) async fn serve(link: ProducerLink, worker_id: WorkerId, mut context: 
     drop(window);
 }
 
-/// Receives packets until the connection is lost or fails, or until the control connection has ended.
+/// Receives packets until the connection is lost or fails, or until the control connection has
+/// ended.
 async fn receive_packets(
     packets: &Mutex<PacketStreams>,
     timeout: Duration,

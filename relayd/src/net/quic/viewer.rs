@@ -1,4 +1,5 @@
-//! The QUIC connection of a viewer: each bidirectional stream is one connection of the live protocol.
+//! The QUIC connection of a viewer: each bidirectional stream is one connection of the live
+//! protocol.
 
 use quinn::ConnectionError;
 use tokio::task::JoinSet;
@@ -11,8 +12,8 @@ use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::net::admission::Handshake;
 use crate::net::{ViewerContext, live};
 
-/// Serves the connection of a viewer until it ends. It is closed if its first stream ends without a handshake, and when it has
-/// no stream for [`HANDSHAKE_TIMEOUT`].
+/// Serves the connection of a viewer until it ends. It is closed if its first stream ends without a
+/// handshake, and when it has no stream for [`HANDSHAKE_TIMEOUT`].
 pub(super) async fn serve(
     connection: quinn::Connection,
     context: ViewerContext,

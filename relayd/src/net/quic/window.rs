@@ -1,5 +1,5 @@
-//! The windows of QUIC connections: how many bytes each may have in flight that the relay must keep, until it has handled them
-//! or until the peer has acknowledged them. Their sum is bounded.
+//! The windows of QUIC connections: how many bytes each may have in flight that the relay must
+//! keep, until it has handled them or until the peer has acknowledged them. Their sum is bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,8 @@ pub(super) struct Window {
 }
 
 impl WindowMemory {
-    /// Memory of `total` bytes for windows of `max` bytes. When it is reserved, windows have `min` bytes.
+    /// Memory of `total` bytes for windows of `max` bytes. When it is reserved, windows have `min`
+    /// bytes.
     pub(super) fn new(total: u64, min: u32, max: u32) -> Arc<Self> {
         let free = AtomicU64::new(total);
         Arc::new(Self { free, min, max })

@@ -1,4 +1,5 @@
-//! Packets that have been received as a whole, several at a time: those of one stream are written together.
+//! Packets that have been received as a whole, several at a time: those of one stream are written
+//! together.
 
 use relay_proto::{DataEvent, DataHeader, WholePacket};
 use wire::{Bytes, Field};
@@ -15,9 +16,10 @@ struct ReceivedPacket<'a> {
 }
 
 impl DataConnection {
-    /// Handles packets that follow each other and have been received as a whole, while no other is being received, and after the
-    /// first packet of the connection. Those of each stream are written together where that is possible. Then the others are
-    /// handled one by one, until the connection is paused: the bytes of those that are left then are returned, to be received
+    /// Handles packets that follow each other and have been received as a whole, while no other is
+    /// being received, and after the first packet of the connection. Those of each stream are
+    /// written together where that is possible. Then the others are handled one by one, until the
+    /// connection is paused: the bytes of those that are left then are returned, to be received
     /// again when the pause is over.
     ///
     /// # Errors
@@ -134,7 +136,8 @@ mod tests {
         let mut next = [0; 2];
         let mut headers: Vec<_> = (0..40)
             .map(|number| {
-                // The first packet that arrives is taken for the first of its stream: so the first two stay in place.
+                // The first packet that arrives is taken for the first of its stream: so the first
+                // two stay in place.
                 let at = usize::from(number == 1 || number > 1 && below(3) == 0);
                 next[at] += 1;
                 DataHeader {

@@ -1,6 +1,7 @@
-//! The periodic work of a session: its beacons are written to disk, viewers are held back for metadata no longer than its
-//! timeout, and a session whose files could not be synced fails. Most sessions have none of it, which
-//! [`Session::has_periodic_work`] finds without a lock. If none has, the relay looks at no session ([`PeriodicRequests`]).
+//! The periodic work of a session: its beacons are written to disk, viewers are held back for
+//! metadata no longer than its timeout, and a session whose files could not be synced fails. Most
+//! sessions have none of it, which [`Session::has_periodic_work`] finds without a lock. If none
+//! has, the relay looks at no session ([`PeriodicRequests`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,8 +14,8 @@ use super::Session;
 use crate::limits::BEACONS_ON_DISK;
 use crate::registry::stream::SessionStream;
 
-/// Whether any session may have periodic work, except that its files could not be synced. To look at each session would take
-/// most of the processor time of a relay with many idle ones.
+/// Whether any session may have periodic work, except that its files could not be synced. To look
+/// at each session would take most of the processor time of a relay with many idle ones.
 #[derive(Debug, Default, Clone)]
 pub struct PeriodicRequests(Arc<AtomicBool>);
 
@@ -61,7 +62,8 @@ impl PeriodicWork {
         }
     }
 
-    /// Has the next tick advance the timeouts for metadata. To be called with the table of streams locked.
+    /// Has the next tick advance the timeouts for metadata. To be called with the table of streams
+    /// locked.
     pub(super) fn request_timeouts(&self) {
         self.awaits_metadata.store(true, Ordering::Relaxed);
         self.requests.add();
@@ -69,7 +71,8 @@ impl PeriodicWork {
 }
 
 impl Session {
-    /// Has the next [`do_periodic_work`](Self::do_periodic_work) write the beacon of some stream to disk.
+    /// Has the next [`do_periodic_work`](Self::do_periodic_work) write the beacon of some stream to
+    /// disk.
     pub fn request_beacons(&self) {
         self.periodic.has_new_beacon.store(true, Ordering::Release);
         self.periodic.requests.add();
@@ -85,8 +88,9 @@ impl Session {
             || (self.sync.has_failed() && !self.has_failed())
     }
 
-    /// Writes beacons to disk, advances the timeouts for metadata, and fails the session if its files could not be synced.
-    /// To be called every [`TICK`](crate::limits::TICK) in which there is such work.
+    /// Writes beacons to disk, advances the timeouts for metadata, and fails the session if its
+    /// files could not be synced. To be called every [`TICK`](crate::limits::TICK) in which there
+    /// is such work.
     pub fn do_periodic_work(&self) {
         self.write_beacons();
         self.advance_metadata_timeouts();
@@ -94,7 +98,8 @@ impl Session {
         let _ = self.check_synced();
     }
 
-    /// Writes up to [`BEACONS_ON_DISK`] beacons to disk. The next call continues with the next stream.
+    /// Writes up to [`BEACONS_ON_DISK`] beacons to disk. The next call continues with the next
+    /// stream.
     fn write_beacons(&self) {
         for stream in self.next_beacon_turn() {
             let SessionStream::Data(stream) = stream else {
@@ -141,8 +146,8 @@ impl Session {
         turn
     }
 
-    /// Advances the timeouts of streams whose metadata has not arrived, which hold viewers back no longer than that, and of
-    /// traces whose metadata declares no stream class.
+    /// Advances the timeouts of streams whose metadata has not arrived, which hold viewers back no
+    /// longer than that, and of traces whose metadata declares no stream class.
     fn advance_metadata_timeouts(&self) {
         if !self.periodic.awaits_metadata.load(Ordering::Relaxed) {
             return;

@@ -25,7 +25,8 @@ impl Session {
         self.owner.lock().generation
     }
 
-    /// Address of the peer of the control connection that the session belongs to, or belonged to last.
+    /// Address of the peer of the control connection that the session belongs to, or belonged to
+    /// last.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.owner.lock().address
@@ -43,7 +44,8 @@ impl Session {
         self.owner.lock().generation == generation
     }
 
-    /// Ends the connections of the session because of an error on one of them, unless the session has others by now.
+    /// Ends the connections of the session because of an error on one of them, unless the session
+    /// has others by now.
     pub fn cancel_connections(&self, generation: u64) {
         let owner = self.owner.lock();
         if owner.generation == generation {
@@ -90,8 +92,8 @@ impl Session {
         })
     }
 
-    /// Gives the session to another control connection, ends those that it had, and rewinds the streams. Returns the number
-    /// of the connection. None: the session has ended.
+    /// Gives the session to another control connection, ends those that it had, and rewinds the
+    /// streams. Returns the number of the connection. None: the session has ended.
     pub(in crate::registry) fn attach(
         &self,
         connections: CancellationToken,
@@ -115,8 +117,8 @@ impl Session {
         Some(generation)
     }
 
-    /// Takes the session from a control connection that has ended. A resumable session that belongs to it loses its data
-    /// connections, and its streams are rewound.
+    /// Takes the session from a control connection that has ended. A resumable session that belongs
+    /// to it loses its data connections, and its streams are rewound.
     pub(in crate::registry) fn detach(&self, generation: u64, until: Instant) -> DetachOutcome {
         // The next connection waits: what it sends must not be rewound.
         let _directory = self.directory.lock();
@@ -135,7 +137,8 @@ impl Session {
         DetachOutcome::Detached
     }
 
-    /// Ends a session that has been detached for too long, or if `now` is None, that is detached. Returns whether it is.
+    /// Ends a session that has been detached for too long, or if `now` is None, that is detached.
+    /// Returns whether it is.
     pub(in crate::registry) fn expire(&self, now: Option<Instant>) -> bool {
         let mut owner = self.owner.lock();
         let is_due = match owner.attachment {
@@ -166,8 +169,8 @@ impl Session {
         is_closed && self.streams.lock().streams().all(SessionStream::is_closed)
     }
 
-    /// Removes what the relay has of packets and metadata that will be sent again, because a connection was lost. The
-    /// caller has locked the directory.
+    /// Removes what the relay has of packets and metadata that will be sent again, because a
+    /// connection was lost. The caller has locked the directory.
     fn rewind_streams(&self) {
         for stream in self.streams() {
             if stream.is_closed() {
@@ -194,8 +197,8 @@ impl Session {
         self.streams.lock().renumber(id, wire_id);
     }
 
-    /// Closes the files of a resumable session for a relay that ends, so that the next one can continue it. Returns
-    /// whether the session is resumable.
+    /// Closes the files of a resumable session for a relay that ends, so that the next one can
+    /// continue it. Returns whether the session is resumable.
     pub(in crate::registry) fn suspend(&self) -> bool {
         let Some(resumable) = self.resumable() else {
             return false;

@@ -1,5 +1,6 @@
-//! A stream in the table. The entry has a file of its own so that its stream and directory are reached only through
-//! methods that count visits, by which tests check that no command walks over all streams.
+//! A stream in the table. The entry has a file of its own so that its stream and directory are
+//! reached only through methods that count visits, by which tests check that no command walks over
+//! all streams.
 
 use wire::{StreamId, TracePath};
 

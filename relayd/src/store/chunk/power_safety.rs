@@ -1,5 +1,5 @@
-//! What keeps a chunk safe from a power failure: markers, which show that its directories are to be examined after a
-//! crash, and the directories whose names are synced.
+//! What keeps a chunk safe from a power failure: markers, which show that its directories are to be
+//! examined after a crash, and the directories whose names are synced.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -19,8 +19,8 @@ use super::super::{StoreError, disk, open_marker, remove_file};
 use super::{Chunk, ChunkState, INDEX_DIRECTORY};
 
 impl Chunk {
-    /// Marks a directory of the chunk as being written, before anything else is in it. A marker of an earlier relay that
-    /// wrote the same chunk is adopted.
+    /// Marks a directory of the chunk as being written, before anything else is in it. A marker of
+    /// an earlier relay that wrote the same chunk is adopted.
     pub(super) fn mark(&self, state: &mut ChunkState, directory: &Path) -> Result<(), StoreError> {
         let is_index = directory.file_name() == Some(OsStr::new(INDEX_DIRECTORY));
         if is_index || state.marked.contains(directory) {
@@ -30,14 +30,16 @@ impl Chunk {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW;
         let created = disk::create(&marker, flags).map_err(StoreError::on("create", &marker))?;
         if let Some(boot) = open_marker::boot_id() {
-            // A marker that is empty, because the disk is full, only has the next start read more of the trace.
+            // A marker that is empty, because the disk is full, only has the next start read more
+            // of the trace.
             let _ = disk::write_all_at(&created, boot.as_bytes(), 0);
         }
         state.marked.insert(directory.to_owned());
         Ok(())
     }
 
-    /// Has the next start examine the directories of the chunk, because a file could not be completed.
+    /// Has the next start examine the directories of the chunk, because a file could not be
+    /// completed.
     pub(in crate::store) fn keep_markers(&self) {
         self.keeps_markers.store(true, Ordering::Relaxed);
     }
@@ -55,8 +57,9 @@ impl Chunk {
         }
     }
 
-    /// Removes the markers once the files of the chunk and its last move are synced: after a power failure before that,
-    /// they show that the directory is to be examined. If a sync fails, they stay.
+    /// Removes the markers once the files of the chunk and its last move are synced: after a power
+    /// failure before that, they show that the directory is to be examined. If a sync fails, they
+    /// stay.
     pub(super) fn remove_markers_when_synced(
         self: &Arc<Self>,
         syncer: &Syncer,
@@ -75,8 +78,9 @@ impl Chunk {
         });
     }
 
-    /// Has the directories of the chunk synced when it moves. For a chunk whose files were created before: the names that
-    /// lead to them are synced already. `status` is that of the session whose files they are.
+    /// Has the directories of the chunk synced when it moves. For a chunk whose files were created
+    /// before: the names that lead to them are synced already. `status` is that of the session
+    /// whose files they are.
     pub(in crate::store) fn set_syncer(&self, pool: &Pool, status: &Arc<SyncStatus>) {
         if let Some(syncer) = pool.syncer() {
             self.syncer.get_or_init(|| Arc::clone(syncer));
@@ -84,7 +88,8 @@ impl Chunk {
         }
     }
 
-    /// Has the names synced that lead to a new file: its own, and those of the directories that were created for it.
+    /// Has the names synced that lead to a new file: its own, and those of the directories that
+    /// were created for it.
     pub(super) fn mark_created(
         &self,
         syncer: &Arc<Syncer>,

@@ -1,5 +1,5 @@
-//! A disk that fails or stops at the n-th operation, and a journal of the operations. The plan is of one thread:
-//! operations of other threads are not counted.
+//! A disk that fails or stops at the n-th operation, and a journal of the operations. The plan is
+//! of one thread: operations of other threads are not counted.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -68,7 +68,8 @@ pub(crate) struct Record {
     pub journal: Vec<Change>,
 }
 
-/// Calls `script` while the operations of this thread are counted, with a fault at the operation of that number.
+/// Calls `script` while the operations of this thread are counted, with a fault at the operation of
+/// that number.
 pub(crate) fn run<T>(fault: Option<(usize, Fault)>, script: impl FnOnce() -> T) -> (T, Record) {
     let plan = Plan {
         fault,

@@ -9,12 +9,15 @@ use super::plan::Change;
 /// What is on the disk besides what was synced.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unsynced {
-    /// Nothing: each file has the content of its last sync, each directory the names of its last sync.
+    /// Nothing: each file has the content of its last sync, each directory the names of its last
+    /// sync.
     Lost,
-    /// As `Lost`, but a sync of one file or directory syncs all names: file systems with a journal write them in order.
+    /// As `Lost`, but a sync of one file or directory syncs all names: file systems with a journal
+    /// write them in order.
     Journaled,
-    /// By chance: the changes of names up to some moment, and the changes of each file up to some moment, the last one
-    /// partly or as zeros. File systems with a journal behave like this. The number seeds the choice.
+    /// By chance: the changes of names up to some moment, and the changes of each file up to some
+    /// moment, the last one partly or as zeros. File systems with a journal behave like this. The
+    /// number seeds the choice.
     Partial(u64),
 }
 
@@ -61,8 +64,8 @@ pub(crate) fn reconstruct(root: &Path, journal: &[Change], unsynced: Unsynced, t
     model.write(0, unsynced, to);
 }
 
-/// Number of changes of names that a file system with a journal has committed: all before the last sync, of whatever file or
-/// directory (ext4, XFS).
+/// Number of changes of names that a file system with a journal has committed: all before the last
+/// sync, of whatever file or directory (ext4, XFS).
 fn last_commit(journal: &[Change]) -> usize {
     let is_sync = |change: &Change| {
         matches!(
@@ -174,7 +177,8 @@ impl Model<'_> {
         removed.unwrap_or_else(|| panic!("{}", path.display()))
     }
 
-    /// A rename is atomic: what has left a synced directory for another is in the other one, and the other way round.
+    /// A rename is atomic: what has left a synced directory for another is in the other one, and
+    /// the other way round.
     fn sync_directory(&mut self, path: &Path) {
         let Some(directory) = self.find(path) else {
             return;
@@ -238,7 +242,8 @@ fn has(names: &BTreeMap<OsString, usize>, node: usize) -> bool {
     names.values().any(|own| *own == node)
 }
 
-/// Applies a change to the content of a file. With `is_zeros`, the bytes behind the old end have not reached the disk.
+/// Applies a change to the content of a file. With `is_zeros`, the bytes behind the old end have
+/// not reached the disk.
 fn apply_to_content(content: &mut Vec<u8>, change: &Change, is_zeros: bool) {
     match change {
         Change::Write { at, bytes, .. } => {

@@ -1,5 +1,5 @@
-//! Lists directories and opens files relative to the descriptors of their parents, so that a directory that is replaced
-//! by a symbolic link meanwhile does not lead out of the output.
+//! Lists directories and opens files relative to the descriptors of their parents, so that a
+//! directory that is replaced by a symbolic link meanwhile does not lead out of the output.
 
 use std::fs::File;
 use std::io;
@@ -17,8 +17,8 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Lists a directory. The whole directory is read before anything in it is changed, because POSIX leaves open
-    /// whether a directory that changes while it is read shows the change.
+    /// Lists a directory. The whole directory is read before anything in it is changed, because
+    /// POSIX leaves open whether a directory that changes while it is read shows the change.
     pub(super) fn of(directory: impl AsFd) -> io::Result<Self> {
         let mut listing = Self::default();
         for entry in Dir::read_from(&directory)? {

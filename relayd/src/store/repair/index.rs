@@ -1,4 +1,5 @@
-//! Reads an index file that may be damaged: how many of its entries are valid, and what follows them.
+//! Reads an index file that may be damaged: how many of its entries are valid, and what follows
+//! them.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +20,8 @@ pub(in crate::store) struct ValidEntries {
     pub end: u64,
     /// The last of them.
     pub last: Option<Entry>,
-    /// The first of them whose packet ends before it begins: it is wrong, or a clock was set back meanwhile.
+    /// The first of them whose packet ends before it begins: it is wrong, or a clock was set back
+    /// meanwhile.
     pub backwards: Option<u64>,
     /// What follows the valid entries.
     pub follows: Follows,
@@ -62,8 +64,8 @@ pub(in crate::store) fn format_of(index: &File) -> io::Result<Option<IndexFormat
         .ok_or_else(invalid)
 }
 
-/// Whether the index file ends in a beacon behind a header. Only this relay writes beacons, and removes them when it
-/// closes the file.
+/// Whether the index file ends in a beacon behind a header. Only this relay writes beacons, and
+/// removes them when it closes the file.
 pub(super) fn ends_in_beacon(index: &File) -> io::Result<bool> {
     let len = index.metadata()?.len();
     let tail = len.checked_sub(Beacon::SIZE as u64);
@@ -83,14 +85,16 @@ pub(super) fn read_entry(index: &File, format: IndexFormat, number: u64) -> io::
     format.decode(bytes).map_err(io::Error::other)
 }
 
-/// Whether the last field of an entry is 0, as it is if only the beginning of the entry has reached the disk.
+/// Whether the last field of an entry is 0, as it is if only the beginning of the entry has reached
+/// the disk.
 pub(super) fn ends_in_zeros(entry: &Entry, format: IndexFormat) -> bool {
     let mut bytes = [0; MAX_ENTRY_BYTES];
     let bytes = format.encode(entry, &mut bytes);
     bytes.ends_with(&[0; 8])
 }
 
-/// Reads the entries whose packets lie, one after the other, within the first `data_len` bytes of the tracefile.
+/// Reads the entries whose packets lie, one after the other, within the first `data_len` bytes of
+/// the tracefile.
 pub(in crate::store) fn valid_entries(
     index: &File,
     format: IndexFormat,
@@ -121,7 +125,8 @@ pub(in crate::store) fn valid_entries(
                     valid.follows = Follows::Zeros;
                     return Ok(valid);
                 }
-                // A beacon that a newer entry has partly overwritten, or that precedes lost entries.
+                // A beacon that a newer entry has partly overwritten, or that precedes lost
+                // entries.
                 Some(_) if Beacon::at_front(bytes).is_some() => return Ok(valid),
                 Some(Follows::Invalid(reason)) => {
                     let reason = format!("entry {} of the index file: {reason}", valid.count);
@@ -155,8 +160,8 @@ pub(super) fn end_of(entry: &Entry) -> u64 {
     entry.offset.0.saturating_add(size.0)
 }
 
-/// The reason why an entry is not valid. None: it is. Times say nothing: the clock of a traced host may be set back, and one
-/// of 32 bits begins again at 0.
+/// The reason why an entry is not valid. None: it is. Times say nothing: the clock of a traced host
+/// may be set back, and one of 32 bits begins again at 0.
 fn check_entry(entry: &Entry, last_end: u64, data_len: u64) -> Option<Follows> {
     let packet = &entry.packet;
     let invalid = |reason: &str| Some(Follows::Invalid(reason.to_owned()));

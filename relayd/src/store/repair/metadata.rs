@@ -1,5 +1,5 @@
-//! What is left of a metadata file after a crash, and how it becomes readable again: Babeltrace refuses a whole tree if
-//! the metadata of one trace in it ends within a packet or a declaration.
+//! What is left of a metadata file after a crash, and how it becomes readable again: Babeltrace
+//! refuses a whole tree if the metadata of one trace in it ends within a packet or a declaration.
 
 use std::ops::Range;
 
@@ -15,7 +15,8 @@ const RECORD_SEPARATOR: u8 = 0x1e;
 pub(super) struct MetadataPlan {
     /// Length to which the file is truncated, in bytes. None: it keeps its length.
     pub len: Option<u64>,
-    /// Ranges of bytes that are overwritten by spaces, because they hold a declaration without its end.
+    /// Ranges of bytes that are overwritten by spaces, because they hold a declaration without its
+    /// end.
     pub blanks: Vec<Range<usize>>,
     /// Whether nothing of the trace can be read: the file declares no stream.
     pub is_unusable: bool,
@@ -30,8 +31,9 @@ impl MetadataPlan {
     }
 }
 
-/// Plans the repair of metadata whose end may be missing or zeros. With `is_continued`, the producer sends the rest
-/// after what the file has: nothing is overwritten, and metadata in packets is cut between two packets.
+/// Plans the repair of metadata whose end may be missing or zeros. With `is_continued`, the
+/// producer sends the rest after what the file has: nothing is overwritten, and metadata in packets
+/// is cut between two packets.
 ///
 /// # Errors
 /// If the metadata is invalid in another way than by a missing end.
@@ -91,7 +93,8 @@ fn unchanged(bytes: &[u8]) -> MetadataPlan {
     }
 }
 
-/// Removes the ranges from text, or overwrites them by spaces in packets, whose sizes stay as they are.
+/// Removes the ranges from text, or overwrites them by spaces in packets, whose sizes stay as they
+/// are.
 fn blank(bytes: &mut Vec<u8>, ranges: &[Range<usize>], is_packetized: bool) {
     for range in ranges {
         if !is_packetized {
@@ -102,7 +105,8 @@ fn blank(bytes: &mut Vec<u8>, ranges: &[Range<usize>], is_packetized: bool) {
     }
 }
 
-/// The part of a metadata file that has arrived: whole packets, or text without the zeros at its end.
+/// The part of a metadata file that has arrived: whole packets, or text without the zeros at its
+/// end.
 #[derive(Debug)]
 struct Kept {
     /// Length of that part of the file, in bytes.
@@ -133,12 +137,14 @@ impl Kept {
         kept
     }
 
-    /// Whether the beginning of a packet follows the last one, which this project's reader passes over.
+    /// Whether the beginning of a packet follows the last one, which this project's reader passes
+    /// over.
     fn ends_within_packet(&self, bytes: &[u8]) -> bool {
         self.packets.is_some() && self.len < bytes.len()
     }
 
-    /// Whether the last declaration lacks its semicolon, which Babeltrace refuses and this project's reader may pass over.
+    /// Whether the last declaration lacks its semicolon, which Babeltrace refuses and this
+    /// project's reader may pass over.
     fn lacks_semicolon(&self) -> bool {
         let text = self.text.get(..self.zeros_from).unwrap_or_default();
         !text.starts_with(&[RECORD_SEPARATOR]) && text.trim_ascii_end().ends_with(b"}")
@@ -178,8 +184,9 @@ impl Kept {
         }
     }
 
-    /// The ranges of the file that hold a range of the text, the last one first: a repair that dies in between leaves the
-    /// beginning of the unfinished declaration, by which the next one finds it.
+    /// The ranges of the file that hold a range of the text, the last one first: a repair that dies
+    /// in between leaves the beginning of the unfinished declaration, by which the next one finds
+    /// it.
     fn file_ranges(&self, text: &Range<usize>) -> Vec<Range<usize>> {
         let Some(packets) = &self.packets else {
             return vec![text.clone()]
@@ -200,7 +207,8 @@ impl Kept {
         ranges
     }
 
-    /// The length from which the producer continues: the end of the last packet that does not end in zeros.
+    /// The length from which the producer continues: the end of the last packet that does not end
+    /// in zeros.
     fn continued_len(&self) -> usize {
         let Some(packets) = &self.packets else {
             return self.len;

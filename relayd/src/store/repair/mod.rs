@@ -1,22 +1,23 @@
-//! Repair of the traces that a crashed relay has left in the output directory, before the next relay listens: after
-//! `kill -9`, and after power loss, which may leave files empty, too short or with zeros at their end.
+//! Repair of the traces that a crashed relay has left in the output directory, before the next
+//! relay listens: after `kill -9`, and after power loss, which may leave files empty, too short or
+//! with zeros at their end.
 //!
-//! The repair only touches what a relay of this kind wrote. The evidence is a marker in the trace directory
-//! (`open_marker`), the log of a resumable session, or, for a single stream, the beacon at the end
-//! of its index file. `lttng-relayd` writes none of these. In such a trace the repair
+//! The repair only touches what a relay of this kind wrote. The evidence is a marker in the trace
+//! directory (`open_marker`), the log of a resumable session, or, for a single stream, the beacon
+//! at the end of its index file. `lttng-relayd` writes none of these. In such a trace the repair
 //!
-//! - truncates each tracefile after its last whole packet, because a partial packet at the end makes Babeltrace refuse
-//!   the whole trace,
+//! - truncates each tracefile after its last whole packet, because a partial packet at the end
+//!   makes Babeltrace refuse the whole trace,
 //! - gives each whole packet its index entry, and removes entries without a packet, and the beacon,
 //! - truncates metadata after its last whole declaration.
 //!
-//! A packet with an index entry was acknowledged to its producer, and stays whatever its content is. Only a power loss can
-//! have kept such a packet from the disk. The packets are examined for that if there may have been one since the relay
-//! wrote the trace, which the markers tell.
+//! A packet with an index entry was acknowledged to its producer, and stays whatever its content
+//! is. Only a power loss can have kept such a packet from the disk. The packets are examined for
+//! that if there may have been one since the relay wrote the trace, which the markers tell.
 //!
-//! Before that it completes interrupted rotations and deletions. It changes nothing else: no target of a symbolic link,
-//! no trace that a relay has locked. Every step can be interrupted: markers and beacons are removed last, and a repair of
-//! what is repaired changes nothing.
+//! Before that it completes interrupted rotations and deletions. It changes nothing else: no target
+//! of a symbolic link, no trace that a relay has locked. Every step can be interrupted: markers and
+//! beacons are removed last, and a repair of what is repaired changes nothing.
 //!
 //! Read in this order: `directory`, `index`, `packets`, `metadata`, `trace`, `rotation`.
 
@@ -48,7 +49,8 @@ use crate::limits::MAX_OUTPUT_DEPTH;
 /// The counters of a repair.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Repaired {
-    /// Index files that were truncated or removed: a beacon, a partial entry or entries without a packet.
+    /// Index files that were truncated or removed: a beacon, a partial entry or entries without a
+    /// packet.
     pub indexes: u64,
     /// Index files to which entries were added for packets that had none.
     pub rebuilt: u64,
@@ -79,12 +81,13 @@ enum Evidence {
 
 /// Repairs every trace below the output directory that was not closed and that no relay has locked.
 ///
-/// `resumable` are the directories, relative to `output`, of sessions that may be resumed. The streams below them are not
-/// closed. Each tracefile is truncated after the last packet with an entry, since the producer sends again what has no
-/// entry; only if the index file is lost or damaged, it is rebuilt from the packets. Each index file then has a header,
-/// whole entries and a beacon, or does not exist; an index file of a stream without packets is left as it is, unless it
-/// ends within its header. Metadata keeps a beginning of what the producer sent, of whole packets if it is in packets.
-/// Markers stay, and no chunk of the session is moved.
+/// `resumable` are the directories, relative to `output`, of sessions that may be resumed. The
+/// streams below them are not closed. Each tracefile is truncated after the last packet with an
+/// entry, since the producer sends again what has no entry; only if the index file is lost or
+/// damaged, it is rebuilt from the packets. Each index file then has a header, whole entries and a
+/// beacon, or does not exist; an index file of a stream without packets is left as it is, unless it
+/// ends within its header. Metadata keeps a beginning of what the producer sent, of whole packets
+/// if it is in packets. Markers stay, and no chunk of the session is moved.
 ///
 /// What cannot be repaired is logged and left as it is: the relay records nevertheless.
 #[must_use]

@@ -1,5 +1,5 @@
-//! Finds packets in a tracefile by their own headers, and tests whether one is intact. This is the only part of the relay
-//! that looks into packets.
+//! Finds packets in a tracefile by their own headers, and tests whether one is intact. This is the
+//! only part of the relay that looks into packets.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +24,8 @@ pub(super) struct PacketReader {
 }
 
 impl PacketReader {
-    /// A reader for the packets that this metadata declares. None: the metadata is damaged, or declares no stream.
+    /// A reader for the packets that this metadata declares. None: the metadata is damaged, or
+    /// declares no stream.
     pub(super) fn new(metadata: &[u8]) -> Option<Self> {
         let metadata = Metadata::read(metadata).ok()?;
         let has_streams = metadata.trace().streams().next().is_some();
@@ -66,7 +67,8 @@ impl PacketReader {
         }))
     }
 
-    /// Whether something that is no packet was written at `offset`, and not a packet that a kill or a power loss has cut.
+    /// Whether something that is no packet was written at `offset`, and not a packet that a kill or
+    /// a power loss has cut.
     pub(super) fn is_foreign_at(
         &self,
         data: &File,
@@ -79,8 +81,9 @@ impl PacketReader {
         Ok(head.is_err_and(|error| is_foreign(&error)))
     }
 
-    /// Whether the packet of an entry has all of its content. Bytes that never reached the disk are zeros: only a packet
-    /// that begins or ends in zeros is decoded, and one with another magic number is intact.
+    /// Whether the packet of an entry has all of its content. Bytes that never reached the disk are
+    /// zeros: only a packet that begins or ends in zeros is decoded, and one with another magic
+    /// number is intact.
     pub(super) fn is_intact(&self, data: &File, entry: &Entry) -> io::Result<bool> {
         let size = end_of(entry).saturating_sub(entry.offset.0);
         if !has_zero_ends(data, entry)? || size > MAX_CHECKED_PACKET {
@@ -91,7 +94,8 @@ impl PacketReader {
         Ok(decoded.as_ref().err().is_none_or(is_foreign))
     }
 
-    /// Whether the packet of an entry has other sizes or times than the entry says, as far as it has any.
+    /// Whether the packet of an entry has other sizes or times than the entry says, as far as it
+    /// has any.
     pub(super) fn contradicts(&self, data: &File, entry: &Entry) -> io::Result<bool> {
         let end = end_of(entry);
         let found = self.entry_at(data, entry.offset.0, end)?;
@@ -105,8 +109,9 @@ impl PacketReader {
         }))
     }
 
-    /// The first entry of an index file that is shown to be wrong by its packet. Only those are compared that give a
-    /// reason: times that go back, and the entries before one that is invalid, which may be so because of them.
+    /// The first entry of an index file that is shown to be wrong by its packet. Only those are
+    /// compared that give a reason: times that go back, and the entries before one that is invalid,
+    /// which may be so because of them.
     pub(super) fn contradicted(
         &self,
         data: &File,
@@ -153,8 +158,8 @@ impl PacketReader {
     }
 }
 
-/// Whether bytes have another magic number, of 32 bits, than that of a packet: not zeros, and not a part of it followed by
-/// zeros.
+/// Whether bytes have another magic number, of 32 bits, than that of a packet: not zeros, and not a
+/// part of it followed by zeros.
 fn is_foreign(error: &DecodeError) -> bool {
     let DecodeError::Magic { found } = error else {
         return false;

@@ -1,7 +1,8 @@
-//! Completes rotations that the death of a relay has interrupted. The chunk in `.tmp_old_chunk` moves to the archives, as
-//! it does when another session daemon takes over its directory, and the chunk in `.tmp_new_chunk` to the directory that
-//! is named after it. A chunk that lies in two places is gathered in one. The markers in the trace directories name the
-//! chunks; what has no marker stays where it is.
+//! Completes rotations that the death of a relay has interrupted. The chunk in `.tmp_old_chunk`
+//! moves to the archives, as it does when another session daemon takes over its directory, and the
+//! chunk in `.tmp_new_chunk` to the directory that is named after it. A chunk that lies in two
+//! places is gathered in one. The markers in the trace directories name the chunks; what has no
+//! marker stays where it is.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -156,8 +157,8 @@ fn find_markers(
     result
 }
 
-/// The end of the old chunk, as in the name of its archive: the beginning of its successor, or the time at which it was
-/// moved.
+/// The end of the old chunk, as in the name of its archive: the beginning of its successor, or the
+/// time at which it was moved.
 fn ended(
     repair: &Repair<'_>,
     old: &Markers,
@@ -217,7 +218,8 @@ fn archive(
     disk::sync_directory(&archives)
 }
 
-/// Completes a move from the session's directory to the archives, which moves one entry after the other.
+/// Completes a move from the session's directory to the archives, which moves one entry after the
+/// other.
 fn complete_archives(
     repair: &mut Repair<'_>,
     session: &OwnedFd,
@@ -249,7 +251,8 @@ fn complete_archives(
     Ok(())
 }
 
-/// Completes a move of the new chunk to the session's directory, which moves one entry after the other.
+/// Completes a move of the new chunk to the session's directory, which moves one entry after the
+/// other.
 fn scatter(repair: &mut Repair<'_>, session: &OwnedFd) -> io::Result<()> {
     let new = open_directory(session, NEW.as_bytes())?;
     for name in Listing::of(&new)?.directories {
@@ -283,8 +286,8 @@ fn remove_empty(session: &OwnedFd) {
     }
 }
 
-/// Removes a directory in which there are no files: its chunk has been moved, or died before its first file. Otherwise it
-/// stays.
+/// Removes a directory in which there are no files: its chunk has been moved, or died before its
+/// first file. Otherwise it stays.
 fn remove_if_empty(parent: &OwnedFd, name: &[u8], depth: usize) {
     let Ok(directory) = open_directory(parent, name) else {
         return;

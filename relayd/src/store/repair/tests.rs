@@ -32,7 +32,8 @@ impl Output {
         self.directory.path().join(trace).join(name)
     }
 
-    /// Writes a tracefile with a number of bytes, and its index file with a number of entries and this tail.
+    /// Writes a tracefile with a number of bytes, and its index file with a number of entries and
+    /// this tail.
     fn stream(&self, name: &str, bytes: usize, entries: u64, tail: &[u8]) {
         fs::write(self.path(name), vec![1; bytes]).unwrap();
         let format = IndexFormat::V1_1;

@@ -17,7 +17,8 @@ use super::{Evidence, INDEX_DIRECTORY, Repair};
 use crate::limits::{MAX_REBUILT_ENTRIES, MAX_REPAIRED_METADATA};
 use crate::store::{disk, is_locked, open_marker};
 
-/// Name under which metadata that declares no stream is kept. Readers ignore it, because it begins with a dot.
+/// Name under which metadata that declares no stream is kept. Readers ignore it, because it begins
+/// with a dot.
 const UNUSABLE_METADATA: &[u8] = b".metadata-incomplete";
 
 /// A trace directory.
@@ -68,7 +69,8 @@ impl<'a> Trace<'a> {
     /// Repairs the trace, unless a relay is writing it.
     pub(super) fn repair(mut self, repair: &mut Repair<'_>) -> io::Result<()> {
         let metadata = open_if_exists(self.directory.as_fd(), b"metadata");
-        // A relay that writes the trace keeps its metadata locked, even while its idle tracefiles are closed.
+        // A relay that writes the trace keeps its metadata locked, even while its idle tracefiles
+        // are closed.
         if matches!(&metadata, Ok(Some(file)) if is_locked(file)) {
             return Ok(());
         }
@@ -108,8 +110,9 @@ impl<'a> Trace<'a> {
         repair.failed(error);
     }
 
-    /// The names of the streams that may have to be repaired. Without evidence for the whole directory, these are the
-    /// streams whose index file ends in a beacon, and if there are any, those whose index file is missing or too short.
+    /// The names of the streams that may have to be repaired. Without evidence for the whole
+    /// directory, these are the streams whose index file ends in a beacon, and if there are any,
+    /// those whose index file is missing or too short.
     fn streams(&self, indexes: &[Vec<u8>], repair: &mut Repair<'_>) -> Vec<Vec<u8>> {
         let data = self.listing.files.iter();
         let data = data.filter(|name| !name.starts_with(b".") && name.as_slice() != b"metadata");
@@ -156,7 +159,8 @@ impl<'a> Trace<'a> {
         self.evidence == Evidence::Resumable
     }
 
-    /// Whether all markers are of this boot. A resumable trace without markers was closed by a relay that was stopped.
+    /// Whether all markers are of this boot. A resumable trace without markers was closed by a
+    /// relay that was stopped.
     fn has_no_power_loss(&self, boot: Option<&str>) -> bool {
         let Some(boot) = boot else { return false };
         let mut markers = self.markers();
@@ -183,7 +187,8 @@ impl<'a> Trace<'a> {
         let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
         file.read_exact_at(&mut bytes, 0)?;
         if self.evidence == Evidence::None || self.is_continued() && self.is_complete {
-            // Without a marker only the streams are repaired. What the log of a session says was acknowledged stays.
+            // Without a marker only the streams are repaired. What the log of a session says was
+            // acknowledged stays.
             self.reader = PacketReader::new(&bytes);
             return Ok(());
         }
@@ -260,8 +265,8 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Decides which entries the index file is to have: all that it has and whose packets are in the tracefile, then those
-    /// of packets that have none.
+    /// Decides which entries the index file is to have: all that it has and whose packets are in
+    /// the tracefile, then those of packets that have none.
     fn survey(
         &self,
         repair: &mut Repair<'_>,
@@ -341,9 +346,9 @@ impl<'a> Trace<'a> {
         Ok(survey)
     }
 
-    /// Drops the entries at the end that a power loss has kept from the disk in part, or their packets. If there are any,
-    /// or `is_suspect`, or if the metadata has lost declarations, entries are kept only up to the first whose packet
-    /// cannot be read.
+    /// Drops the entries at the end that a power loss has kept from the disk in part, or their
+    /// packets. If there are any, or `is_suspect`, or if the metadata has lost declarations,
+    /// entries are kept only up to the first whose packet cannot be read.
     fn drop_damaged(
         &self,
         data: &File,
@@ -387,7 +392,8 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Whether declarations are lost for good. The producer of a resumable session sends them again.
+    /// Whether declarations are lost for good. The producer of a resumable session sends them
+    /// again.
     fn has_lost_metadata(&self) -> bool {
         let plan = self.metadata.as_ref().map(|(_, plan)| plan);
         plan.is_some_and(MetadataPlan::changes) && !self.is_continued()
@@ -399,8 +405,8 @@ impl<'a> Trace<'a> {
         self.evidence == Evidence::Marker && plan.is_none_or(|plan| plan.is_unusable)
     }
 
-    /// Writes what is missing, in an order in which every step leaves evidence for the next start: the index file has its
-    /// beacon until the tracefile is truncated.
+    /// Writes what is missing, in an order in which every step leaves evidence for the next start:
+    /// the index file has its beacon until the tracefile is truncated.
     fn apply(
         &mut self,
         repair: &mut Repair<'_>,
@@ -441,8 +447,8 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Makes the index file end with its last entry, or with the beacon behind it if the stream goes on. Returns whether
-    /// that changed the file.
+    /// Makes the index file end with its last entry, or with the beacon behind it if the stream
+    /// goes on. Returns whether that changed the file.
     fn end_index(
         &mut self,
         repair: &mut Repair<'_>,
@@ -501,7 +507,8 @@ impl<'a> Trace<'a> {
         if file.read_exact_at(&mut existing, at).is_ok() && existing == bytes {
             return Ok(false);
         }
-        // First behind the entries: if this process dies in between, the file still ends in a beacon.
+        // First behind the entries: if this process dies in between, the file still ends in a
+        // beacon.
         disk::write_all_at(file, &Beacon::new(Timestamp(0)).to_bytes(), end)?;
         disk::write_all_at(file, &bytes, at)?;
         Ok(true)

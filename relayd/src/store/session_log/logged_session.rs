@@ -12,8 +12,8 @@ use wire::{DecodeError, NameError, SeqNum, SessionId, StreamId, Text, TracePath}
 
 use crate::limits::{MAX_JOINED_PACKETS, MAX_STREAMS};
 
-/// Marks of a stream that may be needed: fewer than its packets without an entry, twice because those are counted again
-/// at each mark only.
+/// Marks of a stream that may be needed: fewer than its packets without an entry, twice because
+/// those are counted again at each mark only.
 const MAX_MARKS: usize = 2 * MAX_JOINED_PACKETS;
 
 /// A stream's number as its producer has chosen it.
@@ -59,14 +59,16 @@ pub struct LoggedStream {
     pub id: StreamId,
     /// The command that added it.
     pub opened: OpenStream,
-    /// Which packets lie where: at least the last mark, and all from the first packet without an entry on.
+    /// Which packets lie where: at least the last mark, and all from the first packet without an
+    /// entry on.
     pub marks: VecDeque<Mark>,
-    /// The first packet of a tracefile that was about to replace an older one of the same name. None: a [mark](Self::marks)
-    /// says that it did.
+    /// The first packet of a tracefile that was about to replace an older one of the same name.
+    /// None: a [mark](Self::marks) says that it did.
     pub replacing: Option<Mark>,
     /// Length of the complete pieces of a metadata stream, in bytes.
     pub metadata_bytes: u64,
-    /// The stream is closed: number of the packet behind its last one, or the length of the metadata in bytes.
+    /// The stream is closed: number of the packet behind its last one, or the length of the
+    /// metadata in bytes.
     pub closed_at: Option<u64>,
 }
 
@@ -79,7 +81,8 @@ pub struct FilePosition {
     pub packets: u64,
 }
 
-/// The packet at a position, if not the one after its predecessor: the first of a tracefile, or one after lost packets.
+/// The packet at a position, if not the one after its predecessor: the first of a tracefile, or one
+/// after lost packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     /// Position of the packet.
@@ -167,7 +170,8 @@ impl LoggedSession {
 }
 
 impl LoggedFiles {
-    /// Whether a stream, open or closed, has the files of this one: only one of the two could be restored.
+    /// Whether a stream, open or closed, has the files of this one: only one of the two could be
+    /// restored.
     #[must_use]
     pub fn contains(&self, stream: &AddStream) -> bool {
         self.0.contains(&Self::key(stream))
@@ -201,7 +205,8 @@ impl LoggedStream {
         mark: Mark,
         indexed: FilePosition,
     ) -> Result<(), RecordError> {
-        // One at the same position is outdated: more packets were lost there. Later ones were rewound.
+        // One at the same position is outdated: more packets were lost there. Later ones were
+        // rewound.
         let kept = self.marks.partition_point(|known| known.at < mark.at);
         if kept > MAX_MARKS {
             return Err(RecordError::TooMany);
@@ -228,7 +233,8 @@ impl LoggedStream {
             Some(mark) if mark.at.file == at.file => {
                 SeqNum(mark.seq.0.saturating_add(at.packets - mark.at.packets))
             }
-            // The tracefile has fewer packets than it had: the disk has lost some. They were counted before.
+            // The tracefile has fewer packets than it had: the disk has lost some. They were
+            // counted before.
             _ => self.marks.front().map_or(self.opened.first, |mark| {
                 let missing = mark.at.packets.saturating_sub(at.packets);
                 SeqNum(mark.seq.0.saturating_sub(missing))

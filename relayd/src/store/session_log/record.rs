@@ -14,7 +14,8 @@ use super::logged_session::{
     FilePosition, LoggedFiles, LoggedSession, Mark, RecordError, StreamKey,
 };
 
-/// The protocol version in whose form commands are logged. Part of the format: it must not follow newer versions.
+/// The protocol version in whose form commands are logged. Part of the format: it must not follow
+/// newer versions.
 const FORM: Minor = Minor(15);
 
 /// Longest directory of a session, in bytes with its NUL.
@@ -38,7 +39,8 @@ pub enum Record {
         /// Position of the first packet that has no entry: marks before it are not needed any more.
         indexed: FilePosition,
     },
-    /// A tracefile of a data stream is about to replace an older one of the same name, which is gone from then on.
+    /// A tracefile of a data stream is about to replace an older one of the same name, which is
+    /// gone from then on.
     Replacing {
         /// The stream.
         key: u64,

@@ -1,4 +1,5 @@
-//! The files of a stream that a relay before this one has written: which packets they have, and how they continue.
+//! The files of a stream that a relay before this one has written: which packets they have, and how
+//! they continue.
 
 use std::collections::VecDeque;
 use std::io;
@@ -40,7 +41,8 @@ pub struct TracefileRange {
     pub first: u64,
     /// The last tracefile that is known to have been begun.
     pub last: u64,
-    /// A tracefile without packets, which was to replace an older one. Perhaps that one still has the name.
+    /// A tracefile without packets, which was to replace an older one. Perhaps that one still has
+    /// the name.
     pub replacing: Option<u64>,
 }
 
@@ -67,7 +69,8 @@ struct RestoredPair {
 }
 
 impl StreamFiles {
-    /// Restores the files of a stream that had these tracefiles. Everything without an entry is removed.
+    /// Restores the files of a stream that had these tracefiles. Everything without an entry is
+    /// removed.
     ///
     /// # Errors
     /// If a file cannot be read or changed, or another stream or relay writes it.
@@ -155,8 +158,9 @@ impl StreamFiles {
         Ok((data, index))
     }
 
-    /// Removes a tracefile without entries that was begun before the log said so: its first packet will be sent again, or was
-    /// dropped. In a ring, the log says first which older tracefile is replaced.
+    /// Removes a tracefile without entries that was begun before the log said so: its first packet
+    /// will be sent again, or was dropped. In a ring, the log says first which older tracefile is
+    /// replaced.
     fn remove_unlogged(
         &self,
         chunk: &Holding,
@@ -170,7 +174,8 @@ impl StreamFiles {
         Ok(())
     }
 
-    /// Whether the index file of a tracefile, or of the older one that still has its name, has an entry.
+    /// Whether the index file of a tracefile, or of the older one that still has its name, has an
+    /// entry.
     fn has_entries(&self, chunk: &Holding, file: u64) -> Result<bool, StoreError> {
         let pair = self.open_pair(chunk, file)?;
         Ok(pair.is_some_and(|pair| pair.entries > 0))
@@ -253,8 +258,8 @@ impl StreamFiles {
 }
 
 impl RestoredPair {
-    /// Removes what follows the last entry and its packet, because nothing will be appended: the relay may have died before
-    /// it removed the beacon.
+    /// Removes what follows the last entry and its packet, because nothing will be appended: the
+    /// relay may have died before it removed the beacon.
     fn complete(&self, format: Option<IndexFormat>) -> Result<(), StoreError> {
         let Some((index, format)) = self.index.as_ref().zip(format) else {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Positions in the tracefiles of a stream, and the way back to the last packet that has its entry: a producer whose
-//! connection was lost sends everything behind it again.
+//! Positions in the tracefiles of a stream, and the way back to the last packet that has its entry:
+//! a producer whose connection was lost sends everything behind it again.
 
 use super::StreamFiles;
 use crate::store::StoreError;
@@ -25,8 +25,8 @@ impl StreamFiles {
         }
     }
 
-    /// Removes all packets that have no entry, and the tracefiles that were begun with one of them. The next packet is
-    /// then written where it would have been written first.
+    /// Removes all packets that have no entry, and the tracefiles that were begun with one of them.
+    /// The next packet is then written where it would have been written first.
     ///
     /// # Errors
     /// If a file cannot be truncated or removed.

@@ -1,4 +1,5 @@
-//! Files that the syncer shares with their writers: what has to be synced, in which order, and what a failure costs.
+//! Files that the syncer shares with their writers: what has to be synced, in which order, and what
+//! a failure costs.
 
 use std::fs::File;
 use std::io;
@@ -9,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use super::super::StoreError;
 
-/// The order in which the files of a round are synced. After a power failure the relay trusts index entries, so that the
-/// packets that they point at come first.
+/// The order in which the files of a round are synced. After a power failure the relay trusts index
+/// entries, so that the packets that they point at come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncOrder {
     /// Tracefiles and metadata.
@@ -21,8 +22,9 @@ pub enum SyncOrder {
     Index,
 }
 
-/// An open file. Its writer and the syncer share it, so that what was written is synced even after the writer has closed
-/// the file: the kernel reports an error of its own writes only to descriptors that were open at that time.
+/// An open file. Its writer and the syncer share it, so that what was written is synced even after
+/// the writer has closed the file: the kernel reports an error of its own writes only to
+/// descriptors that were open at that time.
 #[derive(Debug)]
 pub struct SyncedFile {
     file: File,
@@ -45,8 +47,9 @@ pub struct SyncTarget {
     pub status: Arc<SyncStatus>,
 }
 
-/// Whether what was written to the files of one session could be synced. A failure is final: the kernel drops the pages
-/// that it could not write, so that a later fsync(2) of the same file succeeds although they are lost.
+/// Whether what was written to the files of one session could be synced. A failure is final: the
+/// kernel drops the pages that it could not write, so that a later fsync(2) of the same file
+/// succeeds although they are lost.
 #[derive(Debug, Default)]
 pub struct SyncStatus(OnceLock<SyncFailure>);
 
@@ -79,7 +82,8 @@ impl SyncedFile {
     /// Adds bytes that were written. Returns whether the file was clean.
     pub(super) fn add_written(&self, bytes: u64) -> bool {
         self.unsynced.fetch_add(bytes, Ordering::Relaxed);
-        // Reads what `begin_sync` stores, or is read by it: then the bytes are in the file before it is synced.
+        // Reads what `begin_sync` stores, or is read by it: then the bytes are in the file before
+        // it is synced.
         !self.is_dirty.swap(true, Ordering::AcqRel)
     }
 
@@ -111,8 +115,9 @@ impl SyncStatus {
     /// Checks that no sync of a file of the session has failed.
     ///
     /// # Errors
-    /// If one has. What was written since the sync before it may be lost. The kind of the error is never one that passes,
-    /// even if the disk was full: the bytes are no longer in memory and cannot be written again.
+    /// If one has. What was written since the sync before it may be lost. The kind of the error is
+    /// never one that passes, even if the disk was full: the bytes are no longer in memory and
+    /// cannot be written again.
     pub fn check(&self) -> Result<(), StoreError> {
         match self.0.get() {
             None => Ok(()),

@@ -1,5 +1,5 @@
-//! The end of streams and traces, and the watermarks that are assumed for a relay without beacons and
-//! locks.
+//! The end of streams and traces, and the watermarks that are assumed for a relay without beacons
+//! and locks.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,8 +12,8 @@ use super::tracefile_reader::TracefileReader;
 use crate::attach::{SourceEvent, StreamKey, TraceKey};
 
 impl DirectoryFollower {
-    /// Whether a tracefile of which all entries are known may get more. `has_next`: a later tracefile of its
-    /// stream has packets.
+    /// Whether a tracefile of which all entries are known may get more. `has_next`: a later
+    /// tracefile of its stream has packets.
     pub(super) fn may_grow(
         &mut self,
         tracefile: &mut TracefileReader,

@@ -186,8 +186,8 @@ impl DirectoryFollower {
         }
     }
 
-    /// Whether more than [`MAX_MISSED_SCANS`] scans have been made since the scan `scan`: not all of them can
-    /// have missed what is being moved.
+    /// Whether more than [`MAX_MISSED_SCANS`] scans have been made since the scan `scan`: not all
+    /// of them can have missed what is being moved.
     pub(super) fn has_enough_scans_since(&self, scan: u64) -> bool {
         self.scans > scan + MAX_MISSED_SCANS
     }

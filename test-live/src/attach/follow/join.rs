@@ -17,8 +17,9 @@ use crate::attach::metadata_piece::{MAX_WAITING_METADATA_BYTES, MetadataPiece};
 use crate::attach::{SourceEvent, StreamKey, TraceKey};
 
 impl DirectoryFollower {
-    /// Finds out which traces the new directories are of. Newcomers that are not chunks of a known trace wait while there
-    /// is enough metadata to parse: the streams that are known have their turn before.
+    /// Finds out which traces the new directories are of. Newcomers that are not chunks of a known
+    /// trace wait while there is enough metadata to parse: the streams that are known have their
+    /// turn before.
     pub(super) fn join_directories(&mut self) -> Result<(), Stopped> {
         let mut directories = std::mem::take(&mut self.directories);
         let is_new = |chunk: &&mut ChunkDirectory| chunk.trace.is_none() && !chunk.is_finished;
@@ -142,8 +143,8 @@ impl DirectoryFollower {
 
     /// Finds out which streams the new files are of.
     pub(super) fn join_files(&mut self) -> Result<(), Stopped> {
-        // A file that was empty when it was read may have a packet by now, one that is earlier than the
-        // packets of files that were read after it.
+        // A file that was empty when it was read may have a packet by now, one that is earlier than
+        // the packets of files that were read after it.
         while self.join_files_once()? {}
         Ok(())
     }
@@ -280,8 +281,8 @@ impl DirectoryFollower {
         Ok(key)
     }
 
-    /// Ends a stream that was announced for a file without packets, whose first packet is of the stream
-    /// `whole`.
+    /// Ends a stream that was announced for a file without packets, whose first packet is of the
+    /// stream `whole`.
     pub(super) fn merge_streams(
         &mut self,
         part: FollowedStream,

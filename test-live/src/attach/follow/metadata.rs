@@ -70,7 +70,8 @@ impl GrowingMetadataFile {
         !self.is_new() && is_locked(&self.file)
     }
 
-    /// The relay takes the lock before it writes anything: only an empty file may not be locked yet.
+    /// The relay takes the lock before it writes anything: only an empty file may not be locked
+    /// yet.
     fn is_new(&self) -> bool {
         self.bytes.is_empty() && self.found.elapsed() < LOCK_GRACE_PERIOD
     }
@@ -80,12 +81,14 @@ impl GrowingMetadataFile {
 #[derive(Debug, Default)]
 pub(super) struct AnnouncedMetadata {
     text: Vec<u8>,
-    /// Bytes of the first chunk's file that have been sent; later chunks have their packets cut elsewhere.
+    /// Bytes of the first chunk's file that have been sent; later chunks have their packets cut
+    /// elsewhere.
     bytes: usize,
 }
 
 impl AnnouncedMetadata {
-    /// Returns what `file` has beyond all that was sent. The file of the first chunk is sent as it is.
+    /// Returns what `file` has beyond all that was sent. The file of the first chunk is sent as it
+    /// is.
     pub(super) fn take_new(&mut self, file: &GrowingMetadataFile, is_first: bool) -> Vec<u8> {
         let new = if is_first {
             let new = file.bytes.get(self.bytes..).unwrap_or_default().to_vec();

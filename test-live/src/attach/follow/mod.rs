@@ -1,18 +1,20 @@
-//! A directory that a relay is writing: its packets as they are written, found by the index files beside them.
+//! A directory that a relay is writing: its packets as they are written, found by the index files
+//! beside them.
 //!
 //! Only packets that an index file names are read, under the shared lock that `doc/store.md` asks
-//! for. A beacon after the entries lets the other streams continue. A stream ends with the relay's lock on
-//! its tracefiles: when the lock is released and all entries have been read, nothing more is written,
-//! whether the session was ended or the relay was killed.
+//! for. A beacon after the entries lets the other streams continue. A stream ends with the relay's
+//! lock on its tracefiles: when the lock is released and all entries have been read, nothing more
+//! is written, whether the session was ended or the relay was killed.
 //!
 //! `lttng-relayd` takes no such locks and writes no beacons. A stream of a trace without locks that
-//! has not grown for [`FollowOptions::idle`] is assumed to have no event earlier than what the others had
-//! shown by then, which holds if the live timer is shorter. Such a trace ends when nothing
-//! of it has grown for [`FollowOptions::silence`]. So does a trace that ended before the viewer started.
+//! has not grown for [`FollowOptions::idle`] is assumed to have no event earlier than what the
+//! others had shown by then, which holds if the live timer is shorter. Such a trace ends when
+//! nothing of it has grown for [`FollowOptions::silence`]. So does a trace that ended before the
+//! viewer started.
 //!
-//! Files are identified by device, inode and birth time, and not by their paths: a rotation moves them, and a ring of
-//! tracefiles makes new ones in place of the oldest. What was replaced before it could be read shows
-//! as discarded packets, by the numbers of those that follow.
+//! Files are identified by device, inode and birth time, and not by their paths: a rotation moves
+//! them, and a ring of tracefiles makes new ones in place of the oldest. What was replaced before
+//! it could be read shows as discarded packets, by the numbers of those that follow.
 //!
 //! Read in this order; each module uses only those before it:
 //!
@@ -64,11 +66,11 @@ pub struct FollowOptions {
     pub wait: bool,
     /// Packets of a stream that may wait to be decoded.
     pub backlog: usize,
-    /// Time without new packets after which the other streams do not wait for a stream of a relay without
-    /// beacons.
+    /// Time without new packets after which the other streams do not wait for a stream of a relay
+    /// without beacons.
     pub idle: Duration,
-    /// Time without new packets after which a trace of a relay without locks has ended. None: it never
-    /// ends.
+    /// Time without new packets after which a trace of a relay without locks has ended. None: it
+    /// never ends.
     pub silence: Option<Duration>,
     /// The memory that packets may take.
     pub memory: MemoryBudget,

@@ -59,8 +59,8 @@ impl DirectoryFollower {
         Ok(Next::Again)
     }
 
-    /// Whether the next packet has to wait for the reader: as long as any others of the stream do, and
-    /// there are enough of them, or there is no memory for it.
+    /// Whether the next packet has to wait for the reader: as long as any others of the stream do,
+    /// and there are enough of them, or there is no memory for it.
     fn is_full(&self, backlog: &Backlog, next: &Entry) -> bool {
         let size = usize::try_from(packet_bytes(next)).unwrap_or(usize::MAX);
         let is_enough = backlog.len() >= self.options.backlog.max(1);
@@ -113,7 +113,8 @@ impl DirectoryFollower {
         }
     }
 
-    /// Looks into the index of a tracefile. `has_next`: a later tracefile of its stream has packets.
+    /// Looks into the index of a tracefile. `has_next`: a later tracefile of its stream has
+    /// packets.
     pub(super) fn poll_index(
         &mut self,
         tracefile: &mut TracefileReader,

@@ -16,8 +16,8 @@ use super::tracefile_reader::TracefileReader;
 use super::watch::WatchEvents;
 use crate::attach::SourceEvent;
 
-/// Time between two reads of everything that inotify may not report: a lock that is gone, beacons of a
-/// remote file system.
+/// Time between two reads of everything that inotify may not report: a lock that is gone, beacons
+/// of a remote file system.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Time between two reads of everything without inotify.
 const POLL_INTERVAL_WITHOUT_INOTIFY: Duration = Duration::from_millis(100);
@@ -144,7 +144,8 @@ impl DirectoryFollower {
         let begun = Instant::now();
         let found = scan(&self.root)?;
         (self.scans, self.is_scan_wanted) = (self.scans + 1, false);
-        // Watches are added after the scan: what appears in between is found by the next timed scan.
+        // Watches are added after the scan: what appears in between is found by the next timed
+        // scan.
         for directory in &found.directories {
             self.watch.add_directory(directory);
         }
@@ -161,8 +162,8 @@ impl DirectoryFollower {
                 (tracefile.path, tracefile.seen) = (path, self.scans);
             }
         }
-        // Files that are gone are forgotten, but not at once: a file that is being moved is missed by a scan,
-        // and would be read twice.
+        // Files that are gone are forgotten, but not at once: a file that is being moved is missed
+        // by a scan, and would be read twice.
         self.files
             .retain(|_, file| !file.is_read || file.seen.elapsed() < READ_FILE_RETENTION);
         let mut directories = std::mem::take(&mut self.directories);

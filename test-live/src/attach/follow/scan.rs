@@ -1,5 +1,5 @@
-//! The scan for traces and their files below a directory. Files and directories move, vanish and are
-//! replaced while it runs, so that a file is recognized by its [`FileId`], not by its path.
+//! The scan for traces and their files below a directory. Files and directories move, vanish and
+//! are replaced while it runs, so that a file is recognized by its [`FileId`], not by its path.
 
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -52,7 +52,8 @@ pub(super) struct FoundFile {
 pub(super) struct FoundTrace {
     pub(super) directory: PathBuf,
     pub(super) id: FileId,
-    /// The path below the root of the scan, without the directories of chunks: the same in all chunks.
+    /// The path below the root of the scan, without the directories of chunks: the same in all
+    /// chunks.
     pub(super) trace_path: PathBuf,
     /// The time of the last write to its metadata file.
     pub(super) modified: SystemTime,

@@ -75,8 +75,9 @@ impl FollowedStream {
         self.sort_tracefiles();
     }
 
-    /// Puts the tracefiles in order of time, but for one that is being read. Those without packets come
-    /// last: index entries are written in the order of packets, so that what has none yet is later.
+    /// Puts the tracefiles in order of time, but for one that is being read. Those without packets
+    /// come last: index entries are written in the order of packets, so that what has none yet is
+    /// later.
     fn sort_tracefiles(&mut self) {
         let first = usize::from(self.is_begun);
         let unread = self.tracefiles.make_contiguous().get_mut(first..);
@@ -86,8 +87,8 @@ impl FollowedStream {
         self.is_watched &= self.is_begun;
     }
 
-    /// Puts a tracefile first that was found without packets and has some by now. Returns whether there is
-    /// one.
+    /// Puts a tracefile first that was found without packets and has some by now. Returns whether
+    /// there is one.
     pub(super) fn promote_begun_tracefile(&mut self) -> bool {
         if self.is_begun || self.tracefiles.len() < 2 {
             return false;
@@ -97,8 +98,8 @@ impl FollowedStream {
         first.is_some_and(|tracefile| tracefile.begin.is_some())
     }
 
-    /// Whether this packet of another tracefile is earlier than the last that was found. Its clock may have begun again at
-    /// 0 since: its number tells.
+    /// Whether this packet of another tracefile is earlier than the last that was found. Its clock
+    /// may have begun again at 0 since: its number tells.
     pub(super) fn has_passed(&self, packet: &PacketIndex) -> bool {
         self.reached.is_some_and(|reached| {
             let numbers = packet.packet_seq.zip(reached.packet_seq);

@@ -18,8 +18,8 @@ use super::scan::{FileId, FoundFile, FoundTrace};
 use crate::attach::packet::MAX_PACKET_BYTES;
 use crate::attach::{MemoryBudget, Packet};
 
-/// Age of a file from which its lock is tried: a writer that finds a reader's lock on a file that it has
-/// just created continues without a lock of its own.
+/// Age of a file from which its lock is tried: a writer that finds a reader's lock on a file that
+/// it has just created continues without a lock of its own.
 pub(super) const LOCK_GRACE_PERIOD: Duration = Duration::from_millis(100);
 /// Bytes of a packet that are read to find its stream: no header and context is longer.
 const MAX_PACKET_HEAD_BYTES: u64 = 4096;
@@ -78,8 +78,8 @@ impl TracefileReader {
         (self.trace_path.clone(), self.file_name())
     }
 
-    /// The name of the file without the number by which the tracefiles of a stream differ, if it has
-    /// one.
+    /// The name of the file without the number by which the tracefiles of a stream differ, if it
+    /// has one.
     pub(super) fn stem(&self) -> TracefileName {
         let (trace_path, name) = self.name();
         match name.to_string_lossy().rsplit_once('_') {
@@ -111,8 +111,9 @@ impl TracefileReader {
         self.open_data().is_ok_and(|data| is_locked(data))
     }
 
-    /// Whether it looks like a tracefile that the relay has closed while the stream is idle. A tracefile that
-    /// was left incomplete by a killed relay looks the same; the lock on its metadata file decides.
+    /// Whether it looks like a tracefile that the relay has closed while the stream is idle. A
+    /// tracefile that was left incomplete by a killed relay looks the same; the lock on its
+    /// metadata file decides.
     pub(super) fn looks_idle(&mut self) -> bool {
         let index = self.index.as_ref();
         let ends_in_beacon = index.is_none_or(|(index, _)| index.ends_in_beacon());
@@ -147,8 +148,8 @@ impl TracefileReader {
         Ok(event)
     }
 
-    /// Whether the index file is this one's, and not of a tracefile that it has just replaced: the relay
-    /// removes that before it writes to this one.
+    /// Whether the index file is this one's, and not of a tracefile that it has just replaced: the
+    /// relay removes that before it writes to this one.
     fn is_own_index(&mut self, first: &Entry) -> Result<bool, TracefileError> {
         let end = first.offset.0 + packet_bytes(first);
         let has_packet = self.open_data()?.metadata().is_ok_and(|of| of.len() >= end);
@@ -156,7 +157,8 @@ impl TracefileReader {
         Ok(has_packet && opened.is_some() && FileId::at(&self.index_path()) == opened)
     }
 
-    /// Sets `begin` if it has got a first packet meanwhile. Its packets are read from the first then.
+    /// Sets `begin` if it has got a first packet meanwhile. Its packets are read from the first
+    /// then.
     pub(super) fn update_begin(&mut self) {
         if self.begin.is_none() {
             // An error is reported when the file is read.
@@ -196,7 +198,8 @@ impl TracefileReader {
         Ok(bytes)
     }
 
-    /// The file with a packet, all of which is there: this is known before memory is reserved for it.
+    /// The file with a packet, all of which is there: this is known before memory is reserved for
+    /// it.
     fn file_with_packet(&mut self, entry: &Entry) -> Result<&Arc<File>, TracefileError> {
         let size = packet_bytes(entry);
         if size > MAX_PACKET_BYTES {

@@ -1,5 +1,5 @@
-//! Waits until something may have happened below a directory: by inotify, and by timeout where inotify
-//! reports nothing (too many watches, a network file system).
+//! Waits until something may have happened below a directory: by inotify, and by timeout where
+//! inotify reports nothing (too many watches, a network file system).
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString};
@@ -96,14 +96,16 @@ impl DirectoryWatch {
         self.indexes.retain(|_, of| *of != stream);
     }
 
-    /// Watches a directory for entries that are created, removed or moved, and for the events in `flags`.
+    /// Watches a directory for entries that are created, removed or moved, and for the events in
+    /// `flags`.
     fn add_watch(&mut self, path: &Path, flags: WatchFlags) -> Option<i32> {
         let moves = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE;
         let flags = flags | moves | WatchFlags::ONLYDIR;
         match inotify::add_watch(self.inotify.as_ref()?, path, flags) {
             Ok(watch) => Some(watch),
             Err(Errno::NOSPC | Errno::NOMEM) => {
-                // The limit of inotify watches (`fs.inotify.max_user_watches`) is reached: poll instead.
+                // The limit of inotify watches (`fs.inotify.max_user_watches`) is reached: poll
+                // instead.
                 self.inotify = None;
                 None
             }

@@ -14,8 +14,8 @@ use crate::attach::{SourceEvent, TraceKey};
 const MAX_EMPTY_REPLIES: u32 = 4;
 
 impl RelaySession {
-    /// Fetches metadata where there may be any, and announces new traces as long as the reader has not enough to parse.
-    /// Returns whether there was any.
+    /// Fetches metadata where there may be any, and announces new traces as long as the reader has
+    /// not enough to parse. Returns whether there was any.
     pub(super) async fn request_metadata(&mut self) -> Result<bool, AttachError> {
         let asked = self.traces.iter().filter_map(|(id, trace)| {
             (trace.is_waiting || trace.may_have_metadata).then_some((trace.is_waiting, *id))
@@ -44,8 +44,9 @@ impl RelaySession {
         Ok(is_progress)
     }
 
-    /// Announces new streams after the metadata: one without packets holds the events of others back. The streams that a
-    /// session begins with are announced together, because their events must be put in order.
+    /// Announces new streams after the metadata: one without packets holds the events of others
+    /// back. The streams that a session begins with are announced together, because their events
+    /// must be put in order.
     async fn announce_streams_of_admitted_traces(&mut self) -> Result<(), AttachError> {
         let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
         for id in sessions {
@@ -92,7 +93,8 @@ impl RelaySession {
             .await
     }
 
-    /// Fetches what there is of a trace's metadata. Returns whether there was any, or it is complete.
+    /// Fetches what there is of a trace's metadata. Returns whether there was any, or it is
+    /// complete.
     pub(super) async fn fetch_metadata(&mut self, id: SessionTraceId) -> Result<bool, AttachError> {
         let mut is_progress = false;
         let mut empty = 0;

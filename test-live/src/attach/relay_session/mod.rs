@@ -1,8 +1,9 @@
-//! The viewer's protocol session on one connection to a relay: attaches to the sessions that the target
-//! names, and passes on their packets, until all have ended or the connection fails.
+//! The viewer's protocol session on one connection to a relay: attaches to the sessions that the
+//! target names, and passes on their packets, until all have ended or the connection fails.
 //!
-//! The session runs in rounds. Each round requests packets of every stream that may have some and whose
-//! backlog has room: one, or as many as the relay has announced. Then it waits until there may be more.
+//! The session runs in rounds. Each round requests packets of every stream that may have some and
+//! whose backlog has room: one, or as many as the relay has announced. Then it waits until there
+//! may be more.
 
 mod metadata;
 mod packets;
@@ -31,8 +32,8 @@ use super::{Backlog, SourceEvent};
 use packets::IndexReply;
 use wait::PollTimer;
 
-/// Number of packets of one stream that wait to be decoded from which its backlog may be full: enough to
-/// go on while the reader is busy.
+/// Number of packets of one stream that wait to be decoded from which its backlog may be full:
+/// enough to go on while the reader is busy.
 const MIN_FULL_BACKLOG_PACKETS: usize = 8;
 
 /// Number of bytes that these packets must have as well for the backlog to be full.
@@ -41,7 +42,8 @@ const MIN_FULL_BACKLOG_BYTES: usize = 1 << 20;
 /// Number of packets with which a backlog is full, however small they are.
 const MAX_BACKLOG_PACKETS: usize = 128;
 
-/// One connection to a relay, with the sessions that are attached on it and their traces and streams.
+/// One connection to a relay, with the sessions that are attached on it and their traces and
+/// streams.
 pub(super) struct RelaySession {
     target: RelayTarget,
     options: RelayOptions,
@@ -73,10 +75,11 @@ pub(super) struct RelaySession {
     has_read: bool,
     /// Whether any packet has been handed over on it.
     has_sent_packet: bool,
-    /// When what was followed on an earlier connection ends, unless the relay has announced it again. Absent if
-    /// everything has been found or ended.
+    /// When what was followed on an earlier connection ends, unless the relay has announced it
+    /// again. Absent if everything has been found or ended.
     orphans_due: Option<Instant>,
-    /// Whether the relay has refused to attach to a session that the target names, which has been reported.
+    /// Whether the relay has refused to attach to a session that the target names, which has been
+    /// reported.
     has_refused: bool,
     /// Whether nothing further is to be followed.
     is_finished: bool,
@@ -95,7 +98,8 @@ struct AttachedSession {
     live_timer: Option<Duration>,
     /// No stream will be added.
     is_over: bool,
-    /// Whether the traces that it begins with have been announced. Others that come later do not delay it.
+    /// Whether the traces that it begins with have been announced. Others that come later do not
+    /// delay it.
     has_begun: bool,
     /// Whether to ask for new streams.
     may_have_streams: bool,
@@ -104,12 +108,12 @@ struct AttachedSession {
 struct AttachedTrace {
     /// What of it has been handed over, on this connection and those before it.
     shown: ShownTrace,
-    /// Its metadata, as long as that does not tell whether the trace is one that was followed before. Nothing of
-    /// the trace is announced or read until then. Absent afterwards.
+    /// Its metadata, as long as that does not tell whether the trace is one that was followed
+    /// before. Nothing of the trace is announced or read until then. Absent afterwards.
     unidentified: Option<Vec<u8>>,
     metadata: Option<StreamId>,
-    /// Whether it is new, and waits until the reader has less metadata to parse. Nothing of it is announced or read until
-    /// then.
+    /// Whether it is new, and waits until the reader has less metadata to parse. Nothing of it is
+    /// announced or read until then.
     is_waiting: bool,
     /// No metadata will be added.
     is_complete: bool,
@@ -184,8 +188,8 @@ impl RelaySession {
         })
     }
 
-    /// Follows until nothing is left to be followed. What was handed over on earlier connections, as
-    /// `resume` says, is not handed over again.
+    /// Follows until nothing is left to be followed. What was handed over on earlier connections,
+    /// as `resume` says, is not handed over again.
     pub(super) async fn run(&mut self, resume: ResumeState) -> Result<(), AttachError> {
         self.metadata_backlog = Backlog::with_notify(Arc::clone(&resume.packet_removed));
         self.resume = resume;
@@ -201,7 +205,8 @@ impl RelaySession {
             let mut is_progress = self.request_streams().await?;
             is_progress |= self.request_metadata().await?;
             self.identify_traces_without_metadata().await?;
-            // After everything that there is has been requested: a slow relay may have used up the grace period by then.
+            // After everything that there is has been requested: a slow relay may have used up the
+            // grace period by then.
             if is_listing {
                 self.end_orphans_if_due().await?;
             }
@@ -250,8 +255,8 @@ impl RelaySession {
         self.send_event(SourceEvent::Notice(text)).await
     }
 
-    /// Whether a stream has to wait for the reader: it has enough packets that wait to be decoded, or
-    /// any and its next one gets no memory. Where none waits, the reader may need the next to
+    /// Whether a stream has to wait for the reader: it has enough packets that wait to be decoded,
+    /// or any and its next one gets no memory. Where none waits, the reader may need the next to
     /// continue with the other streams: it is fetched whether or not there is memory for it.
     fn is_full(&self, stream: &AttachedStream) -> bool {
         if stream.shown.backlog.is_empty() {
@@ -261,8 +266,9 @@ impl RelaySession {
         is_backlog_full(&stream.shown.backlog, 0, 0) || !self.options.memory.has_room(next)
     }
 
-    /// The streams that may have packets for which there is room. None while it is not known of a trace whether
-    /// it is one that was followed when the connection was lost: what it still has may be earlier.
+    /// The streams that may have packets for which there is room. None while it is not known of a
+    /// trace whether it is one that was followed when the connection was lost: what it still has
+    /// may be earlier.
     fn ready_streams(&self) -> Vec<StreamId> {
         let mut unidentified = self.traces.values();
         let may_be_earlier = |trace: &AttachedTrace| {
@@ -279,7 +285,8 @@ impl RelaySession {
     }
 }
 
-/// Whether a stream has enough packets that wait to be decoded, once `more` of `more_bytes` bytes do too.
+/// Whether a stream has enough packets that wait to be decoded, once `more` of `more_bytes` bytes
+/// do too.
 fn is_backlog_full(backlog: &Backlog, more: usize, more_bytes: usize) -> bool {
     let packets = backlog.len() + more;
     let is_much = packets >= MIN_FULL_BACKLOG_PACKETS

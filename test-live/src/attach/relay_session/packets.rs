@@ -1,7 +1,7 @@
 //! A stream's next packets: where they are, and their bytes.
 //!
-//! A relay that says how many there are is asked for many at once. Its replies are kept, and handled
-//! one after the other, as if each had been waited for.
+//! A relay that says how many there are is asked for many at once. Its replies are kept, and
+//! handled one after the other, as if each had been waited for.
 
 use std::io;
 
@@ -19,8 +19,8 @@ use crate::attach::{Packet, Reservation, SourceEvent};
 /// Largest number of bytes of small packets that are requested at once.
 const MAX_PREFETCH_BYTES: usize = 1 << 20;
 
-/// Largest number of indexes, or of packets, that are requested at once. The relay remembers as many tracefiles, should each
-/// be in another one; and the commands fit into any socket.
+/// Largest number of indexes, or of packets, that are requested at once. The relay remembers as
+/// many tracefiles, should each be in another one; and the commands fit into any socket.
 const MAX_PIPELINED_REQUESTS: usize = 64;
 
 /// A reply to `GET_NEXT_INDEX` that has not been handled.
@@ -45,13 +45,14 @@ enum FetchOutcome {
     Whole(Packet),
     /// The packet is requested again later.
     Later,
-    /// The packet cannot be had. With an error if it could not be stored, without if the relay has lost it.
+    /// The packet cannot be had. With an error if it could not be stored, without if the relay has
+    /// lost it.
     Lost(Option<io::Error>),
 }
 
 impl RelaySession {
-    /// Requests the next packets of a stream, and passes on those that there is room for. Returns whether
-    /// there was progress.
+    /// Requests the next packets of a stream, and passes on those that there is room for. Returns
+    /// whether there was progress.
     pub(super) async fn read_stream(&mut self, id: StreamId) -> Result<bool, AttachError> {
         let mut is_progress = false;
         let stream = self.streams.get(&id);
@@ -216,8 +217,8 @@ impl RelaySession {
         self.send_error(text).await
     }
 
-    /// Fetches the packets that there is memory for, all at once if they are small. A packet that does not arrive is
-    /// left to [`fetch_packet`](Self::fetch_packet).
+    /// Fetches the packets that there is memory for, all at once if they are small. A packet that
+    /// does not arrive is left to [`fetch_packet`](Self::fetch_packet).
     async fn prefetch_packets(&mut self, id: StreamId) -> Result<(), AttachError> {
         let (asks, reservations) = self.prefetch_requests(id);
         // A single packet gains nothing from being requested ahead.
@@ -418,7 +419,8 @@ impl RelaySession {
             "protocol error: stream {}: {fault}; the stream is left out",
             stream.shown.name
         );
-        // A session may end before its metadata arrives: then nothing of it can be shown, which is no fault.
+        // A session may end before its metadata arrives: then nothing of it can be shown, which is
+        // no fault.
         let has_metadata = self
             .traces
             .get(&trace)

@@ -34,8 +34,9 @@ impl RelaySession {
         resume
     }
 
-    /// Finds out whether a trace is one that was followed before, as soon as there is enough of its metadata,
-    /// and continues it, or announces it. `is_final` says that there will be no more metadata.
+    /// Finds out whether a trace is one that was followed before, as soon as there is enough of its
+    /// metadata, and continues it, or announces it. `is_final` says that there will be no more
+    /// metadata.
     pub(super) async fn identify_trace(
         &mut self,
         id: SessionTraceId,
@@ -145,8 +146,8 @@ impl RelaySession {
         self.hand_over_metadata(trace, bytes).await
     }
 
-    /// Announces a stream that the reader does not know: a new one, or one that has ended and of which there is
-    /// more nevertheless.
+    /// Announces a stream that the reader does not know: a new one, or one that has ended and of
+    /// which there is more nevertheless.
     pub(super) async fn announce_stream_to_reader(
         &mut self,
         id: StreamId,
@@ -187,8 +188,8 @@ impl RelaySession {
                 .any(|trace| trace.unidentified.is_some() || trace.shown.has_followed_streams())
     }
 
-    /// Ends the sessions that had ended before the connection was lost and that are not listed any more, and
-    /// when the grace period is over, everything else that has not been found again.
+    /// Ends the sessions that had ended before the connection was lost and that are not listed any
+    /// more, and when the grace period is over, everything else that has not been found again.
     pub(super) async fn end_orphans_if_due(&mut self) -> Result<(), AttachError> {
         let Some(due) = self.orphans_due else {
             return Ok(());
@@ -220,8 +221,8 @@ impl RelaySession {
         Ok(())
     }
 
-    /// Ends the streams of a trace that were followed on an earlier connection and have not been announced on
-    /// this one.
+    /// Ends the streams of a trace that were followed on an earlier connection and have not been
+    /// announced on this one.
     pub(super) async fn end_orphan_streams(
         &mut self,
         id: SessionTraceId,

@@ -16,15 +16,16 @@ use crate::attach::relay_options::Missing;
 use crate::attach::shown_trace::{Phase, ShownStream, ShownTrace};
 use crate::attach::{Backlog, SourceEvent};
 
-/// Time between two requests for new sessions, and for new streams whether or not the relay says that there
-/// are any: some say it only while others have packets.
+/// Time between two requests for new sessions, and for new streams whether or not the relay says
+/// that there are any: some say it only while others have packets.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Largest number of new traces that wait to be announced; more sessions are attached when there are fewer. Few, so that
-/// they do not use up what the relay allows.
+/// Largest number of new traces that wait to be announced; more sessions are attached when there
+/// are fewer. Few, so that they do not use up what the relay allows.
 const MAX_WAITING_TRACES: usize = 16;
 
-/// Number of sessions from which on `relayd` attaches a viewer to no other one, which it calls unknown.
+/// Number of sessions from which on `relayd` attaches a viewer to no other one, which it calls
+/// unknown.
 const MAX_ATTACHED_SESSIONS: usize = 64;
 
 /// Time between two requests for new sessions while none is attached.
@@ -207,7 +208,8 @@ impl RelaySession {
         self.announce_streams(id, streams).await
     }
 
-    /// Passes over a session that cannot be followed, and reports it: as an error if the target names it.
+    /// Passes over a session that cannot be followed, and reports it: as an error if the target
+    /// names it.
     async fn handle_refused_session(
         &mut self,
         id: SessionId,
@@ -337,7 +339,8 @@ impl RelaySession {
             shown: ShownTrace::new(session.name.clone(), name, session.seek),
             unidentified: may_be_known.then(Vec::new),
             metadata: None,
-            // What was there before the viewer is announced at once, so that all of it is put in order.
+            // What was there before the viewer is announced at once, so that all of it is put in
+            // order.
             is_waiting: self.has_listed && !may_be_known,
             is_complete: false,
             may_have_metadata: false,

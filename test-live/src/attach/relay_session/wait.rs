@@ -1,4 +1,5 @@
-//! The wait between rounds: for an interval that grows while nothing arrives, or for a notification.
+//! The wait between rounds: for an interval that grows while nothing arrives, or for a
+//! notification.
 
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ const MIN_LIVE_TIMER: Duration = Duration::from_millis(1);
 /// Pause between two polls while the relay pushes, in case a notification is missing.
 const PUSHED_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The timer that says when everything is requested again: the interval doubles while nothing arrives.
+/// The timer that says when everything is requested again: the interval doubles while nothing
+/// arrives.
 #[derive(Debug)]
 pub(super) struct PollTimer {
     interval: Duration,
@@ -54,7 +56,8 @@ impl PollTimer {
         self.interval = self.interval.min(self.max_interval);
     }
 
-    /// Sets the next poll after a round in which everything was polled or not, and something came or not.
+    /// Sets the next poll after a round in which everything was polled or not, and something came
+    /// or not.
     pub(super) fn end_round(&mut self, was_polling: bool, is_progress: bool, now: Instant) {
         if self.is_pushed {
             if was_polling {
@@ -121,7 +124,8 @@ impl RelaySession {
                 return Ok(());
             }
             let due = self.poll_timer.due.min(self.list_due);
-            // New streams and metadata first: a later watermark must not pass events that they bring.
+            // New streams and metadata first: a later watermark must not pass events that they
+            // bring.
             let is_waiting = self.waiting_traces() > 0;
             let can_admit = is_waiting && !self.is_metadata_backlog_full();
             if self.is_metadata_pushed || can_admit || self.awaits_streams() {

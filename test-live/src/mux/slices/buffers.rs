@@ -1,4 +1,5 @@
-//! Buffers of text, to be filled again when the text has been shown: memory that is used for the first time costs more.
+//! Buffers of text, to be filled again when the text has been shown: memory that is used for the
+//! first time costs more.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -25,7 +26,8 @@ impl Buffers {
     }
 }
 
-/// Locks a mutex. Nothing that the slices have in a mutex is left half changed by a thread that panics.
+/// Locks a mutex. Nothing that the slices have in a mutex is left half changed by a thread that
+/// panics.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

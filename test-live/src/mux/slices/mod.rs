@@ -1,12 +1,14 @@
-//! Complete traces on several threads. Their time is cut into slices: each thread reads all streams of a slice, puts their
-//! events in order and renders them, and what it has rendered is shown in the order of the slices. Events do not go from
-//! thread to thread, only their text.
+//! Complete traces on several threads. Their time is cut into slices: each thread reads all streams
+//! of a slice, puts their events in order and renders them, and what it has rendered is shown in
+//! the order of the slices. Events do not go from thread to thread, only their text.
 //!
-//! A slice is read by a [`Mux`] of its own, which begins with the last packet of each stream that begins before the slice,
-//! and passes over the events of it that are earlier. This is only valid where the times of packets and events can be
-//! trusted. So what is unusual is left to a mux that reads alone: traces without such times, or whose packets depend on each
-//! other ([`SlicePlan::new`] finds no slices); and all that follows the first error or warning in a slice, or the first event
-//! whose time is not that of its packet. Output and messages are the same in all cases.
+//! A slice is read by a [`Mux`] of its own, which begins with the last packet of each stream that
+//! begins before the slice, and passes over the events of it that are earlier. This is only valid
+//! where the times of packets and events can be trusted. So what is unusual is left to a mux that
+//! reads alone: traces without such times, or whose packets depend on each other
+//! ([`SlicePlan::new`] finds no slices); and all that follows the first error or warning in a
+//! slice, or the first event whose time is not that of its packet. Output and messages are the same
+//! in all cases.
 
 mod buffers;
 mod pieces;
@@ -63,7 +65,8 @@ enum Shown {
     All,
     /// The run was stopped.
     Stopped,
-    /// The slice with this number is unusual. Its first events and losses, of these numbers, have been shown.
+    /// The slice with this number is unusual. Its first events and losses, of these numbers, have
+    /// been shown.
     Until {
         slice: usize,
         events: u64,
@@ -94,8 +97,9 @@ impl CompleteTrace {
     }
 }
 
-/// Shows all events of complete traces by `plan`, with at most one thread for each of `renderers`. Those are none if events are
-/// only counted. What is left to show, because it is unusual, is added to `mux`, which has no traces yet.
+/// Shows all events of complete traces by `plan`, with at most one thread for each of `renderers`.
+/// Those are none if events are only counted. What is left to show, because it is unusual, is added
+/// to `mux`, which has no traces yet.
 ///
 /// # Errors
 /// If they cannot be shown.
@@ -121,7 +125,8 @@ pub(crate) fn show(
             let name = thread::Builder::new().name("slice".to_owned());
             match name.spawn_scoped(scope, run) {
                 Ok(thread) => threads.push(thread),
-                // Those that could be started read all slices. Without any the first slice is left to the mux.
+                // Those that could be started read all slices. Without any the first slice is left
+                // to the mux.
                 Err(error) => {
                     debug!(%error, threads = threads.len(), "cannot start another thread");
                     break;

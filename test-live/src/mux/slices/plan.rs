@@ -11,9 +11,11 @@ use crate::mux::clocks::Clocks;
 
 /// Fewest bytes of packets for which threads are started.
 const MIN_BYTES: u64 = 4 << 20;
-/// Fewest bytes of packets of a slice: what a thread has rendered waits in memory until it is shown.
+/// Fewest bytes of packets of a slice: what a thread has rendered waits in memory until it is
+/// shown.
 const MIN_SLICE_BYTES: u64 = 2 << 20;
-/// Largest number of files that all threads together have open: each thread opens one of each stream.
+/// Largest number of files that all threads together have open: each thread opens one of each
+/// stream.
 const MAX_OPEN_FILES: usize = 512;
 
 /// What decides how the time is cut.
@@ -56,7 +58,8 @@ pub(in crate::mux) struct TracePart {
     pub(in crate::mux) end: Option<i64>,
     /// Of each stream of all traces: the packets to be read.
     pub(in crate::mux) packets: Vec<Range<usize>>,
-    /// Whether an event whose time is not in its packet, or before that of the event before it, ends the stream.
+    /// Whether an event whose time is not in its packet, or before that of the event before it,
+    /// ends the stream.
     pub(in crate::mux) checks_times: bool,
 }
 
@@ -90,7 +93,8 @@ impl SlicePlan {
         if threads < 2 || (total < MIN_BYTES && !rules.is_forced) {
             return None;
         }
-        // A packet of each stream is read for two slices. Where events are only found, that takes a larger part of the time.
+        // A packet of each stream is read for two slices. Where events are only found, that takes a
+        // larger part of the time.
         let overlap = if rules.are_rendered {
             overlap
         } else {
@@ -113,7 +117,8 @@ impl SlicePlan {
         plan.is_worth_it().then_some(plan)
     }
 
-    /// Whether packets without events are not so many that most of the work would be to read them for several slices.
+    /// Whether packets without events are not so many that most of the work would be to read them
+    /// for several slices.
     fn is_worth_it(&self) -> bool {
         let packets: usize = self
             .streams
@@ -152,10 +157,11 @@ impl SlicePlan {
         let (begin, end) = (begin.copied(), self.cuts.get(slice).copied());
         let packets = self.streams.iter().map(|packets| {
             let before = |time: i64| packets.begins.partition_point(|begin| *begin < time);
-            // The packet before may have events behind the begin; with its end, what was lost behind it is known.
+            // The packet before may have events behind the begin; with its end, what was lost
+            // behind it is known.
             let first = begin.map_or(0, |begin| before(begin).saturating_sub(1));
-            // What was lost before the next packet may have been lost in this slice, and packets without events are passed
-            // as soon as the events before them have been shown.
+            // What was lost before the next packet may have been lost in this slice, and packets
+            // without events are passed as soon as the events before them have been shown.
             let next = end.and_then(|end| packets.with_events.get(before(end)));
             first..next.map_or(packets.begins.len(), |next| {
                 packets.begins.len().min(next + 1)
@@ -184,8 +190,8 @@ impl TracePart {
     }
 }
 
-/// Cuts packets, with their begins and sizes, into slices of at least so many bytes. Returns the cuts, and the bytes of each
-/// slice. None: they cannot be cut.
+/// Cuts packets, with their begins and sizes, into slices of at least so many bytes. Returns the
+/// cuts, and the bytes of each slice. None: they cannot be cut.
 fn cut(mut packets: Vec<(i64, u64)>, min_bytes: u64) -> Option<(Vec<i64>, Vec<u64>)> {
     packets.sort_unstable();
     let (mut cuts, mut bytes) = (Vec::new(), vec![0]);
@@ -204,7 +210,8 @@ fn cut(mut packets: Vec<(i64, u64)>, min_bytes: u64) -> Option<(Vec<i64>, Vec<u6
 }
 
 impl Packets {
-    /// The packets of a stream. None if they have no times, or overlap, or differ in class or number, or if there is none.
+    /// The packets of a stream. None if they have no times, or overlap, or differ in class or
+    /// number, or if there is none.
     fn new(stream: &StreamFiles, trace: &Trace, clocks: &mut Clocks) -> Option<Self> {
         let class = trace.stream(stream.class)?;
         let scale = class.timescale()?;

@@ -70,8 +70,8 @@ impl SliceProgress {
         &self.buffers
     }
 
-    /// Takes the next slice. Waits while the slices that have been taken and not been shown are more than the threads. None:
-    /// no slice is left, or the threads shall stop.
+    /// Takes the next slice. Waits while the slices that have been taken and not been shown are
+    /// more than the threads. None: no slice is left, or the threads shall stop.
     pub(super) fn take_slice(&self) -> Option<usize> {
         let must_wait = |state: &mut ProgressState| {
             !self.is_stopped() && state.next > state.shown + self.threads
@@ -85,7 +85,8 @@ impl SliceProgress {
         Some(state.next - 1)
     }
 
-    /// Waits until text of a slice may be handed over. The slice that is shown at the moment waits only for its own text.
+    /// Waits until text of a slice may be handed over. The slice that is shown at the moment waits
+    /// only for its own text.
     pub(super) fn reserve(&self, slice: usize, bytes: usize) {
         let max = (self.threads * WAITING_BYTES_OF_THREAD).min(MAX_WAITING_BYTES);
         let must_wait = |state: &mut ProgressState| {

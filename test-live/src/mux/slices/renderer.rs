@@ -37,7 +37,8 @@ impl<'a> SliceRenderer<'a> {
         }
     }
 
-    /// Hands over what is left, and that this is all. `shown`: whether all events of the slice have been found.
+    /// Hands over what is left, and that this is all. `shown`: whether all events of the slice have
+    /// been found.
     pub(super) fn end(mut self, shown: Result<(), SinkError>) {
         self.hand_over_events();
         let is_usual = shown.is_ok() && !self.is_unusual;

@@ -1,10 +1,12 @@
 //! A directory that CodeTracer opens, kept current while the program that is recorded runs.
 //!
-//! An event becomes again the record that it came from ([`EventDecoder`]). [`ReplayFilter`] passes on what a replay can
-//! handle, and `RecordingDirectory` shows it to readers: at once if nothing was shown for a while, else at intervals.
+//! An event becomes again the record that it came from ([`EventDecoder`]). [`ReplayFilter`] passes
+//! on what a replay can handle, and `RecordingDirectory` shows it to readers: at once if nothing
+//! was shown for a while, else at intervals.
 //!
-//! A producer that was killed and started again sends its recording from the begin, as another trace of the same host and
-//! session. The sink goes on with that one, which must begin as the first one did.
+//! A producer that was killed and started again sends its recording from the begin, as another
+//! trace of the same host and session. The sink goes on with that one, which must begin as the
+//! first one did.
 
 mod directory;
 mod packet_context;
@@ -72,7 +74,8 @@ pub struct CodetracerSink {
     filter: ReplayFilter,
     /// Present from the first event on.
     recording: Option<Recording>,
-    /// Traces of the same recording that were sent before: their producer has ended early and was started again.
+    /// Traces of the same recording that were sent before: their producer has ended early and was
+    /// started again.
     superseded: HashSet<TraceKey>,
     /// Whether further traces may follow those that have ended.
     is_endless: bool,
@@ -109,8 +112,8 @@ struct Recording {
 }
 
 impl CodetracerSink {
-    /// A sink that writes to the directory `path`, which is made with the first event. `is_endless` says that traces
-    /// may follow when all have ended.
+    /// A sink that writes to the directory `path`, which is made with the first event. `is_endless`
+    /// says that traces may follow when all have ended.
     ///
     /// # Errors
     /// If the directory has something else than a recording of this sink.
@@ -143,7 +146,8 @@ impl CodetracerSink {
         Err(several(names))
     }
 
-    /// Begins the recording of an event's trace: the only one, or the same one sent again from its begin.
+    /// Begins the recording of an event's trace: the only one, or the same one sent again from its
+    /// begin.
     fn open(&mut self, event: &Event<'_>, trace: &TraceInfo) -> Result<(), RecordingError> {
         let name = recording_name(event.trace(), trace);
         if let Some(before) = self.recording.take() {
@@ -227,8 +231,8 @@ fn recording_name(declared: &Trace, trace: &TraceInfo) -> String {
     }
 }
 
-/// The name of a trace without the times that relays append to the names of sessions, and without the place of an earlier
-/// session whose directory was taken by a later one of the same name.
+/// The name of a trace without the times that relays append to the names of sessions, and without
+/// the place of an earlier session whose directory was taken by a later one of the same name.
 fn without_times(name: &str) -> String {
     let without_time = |part: &str| {
         let digits = |text: &str, length| {
@@ -255,7 +259,8 @@ fn without_times(name: &str) -> String {
     parts.join("/")
 }
 
-/// Copies a part of a source file. A file that cannot be copied is reported, and the recording goes on without it.
+/// Copies a part of a source file. A file that cannot be copied is reported, and the recording goes
+/// on without it.
 fn write_chunk(
     recording: &mut Recording,
     chunk: &FileChunk<'_>,
@@ -370,7 +375,8 @@ impl Sink for CodetracerSink {
         self.is_incomplete = true;
     }
 
-    /// A recording is one stream. One whose producer was killed must not hold back the same one that was sent again.
+    /// A recording is one stream. One whose producer was killed must not hold back the same one
+    /// that was sent again.
     fn needs_order(&self) -> bool {
         false
     }

@@ -1,8 +1,8 @@
 //! Records what is watched: a directory that every CTF reader takes, with the packets as they came.
 //!
-//! One directory for each trace, with a file `metadata` and a file for each stream; several if its packets are of several
-//! stream classes, because most readers refuse that within a file. No name from outside leads out of the target
-//! directory, and no file that was there is written to.
+//! One directory for each trace, with a file `metadata` and a file for each stream; several if its
+//! packets are of several stream classes, because most readers refuse that within a file. No name
+//! from outside leads out of the target directory, and no file that was there is written to.
 
 pub(crate) mod names;
 

@@ -1,5 +1,5 @@
-//! Names of directories and files for traces and streams. They come from outside: each is made safe, and different from
-//! those that are there.
+//! Names of directories and files for traces and streams. They come from outside: each is made
+//! safe, and different from those that are there.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -103,8 +103,8 @@ fn first_free<T>(
     }
 }
 
-/// A part of a path that is safe as a file name: without separators, control characters and a dot in front,
-/// and neither empty nor too long.
+/// A part of a path that is safe as a file name: without separators, control characters and a dot
+/// in front, and neither empty nor too long.
 fn safe(part: &str) -> String {
     let mut name = String::with_capacity(part.len());
     for char in part.chars() {

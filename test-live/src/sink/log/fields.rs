@@ -1,4 +1,5 @@
-//! The fields of one event as text: ` key=value` for each. The buffers are kept from event to event.
+//! The fields of one event as text: ` key=value` for each. The buffers are kept from event to
+//! event.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -7,7 +8,8 @@ use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Base, Labels, Scope};
 use daemon::event_text::push_value;
 
-/// Members of the packet context that describe the packet, and not the event. Readers of most traces do not see them.
+/// Members of the packet context that describe the packet, and not the event. Readers of most
+/// traces do not see them.
 const OF_PACKET: [&str; 9] = [
     "packet_size",
     "content_size",
@@ -142,8 +144,8 @@ impl LogFields {
         [&self.payload, &self.contexts]
     }
 
-    /// Adds ids of process and thread that differ from those in the head of the line, which are those of the innermost
-    /// namespace.
+    /// Adds ids of process and thread that differ from those in the head of the line, which are
+    /// those of the innermost namespace.
     pub(super) fn push_other_ids(&mut self) {
         let head = &self.head;
         for (name, shown, other) in [("pid", head.vpid, head.pid), ("tid", head.vtid, head.tid)] {
@@ -237,7 +239,8 @@ impl LogFields {
         });
     }
 
-    /// Closes what [`open`](Self::open) has opened. What is empty is removed, with its name, if it `may_vanish`.
+    /// Closes what [`open`](Self::open) has opened. What is empty is removed, with its name, if it
+    /// `may_vanish`.
     fn close(&mut self, brace: char, may_vanish: bool) {
         if let Some(depth) = self.hidden_depth.checked_sub(1) {
             self.hidden_depth = depth;

@@ -23,7 +23,8 @@ impl LineWriter {
         }
     }
 
-    /// Begins a line: time if the event has a clock, where the event is from, severity, and the indentation for this number of spans.
+    /// Begins a line: time if the event has a clock, where the event is from, severity, and the
+    /// indentation for this number of spans.
     pub(super) fn begin(
         &mut self,
         time: Option<ShownTime>,

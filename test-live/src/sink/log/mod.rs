@@ -1,16 +1,20 @@
-//! One line for each event, for people: time, host, program with process and thread, severity, name, and the fields as
-//! `key=value`. What is the same in `consumer rings --print` comes from `daemon::event_text`.
+//! One line for each event, for people: time, host, program with process and thread, severity,
+//! name, and the fields as `key=value`. What is the same in `consumer rings --print` comes from
+//! `daemon::event_text`.
 //!
-//! Read in this order; each module uses only those before it: `fields` (the fields of an event as text), `threads`
-//! (whose events they are), `line` (one line), `sent` (events that were sent in Trace Event Format).
+//! Read in this order; each module uses only those before it: `fields` (the fields of an event as
+//! text), `threads` (whose events they are), `line` (one line), `sent` (events that were sent in
+//! Trace Event Format).
 //!
-//! - Events within a span are indented, and an end has the duration. Which events are begins and ends is decided as for
-//!   a `trace.json`, by the modules `kind` and `calls` of the sink `tef`.
-//! - Events that were sent in Trace Event Format are their phase and name, with their arguments as fields.
-//! - In a recording of CodeTracer, calls are the begin and end of a span. What defines names is not shown.
+//! - Events within a span are indented, and an end has the duration. Which events are begins and
+//!   ends is decided as for a `trace.json`, by the modules `kind` and `calls` of the sink `tef`.
+//! - Events that were sent in Trace Event Format are their phase and name, with their arguments as
+//!   fields.
+//! - In a recording of CodeTracer, calls are the begin and end of a span. What defines names is not
+//!   shown.
 //! - A field `message` is shown behind the name, without its own.
-//! - Left out are the fields that the head of the line shows, those of the packet context that describe the packet,
-//!   those whose names begin with `_`, and empty structures.
+//! - Left out are the fields that the head of the line shows, those of the packet context that
+//!   describe the packet, those whose names begin with `_`, and empty structures.
 //! - Names and texts come from anywhere: control characters are escaped.
 
 mod fields;
@@ -122,7 +126,8 @@ impl<'a> Edge<'a> {
     }
 }
 
-/// The member of the payload that is not shown as a field, because it is the name of a span or a message.
+/// The member of the payload that is not shown as a field, because it is the name of a span or a
+/// message.
 fn captured_member(kind: &RecordKind) -> &'static str {
     match kind {
         RecordKind::SpanEnter | RecordKind::SpanExit => "name",
@@ -313,8 +318,8 @@ fn push_name(
     }
 }
 
-/// The severity that is shown for a log level. The lowest one is `TRACE` in our own traces and TRACE_DEBUG in those of
-/// LTTng, whose tracepoints have it unless they declare another.
+/// The severity that is shown for a log level. The lowest one is `TRACE` in our own traces and
+/// TRACE_DEBUG in those of LTTng, whose tracepoints have it unless they declare another.
 fn severity(log_level: u8, is_by_lttng: bool) -> u8 {
     if is_by_lttng {
         log_level.min(LOWEST_DEBUG)

@@ -20,8 +20,9 @@ use crate::json_args::visit_object;
 const PROCESS_NAME: &str = "process_name";
 
 impl<W: Write> Log<W> {
-    /// Writes an event of a class of such a name. Returns whether it did: what the daemon says itself, and the events
-    /// of a foreign producer that uses the name, are to be shown as any other.
+    /// Writes an event of a class of such a name. Returns whether it did: what the daemon says
+    /// itself, and the events of a foreign producer that uses the name, are to be shown as any
+    /// other.
     pub(super) fn write_sent(
         &mut self,
         event: &Event<'_>,

@@ -6,7 +6,8 @@ use ::tef::event::OwnerId;
 
 use crate::attach::TraceKey;
 
-/// Largest number of names of hosts and of owners, and of programs, that are remembered. With one more, all are forgotten.
+/// Largest number of names of hosts and of owners, and of programs, that are remembered. With one
+/// more, all are forgotten.
 const MAX_REMEMBERED: usize = 1 << 14;
 /// Number of characters of a program's name that are shown.
 const MAX_NAME_CHARACTERS: usize = 64;

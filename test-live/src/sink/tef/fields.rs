@@ -8,8 +8,8 @@ use serde::de::IgnoredAny;
 use super::super::json_fields::{JsonFields, JsonPosition};
 use super::super::json_text::{self, boolean, integer, lossy_string, string};
 
-/// Members of contexts and payloads that are interpreted. From [`Phase`](Self::Phase) on they are of the
-/// generic classes of our own producers.
+/// Members of contexts and payloads that are interpreted. From [`Phase`](Self::Phase) on they are
+/// of the generic classes of our own producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Member {
     Vpid,
@@ -232,7 +232,8 @@ impl EventFields {
         }
     }
 
-    /// The number of the member that is being visited, if it means something and lies in nothing else.
+    /// The number of the member that is being visited, if it means something and lies in nothing
+    /// else.
     fn top_level_member(&self) -> Option<usize> {
         Some(self.member.filter(|_| self.depth == 1)? as usize)
     }

@@ -51,7 +51,8 @@ pub(crate) struct Span {
     migrates: bool,
 }
 
-/// Beginnings and endings by which the names of a pair differ: of the begin event, and of the end event.
+/// Beginnings and endings by which the names of a pair differ: of the begin event, and of the end
+/// event.
 const PREFIXES: [(&str, &str); 2] = [
     ("syscall_entry_", "syscall_exit_"),
     ("compat_syscall_entry_", "compat_syscall_exit_"),
@@ -69,8 +70,8 @@ const SPAN_EXIT: &str = "span:exit";
 const ON_ONE_CPU: [&str; 3] = ["irq_handler", "softirq", "hrtimer_expire"];
 
 impl RecordKinds {
-    /// The kind of record that an event becomes. Found anew when there are more classes, because the other
-    /// half of a pair may be among them.
+    /// The kind of record that an event becomes. Found anew when there are more classes, because
+    /// the other half of a pair may be among them.
     pub(crate) fn kind(&mut self, event: &Event<'_>, trace: TraceKey) -> RecordKind {
         let stream = event.stream_class();
         let classes = stream.events();
@@ -147,9 +148,9 @@ impl RecordKind {
         )
     }
 
-    /// Whether begin and end of the same span are known to be on the same track. They are on that of a thread. On that
-    /// of a CPU they are only for spans of the kernel that stay on one CPU: otherwise the thread may go to another
-    /// CPU, and another thread may run in between.
+    /// Whether begin and end of the same span are known to be on the same track. They are on that
+    /// of a thread. On that of a CPU they are only for spans of the kernel that stay on one CPU:
+    /// otherwise the thread may go to another CPU, and another thread may run in between.
     /// `is_thread`: the track is that of a thread; `is_kernel`: the events are those of a kernel.
     pub(crate) fn fits(&self, is_thread: bool, is_kernel: bool) -> bool {
         match self {
@@ -162,15 +163,15 @@ impl RecordKind {
     }
 }
 
-/// The target in front of the name of an event of a span, with its colon; empty if there is none. `None` if the class
-/// has another name.
+/// The target in front of the name of an event of a span, with its colon; empty if there is none.
+/// `None` if the class has another name.
 fn span_target<'n>(name: &'n str, of: &str) -> Option<&'n str> {
     let target = name.strip_suffix(of)?;
     (target.is_empty() || target.ends_with(':')).then_some(target)
 }
 
-/// The target of a span in the name of the class of [`RecordKind::SpanEnter`] or [`RecordKind::SpanExit`], if there is
-/// one.
+/// The target of a span in the name of the class of [`RecordKind::SpanEnter`] or
+/// [`RecordKind::SpanExit`], if there is one.
 pub(crate) fn target_of_span(name: &str) -> Option<&str> {
     let target = span_target(name, SPAN_ENTER).or_else(|| span_target(name, SPAN_EXIT))?;
     target.strip_suffix(':')

@@ -1,26 +1,27 @@
 //! A `trace.json` in Chrome's Trace Event Format, as ui.perfetto.dev and chrome://tracing open it.
 //!
-//! Read in this order; each module uses only those before it and the options here: `fields` (what is
-//! collected from an event's fields), `tracks` (the
-//! processes and threads that events are shown on), `kind` (which record each event class becomes),
-//! `spans` (those of `tracing`), `sent` (events that were of this format to begin with), `calls` (recordings of CodeTracer).
+//! Read in this order; each module uses only those before it and the options here: `fields` (what
+//! is collected from an event's fields), `tracks` (the processes and threads that events are shown
+//! on), `kind` (which record each event class becomes), `spans` (those of `tracing`), `sent`
+//! (events that were of this format to begin with), `calls` (recordings of CodeTracer).
 //!
 //! - Most events are instants, with the payload as `args` and the contexts in `args.context`.
 //! - Where both classes of a pair are declared (`X_begin` and `X_end`, `X_entry` and `X_exit`,
-//!   `X_start` and `X_stop` or `X_end`, `syscall_entry_X` and `syscall_exit_X`, function entries and
-//!   exits of `cyg_profile`), they begin and end a span, if the thread is known or the span stays on one CPU. Otherwise
-//!   they are instants.
+//!   `X_start` and `X_stop` or `X_end`, `syscall_entry_X` and `syscall_exit_X`, function entries
+//!   and exits of `cyg_profile`), they begin and end a span, if the thread is known or the span
+//!   stays on one CPU. Otherwise they are instants.
 //! - The generic classes of our own producers become again what they came from: `tef:event` its
 //!   record, `log:record` an instant, `span:enter` and `span:exit` a span.
-//! - In a recording of CodeTracer, `ct:call` and `ct:return` begin and end a span with the name of the function.
-//!   What defines names is not shown.
-//! - Numbers that `--counter` selects become counters of their process, beside the record of their event.
-//! - What programs have sent to a `tldrs` daemon is written as it was sent, with all its members; its
-//!   times are those of the program unless [`SentTimes`] says otherwise.
+//! - In a recording of CodeTracer, `ct:call` and `ct:return` begin and end a span with the name of
+//!   the function. What defines names is not shown.
+//! - Numbers that `--counter` selects become counters of their process, beside the record of their
+//!   event.
+//! - What programs have sent to a `tldrs` daemon is written as it was sent, with all its members;
+//!   its times are those of the program unless [`SentTimes`] says otherwise.
 //!
-//! All but the last: an event belongs to the process and thread of its contexts `vpid`, `vtid` or `pid`, `tid`; else to
-//! the process of the trace's environment, or one that stands for the trace, and there to the CPU of
-//! its packet.
+//! All but the last: an event belongs to the process and thread of its contexts `vpid`, `vtid` or
+//! `pid`, `tid`; else to the process of the trace's environment, or one that stands for the trace,
+//! and there to the CPU of its packet.
 
 pub(crate) mod calls;
 mod fields;
@@ -59,7 +60,8 @@ pub enum SentTimes {
     /// The times that the program has written, on whatever clock.
     #[default]
     Producer,
-    /// The times of arrival at the daemon, on the clock of all other events; of a slice that is its end.
+    /// The times of arrival at the daemon, on the clock of all other events; of a slice that is its
+    /// end.
     Arrival,
 }
 
@@ -68,8 +70,8 @@ pub enum SentTimes {
 pub struct TefOptions {
     /// The times of events that were sent in this format.
     pub sent: SentTimes,
-    /// Whether records that ui.perfetto.dev would misread are changed, and all are held until the end to
-    /// come in order of time, since the first event.
+    /// Whether records that ui.perfetto.dev would misread are changed, and all are held until the
+    /// end to come in order of time, since the first event.
     pub perfetto: bool,
 }
 
@@ -90,9 +92,11 @@ pub struct Tef<W: Write> {
     sent: SentRecordWriter,
     spans: Spans,
     recordings: Recordings,
-    /// Time in nanoseconds and process of the event that was written last; `None` if it has neither.
+    /// Time in nanoseconds and process of the event that was written last; `None` if it has
+    /// neither.
     last_shown: Option<(i128, OwnerId<'static>)>,
-    /// Whether the begin or end of a span was written as an instant, because its thread is not known.
+    /// Whether the begin or end of a span was written as an instant, because its thread is not
+    /// known.
     has_unpaired: bool,
     is_finished: bool,
 }

@@ -29,8 +29,9 @@ pub(super) struct SentRecordWriter {
 }
 
 impl SentRecordWriter {
-    /// Writes an event of a class of such a name. Returns what it became; `None` if it was not written: one of another
-    /// class, or of a foreign producer that uses the name, is to be shown as any other.
+    /// Writes an event of a class of such a name. Returns what it became; `None` if it was not
+    /// written: one of another class, or of a foreign producer that uses the name, is to be shown
+    /// as any other.
     pub(super) fn write_event(
         &mut self,
         event: &Event<'_>,
@@ -49,7 +50,8 @@ impl SentRecordWriter {
             Some(_) if options.sent == SentTimes::Producer => {
                 return Ok(Some(SentRecord::default()));
             }
-            // On the clock of the host these can be shown like any other, on that of the programs not.
+            // On the clock of the host these can be shown like any other, on that of the programs
+            // not.
             _ => return Ok(None),
         };
         let process = match &mut record {

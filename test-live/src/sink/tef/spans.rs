@@ -1,5 +1,5 @@
-//! The spans of `tracing` that threads are in. A slice of a thread ends before the one around it; a span that does not,
-//! because its guard is dropped later, becomes an async slice.
+//! The spans of `tracing` that threads are in. A slice of a thread ends before the one around it; a
+//! span that does not, because its guard is dropped later, becomes an async slice.
 
 use ::tef::document::{RecordNumber, RecordTime, Records};
 use daemon::open_spans::{OpenSpans, SpanEdge};
@@ -7,7 +7,8 @@ use daemon::open_spans::{OpenSpans, SpanEdge};
 use super::tracks::Track;
 use crate::attach::TraceKey;
 
-/// Largest number of bytes of the members of a record that are remembered. A span with more is a slice in any case.
+/// Largest number of bytes of the members of a record that are remembered. A span with more is a
+/// slice in any case.
 const MAX_MEMBERS_BYTES: usize = 1024;
 
 /// The record of the begin or end of a span, without its phase and its time in nanoseconds.
@@ -78,7 +79,8 @@ impl Spans {
         self.0.begin(begin.thread(), group, begin.edge(), slice);
     }
 
-    /// Writes the end of a span. Spans within that go on become async slices; those whose ends may be lost end too.
+    /// Writes the end of a span. Spans within that go on become async slices; those whose ends may
+    /// be lost end too.
     pub(super) fn end(&mut self, end: SpanRecord<'_>, records: &mut Records) {
         let (thread, edge) = (end.thread(), end.edge());
         for slice in self.0.outliving(&thread, edge) {

@@ -24,8 +24,8 @@ const MAX_REMEMBERED: usize = 1 << 16;
 pub(super) struct Track {
     pub(super) process: i64,
     pub(super) thread: i64,
-    /// Whether only events of one thread come here. Otherwise those of a CPU do, of several threads one after the
-    /// other.
+    /// Whether only events of one thread come here. Otherwise those of a CPU do, of several threads
+    /// one after the other.
     pub(super) is_thread: bool,
     /// Whether the events are those of a kernel.
     pub(super) is_kernel: bool,
@@ -42,8 +42,8 @@ pub(crate) struct Environment<'a> {
     pub(crate) is_recording: bool,
 }
 
-/// The tracks that have been shown, without those of traces that have ended. A process keeps its own number
-/// unless one of another host has it.
+/// The tracks that have been shown, without those of traces that have ended. A process keeps its
+/// own number unless one of another host has it.
 #[derive(Debug, Default)]
 pub(super) struct Tracks {
     hosts: HashMap<TraceKey, usize>,
@@ -85,8 +85,9 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// The thread that events of the trace with this thread in their contexts are of. The contexts of a recording say
-    /// nothing, and thread 0 of a kernel is what an idle CPU runs, one for each CPU.
+    /// The thread that events of the trace with this thread in their contexts are of. The contexts
+    /// of a recording say nothing, and thread 0 of a kernel is what an idle CPU runs, one for each
+    /// CPU.
     pub(crate) fn thread(self, thread: Option<i64>) -> Option<i64> {
         thread.filter(|thread| !self.is_recording && (*thread != 0 || !self.is_kernel))
     }
@@ -104,7 +105,8 @@ impl<'a> Environment<'a> {
 }
 
 impl Tracks {
-    /// The track of an event with these fields; the records that name a new one are added to `records`.
+    /// The track of an event with these fields; the records that name a new one are added to
+    /// `records`.
     pub(super) fn track(
         &mut self,
         fields: &EventFields,
@@ -129,7 +131,8 @@ impl Tracks {
                 .filter(|_| pid == environment.process || environment.is_recording);
             let mut name = match own_name {
                 Some(name) => name.as_bytes().to_vec(),
-                // Of the kernel `procname` is a thread's name, which is not always the process' own.
+                // Of the kernel `procname` is a thread's name, which is not always the process'
+                // own.
                 None if pid.is_some() && !procname.is_empty() => procname.to_vec(),
                 None => origin.trace.name.clone().into_bytes(),
             };

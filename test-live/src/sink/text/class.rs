@@ -12,8 +12,8 @@ use crate::attach::{StreamKey, TraceKey};
 use crate::sink::Origin;
 use crate::sink::keys::RecentMap;
 
-/// The event classes seen so far, and the packet of each stream, of traces and streams that have not
-/// ended.
+/// The event classes seen so far, and the packet of each stream, of traces and streams that have
+/// not ended.
 pub(super) struct ClassPrograms {
     fields: HeaderFields,
     names: Names,

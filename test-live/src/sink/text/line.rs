@@ -1,8 +1,9 @@
 //! The line that is being written.
 //!
-//! A line is many pieces of a few bytes. To append each to a vector would be one step of reserving memory for each, and
-//! the length of the vector would go through memory from one to the next. Here pieces are copied as 8 or 32 bytes
-//! whatever their length, what is too much is overwritten by the next piece, and the length stays in a register.
+//! A line is many pieces of a few bytes. To append each to a vector would be one step of reserving
+//! memory for each, and the length of the vector would go through memory from one to the next. Here
+//! pieces are copied as 8 or 32 bytes whatever their length, what is too much is overwritten by the
+//! next piece, and the length stays in a register.
 
 use super::number::{
     EIGHT_DIGITS, SixDigits, eight_digits, general, hexadecimal_digits, leading_zeros,
@@ -79,8 +80,8 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The same line for the time of a function. Its length can be kept in a register if nothing else refers to it.
-    /// What is appended counts when [`Line::end_borrow`] is given the length.
+    /// The same line for the time of a function. Its length can be kept in a register if nothing
+    /// else refers to it. What is appended counts when [`Line::end_borrow`] is given the length.
     #[inline(always)]
     pub(super) fn borrow(&mut self) -> Line<'_> {
         Line {

@@ -93,8 +93,8 @@ impl TimeFrame {
         }
     }
 
-    /// Writes what stands between the time of an event and the rest of its line: how much later it is than the one
-    /// before.
+    /// Writes what stands between the time of an event and the rest of its line: how much later it
+    /// is than the one before.
     #[inline]
     fn write_delta(&mut self, line: &mut Line<'_>, cycles: u64, time: Option<i64>) {
         let before = self.last.replace((cycles, time));

@@ -66,7 +66,8 @@ pub(super) struct SixDigits {
 }
 
 impl SixDigits {
-    /// The six digits of the magnitude of `value`; `None` if that is below 0.0001, or rounded above 999999.
+    /// The six digits of the magnitude of `value`; `None` if that is below 0.0001, or rounded
+    /// above 999999.
     pub(super) fn of(value: f64) -> Option<Self> {
         let magnitude = value.abs();
         if !(1e-4..1e6).contains(&magnitude) {
@@ -87,7 +88,8 @@ impl SixDigits {
         if rest > half || rest == half && digits & 1 == 1 {
             digits += 1;
         }
-        // A power of ten that is no binary number may have been passed by rounding: that is left to others.
+        // A power of ten that is no binary number may have been passed by rounding: that is left to
+        // others.
         let is_normal = (100_000..1_000_000).contains(&digits);
         let digits = u64::try_from(digits).ok()?;
         is_normal.then_some(Self { digits, exponent })
@@ -97,8 +99,9 @@ impl SixDigits {
 /// The text `00000000` as a number whose lowest byte is the first character.
 const ZEROS: u64 = 0x3030_3030_3030_3030;
 
-/// The eight digits of a number below 100,000,000 as text, whose first character is the lowest byte. All digits are
-/// found at once, by multiplications of the parts of a word: of four digits, then of two, then of one.
+/// The eight digits of a number below 100,000,000 as text, whose first character is the lowest
+/// byte. All digits are found at once, by multiplications of the parts of a word: of four digits,
+/// then of two, then of one.
 #[inline(always)]
 pub(super) fn eight_digits(value: u64) -> u64 {
     let fours = (value / 10_000) | ((value % 10_000) << 32);
@@ -119,7 +122,8 @@ pub(super) fn low(value: u64, bits: u8, digit: u32) -> u64 {
     }
 }
 
-/// The eight hexadecimal digits of a number below 2^32 as text, whose first character is the lowest byte.
+/// The eight hexadecimal digits of a number below 2^32 as text, whose first character is the lowest
+/// byte.
 #[inline(always)]
 pub(super) fn hexadecimal_digits(value: u64) -> u64 {
     // One digit for each byte, the last in the lowest.
@@ -161,8 +165,8 @@ fn digits(out: &mut Vec<u8>, value: u64, bits: u32) {
     }
 }
 
-/// Writes a number like `%g`: six significant digits, an exponent where it is below -4 or above 5, no
-/// trailing zeros.
+/// Writes a number like `%g`: six significant digits, an exponent where it is below -4 or above 5,
+/// no trailing zeros.
 pub(super) fn general(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         let text: &[u8] = if value.is_sign_negative() {

@@ -1,5 +1,5 @@
-//! The steps that write the fields of one event class as text. Put together once for each class: what is the
-//! same in all its events is one piece of text between two values.
+//! The steps that write the fields of one event class as text. Put together once for each class:
+//! what is the same in all its events is one piece of text between two values.
 
 use ctf::decode::{FieldError, Fields};
 use ctf::model::{Base, Encoding, FieldClass, Integer, Length, Scope, Structure};
@@ -60,7 +60,8 @@ enum Field {
     Hidden(FieldClass),
 }
 
-/// The texts of the numbers of an enumeration that were shown last, each at the low bits of its number.
+/// The texts of the numbers of an enumeration that were shown last, each at the low bits of its
+/// number.
 #[derive(Debug, Default)]
 struct EnumerationText([Option<(u64, Literal)>; 8]);
 

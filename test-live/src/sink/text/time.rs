@@ -63,7 +63,8 @@ impl ShownTime {
 pub struct Times {
     format: ClockFormat,
     zone: TimeZone,
-    /// Where the second of the text begins, in nanoseconds; the least number if there is no text yet.
+    /// Where the second of the text begins, in nanoseconds; the least number if there is no text
+    /// yet.
     second: i64,
     text: Literal,
 }
@@ -108,8 +109,8 @@ impl Times {
         }
     }
 
-    /// The nanoseconds behind the second of the text. Fails with the time to be shown, in nanoseconds, if that is not
-    /// to be shown as a time of day.
+    /// The nanoseconds behind the second of the text. Fails with the time to be shown, in
+    /// nanoseconds, if that is not to be shown as a time of day.
     #[inline]
     fn time_of_day(&mut self, time: i64) -> Result<u64, i64> {
         let time = time.saturating_add(self.format.offset);
@@ -138,7 +139,8 @@ impl Times {
         self.second = second * NANOSECONDS;
     }
 
-    /// Appends the time of an event of a stream with a clock: that which users have chosen, as far as it is known.
+    /// Appends the time of an event of a stream with a clock: that which users have chosen, as far
+    /// as it is known.
     pub(crate) fn write_event_time(&mut self, out: &mut Vec<u8>, time: ShownTime) {
         let ShownTime {
             cycles,

@@ -336,7 +336,8 @@ fn is_plain(text: &[u8]) -> bool {
     }
 }
 
-/// Whether any byte has an escape: comparisons only, so that the compiler makes vector instructions of them.
+/// Whether any byte has an escape: comparisons only, so that the compiler makes vector instructions
+/// of them.
 #[inline(always)]
 fn has_escape<const N: usize>(bytes: &[u8; N]) -> bool {
     let mut any = 0_u8;

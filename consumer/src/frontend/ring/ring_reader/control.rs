@@ -1,4 +1,5 @@
-//! The words of a ring file: reads those of the producer until two copies agree, and writes those of the drainer.
+//! The words of a ring file: reads those of the producer until two copies agree, and writes those
+//! of the drainer.
 
 use std::fs::File;
 use std::io;
@@ -15,8 +16,8 @@ use crate::frontend::ring::meta_reader::read_at_most;
 /// Two copies of a growing word that differ by more than this are torn: the ring is smaller.
 const MAX_WORD_STEP: u64 = 1 << 31;
 
-/// Offset of the number of lost events that the drainer has reported, a u64 beside `consumed`. Written by the drainer
-/// only.
+/// Offset of the number of lost events that the drainer has reported, a u64 beside `consumed`.
+/// Written by the drainer only.
 pub(super) const REPORTED_LOST_OFFSET: usize = RING_CONSUMED_OFFSET + 16;
 /// Offset of the number of events before `consumed`, a u64. Written by the drainer only.
 pub(super) const EVENTS_OFFSET: usize = RING_CONSUMED_OFFSET + 24;
@@ -24,8 +25,8 @@ pub(super) const EVENTS_OFFSET: usize = RING_CONSUMED_OFFSET + 24;
 const DRAINER_WORDS: usize = 32;
 
 impl RingReader {
-    /// Tells the producer that everything before `point` is taken. `is_released`: the ring will not be read again,
-    /// and the producer may remove it.
+    /// Tells the producer that everything before `point` is taken. `is_released`: the ring will not
+    /// be read again, and the producer may remove it.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -41,8 +42,8 @@ impl RingReader {
         self.file.write_all_at(&words, RING_CONSUMED_OFFSET as u64)
     }
 
-    /// Lets the producer write over what is read, and leaves the losses to a later drainer: for an observer, while there
-    /// is no drainer. `file` is the ring, opened for writing.
+    /// Lets the producer write over what is read, and leaves the losses to a later drainer: for an
+    /// observer, while there is no drainer. `file` is the ring, opened for writing.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -76,7 +77,8 @@ impl RingReader {
             };
             if is_growing(before.commit, after.commit) && is_growing(before.reserve, after.reserve)
             {
-                // The lost counters of the second copy are final if the first one says that the thread has ended.
+                // The lost counters of the second copy are final if the first one says that the
+                // thread has ended.
                 return Ok(Some(RingControl {
                     commit: before.commit,
                     is_ended: before.is_ended,

@@ -1,5 +1,5 @@
-//! What a writer that does not wait for the reader may have overwritten: where whole bytes begin, and how many events
-//! are missing before them.
+//! What a writer that does not wait for the reader may have overwritten: where whole bytes begin,
+//! and how many events are missing before them.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -14,8 +14,8 @@ impl RingReader {
         self.header.mode == Mode::Overwrite || self.role == Role::Observer
     }
 
-    /// The position before which the writer may be changing bytes. At most the ring's size before `commit`, whatever the
-    /// words are: that bounds what is read.
+    /// The position before which the writer may be changing bytes. At most the ring's size before
+    /// `commit`, whatever the words are: that bounds what is read.
     fn oldest_whole(&self) -> u64 {
         let last_turn = self.commit.saturating_sub(self.header.data_size());
         self.may_be_changed_before().max(last_turn)
@@ -26,8 +26,8 @@ impl RingReader {
         if self.header.mode == Mode::Overwrite {
             return self.reserve.saturating_sub(data_size);
         }
-        // In discard mode the writer announces nothing: it is in the sub-buffer of `commit`, or already in the next, but
-        // it changes nothing that no drainer has taken.
+        // In discard mode the writer announces nothing: it is in the sub-buffer of `commit`, or
+        // already in the next, but it changes nothing that no drainer has taken.
         let size = u64::from(self.header.sub_buffer_size);
         let may_reach = self.sub_buffer_end(self.commit).saturating_add(size);
         may_reach.saturating_sub(data_size).min(self.consumed)
@@ -56,8 +56,8 @@ impl RingReader {
         Ok(begin >= self.oldest_whole())
     }
 
-    /// Events that are missing before a sub-buffer, by its entry in the table. Limited by the bytes in which they may
-    /// have been.
+    /// Events that are missing before a sub-buffer, by its entry in the table. Limited by the bytes
+    /// in which they may have been.
     pub(super) fn count_missing(&mut self, begin: u64, entry: SubBufferEntry) -> u64 {
         let size = u64::from(self.header.sub_buffer_size);
         if !begin.is_multiple_of(size) || entry.sequence != begin / size + 1 {

@@ -1,4 +1,5 @@
-//! Flushes packets, remembers what of the rings is in them, and releases that when they are delivered.
+//! Flushes packets, remembers what of the rings is in them, and releases that when they are
+//! delivered.
 
 use tokio::time::Instant;
 use tracing::debug;
@@ -97,8 +98,8 @@ impl RingSession {
         Ok(())
     }
 
-    /// Releases what is delivered. With `may_force`, also what is only in memory, if a ring would become full
-    /// otherwise and there is no spool.
+    /// Releases what is delivered. With `may_force`, also what is only in memory, if a ring would
+    /// become full otherwise and there is no spool.
     pub(super) fn release_delivered(&mut self, may_force: bool) {
         while let Some(first) = self.undelivered.front() {
             match first.receipt.delivery() {

@@ -1,5 +1,5 @@
-//! Reads the records of a ring in pieces, and appends them to the session as events; what cannot be shown counts as
-//! missing.
+//! Reads the records of a ring in pieces, and appends them to the session as events; what cannot be
+//! shown counts as missing.
 
 use ctf::write::EventRecord;
 use tracing::warn;
@@ -45,8 +45,8 @@ impl RingSession {
         Ok(has_more)
     }
 
-    /// Reads one chunk, and appends its events. Returns the number of events that are missing, or `None` if there is
-    /// nothing to read.
+    /// Reads one chunk, and appends its events. Returns the number of events that are missing, or
+    /// `None` if there is nothing to read.
     async fn read_chunk(&mut self, number: u32) -> Result<Option<u64>, SessionClosed> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) else {

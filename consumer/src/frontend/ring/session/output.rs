@@ -1,4 +1,5 @@
-//! The session's output: opened with the first event, one stream for each ring, and the losses between packets.
+//! The session's output: opened with the first event, one stream for each ring, and the losses
+//! between packets.
 
 use std::collections::HashMap;
 
@@ -38,7 +39,8 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Appends an event that says which severities pass from now on, before the event that is the reason.
+    /// Appends an event that says which severities pass from now on, before the event that is the
+    /// reason.
     pub(super) async fn append_step(
         &mut self,
         stream: StreamKey,

@@ -1,5 +1,5 @@
-//! The faults of an older tracer of this kind, which reads a shared region in place and trusts it. Each test shows that
-//! this reader does not have one of them.
+//! The faults of an older tracer of this kind, which reads a shared region in place and trusts it.
+//! Each test shows that this reader does not have one of them.
 
 use std::fs;
 use std::os::unix::fs::symlink;

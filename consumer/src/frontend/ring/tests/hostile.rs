@@ -1,4 +1,5 @@
-//! Arbitrary bytes in a ring and in `meta`: no panic, no endless reading, nothing shown that was not committed.
+//! Arbitrary bytes in a ring and in `meta`: no panic, no endless reading, nothing shown that was
+//! not committed.
 
 use std::os::unix::fs::FileExt;
 
@@ -32,7 +33,8 @@ fn word() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Reads a ring to its end, and checks that this takes bounded work: no more events than fit into the ring.
+/// Reads a ring to its end, and checks that this takes bounded work: no more events than fit into
+/// the ring.
 fn read_bounded(one: &OneRing, role: Role) {
     let Some(mut reader) = one.try_reader(role) else {
         return;
@@ -97,11 +99,13 @@ proptest! {
     ) {
         let mut one = OneRing::new(Mode::Discard);
         one.ring.write_many(events);
-        // One byte of the frames and headers; the fields of a record are as the program has written them.
+        // One byte of the frames and headers; the fields of a record are as the program has written
+        // them.
         let offset = offset / RECORD * RECORD + offset % 8;
         one.ring.put(offset, &[byte]);
         let (mut numbers, missing) = read(&mut one.reader(Role::Drainer)).unwrap();
-        // A record that says that it has no fields: it is not what its class says, and is not shown.
+        // A record that says that it has no fields: it is not what its class says, and is not
+        // shown.
         numbers.retain(|number| *number != u64::MAX);
         prop_assert!(numbers.iter().all(|number| *number < events));
         prop_assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));

@@ -1,4 +1,5 @@
-//! Readers and sessions on files that a test writes: as an honest producer does, and as a hostile one may.
+//! Readers and sessions on files that a test writes: as an honest producer does, and as a hostile
+//! one may.
 
 mod faults;
 mod hostile;

@@ -70,7 +70,8 @@ impl Frontend {
     }
 }
 
-/// What a session has shown until its end: the number of its events by their size, and the discarded events.
+/// What a session has shown until its end: the number of its events by their size, and the
+/// discarded events.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Shown {
     packets: u64,

@@ -32,8 +32,8 @@ impl Builder {
         self.at = at;
     }
 
-    /// Gives a class a name. The class is built once and dropped, so that its errors are reported at the alias,
-    /// and so that it can refer to earlier aliases only.
+    /// Gives a class a name. The class is built once and dropped, so that its errors are reported
+    /// at the alias, and so that it can refer to earlier aliases only.
     pub(super) fn declare_alias(
         &mut self,
         name: Arc<str>,

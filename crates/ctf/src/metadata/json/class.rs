@@ -1,5 +1,5 @@
-//! Field classes as written: one table of the properties of all types. [`build`](super::build) checks which
-//! of them a type needs.
+//! Field classes as written: one table of the properties of all types. [`build`](super::build)
+//! checks which of them a type needs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -114,7 +114,8 @@ impl<'de> Deserialize<'de> for ClassOrAlias {
     }
 }
 
-/// An integer of 64 bits, signed or unsigned: `i64` or `u64` alone would refuse half of the valid bounds.
+/// An integer of 64 bits, signed or unsigned: `i64` or `u64` alone would refuse half of the valid
+/// bounds.
 struct Bound(i128);
 
 impl<'de> Deserialize<'de> for Bound {

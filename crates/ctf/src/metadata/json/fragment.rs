@@ -1,5 +1,5 @@
-//! The properties of fragments, apart from their field classes. Properties that are not listed are ignored,
-//! as the specification asks.
+//! The properties of fragments, apart from their field classes. Properties that are not listed are
+//! ignored, as the specification asks.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! The metadata of CTF 2: a sequence of JSON objects, each a fragment that declares something.
 //!
 //! Read in this order: [`sequence`] (where fragments begin and end), [`property`], [`class`] and
-//! [`fragment`] (what is written in them, as tables), [`scalar`] and [`build`] (field classes as the model
-//! has them), and here what a fragment may say at its place. Each uses only those before it.
+//! [`fragment`] (what is written in them, as tables), [`scalar`] and [`build`] (field classes as
+//! the model has them), and here what a fragment may say at its place. Each uses only those before
+//! it.
 
 mod build;
 mod class;
@@ -185,7 +186,8 @@ impl Parser {
         Ok(())
     }
 
-    /// Declares an empty trace class, unless the metadata has declared one: the fragment is optional.
+    /// Declares an empty trace class, unless the metadata has declared one: the fragment is
+    /// optional.
     fn trace_is_declared(&mut self, to: &mut Vec<Declaration>) {
         if !std::mem::replace(&mut self.is_trace_declared, true) {
             let preamble = self.preamble;

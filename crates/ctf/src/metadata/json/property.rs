@@ -25,7 +25,8 @@ impl<'de> Deserialize<'de> for Name {
 pub(super) struct Extensions(Option<String>);
 
 impl Extensions {
-    /// Refuses every extension, because none is known: an extension may change how packets are decoded.
+    /// Refuses every extension, because none is known: an extension may change how packets are
+    /// decoded.
     pub(super) fn check_known(&self) -> Result<(), Problem> {
         match &self.0 {
             None => Ok(()),
@@ -41,7 +42,8 @@ impl<'de> Deserialize<'de> for Extensions {
     }
 }
 
-/// Attributes of users: an object, of which only LTTng's attributes of event classes have a meaning here.
+/// Attributes of users: an object, of which only LTTng's attributes of event classes have a meaning
+/// here.
 #[derive(Debug, Default)]
 pub(super) struct Attributes;
 

@@ -137,8 +137,8 @@ pub(super) fn base(raw: &RawClass) -> Result<Base, Problem> {
     })
 }
 
-/// The role of an integer; `None` if its roles have no meaning in this scope. That is no error, because an alias
-/// may be used in several scopes.
+/// The role of an integer; `None` if its roles have no meaning in this scope. That is no error,
+/// because an alias may be used in several scopes.
 pub(super) fn role(
     raw: &RawClass,
     signed: bool,

@@ -7,9 +7,9 @@ use crate::model::Position;
 /// The byte before each fragment.
 const RECORD_SEPARATOR: u8 = 0x1e;
 
-/// Cuts text that arrives in pieces into fragments. A fragment is complete at the end of its object, so that the
-/// last one of live metadata is not delayed until the next. If the next begins earlier, the JSON parser reports
-/// what is missing.
+/// Cuts text that arrives in pieces into fragments. A fragment is complete at the end of its
+/// object, so that the last one of live metadata is not delayed until the next. If the next begins
+/// earlier, the JSON parser reports what is missing.
 #[derive(Debug)]
 pub(super) struct Sequence {
     state: SequenceState,
@@ -161,8 +161,8 @@ impl Sequence {
 }
 
 impl Fragment {
-    /// The position in the metadata of the byte that a JSON parser found at this line and column (in
-    /// bytes) of the fragment, both from 1.
+    /// The position in the metadata of the byte that a JSON parser found at this line and column
+    /// (in bytes) of the fragment, both from 1.
     pub(super) fn position(&self, line: usize, column: usize) -> Position {
         let mut at = self.at;
         let before = self

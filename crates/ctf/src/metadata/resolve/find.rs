@@ -13,7 +13,8 @@ use crate::model::{
 const NOT_DECLARED: &str = "has not been declared before";
 const LEAVES_ROOT: &str = "leaves its root";
 
-/// The field at the end of a path. Where the path leads through a variant there is one in each option, all of the same kind.
+/// The field at the end of a path. Where the path leads through a variant there is one in each
+/// option, all of the same kind.
 struct Located {
     kind: Kind,
     labels: Option<Arc<Labels>>,
@@ -101,8 +102,9 @@ impl Resolver<'_, '_> {
         Ok(located.found(slot))
     }
 
-    /// The slot that the field of this path in the structure `frame` has in another option of a variant around it, one that
-    /// is complete. All options share it, so that a path through the variant finds one slot.
+    /// The slot that the field of this path in the structure `frame` has in another option of a
+    /// variant around it, one that is complete. All options share it, so that a path through the
+    /// variant finds one slot.
     fn slot_of_sibling(
         &mut self,
         frame: usize,
@@ -195,7 +197,8 @@ fn slot_or_new(slot: Option<Slot>, slots: &mut Slots) -> Result<Slot, &'static s
         .ok_or("is one of too many fields that others refer to")
 }
 
-/// Finds the structure that is being resolved and the rest of the path, from which on all fields are complete.
+/// Finds the structure that is being resolved and the rest of the path, from which on all fields
+/// are complete.
 fn locate_in_frames<'n>(
     frames: &[Frame],
     place: usize,
@@ -297,8 +300,8 @@ fn locate(
     }
 }
 
-/// Finds the field of this path in all options, or else in the one that the path names, as paths of CTF 1.8 may. Returns
-/// the place of that option too.
+/// Finds the field of this path in all options, or else in the one that the path names, as paths of
+/// CTF 1.8 may. Returns the place of that option too.
 fn locate_option(
     variant: &Variant,
     names: &[Arc<str>],
@@ -378,8 +381,8 @@ fn set_slot(
     Ok(())
 }
 
-/// Whether a path names this option. Options keep only the name that is shown, while paths may have the name
-/// as written, with an underscore.
+/// Whether a path names this option. Options keep only the name that is shown, while paths may have
+/// the name as written, with an underscore.
 fn is_option(option: &VariantOption, name: &str) -> bool {
     let shown = option.name.as_deref();
     shown == Some(name) || shown == name.strip_prefix('_')

@@ -6,8 +6,8 @@ use super::limits::MAX_MEMBERS;
 use super::syntax::{Attribute, Name, Need, Path, TypeSyntax, Value};
 use crate::error::MetadataError;
 
-/// The function that reads the type after `:=`. Types have attributes and attributes have types; with this
-/// parameter only `type_syntax` depends on both.
+/// The function that reads the type after `:=`. Types have attributes and attributes have types;
+/// with this parameter only `type_syntax` depends on both.
 pub(super) type ParseType = fn(&mut Cursor<'_>) -> Result<TypeSyntax, MetadataError>;
 
 /// `{ name = value; ... }`, as after `integer`.
@@ -43,8 +43,8 @@ pub(super) fn mapped_clock(path: &Path) -> Option<Name> {
     })
 }
 
-/// Whether an attribute follows. The mark behind the name decides, because attributes may have the names of
-/// keywords, as `align` does.
+/// Whether an attribute follows. The mark behind the name decides, because attributes may have the
+/// names of keywords, as `align` does.
 pub(super) fn begins_attribute(cursor: &Cursor<'_>) -> bool {
     let mut ahead = 0;
     while let Some(Kind::Word(_)) = cursor.peek_at(ahead) {

@@ -62,8 +62,8 @@ impl<'a> Attributes<'a> {
         })
     }
 
-    /// Warns of the attributes that have not been taken. Tracers may add attributes of their own, so that an
-    /// unknown one is no error.
+    /// Warns of the attributes that have not been taken. Tracers may add attributes of their own,
+    /// so that an unknown one is no error.
     pub(super) fn finish(self, warnings: &mut Warnings) {
         let mut left: Vec<_> = self.left.into_iter().collect();
         // A hash map has no order, but warnings have that of the text.
@@ -132,8 +132,8 @@ impl Attribute {
         .ok_or_else(|| self.expects("a UUID in quotes"))
     }
 
-    /// The value as a byte order. `native` is the order of the trace, which the word `native` means; `None` in
-    /// the `trace` block itself, where that word would have no meaning.
+    /// The value as a byte order. `native` is the order of the trace, which the word `native`
+    /// means; `None` in the `trace` block itself, where that word would have no meaning.
     pub(super) fn byte_order(&self, native: Option<ByteOrder>) -> Result<ByteOrder, MetadataError> {
         let order = match (&*self.word()?, native) {
             ("le", _) => Some(ByteOrder::Little),

@@ -9,8 +9,8 @@ use super::type_syntax;
 use crate::error::MetadataError;
 use crate::metadata::warning::Warnings;
 
-/// Parses the tokens of one declaration, with the `}` that closes a block or the `;` that ends another one; `None` for
-/// a lone `;`.
+/// Parses the tokens of one declaration, with the `}` that closes a block or the `;` that ends
+/// another one; `None` for a lone `;`.
 pub(super) fn outermost(
     tokens: &[Token],
     warnings: &mut Warnings,

@@ -138,7 +138,8 @@ impl Evaluator {
         Ok(Declaration::Clock(clock, at))
     }
 
-    /// The offset of a clock in seconds and cycles. `given` is `offset`, which may be below 0: seconds are borrowed then.
+    /// The offset of a clock in seconds and cycles. `given` is `offset`, which may be below 0:
+    /// seconds are borrowed then.
     fn clock_offset(
         &mut self,
         seconds: i64,
@@ -219,8 +220,8 @@ impl Evaluator {
         level
     }
 
-    /// The roots that a block declares, in the order of `wanted`. Types are declared in the order of the text,
-    /// in a scope that ends with the block.
+    /// The roots that a block declares, in the order of `wanted`. Types are declared in the order
+    /// of the text, in a scope that ends with the block.
     fn roots<const N: usize>(
         &mut self,
         attributes: &mut Attributes<'_>,
@@ -261,7 +262,8 @@ impl Evaluator {
         let FieldClass::Structure(structure) = &typed.class else {
             return Err(attribute.expects("a structure"));
         };
-        // Named types make a short text stand for many fields: they are counted per use, not per line.
+        // Named types make a short text stand for many fields: they are counted per use, not per
+        // line.
         self.fields = self.fields.saturating_add(typed.cost.fields);
         if self.fields > MAX_FIELDS {
             let what = format!("more than {MAX_FIELDS} fields in all");

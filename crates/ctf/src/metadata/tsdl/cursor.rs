@@ -110,7 +110,8 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Takes the brace that ends a body of declarations, if it is the next token after semicolons that end nothing.
+    /// Takes the brace that ends a body of declarations, if it is the next token after semicolons
+    /// that end nothing.
     pub(super) fn take_end(&mut self) -> bool {
         while self.take_extra_semicolon() {}
         self.take_mark("}")

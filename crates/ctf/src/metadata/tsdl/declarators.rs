@@ -1,4 +1,5 @@
-//! Evaluates declarators (pointers, arrays, sequences), and the references of lengths and tags to other fields.
+//! Evaluates declarators (pointers, arrays, sequences), and the references of lengths and tags to
+//! other fields.
 
 use std::sync::Arc;
 
@@ -23,8 +24,8 @@ const ROOTS: [(&[&str], Scope); 6] = [
 ];
 
 impl Evaluator {
-    /// The type of a pointer: a number in base 16. CTF 1.8 has no size for pointers, so that the metadata must
-    /// have declared a type by the name of the pointer, such as `void *`.
+    /// The type of a pointer: a number in base 16. CTF 1.8 has no size for pointers, so that the
+    /// metadata must have declared a type by the name of the pointer, such as `void *`.
     pub(super) fn pointer(
         &self,
         class: &TypeSyntax,

@@ -122,7 +122,8 @@ impl Evaluator {
         Ok(Typed { class, cost })
     }
 
-    /// Finds a type by its name. `const` has no meaning to a reader, but may be part of a declared name.
+    /// Finds a type by its name. `const` has no meaning to a reader, but may be part of a declared
+    /// name.
     pub(super) fn alias(&self, key: &str, at: Position) -> Result<Typed, MetadataError> {
         let plain = || {
             let words: Vec<&str> = key.split(' ').filter(|word| *word != "const").collect();
@@ -309,8 +310,9 @@ impl Evaluator {
         Ok(typed)
     }
 
-    /// The type of one declarator. `base` keeps the evaluated base type for the next declarator. It is not
-    /// evaluated if all declarators are pointers: a pointer does not need the type to which it points.
+    /// The type of one declarator. `base` keeps the evaluated base type for the next declarator. It
+    /// is not evaluated if all declarators are pointers: a pointer does not need the type to which
+    /// it points.
     fn declared(
         &mut self,
         class: &TypeSyntax,
@@ -348,7 +350,8 @@ fn option(member: Member<Reference>) -> VariantOption<Reference> {
     }
 }
 
-/// The name that is shown: without one leading underscore, by which tracers keep names from being keywords.
+/// The name that is shown: without one leading underscore, by which tracers keep names from being
+/// keywords.
 fn shown(written: &Arc<str>) -> Arc<str> {
     match written.strip_prefix('_') {
         Some(name) => name.into(),
@@ -356,7 +359,8 @@ fn shown(written: &Arc<str>) -> Arc<str> {
     }
 }
 
-/// The labels of an enumeration. A label without a value has the upper bound of the label before it plus 1.
+/// The labels of an enumeration. A label without a value has the upper bound of the label before it
+/// plus 1.
 fn labelled(written: &[LabelSyntax]) -> Result<Labels, MetadataError> {
     let mut labels: Vec<Label> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();

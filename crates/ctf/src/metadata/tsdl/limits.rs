@@ -7,8 +7,8 @@ pub(super) const MAX_NESTING: u32 = 128;
 /// million.
 pub(super) const MAX_DECLARATION_TOKENS: usize = 4 << 20;
 
-/// Tokens of declarations that are pending for the trace, a clock or an environment entry. Their trees take some
-/// 170 bytes per token.
+/// Tokens of declarations that are pending for the trace, a clock or an environment entry. Their
+/// trees take some 170 bytes per token.
 pub(super) const MAX_PENDING_TOKENS: usize = 4 << 20;
 
 /// Bytes of one word, number or text.
@@ -31,7 +31,8 @@ pub(super) const MAX_FIELDS: u64 = 4 << 20;
 /// Named types outside of blocks, which stay as long as the metadata.
 pub(super) const MAX_TYPES: usize = 1 << 18;
 
-/// Options of variants that are written once and get their tag where they are used: each use copies the options.
+/// Options of variants that are written once and get their tag where they are used: each use copies
+/// the options.
 pub(super) const MAX_OPTION_COPIES: usize = 2 << 20;
 
 /// Event classes of the trace.

@@ -64,8 +64,8 @@ pub(super) fn number(spelling: &[u8], deviates: Report<'_>) -> Result<u64, Strin
     u64::from_str_radix(digits, radix).map_err(|_| format!("{text} is above 64 bits"))
 }
 
-/// The text between quotation marks, escapes replaced. Bytes that are not UTF-8 are replaced. As in C, an escaped NUL
-/// ends it.
+/// The text between quotation marks, escapes replaced. Bytes that are not UTF-8 are replaced. As in
+/// C, an escaped NUL ends it.
 pub(super) fn text(spelling: &[u8], deviates: Report<'_>) -> Result<Arc<str>, String> {
     let bytes = unescaped(spelling, deviates)?;
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -126,8 +126,8 @@ fn unescaped(spelling: &[u8], deviates: Report<'_>) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Takes the digits of an escape: three at most, of a hexadecimal one all if their value is that of a byte. Of a larger
-/// value the low 8 bits count. (babeltrace2 2.0.4; in C the escape is an error)
+/// Takes the digits of an escape: three at most, of a hexadecimal one all if their value is that of
+/// a byte. Of a larger value the low 8 bits count. (babeltrace2 2.0.4; in C the escape is an error)
 fn numbered(rest: &mut &[u8], radix: u32, deviates: Report<'_>) -> Result<u8, String> {
     let is_digit = |byte: &&u8| char::from(**byte).is_digit(radix);
     let all = rest.iter().take_while(is_digit).count();

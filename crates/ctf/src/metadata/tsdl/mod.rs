@@ -1,9 +1,9 @@
 //! Parses TSDL, the metadata language of CTF 1.8, into declarations.
 //!
-//! Text becomes tokens (`lexer`, `literal`). The tokens of one outermost declaration become a tree of `syntax`
-//! (`cursor`, `attribute_syntax`, `type_syntax`, `block_syntax`). Trees become drafts of declarations (`evaluator`,
-//! `declarators`, `scalars` for types, `blocks` and `roles` for blocks). References to fields are resolved later, by
-//! [`resolve`](super::resolve).
+//! Text becomes tokens (`lexer`, `literal`). The tokens of one outermost declaration become a tree
+//! of `syntax` (`cursor`, `attribute_syntax`, `type_syntax`, `block_syntax`). Trees become drafts
+//! of declarations (`evaluator`, `declarators`, `scalars` for types, `blocks` and `roles` for
+//! blocks). References to fields are resolved later, by [`resolve`](super::resolve).
 
 mod attribute_syntax;
 mod attributes;
@@ -36,12 +36,13 @@ use syntax::{BlockKind, Name, Need, Outermost, OutermostKind};
 const SIGNATURE: &[u8] = b"/* CTF 1.8";
 const BEGIN: Position = Position { line: 1, column: 1 };
 
-/// Parses text that arrives in pieces cut anywhere. The cuts do not change the declarations, only when they are
-/// returned.
+/// Parses text that arrives in pieces cut anywhere. The cuts do not change the declarations, only
+/// when they are returned.
 ///
-/// Blocks may be in any order, but a type cannot be evaluated before the byte order of the trace, and the
-/// environment entries and clocks that the type names. A declaration that lacks one of them is pending, and so
-/// are all types, streams and events behind it, because names of types are looked up in the order of the text.
+/// Blocks may be in any order, but a type cannot be evaluated before the byte order of the trace,
+/// and the environment entries and clocks that the type names. A declaration that lacks one of them
+/// is pending, and so are all types, streams and events behind it, because names of types are
+/// looked up in the order of the text.
 ///
 /// After an error the parser must not be used.
 pub(crate) struct Parser {
@@ -68,8 +69,8 @@ pub(crate) struct Parser {
 }
 
 impl Parser {
-    /// A parser at the beginning of text. Text from packets may lack the signature: LTTng's kernel tracer leaves
-    /// it out.
+    /// A parser at the beginning of text. Text from packets may lack the signature: LTTng's kernel
+    /// tracer leaves it out.
     pub(crate) fn new(packetised: bool) -> Self {
         Self {
             signature: if packetised { &[] } else { SIGNATURE },
@@ -88,7 +89,8 @@ impl Parser {
         }
     }
 
-    /// Returns the declarations that `text` completes, the trace first. Nothing is returned before the trace.
+    /// Returns the declarations that `text` completes, the trace first. Nothing is returned before
+    /// the trace.
     ///
     /// # Errors
     ///
@@ -106,7 +108,8 @@ impl Parser {
         if !self.trace_is_ready {
             return Ok(Vec::new());
         }
-        // A stable sort that moves only the trace: clocks and environment entries may be declared before it.
+        // A stable sort that moves only the trace: clocks and environment entries may be declared
+        // before it.
         self.ready
             .sort_by_key(|declaration| !matches!(declaration, Declaration::Trace(_)));
         Ok(std::mem::take(&mut self.ready))
@@ -201,7 +204,8 @@ impl Parser {
             }
             Kind::Mark("}") => {
                 self.depth -= 1;
-                // A block is complete at its brace, though a semicolon follows, other declarations at a semicolon.
+                // A block is complete at its brace, though a semicolon follows, other declarations
+                // at a semicolon.
                 self.unended = block_syntax::block_kind(&self.tokens).filter(|_| self.depth == 0);
                 ends = self.unended.is_some();
             }
@@ -258,7 +262,8 @@ impl Parser {
         Ok(())
     }
 
-    /// Evaluates pending declarations in the order of the text, up to the first one that lacks a name.
+    /// Evaluates pending declarations in the order of the text, up to the first one that lacks a
+    /// name.
     fn evaluate_pending(&mut self) -> Result<(), MetadataError> {
         if !self.has_trace {
             return Ok(());
@@ -309,7 +314,8 @@ fn after_block(kind: BlockKind) -> String {
     format!("`;` is expected after the `{}` block", kind.keyword())
 }
 
-/// Whether a declaration may be the definition of a structure, a variant or an enumeration that lacks only its semicolon.
+/// Whether a declaration may be the definition of a structure, a variant or an enumeration that
+/// lacks only its semicolon.
 fn is_complete_type(tokens: &[Token], depth: u32) -> bool {
     let kind =
         |token: Option<&Token>, is: fn(&Kind) -> bool| token.is_some_and(|token| is(&token.kind));

@@ -15,8 +15,8 @@ pub(super) struct Typed {
     pub(super) cost: Cost,
 }
 
-/// The depth and size of a type. The length of the text limits neither, because each use of a named type
-/// repeats its parts.
+/// The depth and size of a type. The length of the text limits neither, because each use of a named
+/// type repeats its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cost {
     /// The number of types within each other.
@@ -159,7 +159,8 @@ impl Scopes {
         if let Some(scope) = self.inner.last_mut() {
             return Ok(scope);
         }
-        // Inner scopes are dropped with their block, but the root scope lives as long as the metadata.
+        // Inner scopes are dropped with their block, but the root scope lives as long as the
+        // metadata.
         self.types += 1;
         if self.types > MAX_TYPES {
             let what = format!("more than {MAX_TYPES} types");

@@ -1,9 +1,10 @@
 //! Parses types.
 //!
-//! An identifier can be the name of a type or of a field, which only its place decides: the first name where a
-//! type is possible is a type, even if a field has that name, and a name behind a complete type is a field, even
-//! if a type has that name. The parser therefore needs no scopes, and an inner scope can reuse the names of an
-//! outer one. (The lexer of babeltrace2 2.0.4 decides instead, so that it cannot.)
+//! An identifier can be the name of a type or of a field, which only its place decides: the first
+//! name where a type is possible is a type, even if a field has that name, and a name behind a
+//! complete type is a field, even if a type has that name. The parser therefore needs no scopes,
+//! and an inner scope can reuse the names of an outer one. (The lexer of babeltrace2 2.0.4 decides
+//! instead, so that it cannot.)
 
 use std::sync::Arc;
 
@@ -125,8 +126,8 @@ pub(super) fn class(cursor: &mut Cursor<'_>) -> Result<TypeSyntax, MetadataError
     })
 }
 
-/// Parses the words of an alias in front of a declarator. The last name belongs to the declarator, unless it is
-/// the only word.
+/// Parses the words of an alias in front of a declarator. The last name belongs to the declarator,
+/// unless it is the only word.
 fn alias_use(cursor: &mut Cursor<'_>) -> Result<Arc<str>, MetadataError> {
     let mut words: Vec<&str> = Vec::new();
     while let Some(word) = cursor.peek_word() {
@@ -174,8 +175,8 @@ fn alias_name(cursor: &mut Cursor<'_>) -> Result<Name, MetadataError> {
     Ok(Name { text, at })
 }
 
-/// The key of a type of several words, in which the order of C type words does not matter: `long unsigned` is
-/// `unsigned long`.
+/// The key of a type of several words, in which the order of C type words does not matter: `long
+/// unsigned` is `unsigned long`.
 fn key(mut words: Vec<&str>) -> String {
     if words.iter().all(|word| TYPE_WORDS.contains(word)) {
         words.sort_unstable();

@@ -24,8 +24,8 @@ impl Scene {
         self.directory.path().join(name)
     }
 
-    /// Makes it a file of another user than the user that is returned. Only root can change the owner
-    /// of a file; without root another user is returned instead.
+    /// Makes it a file of another user than the user that is returned. Only root can change the
+    /// owner of a file; without root another user is returned instead.
     fn not_the_owner_of(&self, path: &Path) -> u32 {
         if self.uid != 0 {
             return self.uid + 1;

@@ -1,4 +1,5 @@
-//! Trees with markers: what is repaired without a beacon, resumable traces, interrupted rotations, and large trees.
+//! Trees with markers: what is repaired without a beacon, resumable traces, interrupted rotations,
+//! and large trees.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -237,7 +238,8 @@ fn a_resumable_trace_is_cut_behind_its_last_entry_and_stays_open() {
     let output = tempfile::tempdir().unwrap();
     let (trace, recorded) = (output.path().join(TRACE), Recorded::new(3));
     recorded.write(&trace, MARKER);
-    // A whole packet without an entry, half an entry, half a metadata packet, and a stream without packets.
+    // A whole packet without an entry, half an entry, half a metadata packet, and a stream without
+    // packets.
     let entries = &recorded.index[..16 + 2 * 72];
     fs::write(trace.join("index/chan_0.idx"), [entries, &[1; 9]].concat()).unwrap();
     let torn = [&recorded.metadata[..], &recorded.metadata[..20]].concat();

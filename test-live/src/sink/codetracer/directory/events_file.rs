@@ -81,7 +81,8 @@ impl EventsFile {
         self.written + more < self.to_exceed
     }
 
-    /// Appends records, which are removed from `certain`, and after them for now those of `uncertain`.
+    /// Appends records, which are removed from `certain`, and after them for now those of
+    /// `uncertain`.
     pub(super) fn write(
         &mut self,
         certain: &mut Vec<u8>,
@@ -102,8 +103,8 @@ impl EventsFile {
         Ok(())
     }
 
-    /// Whether the records that an earlier process has left are the first of those that have been written since. Frames
-    /// of the binary form are not compared.
+    /// Whether the records that an earlier process has left are the first of those that have been
+    /// written since. Frames of the binary form are not compared.
     pub(super) fn has_same_begin(&self) -> io::Result<bool> {
         match self.form {
             OutputForm::Json => self.file.has_same_begin(self.to_exceed),
@@ -115,7 +116,8 @@ impl EventsFile {
         self.file.free_spares()
     }
 
-    /// Elements of the array, and its end. Each record begins with a comma, of which the first is none.
+    /// Elements of the array, and its end. Each record begins with a comma, of which the first is
+    /// none.
     fn array(&self, certain: &[u8], uncertain: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let begin: &[u8] = if self.is_begun { b"" } else { b"[" };
         let has_none = |certain: &[u8]| self.written == 0 && certain.is_empty();

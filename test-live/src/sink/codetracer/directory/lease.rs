@@ -14,18 +14,20 @@ use libc::{F_SETLEASE, F_UNLCK, F_WRLCK, SIGURG};
 /// Sets the signal that announces a waiting `open`. (`fcntl.h`; not in libc)
 const F_SETSIG: libc::c_int = 10;
 
-/// A write lease on a file. As long as it is held, no other descriptor of the file exists, and an `open` of it waits.
-/// The kernel takes the lease away when an `open` has waited for 45 seconds (`/proc/sys/fs/lease-break-time`).
+/// A write lease on a file. As long as it is held, no other descriptor of the file exists, and an
+/// `open` of it waits. The kernel takes the lease away when an `open` has waited for 45 seconds
+/// (`/proc/sys/fs/lease-break-time`).
 #[derive(Debug)]
 pub(super) struct WriteLease {
     file: Arc<File>,
 }
 
 impl WriteLease {
-    /// Takes a lease. `None` if the file is open elsewhere, if the file system has no leases, or if the file belongs to
-    /// another user.
+    /// Takes a lease. `None` if the file is open elsewhere, if the file system has no leases, or if
+    /// the file belongs to another user.
     pub(super) fn acquire(file: &Arc<File>) -> Option<Self> {
-        // An `open` that waits is announced by SIGIO, which ends the process; SIGURG is ignored by default.
+        // An `open` that waits is announced by SIGIO, which ends the process; SIGURG is ignored by
+        // default.
         set(file, F_SETSIG, SIGURG).ok()?;
         set(file, F_SETLEASE, F_WRLCK).ok()?;
         let file = Arc::clone(file);

@@ -1,9 +1,10 @@
 //! The directory of a recording, which programs that read recordings can open at any time.
 //!
-//! A copy of the directory, made at any moment, is a recording: complete JSON, all parts, and the records from the
-//! beginning to some record. No file that a reader has opened changes ([`published_file`]), and paths come before the
-//! records that need them. What a killed process leaves is as valid as what it has shown; the next one begins
-//! again from the first record, and replaces the files when it has more than they have.
+//! A copy of the directory, made at any moment, is a recording: complete JSON, all parts, and the
+//! records from the beginning to some record. No file that a reader has opened changes
+//! ([`published_file`]), and paths come before the records that need them. What a killed process
+//! leaves is as valid as what it has shown; the next one begins again from the first record, and
+//! replaces the files when it has more than they have.
 
 mod events_file;
 mod lease;
@@ -34,11 +35,14 @@ use codetracer::events::FileChunk;
 use codetracer::metadata::RecordingMetadata;
 use codetracer::output_form::OutputForm;
 
-/// The file that says which recording the directory has. It is locked as long as the directory is written.
+/// The file that says which recording the directory has. It is locked as long as the directory is
+/// written.
 const MARKER: &str = ".test-live";
-/// Bytes of a marker that are read: both texts in it fit, if each byte of them is written as an escape.
+/// Bytes of a marker that are read: both texts in it fit, if each byte of them is written as an
+/// escape.
 const MAX_MARKER_BYTES: u64 = 64 << 10;
-/// Bytes of the id and of the name of a recording that tell it from others. They are of its metadata, and may be longer.
+/// Bytes of the id and of the name of a recording that tell it from others. They are of its
+/// metadata, and may be longer.
 const MAX_ID_BYTES: usize = 4 << 10;
 
 /// Why a directory cannot be written.
@@ -103,7 +107,8 @@ impl RecordingId {
     }
 }
 
-/// Checks that a recording may be written to a directory: it is not there, empty, or has a recording of this program.
+/// Checks that a recording may be written to a directory: it is not there, empty, or has a
+/// recording of this program.
 ///
 /// # Errors
 /// If it has something else, or cannot be read.
@@ -132,7 +137,8 @@ fn io_error(path: &Path, source: io::Error) -> DirectoryError {
     DirectoryError::Io { path, source }
 }
 
-/// The locked marker. Unlocked when dropped, since a process that is being started may still have the descriptor.
+/// The locked marker. Unlocked when dropped, since a process that is being started may still have
+/// the descriptor.
 #[derive(Debug)]
 struct LockedMarker(File);
 
@@ -150,8 +156,8 @@ pub(super) struct RecordingDirectory {
     directory: Arc<OwnedFd>,
     marker: LockedMarker,
     recording: RecordingId,
-    /// Whether the marker says the name of this recording and another id: the producer was started again, or the
-    /// directory has another recording.
+    /// Whether the marker says the name of this recording and another id: the producer was started
+    /// again, or the directory has another recording.
     is_again: bool,
     form: OutputForm,
     metadata: PublishedFile,
@@ -166,11 +172,12 @@ pub(super) struct RecordingDirectory {
 }
 
 impl RecordingDirectory {
-    /// Opens or creates the directory of a recording. Readers find no recording in a new one until the first
-    /// [`publish`](Self::publish).
+    /// Opens or creates the directory of a recording. Readers find no recording in a new one until
+    /// the first [`publish`](Self::publish).
     ///
     /// # Errors
-    /// If the directory has something else or another recording, is being written, or cannot be written.
+    /// If the directory has something else or another recording, is being written, or cannot be
+    /// written.
     pub(super) fn open(
         path: &Path,
         form: OutputForm,
@@ -238,8 +245,9 @@ impl RecordingDirectory {
         self.files.write_chunk(chunk)
     }
 
-    /// Appends records in the form of the directory, which are removed from `certain`, and after them for now those of
-    /// `uncertain`. Readers see them unless the files of an earlier process have more.
+    /// Appends records in the form of the directory, which are removed from `certain`, and after
+    /// them for now those of `uncertain`. Readers see them unless the files of an earlier process
+    /// have more.
     ///
     /// # Errors
     /// If a file cannot be written. What readers see is valid, and no further call may follow.
@@ -339,8 +347,8 @@ fn open_marker(directory: &OwnedFd) -> io::Result<File> {
     open_at(directory, MARKER, OFlags::CREATE | OFlags::RDWR)
 }
 
-/// Reads which recording the directory has, and writes it if it has none. Returns whether it has one of this name and
-/// another id.
+/// Reads which recording the directory has, and writes it if it has none. Returns whether it has
+/// one of this name and another id.
 fn check_marker(
     marker: &File,
     path: &Path,

@@ -1,17 +1,19 @@
 //! A file that grows and that readers see whole: what a reader has opened never changes.
 //!
-//! A file whose end must be closed, as a JSON array, cannot be extended under a reader: one that has passed the end would
-//! read on into the extension. A write lease says whether anybody has the file open, and lets those wait who are about to
-//! open it:
+//! A file whose end must be closed, as a JSON array, cannot be extended under a reader: one that
+//! has passed the end would read on into the extension. A write lease says whether anybody has the
+//! file open, and lets those wait who are about to open it:
 //!
-//! - If nobody has, and what is to be written is within one page of the file, one call writes new bytes over the end, with
-//!   a new end behind them.
-//! - Else the next state is written to a spare copy, which then changes names with the visible one. The copy that was
-//!   replaced is the next spare when its readers have closed it, and lacks little.
+//! - If nobody has, and what is to be written is within one page of the file, one call writes new
+//!   bytes over the end, with a new end behind them.
+//! - Else the next state is written to a spare copy, which then changes names with the visible one.
+//!   The copy that was replaced is the next spare when its readers have closed it, and lacks
+//!   little.
 //!
-//! The first way is preferred since `cp` gives up on a file that is replaced between its `stat` and its `open`. It is
-//! limited to a page since the kernel copies page by page, and a process that is killed ends its call between two of them.
-//! Spare copies have names with a dot. The names stay, so that `cp -r` finds all that it has listed.
+//! The first way is preferred since `cp` gives up on a file that is replaced between its `stat` and
+//! its `open`. It is limited to a page since the kernel copies page by page, and a process that is
+//! killed ends its call between two of them. Spare copies have names with a dot. The names stay, so
+//! that `cp -r` finds all that it has listed.
 
 use std::cmp::Reverse;
 use std::fs::File;
@@ -32,7 +34,8 @@ use rustix::process::{Resource, getrlimit};
 use super::lease::WriteLease;
 use super::steps;
 
-/// Spare copies that are kept. Of more readers that hold on to old copies, the oldest copy loses its name.
+/// Spare copies that are kept. Of more readers that hold on to old copies, the oldest copy loses
+/// its name.
 const MAX_SPARES: usize = 8;
 /// Bytes that are copied at a time where the kernel cannot do it.
 const COPY_BYTES: usize = 256 << 10;
@@ -53,7 +56,8 @@ pub(super) struct PublishedFile {
 #[derive(Debug)]
 struct FileCopy {
     file: Arc<File>,
-    /// The number of bytes that it has of those that stay; `None` if an earlier process has written it.
+    /// The number of bytes that it has of those that stay; `None` if an earlier process has written
+    /// it.
     len: Option<u64>,
     /// The size of the file.
     size: u64,
@@ -62,8 +66,8 @@ struct FileCopy {
 }
 
 impl PublishedFile {
-    /// The file `name` of a directory. A file of an earlier process stays visible until the first publication.
-    /// `padding` may follow its end.
+    /// The file `name` of a directory. A file of an earlier process stays visible until the first
+    /// publication. `padding` may follow its end.
     pub(super) fn open(
         directory: Arc<OwnedFd>,
         name: &'static str,
@@ -92,7 +96,8 @@ impl PublishedFile {
         self.visible.as_ref().map(|copy| &*copy.file)
     }
 
-    /// Appends bytes that stay, and then `end` in place of the end before. Readers see it if `is_published`.
+    /// Appends bytes that stay, and then `end` in place of the end before. Readers see it if
+    /// `is_published`.
     pub(super) fn write(&mut self, bytes: &[u8], end: &[u8], is_published: bool) -> io::Result<()> {
         if self.visible.is_none() && self.spares.is_empty() && is_published {
             return self.create_visible(bytes, end);
@@ -121,7 +126,8 @@ impl PublishedFile {
         Ok(())
     }
 
-    /// Whether the first `length` bytes that an earlier process has left are the first ones that have been written.
+    /// Whether the first `length` bytes that an earlier process has left are the first ones that
+    /// have been written.
     pub(super) fn has_same_begin(&self, length: u64) -> io::Result<bool> {
         let (Some(visible), Some(newest)) = (&self.visible, self.newest()) else {
             return Ok(true);
@@ -157,8 +163,8 @@ impl PublishedFile {
         Ok(())
     }
 
-    /// Writes over the end of the visible file. Returns false if it is open elsewhere, or if a process that is killed could
-    /// leave part of what is to be written.
+    /// Writes over the end of the visible file. Returns false if it is open elsewhere, or if a
+    /// process that is killed could leave part of what is to be written.
     fn write_in_place(&mut self, bytes: &[u8], end: &[u8]) -> io::Result<bool> {
         let Some(visible) = &mut self.visible else {
             return Ok(false);
@@ -210,8 +216,8 @@ impl PublishedFile {
         Ok(())
     }
 
-    /// The spare copy to write to: one that nobody reads, and of those the one that lacks least. Nobody can open it as
-    /// long as the lease is held.
+    /// The spare copy to write to: one that nobody reads, and of those the one that lacks least.
+    /// Nobody can open it as long as the lease is held.
     fn writable_spare(&mut self) -> io::Result<(usize, Option<WriteLease>)> {
         let mut places: Vec<_> = (0..self.spares.len()).collect();
         let len = |place: &usize| self.spares.get(*place).and_then(|(_, copy)| copy.len);
@@ -337,8 +343,8 @@ fn is_within_page(begin: u64, end: u64) -> bool {
     begin / page_bytes == end.saturating_sub(1) / page_bytes
 }
 
-/// Reserves space for bytes that are written over the end of a file: a full disk must not cut them off. Returns false if
-/// the file system cannot.
+/// Reserves space for bytes that are written over the end of a file: a full disk must not cut them
+/// off. Returns false if the file system cannot.
 fn reserve(file: &File, offset: u64, length: u64) -> io::Result<bool> {
     steps::check()?;
     let limit = getrlimit(Resource::Fsize).current;

@@ -2,7 +2,8 @@
 
 use std::io;
 
-/// Called before each change of a file or name. In tests it fails at the step that [`fail_at`] names, and from then on.
+/// Called before each change of a file or name. In tests it fails at the step that [`fail_at`]
+/// names, and from then on.
 #[cfg(not(test))]
 #[inline]
 pub(super) fn check() -> io::Result<()> {

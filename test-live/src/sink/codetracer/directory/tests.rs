@@ -202,8 +202,8 @@ fn a_copy_at_any_time_is_valid_while_the_directory_is_written() {
     panic!("{copies} copies");
 }
 
-/// Copies a directory while it is written, and checks the copy. Returns false if `cp` left out a file that has changed names
-/// between its `stat` and its `open`, which it says.
+/// Copies a directory while it is written, and checks the copy. Returns false if `cp` left out a
+/// file that has changed names between its `stat` and its `open`, which it says.
 fn is_copied_while_written() -> bool {
     let temporary = TempDir::new().unwrap();
     let [path, copy] = ["recording", "copy"].map(|name| temporary.path().join(name));
