@@ -167,8 +167,8 @@ wire_struct! {
     }
 
     /// Checks, in the round, whether the metadata of a stream has arrived. It always has: all
-    /// commands before this one are handled when it is answered. (`QUIESCENT_CONTROL`, `struct
-    /// lttcomm_relayd_quiescent_control`)
+    /// commands before this one are handled when it is answered. (`QUIESCENT_CONTROL`,
+    /// `struct lttcomm_relayd_quiescent_control`)
     #[derive(Copy)]
     pub QuiescentControl [8 bytes] {
         /// Id of the metadata stream.

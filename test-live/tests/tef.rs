@@ -1,5 +1,5 @@
-//! Lines of the Trace Event Format, recorded as a `tldrs` daemon does it and written by `--sink
-//! tef`.
+//! Lines of the Trace Event Format, recorded as a `tldrs` daemon does it and written by
+//! `--sink tef`.
 
 #![expect(
     clippy::unwrap_used,

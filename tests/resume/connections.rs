@@ -6,8 +6,8 @@ use tests::wait_until;
 
 use super::{assert_same, recording, session_tree};
 
-/// Every n-th byte is tried, from a random one on, unless `RESUME_EVERY_BYTE` is set, as `cargo
-/// xtask test --long` does.
+/// Every n-th byte is tried, from a random one on, unless `RESUME_EVERY_BYTE` is set, as
+/// `cargo xtask test --long` does.
 const SAMPLED_BYTES: usize = 8;
 
 #[test]

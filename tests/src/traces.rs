@@ -344,8 +344,8 @@ pub fn with_numbered_events(lab: &Lab, name: &str, events: u64, interval: u64) -
     trace.finish(streams.into(), true)
 }
 
-/// A trace that LTTng has recorded of two applications. `buffers` is the option of `lttng
-/// enable-channel` that selects buffers per user or per process.
+/// A trace that LTTng has recorded of two applications. `buffers` is the option of
+/// `lttng enable-channel` that selects buffers per user or per process.
 ///
 /// # Panics
 /// If LTTng is not installed.

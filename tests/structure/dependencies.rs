@@ -1,5 +1,5 @@
-//! The rules of `.cargo/deny.toml`, as far as they can be checked without a network: licences, sources,
-//! banned and duplicate packages. `cargo deny check` checks the same file, and known
+//! The rules of `.cargo/deny.toml`, as far as they can be checked without a network: licences,
+//! sources, banned and duplicate packages. `cargo deny check` checks the same file, and known
 //! vulnerabilities as well.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -56,8 +56,8 @@ wire_struct! {
         trace_format: TraceFormat,
     }
 
-    /// Answers `LIST_SESSIONS`; as many [`ListedSession`]s follow. (`struct
-    /// lttng_viewer_list_sessions`)
+    /// Answers `LIST_SESSIONS`; as many [`ListedSession`]s follow.
+    /// (`struct lttng_viewer_list_sessions`)
     #[derive(Copy)]
     pub SessionList [4 bytes] {
         /// Number of sessions that follow.

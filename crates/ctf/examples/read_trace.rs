@@ -1,5 +1,5 @@
-//! Prints the events of a trace in order of time: `cargo run -p ctf --example read_trace --
-//! DIRECTORY`.
+//! Prints the events of a trace in order of time:
+//! `cargo run -p ctf --example read_trace -- DIRECTORY`.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = std::env::args()

@@ -1,6 +1,6 @@
 //! Checks lines of Trace Event Format on standard input. Valid and repaired lines go to standard
-//! output, the reasons why others were rejected to standard error: `cargo run -p tef --example
-//! check_lines < FILE`.
+//! output, the reasons why others were rejected to standard error:
+//! `cargo run -p tef --example check_lines < FILE`.
 
 use std::io::{self, BufRead, Write};
 

@@ -1,5 +1,5 @@
-//! A program that uses `tracing` and writes to the rings: `cargo run -p trace-ring-core --example
-//! app -- --help`.
+//! A program that uses `tracing` and writes to the rings:
+//! `cargo run -p trace-ring-core --example app -- --help`.
 
 use std::process::ExitCode;
 use std::time::Duration;

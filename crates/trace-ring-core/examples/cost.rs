@@ -1,5 +1,5 @@
-//! What an event costs the thread that writes it: `cargo run --release -p trace-ring-core --example
-//! cost`.
+//! What an event costs the thread that writes it:
+//! `cargo run --release -p trace-ring-core --example cost`.
 //!
 //! Prints the median of several rounds, in CPU time.
 

@@ -62,8 +62,8 @@ pub fn parse_ring_file_name(name: &str) -> Option<u32> {
     (ring_file_name(number) == name).then_some(number)
 }
 
-/// The pid and start time (clock ticks since boot) in a process directory's name `<pid>-<start
-/// ticks>-<8 hex digits>`.
+/// The pid and start time (clock ticks since boot) in a process directory's name
+/// `<pid>-<start ticks>-<8 hex digits>`.
 ///
 /// `None` for every other name, above all for one with a leading dot: that directory is not
 /// complete yet.

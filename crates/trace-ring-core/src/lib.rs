@@ -72,8 +72,8 @@ pub fn lost_without_ring() -> u64 {
 ///
 /// The severity is a variant of [`Severity`], the name a literal; each field is an expression of a
 /// type that implements [`Value`]. Expressions are evaluated only when the filter lets the event
-/// pass. The target is the module path, or another literal: `event!(target: "app::db", Debug,
-/// "query", rows = 3_u64)`.
+/// pass. The target is the module path, or another literal:
+/// `event!(target: "app::db", Debug, "query", rows = 3_u64)`.
 #[macro_export]
 macro_rules! event {
     (target: $target:expr, $severity:ident, $name:expr $(, $field:ident = $value:expr)* $(,)?) => {{

@@ -313,8 +313,8 @@ impl RingMemory for RingMapping {
         let offset = RING_TABLE_OFFSET + index * RING_TABLE_ENTRY_SIZE;
         let bytes = entry.encode();
         if offset + bytes.len() <= self.mapping.size - self.data_size {
-            // SAFETY: the table lies between the control words and the data, as just checked. `&mut
-            // self` excludes other writers, and nothing in this process reads the table.
+            // SAFETY: the table lies between the control words and the data, as just checked.
+            // `&mut self` excludes other writers, and nothing in this process reads the table.
             unsafe {
                 let target = self.mapping.start.as_ptr().add(offset);
                 ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());

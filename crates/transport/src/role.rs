@@ -3,8 +3,8 @@
 //! A role is a URI among the subject alternative names of the certificate (RFC 5280, 4.2.1.6):
 //! `urn:relayd:role:produce` or `urn:relayd:role:view`. A certificate may have both. One without
 //! any may do nothing at a relay that asks for certificates: a CA that also issues certificates for
-//! other purposes opens no relay by that. Any tool can create them, for example `openssl req
-//! -addext subjectAltName=URI:urn:relayd:role:view ...`.
+//! other purposes opens no relay by that. Any tool can create them, for example
+//! `openssl req -addext subjectAltName=URI:urn:relayd:role:view ...`.
 
 use std::fmt;
 use std::str::FromStr;

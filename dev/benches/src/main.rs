@@ -1,5 +1,5 @@
-//! Benchmarks against the reference programs, one module each. Build with `--release`, as `cargo
-//! xtask bench` does.
+//! Benchmarks against the reference programs, one module each. Build with `--release`, as
+//! `cargo xtask bench` does.
 
 mod codetracer;
 mod durability;

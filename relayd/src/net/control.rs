@@ -162,16 +162,15 @@ async fn serve_commands(
         }
         let has_replies = !commands.replies.is_empty();
         if has_replies && let Some(ticket) = producer.request_sync() {
-            // As long as the disk takes, and even while the relay stops: the replies guarantee that
-            // it is done.
+            // Even while the relay stops: the replies guarantee it.
             ticket.wait().await;
             commands.timeouts.restart_read_timeout();
             if let Err(refusal) = producer.check_synced() {
                 handled = Err(commands.refuse_all(refusal));
             }
         }
-        // Before the reply that opens the session is sent: the producer may then send packets, and
-        // their connection looks the worker up only once.
+        // Before the reply that opens the session: packets may follow it, and their connection
+        // looks the worker up only once.
         if !has_worker && let Some(session) = producer.session() {
             has_worker = true;
             set_worker(session);

@@ -175,8 +175,8 @@ fn alias_name(cursor: &mut Cursor<'_>) -> Result<Name, MetadataError> {
     Ok(Name { text, at })
 }
 
-/// The key of a type of several words, in which the order of C type words does not matter: `long
-/// unsigned` is `unsigned long`.
+/// The key of a type of several words, in which the order of C type words does not matter:
+/// `long unsigned` is `unsigned long`.
 fn key(mut words: Vec<&str>) -> String {
     if words.iter().all(|word| TYPE_WORDS.contains(word)) {
         words.sort_unstable();

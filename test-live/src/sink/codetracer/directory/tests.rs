@@ -16,7 +16,8 @@ use super::*;
 
 /// A small recording of two functions. From the format's examples, MIT licence.
 const DEMO: &str = include_str!("../../../../../crates/codetracer/tests/data/demo.json");
-const EVERY_EVENT: &str = include_str!("../../../../../crates/codetracer/tests/data/every-event.jsonl");
+const EVERY_EVENT: &str =
+    include_str!("../../../../../crates/codetracer/tests/data/every-event.jsonl");
 
 /// The records of the demo, as elements.
 fn demo() -> Vec<String> {
