@@ -136,6 +136,92 @@ macro_rules! wire_enum {
     )*};
 }
 
+/// A table of commands: a row has the name of a command, its request, and its code.
+///
+/// The macro makes two enums, one of codes (a [`wire_enum!`](crate::wire_enum)) and one of commands
+/// with their requests, and three private functions: `request_size` of a code, `decode_request` and
+/// `encode_request` of a command. A request is a [`Message`](crate::Message) in forms of the given
+/// type; a command without one has no parentheses.
+///
+/// ```
+/// wire::wire_commands! {
+///     /// The codes of all commands.
+///     pub enum CommandCode;
+///     /// A command with its request, which has the same form in every version.
+///     pub enum Command, form ();
+///
+///     /// Lists all sessions.
+///     ListSessions = 2;
+///     /// Requests the index of a stream's next packet.
+///     GetNextIndex(wire::StreamId) = 4;
+/// }
+/// let command = Command::decode_request(CommandCode::GetNextIndex, (), &[0, 0, 0, 0, 0, 0, 0, 7]);
+/// assert_eq!(command, Ok(Command::GetNextIndex(wire::StreamId(7))));
+/// assert_eq!(CommandCode::ListSessions.request_size(), 0);
+/// ```
+#[macro_export]
+macro_rules! wire_commands {
+    // A pattern has no place for the type of the request, which decides whether there is a binding.
+    (@binding $binding:ident $request:ty) => { $binding };
+    (
+        $(#[$code_meta:meta])*
+        $code_vis:vis enum $code:ident;
+        $(#[$command_meta:meta])*
+        $vis:vis enum $command:ident, form $form:ty;
+        $( $(#[$meta:meta])* $name:ident $( ($request:ty) )? = $value:literal; )*
+    ) => {
+        $crate::wire_enum! {
+            $(#[$code_meta])*
+            $code_vis $code { $( $(#[$meta])* $name = $value, )* }
+        }
+
+        $(#[$command_meta])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        $vis enum $command {
+            $( $(#[$meta])* $name $( ($request) )?, )*
+        }
+
+        impl $code {
+            /// Size of the largest form of the request, in bytes.
+            fn request_size(self) -> usize {
+                match self {
+                    $( Self::$name => 0 $( + <$request as $crate::Message<$form>>::MAX_SIZE )?, )*
+                }
+            }
+        }
+
+        impl $command {
+            /// Code of the command.
+            #[must_use]
+            $vis fn code(&self) -> $code {
+                match self {
+                    $( Self::$name { .. } => $code::$name, )*
+                }
+            }
+
+            fn decode_request(
+                code: $code,
+                form: $form,
+                from: &[u8],
+            ) -> Result<Self, $crate::DecodeError> {
+                Ok(match code {
+                    $( $code::$name => Self::$name $( (
+                        <$request as $crate::Message<$form>>::decode(form, from)?
+                    ) )?, )*
+                })
+            }
+
+            fn encode_request(&self, form: $form, to: &mut impl $crate::__private::BufMut) {
+                match self {
+                    $( Self::$name $( ( $crate::wire_commands!(@binding request $request) ) )? => {
+                        $( <$request as $crate::Message<$form>>::encode(request, form, to); )?
+                    } )*
+                }
+            }
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
