@@ -3,9 +3,11 @@
 
 use bytes::BufMut;
 use wire::{
-    ChunkId, DecodeError, EpochSeconds, Field, Flagged, PacketSeqNum, StreamId, Text, wire_enum,
-    wire_struct,
+    ChunkId, DecodeError, EpochSeconds, Field, Flagged, Message, PacketSeqNum, StreamId, Text,
+    wire_enum, wire_struct,
 };
+
+use crate::Minor;
 
 /// Creates a chunk, which becomes current. (`CREATE_TRACE_CHUNK`,
 /// `struct lttcomm_relayd_create_trace_chunk`, 2.11)
@@ -74,15 +76,10 @@ wire_enum! {
 /// Longest name of a chunk's directory, in bytes, including the NUL: that of a file name.
 const MAX_NAME_BYTES: u32 = 256;
 
-impl CreateTraceChunk {
-    /// Size of the largest form, in bytes.
-    pub(crate) const MAX_SIZE: usize = CreateTraceChunkHead::SIZE + MAX_NAME_BYTES as usize;
+impl Message<Minor> for CreateTraceChunk {
+    const MAX_SIZE: usize = CreateTraceChunkHead::SIZE + MAX_NAME_BYTES as usize;
 
-    /// Decodes the message.
-    ///
-    /// # Errors
-    /// If the bytes are no such message.
-    pub fn decode(mut from: &[u8]) -> Result<Self, DecodeError> {
+    fn decode(_minor: Minor, mut from: &[u8]) -> Result<Self, DecodeError> {
         let from = &mut from;
         let head = CreateTraceChunkHead::read(from)?;
         Ok(Self {
@@ -92,8 +89,7 @@ impl CreateTraceChunk {
         })
     }
 
-    /// Encodes the message.
-    pub fn encode(&self, to: &mut impl BufMut) {
+    fn encode(&self, _minor: Minor, to: &mut impl BufMut) {
         CreateTraceChunkHead {
             chunk: self.chunk,
             created: self.created,
@@ -116,21 +112,20 @@ pub struct RotateStreams {
     pub positions: Vec<RotationPosition>,
 }
 
+/// Maximum number of streams of one [`RotateStreams`]: more than any host has CPUs times channels.
+pub const MAX_ROTATED_STREAMS: usize = 1 << 16;
+
 impl RotateStreams {
     /// Size of the part before the positions and offset of the chunk's id in it, in bytes. The C
     /// struct is not packed, so that they depend on the sender's ABI: packed, 32-bit x86, 64-bit.
     const HEADS: [(usize, usize); 3] = [(13, 5), (16, 8), (20, 12)];
+}
 
-    /// Size of the largest message about `streams` streams, in bytes.
-    pub(crate) const fn max_size(streams: usize) -> usize {
-        20 + streams * RotationPosition::SIZE
-    }
+impl Message<Minor> for RotateStreams {
+    const MAX_SIZE: usize = 20 + MAX_ROTATED_STREAMS * RotationPosition::SIZE;
 
     /// Decodes the message in the one of the three layouts whose length matches.
-    ///
-    /// # Errors
-    /// If none matches.
-    pub fn decode(from: &[u8]) -> Result<Self, DecodeError> {
+    fn decode(_minor: Minor, from: &[u8]) -> Result<Self, DecodeError> {
         let count = u32::read(&mut { from })? as usize;
         let size = count.saturating_mul(RotationPosition::SIZE);
         // All of the message counts, unlike with other commands: its length alone tells which
@@ -158,7 +153,7 @@ impl RotateStreams {
     }
 
     /// Encodes the message in the layout of a 64-bit sender: old relays accept no other.
-    pub fn encode(&self, to: &mut impl BufMut) {
+    fn encode(&self, _minor: Minor, to: &mut impl BufMut) {
         let count = u32::try_from(self.positions.len()).expect("a session has few streams");
         to.put_u32(count);
         to.put_u8(u8::from(self.target.is_some()));

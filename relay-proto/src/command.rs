@@ -1,8 +1,9 @@
-//! The table of control commands: codes, sizes and requests.
+//! The table of control commands: codes, versions and requests.
 
 use bytes::BufMut;
-use wire::{DecodeError, Field, wire_enum, wire_struct};
+use wire::{DecodeError, wire_commands, wire_struct};
 
+pub use crate::chunk::MAX_ROTATED_STREAMS;
 use crate::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
 use crate::index::SendIndex;
 use crate::metadata::{ResetMetadata, SendMetadata};
@@ -48,256 +49,118 @@ impl ControlHeader {
     }
 }
 
-wire_enum! {
-    /// The codes of all control commands. (`enum lttcomm_relayd_command`)
-    ///
-    /// 4, 12, 14 and 15 are reserved, and rejected like any other unknown code.
-    pub CommandCode {
-        /// [`AddStream`].
-        AddStream = 1,
-        /// [`CreateSession`].
-        CreateSession = 2,
-        /// No effect; never sent.
-        StartData = 3,
-        /// [`Version`].
-        Version = 5,
-        /// [`SendMetadata`]: the only command without a reply.
-        SendMetadata = 6,
-        /// [`CloseStream`].
-        CloseStream = 7,
-        /// [`DataPending`].
-        DataPending = 8,
-        /// [`QuiescentControl`].
-        QuiescentControl = 9,
-        /// [`BeginDataPending`].
-        BeginDataPending = 10,
-        /// [`EndDataPending`].
-        EndDataPending = 11,
-        /// [`SendIndex`].
-        SendIndex = 13,
-        /// Ends a batch of streams.
-        StreamsSent = 16,
-        /// [`ResetMetadata`].
-        ResetMetadata = 17,
-        /// [`RotateStreams`].
-        RotateStreams = 18,
-        /// [`CreateTraceChunk`].
-        CreateTraceChunk = 19,
-        /// [`CloseTraceChunk`].
-        CloseTraceChunk = 20,
-        /// [`TraceChunkExists`].
-        TraceChunkExists = 21,
-        /// [`GetConfiguration`].
-        GetConfiguration = 22,
-        /// [`MakeResumable`], of the resume extension.
-        MakeResumable = 0x4558_0001,
-        /// [`ResumeSession`], of the resume extension.
-        ResumeSession = 0x4558_0002,
-        /// [`OpenStream`], of the resume extension.
-        OpenStream = 0x4558_0003,
-        /// [`GetPosition`], of the resume extension.
-        GetPosition = 0x4558_0004,
-        /// [`SkipPackets`], of the resume extension.
-        SkipPackets = 0x4558_0005,
-        /// Asks for the relay's clock.
-        GetClock = 0x4558_0006,
-    }
+/// The table of commands, [`wire_commands!`], with one more column: the first minor version that
+/// has the command.
+macro_rules! commands {
+    ($(
+        $(#[$meta:meta])* $name:ident $( ($request:ty) )? = $code:literal, since $minor:literal;
+    )*) => {
+        wire_commands! {
+            /// The codes of all control commands. (`enum lttcomm_relayd_command`)
+            ///
+            /// 4, 12, 14 and 15 are reserved, and rejected like any other unknown code.
+            pub enum CommandCode;
+            /// A control command, whatever version it is encoded for.
+            pub enum Command, form Minor;
+
+            $( $(#[$meta])* $name $( ($request) )? = $code; )*
+        }
+
+        impl CommandCode {
+            /// The first minor version that has the command.
+            #[must_use]
+            pub fn since(self) -> Minor {
+                Minor(match self {
+                    $( Self::$name => $minor, )*
+                })
+            }
+        }
+    };
 }
 
-/// Maximum number of streams of one [`RotateStreams`]: more than any host has CPUs times channels.
-pub const MAX_ROTATED_STREAMS: usize = 1 << 16;
+commands! {
+    /// Adds a stream to the session.
+    AddStream(AddStream) = 1, since 1;
+    /// Opens the session of the connection.
+    CreateSession(CreateSession) = 2, since 1;
+    /// No effect; never sent, and answered with OK.
+    StartData = 3, since 1;
+    /// Agrees on a version, before any other command.
+    Version(Version) = 5, since 1;
+    /// Appends metadata, the text of which follows the command. The only command without a reply.
+    SendMetadata(SendMetadata) = 6, since 1;
+    /// Closes a stream after its last packet.
+    CloseStream(CloseStream) = 7, since 1;
+    /// Checks whether packets of a stream are still to arrive.
+    DataPending(DataPending) = 8, since 1;
+    /// Checks, in a round of data pending checks, whether metadata has arrived.
+    QuiescentControl(QuiescentControl) = 9, since 1;
+    /// Begins a round of data pending checks.
+    BeginDataPending(BeginDataPending) = 10, since 1;
+    /// Ends a round of data pending checks.
+    EndDataPending(EndDataPending) = 11, since 1;
+    /// Adds the index of a packet, or a beacon.
+    SendIndex(SendIndex) = 13, since 4;
+    /// Ends a batch of streams: they may be announced to viewers.
+    StreamsSent = 16, since 4;
+    /// Discards the metadata of a stream, all of which is sent again.
+    ResetMetadata(ResetMetadata) = 17, since 8;
+    /// Moves streams to another chunk, or to none.
+    RotateStreams(RotateStreams) = 18, since 11;
+    /// Creates a chunk and makes it current.
+    CreateTraceChunk(CreateTraceChunk) = 19, since 11;
+    /// Closes a chunk.
+    CloseTraceChunk(CloseTraceChunk) = 20, since 11;
+    /// Checks whether a chunk is still written to.
+    TraceChunkExists(TraceChunkExists) = 21, since 11;
+    /// Asks for the relay's configuration.
+    GetConfiguration(GetConfiguration) = 22, since 12;
+
+    /// Makes the session resumable. (resume extension)
+    MakeResumable(MakeResumable) = 0x4558_0001, since 12;
+    /// Continues a resumable session. (resume extension)
+    ResumeSession(ResumeSession) = 0x4558_0002, since 12;
+    /// Adds a stream to a resumable session, or continues it. (resume extension)
+    OpenStream(OpenStream) = 0x4558_0003, since 12;
+    /// Asks which packets of a stream the relay has. (resume extension)
+    GetPosition(GetPosition) = 0x4558_0004, since 12;
+    /// Gives up packets that have not arrived. (resume extension)
+    SkipPackets(SkipPackets) = 0x4558_0005, since 12;
+    /// Asks for the relay's clock. (extension)
+    GetClock = 0x4558_0006, since 12;
+}
+
+/// The upper half of the codes of extensions: "EX".
+const EXTENSION: u32 = 0x4558;
 
 impl CommandCode {
-    /// The first minor version that has the command.
-    #[must_use]
-    pub fn since(self) -> Minor {
-        Minor(match self {
-            Self::SendIndex | Self::StreamsSent => 4,
-            Self::ResetMetadata => 8,
-            Self::RotateStreams
-            | Self::CreateTraceChunk
-            | Self::CloseTraceChunk
-            | Self::TraceChunkExists => 11,
-            Self::GetConfiguration => 12,
-            _ if self.is_extension() => 12,
-            _ => 1,
-        })
-    }
-
     /// Whether the command belongs to the extensions that a relay offers by
     /// [`RESUME`](crate::reply::RESUME) in its configuration.
     #[must_use]
     pub fn is_extension(self) -> bool {
-        matches!(
-            self,
-            Self::MakeResumable
-                | Self::ResumeSession
-                | Self::OpenStream
-                | Self::GetPosition
-                | Self::SkipPackets
-                | Self::GetClock
-        )
+        self.code() >> 16 == EXTENSION
     }
 
     /// Size of the largest form of the command without its header, in bytes. Further bytes are
     /// ignored, except after [`SendMetadata`], where they are the text.
     #[must_use]
     pub fn max_size(self) -> usize {
-        match self {
-            Self::AddStream => AddStream::MAX_SIZE,
-            Self::CreateSession => CreateSession::MAX_SIZE,
-            Self::CreateTraceChunk => CreateTraceChunk::MAX_SIZE,
-            Self::RotateStreams => RotateStreams::max_size(MAX_ROTATED_STREAMS),
-            Self::StartData | Self::StreamsSent | Self::GetClock => 0,
-            Self::Version => Version::SIZE,
-            Self::SendMetadata => SendMetadata::SIZE,
-            Self::CloseStream => CloseStream::SIZE,
-            Self::DataPending => DataPending::SIZE,
-            Self::QuiescentControl => QuiescentControl::SIZE,
-            Self::BeginDataPending => BeginDataPending::SIZE,
-            Self::EndDataPending => EndDataPending::SIZE,
-            Self::SendIndex => SendIndex::SIZE,
-            Self::ResetMetadata => ResetMetadata::SIZE,
-            Self::CloseTraceChunk => CloseTraceChunk::SIZE,
-            Self::TraceChunkExists => TraceChunkExists::SIZE,
-            Self::GetConfiguration => GetConfiguration::SIZE,
-            Self::MakeResumable => MakeResumable::SIZE,
-            Self::ResumeSession => ResumeSession::SIZE,
-            Self::GetPosition => GetPosition::SIZE,
-            Self::SkipPackets => SkipPackets::SIZE,
-            Self::OpenStream => OpenStream::MAX_SIZE,
-        }
+        self.request_size()
     }
-}
-
-/// A control command, whatever version it is encoded for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is described at its message")]
-pub enum Command {
-    AddStream(AddStream),
-    CreateSession(CreateSession),
-    /// No effect; answered with OK.
-    StartData,
-    Version(Version),
-    /// The metadata text follows the command.
-    SendMetadata(SendMetadata),
-    CloseStream(CloseStream),
-    DataPending(DataPending),
-    QuiescentControl(QuiescentControl),
-    BeginDataPending(BeginDataPending),
-    EndDataPending(EndDataPending),
-    SendIndex(SendIndex),
-    /// Ends a batch of streams: they may be announced to viewers.
-    StreamsSent,
-    ResetMetadata(ResetMetadata),
-    RotateStreams(RotateStreams),
-    CreateTraceChunk(CreateTraceChunk),
-    CloseTraceChunk(CloseTraceChunk),
-    TraceChunkExists(TraceChunkExists),
-    GetConfiguration(GetConfiguration),
-    MakeResumable(MakeResumable),
-    ResumeSession(ResumeSession),
-    OpenStream(OpenStream),
-    GetPosition(GetPosition),
-    SkipPackets(SkipPackets),
-    /// Asks for the relay's clock.
-    GetClock,
 }
 
 impl Command {
-    /// Code of the command.
-    #[must_use]
-    pub fn code(&self) -> CommandCode {
-        match self {
-            Self::AddStream(_) => CommandCode::AddStream,
-            Self::CreateSession(_) => CommandCode::CreateSession,
-            Self::StartData => CommandCode::StartData,
-            Self::Version(_) => CommandCode::Version,
-            Self::SendMetadata(_) => CommandCode::SendMetadata,
-            Self::CloseStream(_) => CommandCode::CloseStream,
-            Self::DataPending(_) => CommandCode::DataPending,
-            Self::QuiescentControl(_) => CommandCode::QuiescentControl,
-            Self::BeginDataPending(_) => CommandCode::BeginDataPending,
-            Self::EndDataPending(_) => CommandCode::EndDataPending,
-            Self::SendIndex(_) => CommandCode::SendIndex,
-            Self::StreamsSent => CommandCode::StreamsSent,
-            Self::ResetMetadata(_) => CommandCode::ResetMetadata,
-            Self::RotateStreams(_) => CommandCode::RotateStreams,
-            Self::CreateTraceChunk(_) => CommandCode::CreateTraceChunk,
-            Self::CloseTraceChunk(_) => CommandCode::CloseTraceChunk,
-            Self::TraceChunkExists(_) => CommandCode::TraceChunkExists,
-            Self::GetConfiguration(_) => CommandCode::GetConfiguration,
-            Self::MakeResumable(_) => CommandCode::MakeResumable,
-            Self::ResumeSession(_) => CommandCode::ResumeSession,
-            Self::GetPosition(_) => CommandCode::GetPosition,
-            Self::SkipPackets(_) => CommandCode::SkipPackets,
-            Self::OpenStream(_) => CommandCode::OpenStream,
-            Self::GetClock => CommandCode::GetClock,
-        }
-    }
-
     /// Decodes the bytes behind the header, in the form of version `minor`. Metadata text is
     /// ignored.
     ///
     /// # Errors
     /// If the bytes are no such command.
     pub fn decode(code: CommandCode, minor: Minor, from: &[u8]) -> Result<Self, DecodeError> {
-        let fixed = &mut { from };
-        Ok(match code {
-            CommandCode::AddStream => Self::AddStream(AddStream::decode(minor, from)?),
-            CommandCode::CreateSession => Self::CreateSession(CreateSession::decode(minor, from)?),
-            CommandCode::StartData => Self::StartData,
-            CommandCode::Version => Self::Version(Field::read(fixed)?),
-            CommandCode::SendMetadata => Self::SendMetadata(Field::read(fixed)?),
-            CommandCode::CloseStream => Self::CloseStream(Field::read(fixed)?),
-            CommandCode::DataPending => Self::DataPending(Field::read(fixed)?),
-            CommandCode::QuiescentControl => Self::QuiescentControl(Field::read(fixed)?),
-            CommandCode::BeginDataPending => Self::BeginDataPending(Field::read(fixed)?),
-            CommandCode::EndDataPending => Self::EndDataPending(Field::read(fixed)?),
-            CommandCode::SendIndex => Self::SendIndex(SendIndex::decode(minor, from)?),
-            CommandCode::StreamsSent => Self::StreamsSent,
-            CommandCode::ResetMetadata => Self::ResetMetadata(Field::read(fixed)?),
-            CommandCode::RotateStreams => Self::RotateStreams(RotateStreams::decode(from)?),
-            CommandCode::CreateTraceChunk => {
-                Self::CreateTraceChunk(CreateTraceChunk::decode(from)?)
-            }
-            CommandCode::CloseTraceChunk => Self::CloseTraceChunk(Field::read(fixed)?),
-            CommandCode::TraceChunkExists => Self::TraceChunkExists(Field::read(fixed)?),
-            CommandCode::GetConfiguration => Self::GetConfiguration(Field::read(fixed)?),
-            CommandCode::MakeResumable => Self::MakeResumable(Field::read(fixed)?),
-            CommandCode::ResumeSession => Self::ResumeSession(Field::read(fixed)?),
-            CommandCode::GetPosition => Self::GetPosition(Field::read(fixed)?),
-            CommandCode::SkipPackets => Self::SkipPackets(Field::read(fixed)?),
-            CommandCode::OpenStream => Self::OpenStream(OpenStream::decode(minor, from)?),
-            CommandCode::GetClock => Self::GetClock,
-        })
+        Self::decode_request(code, minor, from)
     }
 
     /// Encodes the bytes behind the header, in the form of version `minor`.
     pub fn encode(&self, minor: Minor, to: &mut impl BufMut) {
-        match self {
-            Self::AddStream(command) => command.encode(minor, to),
-            Self::CreateSession(command) => command.encode(minor, to),
-            Self::StartData | Self::StreamsSent | Self::GetClock => {}
-            Self::Version(command) => command.write(to),
-            Self::SendMetadata(command) => command.write(to),
-            Self::CloseStream(command) => command.write(to),
-            Self::DataPending(command) => command.write(to),
-            Self::QuiescentControl(command) => command.write(to),
-            Self::BeginDataPending(command) => command.write(to),
-            Self::EndDataPending(command) => command.write(to),
-            Self::SendIndex(command) => command.encode(minor, to),
-            Self::ResetMetadata(command) => command.write(to),
-            Self::RotateStreams(command) => command.encode(to),
-            Self::CreateTraceChunk(command) => command.encode(to),
-            Self::CloseTraceChunk(command) => command.write(to),
-            Self::TraceChunkExists(command) => command.write(to),
-            Self::GetConfiguration(command) => command.write(to),
-            Self::MakeResumable(command) => command.write(to),
-            Self::ResumeSession(command) => command.write(to),
-            Self::GetPosition(command) => command.write(to),
-            Self::SkipPackets(command) => command.write(to),
-            Self::OpenStream(command) => command.encode(minor, to),
-        }
+        self.encode_request(minor, to);
     }
 }

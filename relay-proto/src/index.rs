@@ -1,21 +1,29 @@
 //! `SEND_INDEX`: the index of a packet, or a beacon.
 
 use bytes::BufMut;
-use wire::{DecodeError, Field, PacketIndex, PacketIndexV1_0, SeqNum, StreamId, wire_struct};
+use wire::{
+    DecodeError, Field, Message, PacketIndex, PacketIndexV1_0, SeqNum, StreamId, wire_struct,
+};
 
 use crate::Minor;
 
+/// The index of the packet with the same sequence number; with a packet size of 0, a beacon.
+/// (`SEND_INDEX`)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendIndex {
+    /// Id of the stream.
+    pub stream: StreamId,
+    /// Sequence number of the packet. Meaningless in a beacon: that of the last packet, or None.
+    pub seq: Option<SeqNum>,
+    /// Times, sizes and counters of the packet. Those that only version 2.8 has are not set before.
+    pub packet: PacketIndex,
+}
+
 wire_struct! {
-    /// The index of the packet with the same sequence number; with a packet size of 0, a beacon.
-    /// (`SEND_INDEX`, `struct lttcomm_relayd_index`, 2.8)
-    #[derive(Copy)]
-    pub SendIndex [80 bytes] {
-        /// Id of the stream.
+    /// `struct lttcomm_relayd_index` of 2.8.
+    SendIndexV2_8 [80 bytes] {
         stream: StreamId,
-        /// Sequence number of the packet. Meaningless in a beacon: that of the last packet, or
-        /// None.
         seq: Option<SeqNum>,
-        /// Times, sizes and counters of the packet.
         packet: PacketIndex,
     }
 
@@ -27,14 +35,17 @@ wire_struct! {
     }
 }
 
-impl SendIndex {
-    /// Decodes the form of version `minor`.
-    ///
-    /// # Errors
-    /// If there are too few bytes.
-    pub fn decode(minor: Minor, mut from: &[u8]) -> Result<Self, DecodeError> {
+impl Message<Minor> for SendIndex {
+    const MAX_SIZE: usize = SendIndexV2_8::SIZE;
+
+    fn decode(minor: Minor, mut from: &[u8]) -> Result<Self, DecodeError> {
         if minor.numbers_packets() {
-            return Self::read(&mut from);
+            let new = SendIndexV2_8::read(&mut from)?;
+            return Ok(Self {
+                stream: new.stream,
+                seq: new.seq,
+                packet: new.packet,
+            });
         }
         let old = SendIndexV2_4::read(&mut from)?;
         Ok(Self {
@@ -44,10 +55,14 @@ impl SendIndex {
         })
     }
 
-    /// Encodes the form of version `minor`. Fields that it does not have are left out.
-    pub fn encode(&self, minor: Minor, to: &mut impl BufMut) {
+    fn encode(&self, minor: Minor, to: &mut impl BufMut) {
         if minor.numbers_packets() {
-            return self.write(to);
+            return SendIndexV2_8 {
+                stream: self.stream,
+                seq: self.seq,
+                packet: self.packet,
+            }
+            .write(to);
         }
         SendIndexV2_4 {
             stream: self.stream,

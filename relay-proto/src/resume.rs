@@ -3,7 +3,7 @@
 //! (`doc/protocol-extensions.md`)
 
 use bytes::BufMut;
-use wire::{DecodeError, Field, SeqNum, StreamId, wire_struct};
+use wire::{DecodeError, Field, Message, SeqNum, StreamId, wire_struct};
 
 use crate::session::DaemonId;
 use crate::stream::AddStream;
@@ -95,15 +95,10 @@ pub struct OpenStream {
     pub stream: AddStream,
 }
 
-impl OpenStream {
-    /// Size of the largest form, in bytes.
-    pub(crate) const MAX_SIZE: usize = OpenStreamHead::SIZE + AddStream::MAX_SIZE;
+impl Message<Minor> for OpenStream {
+    const MAX_SIZE: usize = OpenStreamHead::SIZE + AddStream::MAX_SIZE;
 
-    /// Decodes the form of version `minor`.
-    ///
-    /// # Errors
-    /// If the bytes do not have that form.
-    pub fn decode(minor: Minor, mut from: &[u8]) -> Result<Self, DecodeError> {
+    fn decode(minor: Minor, mut from: &[u8]) -> Result<Self, DecodeError> {
         let head = OpenStreamHead::read(&mut from)?;
         Ok(Self {
             key: head.key,
@@ -112,8 +107,7 @@ impl OpenStream {
         })
     }
 
-    /// Encodes the form of version `minor`.
-    pub fn encode(&self, minor: Minor, to: &mut impl BufMut) {
+    fn encode(&self, minor: Minor, to: &mut impl BufMut) {
         OpenStreamHead {
             key: self.key,
             first: self.first,

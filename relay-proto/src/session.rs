@@ -4,8 +4,8 @@ use std::fmt;
 
 use bytes::BufMut;
 use wire::{
-    ChunkId, DecodeError, EpochSeconds, Field, FixedText, Flagged, Micros, Text, wire_enum,
-    wire_struct,
+    ChunkId, DecodeError, EpochSeconds, Field, FixedText, Flagged, Message, Micros, Text,
+    wire_enum, wire_struct,
 };
 
 use crate::Minor;
@@ -120,17 +120,12 @@ wire_struct! {
     }
 }
 
-impl CreateSession {
-    /// Size of the largest form, in bytes.
-    pub(crate) const MAX_SIZE: usize = CreateSessionV2_11::SIZE
+impl Message<Minor> for CreateSession {
+    const MAX_SIZE: usize = CreateSessionV2_11::SIZE
         + TraceFormat::SIZE
         + (NAME_LIMIT + HOST_LIMIT + PATH_LIMIT) as usize;
 
-    /// Decodes the form of version `minor`.
-    ///
-    /// # Errors
-    /// If the bytes do not have that form.
-    pub fn decode(minor: Minor, mut from: &[u8]) -> Result<Self, DecodeError> {
+    fn decode(minor: Minor, mut from: &[u8]) -> Result<Self, DecodeError> {
         let from = &mut from;
         if !minor.names_sessions() {
             return Ok(Self::default());
@@ -171,8 +166,7 @@ impl CreateSession {
         })
     }
 
-    /// Encodes the form of version `minor`. Fields that it does not have are left out.
-    pub fn encode(&self, minor: Minor, to: &mut impl BufMut) {
+    fn encode(&self, minor: Minor, to: &mut impl BufMut) {
         if !minor.names_sessions() {
             return;
         }

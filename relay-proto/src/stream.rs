@@ -1,8 +1,10 @@
 //! Adding and closing streams, and checking whether all sent packets have arrived.
 
 use bytes::BufMut;
-use wire::wire_struct;
-use wire::{Bytes, ChunkId, DecodeError, Field, FixedText, SeqNum, SessionId, StreamId, Text};
+use wire::{
+    Bytes, ChunkId, DecodeError, Field, FixedText, Message, SeqNum, SessionId, StreamId, Text,
+    wire_struct,
+};
 
 use crate::Minor;
 
@@ -55,20 +57,17 @@ wire_struct! {
 }
 
 impl AddStream {
-    /// Size of the largest form, in bytes.
-    pub(crate) const MAX_SIZE: usize = AddStreamV2_1::SIZE + TracefileLimits::SIZE;
-
     /// Whether the stream carries metadata.
     #[must_use]
     pub fn is_metadata(&self) -> bool {
         self.channel.as_bytes() == METADATA_CHANNEL.as_bytes()
     }
+}
 
-    /// Decodes the form of version `minor`.
-    ///
-    /// # Errors
-    /// If the bytes do not have that form.
-    pub fn decode(minor: Minor, mut from: &[u8]) -> Result<Self, DecodeError> {
+impl Message<Minor> for AddStream {
+    const MAX_SIZE: usize = AddStreamV2_1::SIZE + TracefileLimits::SIZE;
+
+    fn decode(minor: Minor, mut from: &[u8]) -> Result<Self, DecodeError> {
         let from = &mut from;
         if minor.has_chunks() {
             let head = AddStreamV2_11::read(from)?;
@@ -100,8 +99,7 @@ impl AddStream {
         })
     }
 
-    /// Encodes the form of version `minor`. Fields that it does not have are left out.
-    pub fn encode(&self, minor: Minor, to: &mut impl BufMut) {
+    fn encode(&self, minor: Minor, to: &mut impl BufMut) {
         if minor.has_chunks() {
             AddStreamV2_11 {
                 channel_len: self.channel.terminated_len(),

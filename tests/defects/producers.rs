@@ -22,7 +22,7 @@ use tests::relay::Relay;
 use tests::traced_app;
 use tests::tree::{files, first_file, tree};
 use tests::wait_until;
-use wire::{Bytes, ChunkId, EpochSeconds, Field, StreamId, Text};
+use wire::{Bytes, ChunkId, EpochSeconds, Field, Message, StreamId, Text};
 
 fn is_refused_stream(reply: &Reply) -> bool {
     matches!(reply, Reply::StreamAdded(StreamAdded { stream: None, .. }))
@@ -412,7 +412,7 @@ fn a_producer_that_reads_no_replies_blocks_no_other() {
         seq: None,
         packet: tests::producer::beacon(1),
     }
-    .write(&mut header);
+    .encode(Minor(15), &mut header);
     (0..1000).for_each(|_| ask.extend_from_slice(&header));
     let mut control = deaf.control().try_clone().unwrap();
     control.set_nonblocking(true).unwrap();

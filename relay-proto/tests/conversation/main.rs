@@ -18,8 +18,8 @@ use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
 use relay_proto::stream::{AddStream, CloseStream, DataPending};
 use relay_proto::{Command, CommandCode, ControlHeader, Minor, Reply, ReturnCode, Version};
 use wire::{
-    Bits, ChunkId, EpochSeconds, Field, Micros, PacketIndex, SeqNum, SessionId, StreamId, Text,
-    Timestamp,
+    Bits, ChunkId, EpochSeconds, Field, Message, Micros, PacketIndex, SeqNum, SessionId, StreamId,
+    Text, Timestamp,
 };
 
 /// A relay that records what it is asked for, and refuses on request.

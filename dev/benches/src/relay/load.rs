@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use relay_proto::command::CommandCode;
 use relay_proto::index::SendIndex;
-use relay_proto::{ControlHeader, DataHeader};
+use relay_proto::{ControlHeader, DataHeader, Minor, Version};
 use tests::producer::{Producer, index, live_session};
 use tests::relay::Relay;
-use wire::{Field, SeqNum, StreamId};
+use wire::{Field, Message, SeqNum, StreamId};
 
 use crate::process::cpu;
 
@@ -240,13 +240,14 @@ impl Sender {
     }
 
     fn write_index(&self, stream: StreamId, seq: u64, to: &mut Vec<u8>) {
-        ControlHeader::new(CommandCode::SendIndex, SendIndex::SIZE as u64).write(to);
+        let code = CommandCode::SendIndex;
+        ControlHeader::new(code, code.max_size() as u64).write(to);
         SendIndex {
             stream,
             seq: Some(SeqNum(seq)),
             packet: index(seq, self.payload.len() as u64),
         }
-        .write(to);
+        .encode(MINOR, to);
     }
 
     pub(crate) fn end(&mut self) {
@@ -259,8 +260,11 @@ impl Sender {
     }
 }
 
+/// The protocol version that producers and relay agree on.
+const MINOR: Minor = Minor(Version::OURS.minor);
+
 /// Size of a `SEND_INDEX` command with its header.
-const INDEX_BYTES: usize = ControlHeader::SIZE + SendIndex::SIZE;
+const INDEX_BYTES: usize = ControlHeader::SIZE + <SendIndex as Message<Minor>>::MAX_SIZE;
 
 /// The reply to an index that was accepted.
 const OK: [u8; 4] = [0, 0, 0, 10];

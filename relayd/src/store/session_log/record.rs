@@ -8,7 +8,7 @@ use relay_proto::Minor;
 use relay_proto::chunk::CreateTraceChunk;
 use relay_proto::resume::OpenStream;
 use relay_proto::session::CreateSession;
-use wire::{Field, SeqNum, SessionId, StreamId, Text, TracePath, wire_struct};
+use wire::{Field, Message, SeqNum, SessionId, StreamId, Text, TracePath, wire_struct};
 
 use super::logged_session::{
     FilePosition, LoggedFiles, LoggedSession, Mark, RecordError, StreamKey,
@@ -132,7 +132,7 @@ impl Record {
         match self {
             Self::Chunk(chunk) => {
                 to.put_u8(record_type::CHUNK);
-                chunk.encode(to);
+                chunk.encode(FORM, to);
             }
             Self::ChunkClosed => to.put_u8(record_type::CHUNK_CLOSED),
             Self::Stream(id, opened) => {
@@ -196,7 +196,7 @@ impl Record {
         let mut from = body;
         let kind = u8::read(&mut from)?;
         Ok(match kind {
-            record_type::CHUNK => Self::Chunk(CreateTraceChunk::decode(from)?),
+            record_type::CHUNK => Self::Chunk(CreateTraceChunk::decode(FORM, from)?),
             record_type::CHUNK_CLOSED => Self::ChunkClosed,
             record_type::STREAM => {
                 let id = StreamId::read(&mut from)?;
