@@ -1,7 +1,7 @@
-//! The table of commands: codes, sizes and requests.
+//! The table of commands: codes and requests.
 
 use bytes::BufMut;
-use wire::{DecodeError, Field, SessionId, StreamId, wire_enum, wire_struct};
+use wire::{DecodeError, Field, SessionId, StreamId, wire_commands, wire_struct};
 
 use crate::packet::GetPacket;
 use crate::session::AttachSession;
@@ -20,94 +20,47 @@ wire_struct! {
     }
 }
 
-wire_enum! {
+wire_commands! {
     /// The codes of all commands. (`enum lttng_viewer_command`)
-    pub CommandCode {
-        /// Opens the connection (handshake).
-        Connect = 1,
-        /// Lists all sessions.
-        ListSessions = 2,
-        /// Attaches to a session.
-        AttachSession = 3,
-        /// Requests the index of a stream's next packet.
-        GetNextIndex = 4,
-        /// Requests bytes of a packet.
-        GetPacket = 5,
-        /// Requests metadata that the viewer has not been sent.
-        GetMetadata = 6,
-        /// Requests streams that have not been announced to the viewer.
-        GetNewStreams = 7,
-        /// Must precede `ATTACH_SESSION`.
-        CreateViewerSession = 8,
-        /// Detaches from a session. Since 2.8, but viewers with protocol 2.4 use it.
-        DetachSession = 9,
-    }
+    pub enum CommandCode;
+    /// A command with its request, which has the same form in every version.
+    pub enum Command, form ();
+
+    /// Opens the connection (handshake).
+    Connect(Connect) = 1;
+    /// Lists all sessions.
+    ListSessions = 2;
+    /// Attaches to a session.
+    AttachSession(AttachSession) = 3;
+    /// Requests the index of a stream's next packet.
+    GetNextIndex(StreamId) = 4;
+    /// Requests bytes of a packet.
+    GetPacket(GetPacket) = 5;
+    /// Requests metadata that the viewer has not been sent.
+    GetMetadata(StreamId) = 6;
+    /// Requests streams that have not been announced to the viewer.
+    GetNewStreams(SessionId) = 7;
+    /// Must precede `ATTACH_SESSION`.
+    CreateViewerSession = 8;
+    /// Detaches from a session. Since 2.8, but viewers with protocol 2.4 use it.
+    DetachSession(SessionId) = 9;
 }
 
 impl CommandCode {
     /// Size of the request without the header, in bytes.
     #[must_use]
     pub fn size(self) -> usize {
-        match self {
-            Self::Connect => Connect::SIZE,
-            Self::AttachSession => AttachSession::SIZE,
-            Self::GetPacket => GetPacket::SIZE,
-            Self::GetNextIndex | Self::GetMetadata => StreamId::SIZE,
-            Self::GetNewStreams | Self::DetachSession => SessionId::SIZE,
-            Self::ListSessions | Self::CreateViewerSession => 0,
-        }
+        self.request_size()
     }
-}
-
-/// A command with its request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is described in the table")]
-pub enum Command {
-    Connect(Connect),
-    ListSessions,
-    AttachSession(AttachSession),
-    GetNextIndex(StreamId),
-    GetPacket(GetPacket),
-    GetMetadata(StreamId),
-    GetNewStreams(SessionId),
-    CreateViewerSession,
-    DetachSession(SessionId),
 }
 
 impl Command {
-    /// Code of the command.
-    #[must_use]
-    pub fn code(&self) -> CommandCode {
-        match self {
-            Self::Connect(_) => CommandCode::Connect,
-            Self::ListSessions => CommandCode::ListSessions,
-            Self::AttachSession(_) => CommandCode::AttachSession,
-            Self::GetNextIndex(_) => CommandCode::GetNextIndex,
-            Self::GetPacket(_) => CommandCode::GetPacket,
-            Self::GetMetadata(_) => CommandCode::GetMetadata,
-            Self::GetNewStreams(_) => CommandCode::GetNewStreams,
-            Self::CreateViewerSession => CommandCode::CreateViewerSession,
-            Self::DetachSession(_) => CommandCode::DetachSession,
-        }
-    }
-
     /// Decodes the request behind the header.
     ///
     /// # Errors
     /// If there are too few bytes.
-    pub fn decode(code: CommandCode, mut from: &[u8]) -> Result<Self, DecodeError> {
-        let from = &mut from;
-        Ok(match code {
-            CommandCode::Connect => Self::Connect(Field::read(from)?),
-            CommandCode::ListSessions => Self::ListSessions,
-            CommandCode::AttachSession => Self::AttachSession(Field::read(from)?),
-            CommandCode::GetNextIndex => Self::GetNextIndex(Field::read(from)?),
-            CommandCode::GetPacket => Self::GetPacket(Field::read(from)?),
-            CommandCode::GetMetadata => Self::GetMetadata(Field::read(from)?),
-            CommandCode::GetNewStreams => Self::GetNewStreams(Field::read(from)?),
-            CommandCode::CreateViewerSession => Self::CreateViewerSession,
-            CommandCode::DetachSession => Self::DetachSession(Field::read(from)?),
-        })
+    pub fn decode(code: CommandCode, from: &[u8]) -> Result<Self, DecodeError> {
+        Self::decode_request(code, (), from)
     }
 
     /// Encodes the command with its header.
@@ -119,13 +72,6 @@ impl Command {
             code_version: 0,
         }
         .write(to);
-        match self {
-            Self::Connect(connect) => connect.write(to),
-            Self::ListSessions | Self::CreateViewerSession => {}
-            Self::AttachSession(attach) => attach.write(to),
-            Self::GetPacket(packet) => packet.write(to),
-            Self::GetNextIndex(stream) | Self::GetMetadata(stream) => stream.write(to),
-            Self::GetNewStreams(session) | Self::DetachSession(session) => session.write(to),
-        }
+        self.encode_request((), to);
     }
 }
