@@ -1,6 +1,7 @@
-//! Rules about the source tree itself: layers of modules, sizes, names of files in pages,
-//! dependencies, printing.
+//! Rules about the source tree itself: layers of modules, sizes, names of files and commands in
+//! pages, dependencies, printing.
 
+mod commands;
 mod dependencies;
 mod layers;
 mod pages;
