@@ -1,5 +1,7 @@
 //! Logs that were written, torn, damaged or edited.
 
+mod fixtures;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
