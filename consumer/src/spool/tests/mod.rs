@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod fixtures;
 mod memory_disk;
 mod policy;
 
