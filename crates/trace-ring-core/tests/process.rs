@@ -13,6 +13,8 @@
 mod calls;
 #[path = "process/death.rs"]
 mod death;
+#[path = "process/fixture.rs"]
+mod fixture;
 #[path = "process/fork.rs"]
 mod fork;
 #[path = "process/producer.rs"]
