@@ -15,7 +15,7 @@ pub struct SendIndex {
     pub stream: StreamId,
     /// Sequence number of the packet. Meaningless in a beacon: that of the last packet, or None.
     pub seq: Option<SeqNum>,
-    /// Times, sizes and counters of the packet. Those that only version 2.8 has are not set before.
+    /// Times, sizes and counters of the packet. Before 2.8 it has neither instance nor number.
     pub packet: PacketIndex,
 }
 
