@@ -11,9 +11,10 @@ use clap::{ArgAction, Args, CommandFactory, Parser, ValueEnum};
 use codetracer::output_form::OutputForm;
 use jiff::tz::TimeZone;
 use transport::client_files::{ClientFiles, MissingFile};
+use viewer::attach::target::Target;
+use viewer::bound::TypedTime;
+use viewer_proto::session::Seek;
 
-use crate::attach::target::Target;
-use crate::bound::TypedTime;
 use crate::sink::log::LogOptions;
 use crate::sink::tef;
 use crate::sink::text::{ClockFormat, HeaderFields, Names, TextOptions};
@@ -343,6 +344,15 @@ pub enum SeekTo {
     Beginning,
     /// The first packet after the start of test-live.
     Last,
+}
+
+impl From<SeekTo> for Seek {
+    fn from(seek: SeekTo) -> Self {
+        match seek {
+            SeekTo::Beginning => Self::Beginning,
+            SeekTo::Last => Self::Last,
+        }
+    }
 }
 
 /// An action if there is no session.

@@ -10,12 +10,13 @@ use daemon::signals::StopSignals;
 use test_live::cli::{Arguments, InfoArguments, ProxyArguments, TopArguments, WebArguments};
 use test_live::info;
 use test_live::proxy;
-use test_live::run::{Outcome, Stop, UsageError, run};
-use test_live::{top, web};
+use test_live::run::run;
+use test_live::top;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use viewer::run::{Outcome, Stop, UsageError};
 
 /// The exit status after a second signal: that of a program which SIGINT has killed, as shells
 /// report it.
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == "web") {
         let arguments = WebArguments::from_words(std::env::args_os().skip(1));
         init_logging(arguments.verbose);
-        return run_until_signal(false, |stop| web::run(&arguments, stop));
+        return run_until_signal(false, |stop| timeline::run(arguments.settings()?, stop));
     }
     let arguments = Arguments::from_words(std::env::args_os());
     init_logging(arguments.verbose);

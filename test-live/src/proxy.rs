@@ -15,12 +15,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use transport::config::ALPN_LIVE;
 use transport::socket::Socket;
+use viewer::attach::connection::{connect_socket, enable_keep_alive};
+use viewer::attach::target::{RelayTarget, Target};
+use viewer::run::UsageError;
+use viewer::with_sources;
 
-use crate::attach::connection::{connect_socket, enable_keep_alive};
-use crate::attach::target::{RelayTarget, Target};
 use crate::cli::ProxyArguments;
-use crate::run::UsageError;
-use crate::with_sources;
 
 /// Maximum number of connections at one time. A viewer has one or two. With more, those are closed
 /// that are idle.

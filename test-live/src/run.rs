@@ -3,28 +3,28 @@
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use daemon::output::{print_message, stdout};
-use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc::{self, Receiver, Sender, WeakSender};
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::watch;
 use tokio::time::timeout_at;
+use viewer::attach::follow::{self, FollowOptions};
+use viewer::attach::target::{RelayTarget, Target};
+use viewer::attach::{MemoryBudget, SourceEvent, SourceHandle, list, relay};
+use viewer::bound::Bound;
+use viewer::directories::{self, DirectoryOptions};
+use viewer::filter::{Filter, NumberSelector};
+use viewer::mux::{Mux, Progress, Report, Stage};
+use viewer::run::{Outcome, Stop, UsageError};
+use viewer::select::{Select, Selection, Tally};
+use viewer::sink::{Sink, SinkError};
+use viewer::turn::{NewcomerHold, Turn};
 use viewer_proto::session::Seek;
 
-use crate::attach::follow::{self, FollowOptions};
-use crate::attach::target::{RelayTarget, Target};
-use crate::attach::{MemoryBudget, SourceEvent, SourceHandle, list, relay};
-use crate::bound::Bound;
-use crate::cli::{Arguments, NotFound, SeekTo, SinkKind};
-use crate::directories;
-use crate::filter::{Filter, NumberSelector};
-use crate::mux::{Mux, Progress, Report, Stage};
-use crate::select::{Select, Selection, Tally};
+use crate::cli::{Arguments, NotFound, SinkKind};
 use crate::sink::codetracer::CodetracerSink;
 use crate::sink::counter::{Counter, Screen};
 use crate::sink::ctf::Recorder;
@@ -34,65 +34,12 @@ use crate::sink::json::Json;
 use crate::sink::log::Log;
 use crate::sink::tef::Tef;
 use crate::sink::text::{ClockFormat, TextSink, Times};
-use crate::sink::{Sink, SinkError};
-use crate::turn::{NewcomerHold, Turn};
 
 /// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
 const EVENT_CAPACITY: usize = 256;
 
 /// Time for which the events of other targets wait for those of a relay that has gone away.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// An error of the command line that only the run finds: it exits with status 2.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct UsageError(pub String);
-
-/// The end of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// All events were shown.
-    Whole,
-    /// Something could not be read, or was lost and that counts.
-    Partial,
-}
-
-/// Asks a run to stop, from any thread.
-#[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<StopState>);
-
-#[derive(Debug, Default)]
-struct StopState {
-    is_requested: AtomicBool,
-    waker: OnceLock<WeakSender<SourceEvent>>,
-}
-
-impl Stop {
-    /// Requests the end of the run: what is certain has been shown, the rest is left.
-    pub fn request(&self) {
-        self.0.is_requested.store(true, Ordering::Relaxed);
-        self.wake();
-    }
-
-    /// Wakes the main thread, which waits for source events.
-    pub(crate) fn wake(&self) {
-        if let Some(sender) = self.0.waker.get().and_then(WeakSender::upgrade) {
-            // A full channel means that the main thread does not wait.
-            let _ = sender.try_send(SourceEvent::Done);
-        }
-    }
-
-    /// Whether the run has been asked to stop.
-    #[must_use]
-    pub fn is_requested(&self) -> bool {
-        self.0.is_requested.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_waker(&self, sender: WeakSender<SourceEvent>) {
-        // One run is joined with one stop.
-        let _ = self.0.waker.set(sender);
-    }
-}
 
 /// Does what the command line says, until the sources end or `stop` is set.
 ///
@@ -112,12 +59,16 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
             Target::Relay(relay) => relays.push(relay.clone()),
         }
     }
-    // Users compare these times with those of --begin and --end.
+    // Users compare these times with --begin and --end.
     let times = Times::new(ClockFormat {
         date: arguments.begin.is_some() || arguments.end.is_some() || arguments.clock_date,
         ..arguments.clock()
     });
-    let mut select = Select::new(selection(arguments)?, open_sink(arguments)?, times);
+    let mut select = Select::new(
+        selection(arguments)?,
+        open_sink(arguments)?,
+        times.into_writer(),
+    );
     let memory = MemoryBudget::default();
     let mut mux = Mux::with_memory(memory.clone());
     if !select.sink().needs_order() {
@@ -125,10 +76,11 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     }
     let mut sliced = None;
     if !complete.is_empty() {
-        let traces = directories::open(&complete, arguments, &mut select)?;
+        let traces = directories::open(&complete, directory_options(arguments), &mut select)?;
         // Events of other sources would have to be put in order with those of slices.
         let are_alone = relays.is_empty() && growing.is_empty();
-        match directories::plan_slices(traces, arguments, are_alone, &mut select) {
+        let threads = arguments.threads.map(usize::from);
+        match directories::plan_slices(traces, threads, are_alone, &mut select) {
             Ok(slices) => sliced = Some(slices),
             Err(traces) => {
                 for trace in traces {
@@ -182,6 +134,14 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         Outcome::Whole if !has_matched => Outcome::Partial,
         outcome => outcome,
     })
+}
+
+fn directory_options(arguments: &Arguments) -> DirectoryOptions {
+    let is_terminal = arguments.output.is_none() && io::stdout().is_terminal();
+    DirectoryOptions {
+        shows_progress: !arguments.quiet && !is_terminal,
+        is_intersection: arguments.stream_intersection,
+    }
 }
 
 /// Starts to read from relays, and from directories that grow.
@@ -476,8 +436,7 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOpt
         seek: match arguments.seek {
             // A recording has definitions at its begin.
             _ if is_recording => Seek::Beginning,
-            SeekTo::Beginning => Seek::Beginning,
-            SeekTo::Last => Seek::Last,
+            seek => seek.into(),
         },
         missing,
         // A producer that is started again opens another session of the same name; the sink says

@@ -14,7 +14,8 @@ use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, TraceDeclarat
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use test_live::cli::Arguments;
-use test_live::run::{Outcome, Stop, run};
+use test_live::run::run;
+use viewer::run::{Outcome, Stop};
 use wire::Timestamp;
 
 /// A small recording of two functions. From the format's examples, MIT licence.

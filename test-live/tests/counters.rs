@@ -7,7 +7,8 @@ use ctf::{Timestamp, TraceWriter};
 use serde_json::json;
 use tempfile::TempDir;
 use test_live::cli::Arguments;
-use test_live::run::{Outcome, Stop, UsageError, run};
+use test_live::run::run;
+use viewer::run::{Outcome, Stop, UsageError};
 
 /// A trace of two processes: a queue whose depth is recorded, and something else.
 fn trace() -> TempDir {

@@ -14,7 +14,8 @@ use tef::Record;
 use tef::ctf::{Classes, Client, Encoded, Lost};
 use tempfile::TempDir;
 use test_live::cli::Arguments;
-use test_live::run::{Outcome, Stop, run};
+use test_live::run::run;
+use viewer::run::{Outcome, Stop};
 use wire::Timestamp;
 
 /// Events of every phase, some of them unusual.

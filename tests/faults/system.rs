@@ -240,7 +240,7 @@ impl System {
                 let program = binaries::test_live();
                 let mut command = places.command(network.as_deref(), Host::Traced, program);
                 command
-                    .env("RUST_LOG", "test_live::attach::relay=info")
+                    .env("RUST_LOG", "viewer::attach::relay=info")
                     .args(["--strict", "--seek=beginning"])
                     .args(["--session-not-found=continue", &url]);
                 command

@@ -14,16 +14,16 @@ use ctf::write::{
 use relay_proto::Command;
 use relay_proto::chunk::CloseCommand;
 use relay_proto::stream::AddStream;
-use test_live::attach::follow::{self, FollowOptions};
-use test_live::attach::{Packet, SourceEvent, SourceHandle, TraceInfo};
-use test_live::mux::{Mux, Stage};
-use test_live::sink::{Loss, Lost, Origin, SinkError};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::producer::{self, OK, Producer, live_session};
 use tests::relay::Relay;
 use tests::{traced_app, wait_until};
 use tokio::sync::mpsc::{Receiver, channel, error::TryRecvError};
+use viewer::attach::follow::{self, FollowOptions};
+use viewer::attach::{Packet, SourceEvent, SourceHandle, TraceInfo};
+use viewer::mux::{Mux, Stage};
+use viewer::sink::{Loss, Lost, Origin, SinkError};
 use wire::{Bits, Bytes, PacketIndex, StreamId, Timestamp};
 
 /// The UUID of a session's trace, derived from the session name.

@@ -4,16 +4,16 @@
 use std::net::SocketAddr;
 
 use relay_proto::stream::AddStream;
-use test_live::attach::list::list;
-use test_live::attach::relay::{RelayOptions, spawn};
-use test_live::attach::target::{RelayTarget, Target};
-use test_live::attach::{Backlog, SourceEvent, SourceHandle, StreamKey};
 use tests::lab::Lab;
 use tests::producer::{Producer, beacon, live_session, stream};
 use tests::relay::Relay;
 use tests::{TEST_TIMEOUT, wait_for, wait_until};
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::watch;
+use viewer::attach::list::list;
+use viewer::attach::relay::{RelayOptions, spawn};
+use viewer::attach::target::{RelayTarget, Target};
+use viewer::attach::{Backlog, SourceEvent, SourceHandle, StreamKey};
 use viewer_proto::session::Seek;
 use wire::{Bytes, StreamId};
 

@@ -4,11 +4,6 @@
 use std::time::{Duration, Instant};
 
 use ctf::decode::Event;
-use test_live::attach::relay::{self, RelayOptions};
-use test_live::attach::target::Target;
-use test_live::attach::{Packet, SourceEvent, SourceHandle, TraceInfo};
-use test_live::mux::{Mux, Stage};
-use test_live::sink::{Loss, Origin, SinkError};
 use tests::cut_proxy::CutProxy;
 use tests::lab::Lab;
 use tests::relay::Relay;
@@ -16,6 +11,11 @@ use tests::replay::{HOST, IdleStream, MetadataPieces, Replay};
 use tests::{TEST_TIMEOUT, test_live as program};
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::sync::watch;
+use viewer::attach::relay::{self, RelayOptions};
+use viewer::attach::target::Target;
+use viewer::attach::{Packet, SourceEvent, SourceHandle, TraceInfo};
+use viewer::mux::{Mux, Stage};
+use viewer::sink::{Loss, Origin, SinkError};
 use viewer_proto::session::Seek;
 
 use crate::{EVENTS_IN_PACKET, STREAMS, interleaved_trace};

@@ -19,7 +19,8 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tempfile::TempDir;
 use test_live::cli::Arguments;
-use test_live::run::{Outcome, Stop, run};
+use test_live::run::run;
+use viewer::run::{Outcome, Stop};
 use wire::Timestamp;
 
 const MARKER: &str = ".test-live";

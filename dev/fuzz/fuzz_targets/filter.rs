@@ -9,9 +9,9 @@ use ctf::Metadata;
 use ctf::decode::{Event, StreamDecoder, Visitor};
 use fuzz::CUT;
 use libfuzzer_sys::fuzz_target;
-use test_live::attach::{StreamInfo, StreamKey, TraceInfo, TraceKey};
-use test_live::filter::{Filter, FilterError, NumberSelector};
-use test_live::sink::{Number, Origin};
+use viewer::attach::{StreamInfo, StreamKey, TraceInfo, TraceKey};
+use viewer::filter::{Filter, FilterError, NumberSelector};
+use viewer::sink::{Number, Origin};
 
 /// Fields of all kinds, and names of all kinds.
 const TEXT: &str = "/* CTF 1.8 */

@@ -10,7 +10,7 @@ use consumer::uplink::target::RelayTarget;
 use daemon::endpoint::{Endpoint, EndpointError};
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
-use test_live::attach::target::Target;
+use viewer::attach::target::Target;
 
 /// An empty directory, so that no target is a directory by accident.
 static DIRECTORY: LazyLock<TempDir> = LazyLock::new(|| {

@@ -19,9 +19,8 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tempfile::TempDir;
 use test_live::cli::WebArguments;
-use test_live::filter::Filter;
-use test_live::run::Stop;
-use test_live::web;
+use viewer::filter::Filter;
+use viewer::run::Stop;
 
 /// Time in which the server answers, whatever it is asked.
 const TIMEOUT: Duration = Duration::from_secs(8);
@@ -74,7 +73,9 @@ fn serve(directory: &Path) -> SocketAddr {
         directory.display().to_string(),
     ];
     let arguments = WebArguments::from_words(words);
-    thread::spawn(move || web::run(&arguments, &Stop::default()).expect("a server"));
+    thread::spawn(move || {
+        timeline::run(arguments.settings().expect("settings"), &Stop::default()).expect("a server")
+    });
     while TcpStream::connect(address).is_err() {
         thread::yield_now();
     }

@@ -1,5 +1,5 @@
 //! The page of `test-live web`: builds it from TypeScript, with the tools of
-//! `test-live/web/package-lock.json`.
+//! `crates/timeline/web/package-lock.json`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(crate) struct Options {
 }
 
 /// The source of the page, and below it what is checked in as its result.
-const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../test-live/web");
+const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/timeline/web");
 const RESULT: &str = "dist";
 /// The part of the page that is served as it is.
 const INDEX: &str = "src/index.html";
@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         for (path, text) in before {
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
-        bail!("test-live/web/dist is not what its source gives; run: cargo xtask web");
+        bail!("crates/timeline/web/dist is not what its source gives; run: cargo xtask web");
     }
     let index = fs::read(Path::new(DIRECTORY).join(INDEX)).context("cannot read the page")?;
     let bytes = index.len() + after.iter().map(|(_, text)| text.len()).sum::<usize>();

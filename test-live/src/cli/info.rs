@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 
 use clap::Parser;
+use viewer::attach::target::Target;
 
 use super::{TlsArguments, set_certificates_or_exit};
-use crate::attach::target::Target;
 
 /// Show what traces are at a glance.
 ///

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
+use viewer::attach::target::Target;
 
 use super::{SeekTo, TlsArguments, set_certificates_or_exit};
-use crate::attach::target::Target;
 
 /// Shortest and longest time between two samples, in seconds.
 const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;

@@ -6,9 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
+use timeline::TimelineSettings;
+use viewer::attach::target::Target;
+use viewer::filter::Filter;
+use viewer::run::UsageError;
 
 use super::{SeekTo, TlsArguments, set_certificates_or_exit};
-use crate::attach::target::Target;
+use crate::sink::{ctf, json, tef};
 
 /// Smallest and largest number of rows of the history. A row takes 32 bytes.
 const HISTORIES: std::ops::RangeInclusive<u64> = 10_000..=1_000_000_000;
@@ -110,6 +114,28 @@ fn parse_history(text: &str) -> Result<usize, String> {
 }
 
 impl WebArguments {
+    /// The settings of the timeline.
+    ///
+    /// # Errors
+    /// If the filter is wrong.
+    pub fn settings(self) -> Result<TimelineSettings, UsageError> {
+        let filter = match &self.filter {
+            Some(text) => Some(Filter::parse(text).map_err(|error| UsageError(error.to_string()))?),
+            None => None,
+        };
+        Ok(TimelineSettings {
+            targets: self.targets,
+            seek: self.seek.into(),
+            filter,
+            history: self.history,
+            listen: self.listen,
+            token: self.token,
+            token_lifetime: self.token_lifetime,
+            certificate: self.https_cert.zip(self.https_key),
+            formats: vec![json::DOWNLOAD, tef::DOWNLOAD, ctf::DOWNLOAD],
+        })
+    }
+
     /// The arguments of a command line, of which the first word is the command. Exits if they are
     /// invalid, or help was requested.
     #[must_use]

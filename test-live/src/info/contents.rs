@@ -9,12 +9,11 @@ use ::tef::ctf::{Decoded, RecordDecoder};
 use ::tef::event::OwnerId;
 use ctf::decode::{Event, FieldError};
 use ctf::model::EnvironmentValue;
-
-use crate::attach::TraceKey;
-use crate::sink::event_name::counted_name;
-use crate::sink::losses::LossSum;
-use crate::sink::process_context::ProcessContext;
-use crate::sink::{Loss, Origin, Sink, SinkError};
+use viewer::attach::TraceKey;
+use viewer::interpret::event_name::counted_name;
+use viewer::interpret::process_context::ProcessContext;
+use viewer::sink::losses::LossSum;
+use viewer::sink::{Loss, Origin, Sink, SinkError};
 
 /// Largest number of names and of processes that are listed. The events of further names are
 /// counted together; further processes are not listed.

@@ -11,17 +11,17 @@ use std::path::PathBuf;
 
 use ctf::directory::TraceDirectory;
 use daemon::output::{print_message, stdout};
+use viewer::attach::target::Target;
+use viewer::attach::{MemoryBudget, TraceKey, list, relay};
+use viewer::directories::open_traces;
+use viewer::mux::Mux;
+use viewer::progress;
+use viewer::run::Outcome;
+use viewer::select::{Select, Selection};
 
 use self::contents::Contents;
 use self::report::Report;
-use crate::attach::target::Target;
-use crate::attach::{MemoryBudget, TraceKey, list, relay};
 use crate::cli::InfoArguments;
-use crate::directories::open_traces;
-use crate::mux::Mux;
-use crate::progress;
-use crate::run::Outcome;
-use crate::select::{Select, Selection};
 use crate::sink::text::{ClockFormat, Times};
 
 /// Prints what the targets of the command line are.
@@ -77,7 +77,7 @@ pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
 fn read_contents(traces: Vec<TraceDirectory>) -> anyhow::Result<(Contents, u64)> {
     let (sink, contents) = contents::counting_sink();
     let times = Times::new(ClockFormat::default());
-    let mut select = Select::new(Selection::default(), Box::new(sink), times);
+    let mut select = Select::new(Selection::default(), Box::new(sink), times.into_writer());
     select.set_progress_bar(progress::of_directories(&traces, false));
     let mut mux = Mux::with_memory(MemoryBudget::default());
     for trace in traces {

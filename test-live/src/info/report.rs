@@ -10,10 +10,10 @@ use ctf::directory::TraceDirectory;
 use ctf::model::EnvironmentValue;
 use jiff::Timestamp;
 use serde::Serialize;
+use viewer::attach::list::Listing;
+use viewer::terminal::printable;
 
 use super::contents::Contents;
-use crate::attach::list::Listing;
-use crate::sink::terminal::printable;
 
 /// What is known of the traces of one or more directories.
 #[derive(Debug, Default, Serialize)]

@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 use ::tef::Record;
 use ::tef::ctf::{Decoded, RecordDecoder};
 use ctf::decode::Event;
-
-use super::event_name::counted_name;
-use super::losses::LossSum;
-use super::terminal::printable;
-use super::{Loss, Origin, Sink, SinkError};
-use crate::attach::{StreamKey, TraceKey};
-use crate::slots::Slots;
+use viewer::attach::{StreamKey, TraceKey};
+use viewer::interpret::event_name::counted_name;
+use viewer::sink::losses::LossSum;
+use viewer::sink::{Loss, Origin, Sink, SinkError};
+use viewer::slots::Slots;
+use viewer::terminal::printable;
 
 /// Number of events after which the clock is read.
 const EVENTS_PER_LOOK: u32 = 1024;
@@ -426,7 +425,7 @@ impl Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::tests_support::TestOrigin;
+    use viewer::test_support::TestOrigin;
 
     fn counted() -> CountTable {
         let mut table = CountTable::default();

@@ -10,11 +10,12 @@ use std::io::Write;
 
 use ctf::decode::{Event, FieldError, LostEvents, NumberFormat, Visitor};
 use ctf::model::{Base, Labels, Scope};
+use viewer::attach::TraceKey;
+use viewer::json_text::{hex, integer};
+use viewer::sink::{Loss, Lost, Origin, Sink, SinkError};
+use viewer::terminal::printable;
 
-use super::json_text::{hex, integer};
-use super::terminal::printable;
-use super::{Loss, Lost, Origin, Sink, SinkError, buffer};
-use crate::attach::TraceKey;
+use super::buffer;
 
 /// Writes each event as a tree of its fields.
 #[derive(Debug)]
@@ -338,7 +339,7 @@ fn separated(begin: usize, group: usize, between: u8, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::tests_support::{TestOrigin, plain};
+    use viewer::test_support::{TestOrigin, plain};
 
     fn shown(events: impl FnOnce(&mut Details<&mut Vec<u8>>)) -> String {
         let mut out = Vec::new();

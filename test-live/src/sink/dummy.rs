@@ -1,8 +1,7 @@
 //! Shows nothing: for measuring how fast events are decoded, and for checking that they can be.
 
 use ctf::decode::Event;
-
-use super::{Origin, Sink, SinkError};
+use viewer::sink::{Origin, Sink, SinkError};
 
 /// Forgets all events.
 #[derive(Debug)]

@@ -32,12 +32,14 @@ use std::sync::Arc;
 
 use ctf::decode::{Event, FieldError};
 use ctf::model::EnvironmentValue;
+use timeline::{Content, DownloadFormat};
+use viewer::attach::StreamKey;
+use viewer::json_args::has_json_args;
+use viewer::json_fields::{JsonFields, JsonPosition, Scopes};
+use viewer::json_text::{integer, string};
+use viewer::sink::{Origin, RenderedRun, Renderer, Sink, SinkError};
 
-use super::json_fields::{JsonFields, JsonPosition, Scopes};
-use super::json_text::{integer, string};
-use super::{Origin, RenderedRun, Renderer, Sink, SinkError, buffer};
-use crate::attach::StreamKey;
-use crate::json_args::has_json_args;
+use super::buffer;
 
 /// Writes one object a line; see the module for its members.
 #[derive(Debug)]
@@ -69,6 +71,14 @@ struct Head<'a> {
     log_level: Option<u8>,
 }
 
+/// Events of a range, as the page of `test-live web` offers them.
+pub(crate) const DOWNLOAD: DownloadFormat = DownloadFormat {
+    name: "json",
+    file: "events.jsonl",
+    media_type: "application/x-ndjson",
+    content: Content::Events(|out| Box::new(Json::new(out))),
+};
+
 impl<W: Write> Json<W> {
     /// A sink that writes to `out`, which needs no buffer of its own.
     pub fn new(out: W) -> Self {
@@ -77,11 +87,6 @@ impl<W: Write> Json<W> {
             buffer: buffer::with_capacity(),
             lines: Lines::default(),
         }
-    }
-
-    /// What has been written to. What was not flushed is lost.
-    pub(crate) fn into_inner(self) -> W {
-        self.out
     }
 }
 
@@ -229,7 +234,7 @@ mod tests {
     use ctf::model::Scope;
 
     use super::*;
-    use crate::sink::tests_support::{TestOrigin, plain};
+    use viewer::test_support::{TestOrigin, plain};
 
     const HEAD: Head<'_> = Head {
         time: Some(-5),

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use viewer::sink::losses::LossSum;
+
 use super::sampler::{SampledRow, SampledSession, Sampler};
 use super::state::SortKey;
-use crate::sink::losses::LossSum;
 
 /// Event names and processes of a session in each table; the most frequent.
 pub(super) const MAX_BATCH_ROWS: usize = 10;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 
 use ctf::decode::LostEvents;
 use parking_lot::Mutex;
+use viewer::sink::losses::LossSum;
+use viewer::sink::{Loss, Lost};
 
 use super::text::escape_name;
-use crate::sink::losses::LossSum;
-use crate::sink::{Loss, Lost};
 
 /// Largest number of sessions that have rows of their own. Further ones are counted together.
 pub(super) const MAX_SESSIONS: usize = 1024;

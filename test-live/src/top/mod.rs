@@ -32,6 +32,14 @@ use tokio::sync::watch;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use viewer::attach::target::Target;
+use viewer::attach::{MemoryBudget, SourceEvent, TraceKey};
+use viewer::filter::Filter;
+use viewer::mux::{Mux, Report};
+use viewer::run::{Outcome, Stop, UsageError};
+use viewer::sink::SinkError;
+use viewer::sources::{self, EVENT_CAPACITY, SessionStage};
+use viewer::turn::Turn;
 
 use self::counts::Counts;
 use self::messages::{Messages, Severity};
@@ -40,15 +48,7 @@ use self::screen::ShownScreen;
 pub use self::screen::restore_terminal_before_exit;
 use self::stage::{CountingStage, FilterRequest};
 use self::state::State;
-use crate::attach::target::Target;
-use crate::attach::{MemoryBudget, SourceEvent, TraceKey};
 use crate::cli::TopArguments;
-use crate::filter::Filter;
-use crate::mux::{Mux, Report};
-use crate::run::{Outcome, Stop, UsageError};
-use crate::sink::SinkError;
-use crate::sources::{self, EVENT_CAPACITY, SessionStage};
-use crate::turn::Turn;
 
 /// The number of samples over which rates on the screen are averaged. Events of a live session
 /// arrive once per period of its live timer, which is often as long as the time between two
@@ -94,7 +94,7 @@ pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
     stop.set_waker(sender.downgrade());
     // No event is held back: watermarks are not needed.
     let (_held_back, is_held_back) = watch::channel(false);
-    let targets = (arguments.targets.as_slice(), arguments.seek);
+    let targets = (arguments.targets.as_slice(), arguments.seek.into());
     let opened = sources::open(targets, &memory, (&sender, &is_held_back), &mut stage)?;
     let sources = opened.running;
     for (session, trace) in opened.complete {

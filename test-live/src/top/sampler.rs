@@ -4,8 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use viewer::sink::losses::LossSum;
+
 use super::counts::{CountRow, Counts, SessionCounts, Table};
-use crate::sink::losses::LossSum;
 
 /// The number of samples that are kept, for sparklines.
 pub(super) const MAX_SAMPLES: usize = 32;

@@ -16,6 +16,7 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
+use viewer::run::Stop;
 
 use super::messages::Messages;
 use super::sampler::Sampler;
@@ -23,7 +24,6 @@ use super::stage::FilterRequest;
 use super::state::{Action, State};
 use super::unix_time;
 use super::view::draw;
-use crate::run::Stop;
 
 /// Longest time without a look at whether the program shall stop. Also the shortest time between
 /// two samples: there are at most four pictures a second, besides those after a key.

@@ -11,17 +11,17 @@ use ctf::decode::Event;
 use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
 use parking_lot::Mutex;
+use viewer::attach::{Packet, TraceInfo, TraceKey};
+use viewer::filter::{Filter, UndeclaredNames};
+use viewer::interpret::event_name::{counted_name, shortened};
+use viewer::interpret::process_context::ProcessContext;
+use viewer::mux::{Stage, is_since_1970};
+use viewer::sink::{Loss, Origin, SinkError};
+use viewer::slots::Slots;
+use viewer::sources::SessionStage;
 
 use super::counts::{CountRow, Counts, MAX_SESSIONS, OTHER, SessionCounts, Table};
 use super::messages::{Messages, Severity};
-use crate::attach::{Packet, TraceInfo, TraceKey};
-use crate::filter::{Filter, UndeclaredNames};
-use crate::mux::{Stage, is_since_1970};
-use crate::sink::event_name::{counted_name, shortened};
-use crate::sink::process_context::ProcessContext;
-use crate::sink::{Loss, Origin, SinkError};
-use crate::slots::Slots;
-use crate::sources::SessionStage;
 
 /// Sessions that have ended and are kept. Of more, those that ended first are removed.
 const MAX_ENDED_SESSIONS: usize = 64;

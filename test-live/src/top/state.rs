@@ -2,10 +2,10 @@
 //! out.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use viewer::filter::Filter;
 
 use super::sampler::{SampledRow, SampledSession, Sampler};
 use super::text::escape_name;
-use crate::filter::Filter;
 
 /// Rows by which Page Up and Page Down move.
 const PAGE_ROWS: usize = 10;

@@ -6,12 +6,12 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
+use viewer::sink::losses::LossSum;
 
 use super::messages::Severity;
 use super::sampler::{MAX_SAMPLES, Sampled, SampledRow, SampledSession, Sampler};
 use super::state::{FilterInput, Page, State};
 use super::text::{cut_to_width, escape_name, short_duration, short_number, short_rate, sparkline};
-use crate::sink::losses::LossSum;
 
 const KEYS: &str = "q quit  ? help  / filter  s sort  space pause  Enter session  Esc back";
 

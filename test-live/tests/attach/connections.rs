@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use test_live::attach::SourceEvent;
-use test_live::attach::relay::{RelayOptions, spawn};
 use tokio::sync::{mpsc, watch};
+use viewer::attach::SourceEvent;
+use viewer::attach::relay::{RelayOptions, spawn};
 use viewer_proto::Command;
 
 use crate::fake::ready;

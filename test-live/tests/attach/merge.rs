@@ -5,9 +5,9 @@ use ctf::model::Uuid;
 use ctf::write::{EventRecord, FieldType, TraceDeclaration, Value, Width};
 use ctf::{Timestamp, TraceWriter};
 use proptest::prelude::*;
-use test_live::attach::{Packet, TraceInfo, TraceKey};
-use test_live::mux::{Mux, Progress, Stage};
-use test_live::sink::{Loss, Origin, SinkError};
+use viewer::attach::{Packet, TraceInfo, TraceKey};
+use viewer::mux::{Mux, Progress, Stage};
+use viewer::sink::{Loss, Origin, SinkError};
 
 /// Records the order of events: their times and the numbers of their streams.
 #[derive(Default)]

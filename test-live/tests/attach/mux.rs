@@ -1,12 +1,12 @@
 //! The traces, streams and packets that the mux holds.
 
 use ctf::decode::Event;
-use test_live::attach::backlog::Backlog;
-use test_live::attach::{
+use viewer::attach::backlog::Backlog;
+use viewer::attach::{
     MAX_MEMORY_BYTES, MemoryBudget, Packet, SourceEvent, StreamKey, TraceInfo, TraceKey,
 };
-use test_live::mux::{Mux, Progress, Stage};
-use test_live::sink::{Loss, Origin, SinkError};
+use viewer::mux::{Mux, Progress, Stage};
+use viewer::sink::{Loss, Origin, SinkError};
 
 use crate::trace::{Tracefile, metadata};
 

@@ -8,7 +8,8 @@ use ctf::write::{
     TraceDeclaration,
 };
 use test_live::cli::Arguments;
-use test_live::run::{Outcome, Stop, run};
+use test_live::run::run;
+use viewer::run::{Outcome, Stop};
 use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::index::{IndexStatus, NEW_METADATA, NextIndex};
 use viewer_proto::push::{Notification, PacketsAvailable, Quiet};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use test_live::attach::relay::{Missing, RelayOptions};
+use viewer::attach::relay::{Missing, RelayOptions};
 use viewer_proto::index::NextIndex;
 use viewer_proto::session::{AttachStatus, Seek};
 use viewer_proto::{Command, CommandCode};

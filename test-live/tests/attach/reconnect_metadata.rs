@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use test_live::attach::relay::RelayOptions;
+use viewer::attach::relay::RelayOptions;
 use viewer_proto::Command;
 use viewer_proto::index::NEW_METADATA;
 

@@ -1,7 +1,7 @@
 //! The sessions and streams that are followed, and their end.
 
-use test_live::attach::list::list;
-use test_live::attach::relay::{Missing, RelayOptions};
+use viewer::attach::list::list;
+use viewer::attach::relay::{Missing, RelayOptions};
 use viewer_proto::Command;
 use viewer_proto::CommandCode::GetNewStreams;
 use viewer_proto::index::NEW_STREAMS;

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use test_live::attach::backlog::Backlog;
-use test_live::attach::relay::{RelayOptions, spawn};
-use test_live::attach::target::{RelayTarget, Target};
-use test_live::attach::{SourceEvent, SourceHandle, StreamKey, TraceKey};
 use tokio::sync::mpsc::{self, Receiver, error::TryRecvError};
 use tokio::sync::watch;
+use viewer::attach::backlog::Backlog;
+use viewer::attach::relay::{RelayOptions, spawn};
+use viewer::attach::target::{RelayTarget, Target};
+use viewer::attach::{SourceEvent, SourceHandle, StreamKey, TraceKey};
 use viewer_proto::session::Seek;
 
 use crate::fake::{Fake, Session, is_packet, trace_records};

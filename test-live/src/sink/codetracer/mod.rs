@@ -25,12 +25,12 @@ use ctf::model::EnvironmentValue;
 use daemon::output::print_message;
 use memchr::memmem;
 use thiserror::Error;
+use viewer::attach::{TraceInfo, TraceKey};
+use viewer::sink::{Origin, Sink, SinkError};
 
 pub use self::directory::DirectoryError;
 use self::directory::{RecordingDirectory, RecordingId, SourceFileError, check_target};
 use self::packet_context::PacketPosition;
-use super::{Origin, Sink, SinkError};
-use crate::attach::{TraceInfo, TraceKey};
 
 /// Time between two publications.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
@@ -61,6 +61,12 @@ pub enum RecordingError {
     /// The directory cannot be written.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
+}
+
+impl From<RecordingError> for SinkError {
+    fn from(error: RecordingError) -> Self {
+        Self::Sink(Box::new(error))
+    }
 }
 
 /// Writes the directory of one recording.

@@ -4,8 +4,6 @@
 //! packets are of several stream classes, because most readers refuse that within a file. No name
 //! from outside leads out of the target directory, and no file that was there is written to.
 
-pub(crate) mod names;
-
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,14 +11,21 @@ use std::path::{Path, PathBuf};
 
 use ctf::decode::Event;
 use thiserror::Error;
-
-use self::names::Tree;
-
-use super::{Origin, Sink, SinkError};
-use crate::attach::{StreamKey, TraceInfo, TraceKey};
+use timeline::{Content, DownloadFormat};
+use viewer::attach::{StreamKey, TraceInfo, TraceKey};
+use viewer::sink::{Origin, Sink, SinkError};
+use viewer::trace_tree::{self, Tree};
 
 /// Largest number of files that are open at a time: well below what a process may have.
 const MAX_OPEN_FILES: usize = 200;
+
+/// Packets of a range, as the page of `test-live web` offers them.
+pub(crate) const DOWNLOAD: DownloadFormat = DownloadFormat {
+    name: "ctf",
+    file: "traces.tar",
+    media_type: "application/x-tar",
+    content: Content::Packets,
+};
 
 /// Why a recording cannot begin.
 #[derive(Debug, Error)]
@@ -90,7 +95,7 @@ impl Recorder {
 
     fn recording(&mut self, trace: &TraceInfo) -> io::Result<&mut Recording> {
         if !self.traces.contains_key(&trace.key) {
-            let directory = names::create_trace(&mut Disk, &self.root, &trace.name)?;
+            let directory = trace_tree::create_trace(&mut Disk, &self.root, &trace.name)?;
             let path = directory.join("metadata");
             let file = OpenOptions::new()
                 .append(true)
@@ -116,7 +121,8 @@ impl Recorder {
         let files = self.streams.get(&key);
         if !files.is_some_and(|files| files.contains_key(&class)) {
             let directory = &self.recording(origin.trace)?.directory;
-            let (path, file) = names::create_stream(&mut Disk, directory, &origin.stream.name)?;
+            let (path, file) =
+                trace_tree::create_stream(&mut Disk, directory, &origin.stream.name)?;
             self.open += 1;
             let file = Some(file);
             let files = self.streams.entry(key).or_default();
@@ -217,7 +223,7 @@ impl Sink for Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::tests_support::TestOrigin;
+    use viewer::test_support::TestOrigin;
 
     fn files(root: &Path) -> Vec<(String, Vec<u8>)> {
         let mut found = Vec::new();

@@ -32,17 +32,18 @@ use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
 use daemon::event_text::{EventSource, SourceId};
 use daemon::open_spans::{EndedSpan, OpenSpans, SpanEdge};
+use viewer::attach::TraceKey;
+use viewer::interpret::calls::{CallRecord, Recordings};
+use viewer::interpret::environment::Environment;
+use viewer::interpret::kind::{RecordKind, RecordKinds, target_of_span};
+use viewer::json_args::{has_json_args, visit_object};
+use viewer::sink::{Loss, Lost, Origin, Sink, SinkError};
 
 use self::fields::{LogFields, Omitted};
 use self::line::LineWriter;
 use self::threads::{Host, Names, OwnerKey, Thread, ThreadKey};
-use super::tef::calls::{CallRecord, Recordings};
-use super::tef::kind::{RecordKind, RecordKinds, target_of_span};
-use super::tef::tracks::Environment;
+use super::buffer;
 use super::text::{ClockFormat, ShownTime, Times};
-use super::{Loss, Lost, Origin, Sink, SinkError, buffer};
-use crate::attach::TraceKey;
-use crate::json_args::{has_json_args, visit_object};
 
 /// The clock of the trace, by which spans are measured.
 const TRACE_CLOCK: u32 = 0;

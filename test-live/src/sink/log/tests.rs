@@ -3,10 +3,10 @@
 use ::tef::Record;
 use ctf::decode::Visitor;
 use ctf::model::Scope;
+use viewer::test_support::TestOrigin;
 
 use super::fields::tests::{number, scope, text};
 use super::*;
-use crate::sink::tests_support::TestOrigin;
 
 type TestSink<'o> = Log<&'o mut Vec<u8>>;
 

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use ::tef::event::OwnerId;
-
-use crate::attach::TraceKey;
+use viewer::attach::TraceKey;
 
 /// Largest number of names of hosts and of owners, and of programs, that are remembered. With one
 /// more, all are forgotten.

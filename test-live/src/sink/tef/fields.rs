@@ -4,9 +4,8 @@
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
 use serde::de::IgnoredAny;
-
-use super::super::json_fields::{JsonFields, JsonPosition};
-use super::super::json_text::{self, boolean, integer, lossy_string, string};
+use viewer::json_fields::{JsonFields, JsonPosition};
+use viewer::json_text::{self, boolean, integer, lossy_string, string};
 
 /// Members of contexts and payloads that are interpreted. From [`Phase`](Self::Phase) on they are
 /// of the generic classes of our own producers.

@@ -23,14 +23,12 @@
 //! `pid`, `tid`; else to the process of the trace's environment, or one that stands for the trace,
 //! and there to the CPU of its packet.
 
-pub(crate) mod calls;
 mod fields;
-pub(crate) mod kind;
 mod sent;
 mod spans;
 #[cfg(test)]
 mod tests;
-pub(crate) mod tracks;
+mod tracks;
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -39,16 +37,19 @@ use std::ops::Range;
 use ::tef::document::{RecordTime, Records};
 use ::tef::event::{OwnerId, write_microseconds};
 use ctf::decode::{Event, FieldError};
+use timeline::{Content, DownloadFormat};
+use viewer::attach::TraceKey;
+use viewer::interpret::calls::{CallRecord, Recordings};
+use viewer::interpret::environment::Environment;
+use viewer::interpret::kind::{RecordKind, RecordKinds, target_of_span};
+use viewer::json_text::{float, integer, lossy_string, string};
+use viewer::sink::{Loss, Number, Origin, Sink, SinkError};
 
-use self::calls::{CallRecord, Recordings};
 use self::fields::{EventFields, Member};
-use self::kind::{RecordKind, RecordKinds, target_of_span};
 use self::sent::SentRecordWriter;
 use self::spans::{SpanRecord, Spans};
-use self::tracks::{Environment, Track, Tracks};
-use super::json_text::{float, integer, lossy_string, string};
-use super::{Loss, Number, Origin, Sink, SinkError, buffer};
-use crate::attach::TraceKey;
+use self::tracks::{Track, Tracks};
+use super::buffer;
 
 /// Warns of spans that are shown as instants.
 const UNPAIRED_WARNING: &str = "begins and ends of spans without a thread cannot be paired and are shown as instants; \
@@ -100,6 +101,20 @@ pub struct Tef<W: Write> {
     has_unpaired: bool,
     is_finished: bool,
 }
+
+/// Events of a range, as the page of `test-live web` offers them.
+pub(crate) const DOWNLOAD: DownloadFormat = DownloadFormat {
+    name: "tef",
+    file: "trace.json",
+    media_type: "application/json",
+    content: Content::Events(|out| {
+        let options = TefOptions {
+            sent: SentTimes::Producer,
+            perfetto: true,
+        };
+        Box::new(Tef::new(out, options))
+    }),
+};
 
 impl<W: Write> Tef<W> {
     /// A sink that writes to `out`, which needs no buffer of its own.

@@ -3,9 +3,9 @@
 
 use ::tef::document::{RecordNumber, RecordTime, Records};
 use daemon::open_spans::{OpenSpans, SpanEdge};
+use viewer::attach::TraceKey;
 
 use super::tracks::Track;
-use crate::attach::TraceKey;
 
 /// Largest number of bytes of the members of a record that are remembered. A span with more is a
 /// slice in any case.

@@ -3,9 +3,9 @@
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
 use serde_json::{Value, json};
+use viewer::test_support::{TestOrigin, labels, plain};
 
 use super::*;
-use crate::sink::tests_support::{TestOrigin, labels, plain};
 
 type TestSink<'o> = Tef<&'o mut Vec<u8>>;
 
@@ -502,7 +502,7 @@ fn overlapping_spans(options: TefOptions, is_lossy: bool) -> Vec<Value> {
     ] {
         if is_lossy && time == 5_000 {
             let loss = Loss {
-                what: crate::sink::Lost::Packets(1),
+                what: viewer::sink::Lost::Packets(1),
                 begin: None,
                 end: None,
             };

@@ -3,13 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use ::tef::document::{RecordTime, Records};
-use ctf::metadata::Trace;
-use ctf::model::EnvironmentValue;
+use viewer::attach::TraceKey;
+use viewer::interpret::environment::Environment;
+use viewer::json_text::lossy_string;
+use viewer::sink::Origin;
 
-use super::super::Origin;
-use super::super::json_text::lossy_string;
 use super::fields::{EventFields, Member};
-use crate::attach::TraceKey;
 
 /// Numbers above every real process: Linux has at most 2^22.
 const FIRST_INVENTED: i64 = 1 << 23;
@@ -29,17 +28,6 @@ pub(super) struct Track {
     pub(super) is_thread: bool,
     /// Whether the events are those of a kernel.
     pub(super) is_kernel: bool,
-}
-
-/// The process of a trace, as its environment says.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Environment<'a> {
-    pub(crate) host: Option<&'a str>,
-    pub(crate) process_name: Option<&'a str>,
-    pub(crate) process: Option<i64>,
-    pub(crate) is_kernel: bool,
-    /// Whether the trace is a recording of one thread, not of CPUs.
-    pub(crate) is_recording: bool,
 }
 
 /// The tracks that have been shown, without those of traces that have ended. A process keeps its
@@ -65,43 +53,6 @@ enum Owner {
     Process(usize, i64),
     /// All of a trace of which no process is known.
     Trace(TraceKey),
-}
-
-impl<'a> Environment<'a> {
-    pub(crate) fn of(trace: &'a Trace) -> Self {
-        let text = |name| match trace.environment_value(name) {
-            Some(EnvironmentValue::Text(text)) => Some(&**text),
-            _ => None,
-        };
-        Self {
-            host: text("hostname"),
-            process_name: text("procname"),
-            process: match trace.environment_value("vpid") {
-                Some(EnvironmentValue::Integer(vpid)) => Some(*vpid),
-                _ => None,
-            },
-            is_kernel: text("domain") == Some("kernel"),
-            is_recording: false,
-        }
-    }
-
-    /// The thread that events of the trace with this thread in their contexts are of. The contexts
-    /// of a recording say nothing, and thread 0 of a kernel is what an idle CPU runs, one for each
-    /// CPU.
-    pub(crate) fn thread(self, thread: Option<i64>) -> Option<i64> {
-        thread.filter(|thread| !self.is_recording && (*thread != 0 || !self.is_kernel))
-    }
-
-    /// The same for a recording of a program, if there is one.
-    pub(crate) fn of_program(self, program: Option<&'a str>) -> Self {
-        Self {
-            process_name: program
-                .filter(|name| !name.is_empty())
-                .or(self.process_name),
-            is_recording: program.is_some(),
-            ..self
-        }
-    }
 }
 
 impl Tracks {
@@ -258,7 +209,7 @@ fn write_name(what: &str, process: i64, thread: i64, name: &[u8], records: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::tests_support::TestOrigin;
+    use viewer::test_support::TestOrigin;
 
     fn track(tracks: &mut Tracks, of: Environment<'_>, place: &TestOrigin) -> i64 {
         let mut records = Records::new(false);

@@ -2,15 +2,15 @@
 
 use ctf::decode::{Event, FieldError};
 use ctf::model::Scope;
+use viewer::attach::{StreamKey, TraceKey};
+use viewer::keys::RecentMap;
+use viewer::sink::Origin;
 
 use super::header::{HeaderFields, header};
 use super::line::{Line, Literal, line_buffer};
 use super::program::Program;
 use super::style::Style;
 use super::values::Names;
-use crate::attach::{StreamKey, TraceKey};
-use crate::sink::Origin;
-use crate::sink::keys::RecentMap;
 
 /// The event classes seen so far, and the packet of each stream, of traces and streams that have
 /// not ended.
@@ -139,7 +139,7 @@ mod tests {
     use ctf::decode::StreamDecoder;
 
     use super::*;
-    use crate::sink::tests_support::TestOrigin;
+    use viewer::test_support::TestOrigin;
 
     /// Events of one byte, which is their payload.
     const METADATA: &[u8] = b"/* CTF 1.8 */

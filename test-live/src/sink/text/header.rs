@@ -2,9 +2,9 @@
 
 use ctf::decode::Event;
 use ctf::model::EnvironmentValue;
+use viewer::attach::TraceInfo;
 
 use super::style::Style;
-use crate::attach::TraceInfo;
 
 /// The parts that stand before the event's name. (`--fields`)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

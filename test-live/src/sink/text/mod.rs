@@ -16,14 +16,15 @@ use ctf::decode::Event;
 
 pub use header::HeaderFields;
 pub(crate) use time::ShownTime;
-pub use time::{ClockFormat, Times};
-pub use values::Names;
+use viewer::attach::{StreamKey, TraceKey};
+use viewer::sink::{Origin, RenderedRun, Renderer, Sink, SinkError};
 
 use self::class::ClassPrograms;
 use self::line::{Line, LineBuffer, Literal, line_buffer};
 use self::style::Style;
-use super::{Origin, RenderedRun, Renderer, Sink, SinkError, buffer};
-use crate::attach::{StreamKey, TraceKey};
+use super::buffer;
+pub use time::{ClockFormat, Times};
+pub use values::Names;
 
 /// The look of lines. What `babeltrace2` calls the same is the same.
 #[derive(Debug, Clone, Default)]

@@ -5,6 +5,7 @@ use std::io::Write;
 use ctf::decode::Event;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use viewer::select::WriteTime;
 
 use super::line::{Line, Literal};
 use super::number;
@@ -84,6 +85,12 @@ impl Times {
             second: i64::MIN,
             text: Literal::default(),
         }
+    }
+
+    /// Makes a writer of times for messages.
+    #[must_use]
+    pub fn into_writer(mut self) -> WriteTime {
+        Box::new(move |time, out| self.write(out, time))
     }
 
     /// Appends a time in nanoseconds since 1970.

@@ -3,11 +3,11 @@
 
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Base, Integer, Labels};
+use viewer::json_text::hex;
 
 use super::line::{Line, Literal, line_buffer};
 use super::number;
 use super::style::Style;
-use crate::sink::json_text::hex;
 
 /// Writes fields to a line.
 pub(super) struct Values<'l, 'a> {

@@ -5,10 +5,10 @@ use ctf::decode::LostEvents;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use viewer::sink::{Loss, Lost};
 
 use super::super::counts::Counts;
 use super::*;
-use crate::sink::{Loss, Lost};
 
 const SECOND: i64 = 1_000_000_000;
 

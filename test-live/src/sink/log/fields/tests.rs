@@ -1,8 +1,9 @@
 //! Fields that are visited one by one, and their text.
 
+use viewer::json_args::visit_object;
+use viewer::test_support::{labels, plain};
+
 use super::*;
-use crate::json_args::visit_object;
-use crate::sink::tests_support::{labels, plain};
 
 const SHOWN_AND_INTERNAL: Omitted = Omitted::ShownAndInternal {
     captured: "message",

@@ -1,0 +1,273 @@
+//! Decodes packets of the log again.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use ctf::decode::Event;
+use ctf::metadata::Trace;
+use ctf::model::EnvironmentValue;
+use serde_json::Value;
+use viewer::attach::{Backlog, MemoryBudget, Packet, Reservation, StreamKey, TraceInfo, TraceKey};
+use viewer::json_args::has_json_args;
+use viewer::json_fields::{JsonFields, JsonPosition, Scopes};
+use viewer::mux::{Mux, Stage};
+use viewer::sink::{Loss, Origin, SinkError};
+
+use super::packet_log::LoggedPacket;
+
+/// Fields of an event that are shown.
+const MAX_FIELDS: usize = 500;
+/// Characters of a value that are shown.
+const MAX_VALUE_CHARACTERS: usize = 4096;
+
+/// Decodes packets in the order in which they are added, of each trace with its own mux.
+pub(super) struct Replay {
+    memory: MemoryBudget,
+    traces: HashMap<TraceKey, ReplayedTrace>,
+    is_ordered: bool,
+}
+
+struct ReplayedTrace {
+    mux: Mux,
+    /// The bytes of metadata that were read.
+    metadata: usize,
+    streams: Vec<StreamKey>,
+}
+
+/// What is done with events that are decoded again.
+pub(super) trait Events {
+    /// Shows an event. Returns false if no further event is wanted.
+    ///
+    /// # Errors
+    /// If it cannot be shown.
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        time: i64,
+        origin: Origin<'_>,
+    ) -> Result<bool, SinkError>;
+
+    /// Called when a trace has declared something, before the events of it.
+    fn declared(&mut self, _trace: &Trace) {}
+
+    /// More metadata, before the events that need it.
+    ///
+    /// # Errors
+    /// If it cannot be shown.
+    fn metadata(&mut self, _bytes: &[u8], _trace: &TraceInfo) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// Shows events only: losses and failures were shown when the packets were decoded first.
+struct EventStage<'a, E>(&'a mut E);
+
+impl<E: Events> Stage for EventStage<'_, E> {
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        time: i64,
+        origin: Origin<'_>,
+    ) -> Result<bool, SinkError> {
+        self.0.event(event, time, origin)
+    }
+
+    fn packet(&mut self, _packet: &Packet, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
+        self.0.metadata(bytes, trace)
+    }
+
+    fn declared(&mut self, trace: &Trace) {
+        self.0.declared(trace);
+    }
+
+    fn lost(&mut self, _loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn report_failure(&mut self, _what: &str) {}
+
+    fn report_warning(&mut self, _what: &str) {}
+}
+
+impl Replay {
+    /// `is_ordered`: nothing is shown before [`finish`](Self::finish), and then in order of time.
+    /// Otherwise the events of a packet are shown when it is added.
+    pub(super) fn new(is_ordered: bool) -> Self {
+        Self {
+            memory: MemoryBudget::default(),
+            traces: HashMap::new(),
+            is_ordered,
+        }
+    }
+
+    /// The number of traces of which there were packets.
+    pub(super) fn trace_count(&self) -> usize {
+        self.traces.len()
+    }
+
+    /// The bytes of metadata of those traces.
+    pub(super) fn metadata_bytes(&self) -> usize {
+        self.traces.values().map(|trace| trace.metadata).sum()
+    }
+
+    /// Adds a packet.
+    ///
+    /// # Errors
+    /// If its events cannot be shown.
+    pub(super) fn add(
+        &mut self,
+        packet: &LoggedPacket,
+        events: &mut impl Events,
+    ) -> Result<(), SinkError> {
+        let (key, stream) = (packet.trace.info.key, &packet.stream);
+        let stage = &mut EventStage(events);
+        let trace = match self.traces.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let mut mux = Mux::with_memory(self.memory.clone());
+                if !self.is_ordered {
+                    mux.set_unordered();
+                }
+                mux.add_trace(key, packet.trace.info.name.clone());
+                new.insert(ReplayedTrace {
+                    mux,
+                    metadata: 0,
+                    streams: Vec::new(),
+                })
+            }
+        };
+        let metadata = packet.trace.metadata_from(trace.metadata);
+        if !metadata.is_empty() {
+            trace.metadata += metadata.len();
+            trace.mux.extend_metadata(key, &metadata, stage)?;
+        }
+        if !trace.streams.contains(&stream.key) {
+            trace.streams.push(stream.key);
+            let backlog = Backlog::default();
+            trace
+                .mux
+                .add_stream(stream.key, key, stream.name.clone(), backlog);
+        }
+        let reservation = Reservation::none(&self.memory);
+        let bytes = Packet::in_memory(packet.bytes()?, reservation);
+        trace.mux.push_packet(stream.key, bytes, stage);
+        if !self.is_ordered {
+            trace.mux.run(stage, &|| false)?;
+        }
+        Ok(())
+    }
+
+    /// Shows what has not been shown.
+    ///
+    /// # Errors
+    /// If it cannot be shown.
+    pub(super) fn finish(self, events: &mut impl Events) -> Result<(), SinkError> {
+        let stage = &mut EventStage(events);
+        let mut traces: Vec<_> = self.traces.into_iter().collect();
+        traces.sort_by_key(|(key, _)| *key);
+        for (key, mut trace) in traces {
+            for stream in trace.streams {
+                trace.mux.end_stream(stream);
+            }
+            trace.mux.end_trace(key);
+            trace.mux.run(stage, &|| false)?;
+        }
+        Ok(())
+    }
+}
+
+/// The fields of an event of a packet, by name, as text. Empty if there is no such event.
+pub(super) fn event_fields(packet: &LoggedPacket, event: u32) -> Vec<(String, String)> {
+    let mut stage = OneEvent {
+        wanted: event,
+        next: 0,
+        json: Vec::new(),
+    };
+    let mut replay = Replay::new(false);
+    // What cannot be decoded has been reported when it was decoded first.
+    let _ = replay.add(packet, &mut stage);
+    let mut fields = Vec::new();
+    if let Ok(Value::Object(members)) = serde_json::from_slice(&stage.json) {
+        for scope in ["fields", "event_context", "context", "packet"] {
+            let label = match scope {
+                "fields" => "",
+                scope => scope,
+            };
+            if let Some(value) = members.get(scope) {
+                flatten(label, value, &mut fields);
+            }
+        }
+        for member in ["event", "loglevel", "trace", "stream", "host"] {
+            if let Some(value) = members.get(member).filter(|value| !value.is_null()) {
+                flatten(member, value, &mut fields);
+            }
+        }
+    }
+    fields
+}
+
+fn flatten(name: &str, value: &Value, out: &mut Vec<(String, String)>) {
+    if out.len() >= MAX_FIELDS {
+        return;
+    }
+    let text = match value {
+        Value::Object(members) => {
+            for (member, value) in members {
+                let name = match name {
+                    "" => member.clone(),
+                    name => format!("{name}.{member}"),
+                };
+                flatten(&name, value, out);
+            }
+            return;
+        }
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    };
+    let text = text.chars().take(MAX_VALUE_CHARACTERS).collect();
+    out.push((name.to_owned(), text));
+}
+
+/// Finds one event of a packet.
+struct OneEvent {
+    wanted: u32,
+    next: u32,
+    /// An object with the scopes of the event, its name and its origin.
+    json: Vec<u8>,
+}
+
+impl Events for OneEvent {
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        _time: i64,
+        origin: Origin<'_>,
+    ) -> Result<bool, SinkError> {
+        if self.next == self.wanted {
+            let host = match event.trace().environment_value("hostname") {
+                Some(EnvironmentValue::Text(host)) => Some(&**host),
+                _ => None,
+            };
+            let head = serde_json::json!({
+                "event": event.class().name(), "loglevel": event.class().log_level().map(|level| level.0),
+                "trace": origin.trace.name, "stream": origin.stream.name, "host": host,
+            });
+            self.json = head.to_string().into_bytes();
+            // The scopes of the event are further members of the object.
+            self.json.pop();
+            let position = JsonPosition::new(Scopes::Named, false);
+            let mut fields = JsonFields::new(&mut self.json, position);
+            if has_json_args(event.class().name()) {
+                fields.expect_json_args();
+            }
+            event.visit(&mut fields)?;
+            self.json.push(b'}');
+        }
+        self.next += 1;
+        Ok(self.next <= self.wanted)
+    }
+}

@@ -1,0 +1,452 @@
+//! The HTTP server: the page, and the WebSocket of each page.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::{Query, Request as HttpRequest, State};
+use axum::http::header::{self, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Extension, Router};
+use daemon::connection_limit::{AdmittedConnection, ConnectionLimit};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_rustls::TlsAcceptor;
+use tracing::{debug, warn};
+use viewer::attach::connection::enable_keep_alive;
+use viewer::filter::Filter;
+
+use super::access::{Access, Refusal};
+use super::download::{self, DownloadFormat, Refused, Selected};
+use super::packet_log::PacketLog;
+use super::page_state::PageState;
+use super::protocol::{MAX_REQUEST_BYTES, Request};
+use super::store::Store;
+use super::write_timeout::WriteTimeout;
+
+/// Largest number of connections at a time, besides those of pages. A page has a few while it is
+/// loaded.
+const MAX_CONNECTIONS: usize = 128;
+/// Largest number of pages at a time.
+const MAX_PAGES: usize = 32;
+/// Largest number of files that are written at the same time. Each takes memory for its packets.
+const MAX_DOWNLOADS: usize = 2;
+/// Largest head of an HTTP request, in bytes.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+/// Time for a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for a message or a part of a response to leave. A peer that takes nothing for so long is
+/// closed.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time between two frames, at least.
+const FRAME_INTERVAL: Duration = Duration::from_millis(50);
+/// Time between two messages about everything but rows, at least.
+const STATE_INTERVAL: Duration = Duration::from_millis(200);
+/// The part of the time that is spent on the frames of one page, at most: a quarter, and half while
+/// its user moves.
+const FRAME_COST_FACTOR: u32 = 4;
+const MOVED_FRAME_COST_FACTOR: u32 = 2;
+/// Time to wait when no connection can be accepted, for example because of too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Files of the page, by path: type and content.
+const FILES: [(&str, &str, &str); 3] = [
+    (
+        "/",
+        "text/html; charset=utf-8",
+        include_str!("../web/src/index.html"),
+    ),
+    (
+        "/page.js",
+        "text/javascript; charset=utf-8",
+        include_str!("../web/dist/page.js"),
+    ),
+    (
+        "/page.css",
+        "text/css; charset=utf-8",
+        include_str!("../web/dist/page.css"),
+    ),
+];
+
+/// What every response says about what the page may do: scripts and styles of this server only,
+/// connections to it only, and no page around it.
+const SECURITY_HEADERS: [(HeaderName, &str); 5] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::CACHE_CONTROL, "no-store"),
+];
+
+/// What all requests share.
+pub(super) struct Shared {
+    pub(super) store: Arc<Store>,
+    pub(super) log: Arc<PacketLog>,
+    pub(super) access: Access,
+    formats: Vec<DownloadFormat>,
+    pages: AtomicUsize,
+    downloads: Arc<Semaphore>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        store: Arc<Store>,
+        log: Arc<PacketLog>,
+        access: Access,
+        formats: Vec<DownloadFormat>,
+    ) -> Self {
+        Self {
+            store,
+            log,
+            access,
+            formats,
+            pages: AtomicUsize::new(0),
+            downloads: Arc::new(Semaphore::new(MAX_DOWNLOADS)),
+        }
+    }
+}
+
+/// The query of a download.
+#[derive(Debug, Deserialize)]
+struct DownloadQuery {
+    token: Option<String>,
+    format: String,
+    /// In nanoseconds.
+    from: i64,
+    to: i64,
+    #[serde(default)]
+    filter: String,
+}
+
+/// The part of a query that all requests have.
+#[derive(Debug, Deserialize)]
+struct Credentials {
+    token: Option<String>,
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (StatusCode::FORBIDDEN, format!("403 Forbidden: {self}\n")).into_response()
+    }
+}
+
+/// Serves pages until the runtime is shut down; encrypted, if there is a TLS acceptor.
+pub(super) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
+    let router = router(shared);
+    let limit = ConnectionLimit::new(MAX_CONNECTIONS, Duration::ZERO);
+    loop {
+        let (socket, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                warn!(%error, "cannot accept a connection; waiting");
+                limit.make_room(Instant::now());
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let admitted = Arc::new(limit.admit().await);
+        // Frames are small, and late if they wait for more.
+        let _ = socket.set_nodelay(true);
+        enable_keep_alive(&socket);
+        let tls = tls.clone();
+        let router = router.clone().layer(Extension(Arc::clone(&admitted)));
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = admitted.evicted() => debug!(%peer, "evicted: there are too many connections"),
+                () = serve_socket(socket, peer, tls, router) => {}
+            }
+        });
+    }
+}
+
+async fn serve_socket(
+    socket: TcpStream,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+) {
+    let socket = WriteTimeout::new(socket, SEND_TIMEOUT);
+    match tls {
+        None => serve_connection(socket, peer, router).await,
+        Some(tls) => match timeout(HANDSHAKE_TIMEOUT, tls.accept(socket)).await {
+            Ok(Ok(stream)) => serve_connection(stream, peer, router).await,
+            Ok(Err(error)) => debug!(%peer, %error, "no TLS handshake"),
+            Err(_) => debug!(%peer, "TLS handshake takes too long"),
+        },
+    }
+}
+
+async fn serve_connection<S>(stream: S, peer: SocketAddr, router: Router)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .with_upgrades()
+        .await;
+    if let Err(error) = served {
+        debug!(%peer, %error, "HTTP connection closed");
+    }
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    let mut router = Router::new()
+        .route("/socket", get(open_socket))
+        .route("/download", get(download));
+    for (path, content_type, content) in FILES {
+        let file = move |State(shared): State<Arc<Shared>>,
+                         headers: HeaderMap,
+                         Query(query): Query<Credentials>| async move {
+            let token = query.token.as_deref();
+            // Scripts and styles are the same for all and need no token; nor has the page one to
+            // give.
+            let checked = match path {
+                "/" => shared.access.check(&headers, token, Instant::now()),
+                _ => Ok(()),
+            };
+            checked.map(|()| ([(header::CONTENT_TYPE, content_type)], content))
+        };
+        router = router.route(path, get(file));
+    }
+    router
+        .layer(middleware::from_fn(add_security_headers))
+        .with_state(shared)
+}
+
+async fn add_security_headers(request: HttpRequest<Body>, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    for (name, value) in SECURITY_HEADERS {
+        response
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+async fn download(
+    State(shared): State<Arc<Shared>>,
+    Extension(connection): Extension<Arc<AdmittedConnection>>,
+    headers: HeaderMap,
+    Query(query): Query<DownloadQuery>,
+) -> Response {
+    let (token, now) = (query.token.as_deref(), Instant::now());
+    if let Err(refusal) = shared.access.check_origin(&headers, token, now) {
+        return refusal.into_response();
+    }
+    let filter = match query.filter.trim() {
+        "" => None,
+        text => match Filter::parse(text) {
+            Ok(filter) => Some(filter),
+            Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+        },
+    };
+    let mut formats = shared.formats.iter();
+    let Some(format) = formats.find(|format| format.name == query.format) else {
+        let text = "400 Bad Request: unknown format\n";
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    };
+    if filter.is_some() && !format.has_filter() {
+        let text = "400 Bad Request: packets are whole; a download in CTF has no filter\n";
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    }
+    let Ok(permit) = Arc::clone(&shared.downloads).try_acquire_owned() else {
+        let text = "503 Service Unavailable: other downloads are running; try again later\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    };
+    let (name, content_type) = (format.file, format.media_type);
+    let selected = Selected {
+        format: *format,
+        from: query.from,
+        to: query.to,
+        filter,
+    };
+    match download::start(selected, &shared.log, permit) {
+        Ok(body) => {
+            // Whatever else connects: they are few, and each has to take what it is sent.
+            connection.keep();
+            let disposition = format!("attachment; filename=\"{name}\"");
+            let headers = [
+                (header::CONTENT_TYPE, content_type.to_owned()),
+                (header::CONTENT_DISPOSITION, disposition),
+            ];
+            (headers, body).into_response()
+        }
+        Err(error) => {
+            let status = match error {
+                Refused::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
+                Refused::Dropped { .. } => StatusCode::GONE,
+            };
+            (status, format!("{error}\n")).into_response()
+        }
+    }
+}
+
+async fn open_socket(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    Query(query): Query<Credentials>,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let (token, now) = (query.token.as_deref(), Instant::now());
+    if let Err(refusal) = shared.access.check_origin(&headers, token, now) {
+        return refusal.into_response();
+    }
+    if shared.pages.fetch_add(1, Ordering::Relaxed) >= MAX_PAGES {
+        shared.pages.fetch_sub(1, Ordering::Relaxed);
+        let text = "503 Service Unavailable: too many pages are open\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    }
+    let page = OpenPage(Arc::clone(&shared));
+    upgrade
+        .max_message_size(MAX_REQUEST_BYTES)
+        .max_frame_size(MAX_REQUEST_BYTES)
+        .on_upgrade(move |socket| async move {
+            let lifetime = page.0.access.token.as_ref();
+            let lifetime = lifetime.and_then(|token| token.remaining(Instant::now()));
+            let serving = serve_page(socket, Arc::clone(&page.0));
+            match lifetime {
+                // An expired token shows nothing more.
+                Some(lifetime) => drop(timeout(lifetime, serving).await),
+                None => serving.await,
+            }
+            drop(page);
+        })
+}
+
+/// Counts a page for as long as it is open.
+struct OpenPage(Arc<Shared>);
+
+impl Drop for OpenPage {
+    fn drop(&mut self) {
+        self.0.pages.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Answers one page until it is closed. Nothing is queued for it: what is sent is made when the
+/// message before has left.
+async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
+    let mut page = PageState::default();
+    let mut ticks = interval(FRAME_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut next_state = Instant::now();
+    let mut next_frame = Instant::now();
+    loop {
+        let received = tokio::select! {
+            received = socket.recv() => Some(received),
+            _ = ticks.tick() => None,
+        };
+        let shared = Arc::clone(&shared);
+        let message = match received {
+            None => {
+                if next_state <= Instant::now() {
+                    next_state = Instant::now() + STATE_INTERVAL;
+                    let state = page.state_message(&shared.store, unix_time());
+                    if !send_json(&mut socket, &state).await {
+                        return;
+                    }
+                }
+                if Instant::now() < next_frame {
+                    continue;
+                }
+                let begun = Instant::now();
+                let factor = match page.needs_frame() {
+                    true => MOVED_FRAME_COST_FACTOR,
+                    false => FRAME_COST_FACTOR,
+                };
+                let made = run_blocking(page, move |page| {
+                    page.next_frame(&shared.store, unix_time())
+                });
+                let Some((made, frame)) = made.await else {
+                    return;
+                };
+                page = made;
+                next_frame = begun + begun.elapsed() * factor;
+                frame.map(|frame| Message::Binary(frame.into()))
+            }
+            Some(Some(Ok(Message::Text(text)))) => {
+                let request = match Request::parse(&text) {
+                    Ok(request) => request,
+                    Err(error) => {
+                        warn!(%error, "page closed");
+                        return;
+                    }
+                };
+                let answered = run_blocking(page, move |page| {
+                    page.handle(request, &shared.store, &shared.log)
+                });
+                let Some((answered, reply)) = answered.await else {
+                    return;
+                };
+                page = answered;
+                if page.needs_frame() {
+                    // What the user has moved to is shown at once.
+                    ticks.reset_immediately();
+                }
+                let reply = reply.map(|reply| serde_json::to_string(&reply));
+                let Ok(text) = reply.transpose() else { return };
+                text.map(|text| Message::Text(text.into()))
+            }
+            Some(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => None,
+            Some(_) => return,
+        };
+        if let Some(message) = message
+            && !send(&mut socket, message).await
+        {
+            return;
+        }
+    }
+}
+
+/// Does work for a page that takes longer than an event loop may wait.
+async fn run_blocking<T: Send + 'static>(
+    mut page: PageState,
+    work: impl FnOnce(&mut PageState) -> T + Send + 'static,
+) -> Option<(PageState, T)> {
+    let work = tokio::task::spawn_blocking(move || {
+        let done = work(&mut page);
+        (page, done)
+    });
+    work.await.ok()
+}
+
+async fn send_json(socket: &mut WebSocket, message: &impl serde::Serialize) -> bool {
+    match serde_json::to_string(message) {
+        Ok(text) => send(socket, Message::Text(text.into())).await,
+        Err(_) => false,
+    }
+}
+
+/// Sends a message. Returns false if the page has gone, or takes nothing.
+async fn send(socket: &mut WebSocket, message: Message) -> bool {
+    matches!(
+        timeout(SEND_TIMEOUT, socket.send(message)).await,
+        Ok(Ok(()))
+    )
+}
+
+/// Nanoseconds since 1970.
+fn unix_time() -> i64 {
+    i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
+}

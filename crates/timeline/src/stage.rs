@@ -1,0 +1,540 @@
+//! The stage behind the mux that turns events into rows of the timeline, as `--sink tef` turns them
+//! into records: which of them begin and end spans is decided in the same place.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ctf::decode::Event;
+use ctf::metadata::Trace;
+use daemon::output::print_message;
+use viewer::attach::{Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
+use viewer::filter::{Filter, UndeclaredNames};
+use viewer::interpret::calls::{CallRecord, Recordings};
+use viewer::interpret::environment::Environment;
+use viewer::interpret::kind::{RecordKind, RecordKinds};
+use viewer::mux::{Stage, is_since_1970};
+use viewer::sink::{Loss, Origin, SinkError};
+use viewer::sources::SessionStage;
+use viewer::terminal::printable;
+
+use super::fields::EventFields;
+use super::names::shortened;
+use super::packet_log::PacketLog;
+use super::row::{Action, EventPlace, Row, RowKind};
+use super::sent::{SentAction, SentEvents};
+use super::store::{Session, Store, Track};
+use super::thread_tracks::{Id, Owner, ThreadTracks, TrackOf};
+use super::track::TrackRows;
+
+/// Tracks of a stream on which its losses are shown.
+const MAX_TRACKS_WITH_LOSSES: usize = 64;
+
+/// A track of a stream, and what is known of the events that come there.
+#[derive(Clone)]
+struct Place {
+    track: Arc<Track>,
+    /// Whether only events of one thread come there.
+    is_thread: bool,
+    /// Whether they are those of a kernel.
+    is_kernel: bool,
+    owner: EventOwner,
+}
+
+/// Whose an event is, as its contexts say: process, thread and CPU.
+type EventOwner = (Option<i64>, Option<i64>, Option<i64>);
+
+struct TraceState {
+    session: Arc<Session>,
+    name: String,
+}
+
+struct SessionState {
+    session: Arc<Session>,
+    /// The number of traces that have not ended.
+    traces: usize,
+}
+
+#[derive(Default)]
+struct StreamState {
+    tracks: Vec<Arc<Track>>,
+    /// The place of the latest event, which is often that of the next: finding it takes long.
+    place: Option<Place>,
+    next: EventPlace,
+    /// The stream as the packet log names it. Absent before its first packet.
+    info: Option<Arc<StreamInfo>>,
+    /// The first and the last time in the packet that is read.
+    times: Option<(i64, i64)>,
+}
+
+/// Adds the events that a filter lets through to a store.
+pub(super) struct TimelineStage {
+    store: Arc<Store>,
+    log: Arc<PacketLog>,
+    filter: Option<Filter>,
+    /// The names in the filter that no trace has declared, until the first event.
+    undeclared: UndeclaredNames,
+    sessions: HashMap<String, SessionState>,
+    traces: HashMap<TraceKey, TraceState>,
+    streams: HashMap<StreamKey, StreamState>,
+    tracks: ThreadTracks,
+    kinds: RecordKinds,
+    recordings: Recordings,
+    sent: SentEvents,
+    fields: EventFields,
+    failures: u64,
+}
+
+impl TimelineStage {
+    pub(super) fn new(store: Arc<Store>, log: Arc<PacketLog>, filter: Option<Filter>) -> Self {
+        let sent = SentEvents::new(Arc::clone(&log.clocks));
+        let undeclared = filter.as_ref().map(Filter::undeclared_names);
+        Self {
+            store,
+            log,
+            filter,
+            undeclared: undeclared.unwrap_or_default(),
+            sessions: HashMap::new(),
+            traces: HashMap::new(),
+            streams: HashMap::new(),
+            tracks: ThreadTracks::default(),
+            kinds: RecordKinds::default(),
+            recordings: Recordings::default(),
+            sent,
+            fields: EventFields::default(),
+            failures: 0,
+        }
+    }
+
+    /// The number of failures that were reported.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Whether there has been a session.
+    pub(super) fn has_sessions(&self) -> bool {
+        !self.store.sessions().is_empty()
+    }
+
+    fn show(
+        &mut self,
+        event: &Event<'_>,
+        origin: Origin<'_>,
+        place: EventPlace,
+        is_shown: bool,
+    ) -> Result<(), SinkError> {
+        let Some(state) = self.traces.get(&origin.trace.key) else {
+            return Ok(());
+        };
+        let session = Arc::clone(&state.session);
+        if is_shown {
+            let is_unix = is_since_1970(event.trace(), event.stream_class());
+            session.add_event(event.time(), is_unix);
+        }
+        let Some(time) = event.time() else {
+            return Ok(());
+        };
+        if is_shown {
+            self.store.count_event(time);
+        }
+        let class = event.class().name().unwrap_or("<unknown>");
+        if let Some(sent) = self.sent.record(event, origin.trace.key, &self.store)? {
+            if let Some(time) = sent.time() {
+                let stream = self.streams.entry(origin.stream.key).or_default();
+                stream.add_time(time);
+            }
+            self.apply_sent(&sent, &session, origin, place, is_shown);
+            return Ok(());
+        }
+        let call = self.recordings.record(event, origin.trace.key)?;
+        if matches!(call, Some(CallRecord::None)) {
+            return Ok(());
+        }
+        let kind = self.kinds.kind(event, origin.trace.key);
+        self.fields.clear();
+        event.visit_packet_context(&mut self.fields)?;
+        match kind.is_generic() || is_function(&kind) {
+            true => event.visit_fields(&mut self.fields)?,
+            false => event.visit_contexts(&mut self.fields)?,
+        }
+        let found = self.place_of(event, &session, origin);
+        let Place {
+            track, is_thread, ..
+        } = found;
+        let action = match &call {
+            Some(CallRecord::Begin(name, _)) => Action::Begin(self.store.name(name)),
+            Some(CallRecord::End(name, _)) => Action::End(Some(self.store.name(name))),
+            _ => {
+                let fits = kind.fits(is_thread, found.is_kernel);
+                self.action(&kind, fits, class, time)
+            }
+        };
+        self.apply(&track, action, time, place, is_shown);
+        Ok(())
+    }
+
+    /// The track of an event that says by its contexts whose it is. Losses of its stream are shown
+    /// there, too.
+    fn place_of(&mut self, event: &Event<'_>, session: &Arc<Session>, origin: Origin<'_>) -> Place {
+        let fields = &self.fields;
+        let owner = (fields.process(), fields.thread(), fields.cpu);
+        let stream = self.streams.get(&origin.stream.key);
+        let last = stream.and_then(|stream| stream.place.as_ref());
+        let is_same = |place: &&Place| place.owner == owner && !place.track.is_ended();
+        if let Some(place) = last.filter(is_same) {
+            return place.clone();
+        }
+        let place = self.find_place(event, session, origin, owner);
+        self.add_stream_track(origin, Arc::clone(&place.track));
+        // There may be room for the thread later.
+        if self.tracks.is_shared(&place.track) {
+            return place;
+        }
+        let stream = self.streams.entry(origin.stream.key).or_default();
+        stream.place.insert(place).clone()
+    }
+
+    fn find_place(
+        &mut self,
+        event: &Event<'_>,
+        session: &Arc<Session>,
+        origin: Origin<'_>,
+        event_owner: EventOwner,
+    ) -> Place {
+        let program = self.recordings.program(origin.trace.key);
+        let environment = Environment::of(event.trace()).of_program(program);
+        let fields = &self.fields;
+        let is_recording = environment.is_recording;
+        let process = fields.process().or(environment.process);
+        let process = process.filter(|_| !is_recording);
+        let thread = environment.thread(fields.thread());
+        let procname = String::from_utf8_lossy(&fields.procname);
+        let is_own = process == environment.process || is_recording;
+        let process_name = match environment.process_name.filter(|_| is_own) {
+            Some(name) => name,
+            // Of a kernel this is the name of a thread.
+            None if process.is_some() => &procname,
+            None => "",
+        };
+        let of = match thread {
+            _ if is_recording => TrackOf::Recording(origin.trace.key),
+            Some(thread) => TrackOf::Thread(Id::Number(thread)),
+            None => TrackOf::Cpu(fields.cpu.unwrap_or(0)),
+        };
+        let owner = Owner {
+            process: process.map(Id::Number),
+            process_name,
+            thread_name: if thread.is_some() { &procname } else { "" },
+        };
+        Place {
+            track: self.tracks.track(&self.store, session, of, &owner),
+            is_thread: thread.is_some() || is_recording,
+            is_kernel: environment.is_kernel,
+            owner: event_owner,
+        }
+    }
+
+    /// What an event of our own classes, of a pair or of any other class is.
+    fn action(&self, kind: &RecordKind, fits: bool, class: &str, time: i64) -> Action {
+        let fields = &self.fields;
+        let text = |text: &[u8]| -> u32 {
+            let name = String::from_utf8_lossy(text);
+            self.store.name(if name.is_empty() { class } else { &name })
+        };
+        match kind {
+            RecordKind::Record => {
+                let name = text(&fields.name);
+                let duration = i64::try_from(fields.duration).unwrap_or(0);
+                match &*fields.phase {
+                    b"B" => Action::Begin(name),
+                    b"E" => Action::End(None),
+                    b"X" => Action::Complete(name, time, time.saturating_add(duration)),
+                    _ => Action::Instant(name, time),
+                }
+            }
+            RecordKind::Log => Action::Instant(text(&fields.message), time),
+            _ if !fits => Action::Instant(self.store.name(class), time),
+            RecordKind::SpanEnter => match fields.span {
+                Some(id) => Action::Enter(text(&fields.name), id),
+                None => Action::Begin(text(&fields.name)),
+            },
+            RecordKind::SpanExit => match fields.span {
+                Some(id) => Action::Exit(id),
+                None if fields.name.is_empty() => Action::End(None),
+                None => Action::End(Some(text(&fields.name))),
+            },
+            RecordKind::Begin(span) => Action::Begin(self.store.name(&span.name)),
+            RecordKind::End(span) => Action::End(Some(self.store.name(&span.name))),
+            RecordKind::FunctionEntry | RecordKind::FunctionExit => {
+                let address: Cow<'_, str> = match fields.address {
+                    Some(address) => format!("{address:#x}").into(),
+                    None => class.into(),
+                };
+                let name = self.store.name(&address);
+                match kind {
+                    RecordKind::FunctionEntry => Action::Begin(name),
+                    _ => Action::End(Some(name)),
+                }
+            }
+            RecordKind::Instant => Action::Instant(self.store.name(class), time),
+        }
+    }
+
+    fn apply_sent(
+        &mut self,
+        sent: &SentAction,
+        session: &Arc<Session>,
+        origin: Origin<'_>,
+        place: EventPlace,
+        is_shown: bool,
+    ) {
+        let owner = Owner {
+            process: sent.process().cloned(),
+            ..Owner::default()
+        };
+        match sent {
+            SentAction::Nothing => {}
+            SentAction::ProcessName(process, name) => {
+                self.tracks.name_process(session.id, process, name);
+            }
+            SentAction::Program(process, path) => {
+                self.tracks.set_program(session.id, process, path);
+            }
+            SentAction::ThreadName(process, thread, name) => {
+                let of = TrackOf::Thread(thread.clone());
+                self.tracks.track(&self.store, session, of, &owner);
+                self.tracks.name_thread(session.id, process, thread, name);
+            }
+            SentAction::Row {
+                thread,
+                action,
+                time,
+                ..
+            } => {
+                let of = TrackOf::Thread(thread.clone());
+                let track = self.tracks.track(&self.store, session, of, &owner);
+                self.apply(&track, *action, *time, place, is_shown);
+                self.add_stream_track(origin, track);
+            }
+            SentAction::Async {
+                category,
+                action,
+                time,
+                ..
+            } => {
+                let of = TrackOf::Async(shortened(category).into());
+                let track = self.tracks.track(&self.store, session, of, &owner);
+                self.apply(&track, *action, *time, place, is_shown);
+                self.add_stream_track(origin, track);
+            }
+            SentAction::Values { time, values, .. } => {
+                for (name, value) in values {
+                    let of = TrackOf::Counter(shortened(name).into());
+                    let track = self.tracks.track(&self.store, session, of, &owner);
+                    let action = Action::Counter(self.store.name(name), *time, *value);
+                    self.apply(&track, action, *time, place, is_shown);
+                }
+            }
+        }
+    }
+
+    /// Changes the rows of a track. Spans are paired whether they are shown or not.
+    fn apply(&self, track: &Track, action: Action, time: i64, place: EventPlace, is_shown: bool) {
+        self.store.change_rows(track, |rows| match action {
+            Action::Begin(name) if is_shown => rows.begin(time, name, None, place),
+            Action::Begin(name) => rows.begin_hidden(name, None),
+            Action::Enter(name, id) if is_shown => rows.begin(time, name, Some(id), place),
+            Action::Enter(name, id) => rows.begin_hidden(name, Some(id)),
+            Action::End(name) => {
+                if !rows.end(time, name) && is_shown {
+                    self.add_end(rows, time, name, place);
+                }
+            }
+            Action::Exit(id) => {
+                if !rows.end_by_id(time, id) && is_shown {
+                    self.add_end(rows, time, None, place);
+                }
+            }
+            Action::AsyncEnd(name, key) => {
+                if !rows.end_overlapping(time, key) && is_shown {
+                    rows.add(Row::new(RowKind::Instant, time, time, name, place));
+                }
+            }
+            Action::AsyncBegin(_, key) if !is_shown => rows.begin_overlapping_hidden(key),
+            _ if !is_shown => {}
+            Action::AsyncBegin(name, key) => rows.begin_overlapping(time, name, key, place),
+            Action::Complete(name, start, end) => rows.complete(start, end, name, place),
+            Action::Instant(name, at) => {
+                rows.add(Row::new(RowKind::Instant, at, at, name, place));
+            }
+            Action::Counter(name, at, value) => rows.add(Row::counter(at, value, name, place)),
+        });
+    }
+
+    /// Shows an end whose begin is not known.
+    fn add_end(&self, rows: &mut TrackRows, time: i64, name: Option<u32>, place: EventPlace) {
+        let name = name.unwrap_or_else(|| self.store.name("<end>"));
+        rows.add(Row::new(RowKind::Instant, time, time, name, place));
+    }
+
+    /// Remembers that a stream has events on a track, where its losses are shown too.
+    fn add_stream_track(&mut self, origin: Origin<'_>, track: Arc<Track>) {
+        let stream = self.streams.entry(origin.stream.key).or_default();
+        if stream.tracks.last().is_some_and(|last| last.id == track.id) {
+            return;
+        }
+        stream.tracks.retain(|known| known.id != track.id);
+        if stream.tracks.len() >= MAX_TRACKS_WITH_LOSSES {
+            stream.tracks.remove(0);
+        }
+        stream.tracks.push(track);
+    }
+}
+
+impl StreamState {
+    /// An event of the packet that is read is at this time, of its arrival or on the timeline.
+    fn add_time(&mut self, time: i64) {
+        let (first, last) = self.times.unwrap_or((time, time));
+        self.times = Some((first.min(time), last.max(time)));
+    }
+
+    /// Tells the log when the events of the packet were that has been read.
+    fn end_packet(&mut self, log: &PacketLog) {
+        if let Some(times) = self.times.take() {
+            log.set_times(self.next.packet, times);
+        }
+    }
+}
+
+fn is_function(kind: &RecordKind) -> bool {
+    matches!(kind, RecordKind::FunctionEntry | RecordKind::FunctionExit)
+}
+
+impl SessionStage for TimelineStage {
+    fn add_trace(&mut self, trace: TraceKey, session: &str, is_recording: bool) {
+        let store = &self.store;
+        let known = self.sessions.entry(session.to_owned());
+        let known = known.or_insert_with(|| SessionState {
+            session: store.add_session(session, is_recording),
+            traces: 0,
+        });
+        known.traces += 1;
+        let state = TraceState {
+            session: Arc::clone(&known.session),
+            name: session.to_owned(),
+        };
+        self.traces.insert(trace, state);
+    }
+}
+
+impl Stage for TimelineStage {
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        _time: i64,
+        origin: Origin<'_>,
+    ) -> Result<bool, SinkError> {
+        let stream = self.streams.entry(origin.stream.key).or_default();
+        let place = stream.next;
+        stream.next.event = place.event.saturating_add(1);
+        if let Some(time) = event.time() {
+            stream.add_time(time);
+        }
+        let is_shown = match &mut self.filter {
+            Some(filter) => {
+                for description in self.undeclared.take_descriptions() {
+                    write_message("warning: ", &format!("--filter: {description}"));
+                }
+                filter.matches(event, origin)
+            }
+            None => true,
+        };
+        if let Err(error) = self.show(event, origin, place, is_shown) {
+            let stream = &origin.stream.name;
+            self.report_failure(&format!("cannot show an event: stream {stream}: {error}"));
+        }
+        Ok(true)
+    }
+
+    fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError> {
+        let stream = self.streams.entry(origin.stream.key).or_default();
+        stream.end_packet(&self.log);
+        let info = stream
+            .info
+            .get_or_insert_with(|| Arc::new(origin.stream.clone()));
+        let number = self.log.add_packet(packet, origin.trace.key, info);
+        stream.next = EventPlace {
+            packet: number.unwrap_or(EventPlace::NOT_KEPT),
+            event: 0,
+        };
+        Ok(())
+    }
+
+    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
+        self.log.add_metadata(bytes, trace);
+        Ok(())
+    }
+
+    fn declared(&mut self, trace: &Trace) {
+        self.undeclared.add_declarations(trace);
+    }
+
+    fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
+        let Some(state) = self.traces.get(&origin.trace.key) else {
+            return Ok(());
+        };
+        let session = Arc::clone(&state.session);
+        let stream = self.streams.entry(origin.stream.key).or_default();
+        if stream.tracks.is_empty() {
+            let name = origin.stream.name.rsplit('/').next().unwrap_or_default();
+            let of = TrackOf::Stream(shortened(name).to_owned());
+            let owner = Owner::default();
+            let track = self.tracks.track(&self.store, &session, of, &owner);
+            stream.tracks.push(track);
+        }
+        self.store.add_loss(&session, &stream.tracks, loss);
+        Ok(())
+    }
+
+    fn stream_ended(&mut self, stream: StreamKey) {
+        if let Some(mut stream) = self.streams.remove(&stream) {
+            stream.end_packet(&self.log);
+        }
+    }
+
+    fn trace_ended(&mut self, trace: TraceKey) {
+        self.kinds.forget_trace(trace);
+        self.recordings.forget_trace(trace);
+        self.log.end_trace(trace);
+        let Some(ended) = self.traces.remove(&trace) else {
+            return;
+        };
+        let Some(state) = self.sessions.get_mut(&ended.name) else {
+            return;
+        };
+        state.traces -= 1;
+        if state.traces == 0 {
+            let session = Arc::clone(&state.session);
+            self.sessions.remove(&ended.name);
+            session.set_ended(true);
+            // Nothing is known of it after its latest event, although other sessions go on.
+            let end = session.last_time().unwrap_or(0);
+            self.tracks.end_session(session.id, end);
+        }
+    }
+
+    fn report_failure(&mut self, what: &str) {
+        self.failures += 1;
+        write_message("error: ", what);
+    }
+
+    fn report_warning(&mut self, what: &str) {
+        write_message("warning: ", what);
+    }
+}
+
+/// Writes a message to standard error.
+pub(super) fn write_message(severity: &str, what: &str) {
+    let what: String = printable(what).collect();
+    print_message(format_args!("test-live: {severity}{what}"));
+}

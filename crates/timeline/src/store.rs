@@ -1,0 +1,452 @@
+//! The history that pages show: sessions, their tracks, and the rows of each track. Bounded: the
+//! oldest rows are dropped.
+//!
+//! The thread that decodes adds to it while others read. There is a lock for each track, held for
+//! as long as it takes to find what one page shows of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+
+use ctf::decode::LostEvents;
+use parking_lot::{Mutex, RwLock};
+use viewer::sink::losses::LossSum;
+use viewer::sink::{Loss, Lost};
+
+use super::histogram::Histogram;
+use super::names::{Names, shortened};
+use super::row::{EventPlace, Row, RowKind};
+use super::track::TrackRows;
+
+/// Largest number of tracks. With more, those that ended first are removed with their rows.
+const MAX_TRACKS: usize = 4096;
+/// Largest number of sessions. With more, those that ended first are removed with their tracks.
+const MAX_SESSIONS: usize = 1024;
+/// Rows that may be added before the oldest are dropped.
+const DROP_INTERVAL: usize = 4096;
+
+/// A session of a target, or a recording.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: u32,
+    pub(super) name: String,
+    /// Whether this is a recording on disk that is read at once.
+    pub(super) is_recording: bool,
+    is_ended: AtomicBool,
+    pub(super) events: AtomicU64,
+    /// Nanoseconds since the clock's origin; `i64::MIN` before the first event.
+    last_time: AtomicI64,
+    /// Nanoseconds since 1970; `i64::MIN` before the first event, and if the clock has another
+    /// origin.
+    last_unix_time: AtomicI64,
+    losses: Mutex<LossSum>,
+}
+
+/// What is the same for a track as long as it is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TrackLabel {
+    /// The process; empty if it is not known.
+    pub(super) process: String,
+    /// The number of the process, by which tracks are put in order.
+    pub(super) pid: Option<i64>,
+    /// The thread, the CPU or the counter.
+    pub(super) thread: String,
+    /// Whether the track shows a counter.
+    pub(super) is_counter: bool,
+}
+
+/// A thread, a CPU or a counter.
+#[derive(Debug)]
+pub(super) struct Track {
+    pub(super) id: u32,
+    pub(super) session: Arc<Session>,
+    pub(super) label: Mutex<TrackLabel>,
+    pub(super) rows: Mutex<TrackRows>,
+    is_ended: AtomicBool,
+}
+
+/// Everything that pages show.
+#[derive(Debug)]
+pub(super) struct Store {
+    max_rows: usize,
+    rows: AtomicUsize,
+    added: AtomicUsize,
+    changes: AtomicU64,
+    names: RwLock<Names>,
+    sessions: RwLock<BTreeMap<u32, Arc<Session>>>,
+    tracks: RwLock<BTreeMap<u32, Arc<Track>>>,
+    next_id: AtomicUsize,
+    pub(super) histogram: Mutex<Histogram>,
+    /// The earliest and latest time of an event, in nanoseconds.
+    first_time: AtomicI64,
+    last_time: AtomicI64,
+    /// The time up to which rows have been dropped, of any track.
+    dropped_until: AtomicI64,
+}
+
+impl Session {
+    pub(super) fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_ended(&self, is_ended: bool) {
+        self.is_ended.store(is_ended, Ordering::Relaxed);
+    }
+
+    pub(super) fn losses(&self) -> LossSum {
+        *self.losses.lock()
+    }
+
+    /// The time of the latest event in nanoseconds since 1970. Absent before the first, and if the
+    /// clock has another origin.
+    pub(super) fn last_unix_time(&self) -> Option<i64> {
+        Some(self.last_unix_time.load(Ordering::Relaxed)).filter(|time| *time != i64::MIN)
+    }
+
+    /// The time of the latest event or loss, in nanoseconds since the clock's origin. Absent before
+    /// the first.
+    pub(super) fn last_time(&self) -> Option<i64> {
+        Some(self.last_time.load(Ordering::Relaxed)).filter(|time| *time != i64::MIN)
+    }
+
+    fn include_time(&self, time: i64) {
+        self.last_time.fetch_max(time, Ordering::Relaxed);
+    }
+
+    /// Counts an event.
+    #[inline]
+    pub(super) fn add_event(&self, time: Option<i64>, is_unix_time: bool) {
+        self.events.fetch_add(1, Ordering::Relaxed);
+        let Some(time) = time else { return };
+        self.include_time(time);
+        if is_unix_time {
+            self.last_unix_time.fetch_max(time, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Track {
+    pub(super) fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Relaxed)
+    }
+
+    /// Ends the track and its open spans: no more events come for now.
+    pub(super) fn end(&self, time: i64) {
+        self.rows.lock().end_all(time);
+        self.is_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Changes the label.
+    pub(super) fn set_label(&self, change: impl FnOnce(&mut TrackLabel)) {
+        let mut label = self.label.lock();
+        change(&mut label);
+        let TrackLabel {
+            process, thread, ..
+        } = &mut *label;
+        for text in [process, thread] {
+            if shortened(text).len() < text.len() {
+                *text = shortened(text).to_owned();
+            }
+        }
+    }
+}
+
+impl Store {
+    /// An empty store for about this many rows.
+    pub(super) fn new(max_rows: usize) -> Self {
+        Self {
+            max_rows,
+            rows: AtomicUsize::new(0),
+            added: AtomicUsize::new(0),
+            changes: AtomicU64::new(0),
+            names: RwLock::default(),
+            sessions: RwLock::default(),
+            tracks: RwLock::default(),
+            next_id: AtomicUsize::new(0),
+            histogram: Mutex::default(),
+            first_time: AtomicI64::new(i64::MAX),
+            last_time: AtomicI64::new(i64::MIN),
+            dropped_until: AtomicI64::new(i64::MIN),
+        }
+    }
+
+    fn fresh_id(&self) -> u32 {
+        // Far more than can be there: an id that comes again has long been removed.
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed) % (u32::MAX as usize);
+        u32::try_from(id).unwrap_or(0)
+    }
+
+    /// Adds a session.
+    pub(super) fn add_session(&self, name: &str, is_recording: bool) -> Arc<Session> {
+        let session = Arc::new(Session {
+            id: self.fresh_id(),
+            name: shortened(name).to_owned(),
+            is_recording,
+            is_ended: AtomicBool::new(false),
+            events: AtomicU64::new(0),
+            last_time: AtomicI64::new(i64::MIN),
+            last_unix_time: AtomicI64::new(i64::MIN),
+            losses: Mutex::default(),
+        });
+        let mut sessions = self.sessions.write();
+        sessions.insert(session.id, Arc::clone(&session));
+        let oldest = match sessions.len() > MAX_SESSIONS {
+            true => sessions.values().find(|session| session.is_ended()),
+            false => None,
+        };
+        if let Some(id) = oldest.map(|oldest| oldest.id) {
+            sessions.remove(&id);
+            drop(sessions);
+            self.remove_tracks(|track| track.session.id == id);
+        }
+        session
+    }
+
+    /// Adds a track of a session.
+    pub(super) fn add_track(&self, session: &Arc<Session>, label: TrackLabel) -> Arc<Track> {
+        let track = Arc::new(Track {
+            id: self.fresh_id(),
+            session: Arc::clone(session),
+            label: Mutex::new(TrackLabel {
+                process: shortened(&label.process).to_owned(),
+                thread: shortened(&label.thread).to_owned(),
+                ..label
+            }),
+            rows: Mutex::default(),
+            is_ended: AtomicBool::new(false),
+        });
+        let mut tracks = self.tracks.write();
+        tracks.insert(track.id, Arc::clone(&track));
+        let oldest = match tracks.len() > MAX_TRACKS {
+            true => tracks.values().find(|track| track.is_ended()),
+            false => None,
+        };
+        if let Some(id) = oldest.map(|oldest| oldest.id) {
+            drop(tracks);
+            self.remove_tracks(|track| track.id == id);
+        }
+        track
+    }
+
+    /// Whether another track may be added. Otherwise none has ended, and the limit is reached.
+    pub(super) fn has_room_for_track(&self) -> bool {
+        self.tracks.read().len() <= MAX_TRACKS
+    }
+
+    fn remove_tracks(&self, is_removed: impl Fn(&Track) -> bool) {
+        let mut tracks = self.tracks.write();
+        tracks.retain(|_, track| {
+            if !is_removed(track) {
+                return true;
+            }
+            let rows = track.rows.lock();
+            self.rows.fetch_sub(rows.len(), Ordering::Relaxed);
+            let last = rows.blocks.back().map(|block| block.max_end);
+            self.raise_dropped_until(last.or(rows.dropped_until));
+            false
+        });
+    }
+
+    fn raise_dropped_until(&self, time: Option<i64>) {
+        if let Some(time) = time {
+            self.dropped_until.fetch_max(time, Ordering::Relaxed);
+        }
+    }
+
+    /// All sessions, in the order in which they appeared.
+    pub(super) fn sessions(&self) -> Vec<Arc<Session>> {
+        self.sessions.read().values().cloned().collect()
+    }
+
+    /// All tracks, in the order in which they appeared.
+    pub(super) fn tracks(&self) -> Vec<Arc<Track>> {
+        self.tracks.read().values().cloned().collect()
+    }
+
+    /// The track of this id, unless it was removed.
+    pub(super) fn track(&self, id: u32) -> Option<Arc<Track>> {
+        self.tracks.read().get(&id).cloned()
+    }
+
+    /// The number of a name.
+    pub(super) fn name(&self, name: &str) -> u32 {
+        self.names.write().number(name)
+    }
+
+    /// The names from this number on, at most so many.
+    pub(super) fn names_from(&self, number: usize, max: usize) -> Vec<Arc<str>> {
+        let names = self.names.read();
+        names.from(number).iter().take(max).cloned().collect()
+    }
+
+    /// The number of changes of rows so far.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// The number of rows that are kept.
+    pub(super) fn row_count(&self) -> usize {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// The earliest and the latest time of an event, in nanoseconds. Absent before the first event.
+    pub(super) fn times(&self) -> Option<(i64, i64)> {
+        let last = self.last_time.load(Ordering::Relaxed);
+        (last != i64::MIN).then(|| (self.first_time.load(Ordering::Relaxed), last))
+    }
+
+    /// The time up to which rows have been dropped. Absent if none were.
+    pub(super) fn dropped_until(&self) -> Option<i64> {
+        Some(self.dropped_until.load(Ordering::Relaxed)).filter(|time| *time != i64::MIN)
+    }
+
+    /// Counts an event at this time.
+    #[inline]
+    pub(super) fn count_event(&self, time: i64) {
+        self.histogram.lock().add_event(time);
+        self.include_time(time);
+    }
+
+    fn include_time(&self, time: i64) {
+        self.last_time.fetch_max(time, Ordering::Relaxed);
+        self.first_time.fetch_min(time, Ordering::Relaxed);
+    }
+
+    /// Changes the rows of a track.
+    #[inline]
+    pub(super) fn change_rows<T>(
+        &self,
+        track: &Track,
+        change: impl FnOnce(&mut TrackRows) -> T,
+    ) -> T {
+        let mut rows = track.rows.lock();
+        let before = rows.len();
+        let changed = change(&mut rows);
+        let added = rows.len() - before;
+        drop(rows);
+        track.is_ended.store(false, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        if added > 0 {
+            let kept = self.rows.fetch_add(added, Ordering::Relaxed) + added;
+            let since = self.added.fetch_add(added, Ordering::Relaxed) + added;
+            if kept > self.max_rows && since >= DROP_INTERVAL {
+                self.added.store(0, Ordering::Relaxed);
+                self.drop_oldest();
+            }
+        }
+        changed
+    }
+
+    /// Shows a loss on these tracks.
+    pub(super) fn add_loss(&self, session: &Session, tracks: &[Arc<Track>], loss: &Loss) {
+        session.losses.lock().add(loss);
+        let name = self.name(&match loss.what {
+            Lost::Events(LostEvents::Count(count)) => format!("{count} events discarded"),
+            Lost::Events(LostEvents::Some) => "events may have been discarded".to_owned(),
+            Lost::Packets(count) => format!("{count} packets lost"),
+        });
+        for track in tracks {
+            self.change_rows(track, TrackRows::add_loss);
+        }
+        let Some((begin, end)) = loss.begin.zip(loss.end) else {
+            return;
+        };
+        self.histogram.lock().add_loss(end);
+        self.include_time(end);
+        session.include_time(end);
+        for track in tracks {
+            let row = Row::new(RowKind::Loss, begin, end, name, EventPlace::default());
+            self.change_rows(track, |rows| rows.add(row));
+        }
+    }
+
+    /// Drops the blocks that ended first until there is room again.
+    fn drop_oldest(&self) {
+        let tracks = self.tracks();
+        // A block that is being filled stays.
+        let oldest = |track: &Track| {
+            let rows = track.rows.lock();
+            let block = rows.blocks.front().filter(|_| rows.blocks.len() > 1);
+            block.and_then(|block| block.rows.iter().map(|row| row.start).max())
+        };
+        let mut queue: Vec<(i64, usize)> = (0..)
+            .zip(&tracks)
+            .filter_map(|(place, track)| Some((oldest(track)?, place)))
+            .collect();
+        while self.row_count() > self.max_rows {
+            let Some(first) = queue.iter_mut().min() else {
+                return;
+            };
+            let Some(track) = tracks.get(first.1) else {
+                return;
+            };
+            let dropped = track.rows.lock().drop_oldest();
+            self.rows.fetch_sub(dropped, Ordering::Relaxed);
+            self.raise_dropped_until(Some(first.0));
+            match oldest(track) {
+                Some(time) => first.0 = time,
+                None => {
+                    let place = first.1;
+                    queue.retain(|(_, other)| *other != place);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::track::BLOCK_ROWS;
+    use super::*;
+
+    fn label(thread: &str) -> TrackLabel {
+        TrackLabel {
+            process: String::new(),
+            pid: None,
+            thread: thread.to_owned(),
+            is_counter: false,
+        }
+    }
+
+    fn add_instant(store: &Store, track: &Track, time: i64) {
+        let row = Row::new(RowKind::Instant, time, time, 0, EventPlace::default());
+        store.change_rows(track, |rows| rows.add(row));
+        store.count_event(time);
+    }
+
+    #[test]
+    fn oldest_rows_of_all_tracks_are_dropped_first() {
+        let store = Store::new(20_000);
+        let session = store.add_session("h/s", false);
+        let tracks = ["old", "new"].map(|name| store.add_track(&session, label(name)));
+        for time in 0..10_000 {
+            add_instant(&store, &tracks[0], time);
+        }
+        for time in 10_000..110_000 {
+            add_instant(&store, &tracks[1], time);
+        }
+        assert!(store.row_count() <= 20_000 + 2 * DROP_INTERVAL);
+        assert!(tracks[0].rows.lock().len() <= BLOCK_ROWS);
+        assert!(store.dropped_until().unwrap() > 80_000);
+        let kept: usize = tracks.iter().map(|track| track.rows.lock().len()).sum();
+        assert_eq!(kept, store.row_count());
+        assert_eq!(store.times(), Some((0, 109_999)));
+    }
+
+    #[test]
+    fn tracks_that_ended_first_are_removed_when_there_are_too_many() {
+        let store = Store::new(1000);
+        let session = store.add_session("h/s", false);
+        let first = store.add_track(&session, label("first"));
+        add_instant(&store, &first, 5);
+        first.end(6);
+        for number in 0..MAX_TRACKS {
+            store.add_track(&session, label(&number.to_string()));
+        }
+        assert!(store.track(first.id).is_none());
+        assert_eq!(store.row_count(), 0);
+        assert_eq!(store.dropped_until(), Some(5));
+        store.add_track(&session, label("one more"));
+        assert!(!store.has_room_for_track());
+    }
+}

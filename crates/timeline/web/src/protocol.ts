@@ -1,0 +1,185 @@
+// Messages of the server, as crates/timeline/src/protocol.rs describes them.
+
+export interface SessionState {
+  id: number;
+  name: string;
+  isEnded: boolean;
+  isRecording: boolean;
+  events: number;
+  lost: string;
+  lag: number | null;
+}
+
+export interface TrackState {
+  id: number;
+  session: number;
+  process: string;
+  pid: number | null;
+  thread: string;
+  isCounter: boolean;
+  depths: number;
+  /** When its session ended; null while events may come. */
+  endedAt: string | null;
+}
+
+export interface HistogramState {
+  begin: string;
+  width: string;
+  events: number[];
+  losses: number[];
+}
+
+export interface StateMessage {
+  type: "state";
+  edge: string | null;
+  isLive: boolean;
+  first: string | null;
+  droppedUntil: string | null;
+  rows: number;
+  filteredPackets: number;
+  /** Names in the filter that no event has; empty if there are none. */
+  filterHint: string;
+  sessions: SessionState[];
+  tracks: TrackState[];
+  removedTracks: number[];
+  firstName: number;
+  names: string[];
+  histogram: HistogramState | null;
+}
+
+export interface DetailsReply {
+  type: "details";
+  number: number;
+  fields: [string, string][];
+}
+
+export interface FoundRow {
+  track: number;
+  row: number;
+  name: number;
+  begin: string;
+  end: string | null;
+  kind: Kind;
+  depth: number;
+}
+
+export interface SearchReply {
+  type: "search";
+  number: number;
+  total: number;
+  found: FoundRow | null;
+}
+
+export interface CountReply {
+  type: "count";
+  number: number;
+  events: number;
+  refused: string;
+}
+
+export interface FilterReply {
+  type: "filter";
+  number: number;
+  error: string;
+}
+
+export type Reply = DetailsReply | SearchReply | CountReply | FilterReply;
+export type ServerMessage = StateMessage | Reply;
+
+export interface ViewRequest {
+  type: "view";
+  number: number;
+  from: string;
+  to: string;
+  isFollowing: boolean;
+  width: number;
+  tracks: number[];
+}
+
+export const enum Kind {
+  Span = 0,
+  Instant = 1,
+  Loss = 2,
+  Counter = 3,
+}
+
+const HEAD_BYTES = 40;
+/** The age of the latest event where there is none. */
+const NO_AGE = -(2n ** 63n);
+const TRACK_BYTES = 8;
+const ROW_BYTES = 32;
+
+/** The rows of one track in a frame. Times are in nanoseconds from the begin of the frame. */
+export class Rows {
+  private readonly floats: Float64Array;
+  private readonly words: Uint32Array;
+
+  constructor(
+    /** The begin of the frame. */
+    readonly from: bigint,
+    buffer: ArrayBuffer,
+    offset: number,
+    readonly length: number,
+  ) {
+    this.floats = new Float64Array(buffer, offset, length * (ROW_BYTES / 8));
+    this.words = new Uint32Array(buffer, offset, length * (ROW_BYTES / 4));
+  }
+
+  start(row: number): number {
+    return this.floats[row * 4]!;
+  }
+  /** The end; of a counter its value. */
+  end(row: number): number {
+    return this.floats[row * 4 + 1]!;
+  }
+  name(row: number): number {
+    return this.words[row * 8 + 4]!;
+  }
+  count(row: number): number {
+    return this.words[row * 8 + 5]!;
+  }
+  row(row: number): number {
+    return this.words[row * 8 + 6]!;
+  }
+  depth(row: number): number {
+    return this.words[row * 8 + 7]! & 0xffff;
+  }
+  kind(row: number): Kind {
+    return (this.words[row * 8 + 7]! >>> 16) & 0xff;
+  }
+}
+
+export interface Frame {
+  frame: number;
+  request: number;
+  from: bigint;
+  to: bigint;
+  /** Nanoseconds from the latest event of a live session until the frame was made. */
+  age: number | null;
+  tracks: Map<number, Rows>;
+}
+
+/** Reads a binary message. The views of rows share its memory. */
+export function parseFrame(buffer: ArrayBuffer): Frame {
+  const view = new DataView(buffer);
+  const from = view.getBigInt64(8, true);
+  const age = view.getBigInt64(24, true);
+  const count = view.getUint32(32, true);
+  const tracks = new Map<number, Rows>();
+  let offset = HEAD_BYTES;
+  for (let track = 0; track < count; track++) {
+    const id = view.getUint32(offset, true);
+    const rows = view.getUint32(offset + 4, true);
+    offset += TRACK_BYTES;
+    tracks.set(id, new Rows(from, buffer, offset, rows));
+    offset += rows * ROW_BYTES;
+  }
+  return {
+    frame: view.getUint32(0, true),
+    request: view.getUint32(4, true),
+    from,
+    to: view.getBigInt64(16, true),
+    age: age === NO_AGE ? null : Number(age),
+    tracks,
+  };
+}

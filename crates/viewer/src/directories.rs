@@ -1,0 +1,124 @@
+//! Complete directories: how they are opened, and whether several threads read them.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::thread;
+
+use ctf::directory::{DirectoryError, OpenedTraces, TraceDirectory};
+
+use crate::attach::{MemoryBudget, TraceKey};
+use crate::mux::slices::{self, CompleteTrace};
+use crate::mux::{Mux, Stage};
+use crate::progress;
+use crate::select::Select;
+use crate::sink::{Renderer, SinkError};
+use crate::with_sources;
+
+/// Opens the traces of complete directories, and reports those that cannot be read.
+///
+/// # Errors
+/// If none can be read.
+pub fn open_traces(
+    directories: &[PathBuf],
+    mut report_failure: impl FnMut(&str),
+) -> Result<Vec<TraceDirectory>, DirectoryError> {
+    let OpenedTraces {
+        traces,
+        mut unreadable,
+    } = ctf::directory::open(directories)?;
+    let fatal = unreadable.pop_if(|_| traces.is_empty());
+    for error in unreadable {
+        report_failure(&format!("{}; it is left out", with_sources(&error)));
+    }
+    fatal.map_or(Ok(traces), Err)
+}
+
+/// How complete directories are read.
+#[derive(Debug, Clone, Copy)]
+pub struct DirectoryOptions {
+    /// Whether a progress bar is drawn on standard error.
+    pub shows_progress: bool,
+    /// Whether only the time is shown in which all streams of a trace are active.
+    pub is_intersection: bool,
+}
+
+/// Opens complete directories, and reports what is unusual in their metadata.
+///
+/// # Errors
+/// If none can be read.
+pub fn open(
+    directories: &[PathBuf],
+    options: DirectoryOptions,
+    select: &mut Select,
+) -> Result<Vec<CompleteTrace>, DirectoryError> {
+    let traces = open_traces(directories, |what| select.report_failure(what))?;
+    select.set_progress_bar(progress::of_directories(&traces, !options.shows_progress));
+    let open = |mut trace: TraceDirectory| {
+        let mut is_refused = false;
+        for warning in trace.metadata.take_warnings() {
+            is_refused |= select.report_metadata_warning(&trace.name, &warning);
+        }
+        if is_refused {
+            return None;
+        }
+        let key = TraceKey::fresh();
+        if options.is_intersection {
+            select.restrict_to_intersection(key, &trace);
+        }
+        Some(CompleteTrace::new(key, trace))
+    };
+    Ok(traces.into_iter().filter_map(open).collect())
+}
+
+/// Complete traces that are shown by several threads.
+pub struct SlicedTraces {
+    traces: Vec<CompleteTrace>,
+    plan: slices::SlicePlan,
+    /// One for each thread; none if events are only counted.
+    renderers: Vec<Option<Box<dyn Renderer>>>,
+}
+
+/// Cuts traces into slices for several threads. The traces are returned if that is impossible, or
+/// would not be faster.
+pub fn plan_slices(
+    traces: Vec<CompleteTrace>,
+    threads: Option<usize>,
+    are_alone: bool,
+    select: &mut Select,
+) -> Result<SlicedTraces, Vec<CompleteTrace>> {
+    let are_counted = select.counts_only();
+    let rules = slices::SliceRules {
+        threads: threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get)),
+        is_forced: threads.is_some(),
+        are_rendered: !are_counted,
+    };
+    let mut renderers = Vec::new();
+    if are_alone && select.shows_all() {
+        let renderer = |_| match select.sink().renderer() {
+            None if !are_counted => None,
+            renderer => Some(renderer),
+        };
+        renderers.extend((0..rules.threads).map_while(renderer));
+    }
+    let plan = (renderers.len() == rules.threads).then(|| slices::SlicePlan::new(&traces, rules));
+    match plan.flatten() {
+        Some(plan) => Ok(SlicedTraces {
+            traces,
+            plan,
+            renderers,
+        }),
+        None => Err(traces),
+    }
+}
+
+impl SlicedTraces {
+    /// Shows all slices, until `stop` says so. What is left of the traces then is added to the mux.
+    pub fn show(
+        self,
+        mux: (&mut Mux, &MemoryBudget),
+        select: &mut Select,
+        stop: &impl Fn() -> bool,
+    ) -> Result<(), SinkError> {
+        slices::show(&self.traces, &self.plan, self.renderers, mux, select, stop)
+    }
+}

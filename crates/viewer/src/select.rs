@@ -1,0 +1,391 @@
+//! The selection of events that are shown: those between two times, those that a filter lets
+//! through, and no more than were asked for. Losses and failures are reported and counted here,
+//! whatever the sink.
+
+use std::collections::HashMap;
+use std::io;
+
+use ctf::decode::Event;
+use ctf::directory::TraceDirectory;
+use ctf::metadata::Trace;
+use daemon::output::print_message;
+use daemon::progress::ProgressBar;
+
+use crate::attach::{Packet, StreamKey, TraceInfo, TraceKey};
+use crate::bound::Bound;
+use crate::filter::{Filter, NumberSelector, UndeclaredNames};
+use crate::mux::Stage;
+use crate::mux::slices::SliceStage;
+use crate::sink::losses::{LossSum, write_warning};
+use crate::sink::{Loss, Origin, RenderedRun, Sink, SinkError};
+
+/// The events that are to be shown.
+#[derive(Debug, Default)]
+pub struct Selection {
+    /// The earliest time that is shown.
+    pub begin: Option<Bound>,
+    /// The latest time that is shown.
+    pub end: Option<Bound>,
+    /// The filter that events have to match.
+    pub filter: Option<Filter>,
+    /// No more events than this.
+    pub limit: Option<u64>,
+    /// The fields whose numbers are shown as counters as well.
+    pub counters: Vec<NumberSelector>,
+    /// Whether to show nothing of traces whose metadata deviates from the specification.
+    pub is_strict: bool,
+}
+
+/// The counts of what has been shown and what has not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Events that have been read, whether they were selected or not.
+    pub read: u64,
+    /// Events that have been shown.
+    pub events: u64,
+    /// Events and packets that were lost before they could be shown.
+    pub lost: LossSum,
+    /// Sessions, packets and streams that a relay has refused, or no longer had after the
+    /// connection was lost.
+    pub incomplete: u64,
+    /// Streams and traces that could not be read to their end, packets that were passed over.
+    pub failures: u64,
+}
+
+/// Appends a time, in nanoseconds since the clock's origin, as users want to see it.
+pub type WriteTime = Box<dyn FnMut(i64, &mut Vec<u8>)>;
+
+/// The stage between the mux and a sink.
+pub struct Select {
+    selection: Selection,
+    /// The names in the filter that no trace has declared, until they have been reported.
+    undeclared: UndeclaredNames,
+    /// Whether each counter has had a value.
+    has_values: Vec<bool>,
+    /// The time of the last event that was not shown because of `begin` or `end`.
+    outside: Option<i64>,
+    /// The times of single traces that are shown.
+    spans: HashMap<TraceKey, (i64, i64)>,
+    /// Whether events are shown only at some times.
+    has_times: bool,
+    sink: Box<dyn Sink>,
+    /// Writes a time in warnings, in nanoseconds since the clock's origin.
+    write_time: WriteTime,
+    tally: Tally,
+    progress: ProgressBar,
+}
+
+impl Select {
+    /// Shows `selection` to `sink`, and on standard error what was lost, with times as `write_time`
+    /// writes them.
+    #[must_use]
+    pub fn new(selection: Selection, sink: Box<dyn Sink>, write_time: WriteTime) -> Self {
+        let filter = selection.filter.as_ref();
+        Self {
+            undeclared: filter.map_or_else(UndeclaredNames::default, Filter::undeclared_names),
+            has_values: vec![false; selection.counters.len()],
+            outside: None,
+            has_times: selection.begin.is_some() || selection.end.is_some(),
+            selection,
+            spans: HashMap::new(),
+            sink,
+            write_time,
+            tally: Tally::default(),
+            progress: ProgressBar::hidden(),
+        }
+    }
+
+    /// The counts so far.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// The sink that is shown the selected events.
+    pub fn sink(&mut self) -> &mut dyn Sink {
+        &mut *self.sink
+    }
+
+    /// Shows on `bar` how many bytes of packets have been read.
+    pub fn set_progress_bar(&mut self, bar: ProgressBar) {
+        self.progress = bar;
+    }
+
+    /// Removes the progress bar.
+    pub fn clear_progress_bar(&self) {
+        self.progress.finish_and_clear();
+    }
+
+    /// Shows of a trace only the time in which all of its streams are active: from the latest begin
+    /// of a first packet to the earliest end of a last one.
+    pub fn restrict_to_intersection(&mut self, key: TraceKey, trace: &TraceDirectory) {
+        let declared = trace.metadata.trace();
+        let spans = trace.streams.iter().filter_map(|stream| {
+            let scale = declared.stream(stream.class)?.timescale()?;
+            let (begin, end) = stream.span()?;
+            Some((scale.nanoseconds(begin)?, scale.nanoseconds(end)?))
+        });
+        let both = |one: (i64, i64), other: (i64, i64)| (one.0.max(other.0), one.1.min(other.1));
+        if let Some(span) = spans.reduce(both) {
+            self.spans.insert(key, span);
+            self.has_times = true;
+        }
+    }
+
+    /// Reports that something could not be read, and that its source continues.
+    pub fn report_missing(&mut self, what: &str) {
+        self.tally.incomplete += 1;
+        self.sink.set_incomplete();
+        self.write_message("error", what);
+    }
+
+    /// Writes a line to standard error, above the progress bar.
+    fn write_message(&self, severity: &str, what: &str) {
+        self.progress.suspend(|| {
+            print_message(format_args!("test-live: {severity}: {what}"));
+        });
+    }
+
+    /// Reports the names in the filter that no trace has declared so far.
+    pub(crate) fn report_undeclared_names(&mut self) {
+        for description in self.undeclared.take_descriptions() {
+            self.report_warning(&format!("--filter: {description}"));
+        }
+    }
+
+    /// Says why nothing was shown, if there were events and none was selected. Otherwise none.
+    pub fn describe_no_match(&mut self) -> Option<String> {
+        let Tally { read, events, .. } = self.tally;
+        if read == 0 || events > 0 {
+            return None;
+        }
+        let mut time = Vec::new();
+        if let Some(outside) = self.outside {
+            (self.write_time)(outside, &mut time);
+        }
+        let time = String::from_utf8_lossy(&time);
+        let is_before_begin = match (&mut self.selection.begin, self.outside) {
+            (Some(begin), Some(last)) => begin.nanoseconds(last) > last,
+            _ => false,
+        };
+        Some(match self.outside {
+            Some(_) if is_before_begin => {
+                format!("no event at or after --begin: the last one is at {time}")
+            }
+            Some(_) => format!("no event at or before --end: the next one is at {time}"),
+            None if let Some(filter) = &self.selection.filter => {
+                let mut description = format!("none of the {read} events matches --filter");
+                for missing in filter.describe_missing() {
+                    description.push_str(&format!("; {missing}"));
+                }
+                description
+            }
+            None => format!("none of the {read} events is in the time range of all streams"),
+        })
+    }
+
+    /// Says of each counter that has had no value why, if there were events.
+    pub fn describe_unmatched_counters(&mut self) -> Vec<String> {
+        if self.tally.events == 0 {
+            return Vec::new();
+        }
+        let counters = self.selection.counters.iter_mut().zip(&self.has_values);
+        let unmatched = counters.filter(|(_, has_values)| !**has_values);
+        unmatched
+            .map(|(counter, _)| counter.describe_no_match())
+            .collect()
+    }
+
+    /// Whether all events are shown, and nothing else of them is wanted.
+    pub(crate) fn shows_all(&self) -> bool {
+        let Selection {
+            filter,
+            limit,
+            counters,
+            ..
+        } = &self.selection;
+        !self.has_times && filter.is_none() && limit.is_none() && counters.is_empty()
+    }
+
+    /// Counts an event, and says whether it is within the times that are shown.
+    #[inline]
+    fn place(&mut self, time: i64, trace: TraceKey) -> Place {
+        if self.tally.read == 0 {
+            self.report_undeclared_names();
+        }
+        self.tally.read += 1;
+        if self.has_times {
+            return self.place_in_times(time, trace);
+        }
+        Place::Within
+    }
+
+    fn place_in_times(&mut self, time: i64, trace: TraceKey) -> Place {
+        let selection = &mut self.selection;
+        if let Some(begin) = &mut selection.begin
+            && time < begin.nanoseconds(time)
+        {
+            self.outside = Some(time);
+            return Place::Outside;
+        }
+        if let Some(end) = &mut selection.end
+            && time > end.nanoseconds(time)
+        {
+            // Events arrive in time order: none that follows is earlier.
+            self.outside = Some(time);
+            return Place::Behind;
+        }
+        if !self.spans.is_empty()
+            && let Some((begin, end)) = self.spans.get(&trace)
+            && !(*begin..=*end).contains(&time)
+        {
+            return Place::Outside;
+        }
+        Place::Within
+    }
+
+    /// Whether `limit` has been reached before the first event.
+    #[inline]
+    #[must_use]
+    pub fn is_limit_reached(&self) -> bool {
+        self.selection.limit == Some(self.tally.events)
+    }
+}
+
+/// The place of an event relative to the times that are shown.
+enum Place {
+    Within,
+    /// Before them, or not in those of its trace.
+    Outside,
+    /// Behind them, as all events that follow.
+    Behind,
+}
+
+impl Stage for Select {
+    #[inline]
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        time: i64,
+        origin: Origin<'_>,
+    ) -> Result<bool, SinkError> {
+        match self.place(time, origin.trace.key) {
+            Place::Within => {}
+            Place::Outside => return Ok(true),
+            Place::Behind => return Ok(false),
+        }
+        let selection = &mut self.selection;
+        if let Some(filter) = &mut selection.filter
+            && !filter.matches(event, origin)
+        {
+            return Ok(true);
+        }
+        self.sink.event(event, origin)?;
+        for (counter, has_values) in selection.counters.iter_mut().zip(&mut self.has_values) {
+            if let Some(value) = counter.find(event, origin.trace.key)? {
+                *has_values |= self.sink.counter(counter.name(), value)?;
+            }
+        }
+        self.tally.events += 1;
+        Ok(!self.is_limit_reached())
+    }
+
+    fn counts_only(&self) -> bool {
+        let Selection {
+            filter, counters, ..
+        } = &self.selection;
+        self.sink.ignores_events() && filter.is_none() && counters.is_empty()
+    }
+
+    #[inline]
+    fn count_event(&mut self, time: i64, trace: TraceKey) -> Result<bool, SinkError> {
+        match self.place(time, trace) {
+            Place::Within => {}
+            Place::Outside => return Ok(true),
+            Place::Behind => return Ok(false),
+        }
+        self.tally.events += 1;
+        Ok(!self.is_limit_reached())
+    }
+
+    fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError> {
+        self.progress.inc(packet.len());
+        if !self.sink.copies_packets() {
+            return Ok(());
+        }
+        match packet.each_piece(|piece| self.sink.packet(piece, origin)) {
+            Ok(copied) => copied,
+            Err(error) => {
+                let stream = &origin.stream.name;
+                self.report_failure(&format!(
+                    "cannot read a packet from its file: stream {stream}: {error}; \
+                     the rest of the packet is not copied"
+                ));
+                Ok(())
+            }
+        }
+    }
+
+    fn declared(&mut self, trace: &Trace) {
+        self.undeclared.add_declarations(trace);
+        for counter in &mut self.selection.counters {
+            counter.add_declarations(trace);
+        }
+    }
+
+    fn stream_ended(&mut self, stream: StreamKey) {
+        self.sink.stream_ended(stream);
+    }
+
+    fn trace_ended(&mut self, trace: TraceKey) {
+        self.spans.remove(&trace);
+        self.sink.trace_ended(trace);
+    }
+
+    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
+        self.sink.metadata(bytes, trace)
+    }
+
+    fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
+        self.tally.lost.add(loss);
+        let write_time = &mut self.write_time;
+        // A closed standard error is not a failure of the viewer.
+        self.progress.suspend(|| {
+            let _ = write_warning(&mut io::stderr(), loss, origin, |time, out| {
+                write_time(time, out);
+            });
+        });
+        self.sink.lost(loss, origin)
+    }
+
+    fn report_failure(&mut self, what: &str) {
+        self.tally.failures += 1;
+        self.sink.set_incomplete();
+        self.write_message("error", what);
+    }
+
+    fn report_warning(&mut self, what: &str) {
+        self.write_message("warning", what);
+    }
+
+    fn is_strict(&self) -> bool {
+        self.selection.is_strict
+    }
+}
+
+impl SliceStage for Select {
+    fn show_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
+        self.sink.show_run(run)?;
+        self.count_events(run.events());
+        Ok(())
+    }
+
+    fn count_events(&mut self, count: u64) {
+        self.tally.read += count;
+        self.tally.events += count;
+    }
+
+    fn add_bytes_read(&mut self, bytes: u64) {
+        self.progress.inc(bytes);
+    }
+}
