@@ -1,31 +1,26 @@
-//! The command line: the only module that names `clap`. Options that `babeltrace2` has too are
+//! The command line. Options of a sink are declared beside the sink. Options that `babeltrace2` has too are
 //! called the same.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, ValueEnum};
-use codetracer::output_form::OutputForm;
-use jiff::tz::TimeZone;
 use transport::client_files::{ClientFiles, MissingFile};
 use viewer::attach::target::Target;
 use viewer::bound::TypedTime;
 use viewer_proto::session::Seek;
 
-use crate::sink::log::LogOptions;
-use crate::sink::tef;
-use crate::sink::text::{ClockFormat, HeaderFields, Names, TextOptions};
+use crate::sink::row::SinkRow;
+use crate::sink::{SINKS, SinkOptions, text};
 
 mod info;
-mod lists;
 mod top;
 mod web;
 
 pub use info::InfoArguments;
-pub use lists::{FieldsList, NamesList};
 pub use top::TopArguments;
 pub use web::WebArguments;
 
@@ -114,8 +109,8 @@ pub struct Arguments {
     pub stream_intersection: bool,
 
     /// Write events in this format.
-    #[arg(long, value_enum, default_value = "text", help_heading = "Output")]
-    pub sink: SinkKind,
+    #[arg(long, value_parser = sink_parser(), default_value = text::ROW.name, help_heading = "Output")]
+    pub sink: &'static SinkRow,
     /// Write to the file PATH instead of standard output; with --sink ctf or codetracer, to the
     /// directory PATH. -o is the same.
     #[arg(
@@ -126,11 +121,9 @@ pub struct Arguments {
         help_heading = "Output"
     )]
     pub output: Option<PathBuf>,
-    /// Write trace.json with --sink codetracer, which all versions of CodeTracer open, or a smaller
-    /// trace.bin.
-    #[arg(long, value_name = "json|bin", default_value = "json", value_parser = parse_form)]
-    #[arg(help_heading = "Output")]
-    pub codetracer_format: OutputForm,
+    /// The options of single sinks.
+    #[command(flatten)]
+    pub options: SinkOptions,
     /// Exit with status 1 if events or packets were lost, or metadata breaks a rule of CTF: nothing
     /// of such a trace is shown then.
     #[arg(long, help_heading = "Output")]
@@ -138,81 +131,6 @@ pub struct Arguments {
     /// Do not write notices and the summary to standard error.
     #[arg(short, long, help_heading = "Output")]
     pub quiet: bool,
-
-    /// Show times in UTC.
-    #[arg(long, help_heading = "Text")]
-    pub clock_gmt: bool,
-    /// Show times with their date.
-    #[arg(long, help_heading = "Text")]
-    pub clock_date: bool,
-    /// Show times as seconds since 1970.
-    #[arg(long, help_heading = "Text")]
-    pub clock_seconds: bool,
-    /// Show times as cycles of the trace's clock.
-    #[arg(long, help_heading = "Text")]
-    pub clock_cycles: bool,
-    /// Add S seconds to all times.
-    #[arg(
-        long,
-        value_name = "S",
-        default_value_t = 0,
-        allow_hyphen_values = true,
-        help_heading = "Text"
-    )]
-    pub clock_offset: i64,
-    /// Add NS nanoseconds to all times.
-    #[arg(
-        long,
-        value_name = "NS",
-        default_value_t = 0,
-        allow_hyphen_values = true,
-        help_heading = "Text"
-    )]
-    pub clock_offset_ns: i64,
-    /// Do not show the time since the previous event.
-    #[arg(long, help_heading = "Text")]
-    pub no_delta: bool,
-    /// Show the field names in these parts, separated by commas: payload, context, scope, header,
-    /// all, none.
-    #[arg(short, long, value_name = "LIST", help_heading = "Text")]
-    pub names: Option<NamesList>,
-    /// Show these parts before the event name, separated by commas: trace, trace:hostname,
-    /// trace:domain, trace:procname, trace:vpid, loglevel, emf, callsite, all.
-    #[arg(short, long, value_name = "LIST", help_heading = "Text")]
-    pub fields: Option<FieldsList>,
-    /// Use colors.
-    #[arg(
-        long,
-        value_enum,
-        default_value = "auto",
-        value_name = "WHEN",
-        help_heading = "Text"
-    )]
-    pub color: Colour,
-
-    /// The program that is to open the file.
-    #[arg(
-        long = "for",
-        value_enum,
-        value_name = "VIEWER",
-        default_value = "perfetto",
-        help_heading = "Trace Event Format"
-    )]
-    pub viewer: Viewer,
-    /// Which times to write for events that programs have sent in this format.
-    #[arg(
-        long,
-        value_enum,
-        default_value = "producer",
-        value_name = "CLOCK",
-        help_heading = "Trace Event Format"
-    )]
-    pub tef_time: TefTime,
-    /// Also write the numbers of a field as a counter of its process, with --sink tef; may be
-    /// repeated. EXPR is FIELD, EVENT.FIELD or NAME=EVENT.FIELD, for example
-    /// depth=queue:push.state.len, with a FIELD as in --filter.
-    #[arg(long, value_name = "EXPR", help_heading = "Trace Event Format")]
-    pub counter: Vec<String>,
 
     /// Read directories with N threads, which changes nothing but the time; default: one for each
     /// processor, if the directories are large.
@@ -366,66 +284,13 @@ pub enum NotFound {
     End,
 }
 
-/// A format of events, and where they go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SinkKind {
-    /// One line for each event, as babeltrace2 writes it.
-    Text,
-    /// One line for each event, for people: with severities, durations, and spans indented.
-    Log,
-    /// All fields of each event, as a tree.
-    Details,
-    /// One JSON object on each line.
-    Json,
-    /// A trace.json in Trace Event Format, for ui.perfetto.dev and chrome://tracing.
-    Tef,
-    /// A copy of the trace for any CTF reader.
-    Ctf,
-    /// A recording that CodeTracer opens, also while it is written; begins at the beginning, ends
-    /// with the session.
-    Codetracer,
-    /// The number of events per second.
-    Counter,
-    /// No output: decode only.
-    Dummy,
-}
-
-/// A program that opens a trace.json.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Viewer {
-    /// ui.perfetto.dev: events in order of time, times since the first event, and what Perfetto
-    /// would misinterpret changed; nothing is written until the end.
-    Perfetto,
-    /// Any program: events as they come, with absolute times.
-    Any,
-}
-
-/// The times of events that were sent in Trace Event Format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TefTime {
-    /// The times that the program wrote.
-    Producer,
-    /// The times of arrival, on the clock of all other events.
-    Arrival,
-}
-
-/// The use of colors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Colour {
-    /// Only if the output is a terminal, and NO_COLOR is not set.
-    Auto,
-    /// Never.
-    Never,
-    /// Always, also in a file or pipe.
-    Always,
-}
-
-fn parse_form(text: &str) -> Result<OutputForm, &'static str> {
-    match text {
-        "json" => Ok(OutputForm::Json),
-        "bin" => Ok(OutputForm::Binary),
-        _ => Err("expected json or bin"),
-    }
+/// The names of all sinks, each with its help.
+fn sink_parser() -> impl TypedValueParser<Value = &'static SinkRow> {
+    let names = SINKS.map(|row| PossibleValue::new(row.name).help(row.help));
+    PossibleValuesParser::new(names).try_map(|name| {
+        let row = SINKS.into_iter().find(|row| row.name == name);
+        row.ok_or("no such sink")
+    })
 }
 
 impl ProxyArguments {
@@ -488,75 +353,6 @@ impl Arguments {
         let mut arguments = Self::parse_from(words);
         set_certificates_or_exit::<Self>(&mut arguments.targets, &arguments.tls);
         arguments
-    }
-
-    /// The options of text output, on a terminal or not.
-    #[must_use]
-    pub fn text(&self, terminal: bool) -> TextOptions {
-        TextOptions {
-            clock: self.clock(),
-            no_delta: self.no_delta,
-            names: self.names.map_or_else(Names::default, |list| list.0),
-            fields: self
-                .fields
-                .map_or_else(HeaderFields::default, |list| list.0),
-            colour: self.has_colors(terminal),
-        }
-    }
-
-    /// The options of lines for people, on a terminal or not.
-    #[must_use]
-    pub fn log(&self, terminal: bool) -> LogOptions {
-        LogOptions {
-            clock: self.clock(),
-            has_colors: self.has_colors(terminal),
-        }
-    }
-
-    fn has_colors(&self, terminal: bool) -> bool {
-        match self.color {
-            Colour::Always => true,
-            Colour::Never => false,
-            Colour::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|of| of.is_empty()),
-        }
-    }
-
-    /// The format of times.
-    #[must_use]
-    pub fn clock(&self) -> ClockFormat {
-        let seconds = Duration::from_secs(self.clock_offset.unsigned_abs());
-        let seconds = i64::try_from(seconds.as_nanos()).unwrap_or(i64::MAX);
-        ClockFormat {
-            seconds: self.clock_seconds,
-            cycles: self.clock_cycles,
-            date: self.clock_date,
-            gmt: self.clock_gmt,
-            offset: seconds
-                .saturating_mul(self.clock_offset.signum())
-                .saturating_add(self.clock_offset_ns),
-        }
-    }
-
-    /// The options of a trace.json.
-    #[must_use]
-    pub fn tef(&self) -> tef::TefOptions {
-        tef::TefOptions {
-            sent: match self.tef_time {
-                TefTime::Producer => tef::SentTimes::Producer,
-                TefTime::Arrival => tef::SentTimes::Arrival,
-            },
-            perfetto: self.viewer == Viewer::Perfetto,
-        }
-    }
-
-    /// The time zone in which times are typed and shown.
-    #[must_use]
-    pub fn zone(&self) -> TimeZone {
-        if self.clock_gmt {
-            TimeZone::UTC
-        } else {
-            TimeZone::system()
-        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! The run: joins sources, mux and sink, and returns how it ended.
 
-use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,24 +15,17 @@ use viewer::attach::target::{RelayTarget, Target};
 use viewer::attach::{MemoryBudget, SourceEvent, SourceHandle, list, relay};
 use viewer::bound::Bound;
 use viewer::directories::{self, DirectoryOptions};
-use viewer::filter::{Filter, NumberSelector};
+use viewer::filter::Filter;
 use viewer::mux::{Mux, Progress, Report, Stage};
 use viewer::run::{Outcome, Stop, UsageError};
 use viewer::select::{Select, Selection, Tally};
-use viewer::sink::{Sink, SinkError};
+use viewer::sink::{Finished, Next, OpenSink, SinkError};
 use viewer::turn::{NewcomerHold, Turn};
 use viewer_proto::session::Seek;
 
-use crate::cli::{Arguments, NotFound, SinkKind};
-use crate::sink::codetracer::CodetracerSink;
-use crate::sink::counter::{Counter, Screen};
-use crate::sink::ctf::Recorder;
-use crate::sink::details::Details;
-use crate::sink::dummy::Dummy;
-use crate::sink::json::Json;
-use crate::sink::log::Log;
-use crate::sink::tef::Tef;
-use crate::sink::text::{ClockFormat, TextSink, Times};
+use crate::cli::{Arguments, NotFound};
+use crate::sink::row::SinkRow;
+use crate::sink::text::{ClockFormat, Times};
 
 /// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
 const EVENT_CAPACITY: usize = 256;
@@ -61,17 +53,18 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     }
     // Users compare these times with --begin and --end.
     let times = Times::new(ClockFormat {
-        date: arguments.begin.is_some() || arguments.end.is_some() || arguments.clock_date,
-        ..arguments.clock()
+        date: arguments.begin.is_some()
+            || arguments.end.is_some()
+            || arguments.options.text.clock_date,
+        ..arguments.options.text.clock()
     });
-    let mut select = Select::new(
-        selection(arguments)?,
-        open_sink(arguments)?,
-        times.into_writer(),
-    );
+    let selection = selection(arguments)?;
+    let needs = arguments.sink.needs;
+    let sink = (open_sink(arguments)?, needs);
+    let mut select = Select::new(selection, sink, times.into_writer());
     let memory = MemoryBudget::default();
     let mut mux = Mux::with_memory(memory.clone());
-    if !select.sink().needs_order() {
+    if !needs.order {
         mux.set_unordered();
     }
     let mut sliced = None;
@@ -114,22 +107,25 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     for source in &sources {
         source.stop();
     }
-    let ended = shown.and_then(|()| select.sink().finish());
+    let ended = shown.and_then(|()| select.finish());
     for source in sources {
         source.join();
     }
-    match ended {
+    let finished = match ended {
         // Nobody reads any more, from standard output or a FIFO: that is their right, and silent.
-        Err(SinkError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        Err(SinkError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Finished::default()
+        }
         ended => ended?,
-    }
-    if let Some(warning) = select.sink().warning() {
+    };
+    if let Some(warning) = finished.warning {
         select.report_warning(warning);
     }
-    if let Some(summary) = select.sink().summary().filter(|_| !arguments.quiet) {
+    if let Some(summary) = finished.summary.filter(|_| !arguments.quiet) {
         print_message(format_args!("test-live: {summary}"));
     }
-    let has_matched = stop.is_requested() || report_no_match(arguments, &mut select);
+    let missing = finished.missing;
+    let has_matched = stop.is_requested() || report_no_match(arguments, missing, &mut select);
     Ok(match outcome(arguments, select.tally()) {
         Outcome::Whole if !has_matched => Outcome::Partial,
         outcome => outcome,
@@ -208,11 +204,13 @@ fn show_events(
         }
         match mux.run(select, &|| stop.is_requested())? {
             Progress::Enough => return Ok(()),
-            Progress::Waiting | Progress::Ended => select.sink().flush()?,
+            Progress::Waiting | Progress::Ended => {}
         }
-        if select.sink().is_complete() {
-            return Ok(());
-        }
+        let flush_deadline = match select.flush()? {
+            Next::Event => None,
+            Next::FlushAt(deadline) => Some(deadline),
+            Next::Finish => return Ok(()),
+        };
         if newcomer_hold.is_over(mux.is_held_by_newcomers(), Instant::now()) {
             mux.release_newcomers();
             continue;
@@ -223,7 +221,7 @@ fn show_events(
             return Ok(());
         }
         // Ends when all sources have.
-        let deadlines = [newcomer_hold.deadline(), select.sink().flush_deadline()];
+        let deadlines = [newcomer_hold.deadline(), flush_deadline];
         let deadline = deadlines.into_iter().flatten().min();
         match receive_until(&timer, &mut source_events, deadline) {
             Received::Event(event) => handle_event(mux, select, event, quiet)?,
@@ -283,8 +281,15 @@ fn handle_event(
 
 /// Reports that there were events and none was selected, or none has a counter. Returns false if
 /// that is an error.
-fn report_no_match(arguments: &Arguments, select: &mut Select) -> bool {
-    let mut descriptions = select.describe_unmatched_counters();
+fn report_no_match(
+    arguments: &Arguments,
+    mut descriptions: Vec<String>,
+    select: &mut Select,
+) -> bool {
+    if select.tally().events == 0 {
+        // What selected no event says why there was nothing.
+        descriptions.clear();
+    }
     descriptions.extend(select.describe_no_match());
     let is_allowed = arguments.session_not_found == Some(NotFound::End);
     let severity = if is_allowed { "" } else { "error: " };
@@ -320,33 +325,19 @@ fn outcome(arguments: &Arguments, tally: Tally) -> Outcome {
 }
 
 fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
-    let zone = arguments.zone();
+    let zone = arguments.options.text.zone();
     let filter = match &arguments.filter {
         Some(text) => Some(Filter::parse(text).map_err(|error| UsageError(error.to_string()))?),
         None => None,
     };
-    if !arguments.counter.is_empty() && arguments.sink != SinkKind::Tef {
-        bail!(UsageError("--counter requires --sink tef".to_owned()));
-    }
-    let parse_counter = |text: &String| {
-        let parsed = NumberSelector::parse(text);
-        parsed.map_err(|what| UsageError(format!("invalid --counter {text:?}: {what}")))
-    };
-    let counters = arguments.counter.iter().map(parse_counter);
-    let counters = counters.collect::<Result<Vec<_>, _>>()?;
-    let is_whole = matches!(arguments.sink, SinkKind::Ctf | SinkKind::Codetracer);
-    if is_whole
-        && (filter.is_some()
-            || arguments.limit.is_some()
-            || arguments.begin.is_some()
-            || arguments.end.is_some())
-    {
-        let sink = match arguments.sink {
-            SinkKind::Codetracer => "--sink codetracer writes whole recordings",
-            _ => "--sink ctf copies whole packets",
-        };
+    let SinkRow { name, needs, .. } = arguments.sink;
+    let is_partial = filter.is_some()
+        || arguments.limit.is_some()
+        || arguments.begin.is_some()
+        || arguments.end.is_some();
+    if let Some(whole) = needs.whole.filter(|_| is_partial) {
         bail!(UsageError(format!(
-            "{sink}: it cannot be used with --begin, --end, --filter or --limit"
+            "--sink {name} {whole}: it cannot be used with --begin, --end, --filter or --limit"
         )));
     }
     let begin = arguments.begin.map(|time| time.in_zone(&zone));
@@ -361,70 +352,24 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
         end,
         filter,
         limit: arguments.limit,
-        counters,
         is_strict: arguments.strict,
     })
 }
 
-fn open_sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
-    if arguments.sink == SinkKind::Ctf {
-        let Some(path) = &arguments.output else {
-            bail!(UsageError(
-                "--sink ctf requires a directory: --output PATH".to_owned()
-            ));
-        };
-        return Ok(Box::new(Recorder::new(path)?));
-    }
-    if arguments.sink == SinkKind::Codetracer {
-        let Some(path) = &arguments.output else {
-            bail!(UsageError(
-                "--sink codetracer requires a directory: -o DIR".to_owned()
-            ));
-        };
-        let form = arguments.codetracer_format;
-        let is_whole_relay = |target: &Target| match target {
-            Target::Relay(relay) => relay.session.is_none(),
-            Target::Directory(_) => false,
-        };
-        let is_endless = !arguments.no_follow && arguments.targets.iter().any(is_whole_relay);
-        return Ok(Box::new(CodetracerSink::new(path, form, is_endless)?));
-    }
-    let terminal = arguments.output.is_none() && io::stdout().is_terminal();
-    let output: Box<dyn Write> = match &arguments.output {
-        Some(path) => {
-            let file = File::create(path);
-            Box::new(file.with_context(|| format!("cannot write {}", path.display()))?)
-        }
-        None => Box::new(stdout()),
+fn open_sink(arguments: &Arguments) -> anyhow::Result<OpenSink> {
+    let is_whole_relay = |target: &Target| match target {
+        Target::Relay(relay) => relay.session.is_none(),
+        Target::Directory(_) => false,
     };
-    Ok(match arguments.sink {
-        SinkKind::Text => Box::new(TextSink::new(output, arguments.text(terminal))),
-        SinkKind::Log => Box::new(Log::new(output, arguments.log(terminal))),
-        SinkKind::Details => Box::new(Details::new(output)),
-        SinkKind::Json => Box::new(Json::new(output)),
-        SinkKind::Tef => Box::new(Tef::new(output, arguments.tef())),
-        SinkKind::Counter => {
-            let screen = if terminal {
-                Screen::Terminal(Box::new(terminal_size))
-            } else {
-                Screen::Plain
-            };
-            Box::new(Counter::new(output, screen))
-        }
-        SinkKind::Dummy | SinkKind::Ctf | SinkKind::Codetracer => Box::new(Dummy),
-    })
-}
-
-/// The size of the terminal: rows and columns.
-fn terminal_size() -> (usize, usize) {
-    let size = rustix::termios::tcgetwinsize(io::stdout());
-    size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()))
+    let is_endless = !arguments.no_follow && arguments.targets.iter().any(is_whole_relay);
+    let output = arguments.output.as_deref();
+    arguments.sink.open(output, &arguments.options, is_endless)
 }
 
 fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOptions {
     // A whole relay is watched until it is left; a session until it ends.
     let follow = (target.session.is_none() || arguments.follow) && !arguments.no_follow;
-    let is_recording = arguments.sink == SinkKind::Codetracer;
+    let needs_begin = arguments.sink.needs.begin;
     let missing = match arguments.session_not_found {
         Some(NotFound::Continue) => relay::Missing::Wait,
         Some(NotFound::Fail) => relay::Missing::Fail,
@@ -434,14 +379,13 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOpt
     };
     relay::RelayOptions {
         seek: match arguments.seek {
-            // A recording has definitions at its begin.
-            _ if is_recording => Seek::Beginning,
+            _ if needs_begin => Seek::Beginning,
             seek => seek.into(),
         },
         missing,
         // A producer that is started again opens another session of the same name; the sink says
         // when to exit.
-        follow: follow || is_recording && !arguments.no_follow,
+        follow: follow || needs_begin && !arguments.no_follow,
         retry: follow && !arguments.no_retry,
         reconnect_timeout: match arguments.reconnect_timeout {
             _ if arguments.no_retry => Some(Duration::ZERO),

@@ -16,7 +16,6 @@ use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
-use viewer::attach::TraceInfo;
 use viewer::filter::Filter;
 use viewer::sink::{Origin, Sink, SinkError};
 
@@ -168,7 +167,7 @@ fn write(
         replay.add(packet, &mut range)?;
     }
     replay.finish(&mut range)?;
-    range.sink.finish()
+    range.sink.finish(true).map(drop)
 }
 
 /// Shows the events of a range to a sink.
@@ -201,10 +200,6 @@ impl Events for Range {
             self.sink.event(event, origin)?;
         }
         Ok(true)
-    }
-
-    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
-        self.sink.metadata(bytes, trace)
     }
 }
 

@@ -49,14 +49,6 @@ pub(super) trait Events {
 
     /// Called when a trace has declared something, before the events of it.
     fn declared(&mut self, _trace: &Trace) {}
-
-    /// More metadata, before the events that need it.
-    ///
-    /// # Errors
-    /// If it cannot be shown.
-    fn metadata(&mut self, _bytes: &[u8], _trace: &TraceInfo) -> Result<(), SinkError> {
-        Ok(())
-    }
 }
 
 /// Shows events only: losses and failures were shown when the packets were decoded first.
@@ -76,8 +68,8 @@ impl<E: Events> Stage for EventStage<'_, E> {
         Ok(())
     }
 
-    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
-        self.0.metadata(bytes, trace)
+    fn metadata(&mut self, _bytes: &[u8], _trace: &TraceInfo) -> Result<(), SinkError> {
+        Ok(())
     }
 
     fn declared(&mut self, trace: &Trace) {

@@ -94,7 +94,7 @@ pub fn plan_slices(
     };
     let mut renderers = Vec::new();
     if are_alone && select.shows_all() {
-        let renderer = |_| match select.sink().renderer() {
+        let renderer = |_| match select.renderer() {
             None if !are_counted => None,
             renderer => Some(renderer),
         };

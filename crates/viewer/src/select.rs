@@ -13,11 +13,13 @@ use daemon::progress::ProgressBar;
 
 use crate::attach::{Packet, StreamKey, TraceInfo, TraceKey};
 use crate::bound::Bound;
-use crate::filter::{Filter, NumberSelector, UndeclaredNames};
+use crate::filter::{Filter, UndeclaredNames};
 use crate::mux::Stage;
 use crate::mux::slices::SliceStage;
 use crate::sink::losses::{LossSum, write_warning};
-use crate::sink::{Loss, Origin, RenderedRun, Sink, SinkError};
+use crate::sink::{
+    Ended, Finished, Loss, Needs, Next, OpenSink, Origin, RenderedRun, Renderer, SinkError,
+};
 
 /// The events that are to be shown.
 #[derive(Debug, Default)]
@@ -30,8 +32,6 @@ pub struct Selection {
     pub filter: Option<Filter>,
     /// No more events than this.
     pub limit: Option<u64>,
-    /// The fields whose numbers are shown as counters as well.
-    pub counters: Vec<NumberSelector>,
     /// Whether to show nothing of traces whose metadata deviates from the specification.
     pub is_strict: bool,
 }
@@ -52,6 +52,10 @@ pub struct Tally {
     pub failures: u64,
 }
 
+/// Largest number of streams and traces that have ended and that a sink may still remember. More
+/// are not waited for until there is nothing to show.
+const MAX_ENDED: usize = 64;
+
 /// Appends a time, in nanoseconds since the clock's origin, as users want to see it.
 pub type WriteTime = Box<dyn FnMut(i64, &mut Vec<u8>)>;
 
@@ -60,15 +64,16 @@ pub struct Select {
     selection: Selection,
     /// The names in the filter that no trace has declared, until they have been reported.
     undeclared: UndeclaredNames,
-    /// Whether each counter has had a value.
-    has_values: Vec<bool>,
     /// The time of the last event that was not shown because of `begin` or `end`.
     outside: Option<i64>,
     /// The times of single traces that are shown.
     spans: HashMap<TraceKey, (i64, i64)>,
     /// Whether events are shown only at some times.
     has_times: bool,
-    sink: Box<dyn Sink>,
+    sink: OpenSink,
+    needs: Needs,
+    /// What has ended since the last flush.
+    ended: Ended,
     /// Writes a time in warnings, in nanoseconds since the clock's origin.
     write_time: WriteTime,
     tally: Tally,
@@ -79,16 +84,21 @@ impl Select {
     /// Shows `selection` to `sink`, and on standard error what was lost, with times as `write_time`
     /// writes them.
     #[must_use]
-    pub fn new(selection: Selection, sink: Box<dyn Sink>, write_time: WriteTime) -> Self {
+    pub fn new(
+        selection: Selection,
+        (sink, needs): (OpenSink, Needs),
+        write_time: WriteTime,
+    ) -> Self {
         let filter = selection.filter.as_ref();
         Self {
             undeclared: filter.map_or_else(UndeclaredNames::default, Filter::undeclared_names),
-            has_values: vec![false; selection.counters.len()],
             outside: None,
             has_times: selection.begin.is_some() || selection.end.is_some(),
             selection,
             spans: HashMap::new(),
             sink,
+            needs,
+            ended: Ended::default(),
             write_time,
             tally: Tally::default(),
             progress: ProgressBar::hidden(),
@@ -101,9 +111,33 @@ impl Select {
         self.tally
     }
 
-    /// The sink that is shown the selected events.
-    pub fn sink(&mut self) -> &mut dyn Sink {
-        &mut *self.sink
+    /// Lets the sink write what it has held back, and forget what has ended.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn flush(&mut self) -> Result<Next, SinkError> {
+        let next = self.sink.sink().flush(&self.ended)?;
+        self.ended.streams.clear();
+        self.ended.traces.clear();
+        Ok(next)
+    }
+
+    /// Lets the sink complete its output: no further event follows.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn finish(&mut self) -> Result<Finished, SinkError> {
+        self.flush()?;
+        let is_whole = self.tally.incomplete == 0 && self.tally.failures == 0;
+        self.sink.sink().finish(is_whole)
+    }
+
+    /// Makes a renderer of events for another thread. None if the sink has none.
+    pub(crate) fn renderer(&self) -> Option<Box<dyn Renderer>> {
+        match &self.sink {
+            OpenSink::Rendered(sink) => Some(sink.renderer()),
+            OpenSink::Events(_) | OpenSink::Packets(_) => None,
+        }
     }
 
     /// Shows on `bar` how many bytes of packets have been read.
@@ -135,7 +169,6 @@ impl Select {
     /// Reports that something could not be read, and that its source continues.
     pub fn report_missing(&mut self, what: &str) {
         self.tally.incomplete += 1;
-        self.sink.set_incomplete();
         self.write_message("error", what);
     }
 
@@ -184,27 +217,11 @@ impl Select {
         })
     }
 
-    /// Says of each counter that has had no value why, if there were events.
-    pub fn describe_unmatched_counters(&mut self) -> Vec<String> {
-        if self.tally.events == 0 {
-            return Vec::new();
-        }
-        let counters = self.selection.counters.iter_mut().zip(&self.has_values);
-        let unmatched = counters.filter(|(_, has_values)| !**has_values);
-        unmatched
-            .map(|(counter, _)| counter.describe_no_match())
-            .collect()
-    }
-
-    /// Whether all events are shown, and nothing else of them is wanted.
+    /// Whether all events are shown, and nothing else of them is wanted, as their packets.
     pub(crate) fn shows_all(&self) -> bool {
-        let Selection {
-            filter,
-            limit,
-            counters,
-            ..
-        } = &self.selection;
-        !self.has_times && filter.is_none() && limit.is_none() && counters.is_empty()
+        let Selection { filter, limit, .. } = &self.selection;
+        let copies = matches!(self.sink, OpenSink::Packets(_));
+        !self.has_times && filter.is_none() && limit.is_none() && !copies
     }
 
     /// Counts an event, and says whether it is within the times that are shown.
@@ -280,21 +297,13 @@ impl Stage for Select {
         {
             return Ok(true);
         }
-        self.sink.event(event, origin)?;
-        for (counter, has_values) in selection.counters.iter_mut().zip(&mut self.has_values) {
-            if let Some(value) = counter.find(event, origin.trace.key)? {
-                *has_values |= self.sink.counter(counter.name(), value)?;
-            }
-        }
+        self.sink.sink().event(event, origin)?;
         self.tally.events += 1;
         Ok(!self.is_limit_reached())
     }
 
     fn counts_only(&self) -> bool {
-        let Selection {
-            filter, counters, ..
-        } = &self.selection;
-        self.sink.ignores_events() && filter.is_none() && counters.is_empty()
+        !self.needs.events && self.selection.filter.is_none()
     }
 
     #[inline]
@@ -310,10 +319,13 @@ impl Stage for Select {
 
     fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError> {
         self.progress.inc(packet.len());
-        if !self.sink.copies_packets() {
-            return Ok(());
+        if self.ended.streams.len() + self.ended.traces.len() >= MAX_ENDED {
+            self.flush()?;
         }
-        match packet.each_piece(|piece| self.sink.packet(piece, origin)) {
+        let OpenSink::Packets(sink) = &mut self.sink else {
+            return Ok(());
+        };
+        match packet.each_piece(|piece| sink.packet(piece, origin)) {
             Ok(copied) => copied,
             Err(error) => {
                 let stream = &origin.stream.name;
@@ -328,22 +340,22 @@ impl Stage for Select {
 
     fn declared(&mut self, trace: &Trace) {
         self.undeclared.add_declarations(trace);
-        for counter in &mut self.selection.counters {
-            counter.add_declarations(trace);
-        }
     }
 
     fn stream_ended(&mut self, stream: StreamKey) {
-        self.sink.stream_ended(stream);
+        self.ended.streams.push(stream);
     }
 
     fn trace_ended(&mut self, trace: TraceKey) {
         self.spans.remove(&trace);
-        self.sink.trace_ended(trace);
+        self.ended.traces.push(trace);
     }
 
     fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
-        self.sink.metadata(bytes, trace)
+        match &mut self.sink {
+            OpenSink::Packets(sink) => sink.metadata(bytes, trace),
+            OpenSink::Events(_) | OpenSink::Rendered(_) => Ok(()),
+        }
     }
 
     fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
@@ -355,12 +367,11 @@ impl Stage for Select {
                 write_time(time, out);
             });
         });
-        self.sink.lost(loss, origin)
+        self.sink.sink().lost(loss, origin)
     }
 
     fn report_failure(&mut self, what: &str) {
         self.tally.failures += 1;
-        self.sink.set_incomplete();
         self.write_message("error", what);
     }
 
@@ -375,7 +386,9 @@ impl Stage for Select {
 
 impl SliceStage for Select {
     fn show_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
-        self.sink.show_run(run)?;
+        if let OpenSink::Rendered(sink) = &mut self.sink {
+            sink.show_run(run)?;
+        }
         self.count_events(run.events());
         Ok(())
     }

@@ -4,7 +4,7 @@ use ctf::decode::NumberFormat;
 use ctf::model::{Base, Label, Labels, Uuid};
 
 use crate::attach::{StreamInfo, StreamKey, TraceInfo, TraceKey};
-use crate::sink::Origin;
+use crate::sink::{Ended, Origin};
 
 /// A number without labels.
 pub fn plain() -> NumberFormat<'static> {
@@ -48,6 +48,15 @@ impl TestOrigin {
                 class: 3,
                 id: Some(4),
             },
+        }
+    }
+
+    /// Returns the end of the stream and of its trace.
+    #[must_use]
+    pub fn ended(&self) -> Ended {
+        Ended {
+            streams: vec![self.stream.key],
+            traces: vec![self.trace.key],
         }
     }
 

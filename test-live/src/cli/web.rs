@@ -12,7 +12,7 @@ use viewer::filter::Filter;
 use viewer::run::UsageError;
 
 use super::{SeekTo, TlsArguments, set_certificates_or_exit};
-use crate::sink::{ctf, json, tef};
+use crate::sink::SINKS;
 
 /// Smallest and largest number of rows of the history. A row takes 32 bytes.
 const HISTORIES: std::ops::RangeInclusive<u64> = 10_000..=1_000_000_000;
@@ -132,7 +132,7 @@ impl WebArguments {
             token: self.token,
             token_lifetime: self.token_lifetime,
             certificate: self.https_cert.zip(self.https_key),
-            formats: vec![json::DOWNLOAD, tef::DOWNLOAD, ctf::DOWNLOAD],
+            formats: SINKS.iter().filter_map(|sink| sink.download).collect(),
         })
     }
 

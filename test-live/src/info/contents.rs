@@ -13,7 +13,7 @@ use viewer::attach::TraceKey;
 use viewer::interpret::event_name::counted_name;
 use viewer::interpret::process_context::ProcessContext;
 use viewer::sink::losses::LossSum;
-use viewer::sink::{Loss, Origin, Sink, SinkError};
+use viewer::sink::{Ended, Finished, Loss, Next, Origin, Sink, SinkError};
 
 /// Largest number of names and of processes that are listed. The events of further names are
 /// counted together; further processes are not listed.
@@ -199,13 +199,11 @@ impl Sink for CountingSink {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
+    fn flush(&mut self, _ended: &Ended) -> Result<Next, SinkError> {
+        Ok(Next::Event)
     }
-}
 
-impl Drop for CountingSink {
-    fn drop(&mut self) {
+    fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
         let mut contents = self.contents.borrow_mut();
         contents.losses = self.losses;
         contents.span = self.span;
@@ -218,5 +216,6 @@ impl Drop for CountingSink {
             let name = if is_listed { name } else { OTHER_NAMES };
             *contents.events.entry(name.to_owned()).or_default() += count;
         }
+        Ok(Finished::default())
     }
 }

@@ -18,6 +18,7 @@ use viewer::mux::Mux;
 use viewer::progress;
 use viewer::run::Outcome;
 use viewer::select::{Select, Selection};
+use viewer::sink::{Needs, OpenSink};
 
 use self::contents::Contents;
 use self::report::Report;
@@ -77,7 +78,8 @@ pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
 fn read_contents(traces: Vec<TraceDirectory>) -> anyhow::Result<(Contents, u64)> {
     let (sink, contents) = contents::counting_sink();
     let times = Times::new(ClockFormat::default());
-    let mut select = Select::new(Selection::default(), Box::new(sink), times.into_writer());
+    let sink = (OpenSink::Events(Box::new(sink)), Needs::EVENTS);
+    let mut select = Select::new(Selection::default(), sink, times.into_writer());
     select.set_progress_bar(progress::of_directories(&traces, false));
     let mut mux = Mux::with_memory(MemoryBudget::default());
     for trace in traces {
@@ -85,7 +87,7 @@ fn read_contents(traces: Vec<TraceDirectory>) -> anyhow::Result<(Contents, u64)>
     }
     mux.run(&mut select, &|| false)?;
     select.clear_progress_bar();
+    select.finish()?;
     let failures = select.tally().failures;
-    drop(select);
     Ok((contents.take(), failures))
 }

@@ -3,7 +3,7 @@
 //! the name that they were sent with.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use ::tef::Record;
@@ -12,9 +12,11 @@ use ctf::decode::Event;
 use viewer::attach::{StreamKey, TraceKey};
 use viewer::interpret::event_name::counted_name;
 use viewer::sink::losses::LossSum;
-use viewer::sink::{Loss, Origin, Sink, SinkError};
+use viewer::sink::{Ended, Finished, Loss, Needs, Next, OpenSink, Origin, Sink, SinkError};
 use viewer::slots::Slots;
 use viewer::terminal::printable;
+
+use super::row::{Open, SinkRow};
 
 /// Number of events after which the clock is read.
 const EVENTS_PER_LOOK: u32 = 1024;
@@ -34,6 +36,28 @@ const MAX_NAMES: usize = 1 << 16;
 const OTHER_NAMES: &str = "<other names>";
 /// Clears all of the screen.
 const CLEAR_ALL: &[u8] = b"\x1b[2J";
+
+/// Counts by name and by stream.
+pub const ROW: SinkRow = SinkRow {
+    name: "counter",
+    help: "The number of events per second",
+    needs: Needs::EVENTS,
+    open: Open::Stream(|out, context| {
+        let screen = if context.is_terminal {
+            Screen::Terminal(Box::new(terminal_size))
+        } else {
+            Screen::Plain
+        };
+        Ok(OpenSink::Events(Box::new(Counter::new(out, screen))))
+    }),
+    download: None,
+};
+
+/// The size of the terminal: rows and columns.
+fn terminal_size() -> (usize, usize) {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()))
+}
 
 /// The device that the counts are shown on.
 pub enum Screen {
@@ -183,19 +207,18 @@ impl<W: Write> Sink for Counter<W> {
         Ok(())
     }
 
-    fn stream_ended(&mut self, stream: StreamKey) {
-        self.table.end_stream(stream);
+    fn flush(&mut self, ended: &Ended) -> Result<Next, SinkError> {
+        for stream in &ended.streams {
+            self.table.end_stream(*stream);
+        }
+        for trace in &ended.traces {
+            self.table.end_trace(*trace);
+        }
+        self.refresh_at(Instant::now())?;
+        Ok(Next::Event)
     }
 
-    fn trace_ended(&mut self, trace: TraceKey) {
-        self.table.end_trace(trace);
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.refresh_at(Instant::now())
-    }
-
-    fn finish(&mut self) -> Result<(), SinkError> {
+    fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
         if self.drawn {
             self.out.write_all(CLEAR_ALL)?;
             self.out.write_all(HOME)?;
@@ -204,7 +227,8 @@ impl<W: Write> Sink for Counter<W> {
         let all = Span::All(time_between(first, self.last_time));
         let text = self.table.text(all, usize::MAX, usize::MAX);
         self.out.write_all(text.as_bytes())?;
-        Ok(self.out.flush()?)
+        self.out.flush()?;
+        Ok(Finished::default())
     }
 }
 
@@ -543,7 +567,7 @@ mod tests {
             counter.table.count(class, Some("e"), place.origin());
         }
         (counter.first_time, counter.last_time) = (Some(1_000_000_000), 11_000_000_000);
-        counter.finish().unwrap();
+        counter.finish(true).unwrap();
         let text = String::from_utf8(counter.out).unwrap();
         assert!(
             text.starts_with("2 events/s, 20 events in all, 1 names,"),
@@ -552,7 +576,7 @@ mod tests {
         let mut counter = Counter::new(Vec::new(), Screen::Plain);
         let class = (place.trace.key, 0, 0);
         counter.table.count(class, Some("e"), place.origin());
-        counter.finish().unwrap();
+        counter.finish(true).unwrap();
         let text = String::from_utf8(counter.out).unwrap();
         assert!(text.starts_with("- events/s, 1 events in all"), "{text}");
     }
@@ -578,7 +602,7 @@ mod tests {
             let drawn = counter.out.len();
             counter.refresh_at(begin + REFRESH * 3 / 2).unwrap();
             assert_eq!(counter.out.len(), drawn);
-            counter.finish().unwrap();
+            counter.finish(true).unwrap();
             assert!(String::from_utf8(counter.out).unwrap().ends_with("  t s\n"));
         }
     }

@@ -12,10 +12,20 @@ use ctf::decode::{Event, FieldError, LostEvents, NumberFormat, Visitor};
 use ctf::model::{Base, Labels, Scope};
 use viewer::attach::TraceKey;
 use viewer::json_text::{hex, integer};
-use viewer::sink::{Loss, Lost, Origin, Sink, SinkError};
+use viewer::sink::{Ended, Finished, Loss, Lost, Needs, Next, OpenSink, Origin, Sink, SinkError};
 use viewer::terminal::printable;
 
 use super::buffer;
+use super::row::{Open, SinkRow};
+
+/// Trees of fields.
+pub const ROW: SinkRow = SinkRow {
+    name: "details",
+    help: "All fields of each event, as a tree",
+    needs: Needs::EVENTS,
+    open: Open::Stream(|out, _| Ok(OpenSink::Events(Box::new(Details::new(out))))),
+    download: None,
+};
 
 /// Writes each event as a tree of its fields.
 #[derive(Debug)]
@@ -139,12 +149,17 @@ impl<W: Write> Sink for Details<W> {
         Ok(())
     }
 
-    fn trace_ended(&mut self, trace: TraceKey) {
-        self.traces.remove(&trace);
+    fn flush(&mut self, ended: &Ended) -> Result<Next, SinkError> {
+        for trace in &ended.traces {
+            self.traces.remove(trace);
+        }
+        buffer::flush(&mut self.tree.out, &mut self.out)?;
+        Ok(Next::Event)
     }
 
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(buffer::flush(&mut self.tree.out, &mut self.out)?)
+    fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
+        buffer::flush(&mut self.tree.out, &mut self.out)?;
+        Ok(Finished::default())
     }
 }
 
@@ -345,7 +360,7 @@ mod tests {
         let mut out = Vec::new();
         let mut details = Details::new(&mut out);
         events(&mut details);
-        details.finish().unwrap();
+        details.finish(true).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -365,7 +380,7 @@ mod tests {
                 .unwrap();
             assert_eq!(details.traces.get(&place.trace.key), Some(&number));
             assert_eq!(details.traces.len(), 1);
-            details.trace_ended(place.trace.key);
+            details.flush(&place.ended()).unwrap();
         }
     }
 

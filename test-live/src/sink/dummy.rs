@@ -1,7 +1,21 @@
 //! Shows nothing: for measuring how fast events are decoded, and for checking that they can be.
 
 use ctf::decode::Event;
-use viewer::sink::{Origin, Sink, SinkError};
+use viewer::sink::{Ended, Finished, Loss, Needs, Next, OpenSink, Origin, Sink, SinkError};
+
+use super::row::{Open, SinkRow};
+
+/// No output.
+pub const ROW: SinkRow = SinkRow {
+    name: "dummy",
+    help: "No output: decode only",
+    needs: Needs {
+        events: false,
+        ..Needs::EVENTS
+    },
+    open: Open::Stream(|_, _| Ok(OpenSink::Events(Box::new(Dummy)))),
+    download: None,
+};
 
 /// Forgets all events.
 #[derive(Debug)]
@@ -12,11 +26,15 @@ impl Sink for Dummy {
         Ok(())
     }
 
-    fn ignores_events(&self) -> bool {
-        true
+    fn lost(&mut self, _loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
+    fn flush(&mut self, _ended: &Ended) -> Result<Next, SinkError> {
+        Ok(Next::Event)
+    }
+
+    fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
+        Ok(Finished::default())
     }
 }

@@ -37,9 +37,13 @@ use viewer::attach::StreamKey;
 use viewer::json_args::has_json_args;
 use viewer::json_fields::{JsonFields, JsonPosition, Scopes};
 use viewer::json_text::{integer, string};
-use viewer::sink::{Origin, RenderedRun, Renderer, Sink, SinkError};
+use viewer::sink::{
+    Ended, Finished, Loss, Needs, Next, OpenSink, Origin, RenderedRun, RenderedSink, Renderer,
+    Sink, SinkError,
+};
 
 use super::buffer;
+use super::row::{Open, SinkRow};
 
 /// Writes one object a line; see the module for its members.
 #[derive(Debug)]
@@ -71,12 +75,18 @@ struct Head<'a> {
     log_level: Option<u8>,
 }
 
-/// Events of a range, as the page of `test-live web` offers them.
-pub(crate) const DOWNLOAD: DownloadFormat = DownloadFormat {
+/// Objects, one a line.
+pub const ROW: SinkRow = SinkRow {
     name: "json",
-    file: "events.jsonl",
-    media_type: "application/x-ndjson",
-    content: Content::Events(|out| Box::new(Json::new(out))),
+    help: "One JSON object on each line",
+    needs: Needs::EVENTS,
+    open: Open::Stream(|out, _| Ok(OpenSink::Rendered(Box::new(Json::new(out))))),
+    download: Some(DownloadFormat {
+        name: "json",
+        file: "events.jsonl",
+        media_type: "application/x-ndjson",
+        content: Content::Events(|out| Box::new(Json::new(out))),
+    }),
 };
 
 impl<W: Write> Json<W> {
@@ -177,8 +187,28 @@ impl<W: Write> Sink for Json<W> {
         Ok(buffer::write_if_full(&mut self.buffer, &mut self.out)?)
     }
 
-    fn renderer(&self) -> Option<Box<dyn Renderer>> {
-        Some(Box::new(Lines::default()))
+    /// Does nothing: each line is an event.
+    fn lost(&mut self, _loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn flush(&mut self, ended: &Ended) -> Result<Next, SinkError> {
+        for stream in &ended.streams {
+            self.lines.streams.remove(stream);
+        }
+        buffer::flush(&mut self.buffer, &mut self.out)?;
+        Ok(Next::Event)
+    }
+
+    fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
+        buffer::flush(&mut self.buffer, &mut self.out)?;
+        Ok(Finished::default())
+    }
+}
+
+impl<W: Write> RenderedSink for Json<W> {
+    fn renderer(&self) -> Box<dyn Renderer> {
+        Box::new(Lines::default())
     }
 
     fn show_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
@@ -188,14 +218,6 @@ impl<W: Write> Sink for Json<W> {
             lines,
             &mut self.out,
         )?)
-    }
-
-    fn stream_ended(&mut self, stream: StreamKey) {
-        self.lines.streams.remove(&stream);
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(buffer::flush(&mut self.buffer, &mut self.out)?)
     }
 }
 
@@ -255,7 +277,7 @@ mod tests {
     }
 
     fn lines(json: &mut Json<Vec<u8>>) -> Vec<serde_json::Value> {
-        json.flush().unwrap();
+        json.flush(&Ended::default()).unwrap();
         let lines = json.out.split(|byte| *byte == b'\n');
         let lines = lines.filter(|line| !line.is_empty());
         lines
@@ -315,8 +337,7 @@ mod tests {
             let place = TestOrigin::new("t", "s");
             write_line(&mut json, &HEAD, &[], &place, |_| Ok(())).unwrap();
             assert_eq!(json.lines.streams.len(), 1);
-            json.stream_ended(place.stream.key);
-            json.trace_ended(place.trace.key);
+            json.flush(&place.ended()).unwrap();
         }
         assert!(json.lines.streams.is_empty());
     }

@@ -1,4 +1,4 @@
-//! The destinations of events: one file or folder for each sink.
+//! The destinations of events: a file or folder for each sink, and a row of [`SINKS`].
 
 mod buffer;
 pub mod codetracer;
@@ -8,5 +8,52 @@ pub mod details;
 pub mod dummy;
 pub mod json;
 pub mod log;
+pub mod row;
 pub mod tef;
 pub mod text;
+
+use clap::Args;
+use viewer::run::UsageError;
+
+use self::row::SinkRow;
+
+/// All sinks, in the order of the help.
+pub const SINKS: [&SinkRow; 9] = [
+    &text::ROW,
+    &log::ROW,
+    &details::ROW,
+    &json::ROW,
+    &tef::ROW,
+    &ctf::ROW,
+    &codetracer::ROW,
+    &counter::ROW,
+    &dummy::ROW,
+];
+
+/// The options of single sinks, each declared beside its sink.
+#[derive(Debug, Clone, Args)]
+pub struct SinkOptions {
+    /// The form of a CodeTracer recording.
+    #[command(flatten)]
+    pub codetracer: codetracer::CodetracerArguments,
+    /// The form of text.
+    #[command(flatten)]
+    pub text: text::TextArguments,
+    /// The form of a `trace.json`.
+    #[command(flatten)]
+    pub tef: tef::TefArguments,
+}
+
+impl SinkOptions {
+    /// Checks that what was asked for is of this sink.
+    ///
+    /// # Errors
+    /// If an option would have no effect that a user cannot miss.
+    pub fn check_used_by(&self, sink: &SinkRow) -> Result<(), UsageError> {
+        let tef = tef::ROW.name;
+        if sink.name != tef && !self.tef.counter.is_empty() {
+            return Err(UsageError(format!("--counter requires --sink {tef}")));
+        }
+        Ok(())
+    }
+}

@@ -71,17 +71,17 @@ impl NumberSelector {
     }
 
     /// The name of the counter.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Takes into account what a trace declares.
-    pub(crate) fn add_declarations(&mut self, trace: &Trace) {
+    pub fn add_declarations(&mut self, trace: &Trace) {
         self.undeclared.add_declarations(trace);
     }
 
     /// Says why no event has had a value.
-    pub(crate) fn describe_no_match(&mut self) -> String {
+    pub fn describe_no_match(&mut self) -> String {
         let mut descriptions = self.undeclared.take_descriptions();
         if descriptions.is_empty() {
             descriptions.push("no event that was shown has a number there".to_owned());

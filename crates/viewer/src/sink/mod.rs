@@ -1,4 +1,4 @@
-//! What a sink is: a destination of the events of a run.
+//! What a sink is: a destination of the events of a run, and what it needs of them.
 
 pub mod losses;
 pub mod render;
@@ -6,7 +6,7 @@ pub mod render;
 use std::io;
 use std::time::Instant;
 
-use ::ctf::decode::{Event, FieldError, LostEvents};
+use ctf::decode::{Event, FieldError, LostEvents};
 use thiserror::Error;
 
 pub use self::render::{EventTime, RenderedRun, Renderer};
@@ -14,124 +14,139 @@ use crate::attach::{StreamInfo, StreamKey, TraceInfo, TraceKey};
 
 /// A destination of events, which have been put in order.
 pub trait Sink {
-    /// Shows an event. Events come in order of time over all streams.
+    /// Shows an event. Events come in order of time over all streams, unless the sink
+    /// [needs](Needs) no order.
     ///
     /// # Errors
     /// If it cannot be written.
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError>;
 
-    /// Whether the sink does nothing with events: it need not be shown them then.
-    fn ignores_events(&self) -> bool {
-        false
-    }
+    /// Shows events or packets that were lost, where that was found. Losses are reported on
+    /// standard error in any case: a sink whose form has no place for them does nothing.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError>;
 
-    /// A renderer of events for another thread; none if this sink renders all events itself.
-    fn renderer(&self) -> Option<Box<dyn Renderer>> {
-        None
-    }
+    /// Writes what has been held back, because nothing more can be shown for now, and forgets the
+    /// streams and traces that have `ended`.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn flush(&mut self, ended: &Ended) -> Result<Next, SinkError>;
 
-    /// Shows events that a [`renderer`](Self::renderer) of this sink has rendered.
+    /// Completes the output: no further call follows. Without `is_whole`, something that was to be
+    /// shown could not be read.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn finish(&mut self, is_whole: bool) -> Result<Finished, SinkError>;
+}
+
+/// A sink that takes packets and metadata as they were recorded, besides events.
+pub trait PacketSink: Sink {
+    /// Takes a whole packet, before its first event. A large one comes in pieces, one after the
+    /// other.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn packet(&mut self, bytes: &[u8], origin: Origin<'_>) -> Result<(), SinkError>;
+
+    /// Takes more metadata of a trace, before the packets that need it.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError>;
+}
+
+/// A sink whose events other threads can render.
+pub trait RenderedSink: Sink {
+    /// Makes a renderer for another thread.
+    fn renderer(&self) -> Box<dyn Renderer>;
+
+    /// Shows events that a [renderer](Self::renderer) of this sink has rendered.
     ///
     /// # Errors
     /// If they cannot be written.
-    fn show_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
-        let _ = run;
-        Ok(())
+    fn show_run(&mut self, run: &RenderedRun) -> Result<(), SinkError>;
+}
+
+/// A sink by what it can take.
+pub enum OpenSink {
+    /// Takes events.
+    Events(Box<dyn Sink>),
+    /// Takes packets too.
+    Packets(Box<dyn PacketSink>),
+    /// Takes events that other threads have rendered, too.
+    Rendered(Box<dyn RenderedSink>),
+}
+
+impl OpenSink {
+    /// The sink, as one that takes events.
+    #[inline]
+    pub fn sink(&mut self) -> &mut dyn Sink {
+        match self {
+            Self::Events(sink) => &mut **sink,
+            Self::Packets(sink) => &mut **sink,
+            Self::Rendered(sink) => &mut **sink,
+        }
     }
+}
 
-    /// Whether events of different streams must come in order of time. If not, a stream does not
-    /// wait for others.
-    fn needs_order(&self) -> bool {
-        true
-    }
+/// What a sink needs of the events of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// The events themselves. Otherwise they are only counted, which is faster.
+    pub events: bool,
+    /// An order of time over all streams. Otherwise a stream does not wait for others.
+    pub order: bool,
+    /// Everything from the begin of a session on, also of a session that is opened again under the
+    /// same name.
+    pub begin: bool,
+    /// Why no part of a trace may be left out, as the end of a sentence about the sink. Absent if a
+    /// selection is allowed.
+    pub whole: Option<&'static str>,
+}
 
-    /// Whether the sink wants to be given packets.
-    fn copies_packets(&self) -> bool {
-        false
-    }
+impl Needs {
+    /// The needs of most sinks: events, in order.
+    pub const EVENTS: Self = Self {
+        events: true,
+        order: true,
+        begin: false,
+        whole: None,
+    };
+}
 
-    /// A whole packet, before its first event. A large one is given in pieces, one after the other.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    fn packet(&mut self, bytes: &[u8], origin: Origin<'_>) -> Result<(), SinkError> {
-        let _ = (bytes, origin);
-        Ok(())
-    }
+/// What nothing more comes of.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// Streams that have ended, in that order.
+    pub streams: Vec<StreamKey>,
+    /// Traces that have ended, after all their streams.
+    pub traces: Vec<TraceKey>,
+}
 
-    /// More metadata of a trace, before the packets that need it. Only sinks that copy look at it.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
-        let _ = (bytes, trace);
-        Ok(())
-    }
+/// What a sink waits for after a flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// An event.
+    Event,
+    /// An event, or a flush at this time.
+    FlushAt(Instant),
+    /// Nothing: its output is complete.
+    Finish,
+}
 
-    /// Events or packets that were lost, where that was found.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
-        let _ = (loss, origin);
-        Ok(())
-    }
-
-    /// The value of a counter at the event that was shown last. Returns whether it was shown.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    fn counter(&mut self, name: &str, value: Number) -> Result<bool, SinkError> {
-        let _ = (name, value);
-        Ok(false)
-    }
-
-    /// Called when a stream has ended: what is remembered of it can be forgotten.
-    fn stream_ended(&mut self, stream: StreamKey) {
-        let _ = stream;
-    }
-
-    /// Called when a trace has ended, after all its streams have ended.
-    fn trace_ended(&mut self, trace: TraceKey) {
-        let _ = trace;
-    }
-
-    /// Called when something that was to be shown could not be read.
-    fn set_incomplete(&mut self) {}
-
-    /// A warning about the output, for the end of the run.
-    fn warning(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Writes what has been held back, because nothing more can be shown for now.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    fn flush(&mut self) -> Result<(), SinkError>;
-
-    /// The time at which to flush again, if the sink has held something back.
-    fn flush_deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    /// Whether the sink needs no further event.
-    fn is_complete(&self) -> bool {
-        false
-    }
-
-    /// A line about what has been written, after [`finish`](Self::finish).
-    fn summary(&self) -> Option<String> {
-        None
-    }
-
-    /// Completes the output: no further event follows.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    fn finish(&mut self) -> Result<(), SinkError> {
-        self.flush()
-    }
+/// What there is to say about a finished output.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Finished {
+    /// What of the output its reader may misunderstand.
+    pub warning: Option<&'static str>,
+    /// What was asked for and was not found, one sentence each.
+    pub missing: Vec<String>,
+    /// What has been written, in one line.
+    pub summary: Option<String>,
 }
 
 /// The trace and the stream that an event is from.

@@ -16,6 +16,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use codetracer::events::{EventDecoder, FileChunk, Item, PREFIX};
 use codetracer::output_form::OutputForm;
 use codetracer::rules::ReplayFilter;
@@ -26,11 +27,51 @@ use daemon::output::print_message;
 use memchr::memmem;
 use thiserror::Error;
 use viewer::attach::{TraceInfo, TraceKey};
-use viewer::sink::{Origin, Sink, SinkError};
+use viewer::sink::{
+    Ended, Finished, Loss, Needs, Next, OpenSink, Origin, PacketSink, Sink, SinkError,
+};
 
 pub use self::directory::DirectoryError;
 use self::directory::{RecordingDirectory, RecordingId, SourceFileError, check_target};
 use self::packet_context::PacketPosition;
+use super::row::{Open, SinkRow};
+
+/// A directory for CodeTracer. A recording is one stream, so that it needs no order: one whose
+/// producer was killed must not hold back the same one that was sent again.
+pub const ROW: SinkRow = SinkRow {
+    name: "codetracer",
+    help: "A recording that CodeTracer opens, also while it is written; begins at the beginning, ends with the session",
+    needs: Needs {
+        order: false,
+        begin: true,
+        whole: Some("writes whole recordings"),
+        ..Needs::EVENTS
+    },
+    open: Open::Directory(|path, context| {
+        let form = context.options.codetracer.codetracer_format;
+        let sink = CodetracerSink::new(path, form, context.is_endless)?;
+        Ok(OpenSink::Packets(Box::new(sink)))
+    }),
+    download: None,
+};
+
+/// The form of a CodeTracer recording.
+#[derive(Debug, Clone, Args)]
+pub struct CodetracerArguments {
+    /// Write trace.json with --sink codetracer, which all versions of CodeTracer open, or a smaller
+    /// trace.bin.
+    #[arg(long, value_name = "json|bin", default_value = "json", value_parser = parse_form)]
+    #[arg(help_heading = "Output")]
+    pub codetracer_format: OutputForm,
+}
+
+fn parse_form(text: &str) -> Result<OutputForm, &'static str> {
+    match text {
+        "json" => Ok(OutputForm::Json),
+        "bin" => Ok(OutputForm::Binary),
+        _ => Err("expected json or bin"),
+    }
+}
 
 /// Time between two publications.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
@@ -87,8 +128,6 @@ pub struct CodetracerSink {
     is_endless: bool,
     /// Source files that could not be copied.
     failed_files: u64,
-    /// Whether something could not be read that was to be shown.
-    is_incomplete: bool,
     events_until_check: u32,
 }
 
@@ -135,7 +174,6 @@ impl CodetracerSink {
             superseded: HashSet::new(),
             is_endless,
             failed_files: 0,
-            is_incomplete: false,
             events_until_check: EVENTS_PER_CLOCK_CHECK,
         })
     }
@@ -216,6 +254,59 @@ impl CodetracerSink {
         let interval = PUBLISH_INTERVAL.max(begun.elapsed() * MIN_IDLE_RATIO);
         recording.next_publication = begun + interval;
         Ok(())
+    }
+
+    /// Remembers that a trace has ended.
+    fn end_trace(&mut self, trace: TraceKey) {
+        for found in self.found.iter_mut().filter(|found| found.key == trace) {
+            found.has_ended = true;
+        }
+        let is_endless = self.is_endless;
+        self.found
+            .retain(|found| found.has_recording || !(is_endless && found.has_ended));
+        if let Some(recording) = &mut self.recording
+            && recording.trace == trace
+        {
+            recording.ended = Some(Instant::now());
+        }
+    }
+
+    /// What is waited for: events, the next publication, or the producer to come again.
+    fn next(&self) -> Next {
+        let Some(recording) = &self.recording else {
+            let have_ended = self.found.iter().all(|found| found.has_ended);
+            return match !self.is_endless && !self.found.is_empty() && have_ended {
+                true => Next::Finish,
+                false => Next::Event,
+            };
+        };
+        let given_up = recording.ended.map(|ended| ended + RESTART_TIMEOUT);
+        if given_up.is_some_and(|at| recording.is_whole || Instant::now() >= at) {
+            return Next::Finish;
+        }
+        let publication = recording.has_news.then_some(recording.next_publication);
+        let deadline = publication.into_iter().chain(given_up).min();
+        deadline.map_or(Next::Event, Next::FlushAt)
+    }
+
+    fn summary(&self) -> Option<String> {
+        let recording = self.recording.as_ref()?;
+        let counts = self.filter.counts();
+        let mut text = format!(
+            "CodeTracer recording {} in {}: {} records, {counts}",
+            recording.name,
+            self.path.display(),
+            counts.records
+        );
+        if self.failed_files > 0 {
+            text.push_str(&format!(", {} source files not copied", self.failed_files));
+        }
+        if recording.ended.is_none() {
+            text.push_str("; the recording has not ended");
+        } else if !recording.is_whole {
+            text.push_str("; its producer has ended before the recording did");
+        }
+        Some(text)
     }
 }
 
@@ -345,6 +436,49 @@ impl Sink for CodetracerSink {
         }
     }
 
+    /// Does nothing: what is missing of a recording is seen by its records.
+    fn lost(&mut self, _loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn flush(&mut self, ended: &Ended) -> Result<Next, SinkError> {
+        for trace in &ended.traces {
+            self.end_trace(*trace);
+        }
+        self.check_single()?;
+        self.publish_if_due()?;
+        Ok(self.next())
+    }
+
+    fn finish(&mut self, is_whole: bool) -> Result<Finished, SinkError> {
+        self.check_single()?;
+        let Some(recording) = &mut self.recording else {
+            return Err(RecordingError::None.into());
+        };
+        let has_ended = recording.ended.is_some();
+        if has_ended {
+            self.filter.finish();
+        }
+        if has_ended && is_whole {
+            recording.directory.add_paths(&self.filter.take_paths());
+            let finished = recording.directory.finish(self.filter.certain());
+            finished.map_err(RecordingError::from)?;
+        } else {
+            self.publish()?;
+        }
+        Ok(Finished {
+            summary: self.summary(),
+            ..Finished::default()
+        })
+    }
+}
+
+impl PacketSink for CodetracerSink {
+    /// Does nothing: a recording is made of events.
+    fn packet(&mut self, _bytes: &[u8], _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
     fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
         let known = self.found.iter().position(|found| found.key == trace.key);
         let known = known.unwrap_or_else(|| self.add_trace(trace));
@@ -361,90 +495,5 @@ impl Sink for CodetracerSink {
         let surplus = found.metadata_end.len().saturating_sub(name.len());
         found.metadata_end.drain(..surplus);
         Ok(())
-    }
-
-    fn trace_ended(&mut self, trace: TraceKey) {
-        for found in self.found.iter_mut().filter(|found| found.key == trace) {
-            found.has_ended = true;
-        }
-        let is_endless = self.is_endless;
-        self.found
-            .retain(|found| found.has_recording || !(is_endless && found.has_ended));
-        if let Some(recording) = &mut self.recording
-            && recording.trace == trace
-        {
-            recording.ended = Some(Instant::now());
-        }
-    }
-
-    fn set_incomplete(&mut self) {
-        self.is_incomplete = true;
-    }
-
-    /// A recording is one stream. One whose producer was killed must not hold back the same one
-    /// that was sent again.
-    fn needs_order(&self) -> bool {
-        false
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.check_single().map_err(SinkError::from)?;
-        Ok(self.publish_if_due()?)
-    }
-
-    fn flush_deadline(&self) -> Option<Instant> {
-        let recording = self.recording.as_ref()?;
-        let publication = recording.has_news.then_some(recording.next_publication);
-        let given_up = recording.ended.map(|ended| ended + RESTART_TIMEOUT);
-        publication.into_iter().chain(given_up).min()
-    }
-
-    fn is_complete(&self) -> bool {
-        match &self.recording {
-            Some(recording) => recording
-                .ended
-                .is_some_and(|ended| recording.is_whole || ended.elapsed() >= RESTART_TIMEOUT),
-            None => {
-                let have_ended = self.found.iter().all(|found| found.has_ended);
-                !self.is_endless && !self.found.is_empty() && have_ended
-            }
-        }
-    }
-
-    fn finish(&mut self) -> Result<(), SinkError> {
-        self.check_single().map_err(SinkError::from)?;
-        let Some(recording) = &mut self.recording else {
-            return Err(RecordingError::None.into());
-        };
-        let has_ended = recording.ended.is_some();
-        if has_ended {
-            self.filter.finish();
-        }
-        if !has_ended || self.is_incomplete {
-            return Ok(self.publish()?);
-        }
-        recording.directory.add_paths(&self.filter.take_paths());
-        let finished = recording.directory.finish(self.filter.certain());
-        Ok(finished.map_err(RecordingError::from)?)
-    }
-
-    fn summary(&self) -> Option<String> {
-        let recording = self.recording.as_ref()?;
-        let counts = self.filter.counts();
-        let mut text = format!(
-            "CodeTracer recording {} in {}: {} records, {counts}",
-            recording.name,
-            self.path.display(),
-            counts.records
-        );
-        if self.failed_files > 0 {
-            text.push_str(&format!(", {} source files not copied", self.failed_files));
-        }
-        if recording.ended.is_none() {
-            text.push_str("; the recording has not ended");
-        } else if !recording.is_whole {
-            text.push_str("; its producer has ended before the recording did");
-        }
-        Some(text)
     }
 }

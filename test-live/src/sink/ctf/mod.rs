@@ -13,18 +13,32 @@ use ctf::decode::Event;
 use thiserror::Error;
 use timeline::{Content, DownloadFormat};
 use viewer::attach::{StreamKey, TraceInfo, TraceKey};
-use viewer::sink::{Origin, Sink, SinkError};
+use viewer::sink::{
+    Ended, Finished, Loss, Needs, Next, OpenSink, Origin, PacketSink, Sink, SinkError,
+};
 use viewer::trace_tree::{self, Tree};
+
+use super::row::{Open, SinkRow};
 
 /// Largest number of files that are open at a time: well below what a process may have.
 const MAX_OPEN_FILES: usize = 200;
 
-/// Packets of a range, as the page of `test-live web` offers them.
-pub(crate) const DOWNLOAD: DownloadFormat = DownloadFormat {
+/// A copy of packets and metadata.
+pub const ROW: SinkRow = SinkRow {
     name: "ctf",
-    file: "traces.tar",
-    media_type: "application/x-tar",
-    content: Content::Packets,
+    help: "A copy of the trace for any CTF reader",
+    needs: Needs {
+        events: false,
+        whole: Some("copies whole packets"),
+        ..Needs::EVENTS
+    },
+    open: Open::Directory(|path, _| Ok(OpenSink::Packets(Box::new(Recorder::new(path)?)))),
+    download: Some(DownloadFormat {
+        name: "ctf",
+        file: "traces.tar",
+        media_type: "application/x-tar",
+        content: Content::Packets,
+    }),
 };
 
 /// Why a recording cannot begin.
@@ -184,10 +198,31 @@ impl Sink for Recorder {
         Ok(())
     }
 
-    fn copies_packets(&self) -> bool {
-        true
+    fn lost(&mut self, _loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
     }
 
+    /// Closes the files of what has ended. Each packet is written at once.
+    fn flush(&mut self, ended: &Ended) -> Result<Next, SinkError> {
+        for stream in &ended.streams {
+            for file in self.streams.remove(stream).unwrap_or_default().values() {
+                self.open -= usize::from(file.file.is_some());
+            }
+        }
+        for trace in &ended.traces {
+            if let Some(trace) = self.traces.remove(trace) {
+                self.open -= usize::from(trace.metadata.file.is_some());
+            }
+        }
+        Ok(Next::Event)
+    }
+
+    fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
+        Ok(Finished::default())
+    }
+}
+
+impl PacketSink for Recorder {
     fn packet(&mut self, bytes: &[u8], origin: Origin<'_>) -> Result<(), SinkError> {
         self.close_some();
         let opened = self.stream(origin)?.append(bytes)?;
@@ -199,23 +234,6 @@ impl Sink for Recorder {
         self.close_some();
         let opened = self.recording(trace)?.metadata.append(bytes)?;
         self.open += usize::from(opened);
-        Ok(())
-    }
-
-    fn stream_ended(&mut self, stream: StreamKey) {
-        for file in self.streams.remove(&stream).unwrap_or_default().values() {
-            self.open -= usize::from(file.file.is_some());
-        }
-    }
-
-    fn trace_ended(&mut self, trace: TraceKey) {
-        if let Some(trace) = self.traces.remove(&trace) {
-            self.open -= usize::from(trace.metadata.file.is_some());
-        }
-    }
-
-    /// Does nothing: each packet is written at once.
-    fn flush(&mut self) -> Result<(), SinkError> {
         Ok(())
     }
 }
@@ -269,7 +287,7 @@ mod tests {
         recorder.packet(b"other", other.origin()).unwrap();
         recorder.metadata(b"data", &place.trace).unwrap();
         recorder.packet(b"two", place.origin()).unwrap();
-        recorder.finish().unwrap();
+        recorder.finish(true).unwrap();
         assert_eq!(
             named(&files(root.path())),
             [
@@ -289,7 +307,11 @@ mod tests {
             place.stream.class = class;
             recorder.packet(packet.as_bytes(), place.origin()).unwrap();
         }
-        recorder.stream_ended(place.stream.key);
+        let ended = Ended {
+            traces: Vec::new(),
+            ..place.ended()
+        };
+        recorder.flush(&ended).unwrap();
         assert_eq!(recorder.open, 1);
         assert_eq!(
             named(&files(root.path())),
@@ -376,8 +398,7 @@ mod tests {
             recorder.metadata(b"m", &place.trace).unwrap();
             recorder.packet(b"p", place.origin()).unwrap();
             assert_eq!(recorder.open, 2);
-            recorder.stream_ended(place.stream.key);
-            recorder.trace_ended(place.trace.key);
+            recorder.flush(&place.ended()).unwrap();
             assert_eq!(recorder.open, 0);
         }
         assert!(recorder.streams.is_empty() && recorder.traces.is_empty());

@@ -37,12 +37,13 @@ use viewer::interpret::calls::{CallRecord, Recordings};
 use viewer::interpret::environment::Environment;
 use viewer::interpret::kind::{RecordKind, RecordKinds, target_of_span};
 use viewer::json_args::{has_json_args, visit_object};
-use viewer::sink::{Loss, Lost, Origin, Sink, SinkError};
+use viewer::sink::{Ended, Finished, Loss, Lost, Needs, Next, OpenSink, Origin, Sink, SinkError};
 
 use self::fields::{LogFields, Omitted};
 use self::line::LineWriter;
 use self::threads::{Host, Names, OwnerKey, Thread, ThreadKey};
 use super::buffer;
+use super::row::{Open, SinkRow};
 use super::text::{ClockFormat, ShownTime, Times};
 
 /// The clock of the trace, by which spans are measured.
@@ -55,6 +56,22 @@ const LOWEST_DEBUG: u8 = 13;
 
 /// The tracers whose streams are numbered, and are not those of CPUs.
 const OWN_TRACERS: [&str; 3] = ["trace-ring", "codetracer", "tldrs"];
+
+/// Lines for people.
+pub const ROW: SinkRow = SinkRow {
+    name: "log",
+    help: "One line for each event, for people: with severities, durations, and spans indented",
+    needs: Needs::EVENTS,
+    open: Open::Stream(|out, context| {
+        let text = &context.options.text;
+        let options = LogOptions {
+            clock: text.clock(),
+            has_colors: text.has_colors(context.is_terminal),
+        };
+        Ok(OpenSink::Events(Box::new(Log::new(out, options))))
+    }),
+    download: None,
+};
 
 /// The options of the sink.
 #[derive(Debug, Clone, Default)]
@@ -400,13 +417,18 @@ impl<W: Write> Sink for Log<W> {
         Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
     }
 
-    fn trace_ended(&mut self, trace: TraceKey) {
-        self.kinds.forget_trace(trace);
-        self.recordings.forget_trace(trace);
-        self.spans.forget_group(trace.0);
+    fn flush(&mut self, ended: &Ended) -> Result<Next, SinkError> {
+        for trace in &ended.traces {
+            self.kinds.forget_trace(*trace);
+            self.recordings.forget_trace(*trace);
+            self.spans.forget_group(trace.0);
+        }
+        buffer::flush(&mut self.out, &mut self.output)?;
+        Ok(Next::Event)
     }
 
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(buffer::flush(&mut self.out, &mut self.output)?)
+    fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
+        buffer::flush(&mut self.out, &mut self.output)?;
+        Ok(Finished::default())
     }
 }

@@ -19,7 +19,7 @@ fn lines(has_colors: bool, events: impl FnOnce(&mut TestSink<'_>)) -> Vec<String
     };
     let mut log = Log::new(&mut out, LogOptions { clock, has_colors });
     events(&mut log);
-    log.finish().unwrap();
+    log.finish(true).unwrap();
     drop(log);
     let text = String::from_utf8(out).unwrap();
     text.lines().map(str::to_owned).collect()
@@ -416,7 +416,11 @@ fn losses_are_lines_in_red() {
 fn the_log_sink_forgets_the_spans_of_ended_traces() {
     let lines = plain_lines(|log| {
         show_sent(log, 0, r#"{"ph":"B","name":"a","ts":1,"pid":1,"tid":1}"#);
-        log.trace_ended(TraceKey(7));
+        let ended = Ended {
+            traces: vec![TraceKey(7)],
+            ..Ended::default()
+        };
+        log.flush(&ended).unwrap();
         show_sent(log, 0, r#"{"ph":"B","name":"b","ts":1,"pid":1,"tid":1}"#);
     });
     assert!(lines[1].ends_with("web1 [1:1] B b"), "{lines:?}");

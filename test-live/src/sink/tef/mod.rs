@@ -23,6 +23,8 @@
 //! `pid`, `tid`; else to the process of the trace's environment, or one that stands for the trace,
 //! and there to the CPU of its packet.
 
+mod arguments;
+mod counters;
 mod fields;
 mod sent;
 mod spans;
@@ -31,7 +33,7 @@ mod tests;
 mod tracks;
 
 use std::borrow::Cow;
-use std::io::Write;
+use std::io::{self, Write};
 use std::ops::Range;
 
 use ::tef::document::{RecordTime, Records};
@@ -39,17 +41,21 @@ use ::tef::event::{OwnerId, write_microseconds};
 use ctf::decode::{Event, FieldError};
 use timeline::{Content, DownloadFormat};
 use viewer::attach::TraceKey;
+use viewer::filter::NumberSelector;
 use viewer::interpret::calls::{CallRecord, Recordings};
 use viewer::interpret::environment::Environment;
 use viewer::interpret::kind::{RecordKind, RecordKinds, target_of_span};
 use viewer::json_text::{float, integer, lossy_string, string};
-use viewer::sink::{Loss, Number, Origin, Sink, SinkError};
+use viewer::sink::{Ended, Finished, Loss, Needs, Next, Number, OpenSink, Origin, Sink, SinkError};
 
+pub use self::arguments::TefArguments;
+use self::counters::Counters;
 use self::fields::{EventFields, Member};
 use self::sent::SentRecordWriter;
 use self::spans::{SpanRecord, Spans};
 use self::tracks::{Track, Tracks};
 use super::buffer;
+use super::row::{Open, SinkRow};
 
 /// Warns of spans that are shown as instants.
 const UNPAIRED_WARNING: &str = "begins and ends of spans without a thread cannot be paired and are shown as instants; \
@@ -93,6 +99,7 @@ pub struct Tef<W: Write> {
     sent: SentRecordWriter,
     spans: Spans,
     recordings: Recordings,
+    counters: Counters,
     /// Time in nanoseconds and process of the event that was written last; `None` if it has
     /// neither.
     last_shown: Option<(i128, OwnerId<'static>)>,
@@ -102,25 +109,41 @@ pub struct Tef<W: Write> {
     is_finished: bool,
 }
 
-/// Events of a range, as the page of `test-live web` offers them.
-pub(crate) const DOWNLOAD: DownloadFormat = DownloadFormat {
+/// Records of Trace Event Format.
+pub const ROW: SinkRow = SinkRow {
     name: "tef",
-    file: "trace.json",
-    media_type: "application/json",
-    content: Content::Events(|out| {
-        let options = TefOptions {
-            sent: SentTimes::Producer,
-            perfetto: true,
-        };
-        Box::new(Tef::new(out, options))
+    help: "A trace.json in Trace Event Format, for ui.perfetto.dev and chrome://tracing",
+    needs: Needs::EVENTS,
+    open: Open::Stream(|out, context| {
+        let tef = &context.options.tef;
+        let sink = Tef::with_counters(out, tef.options(), tef.counters()?);
+        Ok(OpenSink::Events(Box::new(sink)))
+    }),
+    download: Some(DownloadFormat {
+        name: "tef",
+        file: "trace.json",
+        media_type: "application/json",
+        content: Content::Events(|out| {
+            let options = TefOptions {
+                sent: SentTimes::Producer,
+                perfetto: true,
+            };
+            Box::new(Tef::new(out, options))
+        }),
     }),
 };
 
 impl<W: Write> Tef<W> {
     /// A sink that writes to `out`, which needs no buffer of its own.
     pub fn new(out: W, options: TefOptions) -> Self {
+        Self::with_counters(out, options, Vec::new())
+    }
+
+    /// A sink that also writes the numbers of some fields as counters.
+    pub fn with_counters(out: W, options: TefOptions, counters: Vec<NumberSelector>) -> Self {
         Self {
             out,
+            counters: Counters::new(counters),
             records: Records::new(options.perfetto),
             members: Vec::new(),
             options,
@@ -232,6 +255,85 @@ impl<W: Write> Tef<W> {
             &mut self.out,
         )?)
     }
+
+    /// Writes the records of an event, without counters.
+    fn write_records(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        let options = &self.options;
+        self.last_shown = None;
+        if let Some(sent) = self.sent.write_event(event, options, &mut self.records)? {
+            self.last_shown = sent.ts.zip(sent.process);
+            return Ok(buffer::write_if_full(
+                &mut self.records.buffer,
+                &mut self.out,
+            )?);
+        }
+        let call = self.recordings.record(event, origin.trace.key)?;
+        let environment = Environment::of(event.trace());
+        if let Some(CallRecord::None) = call {
+            return Ok(());
+        }
+        if let Some(call @ (CallRecord::Begin(..) | CallRecord::End(..))) = &call {
+            return self.write_call(call, event, environment, origin);
+        }
+        let kind = self.kinds.kind(event, origin.trace.key);
+        let name = event.class().name().unwrap_or("<unknown>");
+        let visit = |fields: &mut EventFields| event.visit(fields);
+        self.write_event(name, &kind, event.time(), environment, origin, visit)
+    }
+
+    /// Writes the counters of an event that was written.
+    fn write_counters(&mut self, event: &Event<'_>, trace: TraceKey) -> Result<(), SinkError> {
+        let Self {
+            counters,
+            last_shown,
+            members,
+            records,
+            ..
+        } = self;
+        counters.each_value(event, trace, |name, value| {
+            let Some((ts, process)) = last_shown else {
+                return false;
+            };
+            write_counter_members(members, name, process, value);
+            let time = RecordTime {
+                ts: Some(*ts),
+                ..RecordTime::default()
+            };
+            records.add(time, members);
+            true
+        })?;
+        Ok(buffer::write_if_full(
+            &mut self.records.buffer,
+            &mut self.out,
+        )?)
+    }
+
+    /// Closes the document, and writes what has been held back.
+    fn close(&mut self) -> io::Result<()> {
+        if !std::mem::replace(&mut self.is_finished, true) {
+            self.records.finish();
+        }
+        buffer::flush(&mut self.records.buffer, &mut self.out)
+    }
+}
+
+/// Writes the members of the record of a counter, but not its `ts`.
+fn write_counter_members(out: &mut Vec<u8>, name: &str, process: &OwnerId<'_>, value: Number) {
+    out.clear();
+    out.extend_from_slice(b"\"ph\":\"C\",\"name\":");
+    string(name, out);
+    out.extend_from_slice(b",\"pid\":");
+    match process {
+        OwnerId::Number(number) => integer(*number, out),
+        OwnerId::Text(text) => string(text, out),
+    }
+    out.extend_from_slice(b",\"args\":{\"value\":");
+    match value {
+        Number::Unsigned(value) => integer(value, out),
+        Number::Signed(value) => integer(value, out),
+        Number::Float(value) => float(value, 64, out),
+    }
+    out.push(b'}');
 }
 
 /// Where parts of a record are among its members.
@@ -330,55 +432,11 @@ fn write_members(
 
 impl<W: Write> Sink for Tef<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
-        let options = &self.options;
-        self.last_shown = None;
-        if let Some(sent) = self.sent.write_event(event, options, &mut self.records)? {
-            self.last_shown = sent.ts.zip(sent.process);
-            return Ok(buffer::write_if_full(
-                &mut self.records.buffer,
-                &mut self.out,
-            )?);
-        }
-        let call = self.recordings.record(event, origin.trace.key)?;
-        let environment = Environment::of(event.trace());
-        if let Some(CallRecord::None) = call {
+        self.write_records(event, origin)?;
+        if self.counters.is_empty() {
             return Ok(());
         }
-        if let Some(call @ (CallRecord::Begin(..) | CallRecord::End(..))) = &call {
-            return self.write_call(call, event, environment, origin);
-        }
-        let kind = self.kinds.kind(event, origin.trace.key);
-        let name = event.class().name().unwrap_or("<unknown>");
-        let visit = |fields: &mut EventFields| event.visit(fields);
-        self.write_event(name, &kind, event.time(), environment, origin, visit)
-    }
-
-    fn counter(&mut self, name: &str, value: Number) -> Result<bool, SinkError> {
-        let Some((ts, process)) = &self.last_shown else {
-            return Ok(false);
-        };
-        let out = &mut self.members;
-        out.clear();
-        out.extend_from_slice(b"\"ph\":\"C\",\"name\":");
-        string(name, out);
-        out.extend_from_slice(b",\"pid\":");
-        match process {
-            OwnerId::Number(number) => integer(*number, out),
-            OwnerId::Text(text) => string(text, out),
-        }
-        out.extend_from_slice(b",\"args\":{\"value\":");
-        match value {
-            Number::Unsigned(value) => integer(value, out),
-            Number::Signed(value) => integer(value, out),
-            Number::Float(value) => float(value, 64, out),
-        }
-        out.push(b'}');
-        let time = RecordTime {
-            ts: Some(*ts),
-            ..RecordTime::default()
-        };
-        self.records.add(time, &self.members);
-        Ok(buffer::write_if_full(&mut self.records.buffer, &mut self.out).map(|()| true)?)
+        self.write_counters(event, origin.trace.key)
     }
 
     fn lost(&mut self, _loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
@@ -386,26 +444,24 @@ impl<W: Write> Sink for Tef<W> {
         Ok(())
     }
 
-    fn trace_ended(&mut self, trace: TraceKey) {
-        self.kinds.forget_trace(trace);
-        self.spans.forget_trace(trace);
-        self.tracks.forget_trace(trace);
-        self.recordings.forget_trace(trace);
-    }
-
-    fn warning(&self) -> Option<&'static str> {
-        self.has_unpaired.then_some(UNPAIRED_WARNING)
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(buffer::flush(&mut self.records.buffer, &mut self.out)?)
-    }
-
-    fn finish(&mut self) -> Result<(), SinkError> {
-        if !std::mem::replace(&mut self.is_finished, true) {
-            self.records.finish();
+    fn flush(&mut self, ended: &Ended) -> Result<Next, SinkError> {
+        for trace in &ended.traces {
+            self.kinds.forget_trace(*trace);
+            self.spans.forget_trace(*trace);
+            self.tracks.forget_trace(*trace);
+            self.recordings.forget_trace(*trace);
         }
-        self.flush()
+        buffer::flush(&mut self.records.buffer, &mut self.out)?;
+        Ok(Next::Event)
+    }
+
+    fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
+        self.close()?;
+        Ok(Finished {
+            warning: self.has_unpaired.then_some(UNPAIRED_WARNING),
+            missing: self.counters.describe_missing(),
+            ..Finished::default()
+        })
     }
 }
 
@@ -413,7 +469,7 @@ impl<W: Write> Drop for Tef<W> {
     fn drop(&mut self) {
         if !self.is_finished {
             // A failure cannot be reported from here.
-            let _ = self.finish();
+            let _ = self.close();
         }
     }
 }

@@ -14,7 +14,7 @@ fn records(events: impl FnOnce(&mut TestSink<'_>)) -> Vec<Value> {
     let mut out = Vec::new();
     let mut tef = Tef::new(&mut out, TefOptions::default());
     events(&mut tef);
-    tef.finish().unwrap();
+    tef.finish(true).unwrap();
     drop(tef);
     let mut whole: Value = serde_json::from_slice(&out).unwrap();
     serde_json::from_value(whole["traceEvents"].take()).unwrap()
@@ -158,8 +158,8 @@ fn spans_without_a_thread_are_tef_instants_with_one_warning() {
     let mut out = Vec::new();
     let mut tef = Tef::new(&mut out, TefOptions::default());
     for (is_known, want) in [(true, ["B", "E", "B", "E"]), (false, ["i"; 4])] {
-        assert_eq!(tef.warning(), None);
-        tef.flush().unwrap();
+        assert!(!tef.has_unpaired);
+        tef.flush(&Ended::default()).unwrap();
         tef.out.clear();
         for kind in &kinds {
             show(
@@ -173,14 +173,14 @@ fn spans_without_a_thread_are_tef_instants_with_one_warning() {
                 },
             );
         }
-        tef.flush().unwrap();
+        tef.flush(&Ended::default()).unwrap();
         let text = String::from_utf8(tef.out.clone()).unwrap();
         let is_event = |line: &&str| line.contains("app") || line.contains("0x");
         let phases = text.lines().filter(is_event);
         let phase = |line: &str| line.split("\"ph\":\"").nth(1).unwrap()[..1].to_owned();
         assert_eq!(phases.map(phase).collect::<Vec<_>>(), want, "{text}");
     }
-    let warning = tef.warning().unwrap();
+    let warning = tef.finish(true).unwrap().warning.unwrap();
     assert!(warning.contains("lttng add-context -u -t vpid -t vtid"));
 }
 
@@ -415,7 +415,7 @@ fn tef_output_without_events_or_of_a_dropped_sink_is_complete_json() {
     let (none, origin) = (Environment::default(), place.origin());
     tef.write_event("e", &RecordKind::Instant, None, none, origin, |_| Ok(()))
         .unwrap();
-    tef.flush().unwrap();
+    tef.flush(&Ended::default()).unwrap();
     drop(tef);
     serde_json::from_slice::<Value>(&out).unwrap();
 }
@@ -520,7 +520,7 @@ fn overlapping_spans(options: TefOptions, is_lossy: bool) -> Vec<Value> {
             });
         });
     }
-    tef.finish().unwrap();
+    tef.finish(true).unwrap();
     drop(tef);
     let mut whole: Value = serde_json::from_slice(&out).unwrap();
     let records: Vec<Value> = serde_json::from_value(whole["traceEvents"].take()).unwrap();

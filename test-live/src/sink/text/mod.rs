@@ -1,9 +1,11 @@
 //! One line for each event, to the byte as `babeltrace2`'s `sink.text.pretty` writes it (version
 //! 2.0.4), so that scripts and people find what they know.
 
+mod arguments;
 mod class;
 mod header;
 mod line;
+mod lists;
 mod number;
 mod program;
 mod style;
@@ -14,17 +16,33 @@ use std::io::Write;
 
 use ctf::decode::Event;
 
+pub use arguments::TextArguments;
 pub use header::HeaderFields;
 pub(crate) use time::ShownTime;
-use viewer::attach::{StreamKey, TraceKey};
-use viewer::sink::{Origin, RenderedRun, Renderer, Sink, SinkError};
+use viewer::sink::{
+    Ended, Finished, Loss, Needs, Next, OpenSink, Origin, RenderedRun, RenderedSink, Renderer,
+    Sink, SinkError,
+};
 
 use self::class::ClassPrograms;
 use self::line::{Line, LineBuffer, Literal, line_buffer};
 use self::style::Style;
 use super::buffer;
+use super::row::{Open, SinkRow};
 pub use time::{ClockFormat, Times};
 pub use values::Names;
+
+/// Lines as `babeltrace2` writes them.
+pub const ROW: SinkRow = SinkRow {
+    name: "text",
+    help: "One line for each event, as babeltrace2 writes it",
+    needs: Needs::EVENTS,
+    open: Open::Stream(|out, context| {
+        let options = context.options.text.options(context.is_terminal);
+        Ok(OpenSink::Rendered(Box::new(TextSink::new(out, options))))
+    }),
+    download: None,
+};
 
 /// The look of lines. What `babeltrace2` calls the same is the same.
 #[derive(Debug, Clone, Default)]
@@ -165,8 +183,31 @@ impl<W: Write> Sink for TextSink<W> {
         Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
     }
 
-    fn renderer(&self) -> Option<Box<dyn Renderer>> {
-        Some(Box::new(Lines::new(self.lines.options.clone())))
+    /// Does nothing: `babeltrace2` has no line for losses either, but on standard error.
+    fn lost(&mut self, _loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn flush(&mut self, ended: &Ended) -> Result<Next, SinkError> {
+        for stream in &ended.streams {
+            self.lines.classes.forget_stream(*stream);
+        }
+        for trace in &ended.traces {
+            self.lines.classes.forget_trace(*trace);
+        }
+        buffer::flush(&mut self.out, &mut self.output)?;
+        Ok(Next::Event)
+    }
+
+    fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
+        buffer::flush(&mut self.out, &mut self.output)?;
+        Ok(Finished::default())
+    }
+}
+
+impl<W: Write> RenderedSink for TextSink<W> {
+    fn renderer(&self) -> Box<dyn Renderer> {
+        Box::new(Lines::new(self.lines.options.clone()))
     }
 
     fn show_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
@@ -188,18 +229,6 @@ impl<W: Write> Sink for TextSink<W> {
             rest,
             &mut self.output,
         )?)
-    }
-
-    fn stream_ended(&mut self, stream: StreamKey) {
-        self.lines.classes.forget_stream(stream);
-    }
-
-    fn trace_ended(&mut self, trace: TraceKey) {
-        self.lines.classes.forget_trace(trace);
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(buffer::flush(&mut self.out, &mut self.output)?)
     }
 }
 
