@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::Parser;
 use consumer::agent::{self, UsageError};
 use consumer::cli::{Arguments, Command, RingsCommand};
+use consumer::command;
 use consumer::config::{Config, ConfigError};
 use consumer::doctor;
 use consumer::rings::filter::enable;
@@ -59,12 +60,12 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
             let is_held = replay.hold;
             let spool = replay.spool()?;
             let (settings, uplink) = replay.settings()?;
-            until_stopped(|stop| agent::replay(settings, uplink, spool, is_held, stop))
+            until_stopped(|stop| command::replay::replay(settings, uplink, spool, is_held, stop))
         }
         Command::Codetracer(recording) => {
             let spool = recording.spool()?;
             let (job, uplink) = recording.job()?;
-            until_stopped(|stop| agent::send_recording(job, uplink, spool, stop))
+            until_stopped(|stop| command::codetracer::send_recording(job, uplink, spool, stop))
         }
         Command::Status(asked) => {
             let socket = asked.socket.unwrap_or_else(status::default_socket);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{RelayUrls, SessionOptions, SpoolOptions};
-use crate::agent::RecordingJob;
+use crate::command::codetracer::RecordingJob;
 use crate::config::{ConfigError, SessionConfig, host_name};
 use crate::frontend::codetracer::{Follow, RecordingSettings, RecordingSource};
 use crate::limits::{DEFAULT_RECORDING_LIVE_TIMER, DEFAULT_SOURCE_BYTES};
