@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use thiserror::Error;
-use tldrs_daemon::Daemon;
-use tldrs_daemon::forward_queue::{TraceSender, trace_channel};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::config::Config;
-use crate::frontend::{codetracer, ring, tldrs};
+use crate::frontend::FrontendContext;
 use crate::queue::{QueueCapacity, SessionOpener, session_channel};
 use crate::spool::{self, RunningSpool, SpoolSettings};
 use crate::status::{self, StatusRegistry};
@@ -97,18 +95,6 @@ impl Agent {
         self.opener.clone()
     }
 
-    /// Makes a forwarder for the traces of a `tldrs` daemon: the sending end for the daemon, and
-    /// the future that forwards. The future ends when the sending end has been dropped and the
-    /// relay has acknowledged everything, or the sessions have been given up.
-    pub fn start_forwarding(
-        &self,
-        settings: tldrs::ForwardSettings,
-    ) -> (TraceSender, impl Future<Output = ()> + Send + use<>) {
-        let (forward, traces) = trace_channel();
-        let forwarded = tldrs::run(traces, self.opener.clone(), settings);
-        (forward, forwarded)
-    }
-
     /// Waits until all sessions have ended. Frontends must have dropped their openers before.
     ///
     /// # Errors
@@ -133,8 +119,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let agent = Agent::for_config(&config, &stop)?;
     let mut frontends = start_frontends(&config, &agent, &stop)?;
     if frontends.is_empty() && config.spool.is_none() {
-        let usage = "nothing to serve: use --ring, --tldrs, --codetracer or --spool, or add [ring], [tldrs], [codetracer] or [spool] to the configuration";
-        return Err(UsageError(usage.to_owned()).into());
+        return Err(nothing_to_serve().into());
     }
     let socket = &config.agent.status_socket;
     let status = status::listen(socket, agent.registry.clone())
@@ -159,36 +144,35 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     }
 }
 
-/// Starts every frontend of the configuration; this is the only place that knows all of them. Each
-/// ends when `stop` is cancelled.
+/// Starts every frontend of the configuration. Each ends when `stop` is cancelled.
 fn start_frontends(
     config: &Config,
     agent: &Agent,
     stop: &CancellationToken,
 ) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
+    let context = FrontendContext {
+        session: config.session.clone(),
+        base_path: config.relay.target()?.base_path,
+        is_spooled: config.spool.is_some(),
+        opener: agent.opener(),
+        stop: stop.clone(),
+    };
     let mut frontends = JoinSet::new();
-    if let Some(options) = &config.tldrs {
-        let (forward, forwarded) = agent.start_forwarding(config.session.forward());
-        let daemon = Daemon::start(options.settings()?, Some(forward))?;
-        let stop = stop.clone();
-        frontends.spawn(async move {
-            // The forwarder ends when the daemon has ended and dropped its sending end.
-            tokio::join!(daemon.run(stop), forwarded);
-            Ok(())
-        });
-    }
-    if let Some(settings) = config.rings() {
-        let (opener, stop) = (agent.opener.clone(), stop.clone());
-        frontends.spawn(ring::run(settings, ring::Coverage::Drain, opener, stop));
-    }
-    if let Some((socket, settings)) = config.recordings() {
-        let listening = codetracer::RecordingSocket::listen(&socket)
-            .with_context(|| format!("cannot listen on {}", socket.display()))?;
-        let served = codetracer::serve(listening, settings, agent.opener.clone(), stop.clone());
-        frontends.spawn(async {
-            served.await;
-            Ok(())
-        });
+    for frontend in config.frontends() {
+        frontends.spawn(frontend.start(context.clone())?);
     }
     Ok(frontends)
+}
+
+/// Says how something to serve is enabled.
+fn nothing_to_serve() -> UsageError {
+    let list = |before: &str, after: &str| {
+        let names = Config::FRONTENDS.iter();
+        let names: Vec<_> = names.map(|name| format!("{before}{name}{after}")).collect();
+        format!("{} or {before}spool{after}", names.join(", "))
+    };
+    let (options, sections) = (list("--", ""), list("[", "]"));
+    UsageError(format!(
+        "nothing to serve: use {options}, or add {sections} to the configuration"
+    ))
 }

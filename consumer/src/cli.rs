@@ -1,5 +1,5 @@
-//! The command line of `consumer`, and the settings that follow from it. No other module names
-//! clap.
+//! The command line of `consumer`, and the settings that follow from it. Besides this module, only
+//! the frontends name clap, for their own options.
 
 mod codetracer;
 mod rings;
@@ -11,8 +11,9 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use daemon::logging::{self, LogTarget};
 use tracing::level_filters::LevelFilter;
 
-use crate::config::{CodetracerConfig, Config, ConfigError, RelayConfig, check_spool, host_name};
+use crate::config::{Config, ConfigError, RelayConfig, check_spool};
 use crate::frontend::replay::{self, Rate};
+use crate::frontend::{self, Frontend, frontends, host_name};
 use crate::limits::DEFAULT_REPLAY_RECONNECT_TIMEOUT;
 use crate::spool::{Durability, OnFull, SpoolSettings};
 use crate::uplink;
@@ -147,6 +148,28 @@ impl SpoolOptions {
     }
 }
 
+/// Defines [`FrontendOptions`].
+macro_rules! define_frontend_options {
+    ($($frontend:ident: $section:ident,)*) => {
+        /// The options of all frontends.
+        #[derive(Debug, Args)]
+        struct FrontendOptions {
+            $(
+                #[command(flatten)]
+                $frontend: <frontend::$frontend::$section as Frontend>::Options,
+            )*
+        }
+
+        impl FrontendOptions {
+            /// Overrides the sections of a configuration by these options.
+            fn apply(self, config: &mut Config) {
+                $(Frontend::apply_options(&mut config.$frontend, self.$frontend);)*
+            }
+        }
+    };
+}
+frontends!(define_frontend_options);
+
 /// The options of `consumer serve`.
 #[derive(Debug, Args)]
 pub struct ServeArguments {
@@ -157,25 +180,8 @@ pub struct ServeArguments {
     /// Read settings from FILE; options override them
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Run a tldrs daemon in the agent, which listens on SOCKET, and forward its traces [default
-    /// SOCKET: $XDG_RUNTIME_DIR/tldrs.socket and /tmp/tldrs.socket]
-    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true)]
-    tldrs: Option<Option<PathBuf>>,
-    /// Store the traces of the tldrs daemon in DIR [default: $XDG_DATA_HOME/tldrs, or
-    /// ~/.local/share/tldrs]
-    #[arg(long, value_name = "DIR", requires = "tldrs")]
-    tldrs_dir: Option<PathBuf>,
-    /// Send the events that programs write to shared-memory rings, found in the directory DIR
-    /// [default DIR: $TRACE_RING_DIR, $XDG_RUNTIME_DIR/ring or /run/ring]
-    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
-    ring: Option<Option<PathBuf>>,
-    /// Accept CodeTracer recordings on the Unix socket SOCKET: on each connection the metadata on
-    /// the first line, then an event on each line
-    #[arg(long, value_name = "SOCKET")]
-    codetracer: Option<PathBuf>,
-    /// Copy the source files that recordings name, if they are below DIR
-    #[arg(long, value_name = "DIR", requires = "codetracer")]
-    source_root: Option<PathBuf>,
+    #[command(flatten)]
+    frontends: FrontendOptions,
     /// Send packets that are not full every USEC microseconds [default: 100000]
     #[arg(long, value_name = "USEC")]
     live: Option<u32>,
@@ -300,30 +306,7 @@ impl ServeArguments {
             None => Config::default(),
         };
         config.relay = self.relay.relay().or(config.relay);
-        if let Some(socket) = self.tldrs {
-            let tldrs = config.tldrs.get_or_insert_default();
-            if let Some(socket) = socket {
-                tldrs.sockets = vec![socket];
-            }
-            if self.tldrs_dir.is_some() {
-                tldrs.directory = self.tldrs_dir;
-            }
-        }
-        if let Some(directory) = self.ring {
-            let ring = config.ring.get_or_insert_default();
-            if directory.is_some() {
-                ring.directory = directory;
-            }
-        }
-        if let Some(socket) = self.codetracer {
-            match &mut config.codetracer {
-                Some(codetracer) => codetracer.socket = socket,
-                None => config.codetracer = Some(CodetracerConfig::new(socket)),
-            }
-        }
-        if let (Some(codetracer), Some(root)) = (&mut config.codetracer, self.source_root) {
-            codetracer.source_root = Some(root);
-        }
+        self.frontends.apply(&mut config);
         if let Some(live) = self.live {
             config.session.live_timer_us = live;
         }
@@ -412,6 +395,16 @@ mod tests {
     }
 
     #[test]
+    fn option_that_enables_a_frontend_has_its_name() {
+        let command = Arguments::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        for name in Config::FRONTENDS {
+            let mut options = serve.get_opts();
+            assert!(options.any(|option| option.get_long() == Some(name)));
+        }
+    }
+
+    #[test]
     fn frontends_need_no_path() {
         for option in ["--tldrs", "--ring", "--tldrs=/s", "--ring=/d"] {
             let arguments = ["serve", "-U", "net://h", option];
@@ -437,9 +430,9 @@ mod tests {
                 panic!("another command");
             };
             let config = serve.config().unwrap();
-            let (socket, settings) = config.recordings().unwrap();
-            assert_eq!(socket, PathBuf::from("/s"));
-            assert_eq!(settings.source_root, Some("/src".into()));
+            let recordings = config.codetracer.as_ref().unwrap();
+            assert_eq!(recordings.socket, PathBuf::from("/s"));
+            assert_eq!(recordings.source_root, Some("/src".into()));
             let text = config.to_toml().unwrap();
             assert!(
                 text.contains("[codetracer]\nsocket = \"/s\"\nsource-root"),

@@ -7,86 +7,56 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tldrs_daemon::limits::{MAX_CLIENTS, MAX_LINE_BYTES, MAX_TRACES, MIN_LINE_BYTES};
 use transport::client_files::{ClientFiles, MissingFile};
 use transport::error::TransportError;
 
-use crate::frontend::{codetracer, ring, tldrs};
-use crate::limits::{
-    DEFAULT_SOURCE_BYTES, DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES, MIN_SPOOL_BYTES,
-};
+use crate::frontend::{self, Frontend, SessionConfig, frontends};
+use crate::limits::{DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES, MIN_SPOOL_BYTES};
 use crate::queue::QueueCapacity;
 use crate::spool::SpoolSettings;
 use crate::uplink::target::{Link, RelayTarget, TargetError};
 use crate::{status, uplink};
 
-/// All settings of `consumer serve`. A setting that the file does not have has its default value.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Config {
-    /// The relay that all sessions are sent to.
-    pub relay: RelayConfig,
-    /// Properties of the sessions that are opened on the relay.
-    pub session: SessionConfig,
-    /// Capacity of the queue of packets that the relay has not acknowledged yet.
-    pub queue: QueueCapacity,
-    /// Settings of the agent's process.
-    pub agent: AgentConfig,
-    /// Settings of the spool. If absent, packets that the relay has not acknowledged are in memory
-    /// only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub spool: Option<SpoolSettings>,
-    /// Options of the `tldrs` daemon that the agent runs. If absent, it runs none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tldrs: Option<tldrs_daemon::DaemonOptions>,
-    /// Shared-memory rings of traced programs. If absent, none are read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ring: Option<RingConfig>,
-    /// CodeTracer recordings of local programs. If absent, none are accepted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub codetracer: Option<CodetracerConfig>,
-}
-
-/// The socket on which CodeTracer recordings are accepted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct CodetracerConfig {
-    /// Path of the Unix socket.
-    pub socket: PathBuf,
-    /// Directory below which source files may be read when a recording names them. If absent, none
-    /// are.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source_root: Option<PathBuf>,
-    /// Largest source file that is copied, in bytes.
-    #[serde(default = "default_source_bytes")]
-    pub max_source_bytes: u64,
-}
-
-impl CodetracerConfig {
-    /// Recordings on this socket, without source files.
-    #[must_use]
-    pub fn new(socket: PathBuf) -> Self {
-        Self {
-            socket,
-            source_root: None,
-            max_source_bytes: default_source_bytes(),
+/// Defines [`Config`], which has a section for each frontend.
+macro_rules! define_config {
+    ($($frontend:ident: $section:ident,)*) => {
+        /// All settings of `consumer serve`. A setting that the file does not have has its default
+        /// value.
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+        pub struct Config {
+            /// The relay that all sessions are sent to.
+            pub relay: RelayConfig,
+            /// Properties of the sessions that are opened on the relay.
+            pub session: SessionConfig,
+            /// Capacity of the queue of packets that the relay has not acknowledged yet.
+            pub queue: QueueCapacity,
+            /// Settings of the agent's process.
+            pub agent: AgentConfig,
+            /// Settings of the spool. If absent, packets that the relay has not acknowledged are in
+            /// memory only.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub spool: Option<SpoolSettings>,
+            $(
+                #[doc = concat!("Settings of the frontend `", stringify!($frontend), "`. If absent, it does not run.")]
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $frontend: Option<frontend::$frontend::$section>,
+            )*
         }
-    }
-}
 
-fn default_source_bytes() -> u64 {
-    DEFAULT_SOURCE_BYTES
-}
+        impl Config {
+            /// Names of all frontends: of their sections, and of the options that enable them.
+            pub const FRONTENDS: &[&str] = &[$(stringify!($frontend)),*];
 
-/// The shared-memory rings that are read.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct RingConfig {
-    /// The run directory of the traced programs. If absent, that of programs with the agent's
-    /// environment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub directory: Option<PathBuf>,
+            /// Returns the frontends that are enabled.
+            pub fn frontends(&self) -> impl Iterator<Item = &dyn Frontend> {
+                let sections = [$(self.$frontend.as_ref().map(|section| section as &dyn Frontend)),*];
+                sections.into_iter().flatten()
+            }
+        }
+    };
 }
+frontends!(define_config);
 
 /// The relay's address: either `url`, or both `control_url` and `data_url`; and certificates for
 /// ports with TLS.
@@ -115,24 +85,6 @@ pub struct RelayConfig {
     /// in milliseconds. If absent, it may take any time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quic_deadline_ms: Option<u32>,
-}
-
-/// Properties of sessions, where a frontend does not set its own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct SessionConfig {
-    /// Name of the traced host, as the relay stores it and viewers see it.
-    pub host: String,
-    /// Live timer, in microseconds: how often pending events are sent as a packet, and beacons for
-    /// idle streams.
-    pub live_timer_us: u32,
-    /// Maximum size of a packet, in bytes.
-    pub packet_bytes: u32,
-    /// Size in bytes at which the relay begins the next tracefile of a stream. 0: no limit.
-    pub tracefile_bytes: u64,
-    /// Number of tracefiles that the relay keeps of a stream. 0: all, or 65536 if their size is
-    /// limited.
-    pub tracefile_count: u64,
 }
 
 /// Settings of the agent's process.
@@ -203,78 +155,6 @@ pub enum ConfigError {
     },
 }
 
-impl Default for SessionConfig {
-    fn default() -> Self {
-        Self {
-            host: host_name(),
-            live_timer_us: 100_000,
-            packet_bytes: 256 << 10,
-            tracefile_bytes: 0,
-            tracefile_count: 0,
-        }
-    }
-}
-
-impl SessionConfig {
-    /// Returns the settings for forwarding traces of the `tldrs` daemon.
-    #[must_use]
-    pub fn forward(&self) -> tldrs::ForwardSettings {
-        tldrs::ForwardSettings {
-            host: self.host.clone(),
-            live_timer: Duration::from_micros(self.live_timer_us.into()),
-            packet_bytes: usize::try_from(self.packet_bytes).unwrap_or(usize::MAX),
-            tracefiles: (self.tracefile_bytes, self.tracefile_count),
-        }
-    }
-}
-
-impl Config {
-    /// Returns the settings for reading rings, if they are read.
-    #[must_use]
-    pub fn rings(&self) -> Option<ring::RingSettings> {
-        self.ring.as_ref().map(|rings| self.ring_settings(rings))
-    }
-
-    /// Returns the socket for recordings and the settings of their sessions, if they are accepted.
-    #[must_use]
-    pub fn recordings(&self) -> Option<(PathBuf, codetracer::RecordingSettings)> {
-        let recordings = self.codetracer.as_ref()?;
-        let session = &self.session;
-        let settings = codetracer::RecordingSettings {
-            name: None,
-            host: session.host.clone(),
-            live_timer: Duration::from_micros(session.live_timer_us.into()),
-            packet_bytes: usize::try_from(session.packet_bytes).unwrap_or(usize::MAX),
-            tracefiles: (session.tracefile_bytes, session.tracefile_count),
-            source_root: recordings.source_root.clone(),
-            max_source_bytes: recordings.max_source_bytes,
-        };
-        Some((recordings.socket.clone(), settings))
-    }
-
-    /// Returns the settings for reading these rings.
-    #[must_use]
-    pub fn ring_settings(&self, rings: &RingConfig) -> ring::RingSettings {
-        let session = &self.session;
-        let directory = rings.directory.clone();
-        ring::RingSettings {
-            directory: directory.unwrap_or_else(ring::default_directory),
-            host: session.host.clone(),
-            base_path: self
-                .relay
-                .target()
-                .map_or_else(|_| String::new(), |relay| relay.base_path),
-            live_timer: Duration::from_micros(session.live_timer_us.into()),
-            is_live: true,
-            packet_bytes: usize::try_from(session.packet_bytes).unwrap_or(usize::MAX),
-            tracefiles: (session.tracefile_bytes, session.tracefile_count),
-            is_spooled: self.spool.is_some(),
-            max_events_per_second: None,
-            pids: Vec::new(),
-        }
-    }
-}
-
 impl Default for AgentConfig {
     fn default() -> Self {
         Self {
@@ -312,12 +192,10 @@ impl Config {
         let queue_bytes = MIN_PACKET_BYTES..=u64::from(u32::MAX / 8);
         let packet_bytes = MIN_PACKET_BYTES..=MAX_PACKET_BYTES;
         let timer = 1..=u32::MAX.into();
-        let tldrs = self.tldrs.clone().unwrap_or_default();
-        let line_bytes = MIN_LINE_BYTES as u64..=MAX_LINE_BYTES as u64;
         if let Some(spool) = &self.spool {
             check_spool(spool)?;
         }
-        for (key, value, range) in [
+        let general = [
             (
                 "session.packet-bytes",
                 session.packet_bytes.into(),
@@ -330,18 +208,9 @@ impl Config {
                 queue_bytes.clone(),
             ),
             ("queue.all-bytes", queue.all_bytes.into(), queue_bytes),
-            ("tldrs.max-line", tldrs.max_line as u64, line_bytes),
-            (
-                "tldrs.max-clients",
-                tldrs.max_clients as u64,
-                1..=MAX_CLIENTS.into(),
-            ),
-            (
-                "tldrs.max-traces",
-                tldrs.max_traces as u64,
-                1..=MAX_TRACES.into(),
-            ),
-        ] {
+        ];
+        let of_frontends = self.frontends().flat_map(Frontend::bounded_settings);
+        for (key, value, range) in general.into_iter().chain(of_frontends) {
             if !range.contains(&value) {
                 let (min, max) = (*range.start(), *range.end());
                 return Err(ConfigError::Range { key, min, max });
@@ -449,13 +318,6 @@ impl RelayConfig {
             quic_deadline_ms: self.quic_deadline_ms.or(other.quic_deadline_ms),
         }
     }
-}
-
-/// Returns the name of this host (`uname -n`).
-#[must_use]
-pub fn host_name() -> String {
-    let names = rustix::system::uname();
-    names.nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use daemon::checkup::host::{check_clock, check_directory, check_open_files};
 use daemon::error_text::describe_error;
 
 use crate::config::Config;
+use crate::frontend::Frontend;
 use crate::uplink::target::{AddressFamily, Link, RelayEndpoint, RelayTarget};
 use crate::uplink::{ClockDifference, greet};
 
@@ -34,22 +35,13 @@ pub async fn check(config: &Config) -> Report {
     if let Some(spool) = &config.spool {
         check_directory(&mut report, "spool", &spool.directory, "--spool");
     }
-    if let Some(rings) = config.rings() {
-        check_directory(
-            &mut report,
-            "rings",
-            &rings.directory,
-            "--ring=DIR, or TRACE_RING_DIR=DIR",
-        );
+    for frontend in config.frontends() {
+        frontend.check_host(&mut report);
     }
-    let tldrs = config.tldrs.iter().flat_map(|tldrs| &tldrs.sockets);
-    let codetracer = config
-        .codetracer
-        .iter()
-        .map(|recordings| &recordings.socket);
-    for socket in tldrs.chain(codetracer).chain([&config.agent.status_socket]) {
-        check_socket(&mut report, socket);
+    for socket in config.frontends().flat_map(Frontend::sockets) {
+        check_socket(&mut report, &socket);
     }
+    check_socket(&mut report, &config.agent.status_socket);
     check_open_files(&mut report, UNIT);
     check_clock(&mut report);
     report

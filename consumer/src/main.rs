@@ -47,9 +47,6 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
     match arguments.command {
         Command::Serve(serve) => {
             let config = serve.config()?;
-            if config.ring.is_some() {
-                raise_fd_limit();
-            }
             until_stopped(|stop| async {
                 reopen_log_on_hangup(log).context("cannot catch signals")?;
                 agent::serve(config, stop).await.map(|()| true)

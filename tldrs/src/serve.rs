@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use consumer::agent::Agent;
 use consumer::config::Config;
+use consumer::frontend::tldrs::{ForwardSettings, start_forwarding};
 use daemon::background;
 use daemon::fd_limit::raise_fd_limit;
 use daemon::logging::Log;
@@ -95,7 +96,8 @@ impl Uplink {
     /// Starts the uplink. After `stop`, queued packets are sent until the stop timeout.
     fn start(config: &Config, stop: &CancellationToken) -> anyhow::Result<(TraceSender, Self)> {
         let agent = Agent::for_config(config, stop)?;
-        let (forward, forwarded) = agent.start_forwarding(config.session.forward());
+        let settings = ForwardSettings::new(&config.session);
+        let (forward, forwarded) = start_forwarding(agent.opener(), settings);
         let forwarded = tokio::spawn(forwarded);
         Ok((forward, Self { agent, forwarded }))
     }

@@ -7,8 +7,9 @@ use clap::Args;
 
 use super::{RelayUrls, SessionOptions, SpoolOptions};
 use crate::command::codetracer::RecordingJob;
-use crate::config::{ConfigError, SessionConfig, host_name};
+use crate::config::ConfigError;
 use crate::frontend::codetracer::{Follow, RecordingSettings, RecordingSource};
+use crate::frontend::{SessionConfig, host_name};
 use crate::limits::{DEFAULT_RECORDING_LIVE_TIMER, DEFAULT_SOURCE_BYTES};
 use crate::spool::SpoolSettings;
 use crate::uplink::UplinkSettings;
@@ -75,13 +76,12 @@ impl CodetracerArguments {
             target: self.relay.relay().target()?,
             reconnect_timeout: Some(self.session.reconnect_timeout()),
         };
-        let packet_bytes = SessionConfig::default().packet_bytes;
         let settings = RecordingSettings {
             tracefiles: self.session.tracefiles(),
             name: self.session.name,
             host: self.session.hostname.unwrap_or_else(host_name),
             live_timer: Duration::from_micros(self.live.into()),
-            packet_bytes: usize::try_from(packet_bytes).unwrap_or(usize::MAX),
+            packet_bytes: SessionConfig::default().packet_bytes(),
             source_root: self.source_root,
             max_source_bytes: self.max_source_size,
         };

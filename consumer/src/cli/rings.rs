@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use trace_ring_core::Severity;
 
-use crate::config::{Config, RingConfig};
+use crate::frontend::SessionConfig;
 use crate::frontend::ring::{RingSettings, default_directory};
 use crate::rings::print::PrintSettings;
 use crate::rings::record::{RecordSettings, StoreLimits};
@@ -138,7 +138,6 @@ impl RingsArguments {
     }
 
     fn record_settings(&self, directory: PathBuf, output: PathBuf) -> RecordSettings {
-        let config = Config::default();
         RecordSettings {
             rings: RingSettings {
                 is_live: false,
@@ -146,9 +145,7 @@ impl RingsArguments {
                 is_spooled: true,
                 max_events_per_second: self.max_rate,
                 pids: self.pids.clone(),
-                ..config.ring_settings(&RingConfig {
-                    directory: Some(directory),
-                })
+                ..RingSettings::new(directory, &SessionConfig::default())
             },
             output,
             limits: StoreLimits {

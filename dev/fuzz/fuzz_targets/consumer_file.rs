@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use clap::Parser;
 use consumer::cli::{Arguments, Command};
 use consumer::config::Config;
+use consumer::frontend::Frontend;
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 use tldrs_daemon::{Daemon, DaemonOptions};
@@ -21,9 +22,9 @@ fuzz_target!(|input: &[u8]| {
     let printed = config.to_toml().expect("a file is text");
     assert_eq!(check(printed.as_bytes()).as_ref(), Some(&config));
     let _ = (
-        config.rings(),
-        config.recordings(),
-        config.session.forward(),
+        config.session.live_timer(),
+        config.session.packet_bytes(),
+        config.frontends().flat_map(Frontend::sockets).count(),
     );
     config.uplink().expect("a relay is named");
     if let Some(options) = &config.tldrs {

@@ -9,6 +9,7 @@
 //! is one, and with a spool in the spool; of a pipe or a connection without a spool they are in
 //! memory only.
 
+mod config;
 mod input;
 mod session;
 mod socket;
@@ -25,6 +26,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+pub use self::config::{CodetracerConfig, CodetracerOptions};
 use self::input::Input;
 pub use self::input::{Follow, RecordingSource};
 use self::session::RecordingSession;

@@ -10,6 +10,7 @@
 //! affected.
 
 pub mod classes;
+mod config;
 pub mod directory;
 pub mod meta_reader;
 mod overload;
@@ -35,6 +36,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
+use super::SessionConfig;
 use crate::limits::{
     BUSY_RING_POLL_INTERVAL, MAX_RING_PROCESSES, MAX_RING_PROCESSES_OF_USER,
     MIN_RING_PROCESSES_OF_USER, RING_CLEANUP_INTERVAL, RING_LOCK_TIMEOUT, RING_SCAN_IDLE_RATIO,
@@ -42,6 +44,7 @@ use crate::limits::{
 };
 use crate::packetize::{Activity, HostClock};
 use crate::queue::SessionOpener;
+pub use config::{RingConfig, RingOptions};
 use directory::{DirectoryName, DirectoryWatch, FoundProcesses, RunDirectory};
 use overload::Overload;
 use producer::Producer;
@@ -74,6 +77,26 @@ pub struct RingSettings {
     pub max_events_per_second: Option<u64>,
     /// Ids of the processes that are read; all if there are none.
     pub pids: Vec<u32>,
+}
+
+impl RingSettings {
+    /// Returns the settings for live sessions with these properties, of all processes, below the
+    /// host's directory and without a spool.
+    #[must_use]
+    pub fn new(directory: PathBuf, session: &SessionConfig) -> Self {
+        Self {
+            directory,
+            host: session.host.clone(),
+            base_path: String::new(),
+            live_timer: session.live_timer(),
+            is_live: true,
+            packet_bytes: session.packet_bytes(),
+            tracefiles: session.tracefiles(),
+            is_spooled: false,
+            max_events_per_second: None,
+            pids: Vec::new(),
+        }
+    }
 }
 
 /// What all sessions share.

@@ -10,18 +10,32 @@
 //! missing on the relay, but not in the daemon's files.
 
 mod clients;
+mod config;
 mod session;
 
 use std::collections::HashMap;
 
-use tldrs_daemon::forward_queue::ForwardedTrace;
+pub use tldrs_daemon::DaemonOptions;
+use tldrs_daemon::forward_queue::{ForwardedTrace, TraceSender, trace_channel};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::packetize::{Activity, HostClock};
 use crate::queue::SessionOpener;
+pub use config::TldrsOptions;
 pub use session::ForwardSettings;
 use session::ForwardedSession;
+
+/// Makes a forwarder for the traces of a `tldrs` daemon: the sending end for the daemon, and the
+/// future that forwards. The future ends when the sending end has been dropped and the relay has
+/// acknowledged everything, or the sessions have been given up.
+pub fn start_forwarding(
+    opener: SessionOpener,
+    settings: ForwardSettings,
+) -> (TraceSender, impl Future<Output = ()> + Send) {
+    let (forward, traces) = trace_channel();
+    (forward, run(traces, opener, settings))
+}
 
 /// Forwards traces until the sending end is dropped and all sessions have ended.
 pub async fn run(

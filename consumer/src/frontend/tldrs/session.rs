@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 use wire::Timestamp;
 
 use super::clients::ConnectedClients;
+use crate::frontend::SessionConfig;
 use crate::limits::{IDLE_BEACON_INTERVAL, MAX_EVENT_PACKET_BYTES, REOPEN_GRACE_PERIOD};
 use crate::packetize::{Activity, HostClock, PacketizeError, Packetizer};
 use crate::queue::{SessionClosed, SessionDescription, SessionEnd, SessionOpener, StreamKey};
@@ -36,6 +37,19 @@ pub struct ForwardSettings {
     pub packet_bytes: usize,
     /// Tracefiles of a stream on the relay: maximum size in bytes, and number; 0: no limit.
     pub tracefiles: (u64, u64),
+}
+
+impl ForwardSettings {
+    /// Returns the settings for sessions with these properties.
+    #[must_use]
+    pub fn new(session: &SessionConfig) -> Self {
+        Self {
+            host: session.host.clone(),
+            live_timer: session.live_timer(),
+            packet_bytes: session.packet_bytes(),
+            tracefiles: session.tracefiles(),
+        }
+    }
 }
 
 /// A session that is not opened yet, with its properties.
