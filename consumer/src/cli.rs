@@ -15,7 +15,7 @@ use crate::config::{Config, ConfigError, RelayConfig, check_spool};
 use crate::frontend::replay::{self, Rate};
 use crate::frontend::{self, Frontend, frontends, host_name};
 use crate::limits::DEFAULT_REPLAY_RECONNECT_TIMEOUT;
-use crate::spool::{Durability, OnFull, SpoolSettings};
+use crate::spool::{Durability, SpoolFullPolicy, SpoolSettings};
 use crate::uplink;
 pub use codetracer::CodetracerArguments;
 pub use rings::{RingsArguments, RingsCommand};
@@ -118,7 +118,7 @@ pub struct SpoolOptions {
     /// When the spool is full: block the programs that are traced, or drop the oldest packets, as
     /// drop-oldest [default: block]
     #[arg(long, value_name = "POLICY")]
-    on_full: Option<OnFull>,
+    on_full: Option<SpoolFullPolicy>,
     /// When packets in the spool are safe against a power failure: process (when the system has
     /// written them), interval (after a second) or packet (before they are accepted) [default:
     /// process]
@@ -502,7 +502,7 @@ mod tests {
         let expected = SpoolSettings {
             directory: "/s".into(),
             bytes: 16 << 20,
-            on_full: OnFull::DropOldest,
+            on_full: SpoolFullPolicy::DropOldest,
             durability: Durability::Process,
         };
         assert_eq!(settings, expected);

@@ -55,7 +55,7 @@ pub struct SpoolSettings {
     /// Size of the spool: of all its files together, in bytes.
     pub bytes: u64,
     /// What happens when the spool is full.
-    pub on_full: OnFull,
+    pub on_full: SpoolFullPolicy,
     /// When what was written is safe against a power failure.
     pub durability: Durability,
 }
@@ -63,7 +63,7 @@ pub struct SpoolSettings {
 /// What happens to packets when the spool is full or its disk fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum OnFull {
+pub enum SpoolFullPolicy {
     /// Frontends wait (backpressure).
     #[default]
     Block,
@@ -111,13 +111,13 @@ impl Default for SpoolSettings {
         Self {
             directory: PathBuf::new(),
             bytes: DEFAULT_SPOOL_BYTES,
-            on_full: OnFull::default(),
+            on_full: SpoolFullPolicy::default(),
             durability: Durability::default(),
         }
     }
 }
 
-impl FromStr for OnFull {
+impl FromStr for SpoolFullPolicy {
     type Err = NameError;
 
     fn from_str(name: &str) -> Result<Self, NameError> {

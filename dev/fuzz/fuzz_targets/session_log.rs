@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fuzz::{output, sections};
 use libfuzzer_sys::fuzz_target;
-use relayd::ingest::WhenFull;
+use relayd::ingest::DiskFullPolicy;
 use relayd::ingest::reorder::ReorderWindow;
 use relayd::producer::restore_sessions;
 use relayd::registry::{Registry, RegistrySettings};
@@ -54,7 +54,7 @@ fn registry(output: &Path) -> Arc<Registry> {
         allows_clear: true,
         window: ReorderWindow::default(),
         reorder_memory: 1 << 20,
-        when_full: WhenFull::default(),
+        when_full: DiskFullPolicy::default(),
         resume_timeout: Duration::from_secs(600),
         max_detached: 10,
         time_zone: jiff::tz::TimeZone::UTC,

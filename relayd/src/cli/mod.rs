@@ -18,7 +18,7 @@ use tracing::level_filters::LevelFilter;
 
 pub use self::certs::CertsArguments;
 use crate::config::{LTTNG_RELEASE, LogFormat};
-use crate::ingest::WhenFull;
+use crate::ingest::DiskFullPolicy;
 use crate::limits::MIN_POOL;
 use crate::store::sync::Durability;
 use file::FileError;
@@ -180,7 +180,7 @@ pub struct Arguments {
         value_enum,
         hide_possible_values = true
     )]
-    on_disk_full: Option<WhenFull>,
+    on_disk_full: Option<DiskFullPolicy>,
 
     /// What the reply to a producer guarantees of its data: process: it is written, and survives
     /// the end of relayd; interval: it is synced to the disk within --sync-interval; packet: it is

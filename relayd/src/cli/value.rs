@@ -4,10 +4,10 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
 use crate::config::LogFormat;
-use crate::ingest::WhenFull;
+use crate::ingest::DiskFullPolicy;
 use crate::store::sync::Durability;
 
-impl ValueEnum for WhenFull {
+impl ValueEnum for DiskFullPolicy {
     fn value_variants<'a>() -> &'a [Self] {
         &[Self::Pause, Self::Close]
     }

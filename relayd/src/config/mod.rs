@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 
 pub use self::network::{KeepAlive, Network, Timeouts};
 pub use self::tls::TlsFiles;
-use crate::ingest::WhenFull;
+use crate::ingest::DiskFullPolicy;
 use crate::ingest::reorder::ReorderWindow;
 use crate::service::ServiceConfig;
 use crate::store::layout::Grouping;
@@ -65,7 +65,7 @@ pub struct Config {
     /// Maximum memory for early packets of all streams together, in bytes.
     pub reorder_memory: u64,
     /// Whether producers are paused or sessions closed when the disk is full.
-    pub when_full: WhenFull,
+    pub when_full: DiskFullPolicy,
     /// What replies to producers guarantee, and when files are synced.
     pub sync: SyncSettings,
     /// Longest time for which a session is kept whose producer has lost its connection. Zero: none

@@ -173,7 +173,7 @@ fn text_reply(status: u16, text: &str) -> StatusReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::WhenFull;
+    use crate::ingest::DiskFullPolicy;
     use crate::ingest::reorder::ReorderWindow;
     use crate::limits::HEALTH_HEARTBEAT_TIMEOUT;
     use crate::registry::RegistrySettings;
@@ -187,7 +187,7 @@ mod tests {
             allows_clear: true,
             window: ReorderWindow::default(),
             reorder_memory: 1 << 20,
-            when_full: WhenFull::default(),
+            when_full: DiskFullPolicy::default(),
             time_zone: jiff::tz::TimeZone::UTC,
             resume_timeout: std::time::Duration::ZERO,
             max_detached: 100,

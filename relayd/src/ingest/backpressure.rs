@@ -2,7 +2,7 @@
 //! stream keeps what it could not write, and its connection reads no further, so that TCP flow
 //! control pauses the producer. Nothing is lost, and no reader sees anything partially written.
 
-use super::error::{Consequence, IngestError, WhenFull};
+use super::error::{Consequence, DiskFullPolicy, IngestError};
 
 /// The outcome of an attempt to resume a stream.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub enum Resumed {
 /// Whether a stream is paused, and why.
 #[derive(Debug)]
 pub(super) struct Backpressure {
-    when_full: WhenFull,
+    when_full: DiskFullPolicy,
     state: PauseState,
     /// The error that paused the stream, until it has been reported.
     unreported: Option<IngestError>,
@@ -34,7 +34,7 @@ enum PauseState {
 }
 
 impl Backpressure {
-    pub(super) fn new(when_full: WhenFull) -> Self {
+    pub(super) fn new(when_full: DiskFullPolicy) -> Self {
         Self {
             when_full,
             state: PauseState::Flowing,
@@ -101,22 +101,22 @@ mod tests {
     #[test]
     fn a_full_disk_pauses_or_closes_and_a_lack_of_descriptors_always_pauses() {
         for (when_full, errno, pauses) in [
-            (WhenFull::Pause, Errno::NOSPC, true),
-            (WhenFull::Pause, Errno::DQUOT, true),
-            (WhenFull::Pause, Errno::IO, false),
-            (WhenFull::Close, Errno::NOSPC, false),
-            (WhenFull::Close, Errno::MFILE, true),
+            (DiskFullPolicy::Pause, Errno::NOSPC, true),
+            (DiskFullPolicy::Pause, Errno::DQUOT, true),
+            (DiskFullPolicy::Pause, Errno::IO, false),
+            (DiskFullPolicy::Close, Errno::NOSPC, false),
+            (DiskFullPolicy::Close, Errno::MFILE, true),
         ] {
             let backpressure = Backpressure::new(when_full);
             assert_eq!(backpressure.pauses_on(&error(errno)), pauses, "{errno}");
         }
         let unrelated = IngestError::UnknownStream(StreamId(1));
-        assert!(!Backpressure::new(WhenFull::Pause).pauses_on(&unrelated));
+        assert!(!Backpressure::new(DiskFullPolicy::Pause).pauses_on(&unrelated));
     }
 
     #[test]
     fn a_pause_is_reported_once_however_often_it_is_retried() {
-        let mut backpressure = Backpressure::new(WhenFull::Pause);
+        let mut backpressure = Backpressure::new(DiskFullPolicy::Pause);
         backpressure.pause(error(Errno::NOSPC));
         for is_first in [true, false, false] {
             backpressure.begin_retry();

@@ -109,7 +109,7 @@ pub enum Consequence {
 
 /// Policy for a full disk (`--on-disk-full`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum WhenFull {
+pub enum DiskFullPolicy {
     /// The producer is paused until the disk has space.
     #[default]
     Pause,
@@ -117,7 +117,7 @@ pub enum WhenFull {
     Close,
 }
 
-impl WhenFull {
+impl DiskFullPolicy {
     /// The cost of a fault of a file.
     #[must_use]
     pub fn consequence(self, fault: FaultKind) -> Consequence {
@@ -137,10 +137,10 @@ impl WhenFull {
 }
 
 impl IngestError {
-    /// The cost of the failure. Faults of files are decided by [`WhenFull::consequence`], all
+    /// The cost of the failure. Faults of files are decided by [`DiskFullPolicy::consequence`], all
     /// others here.
     #[must_use]
-    pub fn consequence(&self, when_full: WhenFull) -> Consequence {
+    pub fn consequence(&self, when_full: DiskFullPolicy) -> Consequence {
         match self {
             Self::Store { source, .. } => when_full.consequence(source.kind()),
             Self::UnknownStream(_)

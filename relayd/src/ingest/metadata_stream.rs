@@ -8,7 +8,7 @@ use relay_proto::metadata::SendMetadata;
 use tracing::warn;
 use wire::{Bytes, StreamId, TracePath};
 
-use super::error::{Consequence, WhenFull};
+use super::error::{Consequence, DiskFullPolicy};
 use super::stream_class_search::StreamClassSearch;
 use crate::limits::MAX_METADATA_BYTES;
 use crate::publish::published::PublishedMetadata;
@@ -23,7 +23,7 @@ pub struct MetadataStream {
     id: StreamId,
     trace: TracePath,
     published: Arc<PublishedMetadata>,
-    when_full: WhenFull,
+    when_full: DiskFullPolicy,
     state: Mutex<MetadataState>,
 }
 
@@ -57,7 +57,12 @@ struct Unwritten {
 impl MetadataStream {
     /// A stream that describes a trace and writes to `file`.
     #[must_use]
-    pub fn new(id: StreamId, trace: TracePath, file: MetadataFile, when_full: WhenFull) -> Self {
+    pub fn new(
+        id: StreamId,
+        trace: TracePath,
+        file: MetadataFile,
+        when_full: DiskFullPolicy,
+    ) -> Self {
         let published = Arc::new(PublishedMetadata::default());
         let state = MetadataState {
             file,

@@ -23,7 +23,7 @@ mod stream_class_search;
 mod stream_writer;
 
 pub use backpressure::Resumed;
-pub use error::{IngestError, WhenFull};
+pub use error::{DiskFullPolicy, IngestError};
 pub use metadata_stream::MetadataStream;
 pub use packet_writer::ConnectionId;
 pub use stream::{DataStream, StreamGuard};

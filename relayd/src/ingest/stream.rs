@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, MutexGuard};
 use wire::StreamId;
 
-use super::error::WhenFull;
+use super::error::DiskFullPolicy;
 use super::reorder::ReorderWindow;
 use super::stream_writer::StreamWriter;
 use crate::publish::published::Published;
@@ -34,7 +34,7 @@ impl DataStream {
         files: StreamFiles,
         window: ReorderWindow,
         has_indexes: bool,
-        when_full: WhenFull,
+        when_full: DiskFullPolicy,
     ) -> Arc<Self> {
         let published = Arc::<Published>::default();
         let slot = Arc::clone(files.slot());

@@ -17,7 +17,7 @@ use tracing::{debug, trace, warn};
 use wire::{Bits, Bytes, SeqNum, StreamId, Timestamp};
 
 use super::backpressure::{Backpressure, Resumed};
-use super::error::{IngestError, WhenFull};
+use super::error::{DiskFullPolicy, IngestError};
 use super::index_joiner::{IndexFate, IndexJoiner, ReadyEntry};
 use super::lifecycle::Lifecycle;
 use super::packet_writer::{ConnectionId, InFlight, PacketWriter};
@@ -80,7 +80,7 @@ impl StreamWriter {
         files: StreamFiles,
         window: ReorderWindow,
         has_indexes: bool,
-        when_full: WhenFull,
+        when_full: DiskFullPolicy,
     ) -> Self {
         Self {
             id,

@@ -18,7 +18,7 @@ use wire::{Bits, Bytes, ChunkId, EpochSeconds, Flagged, PacketIndex, SeqNum};
 use super::data_connection::DataConnection;
 use super::tests::session;
 use super::*;
-use crate::ingest::WhenFull;
+use crate::ingest::DiskFullPolicy;
 use crate::ingest::reorder::ReorderWindow;
 use crate::registry::RegistrySettings;
 use crate::store::disk::plan::{self, Fault};
@@ -76,7 +76,7 @@ impl MemoryRelay {
             allows_clear: true,
             window: ReorderWindow::default(),
             reorder_memory: 1 << 20,
-            when_full: WhenFull::default(),
+            when_full: DiskFullPolicy::default(),
             resume_timeout: Duration::from_secs(600),
             max_detached: 100,
             time_zone: jiff::tz::TimeZone::UTC,

@@ -348,7 +348,7 @@ mod tests {
 
     use super::data_connection::DataConnection;
     use super::*;
-    use crate::ingest::WhenFull;
+    use crate::ingest::DiskFullPolicy;
     use crate::ingest::reorder::ReorderWindow;
     use crate::live::View;
     use crate::registry::RegistrySettings;
@@ -455,7 +455,7 @@ mod tests {
             allows_clear: true,
             window: ReorderWindow::default(),
             reorder_memory: 1 << 20,
-            when_full: WhenFull::default(),
+            when_full: DiskFullPolicy::default(),
             resume_timeout,
             max_detached: 3,
             time_zone: jiff::tz::TimeZone::UTC,

@@ -36,7 +36,7 @@ use wire::{SessionId, StreamId, TraceId};
 use crate::ingest::ConnectionId;
 use crate::ingest::reorder::ReorderWindow;
 use crate::ingest::reorder_budget::ReorderBudget;
-use crate::ingest::{DataStream, WhenFull};
+use crate::ingest::{DataStream, DiskFullPolicy};
 use crate::limits::{
     DRAIN_GRACE, EARLY_PACKET_BYTES, MAX_ENDED_SESSIONS, MAX_FILE_CALLS, MAX_STREAMS_IN_ALL,
 };
@@ -66,7 +66,7 @@ pub struct RegistrySettings {
     /// Memory for early packets of all streams together, in bytes.
     pub reorder_memory: u64,
     /// Policy for a full disk.
-    pub when_full: WhenFull,
+    pub when_full: DiskFullPolicy,
     /// Time zone of times in directory names.
     pub time_zone: TimeZone,
     /// Longest time for which a resumable session is kept without a connection. Zero: no session is

@@ -15,7 +15,7 @@ use tracing::{error, info, warn};
 use super::disk::Disk;
 use super::session::StoredSession;
 use super::write::{Batch, PendingStep, Written};
-use super::{Durability, OnFull, SpoolSettings};
+use super::{Durability, SpoolFullPolicy, SpoolSettings};
 use crate::limits::{MAX_SEGMENT_BYTES, SEGMENTS_OF_A_SPOOL};
 use crate::queue::{Permits, SpoolSender, Step, StreamKey};
 use crate::status::SpoolCounters;
@@ -29,7 +29,7 @@ pub(super) struct Store<D> {
     pub(super) disk: D,
     capacity: u64,
     segment_bytes: u64,
-    on_full: OnFull,
+    on_full: SpoolFullPolicy,
     durability: Durability,
     sessions: BTreeMap<StoreKey, OpenSession>,
     /// Sessions with steps to be written, in the order in which they came.
@@ -260,10 +260,10 @@ impl<D: Disk> Store<D> {
             session.is_blocked = true;
             // The steps that must not be dropped remain.
             let is_accepted = match on_full {
-                OnFull::DropOldest => Some(true),
+                SpoolFullPolicy::DropOldest => Some(true),
                 // No acknowledgement will make space any more.
-                OnFull::Block if session.is_uplink_gone => Some(false),
-                OnFull::Block => None,
+                SpoolFullPolicy::Block if session.is_uplink_gone => Some(false),
+                SpoolFullPolicy::Block => None,
             };
             if let Some(is_accepted) = is_accepted
                 && let Some(accepted) = session.accepted.take()
@@ -297,8 +297,8 @@ impl<D: Disk> Store<D> {
             let batch = Batch::encode(&session.stored, &session.pending, max_bytes);
             if batch.has_data() && !self.make_space(key, batch.bytes()) {
                 match self.on_full {
-                    OnFull::Block => return Err(Blocked::Full),
-                    OnFull::DropOldest => self.drop_pending(key),
+                    SpoolFullPolicy::Block => return Err(Blocked::Full),
+                    SpoolFullPolicy::DropOldest => self.drop_pending(key),
                 }
                 continue;
             }
@@ -316,7 +316,7 @@ impl<D: Disk> Store<D> {
             match written {
                 Err(error) => {
                     self.account(bytes, now);
-                    if self.on_full == OnFull::DropOldest {
+                    if self.on_full == SpoolFullPolicy::DropOldest {
                         // What is dropped may make space on a disk that other programs have filled.
                         if self.drop_segment() {
                             continue;
@@ -447,10 +447,10 @@ impl<D: Disk> Store<D> {
     fn report_fault(&self, fault: String) {
         if self.counters.fault().is_none() {
             match self.on_full {
-                OnFull::Block => {
+                SpoolFullPolicy::Block => {
                     warn!("spool {fault}; frontends wait, it is tried again every second")
                 }
-                OnFull::DropOldest => {
+                SpoolFullPolicy::DropOldest => {
                     warn!("spool {fault}; packets are dropped, it is tried again every second")
                 }
             }

@@ -1,6 +1,6 @@
 //! The space of a spool: who may write, and what is freed or dropped.
 
-use super::{OnFull, PendingStep, Store, StoreKey, packets_of};
+use super::{PendingStep, SpoolFullPolicy, Store, StoreKey, packets_of};
 use crate::queue::Step;
 use crate::spool::Durability;
 use crate::spool::disk::Disk;
@@ -24,7 +24,7 @@ impl<D: Disk> Store<D> {
             if self.used < used {
                 continue;
             }
-            if self.on_full == OnFull::Block || !self.drop_segment() {
+            if self.on_full == SpoolFullPolicy::Block || !self.drop_segment() {
                 return false;
             }
         }

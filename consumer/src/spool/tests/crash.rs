@@ -47,7 +47,7 @@ fn script() -> Vec<Vec<Step>> {
 
 fn small_segments(durability: Durability) -> SpoolSettings {
     // Segments of 1 KiB: two packets.
-    settings(16 << 10, OnFull::Block, durability)
+    settings(16 << 10, SpoolFullPolicy::Block, durability)
 }
 
 /// Runs the script with an uplink that takes a few steps in between, acknowledges some, and goes

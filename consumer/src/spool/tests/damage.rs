@@ -10,7 +10,7 @@ use super::*;
 /// after the session's end.
 fn whole_session() -> (MemoryDisk, Vec<Step>) {
     let disk = MemoryDisk::default();
-    let settings = settings(16 << 10, OnFull::Block, Durability::Process);
+    let settings = settings(16 << 10, SpoolFullPolicy::Block, Durability::Process);
     let mut spool = TestSpool::new(&disk, &settings);
     let key = spool.open_new(ROOMY);
     let mut sent = begin_steps();

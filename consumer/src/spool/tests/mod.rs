@@ -17,7 +17,7 @@ use self::memory_disk::MemoryDisk;
 use super::recover::recover;
 use super::session::StoredSession;
 use super::store::{Store, StoreKey};
-use super::{Durability, OnFull, SpoolSettings};
+use super::{Durability, SpoolFullPolicy, SpoolSettings};
 use crate::queue::{
     Acknowledgements, Capacity, QueueCapacity, QueuedStep, SessionDescription, SessionIdentity,
     SessionReceiver, Step, StreamKey, TraceKey, spool_channel,
@@ -41,7 +41,7 @@ struct TestSession {
     requested: mpsc::UnboundedReceiver<usize>,
 }
 
-fn settings(bytes: u64, on_full: OnFull, durability: Durability) -> SpoolSettings {
+fn settings(bytes: u64, on_full: SpoolFullPolicy, durability: Durability) -> SpoolSettings {
     SpoolSettings {
         directory: "/spool".into(),
         bytes,
@@ -97,7 +97,7 @@ impl TestSpool {
 
     /// Recovers all sessions, and returns what each has.
     fn recover(disk: &MemoryDisk) -> (Self, Vec<Vec<Numbered>>) {
-        let settings = settings(ROOMY.into(), OnFull::Block, Durability::Process);
+        let settings = settings(ROOMY.into(), SpoolFullPolicy::Block, Durability::Process);
         let mut spool = Self::new(disk, &settings);
         let found = recover(&mut spool.store.disk).unwrap();
         spool.counters.quarantined.add(found.quarantined);

@@ -4,7 +4,7 @@ use super::memory_disk::Fault;
 use super::*;
 
 /// A spool of 64 KiB, with segments of 4 KiB, and a session whose uplink takes few steps.
-fn small_spool(on_full: OnFull) -> (TestSpool, StoreKey) {
+fn small_spool(on_full: SpoolFullPolicy) -> (TestSpool, StoreKey) {
     let settings = settings(64 << 10, on_full, Durability::Process);
     let mut spool = TestSpool::new(&MemoryDisk::default(), &settings);
     let key = spool.open_new(4000);
@@ -30,7 +30,7 @@ fn fill(spool: &mut TestSpool, key: StoreKey) -> (u64, oneshot::Receiver<bool>) 
 
 #[test]
 fn full_spool_blocks_until_packets_are_acknowledged() {
-    let (mut spool, key) = small_spool(OnFull::Block);
+    let (mut spool, key) = small_spool(SpoolFullPolicy::Block);
     let (packets, mut accepted) = fill(&mut spool, key);
     assert!((30..64).contains(&packets), "{packets}");
     assert!(spool.counters.bytes.get() <= 64 << 10);
@@ -44,7 +44,7 @@ fn full_spool_blocks_until_packets_are_acknowledged() {
 
 #[test]
 fn full_spool_drops_the_oldest_packets_that_are_not_in_flight() {
-    let (mut spool, key) = small_spool(OnFull::DropOldest);
+    let (mut spool, key) = small_spool(SpoolFullPolicy::DropOldest);
     let total = 300;
     for number in 0..total {
         let accepted = spool.append(key, &[packet(0, number, 1000)]);
@@ -75,7 +75,7 @@ fn full_spool_drops_the_oldest_packets_that_are_not_in_flight() {
 
 #[test]
 fn gap_of_dropped_packets_is_found_by_the_next_process() {
-    let (mut spool, key) = small_spool(OnFull::DropOldest);
+    let (mut spool, key) = small_spool(SpoolFullPolicy::DropOldest);
     for number in 0..200 {
         spool.append(key, &[packet(0, number, 1000)]);
     }
@@ -86,7 +86,7 @@ fn gap_of_dropped_packets_is_found_by_the_next_process() {
 
 #[test]
 fn session_that_fills_the_spool_does_not_keep_others_from_writing() {
-    let (mut spool, hog) = small_spool(OnFull::Block);
+    let (mut spool, hog) = small_spool(SpoolFullPolicy::Block);
     fill(&mut spool, hog);
     let other = spool.open_new(ROOMY);
     assert!(is_accepted(spool.append(other, &begin_steps())));
@@ -101,7 +101,7 @@ fn session_that_fills_the_spool_does_not_keep_others_from_writing() {
 
 #[test]
 fn packet_larger_than_the_spool_is_accepted_alone() {
-    let (mut spool, key) = small_spool(OnFull::Block);
+    let (mut spool, key) = small_spool(SpoolFullPolicy::Block);
     assert!(is_accepted(spool.append(key, &[packet(0, 0, 200_000)])));
     assert!(!is_accepted(spool.append(key, &[packet(0, 1, 200_000)])));
     let steps = spool.acknowledge_all(key);
@@ -110,7 +110,7 @@ fn packet_larger_than_the_spool_is_accepted_alone() {
 
 #[test]
 fn full_disk_blocks_until_there_is_space() {
-    let (mut spool, key) = small_spool(OnFull::Block);
+    let (mut spool, key) = small_spool(SpoolFullPolicy::Block);
     spool.store.disk.0.lock().fault = Fault::Full;
     let mut accepted = spool.append(key, &[packet(0, 0, 100)]);
     assert!(accepted.try_recv().is_err());
@@ -125,7 +125,7 @@ fn full_disk_blocks_until_there_is_space() {
 
 #[test]
 fn full_disk_drops_packets_but_no_other_steps() {
-    let (mut spool, key) = small_spool(OnFull::DropOldest);
+    let (mut spool, key) = small_spool(SpoolFullPolicy::DropOldest);
     assert!(is_accepted(spool.append(key, &[packet(0, 0, 100)])));
     spool.store.disk.0.lock().fault = Fault::Full;
     let steps = [packet(0, 1, 100), metadata("more"), packet(0, 2, 100)];
@@ -148,7 +148,7 @@ fn full_disk_drops_packets_but_no_other_steps() {
 
 #[test]
 fn session_ends_if_the_spool_is_full_and_the_uplink_is_gone() {
-    let (mut spool, key) = small_spool(OnFull::Block);
+    let (mut spool, key) = small_spool(SpoolFullPolicy::Block);
     let (_, mut accepted) = fill(&mut spool, key);
     spool.store.detach(key);
     spool.run();
@@ -157,7 +157,7 @@ fn session_ends_if_the_spool_is_full_and_the_uplink_is_gone() {
 
 #[test]
 fn packets_that_the_uplink_does_not_take_stay_on_disk_only() {
-    let (mut spool, key) = small_spool(OnFull::Block);
+    let (mut spool, key) = small_spool(SpoolFullPolicy::Block);
     let mut sent = begin_steps();
     for number in 0..40 {
         sent.push(packet(u32::from(number % 3 == 0), number, 900));

@@ -3,7 +3,7 @@ use wire::{Bytes, FileName, FixedText, Text, TraceId};
 use super::entry::VISITS;
 use super::*;
 use crate::ingest::reorder::ReorderWindow;
-use crate::ingest::{DataStream, MetadataStream, WhenFull};
+use crate::ingest::{DataStream, DiskFullPolicy, MetadataStream};
 use crate::store::chunk::{Chunk, Holding};
 use crate::store::metadata::MetadataFile;
 use crate::store::pool::Pool;
@@ -39,7 +39,7 @@ impl Fixture {
         let (id, directory) = (StreamId(self.next), path(directory));
         let name = FileName::parse(&Text::from(format!("file_{id}").as_str())).unwrap();
         let (pool, chunk) = (Arc::clone(&self.pool), self.chunk.clone());
-        let full = WhenFull::Pause;
+        let full = DiskFullPolicy::Pause;
         let stream = if is_metadata {
             let file =
                 MetadataFile::create(pool, directory.clone(), name, chunk, Arc::default()).unwrap();
