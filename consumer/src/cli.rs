@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+use daemon::durability::Durability;
 use daemon::logging::{self, LogTarget};
 use tracing::level_filters::LevelFilter;
 
@@ -15,7 +16,7 @@ use crate::config::{Config, ConfigError, RelayConfig, check_spool};
 use crate::frontend::replay::{self, Rate};
 use crate::frontend::{self, Frontend, frontends, host_name};
 use crate::limits::DEFAULT_REPLAY_RECONNECT_TIMEOUT;
-use crate::spool::{Durability, SpoolFullPolicy, SpoolSettings};
+use crate::spool::{SpoolFullPolicy, SpoolSettings};
 use crate::uplink;
 pub use codetracer::CodetracerArguments;
 pub use rings::{RingsArguments, RingsCommand};

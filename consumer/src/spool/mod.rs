@@ -34,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use daemon::durability::Durability;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -56,7 +57,7 @@ pub struct SpoolSettings {
     pub bytes: u64,
     /// What happens when the spool is full.
     pub on_full: SpoolFullPolicy,
-    /// When what was written is safe against a power failure.
+    /// When packets in the spool are safe against a power failure.
     pub durability: Durability,
 }
 
@@ -71,24 +72,10 @@ pub enum SpoolFullPolicy {
     DropOldest,
 }
 
-/// When packets in the spool are safe against a power failure. They are always safe against the end
-/// of a process.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Durability {
-    /// When the system has written them, after half a minute or so.
-    #[default]
-    Process,
-    /// After a second.
-    Interval,
-    /// Before they are accepted.
-    Packet,
-}
-
-/// A name is none of those that an option takes.
+/// A name is none of a [`SpoolFullPolicy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("must be {0}")]
-pub struct NameError(&'static str);
+#[error("must be block or drop-oldest")]
+pub struct UnknownPolicy;
 
 /// The spool cannot be used.
 #[derive(Debug, Error)]
@@ -118,26 +105,13 @@ impl Default for SpoolSettings {
 }
 
 impl FromStr for SpoolFullPolicy {
-    type Err = NameError;
+    type Err = UnknownPolicy;
 
-    fn from_str(name: &str) -> Result<Self, NameError> {
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
         match name {
             "block" => Ok(Self::Block),
             "drop-oldest" => Ok(Self::DropOldest),
-            _ => Err(NameError("block or drop-oldest")),
-        }
-    }
-}
-
-impl FromStr for Durability {
-    type Err = NameError;
-
-    fn from_str(name: &str) -> Result<Self, NameError> {
-        match name {
-            "process" => Ok(Self::Process),
-            "interval" => Ok(Self::Interval),
-            "packet" => Ok(Self::Packet),
-            _ => Err(NameError("process, interval or packet")),
+            _ => Err(UnknownPolicy),
         }
     }
 }

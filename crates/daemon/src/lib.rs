@@ -5,15 +5,16 @@
 //! with `line_format` and `syslog`, [`notify`] (readiness, for a service manager or the parent
 //! process), [`output`] (text for users), [`error_text`] (errors for users), [`memory`] (returned
 //! to the system), and as users write them [`endpoint`] (addresses to listen on), [`mod@size`]
-//! (numbers of bytes) and [`duration`]. [`checkup`] is what `doctor` commands share.
-//! [`connection_limit`] keeps peers that do nothing from locking others out. Programs that show
-//! events to people share [`event_text`] (the parts of a line) and [`open_spans`] (indentation and
-//! durations). With the feature `progress` there is `progress` as well, the bar of a conversion.
-//! None of them knows what the program does, or parses its command line.
+//! (numbers of bytes), [`duration`] and [`durability`]. [`checkup`] is what `doctor` commands
+//! share. [`connection_limit`] keeps peers that do nothing from locking others out. Programs that
+//! show events to people share [`event_text`] (the parts of a line) and [`open_spans`] (indentation
+//! and durations). With the feature `progress` there is `progress` as well, the bar of a
+//! conversion. None of them knows what the program does, or parses its command line.
 
 pub mod background;
 pub mod checkup;
 pub mod connection_limit;
+pub mod durability;
 pub mod duration;
 pub mod endpoint;
 pub mod error_text;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
+use daemon::durability::Durability;
 use daemon::endpoint::Endpoint;
 use thiserror::Error;
 use tracing::level_filters::LevelFilter;
@@ -20,7 +21,6 @@ pub use self::certs::CertsArguments;
 use crate::config::{LTTNG_RELEASE, LogFormat};
 use crate::ingest::DiskFullPolicy;
 use crate::limits::MIN_POOL;
-use crate::store::sync::Durability;
 use file::FileError;
 
 const EXAMPLES: &str = "\
@@ -188,7 +188,7 @@ pub struct Arguments {
     #[arg(
         long,
         value_name = "process|interval|packet",
-        value_enum,
+        value_parser = value::durability(),
         hide_possible_values = true
     )]
     durability: Option<Durability>,

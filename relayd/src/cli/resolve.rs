@@ -295,7 +295,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::store::sync::Durability;
+    use daemon::durability::Durability;
 
     const LIMIT: u64 = 1024;
 

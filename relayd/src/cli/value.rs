@@ -1,11 +1,11 @@
 //! Values of options: the text that each may have on the command line and in configuration files.
 
 use clap::ValueEnum;
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use daemon::durability::Durability;
 
 use crate::config::LogFormat;
 use crate::ingest::DiskFullPolicy;
-use crate::store::sync::Durability;
 
 impl ValueEnum for DiskFullPolicy {
     fn value_variants<'a>() -> &'a [Self] {
@@ -20,18 +20,10 @@ impl ValueEnum for DiskFullPolicy {
     }
 }
 
-impl ValueEnum for Durability {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Process, Self::Interval, Self::Packet]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(match self {
-            Self::Process => "process",
-            Self::Interval => "interval",
-            Self::Packet => "packet",
-        }))
-    }
+/// Parses a level of durability.
+pub(super) fn durability() -> impl TypedValueParser<Value = Durability> {
+    let names = Durability::ALL.map(Durability::name);
+    PossibleValuesParser::new(names).try_map(|name| name.parse())
 }
 
 impl ValueEnum for LogFormat {

@@ -100,7 +100,7 @@ impl Config {
             format!("reorder-bytes={}", self.window.bytes.0),
             format!("reorder-memory={}", self.reorder_memory),
             format!("on-disk-full={:?}", self.when_full).to_lowercase(),
-            format!("durability={:?}", self.sync.durability).to_lowercase(),
+            format!("durability={}", self.sync.durability),
             format!("sync-interval={}", self.sync.interval.as_millis()),
             format!("resume-timeout={}", self.resume_timeout.as_secs()),
         ];

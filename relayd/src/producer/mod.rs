@@ -20,6 +20,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use daemon::durability::Durability;
 use relay_proto::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
 use relay_proto::index::SendIndex;
 use relay_proto::metadata::{ResetMetadata, SendMetadata};
@@ -33,7 +34,7 @@ use wire::{SessionId, StreamId, Text};
 
 use crate::ingest::{DataStream, MetadataStream};
 use crate::registry::Registry;
-use crate::store::sync::{Durability, SyncTicket};
+use crate::store::sync::SyncTicket;
 use chunks::SessionChunks;
 pub use restore::restore_sessions;
 use session::OpenSession;

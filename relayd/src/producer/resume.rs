@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ctf::index::IndexFormat;
+use daemon::durability::Durability;
 use parking_lot::Mutex;
 use relay_proto::ReturnCode;
 use relay_proto::relay::{Refusal, SessionCreated};
@@ -29,7 +30,6 @@ use crate::store::layout::is_directory_dated;
 use crate::store::session_log::{
     LoggedFiles, LoggedSession, Record, SessionLog, StreamKey, StreamLog,
 };
-use crate::store::sync::Durability;
 
 /// A rejected command of the extension.
 #[derive(Debug, Error)]

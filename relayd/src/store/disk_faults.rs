@@ -17,6 +17,7 @@ use ctf::write::{
     Appended, DeclaredEventClass, DeclaredStreamClass, EventDeclaration, EventRecord, MetadataText,
     PacketSize, StreamWriter, TraceDeclaration, metadata_packets,
 };
+use daemon::durability::Durability;
 use jiff::tz::TimeZone;
 use relay_proto::chunk::CloseCommand;
 use rustix::io::Errno;
@@ -31,7 +32,7 @@ use super::metadata::MetadataFile;
 use super::pool::Pool;
 use super::repair::{Repaired, repair, repair_at};
 use super::stream_files::{StreamFiles, StreamLayout, TracefileLimits};
-use super::sync::{Durability, SyncSettings, Syncer};
+use super::sync::{SyncSettings, Syncer};
 
 const TRACE: &str = "ust/uid/0/64-bit";
 const UUID: Uuid = Uuid(*b"0123456789abcdef");

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use daemon::durability::Durability;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -37,23 +38,10 @@ use super::{StoreError, disk};
 use file::{Retained, RetainedFiles, SyncStatus, SyncTarget, SyncedFile};
 use tally::SyncTally;
 
-/// What a reply to a producer guarantees of everything that it acknowledges (`--durability`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// Written: it survives the end of the relay, however that comes about.
-    #[default]
-    Process,
-    /// Written, and synced within the interval: it survives a power failure that comes later than
-    /// that.
-    Interval,
-    /// Synced: it survives a power failure.
-    Packet,
-}
-
 /// When files are synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncSettings {
-    /// What replies guarantee.
+    /// What a reply to a producer guarantees of everything that it acknowledges (`--durability`).
     pub durability: Durability,
     /// Interval between two rounds that nobody waits for. Without meaning for
     /// [`Durability::Process`].

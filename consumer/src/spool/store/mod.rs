@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
+use daemon::durability::Durability;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use super::disk::Disk;
 use super::session::StoredSession;
 use super::write::{Batch, PendingStep, Written};
-use super::{Durability, SpoolFullPolicy, SpoolSettings};
+use super::{SpoolFullPolicy, SpoolSettings};
 use crate::limits::{MAX_SEGMENT_BYTES, SEGMENTS_OF_A_SPOOL};
 use crate::queue::{Permits, SpoolSender, Step, StreamKey};
 use crate::status::SpoolCounters;

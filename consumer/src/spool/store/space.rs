@@ -1,8 +1,9 @@
 //! The space of a spool: who may write, and what is freed or dropped.
 
+use daemon::durability::Durability;
+
 use super::{PendingStep, SpoolFullPolicy, Store, StoreKey, packets_of};
 use crate::queue::Step;
-use crate::spool::Durability;
 use crate::spool::disk::Disk;
 
 impl<D: Disk> Store<D> {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use daemon::durability::Durability;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use wire::{Bits, ClassId, PacketIndex, Timestamp};
 
@@ -17,7 +18,7 @@ use self::memory_disk::MemoryDisk;
 use super::recover::recover;
 use super::session::StoredSession;
 use super::store::{Store, StoreKey};
-use super::{Durability, SpoolFullPolicy, SpoolSettings};
+use super::{SpoolFullPolicy, SpoolSettings};
 use crate::queue::{
     Acknowledgements, Capacity, QueueCapacity, QueuedStep, SessionDescription, SessionIdentity,
     SessionReceiver, Step, StreamKey, TraceKey, spool_channel,
