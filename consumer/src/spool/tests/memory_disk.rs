@@ -1,5 +1,9 @@
 //! A disk in memory that fails or stops at an operation, and that knows what would be left after a
 //! power failure.
+//!
+//! The spool names files by paths below one directory and needs ten calls, so that a whole disk in
+//! memory can stand in for them. The failing disk of `relayd` (`store/disk/plan.rs`) differs,
+//! because its store works on open descriptors and pipes: it fails the real calls.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

@@ -1,5 +1,10 @@
 //! A disk that fails or stops at the n-th operation, and a journal of the operations. The plan is
 //! of one thread: operations of other threads are not counted.
+//!
+//! The disk in memory of `consumer` (`spool/tests/memory_disk.rs`) cannot stand in for it: the
+//! store splices from pipes and works on open descriptors, which only real files have. A plan for
+//! both would be an enum of two variants with different effects: here an operation that fails does
+//! nothing, there it writes half of its bytes.
 
 use std::cell::RefCell;
 use std::fs::File;
