@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use consumer::cli::RelayUrls;
 use consumer::config::{Config, ConfigError};
@@ -136,17 +137,21 @@ pub struct ServeArguments {
     pub allow_user: Vec<String>,
 
     /// What to do when the disk is full, or the relay does not keep up
-    #[arg(long, value_enum, default_value_t = WhenFullPolicy::Block)]
-    pub when_full: WhenFullPolicy,
+    #[arg(long, default_value_t = WhenFull::Block, value_parser = when_full())]
+    pub when_full: WhenFull,
 }
 
-/// The policy when the disk is full, or forwarding is too slow.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum WhenFullPolicy {
-    /// Block the clients
-    Block,
-    /// Drop new events and count them; if only the relay is too slow, still store them
-    DropNewest,
+/// Parses a policy.
+fn when_full() -> impl TypedValueParser<Value = WhenFull> {
+    let values = WhenFull::ALL.map(|policy| {
+        PossibleValue::new(policy.name()).help(match policy {
+            WhenFull::Block => "Block the clients",
+            WhenFull::DropNewest => {
+                "Drop new events and count them; if only the relay is too slow, still store them"
+            }
+        })
+    });
+    PossibleValuesParser::new(values).try_map(|name| WhenFull::from_name(&name).ok_or("unknown"))
 }
 
 /// The options of `tldrs list`.
@@ -257,7 +262,7 @@ impl ServeArguments {
             max_clients: self.max_clients.try_into()?,
             max_traces: self.max_traces.try_into()?,
             allow_user: self.allow_user.clone(),
-            when_full: self.when_full.into(),
+            when_full: self.when_full,
         })
     }
 
@@ -282,15 +287,6 @@ impl ServeArguments {
         }
         config.check()?;
         Ok(Some(config))
-    }
-}
-
-impl From<WhenFullPolicy> for WhenFull {
-    fn from(policy: WhenFullPolicy) -> Self {
-        match policy {
-            WhenFullPolicy::Block => Self::Block,
-            WhenFullPolicy::DropNewest => Self::DropNewest,
-        }
     }
 }
 

@@ -56,6 +56,26 @@ pub enum WhenFull {
     DropNewest,
 }
 
+impl WhenFull {
+    /// All policies.
+    pub const ALL: [Self; 2] = [Self::Block, Self::DropNewest];
+
+    /// Returns the name that options and configuration files have for the policy.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::DropNewest => "drop-newest",
+        }
+    }
+
+    /// Returns the policy of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+}
+
 impl DaemonSettings {
     /// The default settings.
     #[must_use]
@@ -87,9 +107,6 @@ impl DaemonSettings {
 
 impl fmt::Display for WhenFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Block => "block",
-            Self::DropNewest => "drop-newest",
-        })
+        f.write_str(self.name())
     }
 }
