@@ -1,7 +1,7 @@
 //! Pages name files that exist.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::source::root;
 
@@ -46,41 +46,36 @@ fn is_path(root: &Path, code: &str) -> bool {
 }
 
 #[test]
-fn the_map_in_the_architecture_page_names_every_folder() {
+fn the_map_in_the_architecture_page_names_every_package() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let map = page
         .split("```")
         .nth(1)
         .expect("the page begins with a map");
-    let mut folder = "";
-    for line in map.lines() {
-        let Some(name) = line
-            .split_whitespace()
-            .next()
-            .filter(|name| name.contains(['/', '.']))
-        else {
-            continue;
-        };
-        match line.len() - line.trim_start().len() {
-            0 => {
-                folder = name;
-                assert!(root().join(name).exists(), "{name} does not exist");
-            }
-            2 => {
-                let path = Path::new(folder).join(name);
-                assert!(
-                    root().join(&path).exists(),
-                    "{} does not exist",
-                    path.display()
-                );
-            }
-            _ => {}
-        }
+    let named = named_folders(map);
+    for folder in &named {
+        let path = root().join(folder);
+        assert!(path.is_dir(), "{} does not exist", folder.display());
     }
     for package in crate::source::packages() {
-        let is_named = map
-            .lines()
-            .any(|line| line.starts_with(&format!("{package}/")));
-        assert!(is_named, "{package}/ is not in the map");
+        let is_named = named.iter().any(|folder| *folder == Path::new(&package));
+        assert!(is_named, "{package} is not in the map");
     }
+}
+
+/// The folders that a map names: one at the beginning of each line, and below it those that are
+/// indented.
+fn named_folders(map: &str) -> Vec<PathBuf> {
+    let mut wing = "";
+    let mut folders = Vec::new();
+    for line in map.lines().filter(|line| !line.is_empty()) {
+        let name = line.split_whitespace().next().unwrap_or_default();
+        let is_wing = !line.starts_with(' ');
+        if is_wing {
+            wing = name;
+        }
+        let parent = if is_wing { "" } else { wing };
+        folders.push(Path::new(parent).join(name));
+    }
+    folders
 }

@@ -5,7 +5,7 @@
 //! [`Step`]s. The uplink sends them to a relay. A step counts against the queue's capacity until
 //! the relay has acknowledged it: until then the packet is retained here, and can be sent again.
 //! When the queue is full, [`SessionSender::send`] waits: a slow or disconnected relay blocks the
-//! producer, and does not make the queue grow.
+//! producer, and does not make the queue grow. No part of the queue looks into a packet.
 //!
 //! If this process dies, the packets in the queue are lost, unless the spool (`crate::spool`) has
 //! them: it stands between two such queues, that of the frontend and that of the uplink.

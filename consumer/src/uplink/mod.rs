@@ -1,5 +1,6 @@
 //! Sends sessions to a relay: one task for each session, which speaks `relay-proto`, and reconnects
-//! with backoff when the connection is lost.
+//! with backoff when the connection is lost. The uplink looks into no packet, and does not know
+//! which frontend has made it.
 //!
 //! A relay with the resume extension keeps the session when its connection is lost. After a
 //! reconnect the task resumes it: each stream continues with the packet that the relay expects next
