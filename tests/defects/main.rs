@@ -1,6 +1,5 @@
 //! Defects of `lttng-relayd`, with a test for each that `relayd` does not have it.
-//! `doc/differences.md` lists them by the names of these tests, with what the reference does
-//! instead.
+//! `doc/differences.md` lists them, with what the reference does instead.
 
 mod awaited_metadata;
 mod deleted_chunks;

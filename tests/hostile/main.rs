@@ -1,6 +1,6 @@
 //! Misbehaving peers affect only their own connections and sessions. Each test sends what no peer
 //! should, and checks by a probe session that the relay still serves others. `doc/security.md`
-//! lists the tests by threat. Input that crashes the reference is in `tests/defects`.
+//! lists the threats. Input that crashes the reference is in `tests/defects`.
 
 mod commands;
 mod conversation;
