@@ -1,5 +1,5 @@
-//! The command line. Options of a sink are declared beside the sink. Options that `babeltrace2` has too are
-//! called the same.
+//! The command line. Options of a sink are declared beside the sink. Options that `babeltrace2` has
+//! too are called the same.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -286,9 +286,11 @@ pub enum NotFound {
 
 /// The names of all sinks, each with its help.
 fn sink_parser() -> impl TypedValueParser<Value = &'static SinkRow> {
-    let names = SINKS.map(|row| PossibleValue::new(row.name).help(row.help));
+    let names = SINKS
+        .iter()
+        .map(|row| PossibleValue::new(row.name).help(row.help));
     PossibleValuesParser::new(names).try_map(|name| {
-        let row = SINKS.into_iter().find(|row| row.name == name);
+        let row = SINKS.iter().copied().find(|row| row.name == name);
         row.ok_or("no such sink")
     })
 }

@@ -51,20 +51,10 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
             Target::Relay(relay) => relays.push(relay.clone()),
         }
     }
-    // Users compare these times with --begin and --end.
-    let times = Times::new(ClockFormat {
-        date: arguments.begin.is_some()
-            || arguments.end.is_some()
-            || arguments.options.text.clock_date,
-        ..arguments.options.text.clock()
-    });
-    let selection = selection(arguments)?;
-    let needs = arguments.sink.needs;
-    let sink = (open_sink(arguments)?, needs);
-    let mut select = Select::new(selection, sink, times.into_writer());
+    let mut select = open_select(arguments)?;
     let memory = MemoryBudget::default();
     let mut mux = Mux::with_memory(memory.clone());
-    if !needs.order {
+    if !arguments.sink.needs.order {
         mux.set_unordered();
     }
     let mut sliced = None;
@@ -118,18 +108,41 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         }
         ended => ended?,
     };
+    Ok(report_end(arguments, finished, stop, &mut select))
+}
+
+/// Opens the sink, behind the selection of events.
+fn open_select(arguments: &Arguments) -> anyhow::Result<Select> {
+    let text = &arguments.options.text;
+    let is_bounded = arguments.begin.is_some() || arguments.end.is_some();
+    let times = Times::new(ClockFormat {
+        // Users compare the times of losses with those of --begin and --end.
+        date: is_bounded || text.clock_date,
+        ..text.clock()
+    });
+    let selection = selection(arguments)?;
+    let sink = (open_sink(arguments)?, arguments.sink.needs);
+    Ok(Select::new(selection, sink, times.into_writer()))
+}
+
+/// Reports what there is to say at the end, and returns what that makes of the run.
+fn report_end(
+    arguments: &Arguments,
+    finished: Finished,
+    stop: &Stop,
+    select: &mut Select,
+) -> Outcome {
     if let Some(warning) = finished.warning {
         select.report_warning(warning);
     }
     if let Some(summary) = finished.summary.filter(|_| !arguments.quiet) {
         print_message(format_args!("test-live: {summary}"));
     }
-    let missing = finished.missing;
-    let has_matched = stop.is_requested() || report_no_match(arguments, missing, &mut select);
-    Ok(match outcome(arguments, select.tally()) {
+    let has_matched = stop.is_requested() || report_no_match(arguments, finished.missing, select);
+    match outcome(arguments, select.tally()) {
         Outcome::Whole if !has_matched => Outcome::Partial,
         outcome => outcome,
-    })
+    }
 }
 
 fn directory_options(arguments: &Arguments) -> DirectoryOptions {

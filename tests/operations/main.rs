@@ -1,6 +1,6 @@
 //! Operating a relay: the status endpoint, the log, messages of faults, and what happens when the
 //! disk is full or file descriptors run out; the removal of old sessions; the progress of
-//! conversions; readers that are gone; what every sink of `test-live` promises.
+//! conversions; readers that are gone; what every sink of `test-live` guarantees.
 
 mod closed_output;
 mod descriptors;

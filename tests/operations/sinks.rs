@@ -1,4 +1,4 @@
-//! What every sink of `test-live` promises. A new sink is tested by its row in the list of sinks.
+//! What every sink of `test-live` guarantees. A new sink is tested by its row in the list of sinks.
 
 use std::fs;
 use std::io::pipe;

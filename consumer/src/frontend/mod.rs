@@ -1,5 +1,5 @@
-//! The sources of events. Each frontend is one module: it opens sessions at a [`SessionOpener`], and
-//! knows no relay and no other frontend.
+//! The sources of events. Each frontend is one module: it opens sessions at a [`SessionOpener`],
+//! and knows no relay and no other frontend.
 //!
 //! A frontend of `consumer serve` is a module here with an implementation of [`Frontend`], and a
 //! row in the list `frontends`; the agent, its configuration, its command line and

@@ -18,7 +18,7 @@ use viewer::run::UsageError;
 use self::row::SinkRow;
 
 /// All sinks, in the order of the help.
-pub const SINKS: [&SinkRow; 9] = [
+pub const SINKS: &[&SinkRow] = &[
     &text::ROW,
     &log::ROW,
     &details::ROW,

@@ -1,0 +1,245 @@
+//! The number of events, by name and by stream: what `top` is to processes. Rates are per second of
+//! the trace, not of this program. Events that programs have sent in Trace Event Format count by
+//! the name that they were sent with.
+
+mod table;
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use ::tef::ctf::RecordDecoder;
+use ctf::decode::Event;
+use viewer::sink::{Ended, Finished, Loss, Needs, Next, OpenSink, Origin, Sink, SinkError};
+
+use self::table::{CountTable, Span};
+use super::row::{Open, SinkRow};
+
+/// Number of events after which the clock is read.
+const EVENTS_PER_LOOK: u32 = 1024;
+/// Time between two pictures.
+const REFRESH: Duration = Duration::from_secs(1);
+/// The terminal sequence that moves the cursor home.
+const HOME: &[u8] = b"\x1b[H";
+/// Clears to the end of the line.
+const CLEAR_LINE: &[u8] = b"\x1b[K";
+/// Clears to the end of the screen.
+const CLEAR_REST: &[u8] = b"\x1b[J";
+/// Clears all of the screen.
+const CLEAR_ALL: &[u8] = b"\x1b[2J";
+
+/// Counts by name and by stream.
+pub const ROW: SinkRow = SinkRow {
+    name: "counter",
+    help: "The number of events per second",
+    needs: Needs::EVENTS,
+    open: Open::Stream(|out, context| {
+        let screen = if context.is_terminal {
+            Screen::Terminal(Box::new(terminal_size))
+        } else {
+            Screen::Plain
+        };
+        Ok(OpenSink::Events(Box::new(Counter::new(out, screen))))
+    }),
+    download: None,
+};
+
+/// The size of the terminal: rows and columns.
+fn terminal_size() -> (usize, usize) {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()))
+}
+
+/// The device that the counts are shown on.
+pub enum Screen {
+    /// A terminal, drawn anew each second. Says how many rows and columns it has now.
+    Terminal(Box<dyn Fn() -> (usize, usize) + Send>),
+    /// Something else: one table at the end.
+    Plain,
+}
+
+/// Counts events by name and by stream.
+pub struct Counter<W> {
+    out: W,
+    screen: Screen,
+    table: CountTable,
+    decoder: RecordDecoder,
+    until_look: u32,
+    /// The times of the first event, of the last one, and of the last one in the last picture, in
+    /// nanoseconds.
+    first_time: Option<i64>,
+    last_time: i64,
+    shown_time: i64,
+    shown: Instant,
+    drawn: bool,
+}
+
+impl<W: Write> Counter<W> {
+    /// Shows the counts on `screen` through `out`.
+    pub fn new(out: W, screen: Screen) -> Self {
+        let now = Instant::now();
+        Self {
+            out,
+            screen,
+            table: CountTable::default(),
+            decoder: RecordDecoder::default(),
+            until_look: EVENTS_PER_LOOK,
+            first_time: None,
+            last_time: 0,
+            shown_time: 0,
+            shown: now,
+            drawn: false,
+        }
+    }
+
+    fn refresh_at(&mut self, now: Instant) -> Result<(), SinkError> {
+        self.until_look = EVENTS_PER_LOOK;
+        let Screen::Terminal(size) = &self.screen else {
+            return Ok(());
+        };
+        let since = now.saturating_duration_since(self.shown);
+        if since < REFRESH {
+            return Ok(());
+        }
+        let (rows, columns) = size();
+        let text = self.table.text(
+            Span::Last(time_between(self.shown_time, self.last_time)),
+            rows.saturating_sub(1),
+            columns,
+        );
+        let mut picture = Vec::with_capacity(text.len() + 1024);
+        // Only the first picture clears the screen: later ones overwrite it line by line.
+        if !self.drawn {
+            picture.extend_from_slice(CLEAR_ALL);
+        }
+        picture.extend_from_slice(HOME);
+        for line in text.lines() {
+            picture.extend_from_slice(line.as_bytes());
+            picture.extend_from_slice(CLEAR_LINE);
+            picture.extend_from_slice(b"\r\n");
+        }
+        picture.extend_from_slice(CLEAR_REST);
+        self.out.write_all(&picture)?;
+        self.out.flush()?;
+        self.table.start_next_span();
+        self.shown = now;
+        self.shown_time = self.last_time;
+        self.drawn = true;
+        Ok(())
+    }
+}
+
+impl<W: Write> Sink for Counter<W> {
+    #[inline]
+    fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        let class = event.class();
+        let key = (origin.trace.key, event.stream_class().id(), class.id());
+        if let Some(time) = event.time() {
+            if self.first_time.is_none() {
+                (self.first_time, self.shown_time) = (Some(time), time);
+            }
+            self.last_time = time;
+        }
+        let name = class.name();
+        if name.is_some_and(RecordDecoder::is_known_class) {
+            self.decoder.clear();
+            event.visit_fields(&mut self.decoder)?;
+            self.table.count_sent(&self.decoder, key, name, origin);
+        } else {
+            self.table.count(key, name, origin);
+        }
+        self.until_look -= 1;
+        if self.until_look == 0 {
+            self.refresh_at(Instant::now())?;
+        }
+        Ok(())
+    }
+
+    fn lost(&mut self, loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
+        self.table.losses.add(loss);
+        Ok(())
+    }
+
+    fn flush(&mut self, ended: &Ended) -> Result<Next, SinkError> {
+        for stream in &ended.streams {
+            self.table.end_stream(*stream);
+        }
+        for trace in &ended.traces {
+            self.table.end_trace(*trace);
+        }
+        self.refresh_at(Instant::now())?;
+        Ok(Next::Event)
+    }
+
+    fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
+        if self.drawn {
+            self.out.write_all(CLEAR_ALL)?;
+            self.out.write_all(HOME)?;
+        }
+        let first = self.first_time.unwrap_or(self.last_time);
+        let all = Span::All(time_between(first, self.last_time));
+        let text = self.table.text(all, usize::MAX, usize::MAX);
+        self.out.write_all(text.as_bytes())?;
+        self.out.flush()?;
+        Ok(Finished::default())
+    }
+}
+
+/// The time from one event to another, in nanoseconds; zero if it is not known.
+fn time_between(from: i64, to: i64) -> Duration {
+    Duration::from_nanos(u64::try_from(to.saturating_sub(from)).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use viewer::test_support::TestOrigin;
+
+    #[test]
+    fn rates_of_the_counter_are_per_second_of_the_trace() {
+        let place = TestOrigin::new("t", "s");
+        let mut counter = Counter::new(Vec::new(), Screen::Plain);
+        for _ in 0..20 {
+            let class = (place.trace.key, 0, 0);
+            counter.table.count(class, Some("e"), place.origin());
+        }
+        (counter.first_time, counter.last_time) = (Some(1_000_000_000), 11_000_000_000);
+        counter.finish(true).unwrap();
+        let text = String::from_utf8(counter.out).unwrap();
+        assert!(
+            text.starts_with("2 events/s, 20 events in all, 1 names,"),
+            "{text}"
+        );
+        let mut counter = Counter::new(Vec::new(), Screen::Plain);
+        let class = (place.trace.key, 0, 0);
+        counter.table.count(class, Some("e"), place.origin());
+        counter.finish(true).unwrap();
+        let text = String::from_utf8(counter.out).unwrap();
+        assert!(text.starts_with("- events/s, 1 events in all"), "{text}");
+    }
+
+    #[test]
+    fn the_counter_is_drawn_once_a_second_on_a_terminal_and_once_in_a_file() {
+        let place = TestOrigin::new("t", "s");
+        for terminal in [true, false] {
+            let screen = if terminal {
+                Screen::Terminal(Box::new(|| (24, 80)))
+            } else {
+                Screen::Plain
+            };
+            let mut counter = Counter::new(Vec::new(), screen);
+            let begin = counter.shown;
+            counter
+                .table
+                .count((place.trace.key, 0, 0), Some("e"), place.origin());
+            counter.refresh_at(begin).unwrap();
+            assert!(counter.out.is_empty());
+            counter.refresh_at(begin + REFRESH).unwrap();
+            assert_eq!(counter.out.starts_with(CLEAR_ALL), terminal);
+            let drawn = counter.out.len();
+            counter.refresh_at(begin + REFRESH * 3 / 2).unwrap();
+            assert_eq!(counter.out.len(), drawn);
+            counter.finish(true).unwrap();
+            assert!(String::from_utf8(counter.out).unwrap().ends_with("  t s\n"));
+        }
+    }
+}
