@@ -101,14 +101,13 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     for source in sources {
         source.join();
     }
-    let finished = match ended {
+    match ended {
         // Nobody reads any more, from standard output or a FIFO: that is their right, and silent.
         Err(SinkError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            Finished::default()
+            Ok(outcome(arguments, select.tally()))
         }
-        ended => ended?,
-    };
-    Ok(report_end(arguments, finished, stop, &mut select))
+        ended => Ok(report_end(arguments, ended?, stop, &mut select)),
+    }
 }
 
 /// Opens the sink, behind the selection of events.
