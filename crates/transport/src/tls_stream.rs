@@ -119,7 +119,7 @@ async fn send_alert(socket: &mut TcpStream, codec: &mut TlsCodec) -> io::Result<
 /// Waits until the socket takes something, and writes encrypted bytes that are left over.
 async fn flush_once(socket: &TcpStream, codec: &mut TlsCodec) -> io::Result<()> {
     socket.writable().await?;
-    match codec.flush(&mut |bytes| socket.try_write(bytes)) {
+    match codec.flush(&mut |pieces| socket.try_write_vectored(pieces)) {
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
         flushed => flushed,
     }
@@ -141,7 +141,7 @@ impl TlsStream {
         let Self { socket, codec } = self;
         let read = codec.read(into, |into| socket.try_read(into));
         // Alerts and changes of keys. What the socket does not take leaves with the next bytes.
-        let _ = codec.flush(&mut |bytes| socket.try_write(bytes));
+        let _ = codec.flush(&mut |pieces| socket.try_write_vectored(pieces));
         read
     }
 
@@ -152,7 +152,7 @@ impl TlsStream {
     /// As those of [`TlsCodec::write`].
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Self { socket, codec } = self;
-        codec.write(bytes, |bytes| socket.try_write(bytes))
+        codec.write(bytes, |pieces| socket.try_write_vectored(pieces))
     }
 
     /// Writes encrypted bytes that are left over.
@@ -161,7 +161,7 @@ impl TlsStream {
     /// `WouldBlock` if some are left, or the connection is lost.
     pub fn try_flush(&mut self) -> io::Result<()> {
         let Self { socket, codec } = self;
-        codec.flush(&mut |bytes| socket.try_write(bytes))
+        codec.flush(&mut |pieces| socket.try_write_vectored(pieces))
     }
 
     /// Waits until the socket takes something, and writes encrypted bytes that are left over.

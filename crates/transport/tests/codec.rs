@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -94,8 +94,16 @@ fn receive(wire: &Wire, into: &mut [u8]) -> io::Result<usize> {
     Ok(count)
 }
 
-fn send(wire: &Wire, bytes: &[u8]) -> io::Result<usize> {
-    wire.borrow_mut().extend(bytes);
+fn joined(pieces: &[IoSlice<'_>]) -> Vec<u8> {
+    pieces
+        .iter()
+        .flat_map(|piece| piece.iter().copied())
+        .collect()
+}
+
+fn send(wire: &Wire, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    let bytes = joined(pieces);
+    wire.borrow_mut().extend(&bytes);
     Ok(bytes.len())
 }
 
@@ -130,7 +138,9 @@ impl Pair {
         let (mut of_client, mut of_server) = (None, None);
         loop {
             let flush = |codec: &mut TlsCodec, wire: &Wire| {
-                codec.flush(&mut |bytes: &[u8]| send(wire, bytes)).unwrap();
+                codec
+                    .flush(&mut |pieces: &[IoSlice<'_>]| send(wire, pieces))
+                    .unwrap();
             };
             flush(&mut self.client, &self.to_server);
             flush(&mut self.server, &self.to_client);
@@ -168,11 +178,12 @@ fn bytes_arrive_unchanged_whatever_the_sizes_of_writes_and_reads() {
                 let piece = &rest[..written.min(rest.len())];
                 // The socket takes a part of what it is given.
                 let to_server = &pair.to_server;
-                let taken = pair.client.write(piece, |bytes: &[u8]| {
+                let taken = pair.client.write(piece, |pieces: &[IoSlice<'_>]| {
                     if to_server.borrow().len() > 50_000 {
                         return Err(ErrorKind::WouldBlock.into());
                     }
-                    send(to_server, &bytes[..bytes.len().min(9000)])
+                    let bytes = joined(pieces);
+                    send(to_server, &[IoSlice::new(&bytes[..bytes.len().min(9000)])])
                 });
                 match taken {
                     Ok(taken) => rest = &rest[taken..],
@@ -182,7 +193,7 @@ fn bytes_arrive_unchanged_whatever_the_sizes_of_writes_and_reads() {
                 let to_server = &pair.to_server;
                 let flushed = pair
                     .client
-                    .flush(&mut |bytes: &[u8]| send(to_server, bytes));
+                    .flush(&mut |pieces: &[IoSlice<'_>]| send(to_server, pieces));
                 flushed.unwrap();
             }
             loop {
@@ -213,13 +224,13 @@ fn a_closed_connection_ends_and_a_lost_one_fails() {
         pair.handshake();
         let to_server = &pair.to_server;
         pair.client
-            .write(b"last", |bytes: &[u8]| send(to_server, bytes))
+            .write(b"last", |pieces: &[IoSlice<'_>]| send(to_server, pieces))
             .unwrap();
         if closes {
             pair.client.close();
             let flushed = pair
                 .client
-                .flush(&mut |bytes: &[u8]| send(to_server, bytes));
+                .flush(&mut |pieces: &[IoSlice<'_>]| send(to_server, pieces));
             flushed.unwrap();
         }
         let mut buffer = [0; 100];
@@ -383,14 +394,14 @@ fn bytes_that_are_not_tls_are_refused_with_an_alert() {
         let config = server_config(&certificates.server(), None, &[ALPN_CONTROL]);
         let mut server = TlsCodec::server(config.unwrap()).unwrap();
         let wire = Wire::default();
-        send(&wire, garbage).unwrap();
+        send(&wire, &[IoSlice::new(garbage)]).unwrap();
         let refused = server.receive_handshake(|into| receive(&wire, into));
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidData);
         assert!(server.has_unsent(), "{garbage:?}");
         let mut alert = Vec::new();
-        let flushed = server.flush(&mut |bytes: &[u8]| {
-            alert.extend_from_slice(bytes);
-            Ok(bytes.len())
+        let flushed = server.flush(&mut |pieces: &[IoSlice<'_>]| {
+            alert.extend(joined(pieces));
+            Ok(alert.len())
         });
         flushed.unwrap();
         assert!(transport::fault::is_alert(&alert));
@@ -407,7 +418,7 @@ fn a_changed_byte_is_detected_and_the_bytes_before_it_are_kept() {
     for piece in [&b"first"[..], b"second"] {
         let written = pair
             .client
-            .write(piece, |bytes: &[u8]| send(to_server, bytes));
+            .write(piece, |pieces: &[IoSlice<'_>]| send(to_server, pieces));
         written.unwrap();
     }
     *to_server.borrow_mut().back_mut().unwrap() ^= 1;
@@ -430,7 +441,9 @@ fn reads_without_a_decrypted_byte_let_other_connections_run() {
     // A header of a record arrives one byte at a time, and there is always another.
     let to_server = Wire::default();
     pair.client
-        .write(&[7; 10_000], |bytes: &[u8]| send(&to_server, bytes))
+        .write(&[7; 10_000], |pieces: &[IoSlice<'_>]| {
+            send(&to_server, pieces)
+        })
         .unwrap();
     let mut calls = 0;
     let read = pair.server.read(&mut [0; 100], |into| {

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::ioctl_fionread;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use transport::codec::TlsCodec;
@@ -83,7 +83,14 @@ impl EventSocket {
         let received = tls.read(into, |into| Ok(recv(fd, into, RecvFlags::DONTWAIT)?.1));
         // Alerts and changes of keys. What the socket does not take leaves with the next ones.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let _ = tls.flush(&mut |bytes| Ok(send(fd, bytes, flags)?));
+        let _ = tls.flush(&mut |pieces| {
+            Ok(sendmsg(
+                fd,
+                pieces,
+                &mut SendAncillaryBuffer::default(),
+                flags,
+            )?)
+        });
         received
     }
 
