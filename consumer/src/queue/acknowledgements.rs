@@ -22,7 +22,10 @@ impl Acknowledgements {
         let mut positions = self.positions.lock();
         let position = positions.entry(stream).or_default();
         *position = before.max(*position);
+        // The woken task would wait for the lock at once.
         drop(positions);
+        // Stores a permit if nobody waits at the moment, so that no acknowledgement is missed
+        // between `take` and the next `wait`.
         self.added.notify_one();
     }
 

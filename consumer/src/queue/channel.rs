@@ -36,6 +36,7 @@ impl Default for QueueCapacity {
 /// been received.
 #[derive(Debug)]
 pub struct SessionSender {
+    // Unbounded, because the semaphores bound it, by bytes and not by steps.
     steps: mpsc::UnboundedSender<QueuedStep>,
     limits: [ByteLimit; 2],
     outcome: oneshot::Receiver<SessionOutcome>,
@@ -179,6 +180,7 @@ impl Capacity {
 
     fn try_acquire(&self, weight: usize) -> Option<Permits> {
         let [own, shared] = &self.0;
+        // If there is not enough of the second, the permits of the first go back with the error.
         let permits = [own.try_acquire(weight)?, shared.try_acquire(weight)?];
         Some(Permits { permits, weight })
     }
@@ -211,6 +213,7 @@ impl SpoolSender {
         let queued = QueuedStep {
             step,
             seq,
+            // A packet that has waited in the spool for a relay to come back is not late by that.
             cut_at: Instant::now(),
             acknowledgements: Some(Arc::clone(&self.acknowledgements)),
             receipt: None,
@@ -307,6 +310,7 @@ impl SessionSender {
         };
         let _permits = tokio::select! {
             permits = acquire => permits?,
+            // Nobody returns permits once the receiver is gone, so the wait could last for ever.
             () = self.steps.closed() => return Err(SessionClosed),
         };
         let queued = QueuedStep {
@@ -329,6 +333,7 @@ impl SessionSender {
     /// given up.
     pub async fn finish(self) -> SessionOutcome {
         let Self { steps, outcome, .. } = self;
+        // The receiver sees the end of the queue by that.
         drop(steps);
         outcome.await.unwrap_or_default()
     }
@@ -355,6 +360,7 @@ impl SessionReceiver {
     }
 
     fn numbered(&mut self, mut queued: QueuedStep) -> QueuedStep {
+        // Numbered by the receiver: it sees the packets in their order, and needs no lock for that.
         if let Numbering::Received(next) = &mut self.numbering
             && let Step::Packet { stream, .. } = queued.step
         {

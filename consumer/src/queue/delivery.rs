@@ -23,9 +23,12 @@ impl DeliveryReceipt {
     /// What has become of the packets. The receipt must not be set any more.
     #[must_use]
     pub fn delivery(&self) -> Delivery {
+        // Each packet that is still queued or in flight holds a reference. No new ones can come,
+        // since the receipt is not set any more.
         if Arc::strong_count(&self.0) > 1 {
             return Delivery::Pending;
         }
+        // The last packet may have been dropped on another thread; its store is visible here.
         if self.0.load(Ordering::Acquire) {
             Delivery::Lost
         } else {

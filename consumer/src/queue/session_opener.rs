@@ -43,6 +43,8 @@ pub fn session_channel(
         opened,
         capacity,
         shared,
+        // Random, and not a process id or the name of the host: containers share both, and relays
+        // resume a session by it.
         producer: Uuid::new_v4().into_bytes(),
         next_id: Arc::default(),
     };
@@ -63,6 +65,7 @@ impl SessionOpener {
         let identity = SessionIdentity {
             producer: self.producer,
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
+            // A clock before 1970 gives 0, which is as wrong as the clock.
             created: since.map_or(0, |since| since.as_secs()),
             is_recovered: false,
         };

@@ -39,6 +39,8 @@ pub(super) fn classify(
     let tail = (length - offset).min(2 * MAX_SEGMENT_BYTES);
     let mut bytes = vec![0; usize::try_from(tail).map_err(io::Error::other)?];
     disk.read_at(path, offset, &mut bytes)?;
+    // File systems may make a file longer before they write its data. A power failure in between
+    // leaves zeros.
     if bytes.iter().all(|byte| *byte == 0) {
         return Ok(Damage::Torn);
     }
@@ -75,10 +77,14 @@ impl StoredSession {
         let path = self.segment_path(segment);
         let is_last = self.segments.keys().next_back() == Some(&segment);
         let length = self.segments.get(&segment).map_or(0, |of| of.length);
+        // Only a crash leaves an incomplete record, and only where the process was writing. In a
+        // file of this process, every record within the length was written as a whole.
         if is_last
             && self.identity.is_recovered
             && classify(disk, &path, offset, length, damage)? == Damage::Torn
         {
+            // Without its first record a segment says neither which session it belongs to nor which
+            // packets come before it.
             if offset <= HEADER_BYTES as u64 {
                 self.remove_segment(disk, segment)?;
                 return Ok(Repair::Truncated);

@@ -65,12 +65,15 @@ impl HostDisk {
         self.uses += 1;
         if !self.open.contains_key(path) {
             if self.open.len() >= MAX_OPEN_SPOOL_FILES {
+                // A linear search is enough: the map is small, and each search is paid for by
+                // opening a file.
                 let oldest = self.open.iter().min_by_key(|(_, (_, used))| *used);
                 let oldest = oldest.map(|(path, _)| path.clone());
                 oldest.and_then(|path| self.open.remove(&path));
             }
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(should_create);
+            // Packets show what programs do, which is nothing for the other users of the host.
             let file = options.mode(0o600).open(self.root.join(path))?;
             self.open.insert(path.to_owned(), (file, 0));
         }
@@ -102,6 +105,7 @@ impl Disk for HostDisk {
             .mode(0o700)
             .create(self.root.join(directory));
         match made {
+            // An earlier attempt may have made the directory and failed at the file in it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             made => made,
         }
@@ -124,17 +128,23 @@ impl Disk for HostDisk {
     }
 
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        // Both may be open. A file that stays open under its old name would get later writes to
+        // that name, although the name belongs to another file, or to none, by then.
         self.open.remove(from);
         self.open.remove(to);
         fs::rename(self.root.join(from), self.root.join(to))
     }
 
     fn unlink(&mut self, file: &str) -> io::Result<()> {
+        // The system frees the blocks of a file only when it is not open any more either, and space
+        // is why most files of the spool are removed.
         self.open.remove(file);
         fs::remove_file(self.root.join(file))
     }
 
     fn sync_file(&mut self, file: &str) -> io::Result<()> {
+        // The length is synced as well, because the data cannot be read without it. Only times are
+        // not.
         self.file(file, false)?.sync_data()
     }
 

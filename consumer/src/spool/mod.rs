@@ -150,6 +150,8 @@ pub fn start(
 ) -> Result<(RunningSpool, mpsc::UnboundedReceiver<OpenedSession>), SpoolError> {
     let lock = lock_directory(&settings.directory)?;
     let part = u32::try_from(settings.bytes / MEMORY_PART_OF_A_SPOOL).unwrap_or(u32::MAX);
+    // The uplink's queue holds packets that are in the spool as well and in flight, so they cannot
+    // be dropped from it: with `drop-oldest`, most of the spool must not be of that kind.
     let capacity = QueueCapacity {
         session_bytes: capacity.session_bytes.min(part),
         all_bytes: capacity.all_bytes,
@@ -174,6 +176,8 @@ fn lock_directory(directory: &Path) -> Result<File, SpoolError> {
         .create(directory)
         .map_err(failed)?;
     let mut options = OpenOptions::new();
+    // The file is never removed: another process could lock it between its opening and its removal,
+    // and a third one a new file of the same name.
     options.write(true).create(true).truncate(false).mode(0o600);
     let lock = options.open(directory.join(LOCK_NAME)).map_err(failed)?;
     if file_lock::try_lock_exclusive(&lock).map_err(failed)? {

@@ -77,6 +77,9 @@ impl StoredSession {
         let mut progress = Progress::CaughtUp;
         let mut is_direct = was_caught_up;
         if is_direct && batch.has_data() {
+            // Nothing before the batch is left to be read. If the batch has begun a segment, the
+            // reader skips the record at its beginning; the positions in that record are handled
+            // here.
             self.reader.segment = written.segment;
             self.reader.offset = written.offset;
             for &(stream, before) in written.begun.iter().flatten() {
@@ -93,11 +96,14 @@ impl StoredSession {
                     continue;
                 }
             }
+            // Packets are read back from their segment; of what waits, only the steps of the
+            // session log stay in memory.
             if let BatchEntry::State { step, state } = entry {
                 self.add_state_entry(step, state);
             }
         }
         match progress {
+            // Nothing was tried, because earlier steps are still to be read.
             Progress::CaughtUp if !was_caught_up => Progress::More,
             progress => progress,
         }
@@ -163,6 +169,8 @@ impl StoredSession {
                 (_, Some(next)) => (usize::try_from(next.length).unwrap_or(usize::MAX), false),
                 (Some((_, weight)), None) => (weight, true),
             };
+            // The next step may be a longer one than that for which the permits were asked: damage
+            // may have been found in between, and the segment with that step set aside.
             let given = permits.take().filter(|permits| permits.weight >= weight);
             let Some(permits) = given.or_else(|| sender.try_acquire(weight)) else {
                 return Ok(Progress::NeedsCapacity(weight));
@@ -186,6 +194,7 @@ impl StoredSession {
     /// Finds the next record of the segments.
     fn peek(&mut self, disk: &mut impl Disk) -> Result<Option<Peeked>, ReadFault> {
         loop {
+            // The segment of the position may have been dropped or set aside.
             let Some((&number, segment)) = self.segments.range(self.reader.segment..).next() else {
                 return Ok(None);
             };
@@ -194,6 +203,8 @@ impl StoredSession {
                 self.reader.offset = 0;
             }
             let (offset, length) = (self.reader.offset, segment.length);
+            // A file without a byte is no segment that has been read, but one that a crash has
+            // left: it goes on to the check of its header, and is repaired.
             if offset >= length && length > 0 {
                 if self.segments.range(number + 1..).next().is_none() {
                     return Ok(None);
@@ -217,6 +228,8 @@ impl StoredSession {
             let [l0, l1, l2, l3, ..] = head;
             let body = u64::from(u32::from_le_bytes([l0, l1, l2, l3]));
             let length_of_record = body + RECORD_HEAD_BYTES as u64;
+            // Only bytes that count as written are read. A write that has failed may have left
+            // more.
             if length_of_record > length - offset {
                 return Err(damaged(number, offset, Damage::Torn));
             }
@@ -272,6 +285,7 @@ impl StoredSession {
         let record = SegmentRecord::decode(&body).map_err(|_| corrupt())?;
         let is_first = next.offset == SEGMENT.len() as u64;
         let is_whole = match &record {
+            // A checksum is good in a file that was copied or restored under another name, too.
             SegmentRecord::Segment { identity, .. } => {
                 is_first && *identity == self.segment_identity(next.segment)
             }
@@ -289,6 +303,8 @@ impl StoredSession {
     ) -> Result<Result<(), SessionClosed>, ReadFault> {
         let record = self.read_record(disk, next)?;
         let is_usable = record.head().after <= self.last_state;
+        // A gap is not counted at once for a damaged or dropped segment, but at the next packet
+        // number.
         let forwarded = match record {
             SegmentRecord::Segment { positions, .. } => positions
                 .into_iter()
@@ -302,6 +318,8 @@ impl StoredSession {
                 bytes,
                 ..
             } => {
+                // Of a segment from an earlier process, the packets become known here. It can be
+                // freed only when these are acknowledged.
                 if let Some(segment) = self.segments.get_mut(&next.segment) {
                     segment.add_packet(stream, seq);
                 }
@@ -332,6 +350,7 @@ impl StoredSession {
     ) -> Result<(), SessionClosed> {
         if let Step::Packet { stream, .. } = step {
             self.forward_gap(stream, seq, sender)?;
+            // In a recovered session the numbers begin with those that had been acknowledged.
             let next = self.reader.next_seqs.entry(stream).or_default();
             if seq < *next {
                 return Ok(());
@@ -407,6 +426,8 @@ impl StoredSession {
             StateStep::AddStream { .. } => {
                 let stream = StreamKey(self.reader.streams);
                 self.reader.streams += 1;
+                // The uplink expects this packet first. Those before it were acknowledged to an
+                // earlier process, which may have removed them.
                 seq = self
                     .reader
                     .next_seqs

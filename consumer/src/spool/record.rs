@@ -170,6 +170,7 @@ impl LogRecord {
     /// Appends the record to a file's bytes.
     pub(super) fn encode(&self, to: &mut Vec<u8>) {
         let mut body = Vec::new();
+        // The long part of a record is passed on as a slice, so that it is copied only once.
         let mut rest: &[u8] = &[];
         match self {
             Self::Session(description, identity) => {
@@ -228,6 +229,7 @@ impl LogRecord {
             }
             RecordKind::Metadata => StateStep::Metadata {
                 trace: TraceKey(Field::read(from)?),
+                // Shares the memory of the body: metadata can have megabytes.
                 bytes: body.slice_ref(from),
             },
             RecordKind::CloseStream => {
@@ -277,6 +279,7 @@ impl StateStep {
 impl SegmentRecord {
     /// Appends the record to a file's bytes.
     pub(super) fn encode(&self, to: &mut Vec<u8>) {
+        // Room for all that stands before the bytes of a packet.
         let mut body = Vec::with_capacity(128);
         let mut rest: &[u8] = &[];
         match self {
@@ -430,6 +433,7 @@ fn decode_session(from: &mut &[u8]) -> Result<LogRecord, RecordError> {
         producer: head.producer,
         id: head.id,
         created: head.created,
+        // Only a process that finds the log of an earlier one decodes this record.
         is_recovered: true,
     };
     Ok(LogRecord::Session(description, identity))

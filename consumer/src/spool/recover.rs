@@ -89,6 +89,7 @@ fn is_directory_name(name: &str) -> bool {
     let Some((producer, id)) = name.rsplit_once('-') else {
         return false;
     };
+    // Compared with its normal form: `007` or another spelling is no name that the spool has given.
     let has_id = id.parse().is_ok_and(|number: u64| number.to_string() == id);
     let producer =
         uuid::Uuid::try_parse(producer).is_ok_and(|uuid| uuid.hyphenated().to_string() == producer);
@@ -124,6 +125,7 @@ fn recover_session(disk: &mut impl Disk, directory: &str) -> io::Result<Found> {
         disk.remove_directory(directory)?;
         return Ok(Found::Empty);
     };
+    // A copy under another name would be sent as the same session as the original.
     if directory_name(&identity) != directory {
         return Ok(Found::Damaged);
     }
@@ -134,6 +136,7 @@ fn recover_session(disk: &mut impl Disk, directory: &str) -> io::Result<Found> {
             break;
         }
     }
+    // Before the first write: records that follow damage would never be read.
     let is_quarantined = repair_log(disk, &log, directory)?;
     session.log.length = log.offset;
     session.bytes = log.offset;
@@ -148,6 +151,7 @@ fn recover_session(disk: &mut impl Disk, directory: &str) -> io::Result<Found> {
         session.segments.insert(number, segment);
     }
     session.reader.next_seqs.clone_from(&session.acknowledged);
+    // These positions come from the log.
     session.has_unrecorded = false;
     // Its frontend was in a process that is gone.
     session.is_ended = true;
@@ -200,6 +204,7 @@ fn repair_log(disk: &mut impl Disk, log: &LogReader<'_>, directory: &str) -> io:
             "incomplete record at the end cut off"
         );
     } else {
+        // Copied and not renamed, because the records before the damage stay the log.
         let aside = format!("{QUARANTINE}{directory}-{LOG_NAME}");
         let mut at = log.offset;
         let mut buffer = vec![0; 1 << 20];
@@ -212,6 +217,7 @@ fn repair_log(disk: &mut impl Disk, log: &LogReader<'_>, directory: &str) -> io:
             disk.write_at(&aside, at - log.offset, part)?;
             at += part.len() as u64;
         }
+        // Before the log is truncated: after a power failure, one of the two files has the bytes.
         disk.sync_file(&aside)?;
         warn!(log = log.path, offset = log.offset, %aside, "session log damaged: the rest of it is set aside, packets that need it are lost");
     }

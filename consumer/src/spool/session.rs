@@ -82,6 +82,7 @@ impl Segment {
 
     pub(super) fn packets(&self) -> u64 {
         let counts = self.packets.values().map(|(first, end)| end - first);
+        // The numbers may come from a file, and a wrong one must not make the sum overflow.
         counts.fold(0, u64::saturating_add)
     }
 }
@@ -247,6 +248,7 @@ impl StoredSession {
     /// Appends records to the session log.
     pub(super) fn append_to_log(&mut self, disk: &mut impl Disk, bytes: &[u8]) -> io::Result<()> {
         let path = self.log_path();
+        // The flag is set before the write, whose failure leaves an unknown part of the bytes.
         if std::mem::replace(&mut self.log.has_tail, true) {
             disk.truncate(&path, self.log.length)?;
         }
@@ -304,6 +306,7 @@ impl StoredSession {
     /// Removes a segment with all that is in it. Returns its length in bytes.
     pub(super) fn remove_segment(&mut self, disk: &mut impl Disk, number: u64) -> io::Result<u64> {
         match disk.unlink(&self.segment_path(number)) {
+            // An earlier attempt may have removed the file and failed later.
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }

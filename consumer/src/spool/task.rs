@@ -39,6 +39,8 @@ pub(super) async fn dispatch(
     };
     let recovering = start_recovered(worker.recovered, starter.clone());
     let recovering = tokio::spawn(async move {
+        // A recovered session may wait for its turn as long as no relay is there; the end of the
+        // agent must not.
         give_up.run_until_cancelled(recovering).await;
     });
     while let Some(session) = sessions.recv().await {
@@ -171,6 +173,7 @@ impl SessionTask {
         let mut writing: Option<Writing> = None;
         let mut acquiring: Option<Acquiring> = None;
         let mut outcome: Option<SessionOutcome> = None;
+        // The frontend of a recovered session was in a process that is gone.
         let mut is_ended = frontend.is_none();
         while !(outcome.is_some() && is_ended && writing.is_none()) {
             tokio::select! {
@@ -182,6 +185,7 @@ impl SessionTask {
                     }
                     self.take_acknowledgements();
                     self.command(Command::Detach(self.key));
+                    // The queue to the uplink will have no capacity any more.
                     acquiring = None;
                     outcome = Some(ended);
                 }
@@ -207,6 +211,8 @@ impl SessionTask {
                         break;
                     }
                 }
+                // Steps that come while others are written wait in the frontend's queue, whose
+                // capacity holds the frontend back.
                 step = next_step(&mut frontend), if writing.is_none() && !is_ended => match step {
                     Some(step) => writing = Some(self.append(step, &mut frontend)),
                     None => {

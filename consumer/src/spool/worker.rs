@@ -98,8 +98,10 @@ pub(super) fn start(
             counters,
         };
         worker.recover(&found);
+        // The dispatcher takes recovered sessions until this end of their channel is dropped.
         drop(found);
         worker.run(&received);
+        // After the last write: from here on another consumer may use the directory.
         drop(lock);
     });
     (handle, worker)
@@ -133,6 +135,7 @@ impl<D: Disk> Worker<D> {
                 description: stored.description.clone(),
                 identity: stored.identity,
             };
+            // New sessions must not fill the space that these files take.
             self.store.reserve(stored.bytes);
             self.counters.recovered.add(1);
             self.unopened.insert(key, stored);
@@ -155,6 +158,8 @@ impl<D: Disk> Worker<D> {
             } else {
                 SPOOL_RETRY_INTERVAL
             };
+            // Without an open session there is nothing to retry or sync, and an idle agent should
+            // not wake up.
             let first = if has_more || !self.store.is_empty() {
                 commands.recv_timeout(timeout)
             } else {
@@ -163,6 +168,8 @@ impl<D: Disk> Worker<D> {
             match first {
                 Ok(command) => {
                     self.execute(command);
+                    // All of these steps are then written together, which costs one sync for all of
+                    // them.
                     for command in commands.try_iter().take(MAX_COMMANDS_PER_TURN) {
                         self.execute(command);
                     }
@@ -215,6 +222,7 @@ impl<D: Disk> Worker<D> {
             Command::Forward(key, permits) => store.forward(key, permits),
             Command::Detach(key) => store.detach(key),
             Command::Close(key, closed) => {
+                // The last steps of the session may have come in this turn.
                 store.write_waiting();
                 // The task may be gone.
                 let _ = closed.send(store.close(key));

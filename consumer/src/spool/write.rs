@@ -95,6 +95,8 @@ impl Batch {
                 PendingStep::Step(step) => step.weight(),
                 PendingStep::End => 0,
             };
+            // The first step is taken whatever its size: one that is larger than the limit would
+            // otherwise never be written.
             if !batch.entries.is_empty() && batch.bytes() + length as u64 > max_bytes as u64 {
                 break;
             }
@@ -129,12 +131,14 @@ impl Batch {
             PendingStep::Step(step) => step,
             PendingStep::End => {
                 let mut positions = session.next_seqs.clone();
+                // The numbers of the session are those before this batch.
                 positions.extend(self.next_seqs.iter());
                 let positions = positions.into_iter().collect();
                 self.is_end = true;
                 return self.add_state(head, StateStep::End { positions });
             }
         };
+        // The clone shares the bytes of a packet.
         let (record, seq) = match step.clone() {
             Step::AddTrace { path } => return self.add_state(head, StateStep::AddTrace { path }),
             Step::AddStream {
@@ -167,6 +171,7 @@ impl Batch {
                 self.next_seqs.insert(stream, seq + 1);
                 self.packets += 1;
                 if bytes.len() > MAX_RECORD_PACKET_BYTES {
+                    // The number stays used, so that the relay is told of a gap.
                     self.too_long += 1;
                     return;
                 }
@@ -217,6 +222,7 @@ impl StoredSession {
         segment_bytes: u64,
         is_synced: bool,
     ) -> io::Result<Written> {
+        // The directory is made for the first step, so that a session without any leaves nothing.
         if self.log.length == 0 {
             self.create(disk, is_synced)?;
         }
@@ -247,6 +253,8 @@ impl StoredSession {
         is_synced: bool,
     ) -> io::Result<Written> {
         if !batch.log.is_empty() {
+            // Before the packets are written: recovery cannot use a packet without the steps of the
+            // log that it needs.
             self.sync_or_note(disk, self.log_path(), is_synced)?;
         }
         let last = self.segments.last_key_value();
@@ -274,6 +282,8 @@ impl StoredSession {
         }
         self.is_active = false;
         let number = self.next_segment;
+        // These numbers do not include the batch yet, and so are those at the beginning of the
+        // segment.
         let positions: Positions = self.next_seqs.clone().into_iter().collect();
         let mut bytes = SEGMENT.to_vec();
         let record = SegmentRecord::Segment {
@@ -310,6 +320,7 @@ impl StoredSession {
         let mut bytes = SESSION_LOG.to_vec();
         LogRecord::Session(self.description.clone(), self.identity).encode(&mut bytes);
         let path = self.log_path();
+        // The first record may have been written in part, and another one may be shorter.
         if self.log.has_tail {
             disk.truncate(&path, 0)?;
         }
@@ -318,6 +329,8 @@ impl StoredSession {
         self.log.has_tail = false;
         if is_synced {
             disk.sync_file(&path)?;
+            // A synced file can be found after a power failure only if its name is synced, and the
+            // names of the directories above it.
             disk.sync_directory(&self.directory)?;
             disk.sync_directory("")?;
         }
@@ -345,6 +358,7 @@ impl StoredSession {
             }
         }
         if let Some(segment) = self.segments.get_mut(&number) {
+            // Until write and sync have succeeded, an unknown part of the bytes may be in the file.
             segment.has_tail = true;
         }
         disk.write_at(&path, length, bytes)?;
@@ -404,6 +418,8 @@ impl StoredSession {
                 fault.get_or_insert(error);
                 true
             }
+            // A file that is synced stays in the list until the directories are: without its name,
+            // a new file would be lost with all that is in it.
             Ok(()) => true,
         });
         for directory in [&*self.directory, ""] {

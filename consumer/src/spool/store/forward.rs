@@ -13,12 +13,15 @@ impl<D: Disk> Store<D> {
     /// Reads steps of each session that has some, and forwards them. Returns whether there are
     /// more.
     pub(in crate::spool) fn read_readable(&mut self) -> bool {
+        // Each session gets one turn: sessions that have more are added to the end of the same
+        // queue, and commands are executed before the next turn.
         for _ in 0..self.readable.len() {
             let Some(key) = self.readable.pop_front() else {
                 break;
             };
             if let Some(session) = self.sessions.get_mut(&key) {
                 session.is_readable = false;
+                // Otherwise the command that brings the capacity reads on.
                 if !session.is_awaiting_capacity {
                     self.read(key, None);
                 }
@@ -41,6 +44,7 @@ impl<D: Disk> Store<D> {
         match read {
             Ok(progress) => {
                 self.handle_progress(key, progress);
+                // A segment that is acknowledged is freed only once it has been read to its end.
                 self.free(key, !self.waiting.is_empty());
             }
             Err(fault) => self.handle_read_fault(key, fault),
@@ -94,6 +98,8 @@ impl<D: Disk> Store<D> {
                 }
                 repaired
             }
+            // A bad block stays bad. The packets of the other segments should not wait for it for
+            // ever.
             ReadFault::Disk(_) if stored.reader.failures >= MAX_SPOOL_READ_ATTEMPTS => {
                 let segment = stored.reader.segment;
                 warn!(session = %name, file = %stored.segment_path(segment), "segment cannot be read, and is set aside: its remaining packets are lost");
@@ -105,6 +111,8 @@ impl<D: Disk> Store<D> {
             ReadFault::Log => {
                 error!(session = %name, directory = %stored.directory, "session log damaged: the rest of the session is kept for inspection");
                 stored.is_broken = true;
+                // For the uplink this is the end of the session: it sends what it has got until
+                // here.
                 session.sender = None;
                 self.counters.quarantined.add(1);
                 return;

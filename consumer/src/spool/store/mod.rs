@@ -180,6 +180,8 @@ impl<D: Disk> Store<D> {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.sender = None;
             session.is_uplink_gone = true;
+            // Its steps are tried once more, and if that fails as well, the frontend is told not to
+            // wait.
             session.is_blocked = false;
         }
     }
@@ -237,6 +239,8 @@ impl<D: Disk> Store<D> {
             let Some(session) = self.sessions.get_mut(&key) else {
                 continue;
             };
+            // Without new space the attempt would fail again, and this is called after every
+            // command.
             if session.is_blocked && !has_freed {
                 self.waiting.push_back(key);
                 continue;
@@ -296,6 +300,8 @@ impl<D: Disk> Store<D> {
             }
             let max_bytes = usize::try_from(self.segment_bytes).unwrap_or(usize::MAX);
             let batch = Batch::encode(&session.stored, &session.pending, max_bytes);
+            // Steps of the session log are written to a full spool as well: they are short, and a
+            // relay cannot take the packets without them.
             if batch.has_data() && !self.make_space(key, batch.bytes()) {
                 match self.on_full {
                     SpoolFullPolicy::Block => return Err(Blocked::Full),
@@ -329,6 +335,8 @@ impl<D: Disk> Store<D> {
                 Ok(written) => {
                     session.pending.drain(..batch.steps);
                     if self.durability == Durability::Process {
+                        // At this durability nothing syncs these files, and the list would grow
+                        // with each segment.
                         session.stored.unsynced.clear();
                     }
                     self.account(bytes, now);
@@ -369,6 +377,7 @@ impl<D: Disk> Store<D> {
 
     /// Tries again what has failed, and reports drops. To be called once in a while.
     pub(super) fn retry(&mut self) {
+        // Another program may have made space on the disk, which nobody tells.
         self.has_freed = true;
         let failed = self
             .sessions

@@ -19,6 +19,8 @@ impl<D: Disk> Store<D> {
             }
             let used = self.used;
             let keys: Vec<StoreKey> = self.sessions.keys().copied().collect();
+            // Segments that are acknowledged, but too small to be removed at other times, go before
+            // any packet is dropped.
             for key in keys {
                 self.free(key, true);
             }
@@ -39,12 +41,14 @@ impl<D: Disk> Store<D> {
             let segment = session.stored.droppable_segment()?;
             Some((session.stored.bytes, *key, segment))
         });
+        // The session that fills the spool loses packets, not those that need little of it.
         let Some((bytes, key, segment)) = droppable.max() else {
             return false;
         };
         let Some(session) = self.sessions.get_mut(&key) else {
             return false;
         };
+        // Before the removal: a segment from an earlier process has to be read for it.
         let packets = session.stored.count_packets(&mut self.disk, segment);
         if let Err(error) = session.stored.remove_segment(&mut self.disk, segment) {
             let segment = session.stored.segment_path(segment);
@@ -71,6 +75,7 @@ impl<D: Disk> Store<D> {
                 false
             }
             PendingStep::Step(Step::Beacon { .. }) => false,
+            // Later packets of the session need these steps.
             _ => true,
         });
         self.count_dropped(packets);
