@@ -103,6 +103,7 @@ impl Agent {
         // The last opener: the uplink ends when it is dropped and all sessions have ended.
         drop(self.opener);
         self.uplink.await?;
+        // After the uplink, whose last acknowledgements go to the spool.
         if let Some(spool) = self.spool {
             spool.finish().await?;
         }

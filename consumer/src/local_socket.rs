@@ -63,6 +63,7 @@ fn remove_stale_socket(path: &Path) -> io::Result<()> {
         let message = "the path exists and is not a socket";
         return Err(io::Error::new(ErrorKind::AlreadyExists, message));
     }
+    // The file outlives its process, so only an attempt to connect shows whether one listens.
     match BlockingStream::connect(path) {
         Ok(_) => {
             let message = "another agent listens on it";

@@ -34,6 +34,8 @@ impl HostClock {
                 let middle = u128::from(before) + u128::from(after - before) / 2;
                 (after - before, day.saturating_sub(middle))
             })
+            // The shortest reading has the smallest error: the thread may be interrupted in any of
+            // them.
             .min()
             .map_or(0, |(_, offset)| offset);
         // The id of the boot: clocks of the same UUID count from the same moment.

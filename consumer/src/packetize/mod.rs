@@ -235,6 +235,7 @@ impl Packetizer {
         let Some((content, index)) = self.stream(place).close_packet(now) else {
             return Ok(());
         };
+        // Before the packet: a viewer cannot read an event of a class that is not declared yet.
         self.queue_metadata().await?;
         self.activity.record_packet();
         let step = Step::Packet {

@@ -43,6 +43,7 @@ impl PacketStream {
         class: &DeclaredEventClass,
         event: EventRecord<'_>,
     ) -> Result<bool, PacketError> {
+        // Viewers merge streams by time, and have shown what was before the watermark.
         let time = event.time.max(self.earliest);
         if !self.writer.is_open() {
             self.writer.open(time)?;

@@ -303,8 +303,6 @@ impl StoredSession {
     ) -> Result<Result<(), SessionClosed>, ReadFault> {
         let record = self.read_record(disk, next)?;
         let is_usable = record.head().after <= self.last_state;
-        // A gap is not counted at once for a damaged or dropped segment, but at the next packet
-        // number.
         let forwarded = match record {
             SegmentRecord::Segment { positions, .. } => positions
                 .into_iter()

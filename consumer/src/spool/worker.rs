@@ -168,8 +168,8 @@ impl<D: Disk> Worker<D> {
             match first {
                 Ok(command) => {
                     self.execute(command);
-                    // All of these steps are then written together, which costs one sync for all of
-                    // them.
+                    // All these steps are then written with one write, and at most one sync, of
+                    // each file.
                     for command in commands.try_iter().take(MAX_COMMANDS_PER_TURN) {
                         self.execute(command);
                     }

@@ -320,7 +320,7 @@ impl StoredSession {
         let mut bytes = SESSION_LOG.to_vec();
         LogRecord::Session(self.description.clone(), self.identity).encode(&mut bytes);
         let path = self.log_path();
-        // The first record may have been written in part, and another one may be shorter.
+        // An earlier attempt may have written a part of the record.
         if self.log.has_tail {
             disk.truncate(&path, 0)?;
         }

@@ -86,6 +86,7 @@ impl Drop for StatusListener {
 async fn accept_clients(listener: UnixListener, registry: StatusRegistry) {
     let permits = Arc::new(Semaphore::new(MAX_STATUS_CONNECTIONS));
     loop {
+        // Before `accept`, so that further clients wait in the kernel, and take no descriptor here.
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
             return;
         };

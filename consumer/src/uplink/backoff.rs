@@ -20,6 +20,7 @@ impl Backoff {
     pub(super) fn next_delay(&mut self, random: u32) -> Duration {
         let doubled =
             MIN_RECONNECT_DELAY.saturating_mul(1u32.checked_shl(self.failures).unwrap_or(u32::MAX));
+        // More failures change nothing: the shift is out of range by then, and gives the maximum.
         self.failures = (self.failures + 1).min(u32::BITS);
         let half = doubled.min(MAX_RECONNECT_DELAY) / 2;
         half + half.mul_f64(f64::from(random) / f64::from(u32::MAX))

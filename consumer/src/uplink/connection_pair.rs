@@ -77,6 +77,7 @@ impl ConnectionPair {
                 Err(error) => return Err(error.into()),
             }
         }
+        // TLS may hold encrypted bytes that the socket has not taken yet.
         for socket in [&mut self.data, &mut self.control] {
             match socket.try_flush() {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -98,6 +99,8 @@ impl ConnectionPair {
                     let connection = "control";
                     return Err(UplinkError::ConnectionClosed { connection });
                 }
+                // A server with TLS answers a command in plain text with an alert, which would
+                // otherwise be reported as a malformed reply.
                 Ok(_) if !self.is_answered && is_alert(&self.replies) => {
                     return Err(UplinkError::EncryptedPort);
                 }
@@ -179,12 +182,14 @@ async fn connect(
     let socket = socket.map_err(timeout)?.map_err(failed)?;
     // Commands are small: Nagle's algorithm would delay them.
     socket.set_nodelay(true).map_err(failed)?;
+    // Without it, a relay whose host is gone is noticed when the reply to a command does not come.
     if let Err(error) = enable_keep_alive(&socket) {
         debug!(%to, %error, "no keep-alive");
     }
     if !to.is_tls {
         return Ok(Socket::Plain(socket));
     }
+    // Read for each connection, so that renewed certificates are used without a restart.
     let config = read_certificates(files.cloned(), protocol).await?;
     let handshake = tls_stream::connect(socket, config, &to.host);
     let encrypted = tokio::time::timeout(within, handshake).await;

@@ -54,6 +54,8 @@ pub(crate) async fn greet(target: &RelayTarget) -> Result<Greeting, UplinkError>
     let mut clock: Option<ClockDifference> = None;
     if machine.has_resume() {
         for _ in 0..CLOCK_ROUNDS {
+            // Both clocks: the time of day may be set while the relay replies, and the round trip
+            // would be wrong by that.
             let (asked, began) = (unix_time(), Instant::now());
             let reply = send_and_wait(&mut pair, &mut machine, &Command::GetClock).await?;
             let Reply::Clock(relay) = reply else { break };
@@ -106,6 +108,7 @@ pub(super) async fn exchange_versions(
     if minor.0 < MIN_MINOR {
         return Err(UplinkError::TooOld { minor: minor.0 });
     }
+    // The reply has the extensions of the relay, which `machine` remembers.
     if minor.has_configuration() {
         let ask_all_pending = GetConfiguration { query: 0 };
         let command = Command::GetConfiguration(ask_all_pending);

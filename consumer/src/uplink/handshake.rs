@@ -87,6 +87,8 @@ pub(super) async fn open_relay_session(
     };
     let (session, path, how) = match resumed {
         Some((session, path)) => (session, path, Opened::Resumed),
+        // The relay has closed the session: at the request of this process, whose reply was lost,
+        // or because nobody had resumed it in time.
         None if parameters.is_all_confirmed => return Ok(None),
         None => {
             let (session, path) = create_session(pair, &mut machine, parameters).await?;
@@ -94,6 +96,7 @@ pub(super) async fn open_relay_session(
         }
     };
     if how == (Opened::New { has_resume: true }) {
+        // `Duration::MAX` becomes the longest timeout that the command can have.
         let timeout = u32::try_from(parameters.resume_timeout.as_secs()).unwrap_or(u32::MAX);
         let keep = Command::MakeResumable(MakeResumable { timeout });
         let reply = send_and_receive(pair, &mut machine, &keep).await?;

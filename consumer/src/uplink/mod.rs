@@ -76,6 +76,7 @@ pub async fn run(
     let tasks = TaskTracker::new();
     while let Some(session) = sessions.recv().await {
         let session = SessionTask::new(session, Arc::clone(&context), give_up.clone());
+        // A task for each session, so that one that waits for its relay holds up no other.
         tasks.spawn(session.run());
     }
     tasks.close();

@@ -91,6 +91,7 @@ impl QuicConnection {
 
     /// Sends as much of `out` as the connection takes now. Returns whether it took anything.
     pub(super) fn write(&mut self, out: &mut SendQueue) -> Result<bool, UplinkError> {
+        // No waker is needed: the caller polls everything again in `wait_ready` before it sleeps.
         self.poll_write(&mut Context::from_waker(Waker::noop()), out)
     }
 
@@ -218,6 +219,7 @@ impl QuicConnection {
         }
         let connection = &self.connection;
         let opening = self.opening.get_or_insert_with(|| {
+            // A handle, which the future has to own.
             let connection = connection.clone();
             Opening(Box::pin(async move { connection.open_uni().await }))
         });
@@ -312,6 +314,7 @@ async fn connect_any(
     for address in resolve(to).await? {
         match connect_to(address, &to.host, client.clone()).await {
             Ok(connected) => return Ok(connected),
+            // The next address may be of another family, or of a network that works.
             Err(error) => last = Some(error),
         }
     }

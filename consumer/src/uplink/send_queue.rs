@@ -60,6 +60,7 @@ impl PacketQueue {
         self.bytes += DataHeader::SIZE + packet.len();
         self.packets.push_back(QueuedPacket {
             header: *header,
+            // Headers share blocks of memory, so that not each of them needs one.
             head: self.headers.split().freeze(),
             bytes: packet.clone(),
             origin,
@@ -100,6 +101,7 @@ impl PacketQueue {
                 piece.advance(here);
                 written -= here;
             }
+            // Every packet has at least one byte, and its header is written before.
             if !packet.bytes.is_empty() {
                 return;
             }

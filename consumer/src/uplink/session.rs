@@ -117,6 +117,7 @@ impl SessionTask {
         // Packets that are still in the queue are lost as well.
         while self.take_step() {}
         let unsent = self.backlog.iter().filter(|queued| is_packet(queued));
+        // Packets in the backlog are not in the state yet, so no packet counts twice.
         let left = self.state.unconfirmed() + unsent.count() as u64;
         let is_kept = matches!(end, SessionEnd::Spooled(_));
         if !is_kept {
@@ -164,6 +165,8 @@ impl SessionTask {
             {
                 return Err(StopReason::Failed(error));
             }
+            // Only a connection that has got as far as its session sets this state, and nothing has
+            // changed it since that connection was lost.
             let connected = matches!(
                 self.counters.connection_state(),
                 ConnectionState::Connected { .. }
@@ -261,6 +264,8 @@ impl SessionTask {
             let may_exist = self.may_exist;
             match self.open_connection().await {
                 Err(UplinkError::DirectoryInUse { .. }) if attempts > 0 => {
+                    // The relay has refused this attempt, so that it leaves no session there to be
+                    // resumed. The next attempt has a later second.
                     self.may_exist = may_exist;
                 }
                 opened => break opened?,
@@ -308,6 +313,7 @@ impl SessionTask {
             has_been_opened: self.opened > 0,
             may_exist: self.may_exist,
             is_all_confirmed: self.is_all_confirmed,
+            // The next process of this host resumes a spooled session, whenever it starts.
             resume_timeout: if self.steps.is_spooled() {
                 Duration::MAX
             } else {
@@ -340,6 +346,8 @@ impl SessionTask {
                 }
             }
             upload.advance(&mut self.state, &mut self.backlog, self.is_last, now)?;
+            // The closing begins only when the relay has confirmed everything. If the connection is
+            // lost from here on, nothing is sent again.
             self.is_all_confirmed |= upload.closing_progress.has_begun();
             if upload.closing_progress.is_done() {
                 return Ok(());
@@ -367,6 +375,7 @@ impl SessionTask {
                 let within = REPLY_TIMEOUT;
                 return Err(UplinkError::ReplyTimeout { command, within });
             }
+            // Without a command in flight, a silent relay is no fault.
             let reply_deadline = upload.is_awaiting().then_some(reply_deadline);
             let late = pair.next_late(&upload.out);
             let wake = upload.wake().into_iter().chain(reply_deadline).chain(late);

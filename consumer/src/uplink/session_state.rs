@@ -212,6 +212,8 @@ impl SessionState {
 
     pub(super) fn add_trace(&mut self, path: &str) -> Result<(), UplinkError> {
         let text = Text::from(path);
+        // A text of the protocol ends at the first NUL, so the rest of such a path would be lost
+        // silently.
         let is_whole = text.as_bytes().len() == path.len();
         if !is_whole || path.len() > MAX_TRACE_PATH_BYTES || TracePath::parse(&text).is_err() {
             return Err(name_error("trace", path));
@@ -297,6 +299,8 @@ impl SessionState {
             is_abandoned: false,
             queued,
         };
+        // Checked for all frontends here, and so for packets that an earlier version has left in
+        // the spool.
         if !kept
             .packet()
             .is_some_and(|(bytes, index)| has_valid_index(bytes, index))
@@ -305,6 +309,8 @@ impl SessionState {
         }
         self.packets += 1;
         of.next = kept.seq + 1;
+        // The end of the packet is a later watermark than that of the beacon, if that was not sent
+        // yet.
         of.idle_until = None;
         of.relay_state.beacon_due = false;
         of.unconfirmed.push_back(kept);

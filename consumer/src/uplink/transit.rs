@@ -73,6 +73,8 @@ impl<S> Transit<S> {
             if let Some(sender) = &mut packet.sender
                 && has_arrived(sender)?
             {
+                // The packet itself stays until those before it have arrived, because the relay may
+                // still buffer it.
                 packet.sender = None;
                 some = true;
             }

@@ -207,6 +207,8 @@ impl InputReader {
             let bytes = read_some(&mut file).map_err(failed(path))?;
             if !bytes.is_empty() {
                 offset += bytes.len() as u64;
+                // The first byte that is no space tells lines from a list, which says where it
+                // ends.
                 first = first.or_else(|| bytes.iter().find(|b| !b.is_ascii_whitespace()).copied());
                 if self.send(Input::Bytes(bytes)).is_err() {
                     return Ok(());
@@ -218,6 +220,8 @@ impl InputReader {
                 let _ = self.send(Input::End);
                 return Ok(());
             }
+            // The open file stays as it was when a recorder writes a new one by this name, and
+            // would be followed for ever.
             let change = match fs::metadata(path) {
                 Ok(found) if identity(&found) != opened => Some("replaced"),
                 Ok(found) if found.len() < offset => Some("truncated"),

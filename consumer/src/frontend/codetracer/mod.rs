@@ -172,6 +172,7 @@ async fn send_recording(
             () = stop.cancelled(), if !is_stopped => {
                 // What has been read is still sent.
                 is_stopped = true;
+                // Reads that are queued are still received; the thread ends at its next one.
                 input.read.close();
                 continue;
             }

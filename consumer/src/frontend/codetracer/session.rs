@@ -237,6 +237,7 @@ impl RecordingSession {
 
     async fn append(&mut self, item: &Item<'_>) -> Result<(), SessionClosed> {
         let context = self.encoder.packet_context();
+        // Before each event, since any of them may be the first of a packet.
         self.packets.set_packet_context(self.stream, &context);
         let encoded = self.encoder.encode(item, &mut self.text);
         let event = encoded.at(HostClock::now());

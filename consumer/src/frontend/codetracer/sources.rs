@@ -153,6 +153,7 @@ impl Sources {
         }
         let before = self.sent.get(&copy).copied();
         let max_bytes = self.max_bytes;
+        // Files are in memory as a whole until they are queued.
         let Ok(_permit) = READS.acquire().await else {
             return Ok(());
         };
@@ -270,6 +271,7 @@ fn read_source(
     if size > max_bytes {
         return Err(too_long());
     }
+    // The file may grow while it is read, so its size alone is no limit.
     let mut content = Vec::new();
     file.take(max_bytes.saturating_add(1))
         .read_to_end(&mut content)?;

@@ -120,6 +120,7 @@ impl IdleBeacons {
             if let (Some((end, cycles)), Some(last)) = (ended, self.end) {
                 let missing = last.saturating_sub(end).max(0).unsigned_abs();
                 let until = cycles.saturating_add(cycles_of(missing, stream.frequency));
+                // One cycle later, so that events at the very end are before the watermark as well.
                 steps.push(beacon(place, until.saturating_add(1)));
             }
         }

@@ -38,6 +38,7 @@ impl TracePaths {
         if path.is_empty() {
             ROOT.clone_into(&mut path);
         }
+        // The last bytes are for a number that makes the path unique.
         truncate_name(&mut path, MAX_TRACE_PATH_BYTES - 4);
         make_unique(path, &mut self.taken)
     }

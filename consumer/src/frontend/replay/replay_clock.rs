@@ -66,6 +66,7 @@ impl ReplayClock {
             return now;
         };
         let since = time.saturating_sub(first).max(0).unsigned_abs();
+        // From the first packet on, and not from the one before: delays do not add up.
         let lasts = Duration::from_nanos(since).div_f64(times);
         began.checked_add(lasts).unwrap_or(now)
     }

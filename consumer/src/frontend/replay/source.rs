@@ -138,6 +138,7 @@ impl PacketSource {
 
     /// Reads the next packet in the order of begin times; none after the last.
     pub(super) fn next_packet(&mut self) -> Option<SourcePacket> {
+        // A fault ends its stream only; the other streams of the trace go on.
         while let Some(Reverse((_, place))) = self.next.pop() {
             let packet = self.read_packet(place);
             self.schedule_stream(place);

@@ -89,6 +89,7 @@ fn field_declarations(class: &EventClass) -> Vec<(String, FieldType)> {
         if name.is_empty() || !used.insert(name.clone()) {
             name = format!("{name}_{place}");
             while !used.insert(name.clone()) {
+                // Another field may have just the name that the number makes.
                 name.push('_');
             }
         }

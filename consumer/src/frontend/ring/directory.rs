@@ -194,10 +194,13 @@ impl RunDirectory {
         let stat = fs::fstat(&process.directory)?;
         let changed = u64::try_from(stat.st_mtime).unwrap_or(0);
         let changed = UNIX_EPOCH + Duration::from_secs(changed);
+        // The process may be about to make its first file. A clock that was set back only delays
+        // the removal.
         if now.duration_since(changed).unwrap_or_default() < UNFINISHED_TIMEOUT {
             return Ok(false);
         }
         let meta = process.open_file(META_FILE, Access::Read);
+        // A process holds the lock of its `meta` as long as it lives.
         if let Ok((meta, _)) = &meta
             && !file_lock::try_lock_exclusive(meta)?
         {
@@ -238,6 +241,8 @@ impl RunDirectory {
                 continue;
             };
             let uid = match owner(&parsed) {
+                // A scan comes often, and may find thousands of entries: those that are known cost
+                // no call.
                 Some(uid) => uid,
                 None => match statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(stat) => stat.st_uid,
@@ -292,6 +297,7 @@ impl RunDirectory {
     pub fn watch(&self) -> io::Result<DirectoryWatch> {
         let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
         let watch = inotify::init(flags)?;
+        // A process renames its directory when it is complete.
         let events = inotify::WatchFlags::MOVED_TO | inotify::WatchFlags::CREATE;
         inotify::add_watch(&watch, &self.path, events)?;
         Ok(DirectoryWatch(watch))
@@ -394,6 +400,7 @@ impl ProcessDirectory {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(RefusedFile::Type("regular file"));
         }
+        // Checked on the open file: by its name, another one could take its place in between.
         if stat.st_nlink > 1 {
             return Err(RefusedFile::Names(stat.st_nlink));
         }

@@ -142,6 +142,7 @@ impl MetaReader {
     /// If the file cannot be read, or its header has become malformed.
     pub fn update(&mut self, budget: &mut ProcessBudget) -> Result<(), MetaFault> {
         let header = read_header(&self.file)?;
+        // Neither number goes back in a process that keeps to the format.
         self.header.committed = header.committed.max(self.header.committed);
         self.header.lost_no_ring = header.lost_no_ring.max(self.header.lost_no_ring);
         self.header.clock_offset = header.clock_offset;
@@ -174,6 +175,7 @@ impl MetaReader {
                 }
             }
             let passed = records.consumed() as u64;
+            // The process has not written the rest of the record yet, or never will.
             if passed == 0 {
                 break;
             }

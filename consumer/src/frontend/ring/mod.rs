@@ -159,6 +159,7 @@ pub async fn run(
     if role == Role::Drainer && !lock(&run).await? {
         anyhow::bail!("cannot drain {}: another consumer does", path.display());
     }
+    // Before the first scan: a directory that appears in between wakes the loop up.
     let watch = watch(&run);
     info!(directory = %path.display(), "rings");
     let context = Context {
@@ -243,6 +244,7 @@ async fn wait_for_entry(watch: Option<&AsyncFd<std::os::fd::OwnedFd>>) {
     };
     // What the events say is not needed: the directory is read as a whole.
     let mut events = [0; 4096];
+    // Read until there is nothing more: the descriptor is reported again only for later events.
     while rustix::io::read(watch.get_ref(), &mut events).is_ok_and(|bytes| bytes > 0) {}
     ready.clear_ready();
 }
@@ -300,6 +302,7 @@ impl Discovery {
     async fn scan(&mut self) -> bool {
         let begun = Instant::now();
         let context = Arc::clone(&self.context);
+        // The table goes to the thread and comes back, which costs no copy and no lock.
         let known = std::mem::take(&mut self.known);
         let (found, known) = file_call(move || {
             let pids = &context.settings.pids;
@@ -320,6 +323,8 @@ impl Discovery {
         report_left_out(&found, &mut self.crowded);
         let names = found.in_turns();
         let listed: HashSet<_> = names.iter().map(|(name, _)| name).collect();
+        // Names that are gone are forgotten, or the table would grow with each process that was
+        // ever traced. A process that is read stays until its session has ended.
         self.known
             .retain(|name, known| known.state == ProcessState::Read || listed.contains(name));
         let mut has_started = false;
@@ -348,6 +353,7 @@ impl Discovery {
             Ok(producer) => producer,
             Err(fault) => {
                 warn!(process = name.as_str(), "not read: {fault}");
+                // Logged once: the directory is found again in each scan.
                 self.set_state(name, uid, ProcessState::Done);
                 return false;
             }

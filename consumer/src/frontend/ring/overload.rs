@@ -78,6 +78,8 @@ impl Overload {
         self.events += 1;
         if self.events > self.max_per_second {
             self.calm_since = Some(now);
+            // A new window begins, in which the next severity is left out only if the others alone
+            // are too many.
             self.window = Some(now);
             self.events = 0;
             self.set_max_severity(next(self.max_severity, -1).max(Severity::Warn));

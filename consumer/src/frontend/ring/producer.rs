@@ -217,6 +217,7 @@ impl Producer {
                 Ok(ring) => ProducerRing::Open(ring),
                 Err(fault) => {
                     report_broken(&self.directory, *number, &fault);
+                    // A user could otherwise use up its budget with files that are no rings.
                     self.budget.give_ring_back();
                     ProducerRing::Closed
                 }

@@ -234,6 +234,7 @@ impl RingReader {
         };
         let before = self.commit;
         let is_possible = control.commit >= before
+            // Writers align records to 8 bytes.
             && control.commit % 8 == 0
             && (self.may_be_overwritten()
                 || control.commit - before <= self.header.data_size().saturating_mul(2));
@@ -244,6 +245,8 @@ impl RingReader {
         self.commit = control.commit;
         self.reserve = control.reserve;
         self.consumed = control.consumed;
+        // Only upwards: the process may set its counter back, and the same losses would count
+        // again.
         self.lost = control.lost.total().max(self.lost);
         self.is_ended = control.is_ended;
         if !self.may_be_overwritten() && self.unread() > self.header.data_size() {
@@ -280,6 +283,7 @@ impl RingReader {
             if read_at_most(&self.file, buffer, self.header.offset_of(begin))? < taken {
                 return Err(RingFault::Mismatch);
             }
+            // Before the check below, which holds for the entry by that as well.
             let entry = self.read_entry(begin)?;
             if self.may_be_overwritten() && !self.is_still_whole(begin)? {
                 continue;

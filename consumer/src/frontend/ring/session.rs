@@ -137,6 +137,8 @@ impl RingSession {
             if stop.is_cancelled() && !is_stopping {
                 is_stopping = true;
                 self.producer.update();
+                // A process that lives may write faster than it is read, and the agent would never
+                // stop.
                 self.producer.freeze();
             }
             let turn = self.read_rings().await?;
@@ -146,6 +148,7 @@ impl RingSession {
             }
             self.release_delivered(true);
             if is_last {
+                // An agent that stops is waited for by its user or by the system.
                 if is_dead && !is_stopping {
                     self.wait_for_viewers(stop).await?;
                 }

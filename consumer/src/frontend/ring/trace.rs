@@ -54,6 +54,7 @@ impl TraceIdentity {
                 offset_nanoseconds: offset % 1_000_000_000,
             }
         };
+        // Not from the process: an agent that was restarted sends the rest of it as another trace.
         let uuid = Uuid(uuid::Uuid::new_v4().into_bytes());
         let mut declaration = TraceDeclaration::new(uuid, "trace-ring");
         declaration.clock = clock;

@@ -115,6 +115,7 @@ impl Drop for ProcessBudget {
         user.class_bytes = user.class_bytes.saturating_sub(self.class_bytes);
         user.rings = user.rings.saturating_sub(self.rings);
         user.processes = user.processes.saturating_sub(1);
+        // Users may be many over time, and one without a process has taken nothing.
         if user.processes == 0 {
             taken.users.remove(&self.uid);
         }

@@ -34,6 +34,7 @@ impl UserRate {
         let since = now.saturating_duration_since(bucket.filled_at);
         let micros = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
         let new = micros.saturating_mul(MAX_RING_USER_BYTES_PER_SECOND) / 1_000_000;
+        // Calls that come faster than a byte would otherwise move the time on, and fill nothing.
         if new > 0 {
             bucket.filled_at = now;
             bucket.bytes = bucket

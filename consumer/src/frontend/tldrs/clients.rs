@@ -29,6 +29,7 @@ pub(super) struct ConnectedClient {
 impl ConnectedClients {
     /// Returns the number in the session of a client of the trace.
     pub(super) fn session_number(&mut self, client: u32) -> u32 {
+        // After four billion clients, a number that is used twice is better than no number.
         let number = self.base.wrapping_add(client);
         self.next = self.next.max(number.wrapping_add(1));
         number

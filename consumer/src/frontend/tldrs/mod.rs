@@ -51,6 +51,8 @@ pub async fn run(
         let trace = tokio::select! {
             trace = traces.recv() => trace,
             Some(_) = sessions.join_next() => {
+                // By the end of the channel and not by the name, which may have a new session by
+                // now.
                 open.retain(|_, reopen| !reopen.is_closed());
                 continue;
             }
@@ -60,6 +62,7 @@ pub async fn run(
             None => trace,
             Some(reopen) => match reopen.send(trace) {
                 Ok(()) => continue,
+                // The session is ending, and has refused the trace: it gets a new one.
                 Err(unsent) => unsent.0,
             },
         };

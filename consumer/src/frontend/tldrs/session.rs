@@ -141,6 +141,8 @@ impl ForwardedSession {
                 lost, "events are not forwarded: the session has been given up"
             );
         }
+        // These were sent before the channel was closed. Their clients wait until somebody takes
+        // the items.
         while let Some(mut late) = again.recv().await {
             let lost = discard_items(&mut late.items).await;
             warn!(

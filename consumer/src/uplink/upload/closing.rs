@@ -77,6 +77,7 @@ impl SessionUpload {
                 self.ask_all_pending(state)?;
                 ClosingStage::Round
             }
+            // Bytes of the last packets may still be on their way through the data connection.
             ClosingStage::Round if std::mem::take(&mut self.closing_progress.is_pending) => {
                 self.closing_progress.retry_at = Some(now + CONFIRM_RETRY_INTERVAL);
                 ClosingStage::NotBegun
@@ -100,6 +101,8 @@ impl SessionUpload {
 
     fn ask_all_pending(&mut self, state: &SessionState) -> Result<(), UplinkError> {
         let session = self.session();
+        // At `END_DATA_PENDING` a relay of LTTng reports as pending also each stream about which
+        // nothing was asked since this command. So none may be left out.
         let begin = Command::BeginDataPending(BeginDataPending { session });
         self.send_command(&begin, AwaitedReply::Done)?;
         for (stream, (last, _)) in Self::open_streams(state) {

@@ -117,6 +117,7 @@ impl SessionUpload {
         while let Some(kept) = stream.unconfirmed.pop_front_if(|kept| kept.seq < durable) {
             stream.acknowledged = kept.seq + 1;
             let in_flight = &mut stream.relay_state.in_flight;
+            // Nothing is in flight on this connection if the relay had closed the stream before.
             *in_flight = in_flight.saturating_sub(1);
             let bytes = kept.packet().map_or(0, |(bytes, _)| bytes.len() as u64);
             // An abandoned packet has been counted as lost.
@@ -149,6 +150,7 @@ impl SessionUpload {
             ) else {
                 continue;
             };
+            // A relay ignores the beacon of a stream while it waits for a packet of it.
             if !stream.is_all_written() || self.awaited.len() >= MAX_COMMANDS_IN_FLIGHT {
                 self.due_streams.insert(key);
                 continue;
@@ -188,6 +190,7 @@ fn beacon(
         stream: relay,
         seq: last,
         packet: PacketIndex {
+            // By this a relay tells a beacon from the index of a packet.
             packet_size: Bits(0),
             content_size: Bits(0),
             begin: Timestamp(0),

@@ -147,6 +147,7 @@ impl SessionUpload {
     }
 
     fn resend_known_state(&mut self, state: &mut SessionState) -> Result<(), UplinkError> {
+        // Ids of streams are those of one connection, even in a session that is resumed.
         state.reset_relay_state();
         for (key, trace) in &state.traces {
             if !trace.has_had_streams {
@@ -249,6 +250,7 @@ impl SessionUpload {
 
     /// Returns `now` as seconds since the epoch, never before the creation time of the session.
     pub(super) fn wall_clock(&self, now: Instant) -> EpochSeconds {
+        // By the monotonic clock, because the time of day may be set back during the session.
         let lasted = now.saturating_duration_since(self.opened.at);
         EpochSeconds(self.opened.created.0.saturating_add(lasted.as_secs()))
     }
@@ -338,6 +340,8 @@ impl SessionUpload {
             Step::Metadata { trace, bytes } => {
                 let trace = *trace;
                 state.add_metadata(trace, bytes.clone())?;
+                // The step keeps its part of the capacity until the relay has the bytes: otherwise
+                // metadata could be queued without a limit.
                 self.permits.push(queued);
                 self.traces_with_unsent_metadata.insert(trace);
                 self.send_missing_metadata(state)?;
@@ -352,6 +356,7 @@ impl SessionUpload {
             Step::Beacon { stream, until } => {
                 if let Some(of) = state.streams.get_mut(stream) {
                     of.idle_until = of.idle_until.max(Some(*until));
+                    // The beacon waits for the confirmation of the packets before it.
                     of.relay_state.beacon_due = true;
                     self.due_streams.insert(*stream);
                 }
@@ -447,6 +452,8 @@ impl SessionUpload {
                 }
             }
             (AwaitedReply::Confirmed { stream, before }, Reply::Pending(is_pending)) => {
+                // Such a relay does not say what is on its disk. What it has written counts as
+                // durable.
                 let durable = if *is_pending { 0 } else { before };
                 self.handle_position(stream, (durable, durable), state, now);
             }

@@ -37,6 +37,8 @@ impl SessionUpload {
                 trace.relay_state.sent = (trace.relay_state.sent.0 + 1, 0);
                 continue;
             }
+            // The rest follows when these bytes are written: large metadata should not be in memory
+            // twice.
             if self.out.control.len() >= MAX_BUFFERED_COMMAND_BYTES {
                 return Ok(false);
             }
@@ -104,6 +106,7 @@ impl SessionUpload {
             circuit: 0,
             stream: relay,
             seq,
+            // Packets that are too long for this were refused when they were added.
             data_size: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
             padding_size: u32::try_from(padding).unwrap_or(u32::MAX),
         };
@@ -121,6 +124,8 @@ impl SessionUpload {
         if let Some(PacketSeqNum(number)) = index.packet_seq {
             *next_packet_seq = number.saturating_add(1);
         }
+        // One question for a stream at a time. The answer leads to the next one as long as packets
+        // are in flight.
         if relay_state.asked.is_none() && !self.streams_to_ask_again.contains(&key) {
             self.streams_to_ask.insert(key);
         }
@@ -130,6 +135,8 @@ impl SessionUpload {
             packet: *index,
         };
         state.counters.sent.add(1);
+        // The spool has lost or dropped the packets before. Without this command the relay would
+        // hold this packet back, and wait for them.
         if self.opened.is_resumable && missing > 0 {
             self.skip_packets(relay, first_missing, missing)?;
         }
@@ -173,6 +180,8 @@ impl SessionUpload {
                 .unconfirmed
                 .binary_search_by_key(&origin.seq, |kept| kept.seq);
             let kept = at.ok().and_then(|at| stream.unconfirmed.get_mut(at));
+            // The relay may have confirmed the packet before its end of the connection acknowledged
+            // the stream; then nothing is lost.
             let Some(kept) = kept.filter(|kept| !kept.is_abandoned) else {
                 continue;
             };

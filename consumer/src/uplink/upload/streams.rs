@@ -47,6 +47,7 @@ impl SessionUpload {
         (key, first): (u64, u64),
         awaited: AwaitedReply,
     ) -> Result<(), UplinkError> {
+        // Metadata and packets wait for the reply, because they name the stream by the id in it.
         self.adding += 1;
         let command = if self.opened.is_resumable {
             let first = SeqNum(first);
@@ -72,6 +73,7 @@ impl SessionUpload {
         } = *opened;
         let Some(id) = id else {
             stream.relay_state.closed_at = Some(next);
+            // The relay closes a stream only when it has all packets of it.
             return self.finish_closed_stream(key, state);
         };
         stream.relay_state.stream_id = Some(id);
@@ -90,6 +92,7 @@ impl SessionUpload {
             );
             state.counters.lost.add(lost);
         }
+        // An earlier connection has sent these, and the answer about them was lost with it.
         if stream.relay_state.in_flight > 0 {
             self.streams_to_ask.insert(key);
         }
@@ -139,6 +142,8 @@ impl SessionUpload {
             let add = AddStream {
                 channel: Text::from(METADATA_CHANNEL),
                 path: trace.path.clone(),
+                // Metadata is one file whatever the limits are: without its beginning no packet can
+                // be read.
                 tracefile_size: wire::Bytes(0),
                 tracefile_count: 0,
                 chunk: Some(CHUNK),

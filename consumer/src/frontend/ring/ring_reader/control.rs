@@ -50,6 +50,8 @@ impl RingReader {
     pub fn free_space(&self, file: &File) -> io::Result<()> {
         let consumed = self.point.position.min(self.commit);
         let events = self.point.events.unwrap_or(0);
+        // The number of events first: if this process dies in between, a drainer would otherwise
+        // count events as lost that were read.
         file.write_all_at(&events.to_le_bytes(), EVENTS_OFFSET as u64)?;
         file.write_all_at(&consumed.to_le_bytes(), RING_CONSUMED_OFFSET as u64)
     }

@@ -44,6 +44,8 @@ impl RingReader {
 
     /// Whether the bytes from `begin` on have not been overwritten while they were copied.
     pub(super) fn is_still_whole(&mut self, begin: u64) -> Result<bool, RingFault> {
+        // The bytes must be copied before the words are read again, which say whether they were
+        // whole.
         fence(Ordering::Acquire);
         let Some(control) = self.read_control()? else {
             return Ok(false);
@@ -68,6 +70,7 @@ impl RingReader {
             Some(events) => entry.events_before.saturating_sub(events).min(skipped),
             None => 0,
         };
+        // The entry of the writer counts from here on, also if the reader has lost count.
         self.point.events = Some(entry.events_before);
         self.counted_at = begin;
         missing

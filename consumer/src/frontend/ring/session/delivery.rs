@@ -105,6 +105,8 @@ impl RingSession {
             match first.receipt.delivery() {
                 Delivery::Delivered => {}
                 Delivery::Pending if may_force && self.needs_space(&first.rings) => {}
+                // In order: a later point of a ring would release what an earlier receipt still
+                // keeps.
                 Delivery::Pending | Delivery::Lost => return,
             }
             let Some(first) = self.undelivered.pop_front() else {

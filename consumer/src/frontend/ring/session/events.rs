@@ -32,6 +32,7 @@ impl RingSession {
                     break;
                 }
             }
+            // Nothing in a chunk may have to wait, and other sessions share the thread.
             tokio::task::yield_now().await;
         }
         let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) else {
@@ -48,6 +49,7 @@ impl RingSession {
     /// Reads one chunk, and appends its events. Returns the number of events that are missing, or
     /// `None` if there is nothing to read.
     async fn read_chunk(&mut self, number: u32) -> Result<Option<u64>, SessionClosed> {
+        // Taken out, because `append` borrows all of the session. The memory is used again.
         let mut buffer = std::mem::take(&mut self.buffer);
         let Some(ProducerRing::Open(reader)) = self.producer.rings().get_mut(&number) else {
             return Ok(None);
