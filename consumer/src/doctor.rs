@@ -57,6 +57,7 @@ async fn check_relay(report: &mut Report, target: &RelayTarget) {
     for (name, endpoint) in ports {
         can_connect &= check_port(report, name, endpoint);
     }
+    // A greeting would report the same fault again, after another timeout.
     if !can_connect {
         return;
     }
@@ -97,6 +98,7 @@ fn check_clock_of_relay(report: &mut Report, clock: Option<ClockDifference>, hos
     let found = format!(
         "the clock of the relay is {difference} {direction} that of this host, give or take {uncertainty}"
     );
+    // Only what is certain counts: a slow network makes the measured difference large.
     let least = clock
         .ahead
         .unsigned_abs()

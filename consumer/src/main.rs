@@ -27,6 +27,7 @@ fn main() -> ExitCode {
     match run(arguments) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
+        // A reader like `head` has what it wants when it closes the pipe.
         Err(error) if is_closed_output(error.as_ref()) => ExitCode::SUCCESS,
         Err(error) => {
             print_message(format_args!("consumer: {}", describe_error(error.as_ref())));
@@ -76,6 +77,7 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
         }
         Command::Rings(arguments) => run_rings(arguments.command()),
         Command::Doctor(serve) => {
+            // The check of open files is about the limit that an agent would have.
             raise_fd_limit();
             let config = serve.config()?;
             let report = runtime()?.block_on(doctor::check(&config));

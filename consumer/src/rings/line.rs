@@ -109,6 +109,7 @@ impl LineWriter {
     }
 
     fn head(&self, context: &LineContext<'_>) -> String {
+        // A process may write any number as the time.
         let time = Timestamp::from_nanosecond(context.time).unwrap_or_default();
         let time = time.to_zoned(self.zone.clone());
         let mut line = time.strftime("%H:%M:%S.%9f ").to_string();

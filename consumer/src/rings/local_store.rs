@@ -73,6 +73,7 @@ impl LocalStore {
                 bytes += size_of_file(&trace.join(METADATA));
             }
         }
+        // Names say nothing about the order of recordings of several programs.
         found.sort_by_key(|(changed, _)| *changed);
         let complete: VecDeque<_> = found.into_iter().map(|(_, file)| file).collect();
         bytes += complete.iter().map(|file| file.bytes).sum::<u64>();
@@ -206,6 +207,7 @@ fn subdirectories(path: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// The tracefiles of a trace, with the times of their last change.
 fn tracefiles(trace: &Path) -> io::Result<Vec<(SystemTime, StoredFile)>> {
+    // The user may name a directory with other files, which no quota may remove.
     if !trace.join(METADATA).is_file() {
         return Ok(Vec::new());
     }

@@ -139,6 +139,7 @@ impl LocalTrace {
                 outcome.acknowledged += u64::from(is_written);
                 outcome.lost += u64::from(!is_written);
             }
+            // What is in a file outlives this process, so the rings may be released.
             queued.acknowledge();
         }
         Ok(())
@@ -158,6 +159,7 @@ impl LocalTrace {
         bytes: &[u8],
         index: &PacketIndex,
     ) -> io::Result<bool> {
+        // The bytes of the step lack the zeros at the end of the packet.
         let size = index.packet_size.0 / 8;
         let entry_size = IndexFormat::V1_1.entry_len() as u64;
         if !self.store.take_space(size + entry_size) {

@@ -56,6 +56,7 @@ pub struct PrintSettings {
 pub async fn print(settings: PrintSettings, stop: CancellationToken) -> anyhow::Result<()> {
     let mut printer = Printer::new(settings);
     loop {
+        // Before the turn, so that what was written until the stop is shown.
         let is_stopping = stop.is_cancelled();
         printer.scan()?;
         printer.read();
@@ -160,6 +161,8 @@ impl Printer {
             report_left_out(&found, &mut self.crowded);
             self.update_processes(found.in_turns());
         }
+        // More often than in an agent: somebody waits for the first line of a program, and nothing
+        // tells of new entries here.
         let pause = (begun.elapsed() * RING_SCAN_IDLE_RATIO).max(RING_SCAN_INTERVAL / 20);
         self.next_scan = Instant::now() + pause;
         Ok(())
@@ -235,6 +238,7 @@ impl Printer {
 
     /// Writes the lines in the order of their times.
     fn write_lines(&mut self) -> io::Result<()> {
+        // The sort is stable, so that lines of a thread with the same time keep their order.
         self.lines.sort_by_key(|(time, _)| *time);
         let mut out = stdout();
         for (_, line) in self.lines.drain(..) {
@@ -248,6 +252,7 @@ impl Printer {
 fn is_free(run: &RunDirectory) -> bool {
     match run.try_lock() {
         Ok(is_free) => {
+            // Given back at once, because an agent may start at any moment.
             if is_free && let Err(error) = run.unlock() {
                 warn!(%error, "run directory stays locked");
             }
@@ -374,6 +379,7 @@ impl ShownProcess {
         if edge == Some(Edge::Begin) {
             spans.begin(thread, self.number, span, ());
         }
+        // Only now: an event that is not shown may still begin or end a span.
         if class.severity > turn.settings.max_severity {
             return Some(None);
         }

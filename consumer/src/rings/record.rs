@@ -34,6 +34,7 @@ pub async fn record(settings: RecordSettings, stop: CancellationToken) -> anyhow
     let run = RunDirectory::create(&settings.rings.directory)
         .with_context(|| format!("cannot use {}", settings.rings.directory.display()))?;
     let is_drained = !run.try_lock()?;
+    // Gives the lock back: the frontend takes it itself.
     drop(run);
     let coverage = if is_drained {
         info!("an agent drains the rings: recorded beside it");
@@ -51,6 +52,7 @@ pub async fn record(settings: RecordSettings, stop: CancellationToken) -> anyhow
 /// As [`record`].
 pub async fn snapshot(settings: RecordSettings) -> anyhow::Result<usize> {
     let stop = CancellationToken::new();
+    // Cancelled from the beginning, so that every ring is read once.
     stop.cancel();
     write(settings, Coverage::Snapshot, stop).await
 }

@@ -158,6 +158,7 @@ impl FromStr for RelayTarget {
             let endpoint = parts.endpoint(control, QUIC_PORT);
             return Ok(Self {
                 link: Link::Quic,
+                // Packets go through the same connection as commands.
                 control: endpoint.clone(),
                 data: endpoint,
                 base_path: parts.path,

@@ -244,6 +244,8 @@ impl ReplayTask {
     }
 
     fn send_step(&self, step: Step) -> Result<(), Stopped> {
+        // The queue may be full for as long as no relay is there, and a stop must not wait for
+        // that.
         let send = self.stop.run_until_cancelled(self.session.send(step));
         let sent = self.handle.block_on(send).ok_or(Stopped)?;
         sent.map_err(|SessionClosed| Stopped)

@@ -55,6 +55,7 @@ impl Frontend for RingConfig {
     }
 
     fn start(&self, context: FrontendContext) -> anyhow::Result<FrontendTask> {
+        // Each ring is an open file.
         raise_fd_limit();
         let settings = RingSettings {
             base_path: context.base_path,

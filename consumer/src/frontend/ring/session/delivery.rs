@@ -104,6 +104,9 @@ impl RingSession {
         while let Some(first) = self.undelivered.front() {
             match first.receipt.delivery() {
                 Delivery::Delivered => {}
+                // While no relay is there, the ring would become full, and the program would
+                // discard its newest events. In memory here they are sent later, unless this
+                // process dies.
                 Delivery::Pending if may_force && self.needs_space(&first.rings) => {}
                 // In order: a later point of a ring would release what an earlier receipt still
                 // keeps.

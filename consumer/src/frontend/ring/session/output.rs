@@ -121,6 +121,8 @@ impl RingSession {
         if let Some(stream) = output.streams.get(&number) {
             return Ok(*stream);
         }
+        // A program may start threads without end, and a relay keeps each stream as long as the
+        // session.
         let stream = match output.unused.pop() {
             Some(stream) => stream,
             None => {
