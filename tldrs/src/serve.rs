@@ -55,6 +55,7 @@ pub fn run(options: ServeArguments, log: Log) -> anyhow::Result<ExitCode> {
     let runtime = runtime()?;
     let stop = CancellationToken::new();
     let (daemon, uplink) = {
+        // Signals and sockets register with the runtime of the thread that makes them.
         let _guard = runtime.enter();
         let mut signals = StopSignals::catch().context("cannot catch signals")?;
         reopen_log_on_hangup(log).context("cannot catch signals")?;
@@ -78,6 +79,7 @@ pub fn run(options: ServeArguments, log: Log) -> anyhow::Result<ExitCode> {
     }
     let why = runtime.block_on(daemon.run(stop.clone()));
     info!(?why, "stopped");
+    // A client may have stopped the daemon, and the uplink does not know of that.
     stop.cancel();
     if let Some(uplink) = uplink {
         runtime.block_on(uplink.finish())?;
@@ -103,6 +105,8 @@ impl Uplink {
     }
 
     async fn finish(self) -> anyhow::Result<()> {
+        // First, because the forwarder has an opener, and the agent ends when all of them are
+        // dropped.
         self.forwarded.await?;
         self.agent.finish().await
     }
@@ -111,6 +115,8 @@ impl Uplink {
 fn settings(serve: &ServeArguments) -> anyhow::Result<DaemonSettings> {
     let inherited = inherited_sockets()?;
     let mut settings = serve.options()?.settings()?;
+    // The sockets of the service manager replace those at the default paths, but not those that the
+    // user names.
     if serve.socket.is_empty() && !inherited.is_empty() {
         settings.sockets.clear();
         settings.extra_socket = None;

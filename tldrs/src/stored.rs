@@ -164,6 +164,7 @@ fn confirm_removal(
     )?;
     output.flush()?;
     let mut answer = String::new();
+    // An input without a line break must not fill the memory.
     input.take(MAX_ANSWER_BYTES).read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
@@ -194,6 +195,7 @@ pub fn get_tef(options: &GetTefArguments) -> anyhow::Result<ExitCode> {
                 );
             }
             if to.metadata().with_context(shown)?.is_file() {
+                // Only after the check above: the trace itself would be empty otherwise.
                 to.set_len(0).with_context(shown)?;
             }
             write_document(&mut bar.wrap_read(from), &mut to, form)
@@ -212,6 +214,7 @@ pub fn get_tef(options: &GetTefArguments) -> anyhow::Result<ExitCode> {
 }
 
 fn is_same(file: &File, other: &File) -> io::Result<bool> {
+    // Links may give one file two names.
     let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
     Ok(file.metadata().map(identity)? == other.metadata().map(identity)?)
 }
@@ -298,6 +301,8 @@ fn remove_or_empty(trace: &StoredTrace, force: bool) -> anyhow::Result<&'static 
             Ok("removed")
         }
         None if force => {
+            // A daemon that has the file open would go on writing to it without a name, and nobody
+            // could read that.
             trace.empty()?;
             Ok("emptied")
         }
@@ -308,6 +313,7 @@ fn remove_or_empty(trace: &StoredTrace, force: bool) -> anyhow::Result<&'static 
 fn long_line(trace: &StoredTrace) -> io::Result<String> {
     let record = TraceRecord::load(&trace.files.record);
     let clients = match trace.lock()? {
+        // No daemon has the trace open. The record may be of one that was killed.
         Some(_) => 0,
         None => record.clients,
     };

@@ -45,6 +45,8 @@ pub fn start_in_background(marker: &str) -> io::Result<bool> {
         .arg0(&name)
         .args(std::env::args_os().skip(1))
         .env(marker, "1")
+        // The command owns this end, and is dropped with the statement: as long as this process had
+        // it open, reading the other one would not end.
         .stdin(child_end)
         .spawn()?;
     let mut message = Vec::new();
@@ -101,6 +103,7 @@ pub fn report_ready(is_silent: bool) -> io::Result<()> {
         dup2_stderr(&null)?;
     }
     // Last, so that all of this is done when the process in the foreground returns.
+    // A pipe takes so few bytes as a whole.
     rustix::io::write(rustix::stdio::stdin(), READY)?;
     close_stdin()
 }

@@ -141,15 +141,19 @@ impl ConnectionLimit {
             return;
         };
         standing.is_evicted.store(true, Ordering::Relaxed);
+        // The permit is kept if nobody waits: the task may be about to, or in the middle of a
+        // write.
         standing.evicted.notify_one();
     }
 
     fn milliseconds(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.start).as_millis();
+        // No time may be equal to `NEW` or `KEPT`.
         u64::try_from(since).unwrap_or(KEPT - 2) + 1
     }
 
     fn open(&self) -> MutexGuard<'_, OpenConnections> {
+        // Also after a panic elsewhere, since no statement leaves the table half changed.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -134,6 +134,7 @@ impl Endpoint {
             })?;
         let family = if self.v6 { "IPv6" } else { "IPv4" };
         found
+            // As with LTTng, the scheme decides the family, and not the resolver.
             .find(|address| address.is_ipv6() == self.v6)
             .ok_or_else(|| EndpointError::NoAddress {
                 host: host(),

@@ -16,6 +16,7 @@ pub fn describe_error(error: &(dyn Error + 'static)) -> String {
         }
         source = cause.source();
     }
+    // Some parsers end their messages with a line break.
     text.truncate(text.trim_end().len());
     text
 }

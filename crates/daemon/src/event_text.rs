@@ -100,6 +100,8 @@ impl LineStyle {
         if is_colored {
             let _ = write!(line, "\u{1b}[{color}m");
         }
+        // Escaped between the colours as well, or the text of a program could end one and begin
+        // another.
         push_printable(line, text);
         if is_colored {
             line.push_str("\u{1b}[0m");

@@ -17,5 +17,6 @@ pub fn raise_fd_limit() -> u64 {
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         warn!(%error, "cannot raise the limit of open file descriptors");
     }
+    // Asked again, because setting it may have failed.
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

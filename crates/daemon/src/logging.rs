@@ -185,6 +185,8 @@ impl LogFile {
     }
 
     fn reopen(&self) -> io::Result<()> {
+        // Opened before the lock is taken: the file system may be slow, and every line takes the
+        // lock.
         let opened = Arc::new(open_log_file(&self.path)?);
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = opened;
         Ok(())
@@ -192,6 +194,8 @@ impl LogFile {
 
     fn current(&self) -> Arc<File> {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        // The caller writes without the lock, so that no thread waits for the disk of another one's
+        // line.
         Arc::clone(&file)
     }
 }

@@ -54,6 +54,7 @@ fn send_state(manager: &OsStr, state: &str) -> io::Result<()> {
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(manager)?,
     };
+    // A new socket for each message: there are two of them in the life of a program.
     UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
     Ok(())
 }

@@ -41,6 +41,7 @@ impl Write for StandardOutput {
 }
 
 fn output_error(error: io::Error) -> io::Error {
+    // The kind stays, because callers look at it.
     io::Error::new(error.kind(), OutputError(error))
 }
 

@@ -89,7 +89,9 @@ impl Write for RecordWriter<'_> {
         } = self.syslog;
         let mut datagram =
             format!("<{}>{program}[{}]: ", self.priority, std::process::id()).into_bytes();
+        // The datagram ends the record, and some daemons show a line break in it as `#012`.
         datagram.extend_from_slice(record.trim_ascii());
+        // There is no other log to which this failure could go.
         let _ = socket.send_to(&datagram, path);
         Ok(record.len())
     }

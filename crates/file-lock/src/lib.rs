@@ -31,6 +31,7 @@ pub fn try_lock_shared(file: &File) -> io::Result<bool> {
 pub fn unlock(file: &File) -> io::Result<()> {
     loop {
         match file.unlock() {
+            // No caller tries this again, and a lock that stays would shut others out.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             done => return done,
         }

@@ -47,6 +47,7 @@ pub enum Damage {
 /// If the body is longer than [`MAX_BODY_BYTES`].
 pub fn encode(parts: &[&[u8]], to: &mut impl BufMut) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
+    // Readers would take the record for damage, and end there.
     assert!(length <= MAX_BODY_BYTES, "a body of {length} bytes");
     let length = u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
     to.put_slice(&length);

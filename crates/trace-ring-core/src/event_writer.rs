@@ -95,6 +95,7 @@ impl EventWriter {
             ring.writer.count_big();
             return;
         }
+        // The header of any other ring has the id of its only thread.
         let tid = if ring.class == SeverityClass::All {
             thread_id(ring.generation)
         } else {

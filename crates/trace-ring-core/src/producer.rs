@@ -69,6 +69,8 @@ pub(crate) fn set_up(_: &Busy) -> Option<&'static Producer> {
         })),
     };
     if words.generation.load(Ordering::Acquire) == 0 {
+        // No `Mutex`: the words are zero again in a forked child, even if another thread of the
+        // parent held the lock.
         while words
             .lock
             .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)

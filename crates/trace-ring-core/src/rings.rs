@@ -75,6 +75,8 @@ impl Rings {
                 SharedRing::Unused => {
                     let ring = create_ring(process, &mut lock(&self.pool), SeverityClass::All);
                     if ring.is_none() {
+                        // Not tried again for each event: it would fail again, and each attempt
+                        // makes system calls.
                         *shared = SharedRing::Failed;
                     }
                     return ring;

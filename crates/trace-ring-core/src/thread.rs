@@ -136,6 +136,7 @@ pub(crate) fn take_ring(class: SeverityClass) -> Option<Box<ThreadRing>> {
 #[inline]
 pub(crate) fn return_ring(ring: Box<ThreadRing>) {
     STATE.with(|state| {
+        // The event is complete before a signal handler on this thread can take the ring.
         compiler_fence(Ordering::SeqCst);
         if ring.class == SeverityClass::All {
             match current().filter(|_| ring.generation == generation()) {
@@ -152,6 +153,7 @@ pub(crate) fn return_ring(ring: Box<ThreadRing>) {
 /// The calling thread's id, which costs a system call once.
 pub(crate) fn thread_id(generation: u32) -> u32 {
     STATE.with(|state| {
+        // A forked child has another id, and another generation.
         if state.tid_generation.replace(generation) != generation {
             state
                 .tid
@@ -168,6 +170,7 @@ fn take_ring_slowly(
     class: SeverityClass,
     stale: Option<Box<ThreadRing>>,
 ) -> Option<Box<ThreadRing>> {
+    // A ring from before a fork: dropping it would unmap memory of the parent.
     std::mem::forget(stale);
     let Some(busy) = Busy::enter() else {
         count_lost_without_ring();
@@ -196,10 +199,12 @@ fn take_ring_slowly(
         }
         slot.source.set(Source::Shared);
     }
+    // The ring is taken, so this event has come in the middle of another one of the thread.
     if slot.source.get() == Source::Own {
         slot.count_nested();
         return None;
     }
+    // The thread has the shared ring already, and would wait for itself.
     if state.has_shared_ring.get() {
         count_lost_without_ring();
         return None;

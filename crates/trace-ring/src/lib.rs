@@ -13,4 +13,6 @@
 //! This package is what programs depend on. As `libtrace_ring.a` and `libtrace_ring.so` it is also
 //! the library for C and C++, with the header `include/trace_ring.h`.
 
+// The code is in another package, to which the programs of this workspace link: builds of a package
+// with libraries for C overwrite each other in one target directory.
 pub use trace_ring_core::*;

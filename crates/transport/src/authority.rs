@@ -115,6 +115,7 @@ impl Authority {
         Ok(Self {
             directory: directory.to_owned(),
             certificate: der.ok_or_else(is_foreign)?,
+            // The subject of a CA that was created here follows from its key.
             issuer: Issuer::new(ca_params(&key), key),
         })
     }
@@ -138,6 +139,7 @@ impl Authority {
         validity: Validity,
         overwrite: bool,
     ) -> Result<IssuedFiles, TransportError> {
+        // The certificate of a client with that name would replace the CA's.
         if !is_file_name(name) || name == CA_FILES {
             return Err(TransportError::Name(name.to_owned()));
         }
@@ -145,6 +147,7 @@ impl Authority {
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         params.subject_alt_names = alternative_names(purpose)?;
+        // TLS 1.3 uses the key of a certificate for nothing else.
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![match purpose {
             Purpose::Server(_) => ExtendedKeyUsagePurpose::ServerAuth,
@@ -154,6 +157,8 @@ impl Authority {
         validity.apply(&mut params);
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
+        // Before anything is written: a certificate that no peer accepts must not replace one that
+        // works.
         self.verify(certificate.der(), purpose, validity.now)?;
         let files = IssuedFiles::in_directory(&self.directory, name);
         files.write(&certificate.pem(), &key.serialize_pem(), overwrite)?;

@@ -66,6 +66,7 @@ pub fn server_config(
     let mut config = builder.with_cert_resolver(Arc::new(certificate));
     config.alpn_protocols = protocols.iter().map(|id| id.to_vec()).collect();
     config.session_storage = Arc::new(NoServerSessionStorage {});
+    // Clients would store tickets that no server takes.
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
@@ -134,6 +135,7 @@ impl ClientCertVerifier for RoleVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        // The chain first: before that, anybody may have written the roles.
         let verified = self
             .verifier
             .verify_client_cert(certificate, intermediates, now)?;

@@ -43,6 +43,7 @@ impl TlsFault {
                 | Error::NoApplicationProtocol
                 | Error::PeerIncompatible(_)
                 | Error::InvalidMessage(_)
+        // An internal error says nothing about the files or options of either side.
         ) || matches!(self.0, Error::AlertReceived(alert) if alert != AlertDescription::InternalError)
     }
 }

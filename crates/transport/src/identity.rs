@@ -92,6 +92,8 @@ pub(crate) fn read_certificates(
     match certificates {
         Ok(certificates) if certificates.is_empty() => Err(TransportError::NoCertificate { path }),
         Ok(certificates) => Ok(certificates),
+        // A broken section is no end of the file: a chain without its last certificates would be
+        // refused by peers, with a message that does not name the cause.
         Err(source) => Err(TransportError::Pem { path, source }),
     }
 }

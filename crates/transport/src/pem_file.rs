@@ -23,6 +23,7 @@ pub(crate) fn read_pem(path: &Path) -> Result<Vec<u8>, TransportError> {
         source,
     };
     let mut bytes = Vec::new();
+    // One byte more than is allowed shows that the file is too long.
     let limit = MAX_PEM_BYTES as u64 + 1;
     let file = File::open(path).map_err(failed)?;
     file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
@@ -42,6 +43,7 @@ pub(crate) fn write_pem(
     overwrite: bool,
 ) -> Result<(), TransportError> {
     if overwrite {
+        // Not truncated, because a key must not get into a file that others may read, or have open.
         match remove_file(&path) {
             Err(source) if source.kind() != ErrorKind::NotFound => {
                 return Err(TransportError::Write { path, source });

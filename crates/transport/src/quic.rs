@@ -52,6 +52,7 @@ pub fn transport_config() -> TransportConfig {
         // Loss-based congestion control (CUBIC) takes every lost datagram for congestion: at 10 %
         // loss it sends two datagrams a round trip. BBR measures the bandwidth.
         .congestion_controller_factory(Arc::new(BbrConfig::default()))
+        // Packets need streams, which repeat what is lost. Datagrams are not used.
         .datagram_receive_buffer_size(None);
     config
 }
@@ -117,6 +118,7 @@ pub async fn connect(
     client: ClientConfig,
 ) -> io::Result<(Endpoint, Connection)> {
     let any = match address {
+        // A socket sends to addresses of its own family only.
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };

@@ -128,6 +128,7 @@ impl QuicStream {
     /// # Errors
     /// `WouldBlock` if there is nothing; else the connection is lost.
     pub fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        // A caller that gets `WouldBlock` waits by `readable`, which registers its waker.
         now_or_block(self.poll_read(&mut Context::from_waker(Waker::noop()), into))
     }
 
@@ -176,6 +177,7 @@ impl Ends {
         if !self.ahead.is_empty() || self.is_ended {
             return Poll::Ready(Ok(()));
         }
+        // quinn tells that there are bytes only by handing them out.
         let mut buffer = [0; READ_AHEAD];
         self.poll_receive(context, &mut buffer).map_ok(|read| {
             self.ahead
@@ -195,6 +197,7 @@ impl Ends {
                     if let Some(BeforeRead(handle)) = &mut self.before_read {
                         handle(context);
                     }
+                    // An empty buffer gets 0 bytes of any stream.
                     self.is_ended |= read == 0 && !into.is_empty();
                     Ok(read)
                 }

@@ -75,6 +75,7 @@ impl Roles {
             return Self::default();
         };
         let names = certificate.valid_uri_names();
+        // A role that only a later version knows gives no right here, and is no fault.
         let roles = names.filter_map(|uri| uri.strip_prefix(PREFIX)?.parse().ok());
         roles.collect()
     }

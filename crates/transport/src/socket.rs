@@ -123,6 +123,7 @@ impl Socket {
         loop {
             match read_into(buffer, |room| stream.try_read(room)) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => stream.readable().await?,
+                // The peer sends records without content, and must not keep the thread to itself.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {
                     tokio::task::yield_now().await;
                 }
@@ -152,6 +153,8 @@ impl Socket {
             Self::Plain(socket) => return socket.try_write_vectored(slices),
             Self::Tls(stream) => stream,
             Self::Quic(stream) => {
+                // A stream takes one slice at a time. The caller writes the rest with its next
+                // call.
                 let first = slices.iter().find(|slice| !slice.is_empty());
                 return stream.try_write(first.map_or(&[], |slice| slice));
             }
@@ -206,6 +209,7 @@ impl Socket {
                 return Ok(());
             }
         };
+        // Bytes that were taken before leave first. The buffer waits for the next call.
         if stream.has_unsent() {
             return stream.flush_once().await;
         }
@@ -230,6 +234,7 @@ fn read_into(
     try_read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
 ) -> io::Result<usize> {
     let begin = buffer.len();
+    // Both kinds of streams read to a slice, whose bytes have to be initialized.
     buffer.resize(buffer.capacity(), 0);
     let room = buffer.get_mut(begin..).unwrap_or_default();
     let read = try_read(room);

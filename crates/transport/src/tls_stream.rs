@@ -67,6 +67,7 @@ async fn handshake(
     mut socket: TcpStream,
     mut codec: TlsCodec,
 ) -> io::Result<(TcpStream, TlsCodec)> {
+    // Until everything has left as well: the peer waits for the last message of the handshake.
     while codec.is_handshaking() || codec.has_unsent() {
         if codec.has_unsent() {
             flush_once(&socket, &mut codec).await?;
@@ -81,6 +82,8 @@ async fn handshake(
                 return Err(io::Error::new(error.kind(), message));
             }
             Err(error) => {
+                // The failure of the handshake is reported here, whether or not the peer reads the
+                // alert.
                 let _ = timeout(ALERT_TIMEOUT, send_alert(&mut socket, &mut codec)).await;
                 return Err(error);
             }
@@ -102,6 +105,7 @@ async fn send_alert(socket: &mut TcpStream, codec: &mut TlsCodec) -> io::Result<
     while codec.has_unsent() {
         flush_once(socket, codec).await?;
     }
+    // Only this direction is closed, so that the peer can read the alert and then its end.
     socket.shutdown().await?;
     let (mut discarded, mut buffer) = (0, [0; 4096]);
     while discarded < MAX_DISCARDED_BYTES {
@@ -192,6 +196,7 @@ impl TlsStream {
     /// # Errors
     /// If the connection is lost.
     pub async fn readable(&self) -> io::Result<()> {
+        // Decrypted bytes may be left although the socket has none.
         if self.codec.is_readable() {
             return Ok(());
         }
@@ -227,6 +232,7 @@ impl TlsStream {
 impl Drop for TlsStream {
     fn drop(&mut self) {
         self.codec.close();
+        // A destructor cannot wait. A peer that is not told by this takes the connection for lost.
         let _ = self.try_flush();
     }
 }

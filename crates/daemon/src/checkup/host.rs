@@ -30,10 +30,12 @@ const TMPFS: u64 = 0x0102_1994;
 pub fn check_clock(report: &mut Report) {
     let timedatectl = Command::new("timedatectl")
         .args(["show", "--property=NTPSynchronized", "--value"])
+        // What it prints without systemd would be among the findings.
         .stderr(Stdio::null())
         .output();
     let answer = timedatectl.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     match answer.as_deref().map(str::trim) {
+        // The file is there also where timedatectl reaches no systemd.
         _ if Path::new(SYNCHRONIZED).exists() => report.ok("the clock is synchronised"),
         Ok("yes") => report.ok("the clock is synchronised"),
         Ok("no") => report.warning(
@@ -129,6 +131,7 @@ fn write_file(directory: &Path) -> io::Result<()> {
         .create_new(true)
         .open(&path)?;
     let written = file.write_all(b"x");
+    // Before the result of the write is looked at: on a full disk the file exists as well.
     fs::remove_file(&path)?;
     written
 }
@@ -136,6 +139,7 @@ fn write_file(directory: &Path) -> io::Result<()> {
 /// Space in bytes that this user may use.
 fn free_space(directory: &Path) -> Option<u64> {
     let space = statvfs(directory).ok()?;
+    // Without the blocks that the file system reserves for root.
     space.f_bavail.checked_mul(space.f_frsize)
 }
 

@@ -25,6 +25,7 @@ pub fn find_listener(port: u16) -> Option<Listener> {
         .collect();
     let processes = fs::read_dir("/proc").ok()?.flatten();
     processes
+        // Without a listening socket no process can match, and a host may have thousands of them.
         .filter(|process| !sockets.is_empty() && has_socket(&process.path(), &sockets))
         .find_map(|process| {
             let pid = process.file_name().to_str()?.parse().ok()?;
