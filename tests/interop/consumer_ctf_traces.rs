@@ -68,7 +68,7 @@ fn differences(lab: &Lab, relay: &Relay, case: &Path, viewers: usize) -> Vec<Str
     programs.extend(shows.then_some(ViewerProgram::Babeltrace));
     for (place, programs) in programs.chunks(viewers).enumerate() {
         let session = format!("live{place}-{}", name(case));
-        let shown = replay_with_viewers(lab, relay, (&directory, &session), programs, ours.len());
+        let shown = replay_with_viewers(lab, relay, &directory, &session, programs, ours.len());
         for (program, shown) in programs.iter().zip(shown) {
             let what = format!("live {}: {:?}", shown.status, shown.stderr.last());
             match program {

@@ -138,7 +138,7 @@ impl ViewerProgram {
                 command.args(options).args(["-i", "lttng-live", &url]);
                 Process::start(&mut command)
             }
-            Self::TestLive => test_live::follow(lab, relay, (HOST, session), &options),
+            Self::TestLive => test_live::follow(lab, relay, HOST, session, &options),
         }
     }
 }
@@ -148,7 +148,8 @@ impl ViewerProgram {
 pub(crate) fn replay_with_viewers(
     lab: &Lab,
     relay: &Relay,
-    (directory, session): (&Path, &str),
+    directory: &Path,
+    session: &str,
     programs: &[ViewerProgram],
     lines: usize,
 ) -> Vec<CompletedProcess> {
@@ -176,7 +177,7 @@ fn viewers_of_a_live_replay_show_the_events_of_the_original() {
     for directory in trace_directories(&lab) {
         let (want, session) = (events(&directory), name(&directory));
         let both = [ViewerProgram::Babeltrace, ViewerProgram::TestLive];
-        for shown in replay_with_viewers(&lab, &relay, (&directory, &session), &both, want.len()) {
+        for shown in replay_with_viewers(&lab, &relay, &directory, &session, &both, want.len()) {
             assert!(shown.expect_success() == want, "{session}");
         }
         assert!(events(&directory_of(&relay, &session)) == want, "{session}");
@@ -197,7 +198,7 @@ fn viewers_of_a_live_replay_through_lttng_relayd_show_the_events_of_the_original
         for (prefix, program) in each {
             let session = format!("{prefix}-{}", name(&directory));
             let shown =
-                replay_with_viewers(&lab, &relay, (&directory, &session), &[program], want.len());
+                replay_with_viewers(&lab, &relay, &directory, &session, &[program], want.len());
             for shown in shown {
                 assert!(shown.expect_success() == want, "{session}");
             }
@@ -210,8 +211,8 @@ fn viewers_of_a_live_replay_through_lttng_relayd_show_the_events_of_the_original
 fn a_replayed_stream_whose_clock_goes_back_keeps_the_order_of_its_file() {
     let (lab, relay) = Relay::start_in_new_lab();
     let directory = traces::with_restarted_clock(&lab);
-    let session = (directory.as_path(), "back");
-    let viewers = replay_with_viewers(&lab, &relay, session, &[ViewerProgram::TestLive], 7);
+    let programs = [ViewerProgram::TestLive];
+    let viewers = replay_with_viewers(&lab, &relay, &directory, "back", &programs, 7);
     let of_first = |lines: &[String]| {
         let mut shown = numbers(lines);
         shown.retain(|number| *number < 10);

@@ -176,7 +176,7 @@ fn replay_differences(lab: &Lab, relay: &Relay, case: &Path, idle: IdleStream) -
     let want = read_case(lab, case, &OPTIONS);
     // The viewer may attach before or after the first packets.
     let options = [&OPTIONS[..], &["--seek", "beginning"]].concat();
-    let viewer = test_live::follow(lab, relay, (HOST, session), &options);
+    let viewer = test_live::follow(lab, relay, HOST, session, &options);
     let trace = case.join("trace");
     let mut replay = Replay::open(relay, session, &trace, MetadataPieces::Many, idle);
     test_live::wait_until_attached(relay, session, 1);

@@ -60,7 +60,7 @@ fn replay_to_viewer(
     let mut replay = Replay::open_with_idle_stream(relay, "watched", directory);
     replay.send_packets();
     let options = [options, &["--seek", "beginning"]].concat();
-    let viewer = test_live::follow(lab, relay, (HOST, "watched"), &options);
+    let viewer = test_live::follow(lab, relay, HOST, "watched", &options);
     let events = test_live::read(lab, &[], directory).expect_success().len();
     wait_until("all events are printed", || viewer.stdout().len() == events);
     (replay, viewer)
@@ -379,7 +379,7 @@ fn a_missing_session_fails_ends_or_is_waited_for_as_configured() {
             .any(|line| line.contains("no live session"));
         assert!(is_reported, "{:?}", ended.stderr);
     }
-    let mut viewer = test_live::follow(&lab, &relay, (HOST, "nowhere"), &[]);
+    let mut viewer = test_live::follow(&lab, &relay, HOST, "nowhere", &[]);
     viewer.wait_for_stderr_text("waiting");
     viewer.signal(Signal::TERM);
     assert!(viewer.wait().status.success());
@@ -471,7 +471,7 @@ fn every_viewer_of_an_lttng_session_shows_every_event_once() {
     daemon.enable_channel("all", "idle", &[], false);
     let host = hostname();
     let mut viewers: Vec<Process> = (0..3)
-        .map(|_| test_live::follow(&lab, &relay, (&host, "all"), &["--no-delta"]))
+        .map(|_| test_live::follow(&lab, &relay, &host, "all", &["--no-delta"]))
         .collect();
     viewers.push(Babeltrace::Two.follow(&relay, "all"));
     test_live::wait_until_attached(&relay, "all", 4);

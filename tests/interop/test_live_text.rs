@@ -81,7 +81,7 @@ fn assert_reads_as_babeltrace(lab: &Lab, directory: &Path) {
 
 /// Starts a viewer that waits for a session which does not exist yet.
 fn start_viewer_early(lab: &Lab, relay: &Relay, session: &str) -> Process {
-    let mut viewer = test_live::follow(lab, relay, (HOST, session), &["--clock-gmt"]);
+    let mut viewer = test_live::follow(lab, relay, HOST, session, &["--clock-gmt"]);
     viewer.wait_for_stderr_text("waiting for a live session");
     viewer
 }
@@ -117,7 +117,7 @@ fn assert_same_live(lab: &Lab, relay: &Relay, name: &str, directory: &Path, idle
         replay.send_packets();
         let viewer = viewer.unwrap_or_else(|| {
             let options = ["--clock-gmt", "--seek", "beginning"];
-            test_live::follow(lab, relay, (HOST, &session), &options)
+            test_live::follow(lab, relay, HOST, &session, &options)
         });
         test_live::wait_until_attached(relay, &session, 1);
         // The beacons alone must let the viewer print everything, before any stream closes.

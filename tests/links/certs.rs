@@ -35,7 +35,7 @@ fn files_of_relayd_certs_serve_a_first_set_up() {
     let relay = Relay::start_with_schemes(&lab, ["tls"; 3], &options("relayd -C tls://"));
     let directory = traces::with_every_field_type(&lab);
     let producer = options("consumer replay");
-    let mut replay = replay_command(&lab, &relay, ("first", &directory), &producer);
+    let mut replay = replay_command(&lab, &relay, "first", &directory, &producer);
     Process::start(&mut replay).wait().expect_success();
     assert!(events(&directory_of(&relay, "first")) == events(&directory));
     let url = format!("nets://{}", relay.live);

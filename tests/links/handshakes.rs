@@ -72,7 +72,7 @@ fn hostile_handshakes_do_not_harm_a_good_producer_and_end_at_the_timeout() {
     }
     let directory = traces::with_numbered_events(&lab, "good", 3000, 1000);
     let options = certificates.of_client(Some("producer"));
-    let command = replay_command(&lab, &relay, ("good", &directory), &options);
+    let command = replay_command(&lab, &relay, "good", &directory, &options);
     let mut held = HeldReplay::open(command);
     held.send_packets();
     for port in ports {
@@ -102,7 +102,7 @@ fn a_connection_cut_in_the_middle_of_a_session_is_logged_and_leaves_a_readable_t
     let relay = start_relay(&lab, &certificates);
     let directory = traces::with_numbered_events(&lab, "cut", 3000, 1000);
     let options = certificates.of_client(Some("producer"));
-    let mut held = HeldReplay::open(replay_command(&lab, &relay, ("cut", &directory), &options));
+    let mut held = HeldReplay::open(replay_command(&lab, &relay, "cut", &directory, &options));
     held.send_packets();
     held.kill();
     // By a reset if the replay had unread replies, otherwise without the end of TLS.

@@ -29,7 +29,8 @@ fn start_relay(lab: &Lab, certificates: &Certificates) -> Relay {
 fn replay_command(
     lab: &Lab,
     relay: &Relay,
-    (session, directory): (&str, &Path),
+    session: &str,
+    directory: &Path,
     options: &[String],
 ) -> Command {
     let mut command = lab.command(binaries::consumer());

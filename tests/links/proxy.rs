@@ -37,7 +37,7 @@ fn babeltrace_and_test_live_show_a_live_session_through_the_proxy() {
     let directory = traces::with_numbered_events(&lab, "live", 2000, 1000);
     let want = events(&directory);
     let options = certificates.of_client(Some("producer"));
-    let command = replay_command(&lab, &relay, ("live", &directory), &options);
+    let command = replay_command(&lab, &relay, "live", &directory, &options);
     let held = HeldReplay::open(command);
     Viewer::connect(address).wait_for_session("live");
     let url = format!("net://{address}/host/{HOST}/live");

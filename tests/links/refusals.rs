@@ -76,7 +76,7 @@ fn producers_and_viewers_without_the_right_certificate_are_refused_on_both_sides
         ),
     ] {
         let relay = start_relay(&lab, &certificates);
-        let mut replay = replay_command(&lab, &relay, ("refused", &directory), &produce);
+        let mut replay = replay_command(&lab, &relay, "refused", &directory, &produce);
         assert_refused(case, &mut replay, message);
         relay.wait_for_log(&["TLS handshake failed", "control", logged]);
         let url = format!("nets://{}", relay.live);
@@ -107,7 +107,7 @@ fn encrypted_clients_of_a_plain_port_are_told_so() {
     let relay = Relay::start(&lab);
     let directory = traces::with_every_field_type(&lab);
     let options = certificates.of_client(Some("producer"));
-    let mut replay = replay_command(&lab, &relay, ("plain", &directory), &options);
+    let mut replay = replay_command(&lab, &relay, "plain", &directory, &options);
     replay.arg("--reconnect-timeout=0");
     let why = "during the TLS handshake; it may not speak TLS";
     assert_refused("producer", &mut replay, why);

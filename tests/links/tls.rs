@@ -38,7 +38,7 @@ fn a_replay_over_tls_records_what_a_plain_one_records() {
             traces::recorded_by_lttng(&lab, "--buffers-uid", 300),
         ),
     ] {
-        let mut command = replay_command(&lab, &encrypted, (session, &directory), &options);
+        let mut command = replay_command(&lab, &encrypted, session, &directory, &options);
         Process::start(&mut command).wait().expect_success();
         let mut command = consumer::replay_command(&lab, &plain, session, &directory);
         Process::start(&mut command).wait().expect_success();
@@ -78,7 +78,7 @@ fn viewers_over_tls_show_a_live_session_with_and_without_push() {
     let directory = traces::with_numbered_events(&lab, "live", 2000, 1000);
     let want = events(&directory);
     let options = certificates.of_client(Some("producer"));
-    let command = replay_command(&lab, &relay, ("live", &directory), &options);
+    let command = replay_command(&lab, &relay, "live", &directory, &options);
     let held = HeldReplay::open(command);
     let (_proxy, address) = start_proxy(&lab, &relay, &certificates.of_client(Some("viewer")));
     // A viewer that does not retry needs the session when it starts.
@@ -128,12 +128,7 @@ fn sessions_are_listed_over_tls() {
     let relay = start_relay(&lab, &certificates);
     let directory = traces::with_every_field_type(&lab);
     let options = certificates.of_client(Some("producer"));
-    let held = HeldReplay::open(replay_command(
-        &lab,
-        &relay,
-        ("listed", &directory),
-        &options,
-    ));
+    let held = HeldReplay::open(replay_command(&lab, &relay, "listed", &directory, &options));
     let url = format!("nets://{}", relay.live);
     let mut list = test_live::command(&lab, &["--list", &url]);
     list.args(certificates.of_client(Some("viewer")));

@@ -63,7 +63,7 @@ fn large_trace(lab: &Lab) -> PathBuf {
 }
 
 /// Writes so many lines that they are a large file.
-fn large_file(path: &Path, (begin, line, separator, end): (&str, &str, &str, &str)) {
+fn large_file(path: &Path, begin: &str, line: &str, separator: &str, end: &str) {
     let lines = vec![line; INPUT_BYTES / line.len()];
     fs::write(path, format!("{begin}{}{end}", lines.join(separator))).unwrap();
 }
@@ -101,7 +101,7 @@ fn an_export_of_a_large_tldrs_trace_shows_progress_on_a_terminal() {
         "{{\"ph\":\"i\",\"ts\":1,\"name\":\"{}\"}}",
         "x".repeat(2000)
     );
-    large_file(&lines, ("", &line, "\n", "\n"));
+    large_file(&lines, "", &line, "\n", "\n");
     let output = lab.path().join("trace.json");
     let export = || {
         let mut command = lab.command(binaries::tldrs());
@@ -119,7 +119,7 @@ fn sending_a_large_directory_shows_progress_on_a_terminal() {
     let content = "x".repeat(50_000);
     let record =
         format!("{{\"Event\":{{\"kind\":0,\"metadata\":\"\",\"content\":\"{content}\"}}}}");
-    large_file(&recording.join("trace.json"), ("[", &record, ",", "]"));
+    large_file(&recording.join("trace.json"), "[", &record, ",", "]");
     fs::write(
         recording.join("trace_metadata.json"),
         "{\"workdir\":\"/\",\"program\":\"p\",\"args\":[]}",

@@ -23,9 +23,9 @@ use tests::wait_for;
 /// A recording with an unlimited tracefile, tracefiles of limited size, and a ring of them.
 fn recording(name: &str) -> Recording {
     let streams = vec![
-        RecordedStream::made_up("plain", 2, 40, (0, 0)),
-        RecordedStream::made_up("sized", 3, 40, (80, 0)),
-        RecordedStream::made_up("ring", 5, 40, (80, 2)),
+        RecordedStream::made_up("plain", 2, 40, 0, 0),
+        RecordedStream::made_up("sized", 3, 40, 80, 0),
+        RecordedStream::made_up("ring", 5, 40, 80, 2),
     ];
     Recording::new(live_session(name), streams)
 }

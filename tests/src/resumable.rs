@@ -113,6 +113,7 @@ pub fn printable(
     packets: u64,
     limits: (u64, u64),
 ) -> Recording {
+    let (size, files) = limits;
     let uuid = Uuid(*b"resumable-trace!");
     let mut metadata = MetadataText::new(&TraceDeclaration::new(uuid, "resumed"));
     let class = metadata.stream(0).unwrap();
@@ -139,7 +140,7 @@ pub fn printable(
         });
         RecordedStream {
             packets: packets.collect(),
-            ..RecordedStream::made_up(&format!("chan_{id}"), 0, 0, limits)
+            ..RecordedStream::made_up(&format!("chan_{id}"), 0, 0, size, files)
         }
     };
     let streams = (0..streams).map(stream).collect();
@@ -153,7 +154,7 @@ impl RecordedStream {
     /// A stream of `count` packets of different lengths, up to `bytes` bytes. Limits its tracefiles
     /// to `size` bytes and `files` in number; 0: no limit.
     #[must_use]
-    pub fn made_up(channel: &str, count: u64, bytes: usize, (size, files): (u64, u64)) -> Self {
+    pub fn made_up(channel: &str, count: u64, bytes: usize, size: u64, files: u64) -> Self {
         let packets = (0..count).map(|number| {
             let len = bytes - usize::try_from(number % 3).unwrap() * (bytes / 4);
             let fill = u8::try_from(number % 251).unwrap();

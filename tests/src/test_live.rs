@@ -39,12 +39,7 @@ pub fn url(live: SocketAddr, host: &str, session: &str) -> String {
 /// Starts to show a live session of a host. The viewer waits for the session if it does not exist
 /// yet.
 #[must_use]
-pub fn follow(
-    lab: &Lab,
-    relay: &Relay,
-    (host, session): (&str, &str),
-    arguments: &[&str],
-) -> Process {
+pub fn follow(lab: &Lab, relay: &Relay, host: &str, session: &str, arguments: &[&str]) -> Process {
     let url = url(relay.live, host, session);
     let wait = ["--session-not-found", "continue", &url];
     Process::start(command(lab, arguments).args(wait))

@@ -75,7 +75,8 @@ impl SessionUpload {
     pub(super) fn handle_position(
         &mut self,
         key: StreamKey,
-        (written, durable): (u64, u64),
+        written: u64,
+        durable: u64,
         state: &mut SessionState,
         now: Instant,
     ) {

@@ -455,13 +455,13 @@ impl SessionUpload {
                 // Such a relay does not say what is on its disk. What it has written counts as
                 // durable.
                 let durable = if *is_pending { 0 } else { before };
-                self.handle_position(stream, (durable, durable), state, now);
+                self.handle_position(stream, durable, durable, state, now);
             }
             (AwaitedReply::Confirmed { stream, .. }, Reply::Position(position)) => {
                 let StreamPosition {
                     written, durable, ..
                 } = *position;
-                self.handle_position(stream, (written, durable), state, now);
+                self.handle_position(stream, written, durable, state, now);
             }
             (AwaitedReply::Closed(key), Reply::Ended(_)) => {
                 state.streams.remove(&key);

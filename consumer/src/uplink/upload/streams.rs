@@ -37,14 +37,15 @@ impl SessionUpload {
             self.unannounced.insert(stream.trace);
         }
         let awaited = AwaitedReply::StreamAdded(key);
-        self.send_stream(add, (u64::from(key.0), first), awaited)
+        self.send_stream(add, u64::from(key.0), first, awaited)
     }
 
     /// Sends the command that adds a stream, or continues the one with this key.
     fn send_stream(
         &mut self,
         stream: AddStream,
-        (key, first): (u64, u64),
+        key: u64,
+        first: u64,
         awaited: AwaitedReply,
     ) -> Result<(), UplinkError> {
         // Metadata and packets wait for the reply, because they name the stream by the id in it.
@@ -149,7 +150,7 @@ impl SessionUpload {
                 chunk: Some(CHUNK),
             };
             let awaited = AwaitedReply::MetadataAdded(key);
-            self.send_stream(add, (u64::from(key.0), 0), awaited)?;
+            self.send_stream(add, u64::from(key.0), 0, awaited)?;
         }
         self.send_command(&Command::StreamsSent, AwaitedReply::Done)
     }
