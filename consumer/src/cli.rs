@@ -149,7 +149,7 @@ impl SpoolOptions {
     }
 }
 
-/// Defines [`FrontendOptions`].
+/// Defines [`FrontendOptions`], which has the options of each frontend.
 macro_rules! define_frontend_options {
     ($($frontend:ident: $section:ident,)*) => {
         /// The options of all frontends.
@@ -267,7 +267,7 @@ impl Arguments {
         logging::level(self.verbose)
     }
 
-    /// Where the log goes: for commands other than `serve`, to standard error.
+    /// Returns where the log goes: for commands other than `serve`, to standard error.
     #[must_use]
     pub fn log_target(&self) -> LogTarget<'_> {
         match &self.command {
@@ -328,7 +328,7 @@ impl SessionOptions {
         Duration::from_secs(self.reconnect_timeout_s)
     }
 
-    /// Maximum size and number of tracefiles; 0: no limit.
+    /// Returns the maximum size and number of tracefiles; 0: no limit.
     fn tracefiles(&self) -> (u64, u64) {
         (self.tracefile_size, self.tracefile_count)
     }

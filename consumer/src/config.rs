@@ -81,8 +81,8 @@ pub struct RelayConfig {
     /// File of the private key of `tls_cert`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_key: Option<PathBuf>,
-    /// Of a QUIC connection: how long a packet may take from when it is cut until the relay has it,
-    /// in milliseconds. If absent, it may take any time.
+    /// How long a packet may take over a QUIC connection from when it is cut until the relay has
+    /// it, in milliseconds. If absent, it may take any time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quic_deadline_ms: Option<u32>,
 }
@@ -104,7 +104,7 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The configuration file.
+        /// Path of the configuration file, as the user has given it.
         path: PathBuf,
         /// The error of the system.
         source: io::Error,
@@ -112,7 +112,7 @@ pub enum ConfigError {
     /// The file is not TOML, or has an unknown setting or a value of the wrong type.
     #[error("{}: {source}", path.display())]
     Syntax {
-        /// The configuration file.
+        /// Path of the configuration file, as the user has given it.
         path: PathBuf,
         /// The fault, with its line in the file.
         source: Box<toml::de::Error>,

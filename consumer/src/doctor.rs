@@ -136,7 +136,7 @@ fn check_port(report: &mut Report, name: &str, endpoint: &RelayEndpoint) -> bool
     connected.is_ok()
 }
 
-/// What mends a connection that fails.
+/// Returns what mends a connection that fails.
 fn remedy(error: &std::io::Error, endpoint: &RelayEndpoint) -> String {
     let (host, port) = (&endpoint.host, endpoint.port);
     match error.kind() {

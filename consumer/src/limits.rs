@@ -193,7 +193,8 @@ pub const MAX_RECOVERED_SESSIONS: usize = 64;
 /// a second of 100,000 events per second.
 pub const RING_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// The same while a ring fills fast: an eighth of it or more was unread.
+/// Time between two reads of the rings of a process while one of them fills fast: an eighth of it
+/// or more was unread.
 pub const BUSY_RING_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Time between two scans of the run directory, besides those when the system reports a new entry.
@@ -218,7 +219,7 @@ pub const RING_SCAN_IDLE_RATIO: u32 = 9;
 /// Further ones are read when others have ended.
 pub const MAX_RING_PROCESSES: usize = 1024;
 
-/// Of those, processes of the same user, unless there is only one user.
+/// Processes of the same user whose rings are read at the same time, unless there is only one user.
 pub const MAX_RING_PROCESSES_OF_USER: usize = 512;
 
 /// Processes of each user that are read even if all of [`MAX_RING_PROCESSES`] are those of others,
@@ -236,10 +237,11 @@ pub const MAX_RINGS_OF_USER: usize = 8192;
 /// 50,000 of them.
 pub const MAX_RING_CLASS_BYTES_OF_USER: u64 = 128 << 20;
 
-/// The same for all users.
+/// Memory for the event classes of all processes of all users, in bytes.
 pub const MAX_RING_CLASS_BYTES: u64 = 512 << 20;
 
-/// Of which a user gets so much in any case: with five fields a class, 400 of them.
+/// Memory for event classes that each user gets in any case, in bytes: with five fields a class,
+/// for 400 of them.
 pub const MIN_RING_CLASS_BYTES_OF_USER: u64 = 1 << 20;
 
 /// Bytes that `consumer rings --print` reads from the rings of one user before those of others.
@@ -259,8 +261,8 @@ pub const MAX_RING_META_BYTES: u64 = 16 << 20;
 /// How far in the future the time of an event may be: later times are cut to the present.
 pub const MAX_RING_TIME_LEAD: Duration = Duration::from_secs(1);
 
-/// Beacons and ends of packets are this much behind the present: an event gets its time before it
-/// can be read.
+/// Time by which beacons and ends of packets are behind the present: an event gets its time before
+/// it can be read.
 pub const RING_WATERMARK_DELAY: Duration = Duration::from_millis(20);
 
 /// How long the session of a dead process stays open, so that viewers find it.

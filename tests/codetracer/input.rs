@@ -113,7 +113,7 @@ fn array() -> String {
     format!("[{}]", lines().join(","))
 }
 
-/// A directory with a recording and copies of two files.
+/// Returns a directory with a recording and copies of two files.
 fn recording(lab: &Lab) -> PathBuf {
     let directory = lab.directory("recording");
     fs::write(directory.join("trace.json"), array()).unwrap();
@@ -189,7 +189,7 @@ fn a_growing_directory_is_followed_until_its_array_is_closed() {
     assert_eq!(last, &("demo/main.small".to_owned(), b"1".to_vec()));
 }
 
-/// The bytes of the files of streams below a directory.
+/// Returns the bytes of the files of streams below a directory.
 fn stream_size(output: &Path) -> usize {
     let files = tests::tree::files(output, "records_0");
     files.values().map(Vec::len).sum()
@@ -437,7 +437,7 @@ fn each_connection_to_the_socket_is_a_recording() {
     assert_eq!(received.records, lines()[..received.records.len()]);
 }
 
-/// The directories of sessions below that of the relay.
+/// Returns the directories of sessions below that of the relay.
 fn sessions(output: &Path) -> Vec<PathBuf> {
     let entries = |path: &Path| {
         fs::read_dir(path)

@@ -58,7 +58,7 @@ fn keep_live(lab: &Lab, relay: &Relay, directory: &Path) -> Process {
     keep(lab, directory, &["--session-not-found=continue", &url])
 }
 
-/// The records in a directory, as text. Panics if the directory is not valid.
+/// Returns the records in a directory, as text. Panics if the directory is not valid.
 fn read(directory: &Path) -> Vec<String> {
     let content = |name: &str| fs::read(directory.join(name)).unwrap();
     serde_json::from_slice::<TraceMetadata>(&content("trace_metadata.json")).unwrap();
@@ -85,12 +85,12 @@ fn read(directory: &Path) -> Vec<String> {
     texts
 }
 
-/// The number of bytes of the records in a directory; 0 if there are none yet.
+/// Returns the number of bytes of the records in a directory; 0 if there are none yet.
 fn size(directory: &Path) -> u64 {
     fs::metadata(directory.join("trace.json")).map_or(0, |file| file.len())
 }
 
-/// The records of the fixture as they are to come back: a step that is dropped vanishes.
+/// Returns the records of the fixture as they are to come back: a step that is dropped vanishes.
 fn kept() -> Vec<String> {
     let lines: Vec<_> = LINES.lines().map(str::to_owned).collect();
     let at = lines.iter().position(|line| line == r#""DropLastStep""#);
@@ -111,7 +111,7 @@ fn value(line: usize) -> String {
     format!(r#"{{"Value":{{"variable_id":0,"value":{value}}}}}"#)
 }
 
-/// The definitions that [`step`] and [`value`] need.
+/// Returns the definitions that [`step`] and [`value`] need.
 fn definitions() -> Vec<String> {
     [
         r#"{"Path":"/demo/main.small"}"#,

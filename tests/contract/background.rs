@@ -16,7 +16,7 @@ use tests::{binaries, peers, wait_until};
 
 use super::{all_accept, link_as_lttng_relayd, port_arguments};
 
-/// The `/proc` directories of the daemons that this test has started.
+/// Returns the `/proc` directories of the daemons that this test has started.
 fn daemons(lab: &Lab) -> Vec<PathBuf> {
     let home = lab.path().display().to_string();
     let is_it = |path: &PathBuf| {

@@ -15,7 +15,7 @@ use tests::relay::Relay;
 use tests::tree::files;
 use tests::{binaries, peers, traced_app};
 
-/// The flags of the GET_CONFIGURATION reply.
+/// Returns the flags of the GET_CONFIGURATION reply.
 fn configuration_flags(relay: &Relay) -> u64 {
     let mut producer = Producer::connect(relay, Minor(15));
     let ask = Command::GetConfiguration(GetConfiguration { query: 0 });

@@ -16,7 +16,7 @@ use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 use wire::{Bytes, StreamId};
 
-/// A session with `count` data streams, in traces of a thousand each.
+/// Returns a session with `count` data streams, in traces of a thousand each.
 fn open_with_streams(relay: &Relay, name: &str, count: usize) -> (Producer, Vec<StreamId>) {
     let mut producer = Producer::open(relay, live_session(name));
     let mut streams = Vec::new();

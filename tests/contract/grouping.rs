@@ -21,7 +21,7 @@ const OLD_PATHS: [(&str, &str); 7] = [
     ("more", "/host/more-20200101-101010-rest//ust/uid"),
 ];
 
-/// The paths of the tracefiles that a relay creates, with `NOW` for dates of this run.
+/// Returns the paths of the tracefiles that a relay creates, with `NOW` for dates of this run.
 fn tracefile_paths(relay: &Relay) -> Vec<String> {
     for (name, path) in OLD_PATHS {
         let mut producer = Producer::connect(relay, Minor(10));

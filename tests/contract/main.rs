@@ -24,7 +24,7 @@ use std::process::Command;
 use tests::lab::Lab;
 use tests::{binaries, peers};
 
-/// A symbolic link `lttng-relayd` to `relayd`, the name that scripts call.
+/// Returns a symbolic link `lttng-relayd` to `relayd`, the name that scripts call.
 fn link_as_lttng_relayd(lab: &Lab) -> PathBuf {
     let path = lab.path().join("lttng-relayd");
     if !path.exists() {
@@ -42,7 +42,7 @@ fn all_relays(lab: &Lab) -> [Command; 3] {
     ]
 }
 
-/// The arguments by which a relay listens on these control, data and live addresses.
+/// Returns the arguments by which a relay listens on these control, data and live addresses.
 fn port_arguments(addresses: [SocketAddr; 3]) -> Vec<String> {
     let ports = ["control", "data", "live"].iter().zip(addresses);
     ports

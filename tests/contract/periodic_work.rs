@@ -78,7 +78,8 @@ fn workers_of_an_idle_relay_are_not_woken_up() {
     drop((producers, viewers));
 }
 
-/// How often the threads of the relay have waited for something, by the name of the threads.
+/// Returns how often the threads of the relay have waited for something, by the name of the
+/// threads.
 fn wake_ups(relay: &Relay) -> BTreeMap<String, u64> {
     let mut by_name = BTreeMap::new();
     for thread in fs::read_dir(format!("/proc/{}/task", relay.id())).unwrap() {

@@ -12,7 +12,7 @@ use tests::relay::Relay;
 use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files, first_file};
 use tests::wait_until;
 
-/// The path of the first tracefile `chan_0`.
+/// Returns the path of the first tracefile `chan_0`.
 fn tracefile_path(relay: &Relay) -> PathBuf {
     let tracefiles = files(&relay.output, "/chan_0");
     let path = tracefiles.into_keys().next().unwrap();

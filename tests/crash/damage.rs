@@ -53,7 +53,7 @@ impl Damaged<'_> {
         fs::write(self.path(name), bytes).unwrap();
     }
 
-    /// The directory of the session.
+    /// Returns the directory of the session.
     fn session(&self) -> &Path {
         self.0
             .ancestors()
@@ -250,7 +250,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// The output of a relay that was killed while it recorded two sessions.
+/// Returns the output of a relay that was killed while it recorded two sessions.
 fn killed_tree() -> (Lab, PathBuf) {
     let (lab, mut relay) = Relay::start_in_new_lab();
     let trace = SyntheticTrace::new();
@@ -308,7 +308,7 @@ fn set_other_boot(output: &Path) {
     }
 }
 
-/// The directory in which the marker of an open trace is, below that of a session.
+/// Returns the directory in which the marker of an open trace is, below that of a session.
 fn trace_of(output: &Path, session: &str) -> PathBuf {
     let metadata = files(output, "/metadata").into_keys();
     let mut found = metadata.filter(|path| path.contains(session));

@@ -21,7 +21,7 @@ use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
-/// The index file of the only stream with packets.
+/// Returns the index file of the only stream with packets.
 fn index_file(relay: &std::path::Path) -> Vec<u8> {
     first_file(relay, ".idx")
 }

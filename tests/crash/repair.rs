@@ -84,7 +84,8 @@ pub(crate) fn send(
     producer.wait_while_pending(to, number);
 }
 
-/// The lengths of the tracefile and, if there is one, of the index file of a channel, in bytes.
+/// Returns the lengths of the tracefile and, if there is one, of the index file of a channel, in
+/// bytes.
 fn file_sizes(relay: &Relay, channel: &str) -> (usize, Option<usize>) {
     let len = |suffix: &str| {
         let found = files(&relay.output, suffix);

@@ -71,7 +71,7 @@ impl Agent {
         client
     }
 
-    /// What `consumer status` says about the spool.
+    /// Returns what `consumer status` says about the spool.
     fn spool(&self, lab: &Lab) -> Value {
         let mut command = lab.command(binaries::consumer());
         command
@@ -109,7 +109,7 @@ fn drain(lab: &Lab, relay: &Relay) -> Vec<String> {
     ended.stderr
 }
 
-/// The numbers of all events below a directory, in order.
+/// Returns the numbers of all events below a directory, in order.
 fn numbers(directory: &Path) -> (Vec<usize>, Vec<String>) {
     let read = Babeltrace::Two.read(directory);
     let number = |line: &String| {
@@ -126,7 +126,7 @@ fn entries(directory: &Path) -> BTreeSet<String> {
     entries.map(|entry| name(entry).unwrap()).collect()
 }
 
-/// A relay that has exited.
+/// Returns a relay that has exited.
 fn absent_relay(lab: &Lab) -> Relay {
     let mut relay = Relay::start(lab);
     relay.kill();

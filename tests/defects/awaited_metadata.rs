@@ -14,8 +14,8 @@ use viewer_proto::session::Seek;
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Micros, SessionId, StreamId};
 
-/// A live session with a timer of an hour. A relay awaits metadata for three periods of the timer,
-/// hence for longer than any test takes.
+/// Returns a live session with a timer of an hour. A relay awaits metadata for three periods of the
+/// timer, hence for longer than any test takes.
 fn session_with_long_timer(name: &str) -> CreateSession {
     CreateSession {
         live_timer: Micros(3_600_000_000),

@@ -42,8 +42,8 @@ fn a_chunk_that_was_deleted_before_older_ones_blocks_no_viewer() {
     });
 }
 
-/// The sizes of the tracefiles of a session whose chunk 0 is deleted by `lttng clear` while its
-/// first packet, or a part of it, is still to arrive. `at` is the boundary of the rotation.
+/// Returns the sizes of the tracefiles of a session whose chunk 0 is deleted by `lttng clear` while
+/// its first packet, or a part of it, is still to arrive. `at` is the boundary of the rotation.
 fn sizes_after_clear(at: u64, arrived: usize) -> Vec<usize> {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("clear"));

@@ -90,7 +90,7 @@ pub(super) fn start_consumer(lab: &Lab, relay: &Relay, rings: &Path) -> Process 
     consumer
 }
 
-/// The number of events that the program has finished, by its own count.
+/// Returns the number of events that the program has finished, by its own count.
 fn finished_events(progress: &Path) -> u64 {
     let bytes = fs::read(progress).unwrap_or_default();
     bytes
@@ -98,7 +98,7 @@ fn finished_events(progress: &Path) -> u64 {
         .map_or(0, |count| u64::from_le_bytes(*count))
 }
 
-/// The number of an event that the viewer shows.
+/// Returns the number of an event that the viewer shows.
 fn number(line: &str) -> Option<u64> {
     let (_, rest) = line.split_once("number = ")?;
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;

@@ -84,7 +84,7 @@ pub enum TraceNames {
 }
 
 impl TraceNames {
-    /// The name of a trace of a generation.
+    /// Returns the name of a trace of a generation.
     #[must_use]
     pub fn name(self, generation: u32, trace: u32) -> String {
         match self {

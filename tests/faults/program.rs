@@ -102,7 +102,7 @@ impl Program {
         assert!(self.is_running(), "{} has exited by itself", self.name);
     }
 
-    /// The output of the runs that have ended.
+    /// Returns the output of the runs that have ended.
     pub fn ended(&self) -> &[CompletedProcess] {
         &self.ended
     }

@@ -53,7 +53,7 @@ fn compare(system: &mut System, sent: &[Sent]) -> usize {
     recorded.len()
 }
 
-/// The number in an environment variable, if that is set.
+/// Returns the number in an environment variable, if that is set.
 fn environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().expect("a number"))
@@ -150,7 +150,7 @@ impl Scenario {
         println!("{name}: {} kills, {events} events", self.kills());
     }
 
-    /// The number of programs that one run kills.
+    /// Returns the number of programs that one run kills.
     fn kills(&self) -> usize {
         let kills = self.faults.iter().map(|(fault, times)| {
             times

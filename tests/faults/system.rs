@@ -164,7 +164,7 @@ impl System {
         })
     }
 
-    /// The socket on which the consumer's daemon listens for clients.
+    /// Returns the socket on which the consumer's daemon listens for clients.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.places.lab.path().join("tldrs.socket")
@@ -329,7 +329,7 @@ impl System {
         }
     }
 
-    /// What the consumer says about its sessions; `None` if it has none.
+    /// Returns what the consumer says about its sessions; `None` if it has none.
     fn open_sessions(&self) -> Option<String> {
         let mut status = self.places.lab.command(binaries::consumer());
         status
@@ -351,8 +351,8 @@ impl System {
         self.relay.stop();
     }
 
-    /// The events of all recorded traces, as babeltrace2 reads them, which must have nothing to
-    /// complain about.
+    /// Returns the events of all recorded traces, as babeltrace2 reads them, which must have
+    /// nothing to complain about.
     ///
     /// # Panics
     /// If it has.
@@ -364,8 +364,8 @@ impl System {
         events(&read.stdout)
     }
 
-    /// The events of all recorded traces, as `test-live` reads them, which must have nothing to
-    /// complain about.
+    /// Returns the events of all recorded traces, as `test-live` reads them, which must have
+    /// nothing to complain about.
     ///
     /// # Panics
     /// If it has.
@@ -378,8 +378,9 @@ impl System {
         events(&read.stdout)
     }
 
-    /// What each viewer has shown in each of its runs: the trace, whether the last run has shown
-    /// all of it, and the events. The last run has ended with the session, the others were killed.
+    /// Returns what each viewer has shown in each of its runs: the trace, whether the last run has
+    /// shown all of it, and the events. The last run has ended with the session, the others were
+    /// killed.
     pub fn shown_by_viewers(&self) -> impl Iterator<Item = (&str, bool, Vec<Vec<Event>>)> {
         self.viewers.iter().map(|viewer| {
             let runs = viewer.program.ended().iter().map(|run| {
@@ -410,7 +411,7 @@ impl System {
         assert!(sessions.is_empty(), "the spool keeps {sessions:?}");
     }
 
-    /// The name of the trace of an event.
+    /// Returns the name of the trace of an event.
     #[must_use]
     pub fn trace_of(&self, event: &Event) -> String {
         let id = event.connection;
@@ -486,9 +487,9 @@ fn consumer(
     })
 }
 
-/// The number of session directories of a trace below the output directory. One without content is
-/// not counted: a relay that is killed before it has told the producer of a session leaves its
-/// directory behind.
+/// Returns the number of session directories of a trace below the output directory. One without
+/// content is not counted: a relay that is killed before it has told the producer of a session
+/// leaves its directory behind.
 fn find_sessions(output: &Path, trace: &str) -> usize {
     let Ok(entries) = fs::read_dir(output.join(HOST)) else {
         return 0;
@@ -509,8 +510,8 @@ fn has_content(path: &Path) -> bool {
     }
 }
 
-/// The events of the load in printed lines. Other events, as those of connecting clients, are left
-/// out.
+/// Returns the events of the load in printed lines. Other events, as those of connecting clients,
+/// are left out.
 ///
 /// # Panics
 /// If an event says that others are missing, or its name was never sent.

@@ -16,7 +16,7 @@ use wire::{Bytes, ChunkId, EpochSeconds, Field, Flagged, SeqNum, SessionId, Stre
 
 use super::{OK, command_bytes, send_and_read_to_end, session, start_relay_with_probe};
 
-/// The payload of a command of protocol 2.15, for tests to change.
+/// Returns the payload of a command of protocol 2.15, for tests to change.
 fn payload(command: &Command) -> Vec<u8> {
     let mut bytes = Vec::new();
     command.encode(Minor(15), &mut bytes);
@@ -265,7 +265,7 @@ fn a_second_or_unsupported_version_closes_the_connection() {
     probe.assert_served();
 }
 
-/// All commands that name a stream, and their replies if the stream is unknown.
+/// Returns all commands that name a stream, and their replies if the stream is unknown.
 fn commands_for_stream(stream: StreamId) -> [(Command, Option<Reply>); 5] {
     let (seq, unknown) = (Some(SeqNum(0)), Some(Reply::Ended(ReturnCode::UNKNOWN)));
     let packet = index(0, 10);

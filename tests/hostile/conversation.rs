@@ -64,8 +64,8 @@ impl Conversation {
         conversation
     }
 
-    /// The stream that a command of this name refers to: the last one added, the metadata stream,
-    /// or an unknown one.
+    /// Returns the stream that a command of this name refers to: the last one added, the metadata
+    /// stream, or an unknown one.
     pub(crate) fn stream(&self, name: &str) -> StreamId {
         let is_of = |which: &str| name.ends_with(which);
         let own = match () {
@@ -148,7 +148,7 @@ impl Conversation {
     }
 }
 
-/// The bytes of a command without its header.
+/// Returns the bytes of a command without its header.
 pub(crate) fn payload(command: &Command, minor: Minor) -> Vec<u8> {
     let mut bytes = Vec::new();
     command.encode(minor, &mut bytes);

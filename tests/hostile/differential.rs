@@ -181,8 +181,8 @@ const IN_SESSION: [&str; 44] = [
 const UNKNOWN_SESSION: SessionId = SessionId(77_777);
 const UNKNOWN_CHUNK: ChunkId = ChunkId(9);
 
-/// The code and the payload of the command of this name. The ids in it are those that the relay of
-/// `conversation` has given; `turn` makes names and numbers unique.
+/// Returns the code and the payload of the command of this name. The ids in it are those that the
+/// relay of `conversation` has given; `turn` makes names and numbers unique.
 fn command(name: &str, turn: u64, conversation: &Conversation) -> (CommandCode, Vec<u8>) {
     let valid = match name.split(" truncated").next().unwrap() {
         "configuration" => Command::GetConfiguration(GetConfiguration { query: 0 }),

@@ -72,8 +72,8 @@ impl MonitoredRelay {
     }
 }
 
-/// A live session whose only data stream has a packet in each of five tracefiles, of which all but
-/// the last are closed.
+/// Returns a live session whose only data stream has a packet in each of five tracefiles, of which
+/// all but the last are closed.
 fn open_with_five_tracefiles(relay: &Relay, name: &str) -> (Producer, StreamId) {
     let mut producer = Producer::open(relay, live_session(name));
     let stream = producer.add_stream(AddStream {
@@ -154,8 +154,8 @@ fn hung_file_calls_of_viewers_block_no_viewer_of_another_session() {
     assert!(monitored.relay.stop().status.success());
 }
 
-/// A producer with 100 streams, the first of which has a tracefile that was evicted from the file
-/// pool: its next packet reopens the file.
+/// Returns a producer with 100 streams, the first of which has a tracefile that was evicted from
+/// the file pool: its next packet reopens the file.
 fn open_with_evicted_tracefile(relay: &Relay) -> (Producer, StreamId) {
     let mut producer = Producer::open(relay, live_session("hung"));
     let names: Vec<_> = (0..100).map(|number| format!("chan_{number}")).collect();

@@ -22,7 +22,7 @@ use tests::producer::{OK, Producer, control_header, plain_session as session, re
 use tests::relay::Relay;
 use tests::tree::files;
 
-/// The contents of a session's files of this name, in the order of their paths.
+/// Returns the contents of a session's files of this name, in the order of their paths.
 fn recorded_files(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
     files(&relay.output, &format!("/{file}"))
         .into_iter()
@@ -31,7 +31,7 @@ fn recorded_files(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The bytes of a command of any code and payload, valid or not.
+/// Returns the bytes of a command of any code and payload, valid or not.
 fn command_bytes(code: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = control_header(code, payload.len() as u64);
     bytes.extend_from_slice(payload);

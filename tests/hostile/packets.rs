@@ -101,7 +101,7 @@ const SESSION_MEMORY: u64 = 16 << 20;
 /// What the allocator and everything else may add to the relay's memory, in bytes.
 const OTHER_MEMORY: u64 = 24 << 20;
 
-/// A session with sixty streams, each of which has sent its first packet.
+/// Returns a session with sixty streams, each of which has sent its first packet.
 fn sixty_streams(relay: &Relay) -> (Producer, Vec<StreamId>) {
     let mut producer = Producer::open(relay, session("early"));
     let streams: Vec<_> = (0..60)

@@ -20,7 +20,7 @@ use wire::{Bytes, Field, StreamId, Text};
 
 use super::{OK, recorded_files, session, start_relay_with_probe};
 
-/// The paths in the directory of the test that are not below the relay's output.
+/// Returns the paths in the directory of the test that are not below the relay's output.
 fn paths_outside_output(lab: &Lab) -> Vec<String> {
     let all = tree(lab.path()).into_keys();
     all.filter(|name| !name.starts_with("output")).collect()
@@ -138,8 +138,8 @@ fn a_base_path_that_is_absolute_or_leads_out_is_refused() {
     probe.assert_served();
 }
 
-/// A live session with one data stream and one packet, and a viewer that has not requested the
-/// index yet.
+/// Returns a live session with one data stream and one packet, and a viewer that has not requested
+/// the index yet.
 fn open_viewed_session(relay: &Relay) -> (Producer, StreamId, Viewer) {
     let mut producer = Producer::open(relay, live_session("watched"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];

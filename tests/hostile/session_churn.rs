@@ -177,7 +177,7 @@ fn assert_shown(relay: &Relay, viewer: &Process) {
     });
 }
 
-/// The most memory that a process has taken, in KiB.
+/// Returns the most memory that a process has taken, in KiB.
 fn peak_memory_kib(process: &Process) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

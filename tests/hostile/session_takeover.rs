@@ -13,7 +13,7 @@ use wire::Text;
 
 use super::{OK, session, start_relay_with_probe};
 
-/// A session with a base path. The session daemon id is derived from the name.
+/// Returns a session with a base path. The session daemon id is derived from the name.
 fn session_with_base_path(base: &str, name: &str) -> CreateSession {
     CreateSession {
         base_path: Text::from(base),
@@ -29,7 +29,7 @@ fn of_same_daemon(base: &str, name: &str, id: u64) -> CreateSession {
     session
 }
 
-/// The contents of the only file whose path ends with `path`.
+/// Returns the contents of the only file whose path ends with `path`.
 fn only_file(relay: &Relay, path: &str) -> Vec<u8> {
     let mut found = files(&relay.output, path).into_values();
     let content = found.next().unwrap();

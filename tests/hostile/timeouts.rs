@@ -21,7 +21,7 @@ use wire::{Bytes, Field};
 
 use super::{command_bytes, recorded_files, session, start_relay_with_probe};
 
-/// A relay with a socket timeout of 1.5 s instead of the default, and a probe session.
+/// Returns a relay with a socket timeout of 1.5 s instead of the default, and a probe session.
 fn start_relay_with_short_timeout() -> (Lab, Relay, ProbeSession) {
     let lab = Lab::new();
     let relay = Relay::start_with_env(&lab, "LTTNG_NETWORK_SOCKET_TIMEOUT", "1500");

@@ -51,7 +51,7 @@ fn wait_for_output(viewers: Vec<Process>) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// The lines in alphabetical order.
+/// Returns the lines in alphabetical order.
 fn sorted(mut lines: Vec<String>) -> Vec<String> {
     lines.sort();
     lines

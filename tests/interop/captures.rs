@@ -10,7 +10,7 @@ use tests::lab::Lab;
 use tests::relay::Relay;
 use tests::tree::{Node, tree};
 
-/// The directories of the captures, if there are any.
+/// Returns the directories of the captures, if there are any.
 fn captures() -> Vec<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/captures");
     let directory = std::env::var_os("CAPTURES").map_or(beside, PathBuf::from);
@@ -24,7 +24,7 @@ fn captures() -> Vec<PathBuf> {
     captures
 }
 
-/// The paths and contents of files: captures do not keep permissions.
+/// Returns the paths and contents of files: captures do not keep permissions.
 fn contents(directory: &Path) -> Vec<(String, Option<Vec<u8>>)> {
     let content = |(name, node): (String, Node)| (name, node.contents);
     tree(directory).into_iter().map(content).collect()

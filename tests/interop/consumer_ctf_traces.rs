@@ -15,8 +15,8 @@ use crate::ctf_traces::{name, valid_cases};
 /// A trace that Babeltrace cannot show live: its first event is before the begin of its packet.
 const NOT_LIVE: &str = "bt-barectf-event-before-packet";
 
-/// The lines that `test-live` prints for a directory. Babeltrace prints other ones for empty
-/// strings.
+/// Returns the lines that `test-live` prints for a directory. Babeltrace prints other ones for
+/// empty strings.
 fn test_live_lines(lab: &Lab, directory: &Path) -> Vec<String> {
     let options = ["--clock-cycles", "--no-delta"];
     test_live::read(lab, &options, directory).expect_success()
@@ -38,7 +38,7 @@ fn babeltrace_abilities(case: &Path) -> (bool, bool) {
     (reads, reads && shows)
 }
 
-/// The differences between the original, its copy by the relay, and what viewers show live,
+/// Returns the differences between the original, its copy by the relay, and what viewers show live,
 /// `viewers` at a time.
 fn differences(lab: &Lab, relay: &Relay, case: &Path, viewers: usize) -> Vec<String> {
     let directory = case.join("trace");
@@ -85,8 +85,8 @@ fn differences(lab: &Lab, relay: &Relay, case: &Path, viewers: usize) -> Vec<Str
     wrong
 }
 
-/// The lines of Babeltrace that can be compared. Live, events of the same time are in any order,
-/// and what Babeltrace 2.0.4 prints for an empty string depends on the order.
+/// Returns the lines of Babeltrace that can be compared. Live, events of the same time are in any
+/// order, and what Babeltrace 2.0.4 prints for an empty string depends on the order.
 fn comparable(lines: &[String], ours: &[String]) -> Vec<String> {
     let time = |line: &String| line.split(']').next().unwrap().to_owned();
     let has_empty = |line: &&String| line.contains("\"\"");

@@ -28,7 +28,7 @@ fn relays(lab: &Lab) -> [Relay; 2] {
     [Relay::start(lab), Relay::start_reference(lab)]
 }
 
-/// The synthetic traces, and one that LTTng recorded.
+/// Returns the synthetic traces, and one that LTTng recorded.
 fn trace_directories(lab: &Lab) -> [std::path::PathBuf; 5] {
     [
         traces::with_every_field_type(lab),
@@ -44,13 +44,14 @@ fn name(directory: &Path) -> String {
     name.to_owned()
 }
 
-/// The events as Babeltrace prints them, without the trace name, which is that of the directory.
+/// Returns the events as Babeltrace prints them, without the trace name, which is that of the
+/// directory.
 pub(crate) fn events(directory: &Path) -> Vec<String> {
     let shown = Babeltrace::Two.read_with(&["--no-delta", "--clock-cycles"], directory);
     shown.expect_success()
 }
 
-/// The output directory of the only session of a name.
+/// Returns the output directory of the only session of a name.
 pub(crate) fn directory_of(relay: &Relay, session: &str) -> std::path::PathBuf {
     let sessions = directories_of(relay, session);
     assert_eq!(sessions.len(), 1, "{sessions:?}");

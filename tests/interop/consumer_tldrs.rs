@@ -20,7 +20,7 @@ const LINES: &str = include_str!("../../crates/tef/data/every-phase.jsonl");
 
 const TRACE: &str = "every phase";
 
-/// The options of a program that sends to a relay.
+/// Returns the options of a program that sends to a relay.
 fn relay_options(relay: &Relay) -> [String; 4] {
     [
         "-C".to_owned(),
@@ -69,7 +69,7 @@ fn send(client: &mut UnixStream, lines: &str) {
     client.write_all(lines.as_bytes()).unwrap();
 }
 
-/// The URL of the live session of [`TRACE`], whose name is the trace's.
+/// Returns the URL of the live session of [`TRACE`], whose name is the trace's.
 fn url(relay: &Relay) -> String {
     test_live::url(relay.live, &hostname(), TRACE)
 }
@@ -91,7 +91,7 @@ fn forward_to_viewer(lab: &Lab, relay: &Relay, options: &[&str]) -> Vec<String> 
     shown
 }
 
-/// A value in which floats of whole numbers are integers, so that `1.0` equals `1`.
+/// Returns a value in which floats of whole numbers are integers, so that `1.0` equals `1`.
 fn normalized(value: Value) -> Value {
     match value {
         Value::Number(number) => match number.as_f64() {

@@ -19,7 +19,7 @@ const SECOND: i64 = 1_000_000_000;
 /// Seconds of a day.
 const DAY: i64 = 86_400;
 
-/// The time as Babeltrace prints it, without the date: the time of day, or negative seconds
+/// Returns the time as Babeltrace prints it, without the date: the time of day, or negative seconds
 /// before 1970.
 fn printed_time(event: &Event) -> String {
     let time = event.time.unwrap();

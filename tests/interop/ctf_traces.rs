@@ -30,7 +30,7 @@ const THROUGH_REFERENCE: &[&str] = &[
     "synth-discarded",
 ];
 
-/// The directories of all cases, if there are any.
+/// Returns the directories of all cases, if there are any.
 pub(crate) fn cases() -> Vec<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/ctf-traces");
     let directory = std::env::var_os("CTF_TRACES").map_or(beside, PathBuf::from);
@@ -44,19 +44,19 @@ pub(crate) fn cases() -> Vec<PathBuf> {
     cases
 }
 
-/// The directories of the cases with valid traces.
+/// Returns the directories of the cases with valid traces.
 pub(crate) fn valid_cases() -> Vec<PathBuf> {
     let mut cases = cases();
     cases.retain(|case| !case.join("FAIL").exists());
     cases
 }
 
-/// The name of a case.
+/// Returns the name of a case.
 pub(crate) fn name(case: &Path) -> &str {
     case.file_name().unwrap().to_str().unwrap()
 }
 
-/// The expected text of a case, if there is one.
+/// Returns the expected text of a case, if there is one.
 pub(crate) fn expected(case: &Path) -> Option<Vec<u8>> {
     let packed = case.join("expected.txt.gz");
     if packed.exists() {
@@ -72,8 +72,9 @@ fn read_case(lab: &Lab, case: &Path, options: &[&str]) -> CompletedProcess {
     Process::start(command.arg("trace").current_dir(case)).wait_within(READ_TIMEOUT)
 }
 
-/// The differing lines among the first `max_lines`. Lines with an empty string are not compared:
-/// Babeltrace 2.0.4, which made the expected text, prints the value of an earlier event instead.
+/// Returns the differing lines among the first `max_lines`. Lines with an empty string are not
+/// compared: Babeltrace 2.0.4, which made the expected text, prints the value of an earlier event
+/// instead.
 fn differences(ours: &[u8], theirs: &[u8], max_lines: usize) -> Vec<String> {
     let lines = |text| -> Vec<_> { split(text).into_iter().take(max_lines).collect() };
     let (ours, theirs) = (lines(ours), lines(theirs));

@@ -93,7 +93,7 @@ fn writer(stream: &DeclaredStreamClass, instance: u64, cpu: u32) -> StreamWriter
     StreamWriter::new(stream, instance, cpu, PacketSize::new(4096, 65_536))
 }
 
-/// The lines that Babeltrace prints for a directory, without a message.
+/// Returns the lines that Babeltrace prints for a directory, without a message.
 fn read_lines(directory: &Path) -> Vec<String> {
     let ended = Babeltrace::Two.read(directory);
     assert_eq!(ended.stderr, [""; 0]);

@@ -26,7 +26,7 @@ use viewer::mux::{Mux, Stage};
 use viewer::sink::{Loss, Lost, Origin, SinkError};
 use wire::{Bits, Bytes, PacketIndex, StreamId, Timestamp};
 
-/// The UUID of a session's trace, derived from the session name.
+/// Returns the UUID of a session's trace, derived from the session name.
 fn uuid(session: &str) -> Uuid {
     let mut uuid = [9; 16];
     uuid.iter_mut()

@@ -38,7 +38,7 @@ fn is_data_pending(event: &Event) -> bool {
     matches!(&event.kind, EventKind::Sent(bytes) if bytes.len() == 32 && bytes[16..20] == [0, 0, 0, 10])
 }
 
-/// The stream with the most packets, and their number.
+/// Returns the stream with the most packets, and their number.
 fn busiest(packets: &[CapturedPacket]) -> (wire::StreamId, u64) {
     let count = |id| {
         packets
@@ -52,7 +52,7 @@ fn busiest(packets: &[CapturedPacket]) -> (wire::StreamId, u64) {
         .unwrap()
 }
 
-/// A relay with a reorder window of four packets, in a directory of its own.
+/// Returns a relay with a reorder window of four packets, in a directory of its own.
 fn start_second_relay(name: &str) -> (Lab, Relay) {
     let lab = Lab::new();
     let relay = Relay::start_with(&lab, &["--reorder-packets=4"]);

@@ -59,8 +59,8 @@ const LIMITED_TRACEFILES: &[&str] = &[
 ];
 const LIVE: &[&str] = &["--live=50000"];
 
-/// The function that records two applications in a session with two channels. `create` are further
-/// options of `lttng create`, `options` those of the channels.
+/// Returns the function that records two applications in a session with two channels. `create` are
+/// further options of `lttng create`, `options` those of the channels.
 fn record(
     create: &'static [&str],
     options: &'static [&str],

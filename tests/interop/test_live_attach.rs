@@ -90,7 +90,7 @@ impl SourceLog {
         );
     }
 
-    /// The lines that begin with a word.
+    /// Returns the lines that begin with a word.
     fn of(&self, word: &str) -> Vec<&str> {
         let lines = self.lines.iter().map(String::as_str);
         lines.filter(|line| line.starts_with(word)).collect()

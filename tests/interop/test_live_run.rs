@@ -27,7 +27,7 @@ struct LttngTrace {
     directory: PathBuf,
 }
 
-/// A recorded trace, which all tests share that run at the same time.
+/// Returns a recorded trace, which all tests share that run at the same time.
 fn lttng_trace() -> Arc<LttngTrace> {
     static RECORDED: Mutex<Weak<LttngTrace>> = Mutex::new(Weak::new());
     let mut shared = RECORDED.lock().unwrap();
@@ -50,7 +50,7 @@ impl LttngTrace {
     }
 }
 
-/// A replayed session that is still open, and a viewer that has printed all of its events.
+/// Returns a replayed session that is still open, and a viewer that has printed all of its events.
 fn replay_to_viewer(
     lab: &Lab,
     relay: &Relay,

@@ -36,7 +36,7 @@ fn synthetic_traces(lab: &Lab) -> Vec<PathBuf> {
     ]
 }
 
-/// The warnings about losses, sorted: those of the same time are in any order.
+/// Returns the warnings about losses, sorted: those of the same time are in any order.
 fn losses(ended: &CompletedProcess) -> Vec<String> {
     let is_loss = |line: &&String| line.starts_with("WARNING: Tracer");
     let mut lines: Vec<_> = ended.stderr.iter().filter(is_loss).cloned().collect();

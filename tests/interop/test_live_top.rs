@@ -19,7 +19,7 @@ use tests::{test_live, traces, wait_for, wait_until};
 const LEAVE_SCREEN: &str = "\u{1b}[?1049l";
 const SHOW_CURSOR: &str = "\u{1b}[?25h";
 
-/// A row of a table: kind, rate, total, lag, losses and name.
+/// Returns a row of a table: kind, rate, total, lag, losses and name.
 fn row<'t>(table: &'t [String], kind: &str, name: &str) -> Option<[&'t str; 5]> {
     table.iter().rev().find_map(|line| {
         let mut columns = line.split_whitespace();
@@ -30,7 +30,7 @@ fn row<'t>(table: &'t [String], kind: &str, name: &str) -> Option<[&'t str; 5]> 
     })
 }
 
-/// The total in the last row of this kind and name.
+/// Returns the total in the last row of this kind and name.
 fn total(table: &[String], kind: &str, name: &str) -> Option<u64> {
     row(table, kind, name)?[2].parse().ok()
 }
@@ -40,7 +40,7 @@ fn start_batch(lab: &Lab, options: &[&str], target: &str) -> Process {
     test_live::start(lab, &words)
 }
 
-/// A replayed session of two streams with 200 events.
+/// Returns a replayed session of two streams with 200 events.
 fn open_replay(lab: &Lab, relay: &Relay, session: &str) -> Replay {
     let directory = traces::with_numbered_events(lab, session, 200, 1_000_000);
     Replay::open_with_idle_stream(relay, session, &directory)
@@ -200,7 +200,7 @@ fn without_a_terminal_the_error_names_batch_mode() {
     );
 }
 
-/// A screen that shows a replayed session `watched`, and the session.
+/// Returns a screen that shows a replayed session `watched`, and the session.
 fn start_screen(lab: &Lab, relay: &Relay, size: (u16, u16)) -> (Terminal, Replay) {
     let mut replay = open_replay(lab, relay, "watched");
     replay.send_packets();

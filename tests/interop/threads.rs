@@ -47,8 +47,8 @@ fn several_threads_show_every_trace_of_the_collection_as_one_does() {
     }
 }
 
-/// A trace of several streams, whose events have partly the same times, with packets of several
-/// sizes.
+/// Returns a trace of several streams, whose events have partly the same times, with packets of
+/// several sizes.
 fn with_many_packets(lab: &Lab) -> PathBuf {
     let directory = lab.path().join("many");
     let mut trace = TraceWriter::create(&directory).unwrap();
@@ -145,7 +145,7 @@ fn several_threads_report_losses_and_broken_packets_where_one_thread_does() {
     }
 }
 
-/// A trace of up to six streams with losses, packets without events, and pauses.
+/// Returns a trace of up to six streams with losses, packets without events, and pauses.
 fn with_random_packets(lab: &Lab, random: &mut fastrand::Rng) -> PathBuf {
     let name = format!("random-{}", random.u64(..));
     let mut trace = TraceBuilder::new(lab.directory(&name));

@@ -14,7 +14,8 @@ use tests::{test_live, traces, wait_until};
 
 use super::consumer_replay::directory_of;
 
-/// A directory with a trace of ten events, one without metadata, and one whose metadata is cut.
+/// Returns a directory with a trace of ten events, one without metadata, and one whose metadata is
+/// cut.
 fn with_bad_metadata(lab: &Lab) -> PathBuf {
     let root = lab.directory("session");
     let good = traces::with_numbered_events(lab, "session/good", 10, 1000);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use tests::lab::Lab;
 use tests::test_live;
 
-/// A trace of two events, 7 and 8 cycles after the zero of a clock of 1 GHz.
+/// Returns a trace of two events, 7 and 8 cycles after the zero of a clock of 1 GHz.
 fn written(lab: &Lab, name: &str, before: &str, offset_seconds: i64) -> PathBuf {
     let directory = lab.directory(name);
     let metadata = format!(

@@ -20,12 +20,12 @@ use tests::relay::Relay;
 use tests::replay::HOST;
 use tests::{binaries, wait_until};
 
-/// A relay with TLS on all ports that asks for clients' certificates.
+/// Returns a relay with TLS on all ports that asks for clients' certificates.
 fn start_relay(lab: &Lab, certificates: &Certificates) -> Relay {
     Relay::start_with_schemes(lab, ["tls"; 3], &certificates.of_server(true))
 }
 
-/// The command that replays a directory over TLS, as a session of [`HOST`].
+/// Returns the command that replays a directory over TLS, as a session of [`HOST`].
 fn replay_command(
     lab: &Lab,
     relay: &Relay,
@@ -49,7 +49,8 @@ fn replay_command(
     command
 }
 
-/// The events as Babeltrace prints them, without the trace name, which is that of the directory.
+/// Returns the events as Babeltrace prints them, without the trace name, which is that of the
+/// directory.
 fn events(directory: &Path) -> Vec<String> {
     let shown = Babeltrace::Two.read_with(&["--no-delta", "--clock-cycles"], directory);
     shown.expect_success()
@@ -70,7 +71,7 @@ fn assert_viewers_show(want: &[String], mut held: HeldReplay, mut viewers: [Proc
     }
 }
 
-/// The output directory of the only session of a name.
+/// Returns the output directory of the only session of a name.
 fn directory_of(relay: &Relay, session: &str) -> PathBuf {
     let entries = std::fs::read_dir(relay.output.join(HOST)).unwrap();
     let is_of = |path: &PathBuf| {

@@ -23,7 +23,8 @@ const WARM_UP: u64 = 500;
 /// More packets than the relay leaves in a socket.
 const MORE: u64 = 18;
 
-/// The stream of a packet, the number of the packet in this stream, and the value of its bytes.
+/// Returns the stream of a packet, the number of the packet in this stream, and the value of its
+/// bytes.
 fn place(packet: u64) -> (usize, u64, u8) {
     let streams = CHANNELS.len() as u64;
     let (stream, number) = (packet % streams, packet / streams);
@@ -77,7 +78,7 @@ fn send_until_closed(
     unreachable!("the relay is stopped");
 }
 
-/// The contents of the session's tracefiles, in the order of [`CHANNELS`].
+/// Returns the contents of the session's tracefiles, in the order of [`CHANNELS`].
 fn tracefiles(output: &Path, session: &str) -> [Vec<u8>; CHANNELS.len()] {
     CHANNELS.map(|channel| {
         let written = files(output, &format!("/{channel}"));
@@ -87,7 +88,7 @@ fn tracefiles(output: &Path, session: &str) -> [Vec<u8>; CHANNELS.len()] {
     })
 }
 
-/// What they have to contain.
+/// Returns what they have to contain.
 fn sent(packets: u64) -> [Vec<u8>; CHANNELS.len()] {
     let mut sent = CHANNELS.map(|_| Vec::new());
     for packet in 0..packets {

@@ -43,7 +43,8 @@ fn add_stream(producer: &mut Producer, count: u32) -> StreamId {
     added
 }
 
-/// A viewer that has requested packet 0. The reply has begun, and the viewer has read nothing.
+/// Returns a viewer that has requested packet 0. The reply has begun, and the viewer has read
+/// nothing.
 fn attach_and_request(relay: &Relay, session: &str, stream: StreamId) -> Viewer {
     let viewer = attach(relay, session, stream);
     request_payload(&viewer, stream, SIZE);

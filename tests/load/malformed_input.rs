@@ -39,7 +39,7 @@ fn send_and_close(address: SocketAddr, bytes: &[u8]) {
     let _ = socket.write_all(bytes);
 }
 
-/// The bytes of a VERSION command.
+/// Returns the bytes of a VERSION command.
 fn version_bytes() -> Vec<u8> {
     let mut bytes = Vec::new();
     relay_proto::producer::Producer::default()
@@ -54,7 +54,7 @@ fn version_bytes() -> Vec<u8> {
     bytes
 }
 
-/// The bytes of a valid conversation that creates a session, a chunk and a stream.
+/// Returns the bytes of a valid conversation that creates a session, a chunk and a stream.
 fn conversation_bytes(name: &str) -> Vec<u8> {
     let mut bytes = version_bytes();
     let mut add = |command: &Command| {

@@ -27,8 +27,8 @@ pub(crate) fn send_payload(producer: &mut Producer, stream: StreamId, payload: &
     assert_eq!(producer.send_index(stream, 0, index), OK);
 }
 
-/// A viewer that may request packet 0 of the stream, and whose socket takes only the beginning of
-/// it.
+/// Returns a viewer that may request packet 0 of the stream, and whose socket takes only the
+/// beginning of it.
 pub(crate) fn attach(relay: &Relay, session: &str, stream: StreamId) -> Viewer {
     let (mut viewer, ..) = Viewer::attached(relay.live, session, Seek::Beginning);
     assert_eq!(viewer.wait_for_index(stream).status, IndexStatus::Ready);

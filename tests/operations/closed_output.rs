@@ -11,7 +11,7 @@ use tests::process::Process;
 use tests::relay::{Relay, free_addresses};
 use tests::{binaries, traces, wait_until};
 
-/// The write end of a pipe that nobody reads.
+/// Returns the write end of a pipe that nobody reads.
 fn closed_pipe() -> Stdio {
     let (_, writer) = pipe().unwrap();
     writer.into()

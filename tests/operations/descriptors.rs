@@ -29,7 +29,7 @@ fn set_limit(relay: &Relay, resource: Resource, current: Option<u64>) -> Option<
     before.unwrap().current
 }
 
-/// A producer with a stream whose first packet is in the tracefile and has no index yet.
+/// Returns a producer with a stream whose first packet is in the tracefile and has no index yet.
 fn open_with_unindexed_packet(relay: &Relay) -> (Producer, StreamId) {
     let (mut producer, stream) = Producer::open_with_trace(relay, live_session("counted"));
     producer.send_data(stream, 0, PACKET);

@@ -24,8 +24,8 @@ use wire::{Bytes, StreamId};
 
 const PACKET: usize = 3000;
 
-/// A relay with a status endpoint that writes to a tmpfs of 2 MiB, in a directory of its own;
-/// `None` if the tmpfs cannot be mounted. The values are to be dropped in reverse order.
+/// Returns a relay with a status endpoint that writes to a tmpfs of 2 MiB, in a directory of its
+/// own; `None` if the tmpfs cannot be mounted. The values are to be dropped in reverse order.
 fn start_on_small_disk(options: &[&str]) -> Option<(Lab, SmallDisk, Relay, StatusEndpoint)> {
     let lab = Lab::new();
     let disk = SmallDisk::mount(&lab.directory("output"), 2048)?;

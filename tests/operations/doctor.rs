@@ -17,7 +17,7 @@ fn doctor(lab: &Lab, program: &Path, arguments: &[&str]) -> (Option<i32>, String
     (ended.status.code(), ended.stdout.join("\n"))
 }
 
-/// The options of `relayd` for ports of this host.
+/// Returns the options of `relayd` for ports of this host.
 fn port_options(addresses: [std::net::SocketAddr; 3]) -> Vec<String> {
     let options = ["--control-port", "--data-port", "--live-port"];
     let pairs = options.into_iter().zip(addresses);

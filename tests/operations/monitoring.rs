@@ -23,7 +23,7 @@ fn example(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The names of metrics of a relay in an expression.
+/// Returns the names of metrics of a relay in an expression.
 fn metrics_in(expression: &str) -> BTreeSet<String> {
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let words = expression.split(|letter| !is_name(letter));

@@ -32,7 +32,7 @@ const END: u64 = 1_000_000_000;
 /// The name of an event that terminals, paths and formats may misinterpret.
 const HOSTILE: &str = "../../\u{1b}[2J\u{9b}\"'\\`%s%n<script>{}\n,";
 
-/// The text of an event, by which it is found in any output.
+/// Returns the text of an event, by which it is found in any output.
 fn marker(number: usize) -> String {
     format!("marker<{number:05}>")
 }
@@ -100,7 +100,7 @@ fn write_recording(directory: &Path) {
     fs::write(directory.join("stream"), packets).unwrap();
 }
 
-/// The arguments that let a sink write `input` to `output`.
+/// Returns the arguments that let a sink write `input` to `output`.
 fn words<'a>(sink: &'a SinkRow, input: &'a Path, output: &'a Path) -> [&'a str; 5] {
     let (input, output) = (input.to_str().unwrap(), output.to_str().unwrap());
     ["--sink", sink.name, "--output", output, input]
@@ -114,7 +114,7 @@ fn run(lab: &Lab, sink: &SinkRow, input: &Path, options: &[&str]) -> (CompletedP
     (ended, output)
 }
 
-/// The content of a file, or of all files of a directory, in the order of their paths.
+/// Returns the content of a file, or of all files of a directory, in the order of their paths.
 fn contents(path: &Path) -> Vec<Vec<u8>> {
     if path.is_file() {
         return vec![fs::read(path).unwrap()];
@@ -127,7 +127,7 @@ fn contents(path: &Path) -> Vec<Vec<u8>> {
     paths.iter().flat_map(|path| contents(path)).collect()
 }
 
-/// The numbers of the markers in an output, in the order of their first appearance.
+/// Returns the numbers of the markers in an output, in the order of their first appearance.
 fn markers(content: &[u8]) -> Vec<usize> {
     let text = String::from_utf8_lossy(content);
     let parts = text.split("marker<").skip(1);
@@ -304,7 +304,7 @@ fn every_sink_keeps_hostile_names_within_its_output() {
     }
 }
 
-/// The names in a directory.
+/// Returns the names in a directory.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries

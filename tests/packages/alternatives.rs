@@ -94,7 +94,7 @@ fn install(debian: &Debian, package: &str, revision: &str) {
     };
 }
 
-/// What `/usr/bin/lttng-relayd` is.
+/// Returns what `/usr/bin/lttng-relayd` is.
 fn resolved(debian: &Debian) -> String {
     debian
         .run("readlink -e /usr/bin/lttng-relayd")
@@ -102,7 +102,7 @@ fn resolved(debian: &Debian) -> String {
         .to_owned()
 }
 
-/// What the man page of lttng-relayd is.
+/// Returns what the man page of lttng-relayd is.
 fn page(debian: &Debian) -> String {
     debian
         .run("readlink -e /usr/share/man/man8/lttng-relayd.8.gz")

@@ -243,7 +243,7 @@ impl Image {
         }
     }
 
-    /// The command line of the image.
+    /// Returns the command line of the image.
     fn arguments(&self) -> Vec<String> {
         let words = self.config["Cmd"].as_array().unwrap().iter();
         words
@@ -251,8 +251,8 @@ impl Image {
             .collect()
     }
 
-    /// A command in the image, with its user and variables. Only root may: otherwise prints that
-    /// and returns `None`.
+    /// Returns a command in the image, with its user and variables. Only root may: otherwise prints
+    /// that and returns `None`.
     fn command(&self, lab: &Lab, arguments: &[String]) -> Option<Command> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("only root can change the root directory: test skipped");
@@ -288,7 +288,7 @@ impl Image {
     }
 }
 
-/// The four programs, which do nothing, and the real one that writes man pages.
+/// Returns the four programs, which do nothing, and the real one that writes man pages.
 fn static_programs(lab: &Lab) -> PathBuf {
     let directory = lab.directory("programs");
     let source = lab.path().join("program.c");
@@ -306,7 +306,7 @@ fn static_programs(lab: &Lab) -> PathBuf {
     directory
 }
 
-/// The file of a directory whose name ends so.
+/// Returns the file of a directory whose name ends so.
 fn find(directory: &Path, suffix: &str) -> PathBuf {
     let mut entries = fs::read_dir(directory).unwrap();
     let found = entries.find_map(|entry| {

@@ -11,7 +11,7 @@ use tests::{binaries, build_directory};
 pub(crate) const OLD: &str = "0local1";
 pub(crate) const NEW: &str = "0local2";
 
-/// The directory of all packages in both revisions.
+/// Returns the directory of all packages in both revisions.
 pub(crate) fn packages() -> &'static Path {
     static PACKAGES: OnceLock<PathBuf> = OnceLock::new();
     PACKAGES.get_or_init(|| {
@@ -23,7 +23,7 @@ pub(crate) fn packages() -> &'static Path {
     })
 }
 
-/// The directory of the programs that the tests run.
+/// Returns the directory of the programs that the tests run.
 pub(crate) fn programs() -> PathBuf {
     for program in [
         binaries::relayd(),
@@ -48,8 +48,8 @@ pub(crate) fn package(format: &str, programs: &Path, output: &Path, options: &[&
     assert!(ended.status.success(), "{xtask:?}: {printed}");
 }
 
-/// A directory for packages of this process. It stays until the next run: nothing removes a value
-/// that all tests share.
+/// Returns a directory for packages of this process. It stays until the next run: nothing removes a
+/// value that all tests share.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     let target = build_directory().join("..").canonicalize().unwrap();
     let all = target.join("package-tests");

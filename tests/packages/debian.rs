@@ -91,7 +91,7 @@ impl Debian {
         Some(debian)
     }
 
-    /// A command of the system.
+    /// Returns a command of the system.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut nsenter = Command::new(peers::program("nsenter"));
         nsenter
@@ -137,7 +137,7 @@ impl Debian {
         self.run(&format!("dpkg --install {LTTNG}/*.deb"))
     }
 
-    /// The path at which the host sees a file of the system.
+    /// Returns the path at which the host sees a file of the system.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.leader))
     }
@@ -166,8 +166,8 @@ impl Drop for Debian {
     }
 }
 
-/// The child of nspawn that is process 1 of its system, as the host numbers it. Before there is
-/// one, nspawn has another child.
+/// Returns the child of nspawn that is process 1 of its system, as the host numbers it. Before
+/// there is one, nspawn has another child.
 fn process_1(nspawn: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
     children.split_whitespace().find_map(|child| {
@@ -178,8 +178,8 @@ fn process_1(nspawn: u32) -> Option<u32> {
     })
 }
 
-/// The fresh root, which nobody changes. It is made at the first call, and kept for further runs of
-/// the tests.
+/// Returns the fresh root, which nobody changes. It is made at the first call, and kept for further
+/// runs of the tests.
 fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {
@@ -198,7 +198,7 @@ fn root() -> &'static Path {
     })
 }
 
-/// The release of Debian that this host has, such as bookworm.
+/// Returns the release of Debian that this host has, such as bookworm.
 fn suite() -> String {
     let release = fs::read_to_string("/etc/os-release").unwrap();
     let mut lines = release.lines();

@@ -79,7 +79,7 @@ fn units_of_the_packages_pass_the_check_of_systemd() {
     }
 }
 
-/// The packages of a directory in a revision.
+/// Returns the packages of a directory in a revision.
 fn debs(directory: &Path, revision: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());

@@ -83,7 +83,7 @@ fn ports_of_the_manifests_are_those_that_the_programs_use_by_default() {
 struct Volumes<'a>(&'a Lab);
 
 impl Volumes<'_> {
-    /// The volumes of a container and where it has them.
+    /// Returns the volumes of a container and where it has them.
     fn of(&self, container: &Container<'_>) -> Vec<(PathBuf, String)> {
         let mounts = container.mounts().into_iter();
         mounts

@@ -96,7 +96,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// The ports by their names.
+    /// Returns the ports by their names.
     pub(crate) fn ports(&self) -> BTreeMap<&'a str, u64> {
         let ports = self.0["ports"].as_array().into_iter().flatten();
         let ports: Vec<_> = ports
@@ -111,7 +111,7 @@ impl<'a> Container<'a> {
         ports
     }
 
-    /// The paths of the mounted volumes by their names.
+    /// Returns the paths of the mounted volumes by their names.
     pub(crate) fn mounts(&self) -> BTreeMap<&'a str, &'a str> {
         let mounts = self.0["volumeMounts"].as_array().into_iter().flatten();
         let text = |value: &'a Value| value.as_str().unwrap();
@@ -120,7 +120,7 @@ impl<'a> Container<'a> {
             .collect()
     }
 
-    /// A command of the shell that runs the container as Kubernetes would.
+    /// Returns a command of the shell that runs the container as Kubernetes would.
     pub(crate) fn command(&self) -> String {
         let words = ["command", "args"].into_iter();
         let words = words.filter_map(|list| self.0[list].as_array()).flatten();
@@ -130,7 +130,7 @@ impl<'a> Container<'a> {
         format!("{}exec {words}", self.environment())
     }
 
-    /// The variables of the container, as commands of the shell.
+    /// Returns the variables of the container, as commands of the shell.
     pub(crate) fn environment(&self) -> String {
         let variables = self.0["env"].as_array().into_iter().flatten();
         let variables = variables.filter(|variable| variable["value"].is_string());
@@ -145,7 +145,7 @@ impl<'a> Container<'a> {
             .collect()
     }
 
-    /// The command of a probe, and the path of one over HTTP.
+    /// Returns the command of a probe, and the path of one over HTTP.
     pub(crate) fn probe(&self, name: &str) -> (Option<String>, Option<&'a str>) {
         let probe = &self.0[name];
         let words = probe["exec"]["command"].as_array();
@@ -154,12 +154,12 @@ impl<'a> Container<'a> {
     }
 }
 
-/// A word of the shell.
+/// Returns a word of the shell.
 fn quote(word: &Value) -> String {
     format!("'{}'", word.as_str().unwrap())
 }
 
-/// All objects of a manifest.
+/// Returns all objects of a manifest.
 pub(crate) fn documents(file: &str) -> Vec<Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dev/packaging/kubernetes");
     let text = fs::read_to_string(folder.join(file)).unwrap();

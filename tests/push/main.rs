@@ -27,7 +27,7 @@ use wire::{Bytes, Micros, StreamId, Timestamp, ViewerId};
 /// The time that tests wait for a notification that should not arrive.
 const QUIET_TIME: Duration = Duration::from_millis(100);
 
-/// The notification that a stream has `unread` more packets.
+/// Returns the notification that a stream has `unread` more packets.
 fn packets_notification(stream: StreamId, unread: u64) -> Notification {
     Notification::Packets(PacketsAvailable { stream, unread })
 }

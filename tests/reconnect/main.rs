@@ -16,8 +16,8 @@ const STREAMS: u64 = 4;
 /// The number of events in each of its packets.
 const EVENTS_IN_PACKET: u64 = 5;
 
-/// A trace whose streams take turns: the times of all events are different, and those of the
-/// packets overlap. Its metadata is larger than one reply of a relay often is.
+/// Returns a trace whose streams take turns: the times of all events are different, and those of
+/// the packets overlap. Its metadata is larger than one reply of a relay often is.
 fn interleaved_trace(lab: &Lab, name: &str, packets: u64) -> PathBuf {
     let mut trace = TraceBuilder::new(lab.directory(name));
     let number = FieldType::Unsigned(Width::Bits64);

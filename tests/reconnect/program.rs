@@ -80,7 +80,7 @@ fn every_sink_writes_the_same_with_and_without_lost_connections() {
     assert!(copied == plain("text", &directory), "ctf");
 }
 
-/// The output without what names the trace: it is another on disk than in a session.
+/// Returns the output without what names the trace: it is another on disk than in a session.
 fn without_trace_name(output: &[u8]) -> Vec<String> {
     let text = String::from_utf8(output.to_vec()).unwrap();
     let is_named = |line: &&str| !line.contains("host/") && !line.contains("interleaved");
@@ -151,7 +151,7 @@ fn sessions_of_several_relays_continue_in_order_while_their_connections_are_cut(
     assert!(times.iter().copied().eq(want), "{} events", times.len());
 }
 
-/// The cycles in a line of text.
+/// Returns the cycles in a line of text.
 fn time_of(line: &str) -> u64 {
     let (time, _) = line.trim_start_matches('[').split_once(']').unwrap();
     time.parse().unwrap()

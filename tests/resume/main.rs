@@ -20,7 +20,7 @@ use tests::resumable::{RecordedStream, Recording};
 use tests::tree::{Node, tree};
 use tests::wait_for;
 
-/// A recording with an unlimited tracefile, tracefiles of limited size, and a ring of them.
+/// Returns a recording with an unlimited tracefile, tracefiles of limited size, and a ring of them.
 fn recording(name: &str) -> Recording {
     let streams = vec![
         RecordedStream::made_up("plain", 2, 40, 0, 0),
@@ -30,13 +30,13 @@ fn recording(name: &str) -> Recording {
     Recording::new(live_session(name), streams)
 }
 
-/// The directory of the session with this name.
+/// Returns the directory of the session with this name.
 fn session_directory(output: &Path, name: &str) -> PathBuf {
     output.join(format!("host/{name}-20261120-213831"))
 }
 
-/// The files of the session with this name, once no connection of it is left: until then its
-/// directories are marked.
+/// Returns the files of the session with this name, once no connection of it is left: until then
+/// its directories are marked.
 fn session_tree(output: &Path, name: &str) -> BTreeMap<String, Node> {
     let directory = session_directory(output, name);
     wait_for("the session is closed", || {

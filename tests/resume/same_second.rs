@@ -19,7 +19,7 @@ use wire::{SeqNum, Text};
 
 const EXISTS: Reply = Reply::Ended(ReturnCode::EXISTS);
 
-/// A live session of the producer with this number.
+/// Returns a live session of the producer with this number.
 fn session(producer: u8) -> CreateSession {
     let mut session = live_session("same");
     session.recording.as_mut().unwrap().daemon.0[15] = producer;

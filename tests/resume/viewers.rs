@@ -29,7 +29,7 @@ fn show(lab: &Lab, live: SocketAddr) -> Process {
     test_live::start(lab, &["--seek=beginning", "--no-delta", wait, &url])
 }
 
-/// A producer whose session the viewers can find.
+/// Returns a producer whose session the viewers can find.
 fn producer() -> ResumableProducer {
     let mut session = live_session("watched");
     session.host = hostname().as_str().into();
@@ -38,9 +38,9 @@ fn producer() -> ResumableProducer {
     producer
 }
 
-/// The events that the relay does not have yet. How far a relay was when it was killed differs from
-/// stream to stream: it writes the index entries of several packets together, those of one stream
-/// after those of another.
+/// Returns the events that the relay does not have yet. How far a relay was when it was killed
+/// differs from stream to stream: it writes the index entries of several packets together, those of
+/// one stream after those of another.
 fn missing(relay: &Relay) -> Vec<usize> {
     let of_stream = |stream| {
         // A stream without packets may have no index file, or an empty one.

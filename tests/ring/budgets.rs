@@ -36,7 +36,8 @@ fn make_directory(host: &Host, number: usize) -> std::path::PathBuf {
     path
 }
 
-/// A `meta` with as many classes as the format allows, each with as many fields. It takes 14 MiB.
+/// Returns a `meta` with as many classes as the format allows, each with as many fields. It takes
+/// 14 MiB.
 fn largest_meta() -> Vec<u8> {
     let mut class = EventClass {
         id: 0,

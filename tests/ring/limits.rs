@@ -90,7 +90,7 @@ fn recording_shows_what_it_has_shed_under_overload() {
     assert_eq!(shown as u64 + discarded, all.len() as u64);
 }
 
-/// The sizes of the tracefiles of a recorded process, by name.
+/// Returns the sizes of the tracefiles of a recorded process, by name.
 fn tracefiles(session: &Path) -> Vec<(String, u64)> {
     let files = fs::read_dir(session.join("ring")).unwrap();
     let files = files.map(|file| file.unwrap());
@@ -165,7 +165,7 @@ fn quota_holds_for_recordings_that_follow_each_other() {
     assert_eq!(Shown::read(&sessions[1]).threads[&0].last(), Some(&14_999));
 }
 
-/// The sizes of all files below a directory.
+/// Returns the sizes of all files below a directory.
 fn bytes_below(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).unwrap();
     let sizes = entries.map(|entry| {

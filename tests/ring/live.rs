@@ -193,7 +193,7 @@ fn viewer_that_is_behind_when_a_session_ends_gets_every_packet_from_lttng_relayd
     assert!(recorded > 20, "{recorded}");
 }
 
-/// Number of packets of a recorded session, by the sizes of its index files.
+/// Returns the number of packets of a recorded session, by the sizes of its index files.
 fn packets_of(session: &Path) -> usize {
     let packets = |index: Vec<u8>| {
         let entry = u32::from_be_bytes(index[12..16].try_into().unwrap());

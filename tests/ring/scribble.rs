@@ -82,7 +82,7 @@ fn start_victim(lab: &tests::Lab, name: &str, random: &mut Rng) -> Writer {
     victim
 }
 
-/// The directory of a living process.
+/// Returns the directory of a living process.
 fn directory_of(lab: &tests::Lab, pid: u32) -> std::path::PathBuf {
     let prefix = format!("{pid}-");
     let names = directories(lab);
@@ -112,7 +112,7 @@ fn scribble(directory: &Path, random: &mut Rng) -> io::Result<()> {
     }
 }
 
-/// A number that is likely to be wrong in some way.
+/// Returns a number that is likely to be wrong in some way.
 fn arbitrary_word(random: &mut Rng, size: u64) -> u64 {
     match random.u32(0..4) {
         0 => random.u64(..),

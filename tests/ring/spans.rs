@@ -29,8 +29,8 @@ enum Value {
     Text(String),
 }
 
-/// The events of one request, as the example `app` writes them: the ids of its spans are known only
-/// from the trace.
+/// Returns the events of one request, as the example `app` writes them: the ids of its spans are
+/// known only from the trace.
 fn request(n: u64, outer: u64, inner: u64) -> Vec<Expected> {
     let span = |name, depth, id, of, more: Vec<(&'static str, Value)>| {
         let mut fields = vec![("span", Value::Number(id)), ("name", text(of))];
@@ -109,7 +109,7 @@ fn text(text: &str) -> Value {
 }
 
 impl Expected {
-    /// The end of a line of babeltrace2.
+    /// Returns the end of a line of babeltrace2.
     fn in_trace(&self) -> (String, String) {
         let name = match self.name {
             "" => format!(") {}: ", self.target),
@@ -123,8 +123,8 @@ impl Expected {
         (name, format!("}}, {{ {} }}", fields.join(", ")))
     }
 
-    /// The text of a line of `consumer rings --print` or `test-live --sink log` behind the thread,
-    /// and of the end of a span what is before its duration and behind it.
+    /// Returns the text of a line of `consumer rings --print` or `test-live --sink log` behind the
+    /// thread, and of the end of a span what is before its duration and behind it.
     fn printed(&self) -> (String, String) {
         let mut head = format!("] {} {}", self.severity, "    ".repeat(self.depth));
         let mut omitted = "message";

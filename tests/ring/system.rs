@@ -13,7 +13,7 @@ use tests::process::Process;
 use tests::relay::Relay;
 use tests::{binaries, wait_until};
 
-/// The run directory of a test.
+/// Returns the run directory of a test.
 pub(crate) fn rings(lab: &Lab) -> PathBuf {
     lab.directory("rings")
 }
@@ -75,7 +75,7 @@ impl Agent {
     }
 }
 
-/// The largest resident memory that a process has had (`VmHWM`), in bytes.
+/// Returns the largest resident memory that a process has had (`VmHWM`), in bytes.
 pub(crate) fn peak_memory(id: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
     let mut lines = status.lines();
@@ -83,8 +83,8 @@ pub(crate) fn peak_memory(id: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// The names of the process directories; without those that a program was making when it was
-/// killed.
+/// Returns the names of the process directories; without those that a program was making when it
+/// was killed.
 pub(crate) fn directories(lab: &Lab) -> Vec<String> {
     let entries = fs::read_dir(rings(lab)).unwrap();
     entries
@@ -93,7 +93,7 @@ pub(crate) fn directories(lab: &Lab) -> Vec<String> {
         .collect()
 }
 
-/// A command in the environment of the test, in which programs find its rings.
+/// Returns a command in the environment of the test, in which programs find its rings.
 pub(crate) fn command(lab: &Lab, program: &Path) -> Command {
     let mut command = lab.command(program);
     command.env("TRACE_RING_DIR", rings(lab));
@@ -181,12 +181,12 @@ impl Writer {
         self.process.id()
     }
 
-    /// Name of its session.
+    /// Returns the name of its session.
     pub(crate) fn session(&self) -> String {
         format!("ring-writer-{}", self.pid())
     }
 
-    /// The number of events that each thread has finished.
+    /// Returns the number of events that each thread has finished.
     pub(crate) fn progress(&self) -> Vec<u64> {
         let bytes = fs::read(&self.progress).unwrap_or_default();
         let words = bytes.chunks_exact(8);
@@ -337,7 +337,7 @@ pub(crate) fn read_trace(directory: &Path) -> (Vec<String>, u64) {
     (read.expect_success(), discarded)
 }
 
-/// The directories of the sessions of a writer, below the output of a relay or a recording.
+/// Returns the directories of the sessions of a writer, below the output of a relay or a recording.
 pub(crate) fn session_directories(output: &Path, pid: u32) -> Vec<PathBuf> {
     session_directories_of("ring-writer", output, pid)
 }
@@ -364,7 +364,7 @@ fn collect_sessions(directory: &Path, prefix: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The only session of a process.
+/// Returns the only session of a process.
 pub(crate) fn session_directory(output: &Path, pid: u32) -> PathBuf {
     session_directory_of("ring-writer", output, pid)
 }

@@ -111,7 +111,7 @@ impl Host {
         (output, ended.stderr)
     }
 
-    /// The name of the directory of a process.
+    /// Returns the name of the directory of a process.
     pub(crate) fn directory_of(&self, pid: u32) -> String {
         let prefix = format!("{pid}-");
         let names = fs::read_dir(&self.rings).unwrap();
@@ -120,7 +120,7 @@ impl Host {
     }
 }
 
-/// The number of lines of a log in which a name is.
+/// Returns the number of lines of a log in which a name is.
 fn lines_with(log: &[String], name: &str) -> usize {
     log.iter().filter(|line| line.contains(name)).count()
 }

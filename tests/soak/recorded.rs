@@ -9,7 +9,7 @@ use tests::tree::files;
 
 use super::sessions::CHANNELS;
 
-/// The directory of a session, whose name ends with the creation time.
+/// Returns the directory of a session, whose name ends with the creation time.
 fn session_directory(output: &Path, name: &str) -> PathBuf {
     let prefix = format!("{name}-2");
     let is_it = |path: &PathBuf| {
@@ -46,7 +46,7 @@ pub fn check_session(output: &Path, name: &str, sent: u64) {
     }
 }
 
-/// The number of a packet by its index entry, checked against its bytes.
+/// Returns the number of a packet by its index entry, checked against its bytes.
 fn packet_number(data: &File, entry: &Entry) -> u64 {
     let number = entry.packet.packet_seq.unwrap().0;
     let mut bytes = vec![0; usize::try_from(entry.packet.packet_size.0 / 8).unwrap()];

@@ -53,7 +53,7 @@ impl Babeltrace {
         Process::start(&mut self.command_at(live, session))
     }
 
-    /// The command of [`Self::follow`].
+    /// Returns the command of [`Self::follow`].
     #[must_use]
     pub fn follow_command(self, relay: &Relay, session: &str) -> Command {
         self.command_at(relay.live, session)
@@ -66,7 +66,7 @@ impl Babeltrace {
         command
     }
 
-    /// The lines that list the sessions of a relay.
+    /// Returns the lines that list the sessions of a relay.
     #[must_use]
     pub fn list(self, relay: &Relay) -> Vec<String> {
         let url = format!("net://{}", relay.live);
@@ -76,7 +76,7 @@ impl Babeltrace {
     }
 }
 
-/// The value of the event field `number` in each printed line, in order.
+/// Returns the value of the event field `number` in each printed line, in order.
 ///
 /// # Panics
 /// If a line has no such field.

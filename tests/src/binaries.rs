@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use peers::cargo::FEATURES_OF_TESTS;
 
-/// The relay daemon, `relayd`.
+/// Returns the relay daemon, `relayd`.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -14,7 +14,7 @@ pub fn relayd() -> &'static Path {
     PROGRAM.get_or_init(|| build("relayd"))
 }
 
-/// The live viewer, `test-live`.
+/// Returns the live viewer, `test-live`.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -23,7 +23,7 @@ pub fn test_live() -> &'static Path {
     PROGRAM.get_or_init(|| build("test-live"))
 }
 
-/// The agent on a traced host, `consumer`.
+/// Returns the agent on a traced host, `consumer`.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -32,7 +32,7 @@ pub fn consumer() -> &'static Path {
     PROGRAM.get_or_init(|| build("consumer"))
 }
 
-/// The local trace daemon, `tldrs`.
+/// Returns the local trace daemon, `tldrs`.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -50,7 +50,7 @@ pub fn xtask() -> &'static Path {
     PROGRAM.get_or_init(|| cargo_build(&["--bin", "xtask", "--bin", "man"], "xtask").join("xtask"))
 }
 
-/// The traced program of the tests of shared-memory rings, `ring-writer`.
+/// Returns the traced program of the tests of shared-memory rings, `ring-writer`.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -59,7 +59,7 @@ pub fn ring_writer() -> &'static Path {
     PROGRAM.get_or_init(|| build("ring-writer"))
 }
 
-/// The traced program with more event classes than a trace may have, `ring-classes`.
+/// Returns the traced program with more event classes than a trace may have, `ring-classes`.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -68,7 +68,7 @@ pub fn ring_classes() -> &'static Path {
     PROGRAM.get_or_init(|| build("ring-classes"))
 }
 
-/// The example `app`, which writes events and spans of `tracing` to rings.
+/// Returns the example `app`, which writes events and spans of `tracing` to rings.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -77,7 +77,7 @@ pub fn ring_app() -> &'static Path {
     PROGRAM.get_or_init(|| build_example("app"))
 }
 
-/// The example `requests`, which writes events to rings for a second.
+/// Returns the example `requests`, which writes events to rings for a second.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -86,7 +86,7 @@ pub fn ring_requests() -> &'static Path {
     PROGRAM.get_or_init(|| build_example("requests"))
 }
 
-/// The directory of `libtrace_ring.a`, the library for traced programs in C.
+/// Returns the directory of `libtrace_ring.a`, the library for traced programs in C.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -95,7 +95,8 @@ pub fn ring_library() -> &'static Path {
     DIRECTORY.get_or_init(|| cargo_build(&["--lib"], "libtrace_ring.a"))
 }
 
-/// The example `count_lines`, which traces several short-lived processes to a `tldrs` socket.
+/// Returns the example `count_lines`, which traces several short-lived processes to a `tldrs`
+/// socket.
 ///
 /// # Panics
 /// If it cannot be built.

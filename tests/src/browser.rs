@@ -76,7 +76,7 @@ impl Browser {
         }
     }
 
-    /// The process id of the driver, of which all processes of the browser descend.
+    /// Returns the process id of the driver, of which all processes of the browser descend.
     #[must_use]
     pub fn driver_id(&self) -> u32 {
         self.driver.id()
@@ -109,14 +109,14 @@ impl Browser {
         self.command("execute/async", &json!({"script": script, "args": []}))
     }
 
-    /// The window that scripts run in.
+    /// Returns the window that scripts run in.
     #[must_use]
     pub fn window(&self) -> String {
         let window = self.get("window");
         window.as_str().unwrap_or_default().to_owned()
     }
 
-    /// All windows and tabs.
+    /// Returns all windows and tabs.
     #[must_use]
     pub fn windows(&self) -> Vec<String> {
         let windows = self.get("window/handles");
@@ -172,7 +172,7 @@ impl Browser {
         self.drag(&[(x, y)]);
     }
 
-    /// The page as a picture, a PNG.
+    /// Returns the page as a picture, a PNG.
     #[must_use]
     pub fn screenshot(&self) -> Vec<u8> {
         let picture = self.get("screenshot");

@@ -75,7 +75,7 @@ impl CaptureProxy {
         }
     }
 
-    /// The control and the data address of the proxy.
+    /// Returns the control and the data address of the proxy.
     #[must_use]
     pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
         (self.control, self.data)

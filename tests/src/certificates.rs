@@ -11,7 +11,7 @@ use crate::lab::Lab;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A certificate that is valid from now on.
+/// Returns a certificate that is valid from now on.
 #[must_use]
 pub fn valid() -> Validity {
     Validity {
@@ -20,7 +20,7 @@ pub fn valid() -> Validity {
     }
 }
 
-/// A certificate that is not valid any more.
+/// Returns a certificate that is not valid any more.
 #[must_use]
 pub fn expired() -> Validity {
     Validity {
@@ -79,7 +79,7 @@ impl Certificates {
             .unwrap();
     }
 
-    /// A file in the directory of the certificates.
+    /// Returns a file in the directory of the certificates.
     ///
     /// # Panics
     /// If the path is not UTF-8.
@@ -88,13 +88,13 @@ impl Certificates {
         self.directory.join(name).to_str().unwrap().to_owned()
     }
 
-    /// The directory of the certificates.
+    /// Returns the directory of the certificates.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The options of a relay; it asks for clients' certificates if `is_mutual`.
+    /// Returns the options of a relay; it asks for clients' certificates if `is_mutual`.
     #[must_use]
     pub fn of_server(&self, is_mutual: bool) -> Vec<String> {
         let mut options = vec![
@@ -107,7 +107,7 @@ impl Certificates {
         options
     }
 
-    /// The options of a client that trusts the CA and has a certificate, or none.
+    /// Returns the options of a client that trusts the CA and has a certificate, or none.
     #[must_use]
     pub fn of_client(&self, name: Option<&str>) -> Vec<String> {
         let mut options = vec![format!("--tls-ca={}", self.file("ca.pem"))];

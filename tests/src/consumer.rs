@@ -12,7 +12,7 @@ use crate::process::Process;
 use crate::relay::Relay;
 use crate::replay::HOST;
 
-/// The command that replays the traces of a directory to a relay, as a session of [`HOST`].
+/// Returns the command that replays the traces of a directory to a relay, as a session of [`HOST`].
 #[must_use]
 pub fn replay_command(lab: &Lab, relay: &Relay, session: &str, directory: &Path) -> Command {
     let mut command = lab.command(binaries::consumer());

@@ -90,7 +90,7 @@ impl CutProxy {
         to_be_cut == 0 && self.state.uncut_bytes.load(Ordering::SeqCst) >= bytes
     }
 
-    /// The number of connections that have been cut.
+    /// Returns the number of connections that have been cut.
     #[must_use]
     pub fn cuts(&self) -> usize {
         self.state.cuts.load(Ordering::SeqCst)

@@ -49,7 +49,7 @@ impl Lab {
         lab
     }
 
-    /// The path of the directory.
+    /// Returns the path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.directory.path()
@@ -61,7 +61,7 @@ impl Lab {
         self.directory.keep()
     }
 
-    /// A copy of a program in the directory, which LTTng's user may run.
+    /// Returns a copy of a program in the directory, which LTTng's user may run.
     ///
     /// # Panics
     /// If the program cannot be copied.
@@ -95,7 +95,7 @@ impl Lab {
         path
     }
 
-    /// A command for a program of this project, in this environment.
+    /// Returns a command for a program of this project, in this environment.
     #[must_use]
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
@@ -109,8 +109,8 @@ impl Lab {
         command
     }
 
-    /// A command for a program of LTTng, or for one that it traces, in this environment and as
-    /// LTTng's user.
+    /// Returns a command for a program of LTTng, or for one that it traces, in this environment and
+    /// as LTTng's user.
     #[must_use]
     pub fn traced_command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = self.command(program);

@@ -78,7 +78,7 @@ pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The directory in which cargo puts programs of this profile, as `target/debug`.
+/// Returns the directory in which cargo puts programs of this profile, as `target/debug`.
 ///
 /// # Panics
 /// If this program was not built by cargo.

@@ -100,8 +100,8 @@ impl Machine {
         self
     }
 
-    /// A command that runs a script of the shell `bash` on the machine. The script ends when a
-    /// command of it fails.
+    /// Returns a command that runs a script of the shell `bash` on the machine. The script ends
+    /// when a command of it fails.
     #[must_use]
     pub fn shell(&self, script: &str) -> Command {
         let mut command = Command::new(peers::program("nsenter"));
@@ -177,7 +177,7 @@ impl Drop for Machine {
     }
 }
 
-/// The script that makes the machine and waits until it is killed.
+/// Returns the script that makes the machine and waits until it is killed.
 fn set_up(name: &str, hosts: &Path, shared: &[SharedDirectory<'_>]) -> String {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut lines = vec![

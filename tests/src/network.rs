@@ -69,7 +69,7 @@ impl Network {
         }
     }
 
-    /// A command for a program of this project that runs on a host.
+    /// Returns a command for a program of this project that runs on a host.
     #[must_use]
     pub fn command(&self, lab: &Lab, host: Host, program: &Path) -> Command {
         let mut command = lab.command(peers::program("nsenter"));
@@ -81,7 +81,7 @@ impl Network {
         command
     }
 
-    /// An address of the collector.
+    /// Returns an address of the collector.
     #[must_use]
     pub fn collector(port: u16) -> SocketAddr {
         (COLLECTOR, port).into()

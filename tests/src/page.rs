@@ -46,8 +46,8 @@ impl Page {
         }
     }
 
-    /// The only block that contains a text, with the names of the machines in place of COLLECTOR
-    /// and TRACED.
+    /// Returns the only block that contains a text, with the names of the machines in place of
+    /// COLLECTOR and TRACED.
     ///
     /// # Panics
     /// If there is no such block, or there are several.

@@ -67,13 +67,13 @@ impl Process {
         }
     }
 
-    /// The complete lines of standard output so far.
+    /// Returns the complete lines of standard output so far.
     #[must_use]
     pub fn stdout(&self) -> Vec<String> {
         self.stdout.complete_lines()
     }
 
-    /// The bytes of standard output so far.
+    /// Returns the bytes of standard output so far.
     ///
     /// # Panics
     /// If the thread that collects them has panicked.
@@ -82,13 +82,13 @@ impl Process {
         self.stdout.bytes.lock().unwrap().clone()
     }
 
-    /// The complete lines of standard error so far.
+    /// Returns the complete lines of standard error so far.
     #[must_use]
     pub fn stderr(&self) -> Vec<String> {
         self.stderr.complete_lines()
     }
 
-    /// The process id.
+    /// Returns the process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
@@ -218,7 +218,7 @@ impl Output {
         Self { bytes, reader }
     }
 
-    /// The lines so far, without the last one while it has no line feed.
+    /// Returns the lines so far, without the last one while it has no line feed.
     fn complete_lines(&self) -> Vec<String> {
         let bytes = self.bytes.lock().unwrap();
         let end = bytes.iter().rposition(|byte| *byte == b'\n');
@@ -242,7 +242,7 @@ fn lines(bytes: &[u8]) -> Vec<String> {
 }
 
 impl CompletedProcess {
-    /// The lines of standard output of a process that exited with status 0.
+    /// Returns the lines of standard output of a process that exited with status 0.
     ///
     /// # Panics
     /// If the exit status is not 0.

@@ -97,8 +97,8 @@ pub fn stream(channel: &str, path: &str) -> AddStream {
     }
 }
 
-/// The index of packet `number`, which has `bytes` bytes and covers ten cycles from `10 * number`
-/// on.
+/// Returns the index of packet `number`, which has `bytes` bytes and covers ten cycles from `10 *
+/// number` on.
 #[must_use]
 pub fn index(number: u64, bytes: u64) -> PacketIndex {
     PacketIndex {
@@ -113,7 +113,8 @@ pub fn index(number: u64, bytes: u64) -> PacketIndex {
     }
 }
 
-/// A beacon: an index without packet, which says that the stream has no event before cycle `until`.
+/// Returns a beacon: an index without packet, which says that the stream has no event before cycle
+/// `until`.
 #[must_use]
 pub fn beacon(until: u64) -> PacketIndex {
     PacketIndex {
@@ -124,15 +125,15 @@ pub fn beacon(until: u64) -> PacketIndex {
     }
 }
 
-/// The data header and the payload of a packet: `bytes` bytes of the value `number % 251`.
+/// Returns the data header and the payload of a packet: `bytes` bytes of the value `number % 251`.
 #[must_use]
 pub fn packet(stream: StreamId, number: u64, bytes: usize) -> Vec<u8> {
     let fill = u8::try_from(number % 251).unwrap();
     packet_of(stream, number, &vec![fill; bytes], 0)
 }
 
-/// The data header and the given payload of a packet. The header announces `padding` bytes after
-/// the payload.
+/// Returns the data header and the given payload of a packet. The header announces `padding` bytes
+/// after the payload.
 #[must_use]
 pub fn packet_of(stream: StreamId, number: u64, bytes: &[u8], padding: u32) -> Vec<u8> {
     let size = u32::try_from(bytes.len()).unwrap();
@@ -141,7 +142,7 @@ pub fn packet_of(stream: StreamId, number: u64, bytes: &[u8], padding: u32) -> V
     sent
 }
 
-/// The header of a packet, with sizes in bytes that need not be true.
+/// Returns the header of a packet, with sizes in bytes that need not be true.
 #[must_use]
 pub fn data_header(stream: StreamId, number: u64, data_size: u32, padding_size: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -156,7 +157,7 @@ pub fn data_header(stream: StreamId, number: u64, data_size: u32, padding_size: 
     bytes
 }
 
-/// The header of a command, with a code and a payload size in bytes that need not be true.
+/// Returns the header of a command, with a code and a payload size in bytes that need not be true.
 #[must_use]
 pub fn control_header(code: u32, data_size: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -539,7 +540,7 @@ impl Producer {
         matches!(self.control.read(&mut [0; 4096]), Ok(0) | Err(_))
     }
 
-    /// The control connection, for bytes that no producer should send.
+    /// Returns the control connection, for bytes that no producer should send.
     #[must_use]
     pub fn control(&self) -> &TcpStream {
         &self.control

@@ -117,14 +117,14 @@ impl PushConnection {
         }
     }
 
-    /// The protocol state, which tells whether the relay has accepted the connection and offers to
-    /// push.
+    /// Returns the protocol state, which tells whether the relay has accepted the connection and
+    /// offers to push.
     #[must_use]
     pub fn listener(&self) -> &PushClient {
         &self.listener
     }
 
-    /// The socket, for bytes that no viewer should send.
+    /// Returns the socket, for bytes that no viewer should send.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket

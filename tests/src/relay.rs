@@ -130,7 +130,7 @@ impl Relay {
         }
     }
 
-    /// The URL under which `consumer` reaches the relay.
+    /// Returns the URL under which `consumer` reaches the relay.
     #[must_use]
     pub fn producer_url(&self) -> String {
         producer_url(self.control, self.data)
@@ -188,7 +188,7 @@ impl Relay {
         }
     }
 
-    /// The control, data and live addresses, for a relay that is to replace this one.
+    /// Returns the control, data and live addresses, for a relay that is to replace this one.
     #[must_use]
     pub fn addresses(&self) -> [SocketAddr; 3] {
         [self.control, self.data, self.live]
@@ -209,7 +209,7 @@ impl Relay {
         wait_until("the relay is dead", || !self.process.is_running());
     }
 
-    /// The log lines so far.
+    /// Returns the log lines so far.
     #[must_use]
     pub fn log(&self) -> Vec<String> {
         self.process.stderr()
@@ -232,13 +232,13 @@ impl Relay {
         wait_until(&format!("{parts:?} is logged"), || self.has_logged(parts));
     }
 
-    /// The process id.
+    /// Returns the process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// The process, to send it signals.
+    /// Returns the process, to send it signals.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
@@ -250,7 +250,7 @@ impl Relay {
         self.process.wait()
     }
 
-    /// The resident memory (`VmRSS`), in bytes.
+    /// Returns the resident memory (`VmRSS`), in bytes.
     ///
     /// # Panics
     /// If the relay does not run.
@@ -274,7 +274,7 @@ impl Relay {
         assert!(memory < limit, "{memory} bytes, limit {limit}");
     }
 
-    /// The number of open file descriptors.
+    /// Returns the number of open file descriptors.
     ///
     /// # Panics
     /// If the relay does not run.
@@ -286,13 +286,13 @@ impl Relay {
     }
 }
 
-/// The URL of a relay for `consumer`.
+/// Returns the URL of a relay for `consumer`.
 #[must_use]
 pub fn producer_url(control: SocketAddr, data: SocketAddr) -> String {
     format!("net://{}:{}:{}", control.ip(), control.port(), data.port())
 }
 
-/// The control, data and live addresses in the log line of a relay that listens.
+/// Returns the control, data and live addresses in the log line of a relay that listens.
 pub fn parse_listening_addresses(line: &str) -> Option<[SocketAddr; 3]> {
     let (_, fields) = line.split_once(" listening ")?;
     let field = |name: &str| {

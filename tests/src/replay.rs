@@ -310,7 +310,7 @@ impl MetadataPieces {
     }
 }
 
-/// The length of the metadata packet at the front of `bytes`; `None` for plain text.
+/// Returns the length of the metadata packet at the front of `bytes`; `None` for plain text.
 fn packet_length(bytes: &[u8]) -> Option<usize> {
     const MAGIC: u32 = 0x75D1_1D57;
     // The field `packet_size`, after magic, UUID, checksum and content size.
@@ -324,7 +324,7 @@ fn packet_length(bytes: &[u8]) -> Option<usize> {
     Some(bits as usize / 8)
 }
 
-/// The length of plain text up to the end of its first declaration.
+/// Returns the length of plain text up to the end of its first declaration.
 fn declaration_length(bytes: &[u8]) -> usize {
     const END: &[u8] = b"\n};\n";
     let end = bytes.windows(END.len()).position(|window| window == END);

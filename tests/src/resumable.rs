@@ -101,8 +101,8 @@ impl Recording {
     }
 }
 
-/// A recording of `streams` streams that every reader of CTF can print: packet after packet, in
-/// turn, has an event whose field `number` counts from 0.
+/// Returns a recording of `streams` streams that every reader of CTF can print: packet after
+/// packet, in turn, has an event whose field `number` counts from 0.
 ///
 /// # Panics
 /// If the packets cannot be written.

@@ -27,7 +27,7 @@ pub fn unaccepted(listening: SocketAddr) -> u64 {
     received
 }
 
-/// The send queue and the receive queue of a socket with this local port.
+/// Returns the send queue and the receive queue of a socket with this local port.
 fn queues(port: u16, is_state: impl Fn(&str) -> bool) -> (u64, u64) {
     let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
     // sl local_address rem_address st tx_queue:rx_queue

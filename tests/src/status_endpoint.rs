@@ -34,13 +34,13 @@ impl StatusEndpoint {
         }))
     }
 
-    /// The address on which the endpoint listens.
+    /// Returns the address on which the endpoint listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.0
     }
 
-    /// The status code and the body of a GET request.
+    /// Returns the status code and the body of a GET request.
     ///
     /// # Panics
     /// If the response is not HTTP.
@@ -60,7 +60,7 @@ impl StatusEndpoint {
         (status.parse().unwrap(), body.to_owned())
     }
 
-    /// The body of a GET request as JSON.
+    /// Returns the body of a GET request as JSON.
     ///
     /// # Panics
     /// If the body is not JSON.
@@ -76,7 +76,7 @@ impl StatusEndpoint {
         });
     }
 
-    /// The value of a metric, by its name and labels as in the exposition format.
+    /// Returns the value of a metric, by its name and labels as in the exposition format.
     ///
     /// # Panics
     /// If there is no such metric.

@@ -96,7 +96,7 @@ impl Terminal {
         });
     }
 
-    /// The number of bytes that have been written so far.
+    /// Returns the number of bytes that have been written so far.
     #[must_use]
     pub fn written(&self) -> usize {
         self.process.stdout_bytes().len()
@@ -142,7 +142,7 @@ impl Terminal {
     }
 }
 
-/// The text on a terminal of this size after `output`.
+/// Returns the text on a terminal of this size after `output`.
 fn screen_after((columns, rows): (u16, u16), output: &[u8]) -> String {
     let mut parser = vt100::Parser::new(rows, columns, 0);
     parser.process(output);

@@ -10,7 +10,7 @@ use crate::process::{CompletedProcess, Process};
 use crate::relay::Relay;
 use crate::viewer::Viewer;
 
-/// The command `test-live` with these arguments.
+/// Returns the command `test-live` with these arguments.
 #[must_use]
 pub fn command(lab: &Lab, arguments: &[&str]) -> Command {
     let mut command = lab.command(binaries::test_live());
@@ -30,7 +30,7 @@ pub fn read(lab: &Lab, arguments: &[&str], directory: &Path) -> CompletedProcess
     Process::start(command(lab, arguments).arg(directory)).wait()
 }
 
-/// The URL of a live session of a host.
+/// Returns the URL of a live session of a host.
 #[must_use]
 pub fn url(live: SocketAddr, host: &str, session: &str) -> String {
     format!("net://{live}/host/{host}/{session}")

@@ -108,7 +108,7 @@ impl Tldrs {
             .unwrap();
     }
 
-    /// The text with `@OUT@` replaced by the directory of the exports.
+    /// Returns the text with `@OUT@` replaced by the directory of the exports.
     #[must_use]
     pub fn expand_paths(&self, text: &str) -> String {
         text.replace("@OUT@", self.out.to_str().unwrap())
@@ -145,7 +145,7 @@ impl Tldrs {
         );
     }
 
-    /// The log lines so far.
+    /// Returns the log lines so far.
     #[must_use]
     pub fn log(&self) -> Vec<String> {
         self.process.stderr()
@@ -156,13 +156,13 @@ impl Tldrs {
         self.process.wait_for_stderr_text(text);
     }
 
-    /// The process id.
+    /// Returns the process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// A number of `/proc/PID/status`, as `VmHWM` in KiB, in the unit that the file uses.
+    /// Returns a number of `/proc/PID/status`, as `VmHWM` in KiB, in the unit that the file uses.
     ///
     /// # Panics
     /// If the daemon does not run.

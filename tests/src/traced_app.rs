@@ -80,7 +80,7 @@ fn program_in(lab: &Lab) -> PathBuf {
     lab.copy(program(), "tracee")
 }
 
-/// The path of the application, which is built at the first call.
+/// Returns the path of the application, which is built at the first call.
 ///
 /// # Panics
 /// If the C compiler or LTTng-UST is missing.
@@ -89,7 +89,8 @@ pub fn program() -> &'static Path {
     PROGRAM.get_or_init(|| build("tracee", "tracee.c"))
 }
 
-/// The path of a program with the events of a node of ROS 2, which is built at the first call.
+/// Returns the path of a program with the events of a node of ROS 2, which is built at the first
+/// call.
 ///
 /// # Panics
 /// As [`program`].

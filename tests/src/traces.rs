@@ -165,7 +165,7 @@ impl StreamBuilder {
     }
 }
 
-/// A trace with every field type, and of integers the least and the greatest value.
+/// Returns a trace with every field type, and of integers the least and the greatest value.
 #[must_use]
 pub fn with_every_field_type(lab: &Lab) -> PathBuf {
     let mut trace = TraceBuilder::new(lab.directory("types"));
@@ -230,7 +230,8 @@ pub fn with_every_field_type(lab: &Lab) -> PathBuf {
     trace.finish(vec![stream], true)
 }
 
-/// A trace of four streams whose events have equal timestamps, which are also ends of packets.
+/// Returns a trace of four streams whose events have equal timestamps, which are also ends of
+/// packets.
 #[must_use]
 pub fn with_equal_timestamps(lab: &Lab) -> PathBuf {
     let mut trace = TraceBuilder::new(lab.directory("same-time"));
@@ -253,8 +254,8 @@ pub fn with_equal_timestamps(lab: &Lab) -> PathBuf {
     trace.finish(streams, false)
 }
 
-/// A trace of four streams: one without losses, one with discarded events, one with lost packets,
-/// one with both.
+/// Returns a trace of four streams: one without losses, one with discarded events, one with lost
+/// packets, one with both.
 #[must_use]
 pub fn with_losses(lab: &Lab) -> PathBuf {
     let mut trace = TraceBuilder::new(lab.directory("losses"));
@@ -279,7 +280,8 @@ pub fn with_losses(lab: &Lab) -> PathBuf {
     trace.finish(streams, true)
 }
 
-/// A trace of three streams: a busy one, one with empty packets only, and one that begins late.
+/// Returns a trace of three streams: a busy one, one with empty packets only, and one that begins
+/// late.
 #[must_use]
 pub fn with_idle_streams(lab: &Lab) -> PathBuf {
     let mut trace = TraceBuilder::new(lab.directory("idle"));
@@ -304,8 +306,8 @@ pub fn with_idle_streams(lab: &Lab) -> PathBuf {
     trace.finish(streams, true)
 }
 
-/// A trace of seven numbered events in two streams. The clock and the packet numbers of the first
-/// begin again between its events 1 and 2.
+/// Returns a trace of seven numbered events in two streams. The clock and the packet numbers of the
+/// first begin again between its events 1 and 2.
 #[must_use]
 pub fn with_restarted_clock(lab: &Lab) -> PathBuf {
     let mut trace = TraceBuilder::new(lab.directory("restarted"));
@@ -324,8 +326,8 @@ pub fn with_restarted_clock(lab: &Lab) -> PathBuf {
     trace.finish(vec![restarted, other], true)
 }
 
-/// A trace of numbered events, one in each packet, `interval` nanoseconds apart, in two streams by
-/// turns.
+/// Returns a trace of numbered events, one in each packet, `interval` nanoseconds apart, in two
+/// streams by turns.
 #[must_use]
 pub fn with_numbered_events(lab: &Lab, name: &str, events: u64, interval: u64) -> PathBuf {
     let mut trace = TraceBuilder::new(lab.directory(name));
@@ -344,8 +346,8 @@ pub fn with_numbered_events(lab: &Lab, name: &str, events: u64, interval: u64) -
     trace.finish(streams.into(), true)
 }
 
-/// A trace that LTTng has recorded of two applications. `buffers` is the option of
-/// `lttng enable-channel` that selects buffers per user or per process.
+/// Returns a trace that LTTng has recorded of two applications. `buffers` is the option of `lttng
+/// enable-channel` that selects buffers per user or per process.
 ///
 /// # Panics
 /// If LTTng is not installed.

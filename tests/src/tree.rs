@@ -44,7 +44,7 @@ fn collect(top: &Path, directory: &Path, nodes: &mut BTreeMap<String, Node>) -> 
     Ok(())
 }
 
-/// A file or directory; collects what is below a directory.
+/// Returns a file or directory; collects what is below a directory.
 fn read_node(top: &Path, path: &Path, nodes: &mut BTreeMap<String, Node>) -> io::Result<Node> {
     let metadata = fs::symlink_metadata(path)?;
     let contents = if metadata.is_dir() {
@@ -59,7 +59,7 @@ fn read_node(top: &Path, path: &Path, nodes: &mut BTreeMap<String, Node>) -> io:
     Ok(Node { mode, contents })
 }
 
-/// The contents of the files whose relative path ends with `ending`, by that path.
+/// Returns the contents of the files whose relative path ends with `ending`, by that path.
 ///
 /// # Panics
 /// If a file cannot be read.
@@ -72,7 +72,7 @@ pub fn files(directory: &Path, ending: &str) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// The contents of the first file, by path, whose relative path ends with `ending`.
+/// Returns the contents of the first file, by path, whose relative path ends with `ending`.
 ///
 /// # Panics
 /// If there is no such file, or it cannot be read.

@@ -119,7 +119,7 @@ impl UdpLink {
         Self { address, shared }
     }
 
-    /// The address that clients use in place of the server's.
+    /// Returns the address that clients use in place of the server's.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -141,7 +141,7 @@ impl UdpLink {
         lock(&self.shared.flows).clear();
     }
 
-    /// What the link has done so far.
+    /// Returns what the link has done so far.
     #[must_use]
     pub fn counters(&self) -> LinkCounters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl Shared {
         });
     }
 
-    /// The socket from which the datagrams of a client are sent to the server.
+    /// Returns the socket from which the datagrams of a client are sent to the server.
     fn flow(self: &Arc<Self>, client: SocketAddr) -> io::Result<Arc<UdpSocket>> {
         let mut flows = lock(&self.flows);
         if let Some(socket) = flows.get(&client) {
@@ -287,8 +287,8 @@ mod tests {
     use super::*;
     use crate::wait_until;
 
-    /// A server that counts datagrams and remembers the addresses that they came from, and a
-    /// client.
+    /// Returns a server that counts datagrams and remembers the addresses that they came from, and
+    /// a client.
     fn ends() -> (UdpSocket, UdpSocket) {
         let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         (bind(), bind())

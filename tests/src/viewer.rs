@@ -18,7 +18,7 @@ use crate::producer::connect;
 use crate::push::PushConnection;
 use crate::wait_for;
 
-/// The host name that sessions of this host's session daemon have.
+/// Returns the host name that sessions of this host's session daemon have.
 ///
 /// # Panics
 /// If the host name is not UTF-8.
@@ -141,7 +141,7 @@ impl Viewer {
         }
     }
 
-    /// The sessions that the relay lists.
+    /// Returns the sessions that the relay lists.
     pub fn sessions(&mut self) -> Vec<ListedSession> {
         self.request(&Command::ListSessions).sessions
     }
@@ -178,7 +178,7 @@ impl Viewer {
         (attached.status, reply.streams)
     }
 
-    /// The streams that the relay has not announced to this viewer.
+    /// Returns the streams that the relay has not announced to this viewer.
     pub fn new_streams(&mut self, session: SessionId) -> (NewStreamsStatus, Vec<StreamRecord>) {
         let reply = self.request(&Command::GetNewStreams(session));
         let Some(Head::NewStreams(new)) = reply.head else {
@@ -187,7 +187,7 @@ impl Viewer {
         (new.status, reply.streams)
     }
 
-    /// The next index of a stream (GET_NEXT_INDEX).
+    /// Returns the next index of a stream (GET_NEXT_INDEX).
     pub fn next_index(&mut self, stream: StreamId) -> NextIndex {
         self.next_indexes(stream, 1)[0]
     }
@@ -200,7 +200,7 @@ impl Viewer {
         })
     }
 
-    /// The next `times` indexes of a stream, requested in one pipeline.
+    /// Returns the next `times` indexes of a stream, requested in one pipeline.
     pub fn next_indexes(&mut self, stream: StreamId, times: usize) -> Vec<NextIndex> {
         let replies = self.request_pipelined(&vec![Command::GetNextIndex(stream); times]);
         let index = |reply: Reply| match reply.head {
@@ -239,7 +239,7 @@ impl Viewer {
             .collect()
     }
 
-    /// The metadata that the relay has not sent to this viewer (GET_METADATA).
+    /// Returns the metadata that the relay has not sent to this viewer (GET_METADATA).
     pub fn metadata(&mut self, stream: StreamId) -> (MetadataStatus, Vec<u8>) {
         let reply = self.request(&Command::GetMetadata(stream));
         let Some(Head::Metadata(head)) = reply.head else {
@@ -266,7 +266,7 @@ impl Viewer {
         PushConnection::open(self.socket.peer_addr().unwrap(), self.id.unwrap())
     }
 
-    /// The socket, for bytes that no viewer should send.
+    /// Returns the socket, for bytes that no viewer should send.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket
@@ -287,7 +287,7 @@ fn read_parts(client: &mut Client, input: &mut &[u8], reply: &mut Reply) -> bool
     false
 }
 
-/// The ids of streams by the names of their channels; of equal names the last.
+/// Returns the ids of streams by the names of their channels; of equal names the last.
 #[must_use]
 pub fn by_channel(streams: &[StreamRecord]) -> BTreeMap<String, StreamId> {
     streams

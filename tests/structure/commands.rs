@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::source::root;
 
-/// The name of a command as the pages have it: `ADD_STREAM` of `AddStream`.
+/// Returns the name of a command as the pages have it: `ADD_STREAM` of `AddStream`.
 fn page_name(code: impl std::fmt::Debug) -> String {
     let mut name = String::new();
     for letter in format!("{code:?}").chars() {

@@ -81,7 +81,7 @@ fn names(list: &toml::Value) -> BTreeSet<String> {
     list.map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
-/// All packages outside the workspace that are compiled for Linux, as cargo describes them.
+/// Returns all packages outside the workspace that are compiled for Linux, as cargo describes them.
 fn dependencies() -> Vec<Value> {
     let metadata = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--locked", "--offline"])
@@ -102,8 +102,8 @@ fn dependencies() -> Vec<Value> {
         .collect()
 }
 
-/// The ids of the packages that the workspace reaches. The list of packages names those for other
-/// platforms too, and even the graph has nodes that nothing leads to.
+/// Returns the ids of the packages that the workspace reaches. The list of packages names those for
+/// other platforms too, and even the graph has nodes that nothing leads to.
 fn reachable(metadata: &Value) -> BTreeSet<&str> {
     fn text(value: &Value) -> &str {
         value.as_str().unwrap()

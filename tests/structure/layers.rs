@@ -61,7 +61,7 @@ fn modules_of_the_relay_use_only_the_layers_below_them() {
 /// For each module, which of the modules beside it it uses, and in which files.
 type Graph = BTreeMap<String, BTreeMap<String, BTreeSet<PathBuf>>>;
 
-/// The graph of the children of each module of a package's library or program.
+/// Returns the graph of the children of each module of a package's library or program.
 fn graphs(package: &str) -> BTreeMap<ModulePath, Graph> {
     let mut modules = BTreeSet::new();
     let mut uses = Vec::new();
@@ -117,7 +117,8 @@ fn reaches(graph: &Graph, from: &str, to: &str) -> bool {
     false
 }
 
-/// The module that is in a file: `store/pool.rs` and `store/pool/mod.rs` are `["store", "pool"]`.
+/// Returns the module that is in a file: `store/pool.rs` and `store/pool/mod.rs` are `["store",
+/// "pool"]`.
 fn module_path(file: &Path) -> ModulePath {
     let file = file.with_extension("");
     let parts = file.iter().map(|part| part.to_string_lossy().into_owned());

@@ -24,7 +24,7 @@ fn every_path_that_a_page_names_exists() {
     );
 }
 
-/// The pages of the root and of `doc`.
+/// Returns the pages of the root and of `doc`.
 fn pages(root: &Path) -> Vec<PathBuf> {
     let folders = [root.to_owned(), root.join("doc")].into_iter();
     let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap());
@@ -64,8 +64,8 @@ fn the_map_in_the_architecture_page_names_every_package() {
     }
 }
 
-/// The folders that a map names: one at the beginning of each line, and below it those that are
-/// indented.
+/// Returns the folders that a map names: one at the beginning of each line, and below it those that
+/// are indented.
 fn named_folders(map: &str) -> Vec<PathBuf> {
     let mut wing = "";
     let mut folders = Vec::new();

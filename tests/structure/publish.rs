@@ -145,7 +145,8 @@ fn cargo_packages_the_published_packages_with_licences_and_sources() {
     }
 }
 
-/// The published packages, as cargo describes them: those that do not say `publish = false`.
+/// Returns the published packages, as cargo describes them: those that do not say `publish =
+/// false`.
 fn published() -> Vec<Value> {
     let metadata = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--no-deps", "--offline"])

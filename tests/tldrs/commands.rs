@@ -20,7 +20,7 @@ fn write_trace(directory: &Path, name: &str, text: &str, age: u64) {
         .unwrap();
 }
 
-/// The standard output of a command that succeeded.
+/// Returns the standard output of a command that succeeded.
 fn stdout_text(ended: CompletedProcess) -> String {
     assert!(ended.status.success(), "{:#?}", ended.stderr);
     String::from_utf8(ended.stdout_bytes).unwrap()

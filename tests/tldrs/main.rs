@@ -12,7 +12,7 @@ mod shared_directories;
 mod shutdown;
 mod sockets;
 
-/// A complete event of this name.
+/// Returns a complete event of this name.
 fn event(name: &str, ts: u32) -> String {
     format!(r#"{{"name":"{name}","cat":"demo","ph":"X","ts":{ts},"dur":1,"pid":100,"tid":1}}"#)
 }
@@ -23,7 +23,7 @@ fn events(names: &[&str]) -> String {
     numbered.map(|(name, ts)| event(name, ts) + "\n").collect()
 }
 
-/// The export of [`events`] as a JSON array, as the reference writes it.
+/// Returns the export of [`events`] as a JSON array, as the reference writes it.
 fn array(names: &[&str]) -> String {
     format!("[{}]\n", events(names).trim_end().replace('\n', ",\n"))
 }

@@ -179,8 +179,8 @@ fn recorded(case: &Path) -> Files {
     files(&case.join("result"))
 }
 
-/// The traces and exports of a case, without the state, lock and reject files that the daemon keeps
-/// beside them.
+/// Returns the traces and exports of a case, without the state, lock and reject files that the
+/// daemon keeps beside them.
 fn files(directory: &Path) -> Files {
     let mut found = Files::new();
     for part in ["data", "out", "cwd"] {
@@ -207,7 +207,7 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// The files that the daemon must leave: those of the reference, except for the intended
+/// Returns the files that the daemon must leave: those of the reference, except for the intended
 /// differences.
 fn expected(name: &str, recorded: &Files, lab: &Lab) -> Files {
     let mut files = recorded.clone();

@@ -235,7 +235,7 @@ fn query(browser: &Browser, sql: &str) -> Vec<Value> {
     rows.unwrap_or_else(|| panic!("{answer}")).clone()
 }
 
-/// The middle of an element, in CSS pixels of the page.
+/// Returns the middle of an element, in CSS pixels of the page.
 fn place_of(browser: &Browser, id: &str) -> (i64, i64) {
     let place = browser.run(&format!(
         "const r = document.getElementById('{id}').getBoundingClientRect();

@@ -13,7 +13,7 @@ use tests::{test_live, traces, wait_for};
 
 use crate::system::{Agent, Web, center, show_from, wait_for_row};
 
-/// A recording of 200 numbered events, and a page that shows it.
+/// Returns a recording of 200 numbered events, and a page that shows it.
 fn numbered(lab: &Lab) -> (String, Web, Browser, i64) {
     let directory = traces::with_numbered_events(lab, "numbered", 200, 1_000_000);
     let web = Web::show_directory(lab, &directory);
@@ -249,7 +249,7 @@ fn extract(lab: &Lab, archive: &[u8]) -> Option<PathBuf> {
     (!is_empty).then_some(directory)
 }
 
-/// The events of a file, without those that name processes and threads.
+/// Returns the events of a file, without those that name processes and threads.
 fn records(text: &str) -> Vec<Value> {
     if let Ok(Value::Object(document)) = serde_json::from_str::<Value>(text)
         && let Some(Value::Array(records)) = document.get("traceEvents")

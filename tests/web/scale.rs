@@ -154,7 +154,7 @@ fn history_is_bounded_and_what_was_dropped_is_marked() {
     drop((client, web));
 }
 
-/// The resident memory of the server, in bytes.
+/// Returns the resident memory of the server, in bytes.
 fn resident_memory(web: &Web) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", web.process.id())).unwrap();
     let mut lines = status.lines();

@@ -100,7 +100,7 @@ impl Web {
         Self::start(lab, &[directory.to_str().unwrap()])
     }
 
-    /// The page, with so much of the past in view that nothing leaves it during a test.
+    /// Returns the page, with so much of the past in view that nothing leaves it during a test.
     pub(crate) fn long_url(&self) -> String {
         format!("{}#follow=600000000000", self.url)
     }
@@ -111,7 +111,7 @@ impl Web {
         host.replace("localhost", "127.0.0.1").parse().unwrap()
     }
 
-    /// The body of a response, without chunks.
+    /// Returns the body of a response, without chunks.
     pub(crate) fn download(&self, path: &str) -> Vec<u8> {
         let mut socket = TcpStream::connect(self.address()).unwrap();
         socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
@@ -152,7 +152,7 @@ impl Web {
     }
 }
 
-/// The rows that the page shows, of this name.
+/// Returns the rows that the page shows, of this name.
 pub(crate) fn rows_named(browser: &Browser, name: &str) -> Vec<Value> {
     let all = browser.run("return __view().shown");
     let all = all.as_array().unwrap().iter();
@@ -180,7 +180,7 @@ pub(crate) fn show_from(browser: &Browser, row: &Value) {
     );
 }
 
-/// The place in the middle of a row, in CSS pixels of the page.
+/// Returns the place in the middle of a row, in CSS pixels of the page.
 pub(crate) fn center(row: &Value) -> (i64, i64) {
     let number = |name: &str| row[name].as_f64().unwrap();
     let x = number("x") + number("width") / 2.0;

@@ -170,7 +170,7 @@ impl Events {
     }
 }
 
-/// Microseconds since 1970.
+/// Returns the present time in microseconds since 1970.
 fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let micros = since.map_or(0, |since| since.as_micros());

@@ -141,7 +141,7 @@ pub struct ServeArguments {
     pub when_full: WhenFull,
 }
 
-/// Parses a policy.
+/// Returns the parser of the names of policies.
 fn when_full() -> impl TypedValueParser<Value = WhenFull> {
     let values = WhenFull::ALL.map(|policy| {
         PossibleValue::new(policy.name()).help(match policy {
@@ -233,7 +233,7 @@ impl Arguments {
         logging::level(self.verbose)
     }
 
-    /// Where the log goes: for commands other than `serve`, to standard error.
+    /// Returns where the log goes: for commands other than `serve`, to standard error.
     #[must_use]
     pub fn log_target(&self) -> LogTarget<'_> {
         match &self.command {

@@ -82,22 +82,22 @@ struct RingsAction {
 /// A command of `consumer rings`, with its settings.
 #[derive(Debug)]
 pub enum RingsCommand {
-    /// Show a table.
+    /// Show a table of the rings.
     List {
-        /// The run directory.
+        /// The run directory of the programs.
         directory: PathBuf,
         /// The processes; all if there are none.
         pids: Vec<u32>,
     },
-    /// Show events.
+    /// Show events as they are written.
     Print(PrintSettings),
-    /// Record events.
+    /// Record events until the command is stopped.
     Record(RecordSettings),
-    /// Record flight recorders.
+    /// Record the present content of the flight recorders.
     Snapshot(RecordSettings),
-    /// Change filters.
+    /// Change the filters of running programs.
     Enable {
-        /// The run directory.
+        /// The run directory of the programs.
         directory: PathBuf,
         /// The processes; all if there are none.
         pids: Vec<u32>,

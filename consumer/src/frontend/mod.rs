@@ -74,7 +74,7 @@ pub trait Frontend: Debug {
 /// the smallest and the largest allowed value.
 pub type BoundedSetting = (&'static str, u64, RangeInclusive<u64>);
 
-/// A running frontend.
+/// A running frontend: the future ends when the frontend has stopped or failed.
 pub type FrontendTask = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 
 /// What the agent gives to each frontend that it starts.

@@ -54,20 +54,21 @@ pub struct SessionReceiver {
 /// Where the packets of a session get their sequence numbers.
 #[derive(Debug)]
 enum Numbering {
-    /// From the receiver. The number of the next packet of each stream that has had one.
+    /// The numbers come from the receiver, which has the number of the next packet of each stream
+    /// that has had one.
     Received(HashMap<StreamKey, u64>),
-    /// From the spool.
+    /// The numbers come from the spool.
     Spooled,
 }
 
 /// A step in the queue. It counts against the queue's capacity until it is dropped.
 #[derive(Debug)]
 pub struct QueuedStep {
-    /// The step.
+    /// The step, which the receiver handles.
     pub step: Step,
-    /// Of a packet: its sequence number in its stream, from 0 over the whole life of the session,
-    /// also if another process has begun it. Of [`Step::AddStream`]: the number of the first packet
-    /// of the stream that can follow; all before it have been acknowledged. Otherwise 0.
+    /// The sequence number of a packet in its stream, from 0 over the whole life of the session,
+    /// also if another process has begun it. With [`Step::AddStream`]: the number of the first
+    /// packet of the stream that can follow; all before it have been acknowledged. Otherwise 0.
     pub seq: u64,
     /// When the frontend has made the step, or with a spool, when the step was read from it.
     pub cut_at: Instant,
@@ -228,7 +229,7 @@ impl SpoolSender {
 pub(crate) struct SpoolChannel {
     /// Forwards steps; dropped after the last one.
     pub(crate) sender: SpoolSender,
-    /// The uplink's end.
+    /// The end of the uplink.
     pub(crate) receiver: SessionReceiver,
     /// The capacity, to wait for it.
     pub(crate) capacity: Capacity,

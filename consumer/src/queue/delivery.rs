@@ -20,7 +20,7 @@ pub enum Delivery {
 pub struct DeliveryReceipt(Arc<AtomicBool>);
 
 impl DeliveryReceipt {
-    /// What has become of the packets. The receipt must not be set any more.
+    /// Returns what has become of the packets. The receipt must not be set any more.
     #[must_use]
     pub fn delivery(&self) -> Delivery {
         // Each packet that is still queued or in flight holds a reference. No new ones can come,
@@ -36,7 +36,7 @@ impl DeliveryReceipt {
         }
     }
 
-    /// The part of the receipt that goes with one packet.
+    /// Returns the part of the receipt that goes with one packet.
     pub(super) fn of_packet(&self) -> PacketReceipt {
         PacketReceipt {
             is_lost: Arc::clone(&self.0),

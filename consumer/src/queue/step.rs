@@ -61,7 +61,7 @@ impl StreamKey {
 pub enum Step {
     /// A trace is added. Its [`TraceKey`] is the number of traces before it.
     AddTrace {
-        /// Its directory below that of the session, such as `ust/uid/1000/64-bit`.
+        /// The directory of the trace below that of the session, such as `ust/uid/1000/64-bit`.
         path: String,
     },
     /// A stream is added. Its [`StreamKey`] is the number of streams before it. Streams are
@@ -77,14 +77,14 @@ pub enum Step {
     /// The next bytes of a trace's metadata, in pieces of any size, before the packet that needs
     /// them.
     Metadata {
-        /// The trace.
+        /// The trace that has the metadata.
         trace: TraceKey,
         /// The metadata; at least one byte.
         bytes: Bytes,
     },
     /// The next packet of a stream.
     Packet {
-        /// The stream.
+        /// The stream of the packet.
         stream: StreamKey,
         /// The packet with its header. Bytes that are missing up to the packet's size are zeros.
         bytes: Bytes,
@@ -94,7 +94,7 @@ pub enum Step {
     /// A beacon: no event of the stream is before `until`, which is not before the end of its last
     /// packet.
     Beacon {
-        /// The stream.
+        /// The stream for which the beacon is.
         stream: StreamKey,
         /// The watermark, in cycles of the trace's clock.
         until: Timestamp,
@@ -103,7 +103,7 @@ pub enum Step {
     /// packet of the stream, if any, has the number `before` or a higher one. Only the spool makes
     /// this step.
     Gap {
-        /// The stream.
+        /// The stream that lacks the packets.
         stream: StreamKey,
         /// Packets with lower numbers that have not been received will not come.
         before: u64,
@@ -113,7 +113,7 @@ pub enum Step {
     /// The stream ends before its session. Packetizers leave all streams to the end of the session;
     /// spools that earlier versions have written have this step.
     CloseStream {
-        /// The stream.
+        /// The stream that ends.
         stream: StreamKey,
     },
 }

@@ -80,8 +80,8 @@ fn lock(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// The directives `old`, without those whose target is also in `new`, and `new` behind them. What
-/// is none of `old` is left out: the process would use nothing of a filter with it.
+/// Returns the directives `old`, without those whose target is also in `new`, and `new` after them.
+/// What is none of `old` is left out: the process would use nothing of a filter with it.
 fn merge(old: &str, new: &str) -> String {
     let split = |text: &str| -> Vec<String> {
         let parts = text.split(',').map(str::trim);
@@ -101,7 +101,7 @@ fn merge(old: &str, new: &str) -> String {
     merged.join(",")
 }
 
-/// The target of a directive; empty if it is for all targets.
+/// Returns the target of a directive; empty if it is for all targets.
 fn target(directive: &str) -> &str {
     match directive.split_once('=') {
         Some((target, _)) => target.trim(),

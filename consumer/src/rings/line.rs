@@ -17,7 +17,7 @@ const SPAN_NAME: &str = "name";
 /// Name of the field that is the id of a span.
 const SPAN_ID: &str = "span";
 
-/// How lines look.
+/// The form of the lines, which is that of all events.
 #[derive(Debug, Clone)]
 pub(super) struct LineWriter {
     /// Whether severities, programs and threads are coloured.
@@ -148,14 +148,14 @@ fn push_edge(
     }
 }
 
-/// The name of the span of an event.
+/// Returns the name of the span of an event.
 pub(super) fn span_name(class: &EventClass, fields: &[FieldContent<'_>]) -> String {
     field(class, fields, SPAN_NAME)
         .map(text)
         .unwrap_or_default()
 }
 
-/// The id of the span of an event, if it says one.
+/// Returns the id of the span of an event, if it says one.
 pub(super) fn span_id(class: &EventClass, fields: &[FieldContent<'_>]) -> Option<u64> {
     match field(class, fields, SPAN_ID)?.value() {
         Value::Unsigned(id) => Some(id).filter(|id| *id != 0),
@@ -163,7 +163,7 @@ pub(super) fn span_id(class: &EventClass, fields: &[FieldContent<'_>]) -> Option
     }
 }
 
-/// The field of this name.
+/// Returns the field of this name.
 fn field<'f, 'v>(
     class: &EventClass,
     fields: &'f [FieldContent<'v>],

@@ -92,7 +92,7 @@ impl RingTable {
     }
 }
 
-/// The cells of a ring from its thread to its losses.
+/// Returns the cells of a ring from its thread to its losses.
 fn describe(reader: &RingReader) -> [String; COLUMNS - 5] {
     let header = reader.header();
     let thread = String::from_utf8_lossy(until_nul(&header.thread_name));

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 pub(super) const METADATA: &str = "metadata";
 /// Name of the directory of a trace's index files.
 pub(super) const INDEX: &str = "index";
-/// What the name of an index file has behind that of its tracefile.
+/// The end of the name of an index file, after the name of its tracefile.
 const INDEX_SUFFIX: &str = ".idx";
 
 /// Limits of a recording.
@@ -55,7 +55,7 @@ struct StoredFiles {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoredFile {
     pub(super) path: PathBuf,
-    /// Its size and that of its index, in bytes.
+    /// Size of the tracefile and of its index, in bytes.
     pub(super) bytes: u64,
 }
 
@@ -182,14 +182,14 @@ impl StoredFiles {
     }
 }
 
-/// The path of a tracefile's index.
+/// Returns the path of a tracefile's index.
 pub(super) fn index_path(tracefile: &Path) -> PathBuf {
     let mut name = tracefile.file_name().unwrap_or_default().to_owned();
     name.push(INDEX_SUFFIX);
     tracefile.with_file_name(INDEX).join(name)
 }
 
-/// The size of a file in bytes; 0 if there is none.
+/// Returns the size of a file in bytes; 0 if there is none.
 fn size_of_file(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
@@ -205,7 +205,7 @@ fn subdirectories(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The tracefiles of a trace, with the times of their last change.
+/// Returns the tracefiles of a trace, with the times of their last change.
 fn tracefiles(trace: &Path) -> io::Result<Vec<(SystemTime, StoredFile)>> {
     // The user may name a directory with other files, which no quota may remove.
     if !trace.join(METADATA).is_file() {

@@ -200,7 +200,7 @@ impl LocalTrace {
 }
 
 impl LocalStream {
-    /// The tracefile for a packet of `size` bytes: the next one, if the limits say so.
+    /// Returns the tracefile for a packet of `size` bytes: the next one, if the limits say so.
     fn file_for(
         &mut self,
         size: u64,

@@ -39,7 +39,7 @@ const CHUNKS_PER_TURN: usize = 4;
 /// What is shown, and how.
 #[derive(Debug, Clone)]
 pub struct PrintSettings {
-    /// The run directory.
+    /// The run directory of the programs.
     pub directory: PathBuf,
     /// The processes; all if there are none.
     pub pids: Vec<u32>,
@@ -342,8 +342,8 @@ impl ShownProcess {
         has_more
     }
 
-    /// The line of an event, with its time; `Some(None)` if it is not selected, `None` if it cannot
-    /// be shown.
+    /// Returns the line of an event, with its time; `Some(None)` if it is not selected, `None` if
+    /// it cannot be shown.
     fn line(
         &mut self,
         record: &Record<'_>,

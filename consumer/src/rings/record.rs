@@ -18,7 +18,7 @@ use crate::queue::{QueueCapacity, session_channel};
 /// What is recorded, and where.
 #[derive(Debug, Clone)]
 pub struct RecordSettings {
-    /// The rings.
+    /// The rings that are read.
     pub rings: RingSettings,
     /// The directory of the recorded traces.
     pub output: PathBuf,

@@ -24,9 +24,9 @@ pub(super) enum Repair {
 /// Finds out what the bytes from an offset of a file to its end are, if they do not begin with a
 /// record.
 ///
-/// A crash leaves at most one incomplete record at the end. So bytes with a whole record behind
-/// them were changed later, and also a record of full length with another checksum, unless its end
-/// was never written.
+/// A crash leaves at most one incomplete record at the end. So bytes with a whole record after them
+/// were changed later, and also a record of full length with another checksum, unless its end was
+/// never written.
 pub(super) fn classify(
     disk: &mut impl Disk,
     path: &str,
@@ -34,7 +34,7 @@ pub(super) fn classify(
     length: u64,
     found: Damage,
 ) -> io::Result<Damage> {
-    // One record can be longer than that. A whole record behind the first bytes of it is no part of
+    // One record can be longer than that. A whole record after the first bytes of it is no part of
     // it.
     let tail = (length - offset).min(2 * MAX_SEGMENT_BYTES);
     let mut bytes = vec![0; usize::try_from(tail).map_err(io::Error::other)?];
@@ -54,7 +54,7 @@ pub(super) fn classify(
     })
 }
 
-/// Whether a whole record begins somewhere behind the first byte.
+/// Whether a whole record begins somewhere after the first byte.
 fn has_record_behind(bytes: &[u8]) -> bool {
     (1..bytes.len()).any(|at| {
         let rest = bytes.get(at..).unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::limits::MAX_OPEN_SPOOL_FILES;
 
 /// A directory of the spool. Paths are relative to it; the empty path is the directory itself.
 pub(super) trait Disk: Send + 'static {
-    /// Lists a directory.
+    /// Lists the entries of a directory.
     fn list(&mut self, directory: &str) -> io::Result<Vec<DiskEntry>>;
     /// Makes a directory, unless it exists.
     fn create_directory(&mut self, directory: &str) -> io::Result<()>;
@@ -22,11 +22,11 @@ pub(super) trait Disk: Send + 'static {
     fn write_at(&mut self, file: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Fills the buffer from an offset of a file.
     fn read_at(&mut self, file: &str, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
-    /// Truncates a file.
+    /// Truncates a file to a length in bytes.
     fn truncate(&mut self, file: &str, length: u64) -> io::Result<()>;
     /// Renames a file or directory.
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file.
+    /// Removes a file, which must exist.
     fn unlink(&mut self, file: &str) -> io::Result<()>;
     /// Makes the content of a file safe against a power failure.
     fn sync_file(&mut self, file: &str) -> io::Result<()>;

@@ -65,7 +65,7 @@ pub struct SpoolSettings {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpoolFullPolicy {
-    /// Frontends wait (backpressure).
+    /// Frontends wait until there is space (backpressure).
     #[default]
     Block,
     /// The oldest packets that are not in flight are dropped, and become a gap in the trace.

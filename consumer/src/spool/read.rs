@@ -25,7 +25,7 @@ const PEEKED_BYTES: usize = RECORD_HEAD_BYTES + u32::SIZE + RecordHead::SIZE;
 /// Why forwarding has paused.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// It is another session's turn; there is more.
+    /// Another session has its turn; there is more.
     More,
     /// The queue to the uplink has no capacity for the next step of this many bytes.
     NeedsCapacity(usize),

@@ -80,7 +80,7 @@ enum Found {
     Session(Box<StoredSession>, bool),
     /// No session: its first record has not been written.
     Empty,
-    /// Something else.
+    /// Something that no session has left.
     Damaged,
 }
 

@@ -50,21 +50,21 @@ pub(super) struct StoredSession {
     pub(super) unsynced: Vec<String>,
 }
 
-/// The session log.
+/// The session log, as it is on disk.
 #[derive(Debug, Default)]
 pub(super) struct LogFile {
-    /// Length in bytes. 0: it is not created yet.
+    /// Length in bytes; 0 if the file is not created yet.
     pub(super) length: u64,
-    /// Whether the file may have bytes behind its length, of a write that has failed.
+    /// Whether the file may have bytes after its length, of a write that has failed.
     pub(super) has_tail: bool,
 }
 
 /// A file of packets and beacons.
 #[derive(Debug, Default)]
 pub(super) struct Segment {
-    /// Length in bytes.
+    /// Length of the whole records, in bytes.
     pub(super) length: u64,
-    /// Whether the file may have bytes behind its length, of a write that has failed.
+    /// Whether the file may have bytes after its length, of a write that has failed.
     pub(super) has_tail: bool,
     /// The packets, as far as they are known: the number of the first one of each stream, and that
     /// after the last one.

@@ -225,7 +225,7 @@ impl SessionTask {
         self.close(frontend, outcome.unwrap_or_default()).await;
     }
 
-    /// Sends a step and those behind it to the thread.
+    /// Sends a step and those after it to the thread.
     fn append(&self, first: QueuedStep, frontend: &mut Option<SessionReceiver>) -> Writing {
         let mut bytes = first.step.weight();
         let mut permits = vec![first];

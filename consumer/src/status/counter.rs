@@ -1,4 +1,4 @@
-//! One counter.
+//! A counter that one task updates while others read it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ impl Counter {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Sets the value.
+    /// Sets the value, as of a gauge.
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }

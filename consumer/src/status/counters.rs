@@ -50,7 +50,8 @@ pub struct SessionCounters {
     pub acknowledged_bytes: Counter,
     /// Packets that were given up.
     pub lost: Counter,
-    /// Those of them that were not delivered before their deadline (`--quic-deadline`).
+    /// Packets that were given up because they were not delivered before their deadline
+    /// (`--quic-deadline`).
     pub abandoned: Counter,
     /// Number of reconnects to a relay.
     pub reconnects: Counter,
@@ -70,7 +71,7 @@ pub enum ConnectionState {
     },
     /// The connection has failed, and is made again after a delay.
     Waiting {
-        /// The last failure.
+        /// The last failure, as messages show it.
         why: String,
     },
 }

@@ -14,7 +14,7 @@ pub struct StatusReport {
     pub process: u32,
     /// Version of the agent.
     pub version: String,
-    /// The open sessions.
+    /// The sessions that are open, in the order in which they were opened.
     pub sessions: Vec<SessionReport>,
     /// Totals of the sessions that have ended.
     pub ended: EndedSessions,

@@ -13,9 +13,9 @@ use super::target::{Link, RelayTarget};
 /// A connection to a relay, for commands and packets.
 #[derive(Debug)]
 pub(super) enum Connection {
-    /// Two TCP connections.
+    /// Two TCP connections, with TLS or without.
     Pair(ConnectionPair),
-    /// One QUIC connection.
+    /// One QUIC connection for commands and packets.
     Quic(Box<QuicConnection>),
 }
 
@@ -70,7 +70,7 @@ impl Connection {
         }
     }
 
-    /// When the next packet is late. Absent if none can be.
+    /// Returns when the next packet is late. Absent if none can be.
     pub(super) fn next_late(&self, out: &SendQueue) -> Option<Instant> {
         match self {
             Self::Pair(_) => None,
@@ -94,7 +94,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection.
+    /// Ends the connection; over QUIC, waits until the relay should know.
     pub(super) async fn close(self) {
         match self {
             Self::Pair(_) => {}

@@ -122,7 +122,7 @@ impl ConnectionPair {
         Ok(some)
     }
 
-    /// The replies that have been read and not parsed.
+    /// Returns the replies that have been read and not parsed.
     pub(super) fn replies(&mut self) -> &mut BytesMut {
         &mut self.replies
     }

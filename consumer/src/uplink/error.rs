@@ -120,7 +120,7 @@ impl UplinkError {
     }
 }
 
-/// An error of certificates and its cause in one line.
+/// Returns an error of certificates and its cause in one line.
 fn with_sources(error: &TransportError) -> String {
     match error.source() {
         None => error.to_string(),

@@ -34,7 +34,7 @@ pub(crate) struct Greeting {
 /// The clock of a relay beside that of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClockDifference {
-    /// Nanoseconds by which the relay's clock is ahead; negative: behind.
+    /// Nanoseconds by which the relay's clock is ahead of this host's; negative if it is behind.
     pub(crate) ahead: i64,
     /// By how much that may be wrong, in nanoseconds: half of the time between question and answer.
     pub(crate) uncertainty: i64,
@@ -75,8 +75,9 @@ pub(crate) async fn greet(target: &RelayTarget) -> Result<Greeting, UplinkError>
 }
 
 impl ClockDifference {
-    /// Of what the relay's clock showed at some time within `round_trip` after `asked`, by the
-    /// clock of this host. Both times are in nanoseconds since 1970.
+    /// The difference that follows from what the relay's clock showed at some time within
+    /// `round_trip` after `asked`, by the clock of this host. Both times are in nanoseconds since
+    /// 1970.
     fn new(asked: i64, relay: u64, round_trip: Duration) -> Self {
         let uncertainty = i64::try_from(round_trip.as_nanos() / 2).unwrap_or(i64::MAX);
         let relay = i64::try_from(relay).unwrap_or(i64::MAX);
@@ -87,7 +88,7 @@ impl ClockDifference {
     }
 }
 
-/// The clock of this host, in nanoseconds since 1970.
+/// Returns the clock of this host, in nanoseconds since 1970.
 fn unix_time() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default().as_nanos();

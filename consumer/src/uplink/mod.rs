@@ -51,7 +51,7 @@ use crate::status::StatusRegistry;
 /// The settings of the uplink.
 #[derive(Debug, Clone)]
 pub struct UplinkSettings {
-    /// The relay's address.
+    /// The address of the relay, and how it is reached.
     pub target: RelayTarget,
     /// How long a session may be without a connection before it is given up. If absent, it
     /// reconnects without a limit.

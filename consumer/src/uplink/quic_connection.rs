@@ -118,7 +118,7 @@ impl QuicConnection {
         }
     }
 
-    /// The replies that have been read and not parsed.
+    /// Returns the replies that have been read and not parsed.
     pub(super) fn replies(&mut self) -> &mut BytesMut {
         &mut self.replies
     }
@@ -137,7 +137,7 @@ impl QuicConnection {
         .await
     }
 
-    /// When the next packet in transit or in `out` is late. Absent if none can be.
+    /// Returns when the next packet in transit or in `out` is late. Absent if none can be.
     pub(super) fn next_late(&self, out: &SendQueue) -> Option<Instant> {
         let deadline = self.abandon_after()?;
         let queued = out
@@ -150,8 +150,8 @@ impl QuicConnection {
             .min()
     }
 
-    /// The time after which a packet is abandoned. Before its deadline, so that the relay knows of
-    /// it then, even if that has to be sent twice. Absent if no packet is.
+    /// Returns the time after which a packet is abandoned. Before its deadline, so that the relay
+    /// knows of it then, even if that has to be sent twice. Absent if no packet is.
     fn abandon_after(&self) -> Option<Duration> {
         let deadline = self.deadline?;
         let notice = (2 * self.connection.rtt()).min(deadline / 2);

@@ -109,7 +109,7 @@ impl PacketQueue {
         }
     }
 
-    /// The first packet. Absent if the queue is empty.
+    /// Returns the first packet. Absent if the queue is empty.
     pub(super) fn front(&self) -> Option<&QueuedPacket> {
         self.packets.front()
     }

@@ -128,7 +128,7 @@ pub(super) struct StreamRelayState {
 }
 
 impl StreamRelayState {
-    /// The relay's number of the last packet that it has, or that was sent to it.
+    /// Returns the relay's number of the last packet that it has, or that was sent to it.
     pub(super) fn last_seq(&self) -> Option<SeqNum> {
         self.next_seq.checked_sub(1).map(SeqNum)
     }
@@ -170,7 +170,8 @@ impl StreamState {
         self.unconfirmed.back().is_none_or(|last| last.seq < next)
     }
 
-    /// Number of the first packet that a relay which does not know the stream would get.
+    /// Returns the number of the first packet that a relay which does not know the stream would
+    /// get.
     pub(super) fn first(&self) -> u64 {
         self.unconfirmed.front().map_or(self.next, |kept| kept.seq)
     }

@@ -48,7 +48,7 @@ pub struct RelayEndpoint {
     pub family: AddressFamily,
     /// Host name, or an address without brackets.
     pub host: String,
-    /// TCP port.
+    /// TCP port, or with `quic://` UDP port.
     pub port: u16,
     /// Whether the connection is encrypted: `nets://`, `tls://`.
     pub is_tls: bool,
@@ -70,7 +70,7 @@ pub enum AddressFamily {
 pub struct TargetError {
     /// The URL as it was typed, with control characters escaped.
     pub url: String,
-    /// The fault.
+    /// What is wrong with the URL.
     pub fault: UrlFault,
 }
 

@@ -102,8 +102,8 @@ impl<S> Transit<S> {
         }
     }
 
-    /// When the next packet in transit becomes late, if each may take `deadline` from when it was
-    /// cut.
+    /// Returns when the next packet in transit becomes late, if each may take `deadline` from when
+    /// it was cut.
     pub(super) fn next_late(&self, deadline: Duration) -> Option<Instant> {
         let in_transit = self.streams.values().flatten();
         let waiting = in_transit.filter(|packet| packet.sender.is_some());

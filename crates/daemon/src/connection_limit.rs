@@ -22,9 +22,9 @@ const MIN_IDLE: Duration = Duration::from_secs(10);
 /// by then, or that which was evicted does not close.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Never moved anything.
+/// Time of a connection that has never moved anything.
 const NEW: u64 = 0;
-/// Never evicted.
+/// Time of a connection that is never evicted.
 const KEPT: u64 = u64::MAX;
 
 /// The connections of a port.
@@ -43,7 +43,7 @@ pub struct ConnectionLimit {
 #[derive(Debug, Default)]
 struct OpenConnections {
     next_id: u64,
-    /// The oldest first.
+    /// The connections by their numbers, the oldest first.
     by_id: BTreeMap<u64, Arc<Standing>>,
 }
 
@@ -164,14 +164,14 @@ impl AdmittedConnection {
         self.standing.evicted.notified().await;
     }
 
-    /// The peer speaks the protocol and something was moved: the connection is new no longer, and
-    /// not idle now.
+    /// Records that the peer speaks the protocol and that something was moved: the connection is
+    /// new no longer, and not idle now.
     pub fn set_active(&self, now: Instant) {
         let now = self.limit.milliseconds(now);
         self.standing.moved_at.store(now, Ordering::Relaxed);
     }
 
-    /// The connection is never evicted from now on.
+    /// Keeps the connection from being evicted from now on.
     pub fn keep(&self) {
         self.standing.moved_at.store(KEPT, Ordering::Relaxed);
     }
@@ -194,7 +194,7 @@ mod tests {
         admitted.collect()
     }
 
-    /// The places of the connections that are evicted.
+    /// Returns the places of the connections that are evicted.
     fn evicted(open: &[AdmittedConnection]) -> Vec<usize> {
         let is_evicted = |(place, one): (usize, &AdmittedConnection)| {
             one.standing

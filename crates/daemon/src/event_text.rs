@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 /// Deepest indentation, in spans.
 const MAX_SHOWN_DEPTH: usize = 32;
 
-/// How lines look.
+/// How lines of text for people look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LineStyle {
     /// Whether hosts, programs, threads, severities and losses are coloured.
@@ -48,7 +48,7 @@ impl fmt::Display for SourceId<'_> {
 }
 
 impl LineStyle {
-    /// Appends where an event is from, with a space behind it.
+    /// Appends where an event is from, and a space.
     pub fn push_source(self, line: &mut String, source: EventSource<'_>) {
         if !source.host.is_empty() {
             self.push_colored(line, "36", source.host);
@@ -127,7 +127,7 @@ pub fn push_printable(line: &mut String, text: &str) {
     line.push_str(rest);
 }
 
-/// A text in which nothing controls the terminal or ends the line.
+/// Returns a text in which nothing controls the terminal or ends the line.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
@@ -165,7 +165,8 @@ pub fn push_duration(line: &mut String, nanoseconds: u64) {
     let _ = write!(line, "{whole}.{hundredths:02} {name}");
 }
 
-/// The text before the first control character, the character, and the text behind it.
+/// Splits a text at its first control character: the text before it, the character, and the text
+/// after it.
 fn split_at_control(text: &str) -> Option<(&str, char, &str)> {
     let (at, special) = text
         .char_indices()
@@ -174,7 +175,7 @@ fn split_at_control(text: &str) -> Option<(&str, char, &str)> {
     Some((text.get(..at)?, special, text.get(after..)?))
 }
 
-/// Whether a terminal would act on a character, or show those behind it in another order.
+/// Whether a terminal would act on a character, or show those after it in another order.
 fn is_control(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200E}' | '\u{200F}' | '\u{2028}' | '\u{2029}')

@@ -47,7 +47,7 @@ impl LineFormat {
         }
     }
 
-    /// The form of the fields in these lines.
+    /// Returns the form of the fields in these lines.
     pub(crate) fn fields(&self) -> FieldFormat {
         match self {
             Self::Text(_) | Self::TextWithoutTime(_) => FieldFormat::Text(DefaultFields::new()),
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// The line of an event in a span of which one field is recorded late.
+    /// Returns the line of an event in a span of which one field is recorded late.
     fn line_in_span(line: LineFormat) -> String {
         let written = Written::default();
         let layer = fmt::layer()

@@ -22,7 +22,7 @@ use crate::syslog::Syslog;
 /// Where the log goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogTarget<'a> {
-    /// Standard error.
+    /// Standard error of the process.
     Stderr,
     /// A file, which is created or appended to.
     File(&'a Path),
@@ -37,7 +37,7 @@ pub enum LogError {
     /// The value of `RUST_LOG` is malformed.
     #[error("RUST_LOG={directives}")]
     Directives {
-        /// The value.
+        /// The value of `RUST_LOG`.
         directives: String,
         /// What is wrong with it.
         source: ParseError,
@@ -67,8 +67,8 @@ struct LogFile {
     file: Mutex<Arc<File>>,
 }
 
-/// The lowest level that is logged when `-v` was given `verbose` times: warnings only if not at
-/// all.
+/// Returns the lowest level that is logged when `-v` was given `verbose` times: warnings only if
+/// not at all.
 #[must_use]
 pub fn level(verbose: u8) -> LevelFilter {
     match verbose {
@@ -135,7 +135,7 @@ fn syslog_layer(syslog: Syslog, format: LogFormat) -> BoxedLayer {
     layer(BoxMakeWriter::new(syslog), LineFormat::without_time(format)).boxed()
 }
 
-/// The layer of every target and form: one type, so that it is in the program once.
+/// Returns the layer of every target and form: one type, so that it is in the program once.
 fn layer(
     writer: BoxMakeWriter,
     line: LineFormat,

@@ -17,7 +17,7 @@ pub fn return_free_memory() {
     }
 }
 
-/// Resident memory of the process in bytes.
+/// Returns the resident memory of the process in bytes.
 #[cfg(target_env = "gnu")]
 fn resident_bytes() -> Option<u64> {
     let sizes = std::fs::read_to_string("/proc/self/statm").ok()?;

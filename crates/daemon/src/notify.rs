@@ -13,7 +13,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use rustix::process::{Signal, getppid, kill_process};
 use tracing::warn;
 
-/// Where the service manager listens: the path of a socket or, behind `@`, the name of an abstract
+/// Where the service manager listens: the path of a socket or, after `@`, the name of an abstract
 /// one.
 const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 

@@ -64,7 +64,7 @@ pub struct OpenSpans<T, D = ()> {
 #[derive(Debug)]
 struct ThreadSpans<D> {
     group: u64,
-    /// The innermost last.
+    /// The open spans, the innermost last.
     spans: Vec<OpenSpan<D>>,
     /// The number of spans within those that are only counted.
     unremembered: usize,
@@ -109,7 +109,7 @@ impl<D> ThreadSpans<D> {
         self.spans.len().saturating_add(self.unremembered)
     }
 
-    /// The place of the innermost span that an end may belong to.
+    /// Returns the place of the innermost span that an end may belong to.
     fn place(&self, edge: SpanEdge<'_>) -> Option<usize> {
         let name = edge.name.map(remembered);
         self.spans.iter().rposition(|span| match edge.id {
@@ -120,13 +120,13 @@ impl<D> ThreadSpans<D> {
 }
 
 impl<T: Eq + Hash, D> OpenSpans<T, D> {
-    /// The number of spans that a thread is in.
+    /// Returns the number of spans that a thread is in.
     #[must_use]
     pub fn depth(&self, thread: &T) -> usize {
         self.threads.get(thread).map_or(0, ThreadSpans::depth)
     }
 
-    /// A thread enters a span. The thread belongs to `group` from now on.
+    /// Adds a span that a thread enters. The thread belongs to `group` from now on.
     pub fn begin(&mut self, thread: T, group: u64, edge: SpanEdge<'_>, data: D) {
         let is_new = !self.threads.contains_key(&thread);
         if self.count >= MAX_SPANS || is_new && self.threads.len() >= MAX_THREADS {
@@ -204,8 +204,8 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
         }
     }
 
-    /// What is remembered of the spans that will still be open when the span of this end, which has
-    /// an id, has ended, although they began within it; the innermost first.
+    /// Returns what is remembered of the spans that will still be open when the span of this end,
+    /// which has an id, has ended, although they began within it; the innermost first.
     pub fn outliving(&mut self, thread: &T, edge: SpanEdge<'_>) -> impl Iterator<Item = &mut D> {
         let spans = self.threads.get_mut(thread);
         let place = spans.as_ref().and_then(|spans| spans.place(edge));
@@ -222,7 +222,7 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
             .map(|inner| &mut inner.data)
     }
 
-    /// Events of a group are lost: the ends of its open spans may be among them.
+    /// Counts a loss of events of a group: the ends of its open spans may be among them.
     pub fn add_loss(&mut self, group: u64) {
         *self.losses.entry(group).or_default() += 1;
     }
@@ -240,7 +240,7 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
     }
 }
 
-/// The part of a name that is remembered.
+/// Returns the part of a name that is remembered.
 fn remembered(name: &str) -> &str {
     let end = name.floor_char_boundary(MAX_NAME_BYTES);
     name.get(..end).unwrap_or_default()
@@ -268,7 +268,8 @@ mod tests {
         }
     }
 
-    /// The same of a span with so many others around it.
+    /// Makes the result of the end of a span that has taken so long and has so many others around
+    /// it.
     fn ended_at(depth: usize, name: &str, duration: Option<u64>) -> EndedSpan {
         EndedSpan {
             depth,
@@ -369,7 +370,7 @@ mod tests {
         assert_eq!((spans.depth(&1), spans.depth(&2), spans.count), (0, 1, 1));
     }
 
-    /// An edge of a span with an id.
+    /// Returns an edge of a span with an id.
     fn numbered(id: u64, time: i64) -> SpanEdge<'static> {
         SpanEdge {
             id: Some(id),

@@ -20,7 +20,7 @@ struct OutputError(#[source] io::Error);
 #[derive(Debug)]
 pub struct StandardOutput(StdoutLock<'static>);
 
-/// Locks standard output.
+/// Locks standard output until the value is dropped.
 #[must_use]
 pub fn stdout() -> StandardOutput {
     StandardOutput(io::stdout().lock())

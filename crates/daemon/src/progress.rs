@@ -15,9 +15,9 @@ const DRAW_HZ: u8 = 5;
 /// The time after which rate and remaining time are drawn again, even if nothing has happened.
 const TICK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A bar on standard error that shows bytes of `total`, bytes per second, and the remaining time.
-/// It is hidden if standard error is not a terminal, or if the bytes are few. The caller must clear
-/// it before it writes other lines there.
+/// Returns a bar on standard error that shows bytes of `total`, bytes per second, and the remaining
+/// time. It is hidden if standard error is not a terminal, or if the bytes are few. The caller must
+/// clear it before it writes other lines there.
 #[must_use]
 pub fn byte_bar(total: u64) -> ProgressBar {
     if total < MIN_BYTES_WITH_BAR || !io::stderr().is_terminal() {

@@ -70,7 +70,7 @@ impl<'a> MakeWriter<'a> for Syslog {
     }
 }
 
-/// The severity of a level: `LOG_ERR`, `LOG_WARNING`, `LOG_INFO`, `LOG_DEBUG`.
+/// Returns the severity of a level: `LOG_ERR`, `LOG_WARNING`, `LOG_INFO`, `LOG_DEBUG`.
 fn severity(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

@@ -10,7 +10,7 @@
 //! | n | body |
 //!
 //! A crash can leave the last record incomplete, or zeros in its place: the log is then
-//! [torn](Damage::Torn) and can be truncated there. A bad record with others behind it, or one that
+//! [torn](Damage::Torn) and can be truncated there. A bad record with others after it, or one that
 //! is complete and has another checksum, is [corrupt](Damage::Corrupt): the disk has changed bytes
 //! that had been written.
 
@@ -103,14 +103,15 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Offset behind the last record that was returned: where a damaged log is to be truncated.
+    /// Returns the offset after the last record that was returned: where a damaged log is to be
+    /// truncated.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.at
     }
 
-    /// Why the log ends at [`offset`](Self::offset). None as long as records are returned, and if
-    /// it ends there properly.
+    /// Returns why the log ends at [`offset`](Self::offset). None as long as records are returned,
+    /// and if it ends there properly.
     #[must_use]
     pub fn damage(&self) -> Option<Damage> {
         self.damage

@@ -33,7 +33,7 @@ pub(crate) struct ClientContext {
     pub(crate) stop: CancellationToken,
 }
 
-/// A connected client.
+/// A connected client, as its task serves it.
 #[derive(Debug)]
 struct Client<'a> {
     context: &'a ClientContext,

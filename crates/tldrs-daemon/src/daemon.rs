@@ -30,7 +30,7 @@ pub enum StartError {
     /// The directory or file for events cannot be used.
     #[error("cannot store events in {}", path.display())]
     Storage {
-        /// Its path.
+        /// Path of the directory or file.
         path: PathBuf,
         /// The error of the system.
         source: io::Error,

@@ -25,11 +25,11 @@ pub struct TraceFiles {
     pub events: PathBuf,
     /// Refused lines with the reasons. The file exists only if there are any.
     pub rejected: PathBuf,
-    /// The [`TraceRecord`](crate::record::TraceRecord).
+    /// The file of the [`TraceRecord`](crate::record::TraceRecord).
     pub record: PathBuf,
 }
 
-/// A stored trace.
+/// A trace that is stored in a directory.
 #[derive(Debug, Clone)]
 pub struct StoredTrace {
     /// The files of the trace.

@@ -44,7 +44,7 @@ pub enum ForwardItem {
     Lost {
         /// The client that sent them.
         client: u32,
-        /// Number of events.
+        /// Number of events that are missing.
         count: u64,
         /// Why they are missing, for the reader of the trace.
         reason: Cow<'static, str>,

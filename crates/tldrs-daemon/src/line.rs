@@ -8,9 +8,9 @@ use std::path::Path;
 /// A line without the blanks around it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
-    /// An empty line.
+    /// A line without any content.
     Empty,
-    /// A command.
+    /// A command to the daemon.
     Command(Command<'a>),
     /// Any other line: an event, if it is valid.
     Other(&'a [u8]),

@@ -12,20 +12,20 @@ use crate::line::{Command, Line};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lines<'a> {
     rest: &'a [u8],
-    /// The same, if all of it is UTF-8.
+    /// The rest as text, if all of it is UTF-8.
     text: Option<&'a str>,
 }
 
 /// The next part of the lines: a command, or all events before one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LinePart<'a> {
-    /// A command.
+    /// A command to the daemon.
     Command(Command<'a>),
     /// Events in the form that is stored: one to a line, each with its line feed.
     Events {
-        /// Complete lines.
+        /// Complete lines, each with its line feed.
         text: &'a [u8],
-        /// Number of lines.
+        /// Number of lines in the text.
         lines: u64,
     },
     /// All lines before a command were refused.
@@ -35,7 +35,7 @@ pub(crate) enum LinePart<'a> {
 /// The repairs that lines needed, and the lines that were refused, since findings were last taken.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// The repairs.
+    /// Number of repairs of each kind.
     pub(crate) repairs: Repairs,
     /// Number of refused lines.
     pub(crate) refused: u64,

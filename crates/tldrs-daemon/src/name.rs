@@ -43,7 +43,7 @@ fn truncate_name(name: &mut String, suffix: &str) {
     name.push_str(suffix);
 }
 
-/// The hash FNV-1a with 128 bits. File names depend on it: it must not change.
+/// Returns the hash FNV-1a with 128 bits. File names depend on it: it must not change.
 fn fnv(bytes: &[u8]) -> u128 {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

@@ -76,8 +76,8 @@ impl TraceRecord {
             .unwrap_or_default()
     }
 
-    /// As [`load`](Self::load), but only a record that belongs to the user of this process, and
-    /// only its pending exports for this user: the daemon makes them.
+    /// Reads a record as [`load`](Self::load) does, but only one that belongs to the user of this
+    /// process, and only its pending exports for this user: the daemon makes them.
     pub(crate) fn load_own(path: &Path) -> Self {
         let read = open_own(path, OFlags::RDONLY).and_then(|file| Self::read(&file));
         match read {

@@ -49,7 +49,7 @@ pub enum Storage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenFull {
-    /// Clients wait.
+    /// Clients wait until there is room.
     #[default]
     Block,
     /// New events are dropped and counted.
@@ -57,7 +57,7 @@ pub enum WhenFull {
 }
 
 impl WhenFull {
-    /// All policies.
+    /// All policies, the default first.
     pub const ALL: [Self; 2] = [Self::Block, Self::DropNewest];
 
     /// Returns the name that options and configuration files have for the policy.
@@ -77,7 +77,7 @@ impl WhenFull {
 }
 
 impl DaemonSettings {
-    /// The default settings.
+    /// The settings of a daemon with default limits, which listens on one socket.
     #[must_use]
     pub fn new(socket: PathBuf, storage: Storage) -> Self {
         Self {

@@ -34,7 +34,7 @@ pub enum SocketError {
     /// The path is something other than a socket, which is not removed.
     #[error("cannot listen on {}: it exists and is not a socket", .0.display())]
     NoSocket(PathBuf),
-    /// The system refuses.
+    /// The system refuses to let the daemon listen.
     #[error("cannot listen on {}", path.display())]
     Listen {
         /// Path of the socket or its lock.

@@ -28,7 +28,7 @@ use crate::record::{PendingExport, TraceRecord};
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
-/// An open trace.
+/// A trace that at least one client has open.
 #[derive(Debug)]
 pub(crate) struct Trace {
     /// The trace's id, as clients give it.
@@ -116,7 +116,7 @@ impl Trace {
         })
     }
 
-    /// Adds a client.
+    /// Adds a client to those that have the trace open.
     pub(crate) fn add_client(&self) -> TraceEntry {
         let mut state = self.state.lock();
         let client = state.next_client;

@@ -27,7 +27,7 @@ use crate::trace::{TooManyExports, Trace};
 /// Id and name of the only trace when all events are stored in one file, as with the reference.
 const DEFAULT: &str = "default";
 
-/// The open traces.
+/// The open traces, and what they share.
 #[derive(Debug)]
 pub(crate) struct Traces {
     storage: Storage,
@@ -177,7 +177,7 @@ impl Traces {
         self.stop_if_idle(&self.open.lock());
     }
 
-    /// Starts the pending exports that a killed daemon has left behind.
+    /// Starts the pending exports that a killed daemon has left.
     pub(crate) fn resume_exports(self: &Arc<Self>) -> io::Result<()> {
         let all = match &self.storage {
             Storage::Directory(directory) => with_records(directory)?,

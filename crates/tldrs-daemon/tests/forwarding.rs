@@ -63,7 +63,7 @@ async fn next(trace: &mut ForwardedTrace) -> Option<ForwardItem> {
     next.await.unwrap()
 }
 
-/// All lines up to something else, or to the end.
+/// Returns all lines up to something else, or to the end.
 async fn lines(trace: &mut ForwardedTrace) -> (String, Option<ForwardItem>) {
     let mut lines = String::new();
     loop {

@@ -77,7 +77,7 @@ impl CallSite {
         }
     }
 
-    /// Severity of the events.
+    /// Returns the severity of the events.
     #[must_use]
     pub const fn severity(&self) -> Severity {
         self.severity
@@ -180,7 +180,7 @@ pub fn may_pass(severity: Severity) -> bool {
     filter_words().max_severity() >= u32::from(severity.code())
 }
 
-/// What a call site's class depends on, beside the call site.
+/// Returns what a call site's class depends on, beside the call site.
 #[inline]
 fn class_key(types: &FieldTypes, generation: u32) -> u64 {
     u64::from(types.signature) << 16 | u64::from(generation & u32::from(u16::MAX))

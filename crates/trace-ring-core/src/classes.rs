@@ -10,10 +10,10 @@ use crate::process_directory::ProcessDirectory;
 /// The classes registered up to now.
 #[derive(Debug)]
 pub(crate) struct ClassTable {
-    /// All of `meta`; records are appended behind the header. The header's words are in a mapping
-    /// of their own.
+    /// All of `meta`; records are appended after the header. The header's words are in a mapping of
+    /// their own.
     meta: Mapping,
-    /// Bytes of records.
+    /// Bytes of records that are in `meta`.
     committed: usize,
     /// Id of each class, by the bytes of its record with the id 0.
     ids: HashMap<Vec<u8>, u32>,
@@ -29,7 +29,8 @@ impl ClassTable {
         }
     }
 
-    /// The id of a class that is given with the id 0. A new one is in `meta` before this returns.
+    /// Returns the id of a class that is given with the id 0. A new one is in `meta` before this
+    /// returns.
     ///
     /// `None` when there are too many classes or `meta` cannot grow.
     pub(crate) fn register(

@@ -86,8 +86,9 @@ impl EventWriter {
         self.commit_in_place();
     }
 
-    /// As [`commit`](Self::commit), for a caller that drops the event next. Moving an event that
-    /// has just been written costs 6 ns: the processor waits for the stores of its fields.
+    /// Makes the event visible as [`commit`](Self::commit) does, for a caller that drops the event
+    /// next. Moving an event that has just been written costs 6 ns: the processor waits for the
+    /// stores of its fields.
     #[inline]
     pub(crate) fn commit_in_place(&mut self) {
         let Some(ring) = &mut self.ring else { return };

@@ -12,7 +12,7 @@ pub struct Filter {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Directive {
     target: String,
-    /// `None`: nothing passes.
+    /// The least important severity that passes; `None` if nothing does.
     max_severity: Option<Severity>,
 }
 
@@ -52,7 +52,7 @@ impl Filter {
         Ok(Self { directives })
     }
 
-    /// The least important severity that passes for any target, `None` when nothing does.
+    /// Returns the least important severity that passes for any target, `None` when nothing does.
     #[must_use]
     pub fn max_severity(&self) -> Option<Severity> {
         let passing = self

@@ -48,21 +48,21 @@ pub const META_FILE: &str = "meta";
 /// File name of the filter that other processes may change.
 pub const CONTROL_FILE: &str = "control";
 
-/// File name of the ring `number`: `r0`, `r1`, ...
+/// Returns the file name of the ring `number`: `r0`, `r1`, ...
 #[must_use]
 pub fn ring_file_name(number: u32) -> String {
     format!("r{number}")
 }
 
-/// The number of a ring file, `None` for every other name. Only the form that [`ring_file_name`]
-/// makes is accepted.
+/// Returns the number of a ring file, `None` for every other name. Only the form that
+/// [`ring_file_name`] makes is accepted.
 #[must_use]
 pub fn parse_ring_file_name(name: &str) -> Option<u32> {
     let number = name.strip_prefix('r')?.parse().ok()?;
     (ring_file_name(number) == name).then_some(number)
 }
 
-/// The pid and start time (clock ticks since boot) in a process directory's name
+/// Returns the pid and start time (clock ticks since boot) in a process directory's name
 /// `<pid>-<start ticks>-<8 hex digits>`.
 ///
 /// `None` for every other name, above all for one with a leading dot: that directory is not
@@ -90,7 +90,7 @@ pub enum FormatError {
     /// Fewer bytes than the structure has.
     #[error("{what} is truncated: {have} bytes, {need} are needed")]
     Truncated {
-        /// The structure.
+        /// The structure that was read.
         what: &'static str,
         /// Bytes that it takes.
         need: usize,
@@ -100,29 +100,29 @@ pub enum FormatError {
     /// The first bytes are those of something else.
     #[error("{what} does not begin with its magic number")]
     Magic {
-        /// The structure.
+        /// The structure that was read.
         what: &'static str,
     },
     /// The layout version is not [`VERSION`].
     #[error("{what} has version {got}, which is not supported")]
     Version {
-        /// The structure.
+        /// The structure that was read.
         what: &'static str,
-        /// The version found.
+        /// The version that was found.
         got: u32,
     },
     /// The checksum does not match the bytes.
     #[error("{what} has a wrong checksum")]
     Checksum {
-        /// The structure.
+        /// The structure that was read.
         what: &'static str,
     },
     /// A value is outside its limits.
     #[error("{what} is out of range: {got}")]
     OutOfRange {
-        /// The value's name.
+        /// Name of the value.
         what: &'static str,
-        /// The value found.
+        /// The value that was found.
         got: u64,
     },
 }

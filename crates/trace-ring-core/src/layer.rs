@@ -26,7 +26,7 @@ use self::field_buffer::{EventKind, FieldBuffer};
 use self::tracing_sites::TracingSite;
 use crate::producer::filter_words;
 
-/// A layer that writes events and spans to the rings of this process:
+/// Returns a layer that writes events and spans to the rings of this process:
 /// `tracing_subscriber::registry().with(trace_ring_core::layer()).init()`.
 ///
 /// Cannot fail: a program that can make no ring runs on without, after one line on stderr.

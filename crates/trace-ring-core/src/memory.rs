@@ -76,7 +76,7 @@ impl Mapping {
         self.size
     }
 
-    /// The eight bytes at `offset`, a multiple of 8 within the mapping.
+    /// Returns the eight bytes at `offset`, a multiple of 8 within the mapping.
     pub(crate) fn u64_at(&self, offset: usize) -> &AtomicU64 {
         assert!(
             offset.is_multiple_of(8) && offset + 8 <= self.size,
@@ -106,7 +106,7 @@ impl Mapping {
         }
     }
 
-    /// A copy of the mapping, which another process may be changing.
+    /// Returns a copy of the mapping, which another process may be changing.
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         let words = (0..self.size / 8).map(|index| self.u64_at(index * 8).load(Ordering::Relaxed));
         words
@@ -394,7 +394,7 @@ impl FilterWords {
         unsafe { control.start.add(CONTROL_GENERATION_OFFSET).cast().as_ref() }
     }
 
-    /// Generation of the filter.
+    /// Returns the generation of the filter.
     #[inline]
     pub(crate) fn generation(&self) -> u32 {
         u32::from_le(self.generation.load(Ordering::Acquire))
@@ -419,7 +419,7 @@ impl FilterWords {
     }
 }
 
-/// As [`Published`], with a value from the beginning.
+/// A [`Published`] that has a value from the beginning.
 #[derive(Debug)]
 pub(crate) struct PublishedFrom<T: 'static> {
     value: AtomicPtr<T>,
@@ -458,7 +458,7 @@ pub(crate) struct ForkWords {
     pub(crate) lock: AtomicU32,
 }
 
-/// A page of [`ForkWords`], which is never unmapped.
+/// Returns a page of [`ForkWords`], which is never unmapped.
 pub(crate) fn map_fork_words() -> io::Result<&'static ForkWords> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: the kernel chooses the address, so no existing mapping changes.

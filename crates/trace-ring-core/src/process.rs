@@ -107,7 +107,8 @@ impl Process {
         (state.filter.is_enabled(target, severity), state.generation)
     }
 
-    /// The id of an event class, which is written to `meta` if it is new. `None` when it cannot be.
+    /// Returns the id of an event class, which is written to `meta` if it is new. `None` when it
+    /// cannot be.
     pub(crate) fn register(&self, class: EventClass) -> Option<u32> {
         let committed = self.directory.meta_header.u64_at(META_COMMITTED_OFFSET);
         lock(&self.classes).register(class, &self.directory, committed)
@@ -141,7 +142,8 @@ impl Process {
     }
 }
 
-/// Locks, also after a panic elsewhere: the states behind the locks are whole between statements.
+/// Locks a mutex, also after a panic elsewhere: the states that the locks protect are whole between
+/// statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -156,7 +158,7 @@ fn clock_offset() -> i64 {
 
 fn start_ticks() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name in parentheses may hold anything; the start time is the 20th field behind it.
+    // The name in parentheses may hold anything; the start time is the 20th field after it.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(19)?.parse().ok()
 }
@@ -182,7 +184,7 @@ fn process_name() -> [u8; 16] {
     pad_name(name.strip_suffix(b"\n").unwrap_or(&name))
 }
 
-/// A kernel name of at most 15 bytes, padded with NUL.
+/// Returns a kernel name of at most 15 bytes, padded with NUL.
 pub(crate) fn pad_name(name: &[u8]) -> [u8; 16] {
     let mut padded = [0; 16];
     for (target, byte) in padded.iter_mut().zip(name.iter().take(15)) {

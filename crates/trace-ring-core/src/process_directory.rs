@@ -30,9 +30,8 @@ impl ProcessDirectory {
     /// Makes the directory `name` under `parent`, which is made if it is missing. Returns it with a
     /// mapping of all of `meta` for the table of event classes.
     ///
-    /// # Errors
     /// When a directory or file cannot be made, for example because the file system is full.
-    /// Nothing is left behind.
+    /// Nothing is left then.
     pub(crate) fn create(
         parent: &Path,
         name: &str,
@@ -74,8 +73,7 @@ impl ProcessDirectory {
 
     /// Makes a ring file, which appears under its name when it is complete.
     ///
-    /// # Errors
-    /// When the file cannot be made or has no room. Nothing is left behind.
+    /// When the file cannot be made or has no room. Nothing is left then.
     pub(crate) fn create_ring(&self, header: &RingHeader) -> io::Result<RingMapping> {
         let name = ring_file_name(header.number);
         let hidden = self.path.join(format!(".{name}"));
@@ -113,7 +111,7 @@ impl ProcessDirectory {
 
 /// The files of a new directory.
 struct Files {
-    /// `meta`, locked.
+    /// The file `meta`, which is locked.
     lock: File,
     meta_header: Mapping,
     meta: Mapping,

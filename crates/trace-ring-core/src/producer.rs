@@ -30,7 +30,7 @@ static LAST_GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Events lost while there was no `meta` to count them in.
 static LOST_WITHOUT_META: AtomicU64 = AtomicU64::new(0);
 
-/// Generation of the running process, 0 when it must be set up.
+/// Returns the generation of the running process, 0 when it must be set up.
 #[inline]
 pub(crate) fn generation() -> u32 {
     FORK_WORDS
@@ -48,14 +48,14 @@ pub(crate) fn run_in_new_processes(run: &'static fn()) {
     IN_NEW_PROCESS.set(run);
 }
 
-/// What decides first whether an event passes.
+/// Returns what decides first whether an event passes.
 #[inline]
 pub(crate) fn filter_words() -> &'static FilterWords {
     FILTER.get()
 }
 
-/// The producer, which is set up if it is not. `None` when tracing is off. The caller is in a slow
-/// path.
+/// Returns the producer, which is set up if it is not. `None` when tracing is off. The caller is in
+/// a slow path.
 pub(crate) fn set_up(_: &Busy) -> Option<&'static Producer> {
     let words = match FORK_WORDS.get() {
         Some(words) => words,
@@ -86,7 +86,7 @@ pub(crate) fn set_up(_: &Busy) -> Option<&'static Producer> {
     current()
 }
 
-/// The producer of this very process, if it has been set up and traces.
+/// Returns the producer of this very process, if it has been set up and traces.
 pub(crate) fn current() -> Option<&'static Producer> {
     let generation = generation();
     PRODUCER

@@ -189,7 +189,7 @@ impl<M: RingMemory> RingWriter<M> {
 }
 
 impl<M: RingMemory> RingWriter<M> {
-    /// Writes bytes of fields at an offset that `begin` returned, or behind it.
+    /// Writes bytes of fields at an offset that `begin` returned, or after it.
     #[inline]
     pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.memory.write(offset, bytes);

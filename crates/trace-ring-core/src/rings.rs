@@ -48,8 +48,8 @@ enum SharedRing {
 }
 
 impl Rings {
-    /// A ring for the calling thread. `None` when there are too many, or when none can be made: the
-    /// thread then uses the shared ring.
+    /// Returns a ring for the calling thread. `None` when there are too many, or when none can be
+    /// made: the thread then uses the shared ring.
     pub(crate) fn create_thread_ring(
         &self,
         process: &'static Process,

@@ -86,7 +86,7 @@ impl Settings {
         }
     }
 
-    /// The header of a ring of this process.
+    /// Returns the header of a ring of this process.
     pub(crate) fn ring_header(&self, number: u32, severity_class: SeverityClass) -> RingHeader {
         RingHeader {
             number,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Severity {
-    /// Something failed.
+    /// Something that has failed.
     Error = 1,
     /// Something may fail soon.
     Warn = 2,
@@ -29,7 +29,7 @@ impl Severity {
         Self::Trace,
     ];
 
-    /// The code in `meta`, from 1 to 5.
+    /// Returns the code in `meta`, from 1 to 5.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
@@ -43,7 +43,7 @@ impl Severity {
             .find(|severity| severity.code() == code)
     }
 
-    /// The name in lower case, as in filter directives.
+    /// Returns the name in lower case, as in filter directives.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

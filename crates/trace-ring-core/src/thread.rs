@@ -44,7 +44,7 @@ struct Slot {
 /// Where a thread's events go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
-    /// Not decided yet.
+    /// Nothing is decided before the first event.
     Undecided,
     /// The slot's own ring; the slot is empty while an event is being written.
     Own,
@@ -150,7 +150,7 @@ pub(crate) fn return_ring(ring: Box<ThreadRing>) {
     });
 }
 
-/// The calling thread's id, which costs a system call once.
+/// Returns the calling thread's id, which costs a system call once.
 pub(crate) fn thread_id(generation: u32) -> u32 {
     STATE.with(|state| {
         // A forked child has another id, and another generation.

@@ -5,7 +5,7 @@ use crate::{CallSite, EventWriter, FieldTypes};
 
 /// A value that can be a field of an event.
 pub trait Value {
-    /// Its type in the event class.
+    /// The type of the field in the event class.
     const TYPE: FieldType;
 
     /// Bytes that it takes in the event.
@@ -137,7 +137,7 @@ fn put_sequence(event: &mut EventWriter, bytes: &[u8]) {
 /// The values of one event, as the macro [`event!`](crate::event) makes them: `(&a, (&b, ()))`.
 #[doc(hidden)]
 pub trait ValueList {
-    /// Number of values.
+    /// Number of values in the list.
     const COUNT: usize;
     /// The types, the first [`Self::COUNT`] of them.
     const ALL_TYPES: [FieldType; MAX_FIELDS];
@@ -183,7 +183,7 @@ impl<V: Value + ?Sized, Rest: ValueList> ValueList for (&V, Rest) {
     }
 }
 
-/// `types` moved up by one place, behind `first`.
+/// Moves `types` up by one place, and puts `first` before them.
 const fn prepend(first: FieldType, mut types: [FieldType; MAX_FIELDS]) -> [FieldType; MAX_FIELDS] {
     let mut moved = first;
     let mut rest: &mut [FieldType] = &mut types;

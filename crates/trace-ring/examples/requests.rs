@@ -1,6 +1,6 @@
 //! Writes events to shared memory for a second:
 //! `TRACE_RING_DIR=/tmp/ring cargo run -p trace-ring --example requests`.
-//! `consumer rings --ring /tmp/ring --print` shows them, during the run or behind it. A pair
+//! `consumer rings --ring /tmp/ring --print` shows them, during the run or after it. A pair
 //! `_begin` and `_end` is a span for viewers.
 
 use std::thread::sleep;

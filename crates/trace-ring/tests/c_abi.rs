@@ -25,7 +25,7 @@ use crate::reader::{Event, Process, list_directories, read_process};
 
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
-/// Directory of `libtrace_ring.a` and `libtrace_ring.so`, which are built first.
+/// Returns the directory of `libtrace_ring.a` and `libtrace_ring.so`, which are built first.
 fn library_directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {

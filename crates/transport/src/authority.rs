@@ -120,7 +120,7 @@ impl Authority {
         })
     }
 
-    /// File of the CA's certificate, which all programs trust.
+    /// Returns the file of the CA's certificate, which all programs trust.
     #[must_use]
     pub fn certificate_file(&self) -> PathBuf {
         certificate_file(&self.directory, CA_FILES)
@@ -225,7 +225,7 @@ fn certificate_file(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.pem"))
 }
 
-/// What makes a certificate that of a CA with this key.
+/// Returns what makes a certificate that of a CA with this key.
 fn ca_params(key: &KeyPair) -> CertificateParams {
     let mut params = CertificateParams::default();
     let identifier = params.key_identifier(key);

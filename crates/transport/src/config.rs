@@ -44,7 +44,7 @@ pub struct ClientPolicy {
     pub role: Option<Role>,
 }
 
-/// The configuration of a server. Without a policy it takes clients without a certificate.
+/// Returns the configuration of a server. Without a policy it takes clients without a certificate.
 ///
 /// Sessions are never resumed: connections last for long, and each client proves anew who it is.
 ///
@@ -71,8 +71,8 @@ pub fn server_config(
     Ok(Arc::new(config))
 }
 
-/// The configuration of a client that accepts servers with a certificate of these CAs. With an
-/// identity it answers servers that ask for a certificate.
+/// Returns the configuration of a client that accepts servers with a certificate of these CAs. With
+/// an identity it answers servers that ask for a certificate.
 ///
 /// # Errors
 /// If rustls refuses it.

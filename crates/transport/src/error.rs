@@ -11,7 +11,7 @@ pub enum TransportError {
     /// The file cannot be read.
     #[error("cannot read {path}", path = path.display())]
     Read {
-        /// The file.
+        /// Path of the file, as the user has given it.
         path: PathBuf,
         /// Error of the system.
         source: io::Error,
@@ -19,7 +19,7 @@ pub enum TransportError {
     /// The file is longer than any chain of certificates.
     #[error("cannot read {path}: it has more than {max} bytes", path = path.display())]
     TooLong {
-        /// The file.
+        /// Path of the file, as the user has given it.
         path: PathBuf,
         /// The limit in bytes.
         max: usize,
@@ -27,7 +27,7 @@ pub enum TransportError {
     /// The file has a broken PEM section.
     #[error("cannot read {path}", path = path.display())]
     Pem {
-        /// The file.
+        /// Path of the file, as the user has given it.
         path: PathBuf,
         /// The error of the parser.
         source: rustls_pki_types::pem::Error,
@@ -35,13 +35,13 @@ pub enum TransportError {
     /// The file has no certificate.
     #[error("cannot read {path}: it has no certificate (PEM)", path = path.display())]
     NoCertificate {
-        /// The file.
+        /// Path of the file, as the user has given it.
         path: PathBuf,
     },
     /// The file has no private key.
     #[error("cannot read {path}: it has no private key (PEM)", path = path.display())]
     NoKey {
-        /// The file.
+        /// Path of the file, as the user has given it.
         path: PathBuf,
     },
     /// A certificate and a key cannot be used, or not together.
@@ -82,13 +82,13 @@ pub enum TransportError {
     /// A file with this name exists.
     #[error("cannot create {path}: it exists", path = path.display())]
     Exists {
-        /// The file.
+        /// Path of the file that exists.
         path: PathBuf,
     },
     /// The file cannot be written.
     #[error("cannot create {path}", path = path.display())]
     Write {
-        /// The file.
+        /// Path of the file that was to be written.
         path: PathBuf,
         /// Error of the system.
         source: io::Error,

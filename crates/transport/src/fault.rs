@@ -36,6 +36,7 @@ impl TlsFault {
     /// change.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
+        // An internal error of the peer says nothing about the files or options of either side.
         matches!(
             self.0,
             Error::InvalidCertificate(_)
@@ -43,7 +44,6 @@ impl TlsFault {
                 | Error::NoApplicationProtocol
                 | Error::PeerIncompatible(_)
                 | Error::InvalidMessage(_)
-        // An internal error says nothing about the files or options of either side.
         ) || matches!(self.0, Error::AlertReceived(alert) if alert != AlertDescription::InternalError)
     }
 }
@@ -70,7 +70,7 @@ impl fmt::Display for TlsFault {
     }
 }
 
-/// A fault of the peer's certificate, which this side has found.
+/// Writes the words for a fault of the peer's certificate, which this side has found.
 fn of_certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     use CertificateError as E;
     let words = match error {
@@ -91,7 +91,7 @@ fn of_certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::
     f.write_str(words)
 }
 
-/// A fault that the peer has found and reported.
+/// Writes the words for a fault that the peer has found and reported.
 fn of_alert(alert: AlertDescription, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     use AlertDescription as A;
     let words = match alert {

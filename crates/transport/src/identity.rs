@@ -23,7 +23,7 @@ pub struct Identity(pub(crate) Arc<CertifiedKey>);
 pub struct TrustedCas(pub(crate) Arc<RootCertStore>);
 
 impl Identity {
-    /// Reads a certificate, with the intermediate ones behind it, and its key.
+    /// Reads a certificate, with the intermediate ones after it, and its key.
     ///
     /// # Errors
     /// If a file cannot be read, is too long or has no such content, or the key is another
@@ -39,7 +39,7 @@ impl Identity {
         Ok(Self(Arc::new(certified.map_err(failed)?)))
     }
 
-    /// The names of hosts that the certificate is for, such as `collector.example.org` and
+    /// Returns the names of hosts that the certificate is for, such as `collector.example.org` and
     /// `*.example.org`.
     #[must_use]
     pub fn dns_names(&self) -> Vec<String> {

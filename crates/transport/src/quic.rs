@@ -40,7 +40,7 @@ pub const ROLE_MISSING: VarInt = VarInt::from_u32(2);
 /// A packet's stream is reset because the packet was not delivered in time.
 pub const TOO_LATE: VarInt = VarInt::from_u32(3);
 
-/// The settings that all connections have in common.
+/// Returns the settings that all connections have in common.
 #[must_use]
 pub fn transport_config() -> TransportConfig {
     let mut config = TransportConfig::default();
@@ -57,7 +57,7 @@ pub fn transport_config() -> TransportConfig {
     config
 }
 
-/// The configuration of a server.
+/// Returns the configuration of a server.
 ///
 /// # Errors
 /// If the TLS configuration lacks what QUIC needs.
@@ -72,9 +72,10 @@ pub fn server_config(
     Ok(config)
 }
 
-/// The endpoint configuration of a server with this private key (PEM). Its secrets are derived from
-/// the key, so that a server that was restarted can reset the connections of the one before it (RFC
-/// 9000, section 10.3): their clients reconnect at once, and not when their idle timeout ends.
+/// Returns the endpoint configuration of a server with this private key (PEM). Its secrets are
+/// derived from the key, so that a server that was restarted can reset the connections of the one
+/// before it (RFC 9000, section 10.3): their clients reconnect at once, and not when their idle
+/// timeout ends.
 ///
 /// # Errors
 /// If the file cannot be read, or has no key.
@@ -93,7 +94,7 @@ pub fn endpoint_config(key: &Path) -> Result<EndpointConfig, TransportError> {
     Ok(config)
 }
 
-/// The configuration of a client.
+/// Returns the configuration of a client.
 ///
 /// # Errors
 /// If the TLS configuration lacks what QUIC needs.
@@ -130,14 +131,14 @@ pub async fn connect(
     Ok((endpoint, connection))
 }
 
-/// The application protocol (ALPN) of a connection whose handshake is done.
+/// Returns the application protocol (ALPN) of a connection whose handshake is done.
 #[must_use]
 pub fn protocol(connection: &Connection) -> Option<Vec<u8>> {
     let data = connection.handshake_data()?;
     data.downcast::<HandshakeData>().ok()?.protocol
 }
 
-/// The roles of the peer's certificate. None if it has sent no certificate.
+/// Returns the roles of the peer's certificate. None if it has sent no certificate.
 #[must_use]
 pub fn peer_roles(connection: &Connection) -> Option<Roles> {
     let identity = connection.peer_identity()?;

@@ -42,7 +42,7 @@ impl std::fmt::Debug for BeforeRead {
 }
 
 impl QuicStream {
-    /// The stream of these two ends.
+    /// A stream that consists of these two ends, which keeps the connection open.
     #[must_use]
     pub fn new(connection: quinn::Connection, (send, receive): (SendStream, RecvStream)) -> Self {
         Self(Mutex::new(Ends {

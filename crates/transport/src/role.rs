@@ -32,10 +32,10 @@ pub struct Roles {
 }
 
 impl Role {
-    /// All roles.
+    /// All roles, in the order in which messages list them.
     pub const ALL: [Self; 2] = [Self::Produce, Self::View];
 
-    /// Name of the role, as options and messages have it.
+    /// Returns the name of the role, as options and messages have it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Role {
         }
     }
 
-    /// The URI that stands for the role in a certificate.
+    /// Returns the URI that stands for the role in a certificate.
     #[must_use]
     pub fn uri(self) -> String {
         format!("{PREFIX}{self}")
@@ -89,7 +89,7 @@ impl Roles {
         }
     }
 
-    /// The roles one by one.
+    /// Returns the roles one by one.
     pub fn iter(self) -> impl Iterator<Item = Role> {
         Role::ALL.into_iter().filter(move |role| self.has(*role))
     }

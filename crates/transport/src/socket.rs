@@ -14,19 +14,19 @@ use crate::tls_stream::TlsStream;
 /// Largest number of bytes of several slices that are encrypted together.
 const MAX_GATHERED_BYTES: usize = 64 << 10;
 
-/// A connection.
+/// A connection of a program to its peer.
 #[derive(Debug)]
 pub enum Socket {
-    /// TCP.
+    /// A TCP connection without encryption.
     Plain(TcpStream),
-    /// TLS over TCP.
+    /// A TCP connection with TLS.
     Tls(Box<TlsStream>),
     /// A stream of a QUIC connection.
     Quic(Box<QuicStream>),
 }
 
 impl Socket {
-    /// The TCP socket, for its options. None over QUIC.
+    /// Returns the TCP socket, for its options. None over QUIC.
     #[must_use]
     pub fn tcp(&self) -> Option<&TcpStream> {
         match self {
@@ -36,8 +36,8 @@ impl Socket {
         }
     }
 
-    /// The TCP socket of a connection that is not encrypted: peers receive what is written to it.
-    /// None otherwise.
+    /// Returns the TCP socket of a connection that is not encrypted: peers receive what is written
+    /// to it. None otherwise.
     #[must_use]
     pub fn plain(&self) -> Option<&TcpStream> {
         match self {

@@ -179,13 +179,13 @@ impl TlsStream {
         self.codec.has_unsent()
     }
 
-    /// The roles of the peer's certificate. None if it has sent no certificate.
+    /// Returns the roles of the peer's certificate. None if it has sent no certificate.
     #[must_use]
     pub fn peer_roles(&self) -> Option<Roles> {
         self.codec.peer_roles()
     }
 
-    /// The socket, for its options.
+    /// Returns the socket, for its options.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket

@@ -57,7 +57,7 @@ fn show_with_lag(mut command: Command) -> std::thread::JoinHandle<Shown> {
     })
 }
 
-/// The sum of the packets that a reader's warnings report.
+/// Returns the sum of the packets that a reader's warnings report.
 fn discarded_packets(warnings: &[String]) -> u64 {
     let count = |line: &String| {
         let (_, after) = line.split_once("WARNING: Tracer discarded ")?;

@@ -80,8 +80,8 @@ impl QuicRelay {
         }
     }
 
-    /// The command that shows the session from its beginning, over a QUIC connection to this
-    /// address.
+    /// Returns the command that shows the session from its beginning, over a QUIC connection to
+    /// this address.
     fn viewer(&self, lab: &Lab, address: SocketAddr) -> Command {
         let url = format!("quic://{address}/host/{}/{TRACE}", hostname());
         let mut command = test_live::command(lab, &["--seek=beginning", &url]);
@@ -118,7 +118,7 @@ impl Agent {
         }
     }
 
-    /// The status of the only session. None if it has ended.
+    /// Returns the status of the only session. None if it has ended.
     fn session(&self, lab: &Lab) -> Option<Value> {
         let mut command = lab.command(binaries::consumer());
         command
@@ -179,7 +179,7 @@ fn epoch_micros() -> u64 {
     u64::try_from(now.as_micros()).unwrap()
 }
 
-/// The value of a number in the arguments of a printed event, which are JSON in a string.
+/// Returns the value of a number in the arguments of a printed event, which are JSON in a string.
 fn field(line: &str, name: &str) -> Option<u64> {
     let (_, after) = line.split_once(&format!(r#"{name}\":"#))?;
     let end = after.find(|c: char| !c.is_ascii_digit());
@@ -191,7 +191,7 @@ fn numbers(lines: &[String]) -> Vec<u64> {
     lines.iter().filter_map(number).collect()
 }
 
-/// What babeltrace2 reads from the relay's output.
+/// Returns what babeltrace2 reads from the relay's output.
 fn read_output(relay: &QuicRelay) -> (Vec<u64>, Vec<String>) {
     let read = Babeltrace::Two.read(&relay.relay.output);
     assert!(read.status.success(), "{:#?}", read.stderr);

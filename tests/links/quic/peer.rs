@@ -12,13 +12,13 @@ use wire::StreamId;
 
 use super::QuicRelay;
 
-/// What a producer needs that has a certificate.
+/// Returns what a producer needs that has a certificate.
 pub fn client(certificates: &Certificates) -> quic::ClientConfig {
     let transport = quic::transport_config();
     client_as(certificates, "producer", ALPN_CONTROL, transport)
 }
 
-/// What a client needs that has the certificate of this name.
+/// Returns what a client needs that has the certificate of this name.
 pub fn client_as(
     certificates: &Certificates,
     name: &str,

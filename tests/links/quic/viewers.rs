@@ -27,7 +27,7 @@ const PACKET: usize = 4 << 20;
 const MAX_GROWTH: u64 = 120 << 20;
 const MAX_LEFT: u64 = 40 << 20;
 
-/// A viewer to which very much may be in flight.
+/// Returns a viewer to which very much may be in flight.
 async fn connect(relay: &QuicRelay) -> (Endpoint, Connection) {
     let mut transport = quic::transport_config();
     transport
@@ -43,7 +43,7 @@ async fn wait_for_close(connection: &Connection) {
     assert!(closed.await.is_ok(), "the relay keeps the connection open");
 }
 
-/// The commands of a viewer that asks for all packets of a stream.
+/// Returns the commands of a viewer that asks for all packets of a stream.
 fn commands(session: SessionId, stream: StreamId, packets: usize) -> Vec<u8> {
     let client = Client::new(Minor::OURS);
     let attach = AttachSession {

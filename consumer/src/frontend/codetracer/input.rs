@@ -26,16 +26,16 @@ pub enum RecordingSource {
     Directory(PathBuf),
     /// A file with the records.
     File(PathBuf),
-    /// Standard input.
+    /// The standard input of this process.
     Pipe,
 }
 
 /// What to do at the end of a file that does not say that it is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
-    /// Wait for more.
+    /// Wait until the file has more.
     Growth,
-    /// End the recording.
+    /// End the recording with the file.
     No,
 }
 
@@ -73,7 +73,7 @@ impl RecordingSource {
         }
     }
 
-    /// The name of its session, unless the user gives one.
+    /// Returns the name of its session, unless the user gives one.
     pub(super) fn session_name(&self) -> String {
         const FALLBACK: &str = "recording";
         let name = match self {
@@ -89,8 +89,8 @@ impl RecordingSource {
         sanitize_session_name(&name.unwrap_or_default(), FALLBACK)
     }
 
-    /// The size of the file with the records in bytes, if it is there. One that is being recorded
-    /// may grow.
+    /// Returns the size of the file with the records in bytes, if it is there. One that is being
+    /// recorded may grow.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         let file = match self {
@@ -101,7 +101,7 @@ impl RecordingSource {
         fs::metadata(file).ok().map(|found| found.len())
     }
 
-    /// What messages call it.
+    /// Returns what messages call it.
     pub(super) fn path(&self) -> PathBuf {
         match self {
             Self::Directory(path) | Self::File(path) => path.clone(),
@@ -125,7 +125,7 @@ struct InputReader {
     input: mpsc::Sender<Input>,
 }
 
-/// Nobody wants more.
+/// Nobody wants more of the recording: the receiver is closed.
 struct Stopped;
 
 impl InputReader {
@@ -252,7 +252,7 @@ impl InputReader {
     }
 }
 
-/// The file of a directory that holds the records, if there is one.
+/// Returns the file of a directory that holds the records, if there is one.
 fn records_file(directory: &Path) -> Option<PathBuf> {
     let files = RECORD_FILES.map(|name| directory.join(name));
     files.into_iter().find(|file| file.exists())

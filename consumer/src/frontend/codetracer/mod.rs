@@ -61,7 +61,7 @@ pub struct RecordingSettings {
 /// A recording cannot be read, or not to its end. What was read before is sent.
 #[derive(Debug, Error)]
 pub enum RecordingError {
-    /// The system refuses.
+    /// The system refuses to open or read it.
     #[error("cannot read {}", path.display())]
     Read {
         /// The file or directory.
@@ -72,7 +72,7 @@ pub enum RecordingError {
     /// The file is not the one any more whose begin was read.
     #[error("cannot read {} on: it was {what} while it was read", path.display())]
     Changed {
-        /// The file.
+        /// The file that has changed.
         path: PathBuf,
         /// What has happened to it.
         what: &'static str,
@@ -87,9 +87,9 @@ pub enum RecordingError {
     /// The content is no recording.
     #[error("cannot read {}", path.display())]
     Content {
-        /// The file.
+        /// The file whose content it is.
         path: PathBuf,
-        /// The reason.
+        /// The reason why the content is no recording.
         source: Box<ReadError>,
     },
     /// The uplink has stopped before the session was opened.
@@ -101,8 +101,7 @@ pub enum RecordingError {
 /// given up. When `stop` is cancelled, the session ends with what has been read by then.
 /// `read_bytes` counts the bytes of the recording that have been packetized.
 ///
-/// # Errors
-/// If the recording cannot be opened. A fault behind its begin is in the summary.
+/// If the recording cannot be opened. A fault after its begin is in the summary.
 pub async fn run(
     source: RecordingSource,
     follow: Follow,

@@ -106,7 +106,7 @@ impl RecordingSession {
         })
     }
 
-    /// The name of the session.
+    /// Returns the name of the session.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -116,7 +116,7 @@ impl RecordingSession {
         self.has_metadata
     }
 
-    /// The directory in which the recorded program runs; empty if it is not known.
+    /// Returns the directory in which the recorded program runs; empty if it is not known.
     pub(super) fn workdir(&self) -> &str {
         &self.workdir
     }

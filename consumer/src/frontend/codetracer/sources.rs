@@ -213,7 +213,7 @@ fn originals(settings: &RecordingSettings) -> SourceFiles {
     }
 }
 
-/// Where the copy of a path is below `files/`. `None` if it would be elsewhere.
+/// Returns where the copy of a path is below `files/`. `None` if it would be elsewhere.
 fn copy_path(path: &str) -> Option<String> {
     let mut parts = Vec::new();
     for component in Path::new(path).components() {
@@ -281,7 +281,7 @@ fn read_source(
     Ok(Some((content, state)))
 }
 
-/// The regular files in `files` of a recording's directory, as paths of records name them.
+/// Returns the regular files in `files` of a recording's directory, as paths of records name them.
 fn list_files(root: &Path) -> io::Result<Vec<String>> {
     let files = open_directory_at(open_directory(root)?, FILES_DIRECTORY)?;
     let mut found = Vec::new();

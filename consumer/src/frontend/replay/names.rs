@@ -19,7 +19,7 @@ pub(super) struct TracePaths {
 }
 
 impl TracePaths {
-    /// For traces below these directories.
+    /// The paths of traces below these directories, of which none is assigned yet.
     pub(super) fn new(roots: Vec<PathBuf>) -> Self {
         let taken = BTreeSet::new();
         Self { roots, taken }

@@ -8,7 +8,7 @@ use thiserror::Error;
 /// The speed of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rate {
-    /// As fast as the relay takes it.
+    /// Packets are sent as fast as the relay takes them.
     Max,
     /// A multiple of the original speed: 1.0 is real time.
     Times(f64),

@@ -49,7 +49,7 @@ fn declare_class(
     metadata.event(stream, &declaration)
 }
 
-/// The name that viewers show: as those of LTTng, `provider:event`.
+/// Returns the name that viewers show: as those of LTTng, `provider:event`.
 #[must_use]
 pub fn event_name(class: &EventClass) -> String {
     let is_place = class.name.starts_with("event ") || class.name.is_empty();
@@ -62,7 +62,8 @@ pub fn event_name(class: &EventClass) -> String {
     }
 }
 
-/// The log level of LTTng for a severity. DEBUG is that of a module, because TRACE has the lowest.
+/// Returns the log level of LTTng for a severity. DEBUG is that of a module, because TRACE has the
+/// lowest.
 #[must_use]
 pub fn log_level(severity: Severity) -> LogLevel {
     LogLevel(match severity {
@@ -74,7 +75,7 @@ pub fn log_level(severity: Severity) -> LogLevel {
     })
 }
 
-/// The fields of a class. Names that CTF cannot tell apart get a number.
+/// Returns the fields of a class. Names that CTF cannot tell apart get a number.
 fn field_declarations(class: &EventClass) -> Vec<(String, FieldType)> {
     let mut used = BTreeSet::new();
     let field = |(place, (name, of)): (usize, &(String, format::FieldType))| {
@@ -125,7 +126,7 @@ pub enum FieldContent<'a> {
 }
 
 impl FieldContent<'_> {
-    /// The value for a packet.
+    /// Returns the value for a packet.
     #[must_use]
     pub fn value(&self) -> Value<'_> {
         match self {

@@ -50,13 +50,13 @@ impl DirectoryName {
         parse_directory_name(name).map(|_| Self(name.to_owned()))
     }
 
-    /// The name as it is in the run directory: ASCII letters, digits and hyphens.
+    /// Returns the name as it is in the run directory: ASCII letters, digits and hyphens.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The process id in the name, which the process has chosen.
+    /// Returns the process id in the name, which the process has chosen.
     #[must_use]
     pub fn pid(&self) -> u32 {
         parse_directory_name(&self.0).map_or(0, |(pid, _)| pid)
@@ -66,20 +66,22 @@ impl DirectoryName {
 /// A file or directory of a process is not used.
 #[derive(Debug, Error)]
 pub enum RefusedFile {
-    /// The system does not open or describe it.
+    /// The system does not open or describe the file.
     #[error("{0}")]
     System(#[from] io::Error),
-    /// It is not what its name says: a symbolic link, FIFO, device or directory instead of a file.
+    /// The file is not what its name says: a symbolic link, FIFO, device or directory instead of a
+    /// file.
     #[error("not a {0}")]
     Type(&'static str),
-    /// It has several names: those of other processes may be among them, whose user would be read
-    /// many times.
+    /// The file has several names: those of other processes may be among them, whose user would be
+    /// read many times.
     #[error("it has {0} names")]
     Names(u64),
     /// Other users than the owner may change what is in the directory.
     #[error("other users may write to it (mode {0:04o})")]
     Mode(u32),
-    /// It belongs to a user whose events are not taken, or to another user than its directory.
+    /// The file belongs to a user whose events are not taken, or to another user than its
+    /// directory.
     #[error("owned by the user {owner}, not by {expected}")]
     Owner {
         /// The user id of its owner.
@@ -137,7 +139,7 @@ impl RunDirectory {
         })
     }
 
-    /// The path by which the directory was opened, for messages.
+    /// Returns the path by which the directory was opened, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -322,13 +324,13 @@ impl FoundProcesses {
         }
     }
 
-    /// The users who have too many entries, with the number of those that are left out.
+    /// Returns the users who have too many entries, with the number of those that are left out.
     pub fn left_out(&self) -> impl Iterator<Item = (u32, usize)> {
         self.left_out.iter().map(|(uid, count)| (*uid, *count))
     }
 
-    /// The entries with their owners, in turns: one of each user, then the next one of each. Where
-    /// there is no room for all, there is for some of each user.
+    /// Returns the entries with their owners, in turns: one of each user, then the next one of
+    /// each. Where there is no room for all, there is for some of each user.
     #[must_use]
     pub fn in_turns(&self) -> Vec<(DirectoryName, u32)> {
         let rounds = self.users.values().map(Vec::len).max().unwrap_or(0);
@@ -347,7 +349,7 @@ impl FoundProcesses {
 pub struct DirectoryWatch(OwnedFd);
 
 impl DirectoryWatch {
-    /// The descriptor, which is readable when there are new entries.
+    /// Returns the descriptor, which is readable when there are new entries.
     #[must_use]
     pub fn into_descriptor(self) -> OwnedFd {
         self.0
@@ -372,13 +374,13 @@ pub enum Access {
 }
 
 impl ProcessDirectory {
-    /// The name of the directory.
+    /// Returns the name of the directory.
     #[must_use]
     pub fn name(&self) -> &DirectoryName {
         &self.name
     }
 
-    /// The user id of its owner.
+    /// Returns the user id of its owner.
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.uid
@@ -413,7 +415,8 @@ impl ProcessDirectory {
         Ok((file.into(), stat))
     }
 
-    /// The numbers of the ring files, in ascending order; at most those among the first entries.
+    /// Returns the numbers of the ring files, in ascending order; at most those among the first
+    /// entries.
     ///
     /// # Errors
     /// If the directory cannot be read.

@@ -78,26 +78,26 @@ impl MetaReader {
         })
     }
 
-    /// The open file, on which the process holds a lock for as long as it lives.
+    /// Returns the open file, on which the process holds a lock for as long as it lives.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The header as it was first read, with the lost events and the clock offset of the last
-    /// update.
+    /// Returns the header as it was first read, with the lost events and the clock offset of the
+    /// last update.
     #[must_use]
     pub fn header(&self) -> &MetaHeader {
         &self.header
     }
 
-    /// A class of events.
+    /// Returns a class of events.
     #[must_use]
     pub fn class(&self, id: u32) -> Option<&EventClass> {
         self.classes.get(&id)
     }
 
-    /// The number of records that were refused.
+    /// Returns the number of records that were refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
@@ -110,8 +110,8 @@ impl MetaReader {
         self.is_full
     }
 
-    /// The lost events of no ring that no drainer has reported, as of the last update; they count
-    /// as reported from now on.
+    /// Returns the lost events of no ring that no drainer has reported, as of the last update; they
+    /// count as reported from now on.
     pub fn take_lost(&mut self) -> u64 {
         let lost = self.header.lost_no_ring;
         let new = lost.saturating_sub(self.reported_lost);
@@ -119,7 +119,7 @@ impl MetaReader {
         new
     }
 
-    /// Number of lost events of no ring that are reported.
+    /// Returns the number of lost events of no ring that are reported.
     #[must_use]
     pub fn reported_lost(&self) -> u64 {
         self.reported_lost

@@ -56,7 +56,7 @@ use user_rate::UserRate;
 /// How rings are read, and the properties of their sessions.
 #[derive(Debug, Clone)]
 pub struct RingSettings {
-    /// The run directory.
+    /// The run directory, which has a directory for each traced process.
     pub directory: PathBuf,
     /// Name of the traced host.
     pub host: String,
@@ -115,15 +115,16 @@ struct Context {
 /// Which processes are read, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coverage {
-    /// All, and those that start later, until the frontend is stopped. Their rings are drained.
+    /// All processes are read, and those that start later, until the frontend is stopped. Their
+    /// rings are drained.
     Drain,
-    /// The same, beside a drainer.
+    /// All processes are read as with `Drain`, but beside a drainer.
     Observe,
-    /// The present content of the flight recorders, once.
+    /// The present content of all flight recorders is read once.
     Snapshot,
 }
 
-/// The run directory, unless an option names another: that of the programs with the same
+/// Returns the run directory, unless an option names another: that of the programs with the same
 /// environment.
 #[must_use]
 pub fn default_directory() -> PathBuf {
@@ -259,11 +260,11 @@ struct KnownProcess {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProcessState {
-    /// It is read.
+    /// The process is read by a session.
     Read,
-    /// There was no room for it yet.
+    /// There was no room for the process yet.
     Waiting,
-    /// It is not read any more, or cannot be.
+    /// The process is not read any more, or cannot be.
     Done,
 }
 

@@ -99,13 +99,13 @@ impl Overload {
         }
     }
 
-    /// The change of what is let through since the last call.
+    /// Returns the change of what is let through since the last call.
     pub(super) fn take_step(&mut self) -> Option<SheddingStep> {
         self.step.take()
     }
 }
 
-/// The severity `steps` below (positive: less important) another, within the range.
+/// Returns the severity `steps` below (positive: less important) another, within the range.
 fn next(severity: Severity, steps: i8) -> Severity {
     let code = severity.code().saturating_add_signed(steps);
     Severity::from_code(code).unwrap_or(severity)

@@ -27,9 +27,10 @@ pub enum ProducerFault {
 /// A ring of a process.
 #[derive(Debug)]
 pub enum ProducerRing {
-    /// It is read.
+    /// The ring is read.
     Open(RingReader),
-    /// It is not read any more: it is broken, or its thread has ended and everything is taken.
+    /// The ring is not read any more: it is broken, or its thread has ended and everything is
+    /// taken.
     Closed,
 }
 
@@ -67,7 +68,8 @@ impl Producer {
         Ok(producer)
     }
 
-    /// The same without its classes, for those who show no events.
+    /// Opens the directory of a process and its `meta` without the classes, for those who show no
+    /// events.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -92,13 +94,13 @@ impl Producer {
         })
     }
 
-    /// The process's directory.
+    /// Returns the directory of the process, which is open.
     #[must_use]
     pub fn directory(&self) -> &ProcessDirectory {
         &self.directory
     }
 
-    /// The reader of `meta`.
+    /// Returns the reader of `meta`.
     pub fn meta(&mut self) -> &mut MetaReader {
         &mut self.meta
     }
@@ -125,18 +127,18 @@ impl Producer {
         }
     }
 
-    /// The rings by their numbers.
+    /// Returns the rings by their numbers.
     pub fn rings(&mut self) -> &mut BTreeMap<u32, ProducerRing> {
         &mut self.rings
     }
 
-    /// A ring.
+    /// Returns the ring of this number, if there is one.
     #[must_use]
     pub fn ring(&self, number: u32) -> Option<&ProducerRing> {
         self.rings.get(&number)
     }
 
-    /// The name of the process: of its program, or as the kernel has it.
+    /// Returns the name of the process: of its program, or as the kernel has it.
     #[must_use]
     pub fn name(&self) -> String {
         let header = self.meta.header();
@@ -287,7 +289,7 @@ impl Producer {
 }
 
 impl Role {
-    /// How files are opened: a drainer writes its own words.
+    /// Returns how files are opened: a drainer writes its own words.
     fn access(self) -> Access {
         match self {
             Self::Drainer => Access::ReadWrite,
@@ -305,7 +307,7 @@ fn report_broken(directory: &ProcessDirectory, number: u32, fault: &RingFault) {
     );
 }
 
-/// The bytes before the first NUL.
+/// Returns the bytes before the first NUL.
 #[must_use]
 pub fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()

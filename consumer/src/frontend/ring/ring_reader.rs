@@ -4,8 +4,8 @@
 //! The order of a turn: [`RingReader::update`] reads the control words; [`RingReader::read_chunk`]
 //! copies the next piece of at most one sub-buffer; the caller walks its records and reports the
 //! end of the walk to [`RingReader::finish_chunk`]. In overwrite mode the writer may change the
-//! bytes during the copy: `reserve` is read again afterwards, and what lies behind it is dropped,
-//! as in a seqlock.
+//! bytes during the copy: `reserve` is read again afterwards, and what is overwritten by then is
+//! dropped, as in a seqlock.
 
 mod chunk;
 mod control;
@@ -161,44 +161,45 @@ impl RingReader {
         Ok(())
     }
 
-    /// The header of the file.
+    /// Returns the header of the file.
     #[must_use]
     pub fn header(&self) -> &RingHeader {
         &self.header
     }
 
-    /// How far the ring is read.
+    /// Returns how far the ring is read.
     #[must_use]
     pub fn point(&self) -> RingPoint {
         self.point
     }
 
-    /// Committed bytes that have not been read, as of the last update.
+    /// Returns the number of committed bytes that have not been read, as of the last update.
     #[must_use]
     pub fn unread(&self) -> u64 {
         self.commit.saturating_sub(self.point.position)
     }
 
-    /// Committed bytes that the producer may not overwrite yet, as of the last update.
+    /// Returns the number of committed bytes that the producer may not overwrite yet, as of the
+    /// last update.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.commit.saturating_sub(self.released)
     }
 
-    /// Committed bytes that no drainer has taken, as of the last update; the producer chooses the
-    /// number.
+    /// Returns the number of committed bytes that no drainer has taken, as of the last update; the
+    /// producer chooses the number.
     #[must_use]
     pub fn fill(&self) -> u64 {
         self.commit.saturating_sub(self.consumed)
     }
 
-    /// Bytes that were ever committed, as of the last update.
+    /// Returns the number of bytes that were ever committed, as of the last update.
     #[must_use]
     pub fn committed(&self) -> u64 {
         self.commit
     }
 
-    /// Number of events that the ring's threads have given up, as of the last update.
+    /// Returns the number of events that the ring's threads have given up, as of the last update.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
@@ -210,7 +211,7 @@ impl RingReader {
         self.is_ended
     }
 
-    /// Number of pieces that were skipped because their bytes were no records.
+    /// Returns the number of pieces that were skipped because their bytes were no records.
     #[must_use]
     pub fn damaged(&self) -> u64 {
         self.damaged
@@ -256,7 +257,7 @@ impl RingReader {
         Ok(())
     }
 
-    /// The lost events that have not been reported; they count as reported from now on.
+    /// Returns the lost events that have not been reported; they count as reported from now on.
     pub fn take_lost(&mut self) -> u64 {
         let new = self.lost.saturating_sub(self.point.lost);
         self.point.lost = self.point.lost.max(self.lost);

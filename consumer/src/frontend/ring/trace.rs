@@ -82,7 +82,7 @@ impl TraceIdentity {
         }
     }
 
-    /// The description of the process's session.
+    /// Returns the description of the process's session.
     pub(super) fn session(&self, settings: &RingSettings) -> SessionDescription {
         let (tracefile_size, tracefile_count) = settings.tracefiles;
         SessionDescription {
@@ -100,7 +100,7 @@ impl TraceIdentity {
     }
 }
 
-/// A name that is a file name on every relay.
+/// Returns a name that is a file name on every relay.
 fn file_name(name: &str) -> String {
     let plain = |character: char| {
         if character.is_ascii_alphanumeric() || "._-".contains(character) {

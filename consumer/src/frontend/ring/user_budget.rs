@@ -17,7 +17,7 @@ use crate::limits::{
 /// declaration. The text is in memory twice, with the trace and with what is sent to a relay that
 /// does not know the session.
 const CLASS_BYTES: u64 = 768;
-/// The same for each field.
+/// Bytes of each field of a class, besides its name.
 const FIELD_BYTES: u64 = 320;
 /// How often a name is in memory.
 const NAME_COPIES: u64 = 4;
@@ -51,7 +51,7 @@ pub struct ProcessBudget {
 }
 
 impl UserBudgets {
-    /// The part of a process of this user, of which nothing is taken.
+    /// Returns the part of a process of this user, of which nothing is taken.
     #[must_use]
     pub fn of_process(&self, uid: u32) -> ProcessBudget {
         self.0.lock().users.entry(uid).or_default().processes += 1;
@@ -122,7 +122,7 @@ impl Drop for ProcessBudget {
     }
 }
 
-/// The bytes of a class and of everything that is made of it, about.
+/// Returns the bytes of a class and of everything that is made of it, about.
 fn class_bytes(class: &EventClass) -> u64 {
     let of_fields = class.fields.iter().map(|(name, _)| name.len());
     let names = [&class.target, &class.file, &class.name];

@@ -18,7 +18,7 @@ struct Bucket {
 }
 
 impl UserRate {
-    /// A full bucket.
+    /// A full bucket, which nothing else shares yet.
     #[must_use]
     pub(super) fn new(now: Instant) -> Self {
         Self(Arc::new(Mutex::new(Bucket {

@@ -151,7 +151,7 @@ impl<D: Disk> Store<D> {
         self.add_waiting(key);
     }
 
-    /// The frontend has ended the session.
+    /// Records that the frontend has ended the session.
     pub(super) fn end(&mut self, key: StoreKey) {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.pending.push_back(PendingStep::End);
@@ -159,7 +159,7 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// The relay has acknowledged all packets before these.
+    /// Records that the relay has acknowledged all packets before these.
     pub(super) fn acknowledge(&mut self, key: StoreKey, positions: BTreeMap<StreamKey, u64>) {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.stored.acknowledge(positions);
@@ -167,7 +167,8 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// The queue to the uplink has capacity for the step that needs it.
+    /// Forwards the step that has waited for capacity of the queue to the uplink, and those after
+    /// it.
     pub(super) fn forward(&mut self, key: StoreKey, permits: Permits) {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.is_awaiting_capacity = false;
@@ -175,7 +176,7 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// The uplink has stopped, and will not take more steps.
+    /// Records that the uplink has stopped, and will not take more steps.
     pub(super) fn detach(&mut self, key: StoreKey) {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.sender = None;

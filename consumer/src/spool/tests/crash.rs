@@ -14,7 +14,7 @@ struct Run {
     acknowledged: BTreeMap<StreamKey, u64>,
 }
 
-/// The steps of the run, in batches.
+/// Returns the steps of the run, in batches.
 fn script() -> Vec<Vec<Step>> {
     let mut batches = vec![begin_steps()];
     let mut numbers = [0, 0];

@@ -6,8 +6,8 @@ use super::super::disk::Disk;
 use super::super::record::{LogRecord, RecordHead, SESSION_LOG, SegmentRecord, StateStep};
 use super::*;
 
-/// A session of three segments whose packets are all in the spool, of a process that was killed
-/// after the session's end.
+/// Returns a session of three segments whose packets are all in the spool, of a process that was
+/// killed after the session's end.
 fn whole_session() -> (MemoryDisk, Vec<Step>) {
     let disk = MemoryDisk::default();
     let settings = settings(16 << 10, SpoolFullPolicy::Block, Durability::Process);

@@ -58,7 +58,7 @@ fn add_stream(channel: &str, class: u64) -> StateStep {
     }
 }
 
-/// The records of the session log: one of each kind.
+/// Returns the records of the session log: one of each kind.
 fn log_records() -> Vec<LogRecord> {
     let step = |step, after, state| LogRecord::Step(RecordHead { step, after }, state);
     let (first, second) = (StreamKey(0), StreamKey(1));
@@ -95,7 +95,7 @@ fn log_records() -> Vec<LogRecord> {
     ]
 }
 
-/// A packet of which every value of the index is set.
+/// Returns a packet of which every value of the index is set.
 fn indexed_packet(bytes: &'static [u8]) -> (PacketIndex, Bytes) {
     let index = PacketIndex {
         packet_size: Bits(4096),
@@ -110,7 +110,7 @@ fn indexed_packet(bytes: &'static [u8]) -> (PacketIndex, Bytes) {
     (index, Bytes::from_static(bytes))
 }
 
-/// The records of the two segments: one of each kind.
+/// Returns the records of the two segments: one of each kind.
 fn segment_records() -> [Vec<SegmentRecord>; 2] {
     let head = |step| RecordHead { step, after: 4 };
     let (first, second) = (StreamKey(0), StreamKey(1));
@@ -153,7 +153,8 @@ fn segment_records() -> [Vec<SegmentRecord>; 2] {
     ]
 }
 
-/// What the uplink gets of the session: everything but the packet that a relay has acknowledged.
+/// Returns what the uplink gets of the session: everything but the packet that a relay has
+/// acknowledged.
 fn steps() -> Vec<Numbered> {
     let mut steps = Vec::new();
     for record in log_records() {
@@ -190,7 +191,7 @@ fn steps() -> Vec<Numbered> {
     steps
 }
 
-/// The bodies of the records of a file, all of which have their checksum.
+/// Returns the bodies of the records of a file, all of which have their checksum.
 fn bodies(magic: Magic, file: &[u8]) -> Vec<Bytes> {
     let mut records = Records::new(magic, file);
     let bodies = records.by_ref().map(Bytes::copy_from_slice).collect();

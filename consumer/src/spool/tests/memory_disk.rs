@@ -26,7 +26,7 @@ pub(super) enum Fault {
     StopAt(u64),
     /// This operation fails, after half of its bytes.
     FailAt(u64, ErrorKind),
-    /// All writes fail.
+    /// All writes fail from now on.
     Full,
 }
 

@@ -232,7 +232,7 @@ fn close(stream: u32) -> Step {
     }
 }
 
-/// The number of each packet in the steps, and the packets of gaps.
+/// Returns the number of each packet in the steps, and the packets of gaps.
 fn packets_and_gaps(steps: &[Numbered]) -> (u64, u64) {
     let mut counts = (0, 0);
     for (step, _) in steps {

@@ -3,7 +3,7 @@
 use super::memory_disk::Fault;
 use super::*;
 
-/// A spool of 64 KiB, with segments of 4 KiB, and a session whose uplink takes few steps.
+/// Returns a spool of 64 KiB, with segments of 4 KiB, and a session whose uplink takes few steps.
 fn small_spool(on_full: SpoolFullPolicy) -> (TestSpool, StoreKey) {
     let settings = settings(64 << 10, on_full, Durability::Process);
     let mut spool = TestSpool::new(&MemoryDisk::default(), &settings);

@@ -28,7 +28,7 @@ const CAPACITY: QueueCapacity = QueueCapacity {
     all_bytes: 1 << 20,
 };
 
-/// A running uplink.
+/// A running uplink, with the registry of its sessions.
 struct Uplink {
     opener: SessionOpener,
     registry: StatusRegistry,
@@ -98,7 +98,7 @@ fn metadata(text: &'static str) -> Step {
     }
 }
 
-/// A packet of 16 bytes, of which 10 are sent.
+/// Returns a packet of 16 bytes, of which 10 are sent.
 fn packet(stream: u32, number: u64) -> Step {
     Step::Packet {
         stream: StreamKey(stream),
@@ -135,7 +135,7 @@ async fn send_steps(session: &SessionSender, steps: impl IntoIterator<Item = Ste
     }
 }
 
-/// The steps of a session with one stream and one packet.
+/// Returns the steps of a session with one stream and one packet.
 fn one_packet() -> [Step; 4] {
     [trace("a"), stream("one"), metadata("m"), packet(0, 0)]
 }

@@ -48,7 +48,7 @@ pub(super) struct Script {
 #[derive(Debug, Default)]
 pub(super) struct ReceivedSession {
     script: Script,
-    /// Commands, in order.
+    /// Commands that the relay has received, in order.
     pub(super) log: Vec<String>,
     pub(super) session: Option<CreateSession>,
     pub(super) added: Vec<AddStream>,

@@ -26,7 +26,7 @@ const RESUMES: Script = Script {
     never_durable: 0,
 };
 
-/// A relay that closes its connections after some indexes and has confirmed no packet.
+/// Returns a relay that closes its connections after some indexes and has confirmed no packet.
 fn dying(after: usize) -> Script {
     Script {
         hang_up_after: Some(after),

@@ -55,7 +55,7 @@ pub(super) struct RelaySession {
     pub(super) tracefiles: TracefileLimits,
     /// The creation time that was sent to the relay.
     pub(super) created: EpochSeconds,
-    /// The same moment by the monotonic clock.
+    /// The moment of `created` by the monotonic clock.
     pub(super) at: Instant,
 }
 

@@ -136,14 +136,14 @@ fn write_file(directory: &Path) -> io::Result<()> {
     written
 }
 
-/// Space in bytes that this user may use.
+/// Returns the space in bytes that this user may use.
 fn free_space(directory: &Path) -> Option<u64> {
     let space = statvfs(directory).ok()?;
     // Without the blocks that the file system reserves for root.
     space.f_bavail.checked_mul(space.f_frsize)
 }
 
-/// Bytes as gigabytes with one digit behind the point.
+/// Writes bytes as gigabytes with one digit after the point.
 fn gigabytes(bytes: u64) -> String {
     let tenths = bytes / 100_000_000;
     format!("{}.{} GB", tenths / 10, tenths % 10)

@@ -11,11 +11,12 @@ const LISTEN: &str = "0A";
 pub struct Listener {
     /// Name of the file that the program is in.
     pub name: String,
-    /// Process ID.
+    /// Process id of the listener.
     pub pid: u32,
 }
 
-/// The process that listens on a TCP port. None: there is none, or this user may not see it.
+/// Returns the process that listens on a TCP port. None: there is none, or this user may not see
+/// it.
 #[must_use]
 pub fn find_listener(port: u16) -> Option<Listener> {
     let sockets: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
@@ -35,7 +36,7 @@ pub fn find_listener(port: u16) -> Option<Listener> {
         })
 }
 
-/// The inodes of the sockets that listen on a port, as links in `/proc/PID/fd` name them.
+/// Returns the inodes of the sockets that listen on a port, as links in `/proc/PID/fd` name them.
 fn listening_sockets(table: &str, port: u16) -> Vec<String> {
     let port = format!(":{port:04X}");
     let listening = table.lines().skip(1).filter_map(|line| {

@@ -8,22 +8,22 @@ use std::fmt;
 /// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How it is.
+    /// Whether the checked thing is as it should be.
     pub state: State,
-    /// What was found.
+    /// What the check has found, in one sentence.
     pub text: String,
     /// A command or a setting that mends it.
     pub remedy: Option<String>,
 }
 
-/// How something is.
+/// The state of a checked thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// As it should be.
+    /// The thing is as it should be.
     Ok,
-    /// It works, but probably not as the user expects.
+    /// The thing works, but probably not as the user expects.
     Warning,
-    /// It does not work.
+    /// The thing does not work.
     Problem,
 }
 
@@ -57,13 +57,13 @@ impl Report {
         });
     }
 
-    /// All findings, in the order of the checks.
+    /// Returns all findings, in the order of the checks.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// Number of findings in this state.
+    /// Returns the number of findings in this state.
     #[must_use]
     pub fn count(&self, state: State) -> usize {
         let findings = self.findings.iter();

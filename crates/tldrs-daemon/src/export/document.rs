@@ -103,7 +103,7 @@ struct DocumentText {
     numbers: OwnerNumbers,
     /// A buffer for one record.
     line: Vec<u8>,
-    /// To be written.
+    /// Text that is to be written.
     text: Vec<u8>,
     written: ExportCounts,
 }

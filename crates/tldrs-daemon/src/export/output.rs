@@ -22,7 +22,7 @@ pub enum OutputError {
     LinkOfOther {
         /// The user that runs the command.
         uid: u32,
-        /// The owner.
+        /// The user that owns the link.
         owner: u32,
     },
     /// The file belongs to another user, which could read the output.
@@ -30,13 +30,13 @@ pub enum OutputError {
     FileOfOther {
         /// The user that runs the command.
         uid: u32,
-        /// The owner.
+        /// The user that owns the file.
         owner: u32,
     },
     /// The path ends in a directory.
     #[error("the path has no file name")]
     NoName,
-    /// The system refuses.
+    /// The system refuses to open the file.
     #[error(transparent)]
     Open(#[from] io::Error),
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{CEvent, CSite, SiteDescription};
 
-/// `struct ring_field`.
+/// The layout of `struct ring_field`.
 #[repr(C)]
 pub(crate) struct RingField {
     name: *const c_char,
@@ -75,7 +75,7 @@ unsafe fn to_text(text: *const c_char) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// The call site behind a `struct ring_site`, which is made at the first call.
+/// Returns the call site of a `struct ring_site`, which is made at the first call.
 ///
 /// # Safety
 /// `site` points to a `struct ring_site` that lives as long as the library is loaded; only this

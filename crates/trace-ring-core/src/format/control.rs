@@ -13,7 +13,7 @@ pub const CONTROL_SIZE: usize = 4096;
 /// place.
 pub const CONTROL_GENERATION_OFFSET: usize = 12;
 /// Offset of the u32 that says up to which severity code the directives let anything pass, 0 when
-/// nothing; behind the generation, so that a call site that passes in no case finds out by one
+/// nothing; after the generation, so that a call site that passes in no case finds out by one
 /// comparison.
 pub const CONTROL_MAX_SEVERITY_OFFSET: usize = 16;
 /// Offset of length u32, checksum u32 and directives: what a writer replaces in one `pwrite` before
@@ -22,7 +22,7 @@ pub const CONTROL_BODY_OFFSET: usize = 64;
 /// Largest number of bytes of directives.
 pub const MAX_DIRECTIVES_SIZE: usize = CONTROL_SIZE - CONTROL_BODY_OFFSET - 8;
 
-/// What `control` says.
+/// What the file `control` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Control {
     /// Changes with every new filter.
@@ -32,7 +32,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// The bytes of the whole file. `None` when the directives are longer than
+    /// Returns the bytes of the whole file. `None` when the directives are longer than
     /// [`MAX_DIRECTIVES_SIZE`].
     #[must_use]
     pub fn encode(&self) -> Option<[u8; CONTROL_SIZE]> {
@@ -57,7 +57,7 @@ impl Control {
         Some(bytes)
     }
 
-    /// What belongs at [`CONTROL_MAX_SEVERITY_OFFSET`] with these directives.
+    /// Returns what belongs at [`CONTROL_MAX_SEVERITY_OFFSET`] with these directives.
     #[must_use]
     pub fn max_severity_word(directives: &str) -> u32 {
         let passes =
@@ -65,7 +65,7 @@ impl Control {
         passes.map_or(0, |severity| severity.code().into())
     }
 
-    /// The bytes from [`CONTROL_BODY_OFFSET`] on that put `directives` in place.
+    /// Returns the bytes from [`CONTROL_BODY_OFFSET`] on that put `directives` in place.
     #[must_use]
     pub fn encode_body(directives: &str) -> Option<Vec<u8>> {
         let length = u32::try_from(directives.len()).ok()?;

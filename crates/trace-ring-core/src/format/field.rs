@@ -9,21 +9,21 @@ pub const MAX_STRING_SIZE: usize = u16::MAX as usize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FieldType {
-    /// 1 byte, unsigned.
+    /// An unsigned integer of 1 byte.
     U8 = 1,
-    /// 2 bytes, unsigned.
+    /// An unsigned integer of 2 bytes.
     U16 = 2,
-    /// 4 bytes, unsigned.
+    /// An unsigned integer of 4 bytes.
     U32 = 3,
-    /// 8 bytes, unsigned.
+    /// An unsigned integer of 8 bytes.
     U64 = 4,
-    /// 1 byte, signed.
+    /// A signed integer of 1 byte.
     I8 = 5,
-    /// 2 bytes, signed.
+    /// A signed integer of 2 bytes.
     I16 = 6,
-    /// 4 bytes, signed.
+    /// A signed integer of 4 bytes.
     I32 = 7,
-    /// 8 bytes, signed.
+    /// A signed integer of 8 bytes.
     I64 = 8,
     /// 4 bytes, IEEE 754.
     F32 = 9,
@@ -56,7 +56,7 @@ impl FieldType {
         Self::Bytes,
     ];
 
-    /// The code in `meta`.
+    /// Returns the code in `meta`.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
@@ -84,17 +84,17 @@ impl FieldType {
 /// Value of a field in a reader's copy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FieldValue<'a> {
-    /// Any unsigned integer.
+    /// An unsigned integer of any size.
     Unsigned(u64),
-    /// Any signed integer.
+    /// A signed integer of any size.
     Signed(i64),
-    /// Either float.
+    /// A float of either size.
     Float(f64),
     /// A truth value; every byte but 0 is true.
     Bool(bool),
     /// Text, not yet checked to be UTF-8.
     Str(&'a [u8]),
-    /// Bytes.
+    /// A sequence of bytes.
     Bytes(&'a [u8]),
 }
 

@@ -58,16 +58,16 @@ pub struct MetaHeader {
     pub process_name: [u8; 16],
     /// Path of the program; not necessarily UTF-8.
     pub program: Vec<u8>,
-    /// See [`META_COMMITTED_OFFSET`].
+    /// The number at [`META_COMMITTED_OFFSET`].
     pub committed: u64,
-    /// See [`META_CLOCK_OFFSET_OFFSET`].
+    /// The number at [`META_CLOCK_OFFSET_OFFSET`].
     pub clock_offset: i64,
-    /// See [`META_LOST_OFFSET`].
+    /// The number at [`META_LOST_OFFSET`].
     pub lost_no_ring: u64,
 }
 
 impl MetaHeader {
-    /// The bytes at the beginning of the file.
+    /// Returns the bytes at the beginning of the file.
     #[must_use]
     pub fn encode(&self) -> [u8; META_HEADER_SIZE] {
         let mut bytes = [0; META_HEADER_SIZE];
@@ -184,8 +184,8 @@ pub struct EventClass {
 }
 
 impl EventClass {
-    /// The whole record, header included. Names beyond [`MAX_NAME_SIZE`] are cut, fields beyond
-    /// [`MAX_FIELDS`] left out.
+    /// Returns the whole record, header included. Names beyond [`MAX_NAME_SIZE`] are cut, fields
+    /// beyond [`MAX_FIELDS`] left out.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut content = Vec::with_capacity(256);
@@ -298,7 +298,7 @@ fn read_name(bytes: Bytes<'_>, offset: &mut usize) -> Result<String, FormatError
 
 /// Walks the records of `meta`: the bytes after the header, up to the committed length.
 ///
-/// Items are whole records; `Err` stands for one that was refused, and the walk goes on behind it.
+/// Items are whole records; `Err` stands for one that was refused, and the walk goes on after it.
 /// The walk ends at the first record whose length cannot be true or that is not whole;
 /// [`Self::consumed`] says where.
 #[derive(Debug, Clone)]

@@ -24,12 +24,12 @@ pub struct RecordHeader {
     pub class: u32,
     /// Thread id in the shared ring, 0 in a thread's own ring. As CTF these four bytes are padding.
     pub tid: u32,
-    /// CLOCK_MONOTONIC in nanoseconds.
+    /// Time of the event, by CLOCK_MONOTONIC in nanoseconds.
     pub timestamp: u64,
 }
 
 impl RecordHeader {
-    /// The three words at the beginning of a record.
+    /// Returns the three words at the beginning of a record.
     #[must_use]
     #[inline]
     pub fn encode(&self) -> [u64; 3] {
@@ -58,7 +58,7 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The fields: the event without its header.
+    /// Returns the fields: the event without its header.
     #[must_use]
     pub fn fields(&self) -> &'a [u8] {
         self.event.get(EVENT_HEADER_SIZE..).unwrap_or_default()
@@ -82,7 +82,7 @@ impl<'a> Records<'a> {
         Self { bytes, position }
     }
 
-    /// Position of the next record, or of the first byte that is none.
+    /// Returns the position of the next record, or of the first byte that is none.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position

@@ -60,9 +60,9 @@ pub enum Mode {
 pub enum SeverityClass {
     /// Every severity: the shared ring of a process with too many threads.
     All,
-    /// INFO and above.
+    /// Severities from INFO on.
     Normal,
-    /// DEBUG and TRACE.
+    /// The severities DEBUG and TRACE.
     Debug,
 }
 
@@ -89,7 +89,7 @@ pub struct RingHeader {
 }
 
 impl RingHeader {
-    /// The bytes at the beginning of the file.
+    /// Returns the bytes at the beginning of the file.
     #[must_use]
     pub fn encode(&self) -> [u8; RING_HEADER_SIZE] {
         let mut bytes = [0; RING_HEADER_SIZE];
@@ -185,7 +185,7 @@ impl RingHeader {
         u64::from(self.sub_buffer_size) * u64::from(self.sub_buffer_count)
     }
 
-    /// Offset in the file of the first sub-buffer.
+    /// Returns the offset in the file of the first sub-buffer.
     #[must_use]
     pub fn data_offset(&self) -> u64 {
         let table = u64::from(self.sub_buffer_count) * RING_TABLE_ENTRY_SIZE as u64;
@@ -198,13 +198,13 @@ impl RingHeader {
         self.data_offset() + self.data_size()
     }
 
-    /// Offset in the file of the byte at `position`.
+    /// Returns the offset in the file of the byte at `position`.
     #[must_use]
     pub fn offset_of(&self, position: u64) -> u64 {
         self.data_offset() + position % self.data_size().max(1)
     }
 
-    /// Offset in the file of the table entry of the sub-buffer that holds `position`.
+    /// Returns the offset in the file of the table entry of the sub-buffer that holds `position`.
     #[must_use]
     pub fn entry_offset_of(&self, position: u64) -> u64 {
         let slot = position % self.data_size().max(1) / u64::from(self.sub_buffer_size.max(1));
@@ -232,7 +232,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Sum of the counters. A hostile producer's sum saturates.
+    /// Returns the sum of the counters. A hostile producer's sum saturates.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.full
@@ -253,13 +253,13 @@ impl Lost {
 /// each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RingControl {
-    /// See [`RING_RESERVE_OFFSET`].
+    /// The number at [`RING_RESERVE_OFFSET`].
     pub reserve: u64,
-    /// See [`RING_COMMIT_OFFSET`].
+    /// The number at [`RING_COMMIT_OFFSET`].
     pub commit: u64,
-    /// See [`RING_CONSUMED_OFFSET`].
+    /// The number at [`RING_CONSUMED_OFFSET`].
     pub consumed: u64,
-    /// See [`RING_RELEASED_OFFSET`].
+    /// Whether the word at [`RING_RELEASED_OFFSET`] is set.
     pub is_released: bool,
     /// Events lost up to now, those after the last record included.
     pub lost: Lost,
@@ -302,7 +302,7 @@ pub struct SubBufferEntry {
 }
 
 impl SubBufferEntry {
-    /// The bytes in the table.
+    /// Returns the bytes in the table.
     #[must_use]
     pub fn encode(&self) -> [u8; RING_TABLE_ENTRY_SIZE] {
         let mut bytes = [0; RING_TABLE_ENTRY_SIZE];

@@ -24,7 +24,7 @@ impl<T: Sync> AppendList<T> {
         }
     }
 
-    /// The first value that `is_wanted` accepts.
+    /// Returns the first value that `is_wanted` accepts.
     #[inline]
     pub(super) fn find(&self, is_wanted: impl Fn(&T) -> bool) -> Option<&'static T> {
         let mut place = self.head.get();

@@ -36,7 +36,7 @@ pub(super) enum EventKind {
 }
 
 impl EventKind {
-    /// Name of the event class, `None` when the call site has one.
+    /// Returns the name of the event class, `None` when the call site has one.
     pub(super) const fn name(self) -> Option<&'static str> {
         match self {
             Self::Event => None,
@@ -103,18 +103,18 @@ impl FieldBuffer {
         })
     }
 
-    /// Number that stands for the kind of the event and for the fields that have values. Different
-    /// ones of a call site have the same number with a probability of 2^-64.
+    /// Returns the number that stands for the kind of the event and for the fields that have
+    /// values. Different ones of a call site have the same number with a probability of 2^-64.
     pub(super) fn shape(&self) -> u64 {
         self.shape
     }
 
-    /// Index and type of each field of the call site that has a value.
+    /// Returns the index and type of each field of the call site that has a value.
     pub(super) fn fields(&self) -> &[(u8, FieldType)] {
         self.fields.get(..self.field_count).unwrap_or_default()
     }
 
-    /// The encoded fields.
+    /// Returns the bytes of the encoded fields.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -130,7 +130,7 @@ impl FieldBuffer {
         self.put_bytes(text.as_bytes().get(..kept).unwrap_or_default());
     }
 
-    /// Puts at most [`MAX_STRING_SIZE`] bytes behind their number.
+    /// Puts the number of bytes, and then at most [`MAX_STRING_SIZE`] of them.
     #[inline]
     fn put_bytes(&mut self, bytes: &[u8]) {
         let length = u16::try_from(bytes.len()).unwrap_or_default();

@@ -30,7 +30,7 @@ pub(super) struct TracingSite {
 /// The events of a call site whose fields have the same names and types.
 #[derive(Debug)]
 struct Shape {
-    /// As in [`FieldBuffer::shape`].
+    /// The number that [`FieldBuffer::shape`] returns.
     key: u64,
     call_site: CallSite,
     types: FieldTypes,
@@ -146,8 +146,8 @@ fn severity(level: Level) -> Severity {
     }
 }
 
-/// The name, with underscores behind it when it is in the event already: readers find fields by
-/// name.
+/// Returns the name, with underscores after it when it is in the event already: readers find fields
+/// by name.
 fn unique_name(name: &'static str, names: &[&'static str]) -> &'static str {
     let mut unique = name.to_owned();
     while names.contains(&unique.as_str()) {

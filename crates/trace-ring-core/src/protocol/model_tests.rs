@@ -144,7 +144,7 @@ fn copy(ring: &ModelRing, position: u64, end: u64) -> Vec<u8> {
         .collect()
 }
 
-/// The timestamps of the records in a copy, each of which must be whole.
+/// Returns the timestamps of the records in a copy, each of which must be whole.
 fn timestamps(bytes: &[u8], position: u64) -> Vec<u64> {
     Records::new(bytes, position)
         .map(|record| record.expect("a whole record"))

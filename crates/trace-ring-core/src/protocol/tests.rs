@@ -110,7 +110,7 @@ fn write_event(writer: &mut RingWriter<PlainMemory>, value: u64) -> bool {
     true
 }
 
-/// The values between two positions, in order.
+/// Returns the values between two positions, in order.
 fn read(words: &Words, mut position: u64, end: u64) -> Vec<u64> {
     let data = words.data.take();
     let mut values = Vec::new();

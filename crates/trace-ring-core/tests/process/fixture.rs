@@ -17,7 +17,7 @@ fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/version-1")
 }
 
-/// The description of the process. `committed` is the size of the classes in bytes.
+/// Returns the description of the process. `committed` is the size of the classes in bytes.
 fn meta_header(committed: u64) -> MetaHeader {
     MetaHeader {
         pid: 4_194_303,
@@ -33,7 +33,7 @@ fn meta_header(committed: u64) -> MetaHeader {
     }
 }
 
-/// A class of every severity; the first has a field of every type.
+/// Returns a class of every severity; the first has a field of every type.
 fn classes() -> Vec<EventClass> {
     let with_fields = |id, severity, fields: Vec<(String, FieldType)>| EventClass {
         id,
@@ -58,7 +58,7 @@ fn classes() -> Vec<EventClass> {
     ]
 }
 
-/// The fields of an event of the first class: as bytes, and as the reader shows them.
+/// Returns the fields of an event of the first class: as bytes, and as the reader shows them.
 fn every_field() -> (Vec<u8>, Vec<(String, String)>) {
     let mut bytes = vec![u8::MAX];
     bytes.extend(u16::MAX.to_le_bytes());
@@ -105,7 +105,7 @@ fn ring_header(number: u32, mode: Mode, severity_class: SeverityClass, tid: u32)
     }
 }
 
-/// The headers: every mode and every class of severities.
+/// Returns the headers: every mode and every class of severities.
 fn ring_headers() -> [RingHeader; 3] {
     [
         ring_header(0, Mode::Overwrite, SeverityClass::All, 0),
@@ -114,8 +114,8 @@ fn ring_headers() -> [RingHeader; 3] {
     ]
 }
 
-/// The control words: a shared flight recorder that is written, a ring of an ended thread that was
-/// released, and a ring that was never used.
+/// Returns the control words: a shared flight recorder that is written, a ring of an ended thread
+/// that was released, and a ring that was never used.
 fn ring_controls() -> [RingControl; 3] {
     let lost = Lost {
         full: 1,
@@ -143,7 +143,7 @@ fn ring_controls() -> [RingControl; 3] {
     ]
 }
 
-/// The entries of the sub-buffer tables.
+/// Returns the entries of the sub-buffer tables.
 fn table_entries() -> [[SubBufferEntry; 2]; 3] {
     let lost_before = Lost {
         full: 0,
@@ -165,7 +165,7 @@ fn table_entries() -> [[SubBufferEntry; 2]; 3] {
     ]
 }
 
-/// The events that a reader finds in each ring.
+/// Returns the events that a reader finds in each ring.
 fn events() -> [Vec<Event>; 3] {
     let event = |id: u32, tid, timestamp, fields| Event {
         name: format!("event {id}"),
@@ -219,7 +219,7 @@ fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
     bytes[offset..offset + value.len()].copy_from_slice(value);
 }
 
-/// A ring file as its writer leaves it.
+/// Returns a ring file as its writer leaves it.
 fn ring_bytes(index: usize) -> Vec<u8> {
     let (header, control) = (ring_headers()[index], ring_controls()[index]);
     let mut bytes = vec![0; header.file_size() as usize];

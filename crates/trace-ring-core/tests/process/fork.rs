@@ -1,4 +1,4 @@
-//! Fork and exec.
+//! Rings of a program that forks, or runs another one.
 
 use std::fs;
 

@@ -105,7 +105,7 @@ impl Producer {
         self.directory.path().join("progress")
     }
 
-    /// The process directory of `pid`.
+    /// Returns the process directory of `pid`.
     pub(crate) fn directory_of(&self, pid: u32) -> PathBuf {
         let prefix = format!("{pid}-");
         let is_of = |path: &PathBuf| {
@@ -125,7 +125,7 @@ impl Producer {
         self.directory_of(self.pid())
     }
 
-    /// What the process has left.
+    /// Returns what the process has left.
     pub(crate) fn read(&self) -> Process {
         read_process(&self.own_directory())
     }

@@ -37,7 +37,7 @@ impl Process {
     }
 }
 
-/// One ring file.
+/// One ring file as a reader finds it.
 pub(crate) struct Ring {
     pub(crate) header: RingHeader,
     pub(crate) control: RingControl,
@@ -65,7 +65,7 @@ impl Event {
     }
 }
 
-/// The process directories in a run directory; nothing when it is missing.
+/// Returns the process directories in a run directory; nothing when it is missing.
 pub(crate) fn list_directories(run_directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(run_directory) else {
         return Vec::new();

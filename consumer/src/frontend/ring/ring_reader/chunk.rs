@@ -16,7 +16,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// The records of the chunk, whose bytes are in `buffer`.
+    /// Returns the records of the chunk, whose bytes are in `buffer`.
     #[must_use]
     pub fn records<'a>(&self, buffer: &'a [u8]) -> ChunkRecords<'a> {
         ChunkRecords {
@@ -52,7 +52,7 @@ impl<'a> Iterator for ChunkRecords<'a> {
 }
 
 impl ChunkRecords<'_> {
-    /// How far the walk has come.
+    /// Returns how far the walk has come.
     #[must_use]
     pub fn end(&self) -> ChunkEnd {
         ChunkEnd {
@@ -66,9 +66,9 @@ impl ChunkRecords<'_> {
 /// How the walk over the records of a chunk has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkEnd {
-    /// Position behind the last whole record.
+    /// Position after the last whole record.
     pub position: u64,
-    /// Number of records.
+    /// Number of records that the walk has passed.
     pub events: u64,
     /// Whether the bytes at the position are no record.
     pub is_damaged: bool,

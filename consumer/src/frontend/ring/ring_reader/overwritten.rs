@@ -14,8 +14,8 @@ impl RingReader {
         self.header.mode == Mode::Overwrite || self.role == Role::Observer
     }
 
-    /// The position before which the writer may be changing bytes. At most the ring's size before
-    /// `commit`, whatever the words are: that bounds what is read.
+    /// Returns the position before which the writer may be changing bytes. At most the ring's size
+    /// before `commit`, whatever the words are: that bounds what is read.
     fn oldest_whole(&self) -> u64 {
         let last_turn = self.commit.saturating_sub(self.header.data_size());
         self.may_be_changed_before().max(last_turn)
@@ -76,7 +76,7 @@ impl RingReader {
         missing
     }
 
-    /// The first position at or after `position` at which a sub-buffer begins.
+    /// Returns the first position at or after `position` at which a sub-buffer begins.
     pub(super) fn sub_buffer_from(&self, position: u64) -> u64 {
         let size = u64::from(self.header.sub_buffer_size);
         position

@@ -145,7 +145,7 @@ impl RingSession {
 }
 
 impl TraceIdentity {
-    /// The time of an event, cut to the present if it is too far in the future.
+    /// Returns the time of an event, cut to the present if it is too far in the future.
     fn checked_time(&self, time: u64) -> Timestamp {
         // The clock of an earlier boot cannot be compared with that of this one.
         if !self.is_of_this_boot {

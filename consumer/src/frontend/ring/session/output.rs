@@ -93,7 +93,7 @@ fn declare_step(
 }
 
 impl RingSession {
-    /// Counts lost events in the packets behind those that were read until now.
+    /// Counts lost events in the packets after those that were read until now.
     pub(super) async fn report_lost(
         &mut self,
         number: u32,
@@ -110,7 +110,7 @@ impl RingSession {
         Ok(())
     }
 
-    /// The stream of a ring. The session is opened with its first stream.
+    /// Returns the stream of a ring. The session is opened with its first stream.
     pub(super) async fn stream(&mut self, number: u32) -> Result<StreamKey, SessionClosed> {
         if self.output.is_none() {
             self.output = Some(self.open_session().await?);
@@ -171,7 +171,7 @@ impl RingSession {
         })
     }
 
-    /// The time of beacons and ends of packets.
+    /// Returns the time of beacons and ends of packets.
     pub(super) fn now(&self) -> Timestamp {
         let delay = u64::try_from(RING_WATERMARK_DELAY.as_nanos()).unwrap_or(0);
         Timestamp(HostClock::now().0.saturating_sub(delay))

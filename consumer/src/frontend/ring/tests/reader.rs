@@ -28,7 +28,7 @@ impl OneRing {
         open(&self.process, role).unwrap()
     }
 
-    /// The reader, unless the ring is refused.
+    /// Returns the reader, unless the ring is refused.
     pub(super) fn try_reader(&self, role: Role) -> Option<RingReader> {
         open(&self.process, role)
     }
@@ -48,7 +48,7 @@ fn open(process: &WrittenProcess, role: Role) -> Option<RingReader> {
     }
 }
 
-/// The numbers of all events that can be read now, and how many are missing before them.
+/// Returns the numbers of all events that can be read now, and how many are missing before them.
 pub(super) fn read(reader: &mut RingReader) -> Result<(Vec<u64>, u64), RingFault> {
     reader.update()?;
     let (mut numbers, mut missing, mut buffer) = (Vec::new(), 0, Vec::new());

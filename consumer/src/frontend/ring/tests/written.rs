@@ -13,9 +13,9 @@ use crate::packetize::HostClock;
 
 /// Bytes of a sub-buffer of [`WrittenRing`].
 pub(super) const SUB_BUFFER: u64 = 4096;
-/// Number of its sub-buffers.
+/// Number of sub-buffers of [`WrittenRing`].
 pub(super) const SUB_BUFFERS: u64 = 4;
-/// Bytes of all.
+/// Bytes of all sub-buffers of [`WrittenRing`].
 pub(super) const RING: u64 = SUB_BUFFER * SUB_BUFFERS;
 /// Bytes of a record of [`WrittenRing::write`].
 pub(super) const RECORD: u64 = 32;
@@ -115,7 +115,7 @@ impl WrittenProcess {
         WrittenRing::new(&self.path, number, mode)
     }
 
-    /// The process dies: its lock is gone, its files stay.
+    /// Lets the process die: its lock is gone, its files stay.
     pub(super) fn die(self) -> (PathBuf, DirectoryName) {
         (self.path, self.name)
     }
