@@ -303,8 +303,8 @@ impl RelayConfig {
             .any(|url| url.is_some())
     }
 
-    /// This configuration, and what `other` has where this has nothing. All URLs are taken from one
-    /// of the two.
+    /// Returns this configuration, and what `other` has where this one has nothing. All URLs are
+    /// taken from one of the two.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let urls = if self.is_given() { &self } else { &other };

@@ -22,9 +22,9 @@ use tests::{binaries, wait_until};
 
 /// Every kind of record and value, one on each line.
 const LINES: &str = include_str!("../../crates/codetracer/tests/data/every-event.jsonl");
-/// The same as binary form 1.
+/// Every kind of record and value, as binary form 1.
 const VERSION_1: &[u8] = include_bytes!("../../crates/codetracer/tests/data/every-event.v1.bin");
-/// The same as binary form 0, which has no large integers.
+/// Every kind of record and value as binary form 0, which has no large integers.
 const VERSION_0: &[u8] = include_bytes!("../../crates/codetracer/tests/data/every-event.v0.bin");
 
 const METADATA: &str = r#"{"workdir":"/demo","program":"/demo/main.small","args":["a b"]}"#;

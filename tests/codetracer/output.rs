@@ -19,9 +19,9 @@ use tests::{TEST_TIMEOUT, binaries, test_live, wait_until};
 
 /// Every kind of record and value, one on each line.
 const LINES: &str = include_str!("../../crates/codetracer/tests/data/every-event.jsonl");
-/// The same as binary form 1.
+/// Every kind of record and value, as binary form 1.
 const VERSION_1: &[u8] = include_bytes!("../../crates/codetracer/tests/data/every-event.v1.bin");
-/// The same as binary form 0, which has no large integers.
+/// Every kind of record and value as binary form 0, which has no large integers.
 const VERSION_0: &[u8] = include_bytes!("../../crates/codetracer/tests/data/every-event.v0.bin");
 
 const METADATA: &str = r#"{"workdir":"/demo","program":"main.small","args":["a b"]}"#;
@@ -52,7 +52,7 @@ fn keep(lab: &Lab, directory: &Path, arguments: &[&str]) -> Process {
     Process::start(command.arg(directory).args(arguments))
 }
 
-/// The same for the live session, which may begin later.
+/// Starts a viewer that keeps the live session, which may begin later.
 fn keep_live(lab: &Lab, relay: &Relay, directory: &Path) -> Process {
     let url = test_live::url(relay.live, HOST, SESSION);
     keep(lab, directory, &["--session-not-found=continue", &url])

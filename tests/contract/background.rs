@@ -1,5 +1,5 @@
 //! `--background` and `--daemonize`: when the command returns, the daemon accepts connections and
-//! runs under the name that it was called by; when it is stopped, nothing stays behind.
+//! runs under the name that it was called by; when it is stopped, nothing of it stays.
 
 use std::fs;
 use std::net::SocketAddr;

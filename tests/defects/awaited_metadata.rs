@@ -86,8 +86,7 @@ impl AwaitedTrace {
     }
 }
 
-// Otherwise events of the hidden stream would arrive behind later ones, at which Babeltrace 2
-// exits.
+// Otherwise events of the hidden stream would arrive after later ones, at which Babeltrace 2 exits.
 #[test]
 fn a_packet_is_withheld_while_a_stream_that_began_before_its_end_awaits_metadata() {
     let (_lab, relay) = Relay::start_in_new_lab();

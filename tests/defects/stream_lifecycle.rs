@@ -26,7 +26,7 @@ fn new_streams_are_flagged_while_the_others_are_idle() {
     );
     let late = viewed.producer.add_trace("ust/pid/two", &["chan_0"])[0];
     viewed.producer.send_packet(late, 0, 100);
-    // A beacon behind the begin of the new stream: the watermark must not reach it yet.
+    // A beacon after the begin of the new stream: the watermark must not reach it yet.
     assert_eq!(viewed.producer.send_index(viewed.stream, 0, beacon(90)), OK);
     wait_until("the new stream is flagged", || {
         let index = viewed.viewer.next_index(viewed.stream);

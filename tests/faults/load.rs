@@ -51,13 +51,13 @@ pub struct Event {
 /// What was sent through one connection.
 #[derive(Debug)]
 pub struct Sent {
-    /// The connection.
+    /// The connection on which the events were sent.
     pub id: ConnectionId,
     /// After each write: the time, and the number of events that were wholly written until then.
     pub progress: Vec<(Instant, u64)>,
 }
 
-/// The running clients.
+/// The clients that are running, and what they share.
 pub struct Load {
     shared: Arc<Shared>,
     clients: Vec<JoinHandle<Vec<Sent>>>,
@@ -222,7 +222,7 @@ impl Shared {
     }
 }
 
-/// A connected client.
+/// A client that is connected to the daemon.
 struct Sender<'a> {
     shared: &'a Shared,
     stream: UnixStream,

@@ -59,7 +59,7 @@ fn environment(name: &str) -> Option<u64> {
     Some(text.parse().expect("a number"))
 }
 
-/// What fails.
+/// The fault that happens at a step of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The relay is killed.

@@ -59,7 +59,7 @@ pub struct Setup {
 
 /// The running programs. The fields are dropped in the order in which they need each other.
 pub struct System {
-    /// The relay daemon.
+    /// The relay, to which the consumer sends.
     pub relay: Program,
     /// The agent on the traced host.
     pub consumer: Program,
@@ -84,10 +84,10 @@ pub struct System {
 struct Viewer {
     trace: String,
     program: Program,
-    /// The session ended while neither it nor a viewer's connection existed for long enough: only a
-    /// part was shown.
+    /// The session ended while neither the viewer nor a connection of it existed for long enough:
+    /// only a part was shown.
     is_partial: bool,
-    /// It is started when the relay listens.
+    /// Whether the program is started only when the relay listens.
     waits_for_relay: bool,
 }
 
@@ -179,7 +179,7 @@ impl System {
         self.consumer.wait_for_log("consumer::agent: ready");
     }
 
-    /// Kills the consumer.
+    /// Kills the consumer, and remembers the time.
     pub fn kill_consumer(&mut self) {
         self.consumer.kill();
         self.consumer_kills.push(Instant::now());
@@ -488,8 +488,8 @@ fn consumer(
 }
 
 /// Returns the number of session directories of a trace below the output directory. One without
-/// content is not counted: a relay that is killed before it has told the producer of a session
-/// leaves its directory behind.
+/// content is not counted: a relay that is killed before it has told the producer of a session does
+/// not remove its directory.
 fn find_sessions(output: &Path, trace: &str) -> usize {
     let Ok(entries) = fs::read_dir(output.join(HOST)) else {
         return 0;

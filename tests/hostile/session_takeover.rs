@@ -49,7 +49,7 @@ fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
     old.send_data(of_old, 2, 10);
     let index = tests::producer::index(2, 10);
     assert_eq!(old.send_index(of_old, 2, index), OK);
-    // A packet behind the early one on the same connection: once it is processed, the early one has
+    // A packet after the early one on the same connection: once it is processed, the early one has
     // arrived.
     let other = old.add_stream(stream("chan_1", TRACE_PATH));
     old.record_packet(other, 0, 10);

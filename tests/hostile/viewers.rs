@@ -114,7 +114,7 @@ fn wrong_command_sizes_are_skipped_or_close_the_connection() {
         socket.write_all(&bytes).unwrap();
         socket.shutdown(std::net::Shutdown::Write).unwrap();
         let answer = read_to_close(&socket);
-        // An index, and the reply to the command behind it.
+        // An index, and the reply to the command after it.
         let want = greeting + if answered { 64 + 4 } else { 0 };
         assert_eq!(answer.len(), want, "{size}");
     }

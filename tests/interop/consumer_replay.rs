@@ -23,7 +23,7 @@ use tests::viewer::Viewer;
 use tests::wait_until;
 use viewer_proto::session::ListedSession;
 
-/// `relayd` and `lttng-relayd`.
+/// Starts `relayd` and `lttng-relayd`, the reference.
 fn relays(lab: &Lab) -> [Relay; 2] {
     [Relay::start(lab), Relay::start_reference(lab)]
 }

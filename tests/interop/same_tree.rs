@@ -15,7 +15,8 @@ fn assert_same_tree(minor: Option<u8>, record: impl FnOnce(&Lab, &SessionDaemon<
     assert_same_tree_with(&[], "", minor, record);
 }
 
-/// As [`assert_same_tree`], with arguments for both relays, and with a base path in the URLs.
+/// Asserts the same as [`assert_same_tree`], with arguments for both relays, and with a base path
+/// in the URLs.
 fn assert_same_tree_with(
     arguments: &[&str],
     base_path: &str,

@@ -87,7 +87,7 @@ fn random_bytes_affect_no_other_session() {
         for address in [relay.control, relay.data, relay.live] {
             send_and_close(address, &random.bytes(len));
         }
-        // Random commands behind a valid conversation reach further code.
+        // Random commands after a valid conversation reach further code.
         let mut control = conversation_bytes(&format!("random-{round}"));
         let (size, code) = (random.below(200), random.below(24));
         let code = u32::try_from(code).unwrap();

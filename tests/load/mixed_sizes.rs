@@ -25,13 +25,13 @@ const SIZES: [usize; 16] = [
 /// cut.
 const PIECES: [usize; 7] = [1_500_000, 31, 70_000, 1, 65_536, 33, 400_001];
 
-/// Bytes of zeros behind every third packet.
+/// Bytes of zeros after every third packet.
 const PADDING: usize = 100;
 
 /// The contents of the packets of two streams, in the order in which they are sent, and the pieces
 /// of all of them.
 struct Sent {
-    /// Which stream, its number there, and its size in the tracefile.
+    /// The stream of each packet, the number of the packet there, and its size in the tracefile.
     packets: Vec<(usize, u64, usize)>,
     tracefiles: [Vec<u8>; 2],
     bytes: Vec<u8>,

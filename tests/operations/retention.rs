@@ -1,4 +1,4 @@
-//! Which sessions `--retain-age` and `--retain-size` remove.
+//! Removal of sessions by `--retain-age` and `--retain-size`: which of them go, and which stay.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -94,7 +94,7 @@ fn install(debian: &Debian, package: &str, revision: &str) {
     };
 }
 
-/// Returns what `/usr/bin/lttng-relayd` is.
+/// Returns the file to which the name `/usr/bin/lttng-relayd` leads.
 fn resolved(debian: &Debian) -> String {
     debian
         .run("readlink -e /usr/bin/lttng-relayd")

@@ -30,7 +30,7 @@ const DOWNLOAD_LTTNG: &str = "rm --force \"$1\"/var/cache/apt/archives/*.deb && 
 pub(crate) enum Init {
     /// Nothing but a process that sleeps, as where a system is installed before it is started.
     None,
-    /// systemd.
+    /// The init system systemd, which starts services.
     Systemd,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Init {
 #[derive(Debug)]
 pub(crate) struct Debian {
     nspawn: Process,
-    /// Its process 1, as the host numbers it.
+    /// Process 1 of the system, as the host numbers it.
     leader: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Agent, viewer and tldrs; what all packages leave behind.
+//! Packages of agent, viewer and tldrs, and what all packages leave when they are removed.
 
 use crate::built::{NEW, OLD};
 use crate::debian::{Debian, Init};

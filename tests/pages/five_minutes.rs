@@ -1,4 +1,4 @@
-//! `doc/five-minutes.md`.
+//! Runs the commands of the page `doc/five-minutes.md`.
 
 use tests::lab::Lab;
 use tests::machine::Machine;

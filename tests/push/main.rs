@@ -189,7 +189,7 @@ fn pipelined_requests_are_answered_like_single_ones_also_across_tracefiles() {
         });
         let mut at_once = Vec::new();
         while (at_once.len() as u64) < packets {
-            // The last round also requests indexes behind the end.
+            // The last round also requests indexes after the end.
             let mut indexes = pipelined.next_indexes(stream, 64);
             indexes.retain(|index| index.status == IndexStatus::Ready);
             let places: Vec<_> = indexes.iter().map(|index| (index.offset.0, 1000)).collect();

@@ -30,7 +30,7 @@ const CUTS: usize = 70;
 /// all streams.
 pub(crate) const ATTACHED_BYTES: usize = 4371 * (STREAMS as usize + 1);
 
-/// A viewer of a session behind a proxy.
+/// A viewer that reaches its session through a proxy.
 struct FollowedSession {
     handle: SourceHandle,
     events: Receiver<SourceEvent>,

@@ -1,4 +1,4 @@
-//! The program `test-live` behind connections that are cut, and relays that go away.
+//! The program `test-live` with connections that are cut, and relays that go away.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -16,7 +16,7 @@ use crate::system::{
     session_directory, session_directory_of,
 };
 
-/// `consumer rings --record`.
+/// A recording by `consumer rings --record`.
 struct Recording {
     process: Process,
     output: PathBuf,

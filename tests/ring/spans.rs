@@ -123,8 +123,8 @@ impl Expected {
         (name, format!("}}, {{ {} }}", fields.join(", ")))
     }
 
-    /// Returns the text of a line of `consumer rings --print` or `test-live --sink log` behind the
-    /// thread, and of the end of a span what is before its duration and behind it.
+    /// Returns the text of a line of `consumer rings --print` or `test-live --sink log` after the
+    /// thread, and of the end of a span what is before its duration and after it.
     fn printed(&self) -> (String, String) {
         let mut head = format!("] {} {}", self.severity, "    ".repeat(self.depth));
         let mut omitted = "message";

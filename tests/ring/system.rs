@@ -18,7 +18,7 @@ pub(crate) fn rings(lab: &Lab) -> PathBuf {
     lab.directory("rings")
 }
 
-/// `consumer serve --ring`.
+/// An agent that runs `consumer serve --ring`.
 pub(crate) struct Agent {
     process: Process,
 }
@@ -60,7 +60,7 @@ impl Agent {
         ended.stderr
     }
 
-    /// Its log so far.
+    /// Returns the log of the agent so far.
     pub(crate) fn log(&self) -> Vec<String> {
         self.process.stderr()
     }
@@ -342,7 +342,8 @@ pub(crate) fn session_directories(output: &Path, pid: u32) -> Vec<PathBuf> {
     session_directories_of("ring-writer", output, pid)
 }
 
-/// The same of any program.
+/// Returns the directories of the sessions of any program, below the output of a relay or a
+/// recording.
 pub(crate) fn session_directories_of(program: &str, output: &Path, pid: u32) -> Vec<PathBuf> {
     let mut found = Vec::new();
     collect_sessions(output, &format!("{program}-{pid}-"), &mut found);
@@ -369,7 +370,7 @@ pub(crate) fn session_directory(output: &Path, pid: u32) -> PathBuf {
     session_directory_of("ring-writer", output, pid)
 }
 
-/// The same of any program.
+/// Returns the only session of a process of any program.
 pub(crate) fn session_directory_of(program: &str, output: &Path, pid: u32) -> PathBuf {
     let found = session_directories_of(program, output, pid);
     assert_eq!(found.len(), 1, "{found:?}");

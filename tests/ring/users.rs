@@ -26,7 +26,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Only root may start programs of other users: otherwise prints that and returns `None`.
+    /// Makes a host. Only root may start programs of other users: otherwise prints that and returns
+    /// `None`.
     fn new() -> Option<Self> {
         Self::new_in(&std::env::temp_dir())
     }
@@ -42,12 +43,12 @@ impl Host {
         Some(Self { lab, rings })
     }
 
-    /// The same with a run directory in which every user may also see the names.
+    /// Makes a host with a run directory in which every user may also see the names.
     fn with_readable_rings() -> Option<Self> {
         Self::with_readable_rings_in(&std::env::temp_dir())
     }
 
-    /// The same below this directory.
+    /// Makes a host as [`Self::with_readable_rings`] does, below this directory.
     pub(crate) fn with_readable_rings_in(parent: &Path) -> Option<Self> {
         let host = Self::new_in(parent)?;
         fs::create_dir(&host.rings).unwrap();

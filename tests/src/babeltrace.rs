@@ -12,9 +12,9 @@ use crate::viewer::hostname;
 /// A version of Babeltrace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Babeltrace {
-    /// `babeltrace` 1.5.
+    /// The program `babeltrace`, version 1.5.
     One,
-    /// `babeltrace2` 2.0.
+    /// The program `babeltrace2`, version 2.0.
     Two,
 }
 

@@ -92,7 +92,7 @@ impl Browser {
         request(self.address, "GET", &path, &Value::Null)
     }
 
-    /// Opens a page.
+    /// Opens a page in the window of the test.
     pub fn open(&self, url: &str) {
         let answer = self.command("url", &json!({"url": url}));
         assert!(answer.is_null(), "{answer}");
@@ -192,7 +192,7 @@ impl Drop for Browser {
             let state: String = state.chars().take(MAX_REPORTED_CHARS).collect();
             eprintln!("page: {state}");
         }
-        // Also after a failed test: the driver that is killed leaves the browser behind.
+        // Also after a failed test: the driver that is killed leaves the browser running.
         let path = format!("/session/{}", self.session);
         let _ = try_request(self.address, "DELETE", &path, &Value::Null);
     }

@@ -207,9 +207,9 @@ pub struct Capture {
 /// A packet of a data connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedPacket {
-    /// The data header.
+    /// The data header, as the producer has sent it.
     pub header: DataHeader,
-    /// The payload.
+    /// The payload, as the producer has sent it.
     pub payload: Vec<u8>,
 }
 

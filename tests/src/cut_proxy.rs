@@ -135,7 +135,7 @@ impl State {
 
     fn next_cut(&self) -> Cut {
         let mut random = self.random.lock().unwrap();
-        // Within the handshake, the list of streams or metadata, or behind many packets.
+        // Within the handshake, the list of streams or metadata, or after many packets.
         let max = [40, 30_000, 60_000, 200_000, 400_000][random.usize(0..5)];
         // Mostly by bytes: how far a viewer comes in a short time depends on the load of the
         // machine.

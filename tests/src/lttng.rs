@@ -55,7 +55,8 @@ impl<'a> SessionDaemon<'a> {
         Self::start_with_channel(lab, relay, session, live_timer_us, &["--subbuf-size=4k"])
     }
 
-    /// As [`Self::start_with_session`], with these options of the channel.
+    /// Starts a session daemon as [`Self::start_with_session`] does, with these options of the
+    /// channel.
     ///
     /// # Panics
     /// If a program fails.

@@ -51,7 +51,7 @@ impl Machine {
         Self::start_with(lab, network, host, &[])
     }
 
-    /// As [`Self::start`], with directories that it shares with others.
+    /// Starts a machine as [`Self::start`] does, with directories that it shares with others.
     ///
     /// # Panics
     /// As [`Self::start`].
@@ -147,7 +147,7 @@ impl Machine {
         self.start_script(script).wait()
     }
 
-    /// Starts a script.
+    /// Starts a script on the machine, without standard input.
     #[must_use]
     pub fn start_script(&self, script: &str) -> Process {
         Process::start(self.shell(script).stdin(std::process::Stdio::null()))

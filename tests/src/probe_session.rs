@@ -45,7 +45,7 @@ impl ProbeSession {
         Self::named(relay, "probe")
     }
 
-    /// As [`Self::of`], with another session name.
+    /// Opens a session as [`Self::of`] does, with this name.
     ///
     /// # Panics
     /// If the relay does not serve the session.

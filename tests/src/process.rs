@@ -88,7 +88,7 @@ impl Process {
         self.stderr.complete_lines()
     }
 
-    /// Returns the process id.
+    /// Returns the id of the process.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()

@@ -254,7 +254,7 @@ impl Producer {
         Self::negotiate(connect(relay.control), connect(relay.data), minor)
     }
 
-    /// As [`Self::connect`], from a given loopback address.
+    /// Connects as [`Self::connect`] does, from a given loopback address.
     ///
     /// # Panics
     /// If the relay refuses.
@@ -507,7 +507,7 @@ impl Producer {
             .expect("the relay closed the connection")
     }
 
-    /// The same, but `None` if the relay closes the connection without a reply.
+    /// Receives the next reply; `None` if the relay closes the connection without one.
     ///
     /// # Panics
     /// If the reply breaks the protocol.

@@ -26,7 +26,7 @@ pub struct Relay {
     pub data: SocketAddr,
     /// The address of the live port, where viewers connect.
     pub live: SocketAddr,
-    /// The output directory.
+    /// The output directory of the relay.
     pub output: PathBuf,
 }
 
@@ -87,7 +87,7 @@ impl Relay {
         Self::start_command(lab, command, free_addresses())
     }
 
-    /// The same, on given addresses.
+    /// Starts a relay by a command as [`Self::start_from_command`] does, on given addresses.
     #[must_use]
     pub fn start_from_command_at(lab: &Lab, command: Command, addresses: [SocketAddr; 3]) -> Self {
         Self::start_command(lab, command, addresses)
@@ -232,7 +232,7 @@ impl Relay {
         wait_until(&format!("{parts:?} is logged"), || self.has_logged(parts));
     }
 
-    /// Returns the process id.
+    /// Returns the id of the relay's process.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
@@ -330,7 +330,7 @@ const BLOCK: u16 = 100;
 /// claims blocks of ports, by listening on the first port of each until it ends.
 struct ClaimedPorts {
     guards: Vec<TcpListener>,
-    /// Those of the last block that have not been given away.
+    /// The ports of the last block that have not been given away.
     left: Range<u16>,
 }
 

@@ -38,7 +38,7 @@ pub enum MetadataPieces {
 pub enum IdleStream {
     /// One stream without packets is added.
     Present,
-    /// Only the streams of the trace exist.
+    /// No stream exists but those of the trace.
     Absent,
 }
 
@@ -104,7 +104,7 @@ impl Replay {
         replay
     }
 
-    /// As [`Self::open`], with whole metadata and an idle stream.
+    /// Opens a session as [`Self::open`] does, with whole metadata and an idle stream.
     ///
     /// # Panics
     /// If the directory cannot be read, or the relay refuses.

@@ -37,7 +37,7 @@ pub struct Recording {
     pub timeout: u32,
     /// The pieces of the metadata.
     pub metadata: Vec<Vec<u8>>,
-    /// The data streams.
+    /// The data streams, in the order in which they are added.
     pub streams: Vec<RecordedStream>,
 }
 
@@ -227,7 +227,7 @@ impl ResumableProducer {
         Ok(())
     }
 
-    /// As [`try_send`](Self::try_send), again and again, without the limit.
+    /// Sends as [`try_send`](Self::try_send) does, again and again, without the limit.
     ///
     /// # Panics
     /// If that does not succeed after many attempts.

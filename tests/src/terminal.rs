@@ -18,7 +18,7 @@ pub struct Terminal {
     process: Process,
     keys: ChildStdin,
     directory: PathBuf,
-    /// Columns and rows.
+    /// Number of columns, and of rows.
     size: (u16, u16),
     /// The number of bytes that had been written when the terminal got this size: then all is drawn
     /// again.

@@ -14,7 +14,7 @@ use crate::{Lab, binaries, wait_until};
 /// The time within which a daemon must exit once it is stopped.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A running daemon.
+/// A `tldrs` daemon that is running.
 #[derive(Debug)]
 pub struct Tldrs {
     process: Process,
@@ -29,11 +29,11 @@ pub struct Tldrs {
 /// The paths of the daemon of a test, which may be started more than once.
 #[derive(Debug)]
 pub struct DaemonPaths {
-    /// See [`Tldrs::socket`].
+    /// The socket, as [`Tldrs::socket`].
     pub socket: PathBuf,
-    /// See [`Tldrs::data`].
+    /// The directory of traces, as [`Tldrs::data`].
     pub data: PathBuf,
-    /// See [`Tldrs::out`].
+    /// The directory of exports, as [`Tldrs::out`].
     pub out: PathBuf,
 }
 
@@ -156,7 +156,7 @@ impl Tldrs {
         self.process.wait_for_stderr_text(text);
     }
 
-    /// Returns the process id.
+    /// Returns the id of the daemon's process.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
@@ -186,8 +186,7 @@ impl Tldrs {
 
     /// Stops the daemon by SIGTERM and waits until it has exited.
     ///
-    /// # Panics
-    /// If the exit status is not 0, or the socket stays behind.
+    /// If the exit status is not 0, or the socket stays.
     pub fn stop(self) {
         self.signal(Signal::TERM);
         let socket = self.socket.clone();

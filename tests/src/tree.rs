@@ -14,7 +14,7 @@ pub const INDEX_ENTRY: usize = 72;
 /// A file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// The permission bits.
+    /// The permission bits of the file or directory.
     pub mode: u32,
     /// The contents of a regular file; `None` of anything else, as a directory or a socket.
     pub contents: Option<Vec<u8>>,

@@ -82,7 +82,7 @@ enum Direction {
 struct Datagram {
     due: Instant,
     direction: Direction,
-    /// Its number among the datagrams of its direction.
+    /// Number of the datagram among those of its direction.
     number: u64,
     client: SocketAddr,
     bytes: Vec<u8>,

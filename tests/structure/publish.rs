@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::source::root;
 
-/// The packages, each behind those that it depends on. `dev/xtask/src/test.rs` has the same list.
+/// The packages, each after those that it depends on. `dev/xtask/src/test.rs` has the same list.
 const PUBLISHED: [&str; 7] = [
     "wire",
     "ctf",

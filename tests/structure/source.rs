@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// One source file.
+/// One source file of the workspace.
 pub struct Source {
     /// The path below the root of the workspace.
     pub path: PathBuf,

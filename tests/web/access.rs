@@ -1,4 +1,4 @@
-//! Who gets the page, and who does not.
+//! Access to the page: clients that get it, and those that do not.
 
 use std::fs;
 use std::process::Command;

@@ -47,7 +47,7 @@ impl Agent {
     }
 }
 
-/// A traced program.
+/// A traced program, as a client of the daemon.
 pub(crate) struct Client {
     socket: UnixStream,
 }
@@ -67,7 +67,7 @@ impl Client {
     }
 }
 
-/// `test-live web`.
+/// The program `test-live web`, and the URL of its page.
 pub(crate) struct Web {
     pub(crate) process: Process,
     pub(crate) url: String,
@@ -95,7 +95,7 @@ impl Web {
         Self::start(lab, &["--seek=beginning", &format!("net://{live}")])
     }
 
-    /// Shows a directory.
+    /// Starts a server that shows a directory.
     pub(crate) fn show_directory(lab: &Lab, directory: &Path) -> Self {
         Self::start(lab, &[directory.to_str().unwrap()])
     }

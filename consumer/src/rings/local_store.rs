@@ -45,7 +45,7 @@ pub(super) struct LocalStore {
 struct StoredFiles {
     /// Size of all tracefiles, indexes and metadata, in bytes.
     bytes: u64,
-    /// Those that are complete, the oldest first.
+    /// The tracefiles that are complete, the oldest first.
     complete: VecDeque<StoredFile>,
     /// The directories of sessions that are being written: they stay, also without a tracefile.
     open_sessions: HashSet<PathBuf>,

@@ -139,7 +139,7 @@ pub(super) enum SegmentRecord {
     },
 }
 
-/// Which segment of which session a file is.
+/// The segment that a file is, with the session that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentIdentity {
     pub(super) producer: [u8; 16],

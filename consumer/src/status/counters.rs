@@ -24,9 +24,9 @@ struct Sessions {
 pub struct EndedSessions {
     /// Number of sessions that have ended.
     pub sessions: u64,
-    /// Their packets that a relay has acknowledged.
+    /// Packets of these sessions that a relay has acknowledged.
     pub acknowledged: u64,
-    /// Their packets that were given up.
+    /// Packets of these sessions that were given up.
     pub lost: u64,
 }
 
@@ -40,13 +40,13 @@ pub struct SessionCounters {
     state: Mutex<ConnectionState>,
     /// Packets that are queued or sent, and not acknowledged yet.
     pub queued_packets: Counter,
-    /// Their size in bytes.
+    /// Size in bytes of the packets that are queued or sent, and not acknowledged yet.
     pub queued_bytes: Counter,
     /// Packets that were sent. A packet that is sent again counts again.
     pub sent: Counter,
     /// Packets that a relay has acknowledged: it has data and index.
     pub acknowledged: Counter,
-    /// Their size in bytes, without padding.
+    /// Size in bytes of the packets that a relay has acknowledged, without padding.
     pub acknowledged_bytes: Counter,
     /// Packets that were given up.
     pub lost: Counter,

@@ -150,7 +150,7 @@ fn layer(
         .with_ansi(false)
 }
 
-/// Has panics logged as well: standard error of a daemon leads to `/dev/null`.
+/// Sets that panics are logged as well: standard error of a daemon leads to `/dev/null`.
 fn log_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -29,7 +29,7 @@ pub struct EventWriter {
     /// Fields end here at the latest.
     end: usize,
     is_too_big: bool,
-    /// Not `Send`: an event belongs to its thread.
+    /// Keeps the type from being `Send`: an event belongs to its thread.
     marker: PhantomData<*const ()>,
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn generation() -> u32 {
 #[cfg(feature = "tracing")]
 static IN_NEW_PROCESS: Published<fn()> = Published::new();
 
-/// Has `run` called in each forked child that is set up from now on.
+/// Sets that `run` is called in each forked child that is set up from now on.
 #[cfg(feature = "tracing")]
 pub(crate) fn run_in_new_processes(run: &'static fn()) {
     IN_NEW_PROCESS.set(run);

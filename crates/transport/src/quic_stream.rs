@@ -55,8 +55,8 @@ impl QuicStream {
         }))
     }
 
-    /// Has `handle` called when bytes have arrived, before they can be read, to handle what has
-    /// arrived on other streams before them.
+    /// Sets that `handle` is called when bytes have arrived, before they can be read, to handle
+    /// what has arrived on other streams before them.
     pub fn before_read(&mut self, handle: Box<dyn FnMut(&mut Context<'_>) + Send>) {
         self.0.get_mut().before_read = Some(BeforeRead(handle));
     }

@@ -72,7 +72,7 @@ fn assert_recorded(relay: &QuicRelay, stream: StreamId) {
         data(relay).len() >= expected.len()
     });
     assert!(data(relay) == expected);
-    // The stream is open: the beacon behind the last entry is shorter than one.
+    // The stream is open: the beacon after the last entry is shorter than one.
     let entries =
         || (first_file(&relay.relay.output, "/chan_0.idx").len() - INDEX_HEADER) / INDEX_ENTRY;
     tests::wait_until("all entries are written", || entries() as u64 == PACKETS);

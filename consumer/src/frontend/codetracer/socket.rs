@@ -1,5 +1,5 @@
 //! A socket on which recorders connect: each connection is a recording, with the metadata on the
-//! first line and a record on each line behind it. The end of the input ends the recording.
+//! first line and a record on each line after it. The end of the input ends the recording.
 
 use std::io;
 use std::path::Path;

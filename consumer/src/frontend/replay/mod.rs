@@ -70,7 +70,7 @@ pub struct Progress {
 pub struct ReplaySummary {
     /// Number of packets that were queued.
     pub packets: u64,
-    /// Their size in bytes, padding included.
+    /// Size of the packets that were queued, in bytes, padding included.
     pub bytes: u64,
     /// Faults of files. The packets before a fault were sent.
     pub broken: Vec<Arc<DirectoryError>>,

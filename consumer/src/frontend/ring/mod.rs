@@ -112,7 +112,7 @@ struct Context {
     budgets: UserBudgets,
 }
 
-/// Which processes are read, and until when.
+/// The processes that are read, and the end of the reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coverage {
     /// All processes are read, and those that start later, until the frontend is stopped. Their

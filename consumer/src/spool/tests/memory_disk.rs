@@ -24,7 +24,7 @@ pub(super) enum Fault {
     /// The process is killed in this operation: half of its bytes are written, and nothing after it
     /// happens.
     StopAt(u64),
-    /// This operation fails, after half of its bytes.
+    /// The operation of this number fails, after half of its bytes.
     FailAt(u64, ErrorKind),
     /// All writes fail from now on.
     Full,

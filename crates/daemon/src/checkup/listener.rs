@@ -1,4 +1,4 @@
-//! Which process listens on a TCP port of this host.
+//! Finds the process that listens on a TCP port of this host.
 
 use std::fs;
 use std::path::Path;

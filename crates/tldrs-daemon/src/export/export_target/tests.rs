@@ -64,7 +64,7 @@ fn export_replaces_a_trace_and_keeps_its_mode() {
     let path = scene.path("t.json");
     fs::write(&path, " \n{\"traceEvents\":[").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    // Left behind by a daemon that was killed.
+    // Left by a daemon that was killed.
     fs::write(scene.path("t.json.tmp.0"), "").unwrap();
     scene.export(&path).unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"[]\n");
