@@ -86,7 +86,7 @@ fn relay_options(relay: &Relay) -> [String; 2] {
     ]
 }
 
-/// `consumer codetracer` with this source.
+/// Returns the command `consumer codetracer` with this source.
 fn send_command(lab: &Lab, relay: &Relay, source: impl AsRef<Path>) -> Command {
     let mut command = lab.command(binaries::consumer());
     command

@@ -28,7 +28,7 @@ const METADATA: &str = r#"{"workdir":"/demo","program":"main.small","args":["a b
 const HOST: &str = "traced";
 const SESSION: &str = "run";
 
-/// `consumer codetracer` with this source.
+/// Returns the command `consumer codetracer` with this source.
 fn send_command(lab: &Lab, relay: &Relay, source: impl AsRef<Path>) -> Command {
     let mut command = lab.command(binaries::consumer());
     command
@@ -46,13 +46,13 @@ fn send(lab: &Lab, relay: &Relay, source: impl AsRef<Path>) {
     assert!(sent.status.success(), "{:#?}", sent.stderr);
 }
 
-/// `test-live` that keeps a directory, with this target.
+/// Starts `test-live`, which writes to a directory, with this target.
 fn keep(lab: &Lab, directory: &Path, arguments: &[&str]) -> Process {
     let mut command = test_live::command(lab, &["--sink", "codetracer", "-o"]);
     Process::start(command.arg(directory).args(arguments))
 }
 
-/// Starts a viewer that keeps the live session, which may begin later.
+/// Starts `test-live`, which writes the live session to a directory. The session may begin later.
 fn keep_live(lab: &Lab, relay: &Relay, directory: &Path) -> Process {
     let url = test_live::url(relay.live, HOST, SESSION);
     keep(lab, directory, &["--session-not-found=continue", &url])

@@ -24,7 +24,7 @@ struct Agent {
     status: PathBuf,
 }
 
-/// `consumer serve` with the spool of the test.
+/// Returns the command `consumer serve` with the spool of the test.
 fn serve(lab: &Lab, relay: &Relay) -> Command {
     let mut command = lab.command(binaries::consumer());
     command

@@ -12,7 +12,7 @@ use viewer_proto::packet::GetPacket;
 use viewer_proto::session::Seek;
 use wire::{Bytes, StreamId};
 
-/// Numbers: each piece of the packet differs from the others. `size` in bytes.
+/// Returns numbers, so that each piece of the packet differs from the others. `size` in bytes.
 pub(crate) fn payload(size: usize) -> Vec<u8> {
     (0..size / 4)
         .flat_map(|number| u32::try_from(number).unwrap().to_be_bytes())

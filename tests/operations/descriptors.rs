@@ -41,7 +41,7 @@ fn open_with_unindexed_packet(relay: &Relay) -> (Producer, StreamId) {
     (producer, stream)
 }
 
-/// SEND_INDEX and DATA_PENDING for packet 0, as the bytes of one segment.
+/// Returns SEND_INDEX and DATA_PENDING for packet 0, as the bytes of one segment.
 fn index_and_data_pending(producer: &mut Producer, stream: StreamId) -> Vec<u8> {
     let mut bytes = Vec::new();
     let sent = send_index(stream, 0, index(0, PACKET as u64));

@@ -16,15 +16,15 @@ pub(crate) struct Workload {
 pub(crate) struct Container<'a>(&'a Value);
 
 impl Workload {
-    /// The only object of a kind in a manifest.
+    /// Reads the only object of a kind in a manifest.
     pub(crate) fn read(file: &str, kind: &str) -> Self {
         let mut objects = documents(file).into_iter();
         let object = objects.find(|object| object["kind"] == kind).unwrap();
         Self { object }
     }
 
-    /// The object after a strategic merge patch: lists of containers, volumes and mounts are joined
-    /// by their names or paths, other lists are replaced.
+    /// Returns the object after a strategic merge patch: lists of containers, volumes and mounts
+    /// are joined by their names or paths, other lists are replaced.
     pub(crate) fn with_patch(mut self, file: &str) -> Self {
         merge(&mut self.object, &documents(file)[0]);
         self

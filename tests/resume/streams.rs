@@ -35,7 +35,7 @@ fn resume_session(relay: &Relay) -> Producer {
     producer
 }
 
-/// None: the relay refuses.
+/// Opens a stream. None if the relay refuses.
 fn open_stream(producer: &mut Producer, key: u64, stream: AddStream) -> Option<StreamId> {
     let first = SeqNum(0);
     match producer.request(Command::OpenStream(OpenStream { key, first, stream })) {

@@ -20,7 +20,7 @@ fn kills() -> usize {
     kills.map_or(DEFAULT_KILLS, |kills| kills.parse().unwrap())
 }
 
-/// Random numbers, whose seed is printed if the test fails.
+/// Returns random numbers, whose seed is printed if the test fails.
 pub(crate) fn random() -> Rng {
     let seed = std::env::var("FAULT_SEED").map(|seed| seed.parse().unwrap());
     let seed = seed.unwrap_or_else(|_| fastrand::u64(..));

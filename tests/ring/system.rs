@@ -103,7 +103,7 @@ pub(crate) fn command(lab: &Lab, program: &Path) -> Command {
     command
 }
 
-/// `consumer rings` with these arguments.
+/// Returns the command `consumer rings` with these arguments.
 pub(crate) fn rings_command(lab: &Lab, arguments: &[&str]) -> Command {
     let mut command = command(lab, binaries::consumer());
     command.arg("rings").args(arguments);

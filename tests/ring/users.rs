@@ -75,7 +75,7 @@ impl Host {
         writer
     }
 
-    /// `consumer rings` of a user.
+    /// Returns the command `consumer rings` of a user.
     pub(crate) fn rings_command(&self, user: u32, arguments: &[&str]) -> Command {
         let program = self.lab.copy(binaries::consumer(), "consumer");
         let mut command = self.command(user, &program);

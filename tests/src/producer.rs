@@ -49,8 +49,8 @@ pub const TRACE_PATH: &str = "ust/uid/0/64-bit";
 /// The creation time of all synthetic sessions, in seconds since 1970 (2026-11-20 21:38:31 UTC).
 pub const CREATED: EpochSeconds = EpochSeconds(1_795_210_711);
 
-/// CREATE_SESSION of a live session with a timer of 100 ms. Its session daemon id is derived from
-/// the name.
+/// Makes CREATE_SESSION of a live session with a timer of 100 ms. Its session daemon id is derived
+/// from the name.
 #[must_use]
 pub fn live_session(name: &str) -> CreateSession {
     let mut daemon = [7; 16];
@@ -75,7 +75,7 @@ pub fn live_session(name: &str) -> CreateSession {
     }
 }
 
-/// CREATE_SESSION of a session that is not live, and hence not restricted as live ones are.
+/// Makes CREATE_SESSION of a session that is not live, and hence not restricted as live ones are.
 #[must_use]
 pub fn plain_session(name: &str) -> CreateSession {
     CreateSession {
@@ -84,7 +84,7 @@ pub fn plain_session(name: &str) -> CreateSession {
     }
 }
 
-/// ADD_STREAM of an unlimited tracefile in chunk 0. `metadata` as `channel` makes a metadata
+/// Makes ADD_STREAM of an unlimited tracefile in chunk 0. `metadata` as `channel` makes a metadata
 /// stream.
 #[must_use]
 pub fn stream(channel: &str, path: &str) -> AddStream {
@@ -171,7 +171,7 @@ pub fn control_header(code: u32, data_size: u64) -> Vec<u8> {
     bytes
 }
 
-/// SEND_INDEX of packet `number`.
+/// Makes SEND_INDEX of packet `number`.
 #[must_use]
 pub fn send_index(stream: StreamId, number: u64, packet: PacketIndex) -> Command {
     let seq = Some(SeqNum(number));

@@ -304,8 +304,8 @@ pub fn parse_listening_addresses(line: &str) -> Option<[SocketAddr; 3]> {
     Some([field("control=")?, field("data=")?, field("live=")?])
 }
 
-/// Three loopback addresses on which no process listens, and which no other test is given, nor one
-/// of another process.
+/// Returns three loopback addresses on which no process listens, and which no other test is given,
+/// nor one of another process.
 ///
 /// # Panics
 /// If no port is free.

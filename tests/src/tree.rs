@@ -20,7 +20,8 @@ pub struct Node {
     pub contents: Option<Vec<u8>>,
 }
 
-/// Everything below a directory, by relative path, without what is removed while it is read.
+/// Returns everything below a directory, by relative path, without what is removed while it is
+/// read.
 ///
 /// # Panics
 /// If a file cannot be read, or there is no such directory.

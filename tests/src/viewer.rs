@@ -210,12 +210,13 @@ impl Viewer {
         replies.into_iter().map(index).collect()
     }
 
-    /// `len` bytes of a stream's packets from byte `offset` on (GET_PACKET).
+    /// Returns `len` bytes of a stream's packets from byte `offset` on (GET_PACKET).
     pub fn packet(&mut self, stream: StreamId, offset: u64, len: u32) -> (PacketHead, Vec<u8>) {
         self.packets(stream, &[(offset, len)]).remove(0)
     }
 
-    /// Several such pieces, each by its offset and length, requested in one pipeline.
+    /// Returns several pieces of a stream's packets, each by its offset and length, requested in
+    /// one pipeline.
     pub fn packets(
         &mut self,
         stream: StreamId,

@@ -168,7 +168,7 @@ fn relate(slices: &mut [Slice]) {
     slices.sort();
 }
 
-/// Spans, instants and counters of JSON lines.
+/// Returns the spans, instants and counters of JSON lines.
 fn expected(lines: &[String]) -> (Vec<Slice>, Vec<Counter>) {
     let (mut slices, mut counters) = (Vec::new(), Vec::new());
     let mut open: HashMap<(i64, i64), Vec<Slice>> = HashMap::new();

@@ -16,7 +16,7 @@ const CAPACITY: QueueCapacity = QueueCapacity {
 };
 
 impl SessionDescription {
-    /// A session of this name that is not live.
+    /// Describes a session of this name that is not live.
     pub(crate) fn named(name: &str) -> Self {
         Self {
             name: name.into(),

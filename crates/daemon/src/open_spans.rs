@@ -155,9 +155,8 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
         });
     }
 
-    /// A thread leaves the span of this id and clock, or without an id the innermost one of this
-    /// name and clock. Spans within it end too, unless they have ids of their own: then only those
-    /// whose ends may be lost. An end without a begin changes nothing.
+    /// Ends the span of this id and clock, which a thread leaves, or without an id the innermost
+    /// one of this name and clock. Spans within it end too, unless they have ids.
     pub fn end(&mut self, thread: &T, edge: SpanEdge<'_>) -> EndedSpan<D> {
         let Some(spans) = self.threads.get_mut(thread) else {
             return EndedSpan::default();

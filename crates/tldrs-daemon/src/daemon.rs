@@ -58,8 +58,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Listens. Clients can connect when this returns; they are served by [`run`](Self::run). To be
-    /// called on a tokio runtime.
+    /// Listens on the sockets. Clients can connect when this returns; they are served by
+    /// [`run`](Self::run). To be called on a tokio runtime.
     ///
     /// # Errors
     /// If a socket or the storage cannot be used.

@@ -16,7 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 const ROUNDS: usize = 21;
 const EVENTS: u32 = 200_000;
 
-/// CPU time of this thread in nanoseconds.
+/// Returns the CPU time of this thread in nanoseconds.
 fn cpu_time() -> f64 {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime))
         .unwrap_or_default()

@@ -11,7 +11,8 @@ thread_local! {
 pub(crate) struct Busy(());
 
 impl Busy {
-    /// `None` when the thread is in a slow path already: the caller is a signal handler.
+    /// Enters a slow path. `None` when the thread is in one already: the caller is a signal
+    /// handler.
     pub(crate) fn enter() -> Option<Self> {
         // Lazily: dropping a `Busy` ends the slow path.
         IS_BUSY.with(|is_busy| (!is_busy.replace(true)).then(|| Self(())))

@@ -18,7 +18,7 @@ pub struct FieldTypes {
 }
 
 impl FieldTypes {
-    /// The types in the order of the fields.
+    /// A list of types, in the order of the fields.
     #[must_use]
     pub const fn new(types: &'static [FieldType]) -> Self {
         let mut signature: u32 = 0x811c_9dc5;

@@ -386,7 +386,7 @@ impl FilterWords {
         }
     }
 
-    /// The words of a mapping of `control`.
+    /// Returns the words of a mapping of `control`.
     pub(crate) fn of(control: &Mapping) -> &Self {
         assert!(CONTROL_GENERATION_OFFSET + size_of::<Self>() <= control.size);
         // SAFETY: in bounds, as just checked, and aligned to four bytes (mappings begin at a page);
@@ -400,7 +400,7 @@ impl FilterWords {
         u32::from_le(self.generation.load(Ordering::Acquire))
     }
 
-    /// No event whose severity has a larger code passes.
+    /// Returns the largest code of a severity with which an event may pass.
     #[inline]
     pub(crate) fn max_severity(&self) -> u32 {
         u32::from_le(self.max_severity.load(Ordering::Relaxed))
@@ -485,8 +485,8 @@ static LOCK_FD: AtomicI32 = AtomicI32::new(-1);
 /// may be another file.
 static LOCK_FILE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
-/// CLOCK_MONOTONIC in nanoseconds. The C library's call costs 4 ns less than that of `rustix`,
-/// which is a tenth of an event.
+/// Returns the time by CLOCK_MONOTONIC in nanoseconds. The C library's call costs 4 ns less than
+/// that of `rustix`, which is a tenth of an event.
 #[inline]
 pub(crate) fn now() -> u64 {
     let mut time = timespec {

@@ -35,7 +35,7 @@ impl Severity {
         self as u8
     }
 
-    /// The severity with this code.
+    /// Returns the severity with this code.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL

@@ -57,7 +57,7 @@ impl fmt::Debug for TlsCodec {
 }
 
 impl TlsCodec {
-    /// The end of a client that connects to the server of this name.
+    /// Makes the end of a client that connects to the server of this name.
     ///
     /// # Errors
     /// If rustls refuses the configuration.
@@ -65,7 +65,7 @@ impl TlsCodec {
         Ok(Self::new(ClientConnection::new(config, name)?.into()))
     }
 
-    /// The end of a server.
+    /// Makes the end of a server.
     ///
     /// # Errors
     /// If rustls refuses the configuration.

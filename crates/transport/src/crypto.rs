@@ -3,8 +3,8 @@
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{cipher_suite, default_provider};
 
-/// Cryptography by ring. AES-128 comes first: it is faster than AES-256, and nothing here has to be
-/// secret for a century.
+/// Returns the cryptography of ring. AES-128 comes first: it is faster than AES-256, and nothing
+/// here has to be secret for a century.
 pub(crate) fn provider() -> CryptoProvider {
     CryptoProvider {
         cipher_suites: vec![

@@ -25,8 +25,8 @@ impl From<TlsFault> for io::Error {
 impl StdError for TlsFault {}
 
 impl TlsFault {
-    /// The failure that an error of a connection stands for. None if it is another one, such as a
-    /// lost connection.
+    /// Returns the failure that an error of a connection stands for. None if it is another one,
+    /// such as a lost connection.
     #[must_use]
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()

@@ -67,8 +67,8 @@ impl FromStr for Role {
 }
 
 impl Roles {
-    /// The roles of a peer's certificate, which has been verified. A certificate that cannot be
-    /// parsed has none.
+    /// Returns the roles of a peer's certificate, which has been verified. A certificate that
+    /// cannot be parsed has none.
     #[must_use]
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         let Ok(certificate) = EndEntityCert::try_from(certificate) else {

@@ -130,7 +130,7 @@ async fn flush_once(socket: &TcpStream, codec: &mut TlsCodec) -> io::Result<()> 
 }
 
 impl TlsStream {
-    /// A connection of the parts that [`accept`] has returned.
+    /// Makes a connection of the parts that [`accept`] has returned.
     #[must_use]
     pub fn from_parts((socket, codec): (TcpStream, TlsCodec)) -> Self {
         Self { socket, codec }

@@ -24,7 +24,8 @@ const STREAMS: usize = 32;
 /// Memory that no peers may make the relay use.
 const MAX_MEMORY: u64 = 256 << 20;
 
-/// A good producer, which records while a test does something, and what the relay has of it then.
+/// Starts a good producer, which records while a test does something, and checks what the relay has
+/// of it then.
 fn record_beside(lab: &Lab, relay: &QuicRelay, hostile: impl FnOnce()) {
     let agent = Agent::start(lab, relay, relay.quic, &["--live=10000"]);
     let mut events = Events::open(&agent);
@@ -105,7 +106,7 @@ fn peers_with_endless_unfinished_and_reset_packets_do_not_harm_a_good_producer()
         .wait_for_metric(r#"relayd_connections{port="quic"}"#, 0);
 }
 
-/// First datagrams of this many handshakes, all different.
+/// Returns the first datagrams of this many handshakes, all different.
 fn first_datagrams(count: usize, client: &quic::ClientConfig, runtime: &Runtime) -> Vec<Vec<u8>> {
     let nobody = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = nobody.local_addr().unwrap();

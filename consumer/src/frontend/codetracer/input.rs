@@ -49,7 +49,7 @@ pub(super) enum Input {
 }
 
 impl RecordingSource {
-    /// The source that an argument of the command line names; `-` is standard input.
+    /// Returns the source that an argument of the command line names; `-` is standard input.
     #[must_use]
     pub fn of_argument(path: PathBuf) -> Self {
         if path.as_os_str() == "-" {

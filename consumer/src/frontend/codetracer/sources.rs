@@ -71,8 +71,8 @@ struct SourceFile {
 }
 
 impl Sources {
-    /// What a recording has beside its records. Records in a file by itself may have metadata
-    /// beside them.
+    /// Returns what a recording has beside its records. Records in a file by itself may have
+    /// metadata beside them.
     pub(super) fn of_recording(source: &RecordingSource, settings: &RecordingSettings) -> Self {
         let (files, directory) = match source {
             RecordingSource::Directory(path) => {

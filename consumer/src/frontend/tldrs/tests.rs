@@ -32,7 +32,7 @@ fn start_forwarder() -> TestForwarder {
 }
 
 impl TestForwarder {
-    /// A client opens a trace that no other has open.
+    /// Opens a trace as a client does, which no other has open.
     async fn open_trace(&self, id: &str) -> mpsc::Sender<ForwardItem> {
         let (client, items) = mpsc::channel(16);
         let trace = ForwardedTrace {

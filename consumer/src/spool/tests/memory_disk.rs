@@ -54,14 +54,14 @@ impl MemoryDisk {
         disk
     }
 
-    /// What the next process finds after a kill.
+    /// Returns what the next process finds after a kill.
     pub(super) fn after_kill(&self) -> Self {
         let mut state = self.0.lock().clone();
         (state.fault, state.operations) = (Fault::None, 0);
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// What the next process finds after a power failure: only what was synced.
+    /// Returns what the next process finds after a power failure: only what was synced.
     pub(super) fn after_power_failure(&self) -> Self {
         let after = self.after_kill();
         let mut state = after.0.lock();

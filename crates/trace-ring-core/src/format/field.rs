@@ -62,7 +62,7 @@ impl FieldType {
         self as u8
     }
 
-    /// The type with this code.
+    /// Returns the type with this code.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.code() == code)

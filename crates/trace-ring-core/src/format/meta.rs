@@ -308,7 +308,7 @@ pub struct MetaRecords<'a> {
 }
 
 impl<'a> MetaRecords<'a> {
-    /// `bytes` begin at a record.
+    /// Begins a walk over `bytes`, which begin at a record.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, consumed: 0 }

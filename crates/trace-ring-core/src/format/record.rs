@@ -76,7 +76,8 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// `bytes` are the committed bytes from `position` on, at most up to the end of the sub-buffer.
+    /// Begins a walk over `bytes`, the committed bytes from `position` on, at most up to the end of
+    /// the sub-buffer.
     #[must_use]
     pub fn new(bytes: &'a [u8], position: u64) -> Self {
         Self { bytes, position }

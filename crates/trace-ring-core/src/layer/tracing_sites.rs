@@ -37,13 +37,13 @@ struct Shape {
 }
 
 impl TracingSite {
-    /// The call site with this metadata.
+    /// Returns the call site with this metadata.
     #[inline]
     pub(super) fn of(metadata: &'static Metadata<'static>) -> &'static Self {
         Self::find(metadata).unwrap_or_else(|| Self::add(metadata))
     }
 
-    /// The call site with this metadata, if it has been seen before.
+    /// Returns the call site with this metadata, if it has been seen before.
     #[inline]
     pub(super) fn find(metadata: &Metadata<'_>) -> Option<&'static Self> {
         let address = ptr::from_ref(metadata).addr();

@@ -168,7 +168,7 @@ fn events_of_destructors() {
     }
 }
 
-/// What a daemon does when it starts.
+/// Closes all files, as a daemon does when it starts.
 fn close_all_files() {
     tick(0, 0);
     crate::calls::close_files_from(3);
@@ -194,7 +194,8 @@ fn threads_at_once(count: u64) {
     wait();
 }
 
-/// Call sites that are made while the program runs, as a library for another language makes them.
+/// Registers call sites that are made while the program runs, as a library for another language
+/// makes them.
 fn register_classes(count: u64) {
     static TYPES: FieldTypes = FieldTypes::new(&[FieldType::U64]);
     for n in 0..count {
@@ -282,7 +283,7 @@ fn fork_while_threads_emit() {
     });
 }
 
-/// The child lives on until standard input is closed.
+/// Forks, and ends: the child lives on until standard input is closed.
 fn fork_and_end() {
     tick(0, 0);
     fork(|| {
