@@ -282,7 +282,7 @@ impl StoredSession {
         }
         self.is_active = false;
         let number = self.next_segment;
-        // These numbers do not include the batch yet, and so are those at the beginning of the
+        // These numbers do not include the batch yet, so they are those at the beginning of the
         // segment.
         let positions: Positions = self.next_seqs.clone().into_iter().collect();
         let mut bytes = SEGMENT.to_vec();

@@ -314,7 +314,7 @@ async fn connect_any(
     for address in resolve(to).await? {
         match connect_to(address, &to.host, client.clone()).await {
             Ok(connected) => return Ok(connected),
-            // The next address may be of another family, or of a network that works.
+            // The next address may be in a network that works.
             Err(error) => last = Some(error),
         }
     }

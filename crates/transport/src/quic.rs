@@ -119,7 +119,7 @@ pub async fn connect(
     client: ClientConfig,
 ) -> io::Result<(Endpoint, Connection)> {
     let any = match address {
-        // A socket sends to addresses of its own family only.
+        // A socket of IPv4 cannot send to addresses of IPv6.
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };

@@ -241,7 +241,7 @@ fn packet_index(head: &PacketHead) -> PacketIndex {
 /// Removes the padding at the end of a packet if it is all zeros: the relay adds them again.
 fn strip_padding(mut bytes: Vec<u8>, head: &PacketHead) -> Bytes {
     let content = usize::try_from(head.content_bits.div_ceil(8)).unwrap_or(usize::MAX);
-    // Relays refuse packets without a byte.
+    // The uplink refuses a packet without a byte.
     let content = content.max(1);
     match bytes.get(content..) {
         Some(padding) if padding.iter().all(|byte| *byte == 0) => {}

@@ -246,8 +246,7 @@ impl RingReader {
         self.commit = control.commit;
         self.reserve = control.reserve;
         self.consumed = control.consumed;
-        // Only upwards: the process may set its counter back, and the same losses would count
-        // again.
+        // Only upwards, as in a process that keeps to the format.
         self.lost = control.lost.total().max(self.lost);
         self.is_ended = control.is_ended;
         if !self.may_be_overwritten() && self.unread() > self.header.data_size() {

@@ -301,7 +301,7 @@ impl<D: Disk> Store<D> {
             }
             let max_bytes = usize::try_from(self.segment_bytes).unwrap_or(usize::MAX);
             let batch = Batch::encode(&session.stored, &session.pending, max_bytes);
-            // Steps of the session log are written to a full spool as well: they are short, and a
+            // Steps of the session log are written to a full spool as well: they are few, and a
             // relay cannot take the packets without them.
             if batch.has_data() && !self.make_space(key, batch.bytes()) {
                 match self.on_full {

@@ -74,7 +74,7 @@ impl SessionUpload {
         } = *opened;
         let Some(id) = id else {
             stream.relay_state.closed_at = Some(next);
-            // The relay closes a stream only when it has all packets of it.
+            // It was closed on request only, when all its packets were confirmed.
             return self.finish_closed_stream(key, state);
         };
         stream.relay_state.stream_id = Some(id);
