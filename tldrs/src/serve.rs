@@ -51,6 +51,7 @@ pub fn run(options: ServeArguments, log: Log) -> anyhow::Result<ExitCode> {
         background::detach().context("cannot detach from the foreground")?;
         umask(Mode::from_raw_mode(BACKGROUND_UMASK));
     }
+    // Each client takes a descriptor, and each open trace takes some.
     raise_fd_limit();
     let runtime = runtime()?;
     let stop = CancellationToken::new();
