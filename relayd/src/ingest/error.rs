@@ -26,9 +26,9 @@ pub enum IngestError {
     /// The packet is longer than [`MAX_PACKET_BYTES`].
     #[error("{stream}: {seq} is too long: {size} bytes, the maximum is {MAX_PACKET_BYTES}")]
     TooLong {
-        /// The stream.
+        /// Stream of the packet.
         stream: StreamId,
-        /// The packet.
+        /// Number of the packet.
         seq: SeqNum,
         /// Bytes of the packet, padding included.
         size: u64,
@@ -40,25 +40,25 @@ pub enum IngestError {
     /// counted.
     #[error("{stream}: {seq} is empty")]
     Empty {
-        /// The stream.
+        /// Stream of the packet.
         stream: StreamId,
-        /// The packet.
+        /// Number of the packet.
         seq: SeqNum,
     },
     /// A packet with this number has arrived before and was not given up.
     #[error("{stream}: {seq} came twice")]
     Twice {
-        /// The stream.
+        /// Stream of the packet.
         stream: StreamId,
-        /// The packet.
+        /// Number of the packet.
         seq: SeqNum,
     },
     /// Index and packet disagree about the length of the packet.
     #[error("{stream}: {seq} has {packet} bytes, by its index {index}")]
     Size {
-        /// The stream.
+        /// Stream of the packet.
         stream: StreamId,
-        /// The packet.
+        /// Number of the packet.
         seq: SeqNum,
         /// Bytes of the packet.
         packet: u64,
@@ -68,7 +68,7 @@ pub enum IngestError {
     /// The index joiner is full, or has this half of the packet already.
     #[error("{stream}: {source}")]
     Pending {
-        /// The stream.
+        /// Stream of the packet or index.
         stream: StreamId,
         /// Reason of the index joiner.
         source: JoinError,
@@ -76,7 +76,7 @@ pub enum IngestError {
     /// The stream has been closed, or its session stopped.
     #[error("{stream}: {what} after the stream {state}")]
     NotOpen {
-        /// The stream.
+        /// Stream for which something has arrived.
         stream: StreamId,
         /// Noun of what arrived: "a packet", "an index", "a rotation".
         what: &'static str,
@@ -89,7 +89,7 @@ pub enum IngestError {
     /// A file could not be written.
     #[error("{stream}: {source}")]
     Store {
-        /// The stream.
+        /// Stream whose file could not be written.
         stream: StreamId,
         /// File, operation and error of the system.
         source: StoreError,
@@ -113,7 +113,7 @@ pub enum DiskFullPolicy {
     /// The producer is paused until the disk has space.
     #[default]
     Pause,
-    /// The session ends.
+    /// The session of the producer ends.
     Close,
 }
 
@@ -164,6 +164,6 @@ impl IngestError {
 pub struct PositionedError {
     /// Number of bytes received on the connection before.
     pub at: Bytes,
-    /// The error.
+    /// Error at that position.
     pub source: IngestError,
 }

@@ -16,9 +16,9 @@ use crate::limits::{MAX_GAPS, MAX_JOINED_PACKETS, MAX_PENDING_PACKETS};
 #[derive(Debug)]
 pub struct IndexJoiner<P> {
     pending: VecDeque<Pending<P>>,
-    /// How many of them have no index.
+    /// Number of pending packets that have no index.
     unindexed: usize,
-    /// How many of them have only an index.
+    /// Number of pending packets that have only an index.
     without_bytes: usize,
     /// The bytes of all packets before this one have arrived or are lost. None: no packet has
     /// arrived.
@@ -40,7 +40,7 @@ struct Pending<P> {
 /// An entry that can be written.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ReadyEntry<P> {
-    /// The packet.
+    /// Number of the packet.
     pub seq: SeqNum,
     /// Position of its bytes.
     pub place: P,
@@ -60,12 +60,12 @@ pub enum IndexFate {
 /// The reason why the joiner rejects one half of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum JoinError {
-    /// The same half has arrived before.
+    /// This half of the packet has arrived before.
     #[error("{half} of {seq} came twice")]
     Twice {
         /// Name of the half.
         half: &'static str,
-        /// The packet.
+        /// Number of the packet.
         seq: SeqNum,
     },
     /// Pending packets pile up.
@@ -126,7 +126,7 @@ impl<P> IndexJoiner<P> {
         self.lacks_indexes_after(0)
     }
 
-    /// Whether that could be so after so many more packets.
+    /// Whether so many packets would wait for their indexes after `packets` more.
     #[must_use]
     pub fn lacks_indexes_after(&self, packets: usize) -> bool {
         self.unindexed + packets >= MAX_PENDING_PACKETS
@@ -151,6 +151,7 @@ impl<P> IndexJoiner<P> {
     /// # Errors
     /// If too many packets are pending.
     pub fn add_packet(&mut self, seq: SeqNum, place: P) -> Result<(), JoinError> {
+        // Does not wrap around: the stream writer rejects 2^64-1, which means "none".
         self.next_data = Some(SeqNum(seq.0.wrapping_add(1)));
         match self.find(seq) {
             Ok(at) => {
@@ -277,7 +278,7 @@ impl<P> IndexJoiner<P> {
     }
 
     /// Drops the packets without an index, because no index will arrive any more, so that the
-    /// entries behind them become ready. Returns their number.
+    /// entries after them become ready. Returns their number.
     pub fn drop_unindexed(&mut self) -> usize {
         let before = self.pending.len();
         self.pending.retain(|packet| packet.index.is_some());
@@ -297,6 +298,7 @@ impl<P> IndexJoiner<P> {
         let (Some(first), Some(last)) = (self.pending.front(), self.pending.back()) else {
             return Err(0);
         };
+        // The common case: a packet or index that is newer than all others.
         if last.seq < seq {
             return Err(self.pending.len());
         }

@@ -97,6 +97,7 @@ impl<T> Lifecycle<T> {
     /// count.
     pub(super) fn begin_rotation(&mut self, at: PacketSeqNum, target: Option<T>) {
         let before = self.rotation.as_ref();
+        // The chunk stays deleted, whatever the new boundary is.
         self.rotation = Some(Rotation {
             at,
             target,

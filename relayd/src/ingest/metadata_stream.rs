@@ -112,10 +112,12 @@ impl MetadataStream {
     #[must_use]
     pub fn begin_piece(&self, metadata: &SendMetadata) -> bool {
         let mut state = self.state.lock();
+        // A late piece from a lost connection is dropped. Its producer has done nothing wrong.
         if state.wire_id != metadata.stream {
             return true;
         }
         state.padding = metadata.padding;
+        // Without what was read of a piece that was never completed.
         state.search = state.searched;
         state.search.begin_piece();
         state.file.chunk().is_some() && !self.published.is_over()
@@ -294,17 +296,15 @@ impl MetadataStream {
         let mut state = self.state.lock();
         state.unwritten = None;
         state.file.drop_piece()?;
+        // The text of that piece is whole. Only the log did not have it yet.
         if state.unlogged.is_some() {
             self.finish_piece(&mut state)?;
         }
         Ok(state.file.received())
     }
 
-    /// As [`rewind`](Self::rewind), for a producer that continues the stream and names it by
-    /// `wire_id` from now on.
-    ///
-    /// # Errors
-    /// Those of `rewind`.
+    /// Drops an incomplete piece as [`rewind`](Self::rewind) does, for a producer that continues
+    /// the stream and names it by `wire_id` from now on.
     pub fn reopen(&self, wire_id: StreamId) -> Result<Bytes, StoreError> {
         self.state.lock().wire_id = wire_id;
         self.rewind()
@@ -320,6 +320,7 @@ impl MetadataStream {
     /// told that it has ended.
     pub fn suspend(&self) {
         let mut state = self.state.lock();
+        // Nothing that happens from now on may reach the next relay.
         state.log = None;
         self.drop_piece(&mut state);
     }

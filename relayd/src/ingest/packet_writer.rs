@@ -138,7 +138,7 @@ impl PacketWriter {
         self.unwritten.is_some()
     }
 
-    /// Keeps bytes of the packet in flight that cannot be written, behind those that are kept
+    /// Keeps bytes of the packet in flight that cannot be written, after those that are kept
     /// already.
     pub(super) fn keep_unwritten(
         &mut self,

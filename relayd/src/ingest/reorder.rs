@@ -12,9 +12,9 @@ use super::reorder_budget::EarlyBuffer;
 /// one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReorderWindow {
-    /// Number of packets.
+    /// Maximum number of early packets.
     pub packets: usize,
-    /// Bytes of their payloads.
+    /// Maximum bytes of the payloads of all early packets.
     pub bytes: Bytes,
 }
 
@@ -52,16 +52,17 @@ pub struct EarlyPacket {
 /// Packets that were given up, from first to last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostPackets {
-    /// The first packet.
+    /// Number of the first packet.
     pub first: SeqNum,
-    /// The last packet, which may be the first.
+    /// Number of the last packet, which may be the first.
     pub last: SeqNum,
 }
 
 impl LostPackets {
-    /// Number of packets.
+    /// Number of packets that were given up.
     #[must_use]
     pub fn count(self) -> u64 {
+        // A run of all numbers would have one more than fits.
         (self.last.0 - self.first.0).saturating_add(1)
     }
 }

@@ -91,12 +91,14 @@ impl ReorderBudget {
             let sum = used.checked_add(bytes)?;
             (sum <= self.limit).then_some(sum)
         };
+        // Relaxed, because the number guards no other memory.
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
             .is_ok()
     }
 
     fn try_reserve(&self, bytes: u64) -> Result<(), Exhausted> {
+        // The session first, so that one at its limit does not touch the counter that all share.
         if !self.try_add(bytes) {
             return Err(Exhausted::Session);
         }
@@ -180,6 +182,7 @@ impl EarlyBuffer {
             // header says.
             (2 * had).min(size).max(needed)
         };
+        // Counted once for each packet, so that many small ones are not free.
         let first = if self.reserved == 0 {
             EARLY_PACKET_BYTES
         } else {
@@ -189,6 +192,7 @@ impl EarlyBuffer {
     }
 
     fn keep(&mut self, bytes: &[u8], capacity: usize) {
+        // Exactly, because the budgets count the capacity.
         self.bytes.reserve_exact(capacity - self.bytes.len());
         self.bytes.extend_from_slice(bytes);
     }

@@ -22,8 +22,8 @@ pub(super) struct Progress {
     pub(super) data: Option<SeqNum>,
     /// The last packet whose entry is in its index file.
     pub(super) indexed: Option<SeqNum>,
-    /// The tracer's number of that packet. None: the producer sends none, or no entry has been
-    /// written.
+    /// The tracer's number of the packet of the last entry. None: the producer sends none, or no
+    /// entry has been written.
     pub(super) tracer_seq: Option<PacketSeqNum>,
 }
 

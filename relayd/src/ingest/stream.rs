@@ -47,6 +47,7 @@ impl DataStream {
             tally,
             writer: Mutex::new(writer),
         });
+        // Weak, because the stream has the slot: otherwise each would keep the other.
         let weak: Weak<dyn Evictable> = Arc::<Self>::downgrade(&stream);
         slot.set_owner(weak);
         stream
@@ -99,6 +100,7 @@ impl DataStream {
 
 impl Evictable for DataStream {
     fn close_files(&self, _is_needed: bool) -> bool {
+        // Only tried: the pool asks for another stream, whose lock the caller may hold.
         self.try_lock()
             .is_some_and(|mut writer| writer.close_files())
     }

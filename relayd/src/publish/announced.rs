@@ -23,7 +23,7 @@ pub struct ListedStream {
 pub enum AnnouncedContent {
     /// A stream of packets.
     Packets(Arc<Published>),
-    /// A metadata stream.
+    /// The metadata of a trace, as far as its pieces are complete.
     Metadata(Arc<PublishedMetadata>),
 }
 

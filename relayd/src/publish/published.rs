@@ -55,7 +55,7 @@ impl<T> Published<T> {
         self.state.lock().subscriptions.add(subscription);
     }
 
-    /// Removes a subscription.
+    /// Removes a subscription. One that was not added is no error.
     pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
         self.state.lock().subscriptions.remove(subscription);
     }
@@ -90,11 +90,11 @@ pub struct Packets {
 pub struct PublishedRun {
     /// Number of the first packet, counted from the beginning of the stream.
     pub first: u64,
-    /// Number of packets.
+    /// Number of packets in the run.
     len: u64,
     /// Position of the run, in bytes from the beginning of the stream.
     pub begin: Bytes,
-    /// The tracefile.
+    /// The tracefile with these packets, and its index file.
     pub segment: Arc<Segment>,
 }
 
@@ -169,6 +169,7 @@ impl Published {
     pub fn set_beacon(&self, until: Option<Timestamp>, class: ClassId) {
         let mut state = self.state.lock();
         state.content.class.get_or_insert(class);
+        // A beacon that repeats the last one has nothing new for viewers.
         if until.is_some() && until != state.content.beacon {
             state.content.beacon = until;
             state.subscriptions.notify_of_beacon();
@@ -343,6 +344,7 @@ impl PublishedMetadata {
         let before = state.content.source.take();
         state.content.received = Bytes(0);
         drop(state);
+        // Without the lock, because this may close the file.
         drop(before);
     }
 

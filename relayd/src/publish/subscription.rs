@@ -73,18 +73,19 @@ impl Subscription {
     fn enqueue(self: &Arc<Self>) {
         if !self.is_pending.swap(true, Ordering::SeqCst) {
             self.changes.pending.lock().push(Arc::clone(self));
+            // If nobody waits, the permit is kept for the next call of `changed`.
             self.changes.wake.notify_one();
         }
     }
 }
 
 impl Subscriptions {
-    /// Adds a subscription.
+    /// Adds a subscription, which is notified from the next change on.
     pub fn add(&mut self, subscription: &Arc<Subscription>) {
         self.0.push(Arc::clone(subscription));
     }
 
-    /// Removes a subscription.
+    /// Removes a subscription. One that was not added is no error.
     pub fn remove(&mut self, subscription: &Arc<Subscription>) {
         self.0.retain(|other| !Arc::ptr_eq(other, subscription));
     }

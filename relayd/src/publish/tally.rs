@@ -19,7 +19,7 @@ pub struct Tally {
 /// The counters of several streams, added up.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
-    /// Packets in tracefiles.
+    /// Packets whose bytes are in tracefiles.
     pub packets: u64,
     /// Bytes of the packets in tracefiles, padding included.
     pub bytes: u64,

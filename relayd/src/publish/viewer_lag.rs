@@ -33,7 +33,7 @@ pub struct ReadPosition {
 /// The lag of several viewers, summed up.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Lags {
-    /// Number of viewers.
+    /// Number of viewers that are attached.
     pub viewers: u64,
     /// Sum of all viewers.
     pub sum: Lag,
@@ -135,7 +135,7 @@ impl ReadPosition {
 }
 
 impl Lags {
-    /// Adds other viewers.
+    /// Adds the lag of other viewers to the sums and the maximum.
     pub fn add_all(&mut self, others: &Self) {
         self.viewers += others.viewers;
         self.sum.packets += others.sum.packets;

@@ -95,7 +95,7 @@ struct ChunkState {
     top_entries: BTreeSet<OsString>,
     /// Directories below that of the chunk in which there is a marker.
     marked: BTreeSet<PathBuf>,
-    /// Those of the sessions with files in the chunk, if files are synced.
+    /// Sync status of each session with files in the chunk. Empty unless files are synced.
     statuses: Vec<Arc<SyncStatus>>,
     /// Time at which the chunk ended, as in the name of its archive. None: it has not ended.
     ended: Option<String>,
@@ -220,8 +220,10 @@ impl Chunk {
         }
         let chunk = self.current_path(&state);
         let path = chunk.join(directory);
+        // Asked before the directory is made, and only if something is synced: it costs a stat(2).
         let is_new = pool.syncer().is_some() && !path.is_dir();
         make_directory(&path)?;
+        // Before the file: after a crash, the repair does not look at files without a marker.
         self.mark(&mut state, directory)?;
         let file = create_file(&path.join(name), pool)?;
         if let Some(syncer) = pool.syncer() {
@@ -240,6 +242,7 @@ impl Chunk {
             let mut state = self.state.write();
             state.top_entries.insert(entry.as_os_str().to_owned());
         }
+        // Opened first: without the file there may be no directory in which to create a marker.
         let file = self.open_file(&directory.join(name))?;
         self.mark(&mut self.state.write(), directory)
             .map_err(io::Error::other)?;
@@ -315,6 +318,7 @@ impl Chunk {
         if state.place == place {
             return Ok(());
         }
+        // Counted even if the move fails: a part of it may have been done.
         state.moves += 1;
         let (from, to) = (self.current_path(state), self.path(state, &place));
         match (&state.place, &place) {
@@ -326,6 +330,7 @@ impl Chunk {
             }
             (_, ChunkPlace::Session) => {
                 state.rename_entries(&from, &to)?;
+                // Only an empty directory is removed: what a user has put there is not lost.
                 disk::remove_directory(&from).map_err(StoreError::on("remove", &from))?;
             }
             _ => {
@@ -382,6 +387,7 @@ impl Chunk {
         let mut state = self.state.write();
         let done = if state.ended.is_some() {
             self.complete(&mut state)
+        // A snapshot stays where its producer wanted it, and an archive without files is of no use.
         } else if matches!(state.place, ChunkPlace::Named(_)) || state.top_entries.is_empty() {
             Ok(())
         } else {
@@ -413,6 +419,7 @@ impl Chunk {
                 self.move_state(state, ChunkPlace::Archived)
             }
             Some(CloseCommand::Delete) => {
+                // Set first, so that readers that no longer find the files know the reason.
                 self.is_deleted.store(true, Ordering::Release);
                 self.delete(state)
             }
@@ -424,6 +431,7 @@ impl Chunk {
     /// chunk. If the relay dies meanwhile, the next one completes the deletion.
     fn delete(self: &Arc<Self>, state: &ChunkState) -> Result<(), StoreError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        // A number as well: several chunks may be in deletion at the same time.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{DELETED}{}-{number}", std::process::id());
         let (from, to) = (self.current_path(state), self.session.join(name));
@@ -437,6 +445,7 @@ impl Chunk {
             rename(&from, &to)?;
         }
         self.mark_moved(state, &from, &to);
+        // Before it is enqueued: the deletion may have been done when `enqueue` returns.
         self.is_being_removed.store(true, Ordering::Release);
         let chunk = Arc::clone(self);
         deletion::enqueue(move || {
@@ -471,6 +480,7 @@ pub(super) fn is_being_deleted(name: &[u8]) -> bool {
 pub struct Holding(Arc<Chunk>);
 
 impl Holding {
+    // Locked although the counter is atomic: `drop` decides under the lock whether it is the last.
     fn new(chunk: Arc<Chunk>) -> Self {
         let state = chunk.state.write();
         chunk.holdings.fetch_add(1, Ordering::AcqRel);

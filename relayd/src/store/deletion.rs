@@ -41,6 +41,7 @@ fn start() -> Option<Sender<Job>> {
 /// Waits until all enqueued deletions are done. Returns whether that happened within `timeout`.
 #[must_use]
 pub fn finish(timeout: Duration) -> bool {
+    // Nothing was ever enqueued, and no thread is started only to be waited for.
     if QUEUE.get().is_none() {
         return true;
     }

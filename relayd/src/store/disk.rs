@@ -76,6 +76,7 @@ pub(super) fn splice_at(pipe: impl AsFd, file: &File, len: usize, at: u64) -> io
     #[cfg(test)]
     plan::before(plan::Operation::Write)?;
     let flags = SpliceFlags::empty();
+    // The offset is a copy, because splice(2) advances it in place.
     let moved = retry_on_intr(|| splice(&pipe, None, file, Some(&mut { at }), len, flags))?;
     #[cfg(test)]
     plan::spliced(file, moved, at);
@@ -100,6 +101,7 @@ pub(super) fn sync_file(file: &File) -> io::Result<()> {
     if plan::sync_file(file)? {
         return Ok(());
     }
+    // Enough, because fdatasync(2) also syncs the length. Only times may be lost.
     Ok(retry_on_intr(|| rustix::fs::fdatasync(file))?)
 }
 
@@ -136,7 +138,7 @@ pub(super) fn make_directory_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::R
     Ok(())
 }
 
-/// Removes a file.
+/// Removes a file by its path. A name that does not exist is an error.
 #[inline]
 pub(super) fn remove_file(path: &Path) -> io::Result<()> {
     #[cfg(test)]

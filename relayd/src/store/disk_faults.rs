@@ -37,8 +37,8 @@ use super::sync::{SyncSettings, Syncer};
 const TRACE: &str = "ust/uid/0/64-bit";
 const UUID: Uuid = Uuid(*b"0123456789abcdef");
 const EVENTS: u64 = 3;
-/// Times of the events of a packet lie within this range behind the number of the packet times the
-/// range.
+/// Cycles between the beginnings of two packets. The times of a packet's events begin at its number
+/// times this.
 const PACKET_TIME: u64 = 1000;
 
 /// A packet of a stream that was acknowledged.
@@ -55,7 +55,7 @@ struct Acknowledged {
 /// The packets of two streams, made beforehand.
 pub(crate) struct Packets {
     pub(crate) metadata: Vec<u8>,
-    /// By stream.
+    /// Bytes and index of each packet, by stream and in order.
     pub(crate) packets: Vec<Vec<(Vec<u8>, PacketIndex)>>,
 }
 
@@ -270,11 +270,13 @@ impl Recording<'_> {
         self.metadata(&mut metadata)?;
         let mut plain = self.stream(&pool, 0, &chunk).map_err(drop)?;
         let mut limited = self.stream(&pool, 1, &chunk).map_err(drop)?;
+        // Before the first packet, so that the index file has a beacon and no entry for a while.
         plain.write_beacon(Timestamp(1)).map_err(drop)?;
         self.send(&mut plain, 0, 0..2).map_err(drop)?;
         self.sync()?;
         self.send(&mut limited, 1, 0..7).map_err(drop)?;
         self.send(&mut plain, 0, 2..4).map_err(drop)?;
+        // So that the next packet has to reopen the files by name.
         plain.close_files();
         self.sync()?;
         self.send(&mut plain, 0, 4..5).map_err(drop)?;
@@ -297,6 +299,7 @@ impl Recording<'_> {
             self.sync()?;
         }
         drop(chunk);
+        // Begins with an even number: two packets fill a file again, as `send` assumes.
         self.send(&mut limited, 1, 8..11).map_err(drop)?;
         self.sync()?;
         plain.write_beacon(Timestamp(6500)).map_err(drop)?;
@@ -308,6 +311,7 @@ impl Recording<'_> {
         plain.leave_chunk();
         limited.leave_chunk();
         if self.syncer.is_some() {
+            // Their markers are removed by the round that follows.
             drop((next, plain, limited, metadata));
         }
         self.sync()
@@ -330,6 +334,7 @@ fn run(packets: &Packets, fault: Option<(usize, Fault)>) -> Run {
 fn run_synced(packets: &Packets) -> Run {
     let settings = SyncSettings {
         durability: Durability::Packet,
+        // Rounds run only where the script asks for one.
         interval: Duration::from_secs(3600),
     };
     run_with(packets, None, Some(Syncer::without_thread(settings)))
@@ -427,7 +432,7 @@ fn repair_with_plan(root: &Path) -> Repaired {
     plan::run(None, || repair(root, &BTreeSet::new())).0
 }
 
-/// The same after a power loss.
+/// Repairs without a fault, as after a power loss: no boot id says that there was none.
 fn repair_after_power_loss(root: &Path) {
     let _ = plan::run(None, || repair_at(root, &BTreeSet::new(), None));
 }

@@ -35,6 +35,7 @@ pub trait Evictable: Debug + Send + Sync {
 pub struct ClockSlot {
     was_used: AtomicBool,
     is_in_clock: AtomicBool,
+    // Weak, so that the clock keeps no files of ended streams open.
     owner: OnceLock<Weak<dyn Evictable>>,
 }
 
@@ -59,6 +60,7 @@ struct Staying {
 impl ClockSlot {
     /// Marks the files as used: the hand passes over them once.
     pub fn mark_used(&self) {
+        // Relaxed: a hand that misses the mark evicts a file too early, and the file is reopened.
         self.was_used.store(true, Ordering::Relaxed);
     }
 
@@ -72,6 +74,7 @@ impl ClockSlot {
 impl Clock {
     /// Adds a slot to the clock, unless the clock has it.
     pub(super) fn add_slot(&self, slot: &Arc<ClockSlot>) {
+        // Swapped, so that of several threads only one adds the slot.
         if !slot.is_in_clock.swap(true, Ordering::Relaxed) {
             self.slots.lock().push_back(Arc::clone(slot));
         }
@@ -112,6 +115,7 @@ impl Clock {
         *last_round = Some(now);
         // Unlocked before close(2), which may block.
         drop(last_round);
+        // Counted once: slots that are added meanwhile have just been used.
         let slots = self.slots.lock().len();
         for _ in 0..slots {
             self.advance(false);
@@ -130,6 +134,7 @@ impl Clock {
 
     /// Moves the hand over the next slot. Returns whether its owner has closed files.
     fn advance(&self, is_needed: bool) -> bool {
+        // Unlocked again at once: the owner closes its files below, and close(2) may block.
         let Some(slot) = self.slots.lock().pop_front() else {
             return false;
         };

@@ -23,7 +23,7 @@ pub enum FaultKind {
     Forbidden,
     /// No file descriptor is left for the process or the system.
     Descriptors,
-    /// Any other fault.
+    /// Any other fault. It is not expected to pass by itself.
     Other,
 }
 

@@ -58,7 +58,7 @@ impl IndexFile {
         })
     }
 
-    /// Continues a file of a relay before this one behind its first `entries` entries. Whatever
+    /// Continues a file of a relay before this one after its first `entries` entries. Whatever
     /// follows is removed, and a beacon written.
     ///
     /// # Errors
@@ -97,6 +97,7 @@ impl IndexFile {
     /// # Errors
     /// If it ends in no beacon and none can be written. It stays open then.
     pub(super) fn close_files(&mut self) -> io::Result<()> {
+        // A closed file is not locked: only the beacon then shows readers that the stream goes on.
         if self.file.handle().is_some() && !self.has_beacon {
             self.write_beacon(NO_WATERMARK)?;
         }
@@ -147,7 +148,7 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Writes a beacon behind the entries, in place of the previous one.
+    /// Writes a beacon after the entries, in place of the previous one.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -180,7 +181,7 @@ impl IndexFile {
         self.format.position(self.entries)
     }
 
-    /// Number of entries.
+    /// Number of entries in the file, without the beacon.
     pub(super) fn entries(&self) -> u64 {
         self.entries
     }
@@ -194,6 +195,7 @@ impl IndexFile {
     fn write_locked(&mut self, write: impl FnOnce(&File, u64) -> io::Result<()>) -> io::Result<()> {
         let file = self.file.opened()?;
         let end = self.format.position(self.entries);
+        // Readers lock the file while they read its end, where the entry replaces the beacon.
         let locked = lock(file, self.is_held_up);
         self.is_held_up = !locked;
         let written = write(file, end);

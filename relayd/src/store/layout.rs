@@ -68,10 +68,10 @@ impl LayoutError {
 /// The scheme by which directories of sessions are named (`--group-output-by-...`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Grouping {
-    /// `HOST/SESSION-DATE`.
+    /// Directories of sessions lie below those of their hosts: `HOST/SESSION-DATE`.
     #[default]
     ByHost,
-    /// `SESSION/HOST-DATE`.
+    /// Directories of hosts lie below those of their sessions: `SESSION/HOST-DATE`.
     BySession,
 }
 
@@ -115,7 +115,7 @@ pub fn session_directory(
     let base = &session.base_path;
     let has_base = !base.is_empty();
     if has_base {
-        // Checked on its own: behind the host, an absolute path would pass for a relative one.
+        // Checked on its own: after the host, an absolute path would pass for a relative one.
         path("base path", base)?;
     }
     let directory = match grouping {

@@ -58,6 +58,7 @@ impl MetadataSource {
             slot: Arc::default(),
             file: Mutex::new(file),
         });
+        // Weak, because the source has the slot: otherwise each would keep the other.
         let weak: Weak<dyn Evictable> = Arc::<Self>::downgrade(&source);
         source.slot.set_owner(weak);
         source.location.pool().clock.add_slot(&source.slot);
@@ -82,6 +83,7 @@ impl MetadataSource {
         // Without the lock: opening a file may evict another one, whose owner is then asked to
         // close it.
         let file = self.location.reopen()?;
+        // Another thread may have reopened the file meanwhile. Its handle is the one that stays.
         let file = Arc::clone(self.file.lock().adopt(file));
         self.location.pool().clock.add_slot(&self.slot);
         Ok(file)
@@ -143,6 +145,7 @@ impl MetadataFile {
         let opened = file.opened().and_then(|opened| opened.metadata());
         let len = opened.map_err(StoreError::on("open", path))?.len();
         let mut writer = Tracefile::new(file.share());
+        // After a power loss the file may be shorter than the log says.
         writer.restore(Bytes(bytes.0.min(len)));
         writer.release();
         let current = Current {
@@ -165,6 +168,7 @@ impl MetadataFile {
     /// # Errors
     /// If it cannot be created. Nothing can be written then.
     pub fn enter_chunk(&mut self, chunk: Holding) -> Result<(), StoreError> {
+        // First: the lock and the claim on the old file would forbid to replace it.
         self.leave_chunk();
         let directory: &Path = self.directory.as_ref();
         let sync = (SyncOrder::Data, &self.sync);
@@ -267,6 +271,7 @@ impl MetadataFile {
             let none = io::Error::other("the metadata stream is in no chunk");
             return Err(StoreError::on("write metadata of", path)(none));
         };
+        // After a failed sync nothing of the session becomes durable: more data would be of no use.
         self.sync.check()?;
         let opened = source.open().map(|file| writer.adopt(file));
         let written = opened.and_then(|()| write(writer));

@@ -57,7 +57,7 @@ use pool::Pool;
 pub struct StoreError {
     /// Verb of the operation: "write", "create".
     pub what: &'static str,
-    /// File or directory.
+    /// File or directory of the operation: an absolute path, or one in the directory of the chunk.
     pub path: PathBuf,
     /// Position in the file, in bytes. None: the operation has none.
     pub offset: Option<u64>,
@@ -119,6 +119,8 @@ pub fn make_directory(path: &Path) -> Result<(), StoreError> {
 fn create_file(path: &Path, pool: &Pool) -> Result<File, StoreError> {
     match open_to_inspect(path) {
         Ok(old) => {
+            // A lock, or a file of this relay that is closed while it is idle, or one of another
+            // relay.
             if is_locked(&old) || pool.is_claimed(&old) || is_of_other_relay(path, pool) {
                 let busy = io::Error::other("another stream is writing it");
                 return Err(StoreError::on("replace", path)(busy));
@@ -143,6 +145,8 @@ fn open_to_inspect(path: &Path) -> rustix::io::Result<File> {
 
 /// Whether some relay has the file open for writing.
 fn is_locked(file: &File) -> bool {
+    // A shared lock, so that readers, which have one too, do not count. An error means that the
+    // file system has no locks.
     matches!(file_lock::try_lock_shared(file), Ok(false))
 }
 

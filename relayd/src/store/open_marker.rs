@@ -32,6 +32,7 @@ pub(super) fn name(began: &str, chunk: Option<u64>) -> String {
 /// not give it.
 pub(super) fn boot_id() -> Option<&'static str> {
     static ID: OnceLock<Option<String>> = OnceLock::new();
+    // Read once: it is the same as long as this process lives.
     let id = ID.get_or_init(|| {
         let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         Some(id.trim_end().to_owned()).filter(|id| !id.is_empty())
@@ -65,6 +66,7 @@ impl MarkedChunk {
     /// The chunk in the name of a marker. None: it names none.
     pub(super) fn of(marker: &[u8]) -> Option<Self> {
         let name = std::str::from_utf8(marker).ok()?.strip_prefix(PREFIX)?;
+        // From the right, because a date west of Greenwich has a dash of its own.
         let (began, id) = name.rsplit_once('-')?;
         let is_date = began.len() == "20261120T213831+0000".len()
             && began.bytes().enumerate().all(|(at, byte)| match at {

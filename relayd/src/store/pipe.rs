@@ -25,6 +25,7 @@ impl Pipe {
     /// # Errors
     /// If it cannot be created: there are no descriptors left, for example.
     pub fn new(capacity: usize) -> io::Result<Self> {
+        // Non-blocking: this thread is also the one that empties the pipe.
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // An error means that the user has many pipes. A small one makes more calls, and no
         // difference else.
@@ -71,6 +72,7 @@ impl Pipe {
             && let Some(free) = into.get_mut(read..).filter(|free| !free.is_empty())
         {
             let more = retry_on_intr(|| rustix::io::read(&self.reader, &mut *free))?;
+            // Cannot happen while `len` is right, because the write end is open.
             if more == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }

@@ -129,6 +129,7 @@ impl Pool {
             return Ok(());
         };
         let retained = syncer.retained_files();
+        // From half of the maximum on, so that the round has ended before a writer has to wait.
         if 2 * retained > self.max_retained {
             // Nobody waits for it.
             drop(syncer.request_round());
@@ -148,6 +149,8 @@ impl Pool {
         self: &Arc<Self>,
         open: impl Fn() -> Result<File, E>,
     ) -> Result<Arc<PooledFile>, E> {
+        // Counted before open(2), so that threads that open files side by side do not all find
+        // room.
         let descriptor = self.reserve();
         let is_exhausted = |error: &E| FaultKind::of(error.borrow()) == FaultKind::Descriptors;
         let file = match open() {
@@ -255,6 +258,8 @@ impl Deref for PooledFile {
 
 impl Drop for PooledFile {
     fn drop(&mut self) {
+        // The kernel reports a failed write only to descriptors that were open then, so that the
+        // syncer keeps a file that is dirty.
         if let Some(syncer) = &self.pool().syncer {
             syncer.retain(&self.file);
         }

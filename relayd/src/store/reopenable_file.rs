@@ -17,7 +17,8 @@ use super::{StoreError, remove_file};
 #[derive(Debug)]
 pub(super) struct FileLocation {
     chunk: Arc<Chunk>,
-    /// Its path is relative to the directory of the chunk, which may move.
+    /// What the syncer knows of the file. The path in it is relative to the directory of the chunk,
+    /// which may move.
     target: Arc<SyncTarget>,
     id: FileId,
     pool: Arc<Pool>,

@@ -117,8 +117,10 @@ impl OutputStatus {
     }
 
     fn measure_space(&self, output: &Path) {
+        // An error leaves the figures of the last time: a metric is no reason to fail.
         if let Ok(space) = statvfs(output) {
             let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+            // Not `f_bfree`, a part of which only root may use.
             self.free.store(bytes(space.f_bavail), Ordering::Relaxed);
             self.size.store(bytes(space.f_blocks), Ordering::Relaxed);
         }
@@ -137,6 +139,7 @@ impl RetentionThread {
         open: OpenDirectories,
     ) -> io::Result<Self> {
         let status = Arc::<OutputStatus>::default();
+        // Here too, because zeros would look like a full disk until the thread has run.
         status.measure_space(&output);
         let (stop, stopped) = channel();
         let of_thread = Arc::clone(&status);
@@ -149,6 +152,7 @@ impl RetentionThread {
                     remove_sessions(&output, settings, now, &open, &of_thread);
                 }
                 return_free_memory();
+                // Nothing is ever sent: the channel ends when the relay does.
                 if stopped.recv_timeout(SPACE_INTERVAL) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
@@ -198,6 +202,7 @@ fn remove_sessions(
         match examine(&path) {
             Ok(found) => {
                 used += found.bytes;
+                // A file of the future has no age, and its session stays.
                 let age = found.written.and_then(|at| now.duration_since(at).ok());
                 let is_open = found.is_open || is_in_use(output, &path, &in_use);
                 if let Some(age) = age.filter(|age| *age >= MIN_RETAINED_AGE)
@@ -286,6 +291,8 @@ fn examine(session: &Path) -> io::Result<FoundSession> {
             let entry = entry?;
             // That of a symbolic link itself.
             let about = entry.metadata()?;
+            // Blocks, because files may have holes. stat(2) counts them in 512 bytes on all file
+            // systems.
             found.bytes += about.blocks() * 512;
             if about.is_dir() {
                 pending.push((entry.path(), depth + 1));
@@ -313,6 +320,7 @@ fn remove(session: &Path, is_open: impl Fn() -> bool) -> io::Result<bool> {
     let hidden = format!("{REMOVED}{}-{number}", std::process::id());
     let hidden = session.with_file_name(hidden);
     fs::rename(session, &hidden)?;
+    // After the rename: from here on, this relay would create the directory anew.
     if is_open() {
         fs::rename(&hidden, session)?;
         return Ok(false);

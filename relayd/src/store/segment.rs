@@ -121,7 +121,7 @@ impl Segment {
 /// The open files of a [`Segment`].
 #[derive(Debug)]
 pub struct OpenSegment {
-    /// Packets.
+    /// The tracefile, which has the packets.
     pub data: Arc<PooledFile>,
     /// Index entries of the packets.
     pub index: Arc<PooledFile>,

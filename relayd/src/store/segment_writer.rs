@@ -158,6 +158,7 @@ impl SegmentWriter {
             self.indexed_end = Bytes(offset.0.saturating_add(size.0));
         }
         let segment = match (&self.segment, &self.index) {
+            // Readers have the handles already.
             (Some(segment), _) if was_open => return Ok(Arc::clone(segment)),
             (Some(segment), _) => Arc::clone(segment),
             (None, Some(index)) => {
@@ -207,6 +208,7 @@ impl SegmentWriter {
         let data = self.data.file().location().remove();
         let index = self.index.as_ref();
         let index = index.map_or(Ok(()), |index| index.file().location().remove());
+        // Both are removed even if one fails.
         data.and(index)
     }
 

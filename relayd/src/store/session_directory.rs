@@ -72,6 +72,7 @@ fn lock(session: &Path, pool: &Arc<Pool>) -> io::Result<Option<Arc<PooledFile>>>
     if matches!(file_lock::try_lock_shared(&file), Ok(false)) {
         return Ok(None);
     }
+    // Retention may have renamed the directory between open(2) and the lock.
     let is_present = FileId::of(&file)? == FileId::of(&open(session)?)?;
     Ok(is_present.then_some(file))
 }

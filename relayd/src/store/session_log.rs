@@ -213,6 +213,8 @@ impl SessionLog {
             Some(Damage::Torn) => disk::set_len(&file, records.offset() as u64)?,
             None => {}
         }
+        // After the damage, so that a corrupt log is reported as such and not by a record that it
+        // cuts.
         let session = session?;
         let bytes = records.offset() as u64;
         let file = (file, descriptor);
@@ -273,6 +275,7 @@ impl SessionLog {
             ..
         } = &mut *state
         else {
+            // The log was removed or set aside, or the relay is stopping.
             return Ok(());
         };
         let failed = |error| StoreError::on("write", &self.path)(error);
@@ -281,6 +284,7 @@ impl SessionLog {
         let mut encoded = Vec::new();
         record_log::encode(&[&body], &mut encoded);
         let end = *bytes + encoded.len() as u64;
+        // The next relay would refuse to read a longer one.
         if end > MAX_SESSION_LOG_BYTES {
             return Err(failed(io::Error::other("the log of the session is full")));
         }
@@ -290,6 +294,7 @@ impl SessionLog {
             let _ = disk::set_len(file, *bytes);
             return Err(failed(error));
         }
+        // After the write, so that memory never has what the log has not.
         if let Err(error) = session.apply(record) {
             let _ = disk::set_len(file, *bytes);
             return Err(failed(io::Error::other(error)));
@@ -302,8 +307,8 @@ impl SessionLog {
         Ok(())
     }
 
-    /// As [`append`](Self::append), for a change that must be on the disk before another file
-    /// changes. Waits for the disk, if files are synced.
+    /// Appends a change that must be on the disk before another file changes. Waits for the disk,
+    /// if files are synced.
     fn append_synced(&self, record: &Record) -> Result<(), StoreError> {
         self.append(record)?;
         let state = self.state.lock();
@@ -330,6 +335,7 @@ impl SessionLog {
         if let Err(error) = marked {
             warn!(%error, "session log not compacted: it grows");
         }
+        // Also after a failure, so that not every record tries it again.
         state.compact_at = compact_at(state.bytes);
     }
 
@@ -385,6 +391,7 @@ fn read_log(path: &Path) -> Result<(File, Vec<u8>), LogError> {
     let file = regular_file::open(path, OFlags::RDWR | OFlags::NOFOLLOW)?;
     let mut log = Vec::new();
     (&file)
+        // One byte more than is allowed, which shows that the file is too long.
         .take(MAX_SESSION_LOG_BYTES + 1)
         .read_to_end(&mut log)?;
     if log.len() as u64 > MAX_SESSION_LOG_BYTES {
@@ -394,6 +401,7 @@ fn read_log(path: &Path) -> Result<(File, Vec<u8>), LogError> {
 }
 
 fn compact_at(bytes: u64) -> u64 {
+    // At a multiple, so that compacting costs a fraction of what was appended since.
     (4 * bytes).max(MIN_COMPACTED_LOG_BYTES)
 }
 
@@ -437,6 +445,7 @@ fn write_whole(
         record_log::encode(&[&body], &mut log);
     }
     let new = path.with_extension("new");
+    // A relay that died while it compacted the log may have left one.
     remove_file(&new)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = disk::create(&new, flags).map_err(StoreError::on("create", &new))?;
@@ -530,7 +539,7 @@ impl StreamLog {
         self.log.append(&Record::Metadata { key, bytes })
     }
 
-    /// Logs that the stream is closed behind packet `at` - 1, or byte `at` - 1 of the metadata.
+    /// Logs that the stream is closed after packet `at` - 1, or byte `at` - 1 of the metadata.
     ///
     /// # Errors
     /// If it cannot be written.

@@ -58,6 +58,7 @@ impl StreamLayout {
     /// # Errors
     /// If it would be too long.
     pub fn longest_name(&self) -> Result<FileName, NameError> {
+        // The highest number that there can be, unless the tracefiles are counted.
         let longest = self.limits.map(|limits| limits.count.unwrap_or(u64::MAX));
         self.data_name(longest)?.with_suffix(".idx")
     }
@@ -80,7 +81,7 @@ pub struct StreamFiles {
     /// The last one is being written if `is_writing`. All others wait for the indexes of their
     /// packets.
     open: VecDeque<SegmentWriter>,
-    /// Number of the first of them among all tracefiles that the stream has had.
+    /// Number of the first open tracefile among all tracefiles that the stream has had.
     first_open: u64,
     is_writing: bool,
     /// Number of the tracefile that is being written, counted from 0 in each chunk.
@@ -160,6 +161,8 @@ impl StreamFiles {
     pub fn close_files(&mut self) -> bool {
         let mut all = true;
         for file in &mut self.open {
+            // Not `Iterator::all`, which would leave those open that follow the first that stays
+            // open.
             all &= file.close_files();
         }
         all
@@ -233,6 +236,7 @@ impl StreamFiles {
                     let Some(from) = self.writer_of(&place) else {
                         return Ok(None);
                     };
+                    // Cloned, because the copy borrows the whole stream.
                     let bytes = Arc::clone(from.open_data()?);
                     self.copy_packet(&bytes, place.extent).map(Some)
                 })
@@ -240,9 +244,11 @@ impl StreamFiles {
         });
         if copied.is_err() {
             (self.number, self.is_writing) = before;
+            // The tracefile may not have been created at all.
             if self.first_open + self.open.len() as u64 > had
                 && let Some(begun) = self.open.pop_back()
             {
+                // An error leaves a file of copies, and the packets are still in the old chunk.
                 let _ = begun.data.file().location().remove();
                 begun.close();
             }
@@ -508,6 +514,7 @@ impl StreamFiles {
             self.append_payload(piece)?;
             at += piece.len() as u64;
         }
+        // The extent includes the padding, which has been copied with the bytes.
         self.finish_packet(&[], 0)
     }
 

@@ -89,7 +89,7 @@ struct SyncState {
 enum Stop {
     #[default]
     No,
-    /// After a last round.
+    /// The thread is to stop after a last round.
     Requested,
     Stopped,
 }
@@ -98,7 +98,7 @@ enum Stop {
 #[derive(Debug, Default)]
 struct DirtyFiles {
     files: Vec<(Arc<SyncedFile>, Arc<SyncTarget>)>,
-    /// By device and inode.
+    /// The directories by device and inode, so that each is synced once whatever its path was.
     directories: HashMap<(u64, u64), DirtyDirectory>,
 }
 
@@ -108,7 +108,7 @@ struct DirtyDirectory {
     /// Open, because the directory may be renamed before it is synced.
     file: File,
     path: PathBuf,
-    /// Those of the sessions whose files were created there.
+    /// Sync status of each session whose files were created there.
     statuses: Vec<Arc<SyncStatus>>,
     _retained: Retained,
 }
@@ -200,7 +200,7 @@ impl Syncer {
         Self::new(Disk::default(), settings)
     }
 
-    /// Runs a round.
+    /// Runs a round on the thread of the caller.
     #[cfg(test)]
     pub(crate) fn run_round(&self) {
         let state = self.state.lock();
@@ -221,7 +221,7 @@ impl Syncer {
         self.settings
     }
 
-    /// Counters, for metrics.
+    /// Counters of rounds, files and failures, for metrics.
     #[must_use]
     pub fn tally(&self) -> &SyncTally {
         &self.tally
@@ -256,6 +256,7 @@ impl Syncer {
         status: Option<&Arc<SyncStatus>>,
     ) -> Result<(), StoreError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // Opened without the lock, because open(2) may block.
         let opened = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()));
         let opened = opened.map(File::from).map_err(io::Error::from);
         let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
@@ -307,6 +308,7 @@ impl Syncer {
             self.wake.notify_all();
         }
         drop(state);
+        // Nothing is missed meanwhile: the receiver starts with the number of the last round.
         let completed = self.completed.subscribe();
         Some(SyncTicket { round, completed })
     }
@@ -319,6 +321,7 @@ impl Syncer {
         if self.pending_round_of(&state).is_some() {
             state.calls.0.push(Box::new(call));
         } else {
+            // The call may ask the syncer something, or wait for a disk.
             drop(state);
             call();
         }
@@ -373,6 +376,7 @@ impl Syncer {
         if !dirty.is_empty() {
             self.sync(dirty);
         }
+        // Not `send`, which changes nothing while there is no receiver.
         self.completed.send_replace(round);
         for call in calls.0 {
             call();
@@ -382,6 +386,8 @@ impl Syncer {
     /// Waits until a round is to begin. Returns whether it is the last.
     fn await_round(&self, state: &mut MutexGuard<'_, SyncState>) -> bool {
         loop {
+            // From the end of the round before, so that rounds leave a slow disk some time for
+            // writers.
             let due = Instant::now() + self.settings.interval;
             while !state.is_requested && state.stop == Stop::No {
                 if self.wake.wait_until(state, due).timed_out() {
@@ -406,6 +412,7 @@ impl Syncer {
         files.sort_by_key(|(_, target)| target.order);
         let mut synced = 0;
         for (file, target) in files {
+            // Taken before fdatasync(2): what is written meanwhile belongs to the next round.
             let bytes = file.take_unsynced();
             synced += usize::from(self.sync_file(&file, &target));
             self.tally.unsynced.fetch_sub(bytes, Ordering::Relaxed);
@@ -423,6 +430,7 @@ impl Syncer {
 
     /// Syncs a file. Returns false if there was no need.
     fn sync_file(&self, file: &SyncedFile, target: &SyncTarget) -> bool {
+        // A file without a name would be gone after a power failure anyway.
         let is_unlinked = || file.metadata().is_ok_and(|about| about.nlink() == 0);
         // Once a sync of the session has failed, another could succeed, and would mean nothing.
         if target.status.has_failed() || is_unlinked() {

@@ -76,7 +76,7 @@ impl Tracefile {
         }
     }
 
-    /// Continues behind the packets that a relay before this one has written, the last of which
+    /// Continues after the packets that a relay before this one has written, the last of which
     /// ends at `end`.
     pub(super) fn restore(&mut self, end: Bytes) {
         self.truncate(end);
@@ -187,6 +187,7 @@ impl Tracefile {
     /// Their remains would do no harm, but occupy space on a disk that is probably full.
     fn truncate_packet(&self, len: u64) {
         if let Ok(file) = self.file.opened() {
+            // An error leaves the remains, over which the next attempt writes.
             let _ = disk::set_len(file, self.whole + len);
         }
     }
@@ -235,6 +236,7 @@ impl Tracefile {
         let written = disk::write_vectored_at(file, &both, at)?;
         self.in_flight += written as u64;
         self.file.mark_written(written as u64);
+        // A disk that is nearly full takes a part only. Writing the rest tells why.
         match bytes.get(written..) {
             Some(rest) if !rest.is_empty() => {
                 self.append(rest)?;
@@ -255,6 +257,7 @@ impl Tracefile {
     ) -> io::Result<Bytes> {
         let (mut slices, mut len) = (Vec::new(), 0);
         for (bytes, padding) in packets {
+            // Longer padding is a hole, for which the packets have to be written one by one.
             let zeros = ZEROS.get(..padding as usize);
             let zeros = zeros.ok_or(io::ErrorKind::Unsupported)?;
             let pieces = [bytes, zeros].into_iter();
@@ -309,6 +312,7 @@ fn try_lock(file: &File) -> LockState {
     match file_lock::try_lock_exclusive(file) {
         Ok(true) => LockState::Held,
         Ok(false) => LockState::Missing,
+        // A signal says nothing about the file system: the next write tries again.
         Err(error) if error.kind() == io::ErrorKind::Interrupted => LockState::Missing,
         Err(_) => LockState::Unsupported,
     }

@@ -22,11 +22,14 @@ impl Chunk {
     /// Marks a directory of the chunk as being written, before anything else is in it. A marker of
     /// an earlier relay that wrote the same chunk is adopted.
     pub(super) fn mark(&self, state: &mut ChunkState, directory: &Path) -> Result<(), StoreError> {
+        // Index files lie below a directory of tracefiles, whose marker covers them.
         let is_index = directory.file_name() == Some(OsStr::new(INDEX_DIRECTORY));
         if is_index || state.marked.contains(directory) {
             return Ok(());
         }
         let marker = self.current_path(state).join(directory).join(&self.marker);
+        // Without EXCL: a marker of an earlier relay is adopted, so that the directory never lacks
+        // one.
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW;
         let created = disk::create(&marker, flags).map_err(StoreError::on("create", &marker))?;
         if let Some(boot) = open_marker::boot_id() {
@@ -46,6 +49,7 @@ impl Chunk {
 
     /// Removes the markers in these directories.
     pub(super) fn remove_markers(&self, state: &ChunkState, marked: &BTreeSet<PathBuf>) {
+        // The markers of a deleted chunk are unlinked with its files.
         if self.is_deleted() || self.keeps_markers.load(Ordering::Relaxed) {
             return;
         }

@@ -61,6 +61,7 @@ struct Plan {
     journal: Vec<Change>,
 }
 
+// One for each thread: the tests of a process run side by side.
 thread_local! {
     static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) };
 }
@@ -104,6 +105,7 @@ pub(crate) fn is_dead() -> bool {
 pub(super) fn before(_: Operation) -> io::Result<()> {
     PLAN.with_borrow_mut(|plan| {
         let Some(plan) = plan else { return Ok(()) };
+        // Nothing may happen after the death, also not what destructors would do.
         if plan.is_dead {
             return Err(io::Error::other("the process is dead"));
         }
@@ -119,7 +121,7 @@ pub(super) fn before(_: Operation) -> io::Result<()> {
     })
 }
 
-/// As [`before`]. A process that dies has written the first half.
+/// Counts a write as [`before`] does. A process that dies has written the first half.
 pub(super) fn before_write(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
     let was_dead = is_dead();
     before(Operation::Write).inspect_err(|_| {
@@ -133,6 +135,7 @@ pub(super) fn before_write(file: &File, bytes: &[u8], at: u64) -> io::Result<()>
 
 /// Creates the missing directories one by one.
 pub(super) fn before_directories(path: &Path) -> io::Result<()> {
+    // Each directory is an operation of its own, since a kill may come between two.
     let missing: Vec<_> = path.ancestors().take_while(|path| !path.exists()).collect();
     for path in missing.into_iter().rev() {
         before(Operation::MakeDirectory)?;
@@ -173,7 +176,7 @@ fn concatenated(slices: &[IoSlice<'_>]) -> Vec<u8> {
     slices.iter().flat_map(|slice| slice.to_vec()).collect()
 }
 
-/// As [`before_write`].
+/// Counts a vectored write as one write of all its slices.
 pub(super) fn before_vectored_write(
     file: &File,
     slices: &[IoSlice<'_>],
@@ -209,7 +212,8 @@ pub(super) fn sync_file(file: &File) -> io::Result<bool> {
     Ok(PLAN.with_borrow(Option::is_some))
 }
 
-/// As [`sync_file`].
+/// Counts and records a sync of a directory. Returns whether there is a plan: then nothing has to
+/// be synced.
 pub(super) fn sync_directory(directory: BorrowedFd<'_>) -> io::Result<bool> {
     before(Operation::SyncDirectory)?;
     record(|| Change::SyncDirectory {
@@ -243,5 +247,6 @@ pub(super) fn path_at(directory: BorrowedFd<'_>, name: &[u8]) -> PathBuf {
 }
 
 fn path_of(directory: BorrowedFd<'_>) -> PathBuf {
+    // The journal has paths, and only the kernel knows the one of a descriptor.
     std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).unwrap()
 }

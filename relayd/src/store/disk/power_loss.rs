@@ -12,8 +12,8 @@ pub(crate) enum Unsynced {
     /// Nothing: each file has the content of its last sync, each directory the names of its last
     /// sync.
     Lost,
-    /// As `Lost`, but a sync of one file or directory syncs all names: file systems with a journal
-    /// write them in order.
+    /// Everything is lost as with `Lost`, but a sync of one file or directory syncs all names: file
+    /// systems with a journal write them in order.
     Journaled,
     /// By chance: the changes of names up to some moment, and the changes of each file up to some
     /// moment, the last one partly or as zeros. File systems with a journal behave like this. The
@@ -52,6 +52,7 @@ pub(crate) fn reconstruct(root: &Path, journal: &[Change], unsynced: Unsynced, t
     };
     let names_until = match unsynced {
         Unsynced::Lost => journal.len(),
+        // Names after the last commit may have reached the disk as well.
         Unsynced::Partial(seed) => {
             let last = last_commit(journal);
             last + choose(seed, journal.len() as u64, journal.len() - last)
@@ -106,6 +107,8 @@ impl Model<'_> {
                     self.inodes.insert(*inode, self.nodes.len() - 1);
                     self.insert(path, self.nodes.len() - 1);
                 } else if !has_names {
+                    // The kernel uses inodes again: later writes must not go to the old file with
+                    // that number.
                     self.inodes.remove(inode);
                 }
             }
@@ -225,6 +228,7 @@ impl Model<'_> {
                 let count = choose(seed, which, unsynced.len());
                 for (at, change) in unsynced[..count].iter().enumerate() {
                     let is_last = at + 1 == count;
+                    // Numbers far apart, so that the choices do not depend on each other.
                     let is_zeros = is_last && choose(seed, which + 1_000_000, 2) == 0;
                     apply_to_content(&mut content, change, is_zeros);
                     if is_last && choose(seed, which + 2_000_000, 2) == 0 {
@@ -242,8 +246,8 @@ fn has(names: &BTreeMap<OsString, usize>, node: usize) -> bool {
     names.values().any(|own| *own == node)
 }
 
-/// Applies a change to the content of a file. With `is_zeros`, the bytes behind the old end have
-/// not reached the disk.
+/// Applies a change to the content of a file. With `is_zeros`, the bytes after the old end have not
+/// reached the disk.
 fn apply_to_content(content: &mut Vec<u8>, change: &Change, is_zeros: bool) {
     match change {
         Change::Write { at, bytes, .. } => {

@@ -16,12 +16,11 @@ const ENTRIES_READ: usize = 256;
 pub(in crate::store) struct ValidEntries {
     /// Number of valid entries.
     pub count: u64,
-    /// End of their last packet in the tracefile, in bytes.
+    /// End of the packet of the last valid entry in the tracefile, in bytes.
     pub end: u64,
     /// The last of them.
     pub last: Option<Entry>,
-    /// The first of them whose packet ends before it begins: it is wrong, or a clock was set back
-    /// meanwhile.
+    /// The last valid entry. None: there is none.
     pub backwards: Option<u64>,
     /// What follows the valid entries.
     pub follows: Follows,
@@ -51,6 +50,7 @@ pub(in crate::store) fn format_of(index: &File) -> io::Result<Option<IndexFormat
     }
     let mut header = [0; IndexHeader::SIZE];
     index.read_exact_at(&mut header, 0)?;
+    // Some file systems leave zeros after a power loss.
     if header == [0; IndexHeader::SIZE] {
         return Ok(None);
     }
@@ -64,7 +64,7 @@ pub(in crate::store) fn format_of(index: &File) -> io::Result<Option<IndexFormat
         .ok_or_else(invalid)
 }
 
-/// Whether the index file ends in a beacon behind a header. Only this relay writes beacons, and
+/// Whether the index file ends in a beacon after a header. Only this relay writes beacons, and
 /// removes them when it closes the file.
 pub(super) fn ends_in_beacon(index: &File) -> io::Result<bool> {
     let len = index.metadata()?.len();
@@ -77,7 +77,7 @@ pub(super) fn ends_in_beacon(index: &File) -> io::Result<bool> {
     Ok(Beacon::at_front(&bytes).is_some())
 }
 
-/// Reads one entry.
+/// Reads the entry with this number, counted from 0.
 pub(super) fn read_entry(index: &File, format: IndexFormat, number: u64) -> io::Result<Entry> {
     let mut bytes = [0; MAX_ENTRY_BYTES];
     let (bytes, _) = bytes.split_at_mut(format.entry_len());

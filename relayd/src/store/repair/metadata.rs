@@ -75,6 +75,7 @@ pub(super) fn plan(bytes: &[u8], is_continued: bool) -> Result<MetadataPlan, Met
     let mut plan = MetadataPlan {
         len: cut_at(readable.len()),
         blanks: Vec::new(),
+        // The producer of a resumable session sends the missing declarations again.
         is_unusable: is_unusable && !is_continued,
         readable: (!is_unusable).then_some(readable),
     };
@@ -113,7 +114,7 @@ struct Kept {
     len: usize,
     /// The text in it, without packet headers and padding.
     text: Vec<u8>,
-    /// Position in the text behind which there are only zeros.
+    /// Position in the text after which there are only zeros.
     zeros_from: usize,
     /// Whether the last declaration was whole but for its semicolon.
     had_no_semicolon: bool,
@@ -147,11 +148,13 @@ impl Kept {
     /// project's reader may pass over.
     fn lacks_semicolon(&self) -> bool {
         let text = self.text.get(..self.zeros_from).unwrap_or_default();
+        // Metadata in JSON (CTF 2) has no semicolons.
         !text.starts_with(&[RECORD_SEPARATOR]) && text.trim_ascii_end().ends_with(b"}")
     }
 
     fn with_semicolon(bytes: &[u8]) -> Self {
         let head = bytes.get(..4).unwrap_or(bytes);
+        // A file that ends within the magic number of its first packet is one of packets too.
         let is_magic = |magic: &[u8; 4]| !head.is_empty() && magic.starts_with(head);
         if PACKET_MAGIC.iter().any(is_magic) {
             return Self::of_packets(bytes);
@@ -232,7 +235,7 @@ fn packet_sizes(bytes: &[u8]) -> Option<(usize, usize)> {
         0 => u32::from_be_bytes,
         _ => u32::from_le_bytes,
     };
-    // Behind the magic number, the UUID and a checksum.
+    // After the magic number, the UUID and a checksum.
     let content = usize::try_from(number(field(24)?) / 8).ok()?;
     let size = usize::try_from(number(field(28)?) / 8).ok()?;
     // At the end of the header, which may be zeros.

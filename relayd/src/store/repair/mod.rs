@@ -73,7 +73,7 @@ pub struct Repaired {
 enum Evidence {
     /// Nothing for the directory as a whole. The index file of a single stream may end in a beacon.
     None,
-    /// A marker.
+    /// A marker, which covers all files of the directory.
     Marker,
     /// The log of a session that may be resumed.
     Resumable,
@@ -95,7 +95,8 @@ pub fn repair(output: &Path, resumable: &BTreeSet<PathBuf>) -> Repaired {
     repair_at(output, resumable, open_marker::boot_id())
 }
 
-/// As [`repair`], on a kernel with this id. None: there may have been a power loss.
+/// Repairs as [`repair`] does, on a kernel with this boot id. None: there may have been a power
+/// loss.
 pub(crate) fn repair_at(
     output: &Path,
     resumable: &BTreeSet<PathBuf>,
@@ -108,6 +109,7 @@ pub(crate) fn repair_at(
         boot,
         repaired: Repaired::default(),
     };
+    // The output itself may be a symbolic link. Nothing below it is followed.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match retry_on_intr(|| rustix::fs::open(output, flags, Mode::empty())) {
         Ok(directory) => repair.repair_directory(&directory, 0),
@@ -169,6 +171,7 @@ impl Repair<'_> {
                 if is_being_deleted(name) {
                     return repair.finish_deletion();
                 }
+                // Index files are repaired with the tracefiles above them.
                 if name == INDEX_DIRECTORY.as_bytes() {
                     return;
                 }
@@ -186,6 +189,7 @@ impl Repair<'_> {
             .iter()
             .any(|name| open_marker::is_marker(name));
         let is_trace = is_marked || listing.has_directory(INDEX_DIRECTORY);
+        // A resumable session has markers too, but its streams go on and are not closed.
         let evidence = match (self.is_resumable() && is_trace, is_marked) {
             (true, _) => Evidence::Resumable,
             (false, true) => Evidence::Marker,

@@ -86,6 +86,7 @@ impl PacketReader {
     /// number is intact.
     pub(super) fn is_intact(&self, data: &File, entry: &Entry) -> io::Result<bool> {
         let size = end_of(entry).saturating_sub(entry.offset.0);
+        // A larger packet would take too much memory, and counts as intact.
         if !has_zero_ends(data, entry)? || size > MAX_CHECKED_PACKET {
             return Ok(true);
         }
@@ -99,6 +100,7 @@ impl PacketReader {
     pub(super) fn contradicts(&self, data: &File, entry: &Entry) -> io::Result<bool> {
         let end = end_of(entry);
         let found = self.entry_at(data, entry.offset.0, end)?;
+        // The reader gives 0 for a time that the packet does not have.
         let has_other_time = |entry: Timestamp, packet| packet != Timestamp(0) && entry != packet;
         Ok(found.is_some_and(|found| {
             let (entry, packet) = (&entry.packet, &found.packet);
@@ -141,6 +143,7 @@ impl PacketReader {
     /// Whether all events of the packet of an entry are declared and whole.
     pub(super) fn is_readable(&self, data: &File, entry: &Entry) -> io::Result<bool> {
         let size = end_of(entry).saturating_sub(entry.offset.0);
+        // Too large to be read at once: it stays.
         if size > MAX_CHECKED_PACKET {
             return Ok(true);
         }
@@ -174,6 +177,7 @@ fn has_zero_ends(data: &File, entry: &Entry) -> io::Result<bool> {
     let Some(last) = content.checked_sub(1) else {
         return Ok(false);
     };
+    // The four bytes of the magic number.
     let first = read(data, entry.offset.0, content.min(4))?;
     let last = read(data, entry.offset.0.saturating_add(last), 1)?;
     Ok(is_zero(&first) || is_zero(&last))
@@ -183,6 +187,7 @@ fn has_zero_ends(data: &File, entry: &Entry) -> io::Result<bool> {
 pub(super) fn is_all_zeros(data: &File, part: Range<u64>) -> io::Result<bool> {
     let Range { start: mut at, end } = part;
     while at < end {
+        // In pieces, because the range comes from an index file that may be damaged.
         let piece = read(data, at, (end - at).min(MAX_PACKET_HEAD))?;
         if !is_zero(&piece) {
             return Ok(false);

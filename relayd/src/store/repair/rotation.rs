@@ -41,6 +41,7 @@ struct Markers {
 impl Markers {
     /// The chunk, if there is exactly one.
     fn only(&self) -> Option<&MarkedChunk> {
+        // With two chunks in it, nothing says whose the directory is.
         self.chunks.first().filter(|_| self.chunks.len() == 1)
     }
 }
@@ -81,6 +82,7 @@ pub(super) fn complete(
             entries.push(ChunkEntry { name, chunk });
         }
     }
+    // A relay that is alive completes its rotation itself.
     if is_in_use {
         return Ok(());
     }
@@ -97,6 +99,7 @@ pub(super) fn complete(
         gather(session, &entries, chunk, OLD)?;
         archive(repair, session, chunk, ended)?;
     }
+    // A part of it is in the session's directory, to which it was on its way.
     if let Some(chunk) = new.only() {
         if entries.iter().any(|entry| entry.chunk == *chunk) {
             scatter(repair, session)?;
@@ -134,6 +137,7 @@ fn find_markers(
         let before = found.chunks.len();
         found.chunks.extend(chunks);
         found.is_in_use |= repair.is_resumable();
+        // Other directories than those of traces have no files that a relay would lock.
         if found.chunks.len() > before || listing.has_directory(super::INDEX_DIRECTORY) {
             for file in &listing.files {
                 let opened = open_file(directory.as_fd(), file, rustix::fs::OFlags::RDONLY);
@@ -149,6 +153,7 @@ fn find_markers(
             } else {
                 Err(io::Error::other("too many levels of directories"))
             };
+            // The first error, after the search: another directory may show that a relay is alive.
             if result.is_ok() {
                 result = more;
             }
@@ -168,6 +173,7 @@ fn ended(
     let old = old.only()?;
     let later = entries.iter().map(|entry| &entry.chunk);
     let later = new.chunks.iter().chain(later);
+    // The successor began when this chunk ended, and has the next higher id that exists.
     let successor = later
         .filter(|chunk| chunk.id > old.id)
         .min_by_key(|chunk| chunk.id);
@@ -301,6 +307,7 @@ fn remove_if_empty(parent: &OwnedFd, name: &[u8], depth: usize) {
             remove_if_empty(&directory, below, depth + 1);
         }
     }
+    // Fails if there are files in the directory, which then stays.
     let _ = disk::remove_directory_at(parent.as_fd(), name);
 }
 

@@ -21,7 +21,7 @@ use crate::store::{disk, is_locked, open_marker};
 /// with a dot.
 const UNUSABLE_METADATA: &[u8] = b".metadata-incomplete";
 
-/// A trace directory.
+/// A trace directory while it is being repaired.
 #[derive(Debug)]
 pub(super) struct Trace<'a> {
     pub directory: &'a OwnedFd,
@@ -44,7 +44,7 @@ struct Survey {
     format: IndexFormat,
     /// Number of entries at the beginning that stay.
     kept: u64,
-    /// Entries that follow them.
+    /// Entries that are added after those that stay.
     added: Vec<Entry>,
     /// Length of the tracefile in bytes.
     end: u64,
@@ -97,6 +97,7 @@ impl<'a> Trace<'a> {
                 }
             });
         }
+        // A relay is alive, to which the metadata and the markers belong.
         if self.is_busy {
             return Ok(());
         }
@@ -135,6 +136,7 @@ impl<'a> Trace<'a> {
                 begun.append(&mut short);
             }
         }
+        // A name may come both from a tracefile and from an index file.
         begun.sort_unstable();
         begun.dedup();
         begun
@@ -164,6 +166,7 @@ impl<'a> Trace<'a> {
     fn has_no_power_loss(&self, boot: Option<&str>) -> bool {
         let Some(boot) = boot else { return false };
         let mut markers = self.markers();
+        // Without a marker or a log, nothing says in which boot the trace was written.
         self.evidence != Evidence::None
             && markers.all(|name| {
                 let marker = open_file(self.directory.as_fd(), name, rustix::fs::OFlags::RDONLY);
@@ -179,6 +182,7 @@ impl<'a> Trace<'a> {
     fn plan_metadata(&mut self, file: Option<File>) -> io::Result<()> {
         let Some(file) = file else { return Ok(()) };
         let len = file.metadata()?.len();
+        // The file is read to memory as a whole.
         if len > MAX_REPAIRED_METADATA {
             return Err(invalid_data(format!(
                 "{len} bytes of metadata are too many"
@@ -211,6 +215,7 @@ impl<'a> Trace<'a> {
         let path = repair.path.join("metadata");
         if plan.is_unusable {
             let directory = self.directory.as_fd();
+            // An empty file has nothing to keep, and Babeltrace refuses it.
             if before == 0 {
                 disk::remove_file_at(directory, b"metadata")?;
             } else {
@@ -432,6 +437,7 @@ impl<'a> Trace<'a> {
         let excess = data_len.saturating_sub(survey.end);
         if excess > 0 {
             disk::set_len(data, survey.end)?;
+            // On the disk before the beacon is removed, which is the evidence for another repair.
             disk::sync_file(data)?;
             repair.repaired.tracefiles += 1;
             repair.repaired.bytes += excess;
@@ -447,7 +453,7 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Makes the index file end with its last entry, or with the beacon behind it if the stream
+    /// Makes the index file end with its last entry, or with the beacon after it if the stream
     /// goes on. Returns whether that changed the file.
     fn end_index(
         &mut self,
@@ -503,11 +509,12 @@ impl<'a> Trace<'a> {
         for entry in &survey.added {
             bytes.extend(survey.format.encode(entry, &mut [0; MAX_ENTRY_BYTES]));
         }
+        // An interrupted repair may have written them.
         let mut existing = vec![0; bytes.len()];
         if file.read_exact_at(&mut existing, at).is_ok() && existing == bytes {
             return Ok(false);
         }
-        // First behind the entries: if this process dies in between, the file still ends in a
+        // First after the entries: if this process dies in between, the file still ends in a
         // beacon.
         disk::write_all_at(file, &Beacon::new(Timestamp(0)).to_bytes(), end)?;
         disk::write_all_at(file, &bytes, at)?;
@@ -522,6 +529,7 @@ impl<'a> Trace<'a> {
             }
             disk::sync_directory(self.directory)?;
         }
+        // The next start has to find the markers, to go on or to try again.
         if self.is_continued() || self.has_failed {
             return Ok(());
         }
@@ -543,7 +551,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Adds entries for the whole packets behind the last entry.
+    /// Adds entries for the whole packets after the last entry.
     fn add_whole_packets(
         &mut self,
         reader: &PacketReader,
@@ -559,6 +567,7 @@ impl Survey {
             if !is_whole {
                 break;
             }
+            // The entries are in memory until the stream has been examined.
             if self.added.len() >= MAX_REBUILT_ENTRIES {
                 return Err(invalid_data(
                     "too many packets have no index entry".to_owned(),

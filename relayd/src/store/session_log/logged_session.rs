@@ -21,7 +21,7 @@ const MAX_MARKS: usize = 2 * MAX_JOINED_PACKETS;
 pub struct StreamKey {
     /// Whether it is a metadata stream: those have numbers of their own.
     pub is_metadata: bool,
-    /// The number.
+    /// The number that the producer has given to no other stream of this kind.
     pub number: u64,
 }
 
@@ -67,8 +67,8 @@ pub struct LoggedStream {
     pub replacing: Option<Mark>,
     /// Length of the complete pieces of a metadata stream, in bytes.
     pub metadata_bytes: u64,
-    /// The stream is closed: number of the packet behind its last one, or the length of the
-    /// metadata in bytes.
+    /// End of a closed stream: number of the packet after its last one, or the length of the
+    /// metadata in bytes. None: the stream is open.
     pub closed_at: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ pub struct FilePosition {
 pub struct Mark {
     /// Position of the packet.
     pub at: FilePosition,
-    /// Its sequence number.
+    /// Sequence number of the packet.
     pub seq: SeqNum,
 }
 

@@ -32,7 +32,7 @@ pub enum Record {
     Stream(StreamId, OpenStream),
     /// The packets of a data stream continue otherwise than by one.
     Mark {
-        /// The stream.
+        /// Number of the stream, as its producer has chosen it.
         key: u64,
         /// The packet, and its position.
         mark: Mark,
@@ -42,30 +42,30 @@ pub enum Record {
     /// A tracefile of a data stream is about to replace an older one of the same name, which is
     /// gone from then on.
     Replacing {
-        /// The stream.
+        /// Number of the stream, as its producer has chosen it.
         key: u64,
         /// The first packet of the new tracefile, and its position.
         mark: Mark,
     },
     /// Everything from a position on was removed from the tracefiles of a data stream.
     Rewound {
-        /// The stream.
+        /// Number of the stream, as its producer has chosen it.
         key: u64,
-        /// The position.
+        /// Position of the first packet that was removed.
         at: FilePosition,
     },
     /// A piece of metadata is complete.
     Metadata {
-        /// The stream.
+        /// Number of the stream, as its producer has chosen it.
         key: u64,
         /// Length of all pieces, in bytes.
         bytes: u64,
     },
     /// A stream was closed.
     Closed {
-        /// The stream.
+        /// Key of the stream, which may be one of metadata.
         key: StreamKey,
-        /// Number of the packet behind the last one, or length of the metadata in bytes.
+        /// Number of the packet after the last one, or length of the metadata in bytes.
         at: u64,
     },
 }
@@ -299,6 +299,7 @@ impl LoggedSession {
         }
         Ok(Self {
             id: head.id,
+            // An IPv4 address is logged in the form of IPv6.
             producer: Ipv6Addr::from(address).to_canonical(),
             timeout: head.timeout,
             directory: TracePath::parse(&directory).map_err(RecordError::Directory)?,
@@ -334,6 +335,7 @@ impl LoggedSession {
     pub(super) fn bodies(&self) -> Vec<Vec<u8>> {
         let mut head = Vec::new();
         self.encode_head(&mut head);
+        // Each record follows those that it needs when it is applied.
         let mut records: Vec<_> = self.chunk.iter().cloned().map(Record::Chunk).collect();
         if self.is_chunk_closed {
             records.push(Record::ChunkClosed);

@@ -49,9 +49,9 @@ pub struct TracefileRange {
 /// The packets in one tracefile.
 #[derive(Debug)]
 pub struct RestoredRun {
-    /// The tracefile.
+    /// The tracefile and its index file, for viewers.
     pub segment: Arc<Segment>,
-    /// Number of packets.
+    /// Number of packets that have an entry.
     pub packets: u64,
     /// Class of the stream.
     pub class: ClassId,
@@ -85,6 +85,7 @@ impl StreamFiles {
         // The tracefiles whose names do not belong to newer ones by now.
         let kept = count
             .map_or(u64::MAX, |count| count.max(1))
+            // Viewers would not see more of them.
             .min(MAX_TRACEFILES as u64);
         let mut files = Self {
             layout,
@@ -107,6 +108,7 @@ impl StreamFiles {
         let mut current = None;
         for file in (first.max(oldest)..=last).rev() {
             let pair = files.open_pair(&chunk, file)?;
+            // The oldest is continued even without entries, because a stream needs a tracefile.
             if file == files.first_open || pair.as_ref().is_some_and(|pair| pair.entries > 0) {
                 current = Some((file, pair));
                 break;
@@ -132,6 +134,7 @@ impl StreamFiles {
             None => files.begin_file(chunk)?,
             Some(pair) => runs.extend(files.continue_file(chunk, pair, &mut latest)?),
         }
+        // A producer may resume the stream late, or never.
         files.close_files();
         Ok(RestoredFiles {
             files,

@@ -1,5 +1,5 @@
 //! Positions in the tracefiles of a stream, and the way back to the last packet that has its entry:
-//! a producer whose connection was lost sends everything behind it again.
+//! a producer whose connection was lost sends everything after it again.
 
 use super::StreamFiles;
 use crate::store::StoreError;

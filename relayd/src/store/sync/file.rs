@@ -14,11 +14,11 @@ use super::super::StoreError;
 /// entries, so that the packets that they point at come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncOrder {
-    /// Tracefiles and metadata.
+    /// Tracefiles and metadata, at which entries point.
     Data,
     /// Session logs, which say which packets the entries belong to.
     Log,
-    /// Index files.
+    /// Index files, whose entries the repair trusts.
     Index,
 }
 
@@ -89,6 +89,7 @@ impl SyncedFile {
 
     /// Marks the file as clean, because it is about to be synced.
     pub(super) fn begin_sync(&self) {
+        // Exchanged, not stored: it has to read what `add_written` stores.
         self.is_dirty.swap(false, Ordering::AcqRel);
     }
 
@@ -134,6 +135,7 @@ impl SyncStatus {
     }
 
     pub(super) fn set_failed(&self, path: &Path, error: &io::Error) {
+        // The first failure stays: from then on nothing is certain.
         self.0.get_or_init(|| SyncFailure {
             path: path.to_owned(),
             why: error.to_string(),

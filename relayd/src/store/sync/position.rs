@@ -30,6 +30,7 @@ impl DurablePosition {
         match next {
             None => durable = durable.max(written),
             Some(round) => {
+                // One question for each round is enough, the last, which covers the most.
                 self.pending.retain(|(pending, _)| *pending != round);
                 self.pending.push_back((round, written));
             }

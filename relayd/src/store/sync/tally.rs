@@ -22,9 +22,9 @@ pub struct SyncTally {
 /// The duration of all rounds together, and of the longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncDurations {
-    /// Sum of all rounds.
+    /// Duration of all rounds together.
     pub sum: Duration,
-    /// The longest round.
+    /// Duration of the longest round.
     pub max: Duration,
 }
 
@@ -43,7 +43,7 @@ impl SyncTally {
         self.failures.fetch_add(1, Ordering::Release);
     }
 
-    /// Number of rounds.
+    /// Number of rounds that had something to sync.
     #[must_use]
     pub fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Acquire)
@@ -71,7 +71,7 @@ impl SyncTally {
         self.failures.load(Ordering::Acquire)
     }
 
-    /// Those failures by kind.
+    /// Number of failed syncs, by the kind of fault.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.faults
