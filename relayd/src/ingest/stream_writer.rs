@@ -134,6 +134,7 @@ impl StreamWriter {
                 Ok(Arrival::Direct)
             }
             Turn::Early => Ok(Arrival::Early),
+            // The packet is in flight already, perhaps on another connection.
             Turn::Now => Err(IngestError::Twice { stream, seq }),
             Turn::Over => self.check_given_up(seq).map(|()| Arrival::Late),
         }
@@ -259,6 +260,7 @@ impl StreamWriter {
             // Before the file is replaced, so that no viewer opens the new one in its place.
             self.published.retire_tracefile(chunk.chunk(), number);
         }
+        // The index file of the next tracefile has none.
         self.beacon_on_disk = None;
         let begun = files.begin_next(number);
         begun.map_err(|error| self.store_error(error))?;
@@ -352,6 +354,7 @@ impl StreamWriter {
     }
 
     fn add_beacon(&mut self, index: &SendIndex) -> Result<(), IngestError> {
+        // Ready entries are published before the beacon, which is the later one in time.
         self.flush_entries()?;
         // The beacon may have overtaken a packet that is still pending, whose events can be
         // earlier: then it says nothing.
@@ -429,6 +432,7 @@ impl StreamWriter {
         let entries = batch.iter().map(|ready| (ready.place, ready.index));
         let written = self.packets.files.write_entries(place, entries);
         let segment = written.map_err(|error| self.store_error(error))?;
+        // The entries were written over the beacon.
         self.beacon_on_disk = None;
         if segment.is_none() {
             let packets = batch.len();
@@ -495,8 +499,10 @@ impl StreamWriter {
             return Ok(Resumed::No(self.backpressure.take_unreported()));
         }
         self.backpressure.end();
+        // Also after an error that ends the session, which is not paused any more.
         self.tally.set_paused(false);
         written?;
+        // The producer may have closed the stream during the pause.
         self.close_if_done();
         Ok(Resumed::Yes)
     }
@@ -512,6 +518,7 @@ impl StreamWriter {
                 }
                 return self.or_pause(Err(error));
             }
+            // None of the bytes may have arrived when the tracefile could not be begun.
             if !kept.bytes.is_empty() || kept.padding.is_some() {
                 self.write_payload(seq, connection, &kept.bytes, kept.padding)?;
             }

@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::store::pool::PooledFile;
 
-/// `TMPFS_MAGIC` of `linux/magic.h`.
+/// Type of a tmpfs in the reply of statfs(2): `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// Permits for blocking file calls: those of one session's viewers, and those of all sessions.
@@ -51,7 +51,7 @@ pub(super) struct ReadFile {
 }
 
 impl FileCalls {
-    /// With the permits of a session, and those that all sessions share.
+    /// File calls with the permits of a session, and those that all sessions share.
     pub(super) fn new(session: &Arc<Semaphore>, all: &Arc<Semaphore>) -> Arc<Self> {
         Arc::new(Self {
             session_permits: Arc::clone(session),
@@ -169,6 +169,7 @@ impl ReadFile {
     /// read.
     pub(super) fn send(&self, socket: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
         let file = self.open()?;
+        // With an offset of its own, sendfile(2) leaves that of the file, which others share.
         let mut offset = offset;
         Ok(sendfile(socket, &***file, Some(&mut offset), len)?)
     }
@@ -188,6 +189,7 @@ impl ReadFile {
             Some(rest) => rest,
         };
         let offset = offset.saturating_add(cached as u64);
+        // Asked only where `RWF_NOWAIT` is not supported: elsewhere there is no tmpfs.
         if !is_supported && *self.is_in_memory.get_or_init(|| is_in_memory(file)) {
             return file.read_exact_at(rest, offset);
         }
@@ -213,6 +215,7 @@ fn read_cached(file: &File, bytes: &mut [u8], offset: u64) -> (usize, bool) {
         match preadv2(file, &mut [rest], at, ReadWriteFlags::NOWAIT) {
             Ok(0) => break,
             Ok(more) => read += more,
+            // The read that may block finds other errors again.
             Err(error) => return (read, error != Errno::OPNOTSUPP),
         }
     }

@@ -46,7 +46,7 @@ pub struct View {
 }
 
 impl View {
-    /// For a viewer at `peer`, without a push connection.
+    /// The view of a viewer at `peer`, without a push connection.
     #[must_use]
     pub fn new(registry: Arc<Registry>, peer: SocketAddr) -> Self {
         let changes = Arc::default();
@@ -154,6 +154,7 @@ impl Relay for View {
     }
 
     fn set_subscribed(&self, on: bool) {
+        // First, so that a subscription replaces the one before.
         self.registry.unsubscribe(&self.subscription);
         if on {
             self.registry.subscribe(&self.subscription);
@@ -234,6 +235,7 @@ impl viewer_proto::relay::Session for Attachment {
     }
 
     fn new_streams(&mut self) -> Vec<NewStream<PacketReader, MetadataReader>> {
+        // From their beginning: these streams were announced after the viewer attached.
         self.find_streams(0);
         std::mem::take(&mut self.found)
     }

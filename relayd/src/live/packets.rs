@@ -38,7 +38,7 @@ pub struct PacketReader {
     withheld: Option<(u64, Entry)>,
     /// Read position that the viewer lag is computed from.
     position: Arc<ReadPosition>,
-    /// The tracefile of the position, behind older ones with packets that the viewer has the index
+    /// The tracefile of the position, after older ones with packets that the viewer has the index
     /// of and has not fetched. A viewer with many pipelined requests may fetch packets of several
     /// tracefiles.
     open: VecDeque<OpenTracefile>,
@@ -230,6 +230,7 @@ impl PacketReader {
             for open in self.open.iter_mut().take(older) {
                 *open.files.get_mut() = None;
             }
+            // A viewer that fetches nothing must not make the list grow.
             if self.open.len() >= MAX_TRACEFILES_OWED {
                 self.open.pop_front();
             }
@@ -291,6 +292,7 @@ impl Stream for PacketReader {
                 }
             }
         }
+        // So many are enough at once: the viewer asks again, and others are served meanwhile.
         Next::Quiet { until: None }
     }
 
@@ -317,6 +319,7 @@ impl Stream for PacketReader {
     }
 
     fn packet(&self, offset: Bytes, len: u32) -> Option<Packet> {
+        // The newest first, because most packets are fetched right after their index.
         let mut open = self.open.iter().rev();
         let open = open.find(|open| open.begin <= offset)?;
         let end = offset.0.checked_add(u64::from(len))?;
@@ -338,6 +341,7 @@ impl Stream for PacketReader {
         };
         if end == open.given.0 {
             open.was_fetched.store(true, Ordering::Relaxed);
+            // Otherwise they stay open for the next packet of the tracefile.
             if data.is_pool_full() {
                 *files = None;
             }
@@ -401,6 +405,7 @@ impl Packet {
         let sent = self
             .file
             .send(socket, self.offset.0, self.left().min(max))?;
+        // The end of the file, which is shorter than its index says.
         if sent == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -12,9 +12,9 @@ use crate::registry::session::Session;
 
 /// A session or stream that notifies subscribers of its changes.
 pub(super) trait Observable {
-    /// Adds a subscription.
+    /// Adds a subscription, which is notified from the next change on.
     fn subscribe(&self, subscription: &Arc<Subscription>);
-    /// Removes a subscription.
+    /// Removes a subscription. One that was not added is no error.
     fn unsubscribe(&self, subscription: &Arc<Subscription>);
 }
 

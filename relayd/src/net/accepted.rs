@@ -85,6 +85,7 @@ impl TlsPort {
     }
 
     async fn handshake(&self, socket: TcpStream) -> io::Result<(TcpStream, TlsCodec)> {
+        // Cloned, so that the lock is not held during the handshake.
         let config = Arc::clone(&self.config.lock());
         let handshake = timeout(HANDSHAKE_TIMEOUT, tls_stream::accept(socket, config));
         handshake.await.unwrap_or_else(|_| {

@@ -69,6 +69,7 @@ impl Windows {
         let elapsed = elapsed / ACTIVITY_WINDOW.as_nanos();
         let number = u64::try_from(elapsed).unwrap_or(u64::MAX);
         if number != self.number {
+            // With a window in between, nothing was active in the one before.
             let is_next = number == self.number + 1;
             self.previous = if is_next { self.current } else { 0 };
             self.current = 0;
@@ -82,6 +83,7 @@ impl Windows {
     }
 
     fn active(&self) -> usize {
+        // At the beginning of a window, few connections have been counted in it.
         self.current.max(self.previous)
     }
 }

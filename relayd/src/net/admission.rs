@@ -71,11 +71,11 @@ pub(super) struct Admitted {
 /// The limit that keeps a connection from being admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
-    /// That of a peer on a port.
+    /// The limit of a peer on a port.
     Peer,
-    /// That of a port.
+    /// The limit of a port.
     Port,
-    /// That of the relay, which follows from the file descriptors that it may have.
+    /// The limit of the relay, which follows from the file descriptors that it may have.
     Relay,
 }
 
@@ -178,6 +178,7 @@ impl Admission {
         if connections.total >= self.max {
             return Err(Limit::Port);
         }
+        // After the table of the port, as when a connection is released.
         let mut all = self.table.connections.lock();
         if all.total >= self.table.max {
             return Err(Limit::Relay);
@@ -308,8 +309,8 @@ impl Handshake {
         self.is_complete
     }
 
-    /// The same for a control connection, which also keeps the data connections of its address from
-    /// being evicted.
+    /// Completes the handshake of a control connection as [`complete`](Self::complete) does, and
+    /// keeps the data connections of its address from being evicted.
     pub(super) fn complete_producer(&mut self) -> bool {
         if self.complete()
             && !self.is_producer
@@ -325,6 +326,7 @@ impl Handshake {
 
 impl Drop for Handshake {
     fn drop(&mut self) {
+        // A connection that has ended cannot be evicted.
         self.complete();
         let Some(table) = self.table.as_ref().filter(|_| self.is_producer) else {
             return;

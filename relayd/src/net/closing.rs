@@ -33,6 +33,7 @@ pub(super) fn close_all<T: Send + 'static>(
                     let next = rest.lock().pop();
                     let Some(session) = next else { break };
                     close(session);
+                    // The relay has stopped to wait, and the process is about to end.
                     if done.send(()).is_err() {
                         break;
                     }
@@ -48,6 +49,7 @@ pub(super) fn close_all<T: Send + 'static>(
             }
             closed += 1;
         }
+        // A session that another thread is closing cannot be taken from it.
         if closed == count || pending.lock().is_empty() {
             break;
         }

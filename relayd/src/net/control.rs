@@ -59,6 +59,7 @@ pub(super) async fn serve_socket(
     let set_worker = |session| {
         affinity.add(session, worker_id);
         if let Some(opened) = &context.session {
+            // A connection opens one session, so that nothing is set before.
             let _ = opened.set(session);
         }
     };
@@ -88,7 +89,7 @@ pub(super) async fn serve_socket(
 /// The tokens whose cancellation ends a control connection.
 #[derive(Clone, Copy)]
 struct Stops<'a> {
-    /// That of the connection: cancelled with that of the relay, and when the session loses its
+    /// Token of the connection: cancelled with that of the relay, and when the session loses its
     /// connections.
     connection: &'a CancellationToken,
     relay: &'a CancellationToken,
@@ -138,6 +139,7 @@ async fn serve_commands(
     };
     let mut has_worker = false;
     loop {
+        // A client with TLS would wait for a reply until the timeout, and not learn why.
         if !commands.connection.is_greeted() && is_handshake(commands.received.bytes()) {
             return Err(ConnectionError::EncryptedPeer);
         }
@@ -264,6 +266,7 @@ impl Commands {
         let mut input = self.received.bytes();
         let mut handled = Ok(false);
         let indexes = producer.indexes();
+        // More indexes would only have to wait for their packets as well.
         while matches!(handled, Ok(false))
             && self.replies.len() < REPLY_BYTES
             && !producer.awaits_packets()

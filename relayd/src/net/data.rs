@@ -70,7 +70,7 @@ struct DataTask {
     /// Whether large packets can be spliced: not with TLS, and no more after it has failed.
     can_splice: bool,
     /// Bytes that have been received and not decoded: an incomplete header; while the stream is
-    /// paused, everything behind the event that paused it.
+    /// paused, everything after the event that paused it.
     undecoded: Vec<u8>,
     /// Packets that were decoded and not handled, because the connection was paused: they become
     /// the first of `undecoded`. Empty except while bytes are decoded.
@@ -201,6 +201,7 @@ impl DataTask {
                 ReadOutcome::Drained if self.active_connections > 1 => {
                     turn.end_after_commands().await;
                 }
+                // A connection that is alone lets commands go first when it wakes up.
                 ReadOutcome::Drained => drop(turn),
             }
             let is_stopping = stop.is_cancelled();
@@ -211,6 +212,7 @@ impl DataTask {
                 if is_stopping && (!awaits_indexes || pause.exceeds(DRAIN_IDLE_TIMEOUT)) {
                     return self.end(Ok(()));
                 }
+                // The producer is not to blame for a disk that is full.
                 if !awaits_indexes {
                     pause.restart_timeout();
                 }
@@ -218,6 +220,7 @@ impl DataTask {
                     return self.end(Err(ConnectionError::no_indexes(self.read_timeout)));
                 }
                 let interval = pause.next_interval();
+                // The token is cancelled already: to wait for it would not be to wait.
                 if is_stopping {
                     tokio::time::sleep(interval).await;
                 } else {

@@ -31,9 +31,9 @@ pub(super) enum ConnectionError {
         "{other} timeout: {MAX_PENDING_PACKETS} {these} of a stream wait for {other} for {} seconds", timeout.as_secs_f32()
     )]
     NotJoined {
-        /// What has arrived.
+        /// Noun of what has arrived: "packets" or "indexes".
         these: &'static str,
-        /// What is missing.
+        /// Noun of what is missing for these: "indexes" or "packets".
         other: &'static str,
         timeout: Duration,
     },

@@ -11,7 +11,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use transport::codec::TlsCodec;
 
-/// A connected socket.
+/// A connected socket, encrypted or not.
 #[derive(Debug)]
 pub(super) struct EventSocket {
     registration: Registration,
@@ -64,6 +64,7 @@ impl EventSocket {
     /// Lets [`readable`](Self::readable) wait for bytes that arrive after this call.
     pub(super) fn clear_readable(&self) {
         if let Registration::Registered(socket) = &self.registration {
+            // tokio forgets that a socket is readable when a call would block.
             let clear = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
             let _ = socket.try_io(Interest::READABLE, clear);
         }
@@ -120,6 +121,7 @@ impl EventSocket {
         &mut self,
         into: impl FnOnce(Registration) -> io::Result<Registration>,
     ) -> io::Result<()> {
+        // Lost for the moment: if the change fails, the socket is closed with it.
         let before = std::mem::replace(&mut self.registration, Registration::Lost);
         self.registration = into(before)?;
         Ok(())

@@ -146,10 +146,12 @@ impl Listener {
             let (serve, task) = (serve.clone(), tasks.token());
             pool.serve(socket, peer, async move |socket, place| {
                 tokio::select! {
+                    // Eviction first, also for a connection that always has something to do.
                     biased;
                     () = evicted.cancelled() => {}
                     () = serve(socket, peer, place.worker_id, handshake) => {}
                 }
+                // They count the connection until its task has ended.
                 drop((task, admitted, place));
             });
         }
@@ -160,6 +162,7 @@ impl Listener {
     /// [`ACCEPT_RETRY_INTERVAL`].
     async fn make_room(&self, refusals: &mut RefusalLog) {
         let table = self.admission.table();
+        // Before the eviction, so that a connection that closes at once is noticed.
         let closed = table.wait_for_close();
         if table.evict_oldest() {
             refusals.record_evicted(Instant::now());

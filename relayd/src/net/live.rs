@@ -64,7 +64,7 @@ pub(super) async fn serve(
 
 /// How a viewer connection ends without an error.
 enum Ended {
-    /// Also: it is evicted.
+    /// The peer has ended the connection, or it is evicted.
     ByPeer,
     /// The connection is the push connection of this viewer.
     AsPushConnection(ViewerId),
@@ -123,6 +123,7 @@ async fn serve_commands(
             return Ok(Ended::ByPeer);
         }
         push.set_viewer(connection.viewer());
+        // The file calls of these replies have been made.
         drop(permits);
         match handled {
             Ok(None) => {}

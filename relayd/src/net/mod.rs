@@ -148,7 +148,7 @@ pub struct Addresses {
     pub control: SocketAddr,
     /// Address for data connections.
     pub data: SocketAddr,
-    /// Address for viewers.
+    /// Address for connections of viewers.
     pub live: SocketAddr,
     /// Address of the status endpoint. None if it is not served.
     pub http: Option<SocketAddr>,
@@ -199,6 +199,7 @@ impl Server {
     /// # Errors
     /// If a port cannot be listened on, a certificate cannot be used, or threads cannot be started.
     pub fn start(config: &Config, inherited: InheritedPorts) -> Result<Self, StartError> {
+        // First, so that a certificate that cannot be used leaves nothing to be stopped.
         let tls = TlsPorts::load(config)?;
         let main = Workers::start_single("accept").map_err(StartError::Threads)?;
         let producers = Workers::start("ingest").map_err(StartError::Threads)?;

@@ -14,7 +14,7 @@ use crate::health::Health;
 use crate::limits::{MAX_REPLACEMENT_WORKERS, TICK, TICK_TIMEOUT};
 use crate::registry::Registry;
 
-/// Never returns.
+/// Monitors the workers of both sides and runs the periodic tasks. Never returns.
 pub(super) async fn monitor(
     registry: Arc<Registry>,
     health: Arc<Health>,
@@ -28,6 +28,7 @@ pub(super) async fn monitor(
     loop {
         interval.tick().await;
         let now = Instant::now();
+        // Both are called whatever the other returns, because they do the work.
         let has_producers = producers.check_workers();
         let has_ticks = ticks.run(now);
         if has_producers && has_ticks {

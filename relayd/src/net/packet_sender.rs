@@ -84,10 +84,12 @@ pub(super) async fn send_packet(
                     buffer = vec![0; SENT_BYTES];
                 }
                 let piece = packet.peek(&mut buffer);
+                // The rest makes no file call.
                 drop(permits);
                 let piece = piece.map_err(ConnectionError::ReadRestOfPacket)?;
                 let len = piece.len();
                 let sent = write_now(socket, replies, piece);
+                // Before the error is returned, so that the buffer is kept.
                 PIECE.set(buffer);
                 let sent = sent?;
                 packet.advance(sent);
@@ -103,7 +105,7 @@ pub(super) async fn send_packet(
     Ok(())
 }
 
-/// Sends replies, which are removed, and up to `max` bytes of a packet behind them without copying
+/// Sends replies, which are removed, and up to `max` bytes of a packet after them without copying
 /// these, until the socket is full. Returns how many bytes of the packet were sent.
 fn send_pages(
     socket: &TcpStream,
@@ -134,7 +136,7 @@ fn send_pages(
     Ok(sent)
 }
 
-/// Writes replies, which are removed, and a piece of a packet behind them, until the socket is
+/// Writes replies, which are removed, and a piece of a packet after them, until the socket is
 /// full. Returns how many bytes of the piece were written.
 fn write_now(socket: &mut Socket, replies: &mut BytesMut, mut piece: &[u8]) -> io::Result<usize> {
     let len = piece.len();

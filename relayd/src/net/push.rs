@@ -62,6 +62,7 @@ impl ViewerTasks {
             _ended: ended,
         });
         slot.is_filled.notify_one();
+        // Not kept: if the task of the viewer ends, the last reference closes the connection.
         drop(slot);
         let _ = end.await;
         true
@@ -112,6 +113,7 @@ impl PushConnection {
             viewers.remove(&old);
         }
         if let Some(viewer) = viewer
+            // Ids are random: one that is in use is not taken from its viewer.
             && !viewers.contains_key(&viewer)
         {
             viewers.insert(viewer, Arc::clone(&self.slot));
@@ -146,6 +148,7 @@ impl PushConnection {
                 // The next turn of the loop reads and writes.
                 _ = socket.ready(interest) => {}
                 () = view.changes().changed(), if !is_full => {
+                    // So that changes in quick succession are sent together.
                     tokio::time::sleep_until(self.last_sent + PUSH_INTERVAL).await;
                 }
                 () = tokio::time::sleep(ROTATION_POLL_INTERVAL), if !is_full && viewer.awaits_rotation() => {}

@@ -144,6 +144,7 @@ pub(super) fn create_chunk(
         Some(shared) => shared,
         None => {
             let current = chunks.current.as_ref();
+            // Snapshots lie in directories of their own, and one after another moves nothing.
             let rotates = current.is_some_and(|current| !current.is_named() || name.is_none());
             // Before the directory is locked: the lock of a host's neighbourhood is always taken
             // first.
@@ -166,6 +167,7 @@ pub(super) fn create_chunk(
             Chunk::create(id, created, &open.absolute, place, time_zone)?
         }
     };
+    // In the log before the reply, by which the producer knows that the chunk exists.
     if let Some(resumable) = open.session.resumable() {
         resumable.log.append(&Record::Chunk(request.clone()))?;
         *resumable.chunk.lock() = Some(chunk.clone());

@@ -141,6 +141,7 @@ impl DataConnection {
     /// If a packet is invalid or cannot be written. The connection cannot continue, because only
     /// the lengths in the headers say where the next packet begins.
     pub fn handle_event(&mut self, event: DataEvent<'_>) -> Result<(), PositionedError> {
+        // Taken out, because to handle the event borrows the whole connection.
         let mut packet = std::mem::take(&mut self.packet);
         let handled = self.handle_event_of(&mut packet, event);
         self.packet = packet;
@@ -271,6 +272,7 @@ impl DataConnection {
         let mut writer = stream.lock();
         let resumed = writer.resume();
         let lacks_indexes = writer.lacks_indexes();
+        // Unlocked, because the registry may forget the stream below.
         drop(writer);
         match resumed? {
             Resumed::No(why) => {
@@ -436,6 +438,7 @@ impl DataConnection {
                 if is_kept {
                     writer.write_payload(header.seq, self.id, &kept, padding)?;
                 } else {
+                    // Two writes, because the budget has no room to put them together.
                     writer.write_payload(header.seq, self.id, &kept, None)?;
                     writer.write_payload(header.seq, self.id, bytes, padding)?;
                 }
@@ -499,6 +502,7 @@ impl DataConnection {
             return;
         }
         let is_last = |last: &Arc<DataStream>| Arc::ptr_eq(last, &stream);
+        // Only the last is compared. To flush a stream twice costs less than a search.
         if !self.unflushed.last().is_some_and(is_last) {
             self.unflushed.push(stream);
         }
@@ -532,6 +536,7 @@ impl DataConnection {
         if self.streams.len() >= self.prune_streams_at {
             // The control connection closes most streams, without notice to this one.
             self.streams.retain(|_, stream| !stream.is_closed());
+            // At twice the number, so that the cost of a walk is shared by as many new streams.
             self.prune_streams_at = (2 * self.streams.len()).max(MIN_PRUNED_STREAMS);
         }
         if let Some(first) = self.first_packet {

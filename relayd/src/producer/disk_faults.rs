@@ -92,6 +92,7 @@ impl MemoryRelay {
 
     fn packet(&self, (channel, _, number): Sent) -> &(Vec<u8>, PacketIndex) {
         let packets = &self.packets.packets;
+        // There are packets of two streams, which several channels send.
         &packets[channel % packets.len()][usize::try_from(number).unwrap()]
     }
 
@@ -373,6 +374,7 @@ impl Connections<'_> {
         let failed = |error| Refusal::new(ReturnCode::UNKNOWN, error);
         self.data.write_ready_entries().map_err(failed)?;
         self.control.write_ready_entries()?;
+        // There is only one fault, so that an attempt succeeds.
         while self.data.is_paused() && !plan::is_dead() {
             self.data.resume().map_err(failed)?;
         }
@@ -435,7 +437,7 @@ fn undisturbed() -> (BTreeMap<String, Vec<u8>>, usize) {
     (files, record.operations)
 }
 
-/// Directory of the session that was created at this second, with a separator behind it.
+/// Directory of the session that was created at this second, with a separator after it.
 fn session_directory(created: u64) -> String {
     format!("host/faults-19700101-{created:06}/")
 }

@@ -46,11 +46,11 @@ pub struct Producer {
     address: IpAddr,
     /// Cancelled to end all connections of the session.
     connections: CancellationToken,
-    /// None until CREATE_SESSION.
+    /// The session of the connection. None until CREATE_SESSION or RESUME_SESSION.
     session: Option<OpenSession>,
     /// Streams that have had indexes since their ready entries were written.
     unflushed: Vec<Arc<DataStream>>,
-    /// The stream of the last index, if its packets are far behind.
+    /// The stream of the last index, if it has too many indexes without packets.
     behind: Option<Arc<DataStream>>,
 }
 
@@ -199,6 +199,7 @@ impl Relay for Producer {
     }
 
     fn add_stream(&mut self, stream: AddStream) -> Result<StreamId, Refusal> {
+        // Cloned, because `open` borrows the whole producer.
         let registry = Arc::clone(&self.registry);
         streams::add_stream(&registry, self.open()?, &stream)
     }

@@ -82,6 +82,8 @@ pub fn restore_sessions(registry: &Arc<Registry>, now: Instant) {
 
 impl RestoredNumbers {
     fn session(&mut self, registry: &Registry, wanted: SessionId) -> SessionId {
+        // Logs may have been copied or edited: a number that is given already or too high is
+        // replaced.
         registry.reserve_session(SessionId(wanted.0.min(MAX_RESTORED_NUMBER)));
         let mut number = wanted;
         while number.0 > MAX_RESTORED_NUMBER || !self.sessions.insert(number) {
@@ -108,6 +110,7 @@ fn restore_session(
 ) -> Result<(), RestoreError> {
     let settings = registry.settings();
     let logged = log.with_session(LoggedSession::clone);
+    // Its producer has closed everything, or this relay resumes no sessions.
     if logged.is_complete() || settings.resume_timeout.is_zero() {
         log.remove();
         return Ok(());
@@ -165,6 +168,7 @@ fn restore_session(
         registry.discard(&session);
         return Err(error);
     }
+    // The timeout of this relay may be shorter than that of the one before.
     let timeout = Duration::from_secs(logged.timeout.into()).min(settings.resume_timeout);
     let resumable = Resumable {
         log: Arc::clone(log),
@@ -272,6 +276,7 @@ fn restore_stream(
     if logged.closed_at.is_some() {
         writer.close_restored();
     }
+    // Unlocked, because the tables of the registry are locked before a stream, never after.
     drop(writer);
     if logged.closed_at.is_none() {
         registry.add_data_stream(session, Arc::clone(&stream));

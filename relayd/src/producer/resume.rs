@@ -138,6 +138,7 @@ pub(super) fn make_resumable(
         Ok(registry.make_resumable(key, session, resumable))
     };
     if !matches!(made, Ok(true)) {
+        // Otherwise the next relay would restore the session.
         log.remove();
         made?;
         return Err(ResumeError::Taken);
@@ -217,10 +218,12 @@ pub(super) fn open_stream(
         return Err(ResumeError::SameFiles(key.number).into());
     }
     let first = request.first;
+    // Metadata is counted in bytes, from its beginning.
     if key.is_metadata && first != SeqNum(0) || first == SeqNum(u64::MAX) {
         return Err(ResumeError::First.into());
     }
     let id = create_stream(registry, open, &request.stream, |stream| {
+        // In the log before the reply, by which the producer knows the stream.
         log.append(&Record::Stream(stream.id(), request.clone()))?;
         let log = StreamLog::new(log, key);
         match stream {
@@ -279,6 +282,7 @@ pub(super) fn skip_packets(
         return Err(unknown);
     };
     let mut writer = stream.lock();
+    // The number is that of a connection that was lost.
     if writer.wire_id() != request.stream {
         return Err(unknown);
     }

@@ -100,6 +100,7 @@ pub(super) fn create_stream(
         None => TracePath::parse_rooted(&request.path),
     };
     let path = path.map_err(|source| named("path", &request.path, source))?;
+    // A trace may have thousands of streams, which share the bytes of its path.
     let path = open.session.share_path(path);
     let name = FileName::parse(&request.channel)
         .map_err(|source| named("channel name", &request.channel, source))?;
@@ -277,6 +278,7 @@ pub(super) fn close_stream(
     match &stream {
         SessionStream::Data(stream) => {
             let mut writer = stream.lock();
+            // The stream has another number since its producer has resumed the session.
             if writer.wire_id() != request.stream {
                 return Err(superseded());
             }

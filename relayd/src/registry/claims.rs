@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Claims(BTreeSet<PathBuf>);
 
 impl Claims {
-    /// Adds a directory.
+    /// Adds a directory. One that is claimed already is no error.
     pub(super) fn add(&mut self, directory: &Path) {
         self.0.insert(directory.to_owned());
     }

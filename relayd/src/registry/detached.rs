@@ -47,6 +47,7 @@ impl DetachedSessions {
         let is_above = |entries: &VecDeque<DetachedSession>| {
             entries.len() > self.max || log_bytes(entries) > MAX_DETACHED_LOG_BYTES
         };
+        // Those of sessions that were resumed are removed only here, where their number matters.
         if is_above(&entries) {
             entries.retain(DetachedSession::is_current);
         }

@@ -97,7 +97,7 @@ pub struct Registry {
     sessions_by_root: SessionsByRoot,
     /// Subscriptions to the list of sessions.
     subscriptions: Mutex<Subscriptions>,
-    /// The resumable sessions.
+    /// The resumable sessions, whether their producers are connected or not.
     resumable: ResumableSessions,
     reorder_budget: Arc<ReorderBudget>,
     /// A permit for each file call of a viewer that may block, of all sessions together.
@@ -273,7 +273,7 @@ impl Registry {
         self.subscriptions.lock().add(subscription);
     }
 
-    /// Removes a subscription.
+    /// Removes a subscription. One that was not added is no error.
     pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
         self.subscriptions.lock().remove(subscription);
     }
@@ -350,6 +350,7 @@ impl Registry {
             .iter()
             .filter(|session| session.viewers().are_expected(now));
         let all = sessions.iter().chain(ended);
+        // By number, because a session may be in both lists for a moment.
         let all: BTreeMap<_, _> = all.map(|session| (session.id(), session)).collect();
         all.into_values().cloned().collect()
     }
@@ -388,8 +389,10 @@ impl Registry {
             info!(%session, "session lingers: packets are still in flight");
             let mut lingering = self.lingering.lock();
             lingering.push((now + DRAIN_GRACE, Arc::clone(session)));
+            // Each of them has memory and files that no connection answers for.
             let is_full = lingering.len() > self.settings.max_detached;
             let oldest = is_full.then(|| lingering.remove(0));
+            // Unlocked, because to end a session makes file calls.
             drop(lingering);
             if let Some((_, oldest)) = oldest {
                 self.end_lingering(&oldest);
@@ -460,6 +463,7 @@ impl Registry {
         let mut streams = self.data_streams.write();
         for id in closed {
             if let Some(entry) = streams.open.remove(&id) {
+                // Under one lock, so that a scrape counts the stream once.
                 streams.past += entry.1.tally().totals().past();
                 forgotten.push(entry);
             }
@@ -488,6 +492,7 @@ impl Registry {
         if !self.may_have_due_sessions() {
             return Vec::new();
         }
+        // Before the look, so that a request that comes meanwhile is not lost.
         self.periodic.take();
         let sessions = self.sessions.read();
         let due = sessions.values().filter(|s| s.has_periodic_work());
@@ -509,6 +514,7 @@ impl Registry {
             session.do_periodic_work();
         }
         for session in self.lingering() {
+            // The session logs an error itself.
             let _ = session.check_synced();
         }
         self.settings.pool.close_idle_files(now);

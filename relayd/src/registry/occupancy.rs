@@ -96,6 +96,7 @@ impl Session {
         let daemons = own.daemon.zip(theirs.daemon);
         self.has_same_host(other)
             && daemons.is_some_and(|(own, theirs)| own != theirs)
+            // Numbers of sessions grow, so that the daemon with the higher one was started later.
             && own.id > theirs.id
     }
 
@@ -176,6 +177,7 @@ impl Registry {
                 }
         };
         self.take_over(session, &active, conflicts, now)?;
+        // From here on the directory counts as used, although the chunk does not exist yet.
         session.recording().expect_chunk();
         Ok(())
     }
@@ -267,6 +269,8 @@ impl Registry {
         for rival in rivals {
             let recording = rival.recording();
             let is_of_recording = |old: &&Arc<Session>| Arc::ptr_eq(old.recording(), recording);
+            // Kernel and user-space sessions of a recording write to the chunks that are archived
+            // below.
             for old in active.iter().filter(is_of_recording) {
                 warn!(
                     session = %old,

@@ -53,7 +53,7 @@ pub enum ResumeEvent {
 }
 
 impl ResumeEvent {
-    /// All events.
+    /// All events, for metrics.
     pub const ALL: [Self; 5] = [
         Self::Detached,
         Self::Resumed,
@@ -109,11 +109,8 @@ impl ResumeCounts {
 }
 
 impl Registry {
-    /// As [`make_resumable`](Self::make_resumable), if no other recording has the directory of the
-    /// session.
-    ///
-    /// # Errors
-    /// If another recording has it.
+    /// Keeps the session as [`make_resumable`](Self::make_resumable) does, if no other recording
+    /// has its directory.
     pub fn make_resumable_alone(
         &self,
         key: RecordingKey,
@@ -188,6 +185,8 @@ impl Registry {
                 let mut writer = stream.lock();
                 let before = writer.wire_id();
                 let next = writer.reopen(wire_id)?;
+                // Unlocked, because the tables of the registry are locked before a stream, never
+                // after.
                 drop(writer);
                 let mut streams = self.data_streams.write();
                 streams.open.remove(&before);
@@ -309,6 +308,7 @@ impl Registry {
         };
         let removed = {
             let mut sessions = self.resumable.sessions.lock();
+            // Another session may have been opened with these ids.
             let is_it = sessions
                 .get(&key)
                 .is_some_and(|own| own.id() == session.id());

@@ -46,7 +46,7 @@ pub struct SessionIdentity {
     pub host: Text,
     /// Interval at which the producer sends its packets. Zero: the session is not live.
     pub live_timer: Micros,
-    /// Trace format.
+    /// Format of the traces that the producer sends.
     pub trace_format: TraceFormat,
     /// Directory, relative to the relay's output. None: the path of each stream contains it.
     pub directory: Option<TracePath>,
@@ -407,7 +407,7 @@ impl Session {
         self.subscriptions.lock().add(subscription);
     }
 
-    /// Removes a subscription.
+    /// Removes a subscription. One that was not added is no error.
     pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
         self.subscriptions.lock().remove(subscription);
     }

@@ -12,7 +12,7 @@ use crate::publish::announced::AnnouncedContent;
 pub enum SessionStream {
     /// A stream of packets.
     Data(Arc<DataStream>),
-    /// A metadata stream.
+    /// The metadata of a trace.
     Metadata(Arc<MetadataStream>),
 }
 

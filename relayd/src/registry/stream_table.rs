@@ -221,9 +221,11 @@ impl StreamTable {
     ) {
         self.prune_unannounced();
         let id = stream.id();
+        // The caller has just asked for the number of the trace.
         let Some(trace) = self.traces.get_mut(&path) else {
             return;
         };
+        // One for the table, and one for the stream that is not announced yet.
         trace.users += 2;
         match &stream {
             SessionStream::Data(_) => trace.data_streams += 1,
@@ -247,6 +249,7 @@ impl StreamTable {
         let mut ready = Vec::new();
         for stream in std::mem::take(&mut self.unsent) {
             let id = stream.listed.record.stream;
+            // A stream may be closed before the batch is published.
             if let Some(entry) = self.open.get_mut(&id).filter(|entry| !entry.is_closed) {
                 entry.is_published = true;
                 self.counts.published += 1;
@@ -347,7 +350,7 @@ impl StreamTable {
 
     // Holding viewers back.
 
-    /// Counts a tick.
+    /// Counts a tick, in which the timeouts for metadata are measured.
     pub(super) fn tick(&mut self) {
         self.ticks += 1;
     }
@@ -366,6 +369,7 @@ impl StreamTable {
             if awaited.until > self.ticks && awaited.listed.may_have_packets() {
                 return Some(awaited.since);
             }
+            // The next one was added later, and holds viewers back less.
             first.remove();
         }
         None
@@ -407,6 +411,7 @@ impl StreamTable {
     /// locked: to readers that follow the files, the lock shows that idle streams have not ended.
     pub(super) fn forget(&mut self, id: StreamId) -> Option<StreamId> {
         let entry = self.open.get_mut(&id)?;
+        // Closed metadata may still be in the table.
         if entry.is_closed || !entry.stream().is_closed() {
             return None;
         }
@@ -425,6 +430,7 @@ impl StreamTable {
             SessionStream::Data(stream) => Some(stream.tally().totals().past()),
             SessionStream::Metadata(_) => None,
         };
+        // Cheap, because paths share their bytes.
         let path = entry.path().clone();
         let Some(totals) = totals else {
             self.counts.closed += 1;

@@ -64,6 +64,7 @@ impl SessionViewers {
         let mut counts = self.0.lock();
         counts.doubted_until = until;
         counts.lost_until = until;
+        // Only prolonged: viewers of an earlier relay are not expected in a session of this one.
         counts.restored_until = counts.restored_until.and(until);
     }
 

@@ -32,6 +32,7 @@ impl StreamWriter {
             return Ok(());
         }
         self.give_up_missing()?;
+        // A stream that is closing waited for nothing but the missing packets.
         if !self.lifecycle.is_open() && !self.backpressure.is_paused() {
             self.close_now();
         }
@@ -78,6 +79,7 @@ impl StreamWriter {
         if !self.lifecycle.close() {
             return false;
         }
+        // Asked first, because `end_pause` drops the kept bytes.
         let is_cut = self.packets.has_unwritten();
         self.end_pause();
         self.drop_in_flight();
@@ -88,6 +90,7 @@ impl StreamWriter {
         if is_cut || self.backpressure.is_paused() {
             warn!(stream = %self.id, "stream closed while there is no space on the disk: what waited is lost");
         }
+        // The last attempt may have paused the stream again.
         self.end_pause();
         self.log_close();
         // Otherwise their tracefiles would stay open for indexes that never arrive.

@@ -149,6 +149,7 @@ impl StreamWriter {
         let Some(lost) = self.packets.reorder.give_up_missing(arriving) else {
             return Ok(false);
         };
+        // The packet in flight is the first of those that are given up.
         self.drop_in_flight();
         self.record_lost(lost);
         self.write_ready_packets()?;
@@ -177,6 +178,7 @@ impl StreamWriter {
             self.count_early_packets();
             match self.write_early_packet(&early) {
                 Err(error) if self.pauses_on(&error) => {
+                    // Back to the window, from where the next attempt takes it.
                     self.packets.reorder.keep_packet(early);
                     self.count_early_packets();
                     self.pause(error);

@@ -76,18 +76,20 @@ impl StreamWriter {
     }
 
     /// Returns to the end of the last packet that has its entry, because the connections of the
-    /// producer are lost: all packets behind it will be sent again, when the stream is
+    /// producer are lost: all packets after it will be sent again, when the stream is
     /// [reopened](Self::reopen). Returns the number of the next packet.
     ///
     /// # Errors
     /// If the files cannot be truncated, or the log cannot be written.
     pub fn rewind(&mut self) -> Result<SeqNum, IngestError> {
         self.is_detached = true;
+        // What was kept is sent again with its packet.
         self.end_pause();
         self.drop_in_flight();
         if let Err(error) = self.flush_entries() {
             debug!(stream = %self.id, %error, "index entries not written: their packets are sent again");
         }
+        // To write the entries may have paused the stream again.
         self.end_pause();
         let next = self.written();
         if self.lifecycle.is_closed() {
@@ -100,6 +102,7 @@ impl StreamWriter {
         self.lifecycle.rewind();
         self.beacon_on_disk = None;
         let at = self.packets.files.end();
+        // Marks of packets that were removed would be wrong for those that follow.
         self.unlogged.retain(|mark| mark.at <= at);
         if let Some(log) = &self.log {
             let logged = log.rewind(at);
@@ -108,11 +111,8 @@ impl StreamWriter {
         Ok(next)
     }
 
-    /// As [`rewind`](Self::rewind), for a producer that continues the stream and names it by
-    /// `wire_id` from now on. What connections before still send is dropped.
-    ///
-    /// # Errors
-    /// Those of `rewind`.
+    /// Rewinds the stream as [`rewind`](Self::rewind) does, for a producer that continues it and
+    /// names it by `wire_id` from now on. What connections before still send is dropped.
     pub fn reopen(&mut self, wire_id: StreamId) -> Result<SeqNum, IngestError> {
         self.wire_id = wire_id;
         let next = self.rewind()?;
@@ -139,6 +139,7 @@ impl StreamWriter {
     /// If the numbers are invalid, or early packets, their entries or the log cannot be written.
     pub fn skip_packets(&mut self, first: SeqNum, count: u64) -> Result<(), IngestError> {
         let end = first.0.checked_add(count).filter(|end| *end < u64::MAX);
+        // Limited, so that a producer cannot make the list grow without sending packets.
         let (Some(end), true) = (end, self.skipped.len() < MAX_PENDING_PACKETS) else {
             return Err(IngestError::Unnumbered(self.id));
         };
@@ -176,6 +177,7 @@ impl StreamWriter {
         if let Err(error) = self.rewind() {
             warn!(stream = %self.id, %error, "packets without an index not removed: the next start does it");
         }
+        // Otherwise the log would say that the stream is closed.
         self.log = None;
         self.end_writing();
     }
@@ -228,6 +230,7 @@ impl StreamWriter {
                 let logged = log.mark(mark, indexed);
                 logged.map_err(|error| self.store_error(error))?;
             }
+            // One by one, so that none is logged twice when the next one fails.
             self.unlogged.remove(0);
         }
         Ok(())

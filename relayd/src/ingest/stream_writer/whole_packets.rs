@@ -57,7 +57,7 @@ impl StreamWriter {
                 && !self.is_outdated(header.stream)
                 && self.check_packet(&header).is_ok()
         });
-        // Otherwise the connection is paused behind one of them.
+        // Otherwise the connection is paused after one of them.
         let have_indexes = |joiner: &IndexJoiner<_>| !joiner.lacks_indexes_after(count);
         is_ready
             && are_valid

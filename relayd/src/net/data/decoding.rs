@@ -43,7 +43,7 @@ impl DataTask {
         input.len()
     }
 
-    /// Keeps bytes that were received and not decoded, behind those that are held.
+    /// Keeps bytes that were received and not decoded, after those that are held.
     pub(super) fn keep_undecoded(&mut self, bytes: &[u8]) {
         self.undecoded.clear();
         if !self.held.is_empty() {

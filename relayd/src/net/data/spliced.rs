@@ -53,6 +53,7 @@ impl DataTask {
         let emptied = self.empty_pipe(&mut pipe);
         self.write_ready_entries();
         match emptied {
+            // Only an empty pipe may serve another connection.
             Ok(()) if pipe.is_empty() => PIPE.set(Some(pipe)),
             // The connection has ended.
             Ok(()) => {}

@@ -216,6 +216,7 @@ impl QuicPort {
             };
             let Some(incoming) = incoming else { break };
             let peer = incoming.remote_address();
+            // Before it takes a place: the address may be forged.
             let Some(incoming) = this.validate(incoming) else {
                 continue;
             };
@@ -269,6 +270,7 @@ impl QuicPort {
             Ok(Err(error)) => return info!(%peer, %error, "QUIC handshake failed"),
             Err(_) => return debug!(%peer, "handshake timeout"),
         };
+        // Only handshakes in progress are a reason to ask for proofs of address.
         drop(tls_handshake);
         let protocol = quic::protocol(&connection).unwrap_or_default();
         let role = match &protocol[..] {

@@ -49,6 +49,7 @@ impl DataConnection {
                 Err(error) => written = written.and(Err(error)),
             }
         }
+        // In the order of arrival, as if no packet had been written before others.
         left.sort_by_key(|received| received.at.0);
         let mut held = Vec::new();
         for ReceivedPacket { at, packet } in left {
@@ -62,6 +63,7 @@ impl DataConnection {
             let (bytes, last) = (packet.payload, true);
             self.handle_event(DataEvent::Payload { bytes, last })?;
         }
+        // What is returned counts when it is received again.
         self.at = Bytes(end.0 - held.len() as u64);
         written.map(|()| held)
     }

@@ -33,6 +33,7 @@ impl PeriodicRequests {
 
     /// Takes the requests so far, which are fulfilled by looking at all sessions afterwards.
     pub(in crate::registry) fn take(&self) {
+        // Exchanged, so that everything that was requested before is seen.
         self.0.swap(false, Ordering::Acquire);
     }
 }
@@ -105,6 +106,7 @@ impl Session {
             let SessionStream::Data(stream) = stream else {
                 continue;
             };
+            // Only tried: a disk that hangs in a write of this stream must not stop the others.
             let Some(mut writer) = stream.try_lock() else {
                 // It is being written.
                 self.request_beacons();

@@ -112,6 +112,7 @@ impl Session {
         owner.attachment = Attachment::Attached;
         let generation = owner.generation;
         drop(owner);
+        // The producer may come from another address than before.
         self.forget_data_address();
         self.rewind_streams();
         Some(generation)
@@ -211,6 +212,7 @@ impl Session {
                 SessionStream::Metadata(stream) => stream.suspend(),
             }
         }
+        // After the streams, which log how far they got.
         resumable.log.keep();
         true
     }
