@@ -100,6 +100,7 @@ fn own_names() -> Vec<String> {
 impl Report {
     fn add(&mut self, name: &str, what: &str) {
         let files = format!("{name}.pem, {name}.key");
+        // Writing to a string does not fail.
         let _ = writeln!(self.text, "  {files:<32} {what}");
     }
 

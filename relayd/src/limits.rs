@@ -43,8 +43,8 @@ pub const MAX_JOINED_PACKETS: usize = 2 * MAX_PENDING_PACKETS;
 /// packet or two early.
 pub const REORDER_MEMORY: u64 = 512 << 20;
 
-/// Divisor of that memory: no session may take more than this part of it, so that one alone cannot
-/// shorten the time for which early packets of the others wait.
+/// Divisor of the memory for early packets: no session may take more than this part of it, so that
+/// one alone cannot shorten the time for which early packets of the others wait.
 pub const SESSIONS_IN_REORDER_MEMORY: u64 = 4;
 
 /// Bytes that an early packet counts besides its payload: its entry in the reorder window, and the
@@ -138,7 +138,7 @@ pub const MAX_RESTORED_NUMBER: u64 = 1 << 48;
 /// while readers hold the lock. They hold it while they read a few kilobytes; the writer does not
 /// wait for one that holds it longer.
 pub const LOCK_TRIES: u32 = 10;
-/// See [`LOCK_TRIES`].
+/// Interval between two attempts to lock an index file, of which there are [`LOCK_TRIES`].
 pub const LOCK_RETRY_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Entries of an index file that are read at once for a viewer: two kilobytes.
@@ -159,7 +159,7 @@ pub const MAX_SKIPPED_TRACEFILES: usize = 16;
 pub const MAX_CONNECTIONS: usize = 8192;
 
 /// Connections per port from one address, or for IPv6 from one network: half of all, so that no
-/// peer alone can exhaust them. Not less, because a whole cluster may be behind one address.
+/// peer alone can exhaust them. Not less, because a whole cluster may share one address.
 pub const MAX_CONNECTIONS_OF_ONE: usize = MAX_CONNECTIONS / 2;
 
 /// Number of ports whose connections share the file descriptors: control, data, live and HTTP.
@@ -197,12 +197,12 @@ pub const MAX_FILE_CALLS: usize = 256;
 /// others theirs.
 pub const MAX_FILE_CALLS_OF_SESSION: usize = 8;
 
-/// Timeout of a viewer that waits for one of those calls to return before it can make its own. Then
-/// its connection is closed.
+/// Timeout of a viewer that waits for file calls of others to return before it can make its own.
+/// Then its connection is closed.
 pub const FILE_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Threads of the live port: for those calls, the event loops, and the overlap when a permit passes
-/// from one call to the next.
+/// Threads of the live port: for file calls that may block, the event loops, and the overlap when a
+/// permit passes from one call to the next.
 pub const MAX_LIVE_THREADS: usize = 2 * MAX_FILE_CALLS;
 
 /// Number of missed heartbeats after which a worker gets no new connections, because it probably
@@ -320,7 +320,7 @@ pub const PUSH_INTERVAL: Duration = Duration::from_millis(1);
 /// [`PUSH_INPUT_INTERVAL`]: 256 messages, each of which may cause every stream to be looked at.
 /// `test-live` sends 20 at most.
 pub const MAX_PUSH_INPUT: usize = 2 << 10;
-/// See [`MAX_PUSH_INPUT`].
+/// Interval in which a viewer may send [`MAX_PUSH_INPUT`] bytes on its push connection.
 pub const PUSH_INPUT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval of checks whether a rotation has ended: nothing of a recording is pushed while it
@@ -339,10 +339,9 @@ pub const MAX_HTTP_HEAD: usize = 8 << 10;
 /// minute keeps its connection.
 pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Silence of a peer before the system probes whether it is still there, and the interval of
-/// further probes.
+/// Silence of a peer before the system probes whether it is still there.
 pub const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
-/// See [`KEEP_ALIVE_IDLE`].
+/// Interval of further probes after the first, which follows [`KEEP_ALIVE_IDLE`].
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// `TCP_USER_TIMEOUT` of producers' connections: a host that is gone is noticed at the first probe
@@ -380,7 +379,8 @@ pub const MAX_COMMAND_STREAMS: u32 = 16;
 /// order or not. Enough at a tenth of a gigabit per second and 20 ms round-trip time.
 pub const MIN_RECEIVE_WINDOW: u32 = 256 << 10;
 
-/// The same while there is memory: 64 packets of a common size, or a gigabit per second at 64 ms.
+/// Receive window of the QUIC connection of a producer while there is memory, in bytes: 64 packets
+/// of a common size, or a gigabit per second at 64 ms.
 pub const MAX_RECEIVE_WINDOW: u32 = 8 << 20;
 
 /// Memory for the receive windows of all producers together. When it is reserved, further producers
@@ -395,7 +395,8 @@ pub const VIEWER_RECEIVE_WINDOW: u32 = 64 << 10;
 /// them: many replies to a producer; for a viewer, 6 MB/s at 20 ms round-trip time.
 pub const MIN_SEND_WINDOW: u32 = 128 << 10;
 
-/// The same for a viewer while there is memory: a gigabit per second at 8 ms.
+/// Send window of the QUIC connection of a viewer while there is memory, in bytes: a gigabit per
+/// second at 8 ms.
 pub const MAX_SEND_WINDOW: u32 = 1 << 20;
 
 /// Memory for the send windows of all viewers together. When it is reserved, further viewers get
@@ -476,8 +477,8 @@ pub const BACKLOG_TIME: Duration = Duration::from_millis(10);
 /// Bytes per second that all viewers together are sent while a worker has a backlog.
 pub const VIEWERS_RATE: u64 = 64 << 20;
 
-/// Bytes per second that each viewer is sent then, however many there are: more than most sessions
-/// have.
+/// Bytes per second that each viewer is sent while a worker has a backlog, however many viewers
+/// there are: more than most sessions have.
 pub const MIN_VIEWER_RATE: u64 = 1 << 20;
 
 /// Time that a viewer that has read less than it might saves at most: what takes so long comes at

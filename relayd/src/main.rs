@@ -123,7 +123,7 @@ fn print_warning(warning: impl Display) {
     print_message(format_args!("relayd: {warning}"));
 }
 
-/// Runs `relayd certs`.
+/// Runs `relayd certs`: creates certificates, and prints what to do with them.
 fn create_certificates() -> anyhow::Result<ExitCode> {
     let arguments = CertsArguments::parse_from(std::env::args_os().skip(1));
     print(certs::create(&arguments, SystemTime::now())?)?;
@@ -152,6 +152,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         (None, Mode::Foreground | Mode::Background) => LogTarget::Stderr,
     };
     let log = logging::start(arguments.log_level(), log_format(&arguments), target)?;
+    // Only now, because there was no log when the files were read.
     warnings.iter().for_each(|warning| warn!("{warning}"));
     let config = arguments.config(raise_fd_limit())?;
     let warnings = &config.network.warnings;
@@ -160,6 +161,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         background::detach().context("cannot detach from the foreground")?;
     }
     let process = &config.process;
+    // After the configuration, whose relative paths are those of the first directory.
     if let Some(directory) = &process.working_directory {
         service::enter_working_directory(directory)?;
     }
@@ -258,14 +260,14 @@ fn report_repairs(repaired: Repaired) {
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
     Stop,
-    /// To open the log file and read the certificates again.
+    /// The log file is to be opened and the certificates are to be read again.
     Reload,
 }
 
 /// The signals that the relay catches.
 struct Signals {
     stop: StopSignals,
-    /// SIGHUP. It ends `lttng-relayd`.
+    /// SIGHUP, which asks to reload. The signal ends `lttng-relayd`.
     reload: Signal,
     /// SIGUSR1 and SIGXFSZ, caught so that they do not end the process. SIGUSR1 is the signal that
     /// a relay sends to its parent process; the system sends SIGXFSZ at a write beyond the limit of

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Files of the certificates for ports with TLS, as absolute paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The relay's certificate, with the intermediate ones behind it (PEM).
+    /// The relay's certificate, with the intermediate ones after it (PEM).
     pub certificate: PathBuf,
     /// The certificate's private key (PEM).
     pub key: PathBuf,

@@ -1,5 +1,5 @@
 //! The relay's metrics in the Prometheus text format 0.0.4. All label values are fixed: a label for
-//! each session or stream would leave a series behind for each one that has ended.
+//! each session or stream would leave a series for each one that has ended.
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ impl MetricsWriter {
         let _ = writeln!(self.0, "{line}");
     }
 
-    /// What was written.
+    /// The text of all metrics that were written.
     pub(super) fn into_text(self) -> String {
         self.0
     }

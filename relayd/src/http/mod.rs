@@ -65,7 +65,7 @@ impl QuicCounters {
 /// The reply to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StatusReply {
-    /// HTTP status code.
+    /// HTTP status code of the reply.
     pub status: u16,
     /// Media type of the body.
     pub content_type: &'static str,

@@ -14,7 +14,8 @@ pub(super) fn render(registry: &Registry) -> String {
     format!("{}\n", Value::Array(sessions.collect()))
 }
 
-/// `state` is shown unless the session has failed or is paused.
+/// The JSON object of a session, with `state` unless the session has failed, is detached or is
+/// paused.
 fn render_session(session: &Session, state: &str) -> Value {
     let identity = session.identity();
     let (streams, totals) = session.totals();

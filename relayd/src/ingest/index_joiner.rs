@@ -42,7 +42,7 @@ struct Pending<P> {
 pub struct ReadyEntry<P> {
     /// Number of the packet.
     pub seq: SeqNum,
-    /// Position of its bytes.
+    /// Position of the packet's bytes.
     pub place: P,
     /// Index as the producer sent it.
     pub index: PacketIndex,

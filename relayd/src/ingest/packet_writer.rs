@@ -31,7 +31,7 @@ pub(super) struct PacketWriter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InFlight {
     pub(super) seq: SeqNum,
-    /// The connection on which its bytes arrive.
+    /// The connection on which the packet's bytes arrive.
     pub(super) connection: ConnectionId,
 }
 

@@ -51,15 +51,15 @@ struct OpenTracefile {
     segment: Arc<Segment>,
     /// Offset of the tracefile in the stream, in bytes.
     begin: Bytes,
-    /// Open while the viewer may fetch packets from them, even after they have been renamed or
-    /// deleted. None otherwise: many viewers wait at the end of many streams.
+    /// The files, open while the viewer may fetch packets from them, even after they have been
+    /// renamed or deleted. None otherwise: many viewers wait at the end of many streams.
     files: Mutex<Option<Files>>,
     /// Entries that have been read ahead, and the number of the first of them in the tracefile.
     read_ahead: (u64, std::vec::IntoIter<Entry>),
     /// Offset in the stream of the end of the last packet that the viewer has been given the index
     /// of.
     given: Bytes,
-    /// Whether the viewer has fetched that packet.
+    /// Whether the viewer has fetched the last packet that it has been given the index of.
     was_fetched: AtomicBool,
 }
 

@@ -29,7 +29,7 @@ struct Windows {
     start: Instant,
     /// Number of the current window.
     number: u64,
-    /// Connections that were active in it so far.
+    /// Connections that were active in the current window so far.
     current: usize,
     /// Connections that were active in the window before.
     previous: usize,

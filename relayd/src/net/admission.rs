@@ -297,8 +297,8 @@ impl Handshake {
         self.is_complete
     }
 
-    /// Returns whether the connection stays: it is evicted no more. False: it has been evicted, and
-    /// its task is about to be dropped.
+    /// Completes the handshake. Returns whether the connection stays: it is evicted no more. False:
+    /// it has been evicted, and its task is about to be dropped.
     pub(super) fn complete(&mut self) -> bool {
         if let Some(table) = &self.table
             && !self.is_complete

@@ -76,7 +76,7 @@ pub(super) enum Consequence {
 }
 
 impl ConnectionError {
-    /// Packets wait for their indexes for too long.
+    /// The error that packets wait for their indexes for too long.
     pub(super) fn no_indexes(timeout: Duration) -> Self {
         let (these, other) = ("packets", "indexes");
         Self::NotJoined {
@@ -86,7 +86,7 @@ impl ConnectionError {
         }
     }
 
-    /// Indexes wait for their packets for too long.
+    /// The error that indexes wait for their packets for too long.
     pub(super) fn no_packets(timeout: Duration) -> Self {
         let (these, other) = ("indexes", "packets");
         Self::NotJoined {

@@ -157,8 +157,8 @@ impl Listener {
         }
     }
 
-    /// After `accept` has failed for want of file descriptors or memory: evicts a connection
-    /// without a handshake, and waits until some connection is closed, or for
+    /// Evicts a connection without a handshake, after `accept` has failed for want of file
+    /// descriptors or memory, and waits until some connection is closed, or for
     /// [`ACCEPT_RETRY_INTERVAL`].
     async fn make_room(&self, refusals: &mut RefusalLog) {
         let table = self.admission.table();

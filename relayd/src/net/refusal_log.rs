@@ -35,14 +35,14 @@ impl RefusalLog {
         }
     }
 
-    /// A connection of this peer was closed at once, because a limit is reached.
+    /// Records that a connection of this peer was closed at once, because a limit is reached.
     pub(super) fn record_refused(&mut self, peer: SocketAddr, now: Instant) {
         self.counts.refused += 1;
         self.last = Some(peer);
         self.report_if_due(now);
     }
 
-    /// A connection without a handshake was closed for that of another peer.
+    /// Records that a connection without a handshake was closed for that of another peer.
     pub(super) fn record_evicted(&mut self, now: Instant) {
         self.counts.evicted += 1;
         self.report_if_due(now);

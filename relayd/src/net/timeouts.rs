@@ -32,7 +32,7 @@ pub(super) struct Deadline {
 }
 
 impl CommandTimeouts {
-    /// For a peer that has just connected.
+    /// The timeouts of a peer that has just connected.
     pub(super) fn new(read_timeout: Duration) -> Self {
         Self {
             connected: Instant::now(),

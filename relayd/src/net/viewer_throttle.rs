@@ -21,7 +21,7 @@ pub(super) struct ViewerThrottle {
     created: Instant,
     /// Until when viewers are slowed down, in nanoseconds since `created`.
     until: AtomicU64,
-    /// Connections of viewers.
+    /// Number of connections of viewers.
     viewers: AtomicUsize,
 }
 

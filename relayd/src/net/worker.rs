@@ -106,7 +106,7 @@ impl Worker {
         }
     }
 
-    /// Spawns tasks on this worker.
+    /// The handle that spawns tasks on this worker.
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -151,6 +151,7 @@ impl Worker {
     /// Whether some thread of the worker waits for events, and would run a task at once.
     pub(super) fn is_parked(&self) -> bool {
         let metrics = self.handle.metrics();
+        // The count is odd while the thread is parked.
         let is_parked = |thread| metrics.worker_park_unpark_count(thread) % 2 == 1;
         (0..metrics.num_workers()).any(is_parked)
     }

@@ -30,7 +30,8 @@ use crate::limits::{MAX_LIVE_THREADS, MAX_REPLACEMENT_WORKERS};
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) worker_id: WorkerId,
-    /// Not in a future around that of the connection, which would be as large once more.
+    /// Counts the session while the connection is served. Not in a future around that of the
+    /// connection, which would be as large once more.
     _counted: Option<CountedSession>,
 }
 
@@ -144,6 +145,7 @@ impl Workers {
     /// Stops all workers, and waits for their threads for up to `timeout`.
     pub(super) fn stop(self, timeout: Duration) {
         drop(self.stop);
+        // The sender of the pool would keep the channel connected.
         self.pool.inner.alive.lock().take();
         if self.ended.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
             debug!("worker thread not ended: a file call hangs; the thread is left behind");
@@ -253,6 +255,7 @@ impl WorkerPool {
     /// moves the connections that they have not taken to others. To be called every
     /// [`TICK`](crate::limits::TICK). Returns whether all workers respond.
     pub(super) fn check_workers(&self) -> bool {
+        // A copy, because `add_worker` locks the list.
         let workers = self.inner.workers.read().clone();
         workers.iter().for_each(|worker| worker.request_heartbeat());
         let (responsive, hung): (Vec<_>, Vec<_>) =

@@ -326,7 +326,8 @@ impl DataConnection {
         aborts
     }
 
-    /// `then` returns whether it may have closed streams of the session.
+    /// Ends the connection and calls `then`, which returns whether it may have closed streams of
+    /// the session.
     fn close(&mut self, then: impl FnOnce(&Session) -> bool) {
         let packet = std::mem::take(&mut self.packet);
         self.drop_packet(packet);

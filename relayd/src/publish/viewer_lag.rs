@@ -1,4 +1,4 @@
-//! Viewer lag: the viewers attached to a session, and how far each of them is behind. Viewers store
+//! Viewer lag: the viewers attached to a session, and how far each of them lags. Viewers store
 //! their read positions; nothing is compared until the status endpoint is scraped.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -22,8 +22,8 @@ pub(super) struct DetachedSessions {
 #[derive(Debug)]
 struct DetachedSession {
     session: Arc<Session>,
-    /// Number of the connection that it has lost. Another one has taken it over if it has another
-    /// number.
+    /// Number of the control connection that the session has lost. A session that has another
+    /// number by now was taken over by another connection.
     generation: u64,
     address: IpAddr,
     log_bytes: u64,

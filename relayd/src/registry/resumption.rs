@@ -76,7 +76,8 @@ impl ResumeEvent {
 }
 
 impl ResumableSessions {
-    /// None yet. At most `max_detached` are kept without a connection.
+    /// Resumable sessions, of which there are none yet. At most `max_detached` are kept without a
+    /// connection.
     pub(super) fn new(max_detached: usize) -> Self {
         Self {
             sessions: Mutex::default(),

@@ -92,7 +92,7 @@ pub struct Session {
 #[derive(Debug, Default)]
 struct DataConnections {
     open: usize,
-    /// Address of the peer of the first one.
+    /// Address of the peer of the first data connection.
     from: Option<IpAddr>,
 }
 
@@ -164,7 +164,7 @@ impl Session {
         &self.reorder_budget
     }
 
-    /// Whether the files of the session could be synced.
+    /// The status that says whether the files of the session could be synced.
     #[must_use]
     pub fn sync_status(&self) -> &Arc<SyncStatus> {
         &self.sync
@@ -176,7 +176,7 @@ impl Session {
         &self.viewers
     }
 
-    /// How much has arrived on its connections.
+    /// How much has arrived on the connections of the session.
     #[must_use]
     pub fn arrivals(&self) -> &Arrivals {
         &self.arrivals

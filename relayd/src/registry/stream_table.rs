@@ -74,9 +74,9 @@ struct Trace {
     id: TraceId,
     /// Whether viewers can begin to read the trace.
     is_described: bool,
-    /// The tick from which it counts as described, because some of its metadata has arrived.
+    /// The tick from which the trace counts as described, because some of its metadata has arrived.
     describe_at: Option<u64>,
-    /// Number of its streams in the table, plus number of its unannounced streams.
+    /// Number of the trace's streams in the table, plus number of those that are not announced.
     users: usize,
     /// Data streams in the table.
     data_streams: usize,
@@ -97,7 +97,7 @@ struct Unannounced {
 #[derive(Debug)]
 struct Awaited {
     since: Timestamp,
-    /// The tick from which viewers are no longer held back for it.
+    /// The tick from which viewers are no longer held back for the stream.
     until: u64,
     listed: Arc<ListedStream>,
 }

@@ -45,6 +45,7 @@ impl HealthSocket {
         }
         let listener = UnixListener::bind(path).map_err(failed())?;
         let socket = Self(path.to_owned());
+        // bind(2) has applied the umask.
         std::fs::set_permissions(path, Permissions::from_mode(MODE)).map_err(failed())?;
         change_group(path, group)?;
         thread::Builder::new()

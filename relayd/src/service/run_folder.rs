@@ -40,7 +40,7 @@ pub fn path(env: &dyn Fn(&str) -> Option<OsString>, home: Option<&Path>) -> Opti
     home.map(|home| home.join(USER))
 }
 
-/// A group id.
+/// Id of the group that may use the files of the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group(u32);
 

@@ -38,7 +38,7 @@ pub struct MetadataFile {
 #[derive(Debug)]
 struct Current {
     chunk: Holding,
-    /// Has the file open only during a write; in between, only `source` has.
+    /// The writer has the file open only during a write; in between, only `source` has.
     writer: Tracefile,
     source: Arc<MetadataSource>,
 }

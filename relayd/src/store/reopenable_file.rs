@@ -42,7 +42,7 @@ impl FileLocation {
         &self.target.path
     }
 
-    /// Whether the files of its session could be synced.
+    /// The status that says whether the files of the session could be synced.
     pub(super) fn sync_status(&self) -> &Arc<SyncStatus> {
         &self.target.status
     }

@@ -65,7 +65,8 @@ pub(super) fn session_of(directory: &Path) -> PathBuf {
     directory.components().take(COMPONENTS).collect()
 }
 
-/// None: retention has the directory, or has removed it.
+/// Opens and locks the directory of a session. None: retention has the directory, or has removed
+/// it.
 fn lock(session: &Path, pool: &Arc<Pool>) -> io::Result<Option<Arc<PooledFile>>> {
     let file = pool.open(|| open(session))?;
     // An error: the file system has no locks, and no other relay is assumed.

@@ -78,8 +78,8 @@ pub struct StreamFiles {
     pool: Arc<Pool>,
     slot: Arc<ClockSlot>,
     sync: Arc<SyncStatus>,
-    /// The last one is being written if `is_writing`. All others wait for the indexes of their
-    /// packets.
+    /// The open tracefiles. The last one is being written if `is_writing`; all others wait for the
+    /// indexes of their packets.
     open: VecDeque<SegmentWriter>,
     /// Number of the first open tracefile among all tracefiles that the stream has had.
     first_open: u64,

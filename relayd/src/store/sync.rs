@@ -38,7 +38,7 @@ use super::{StoreError, disk};
 use file::{Retained, RetainedFiles, SyncStatus, SyncTarget, SyncedFile};
 use tally::SyncTally;
 
-/// When files are synced.
+/// Settings that say when files are synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncSettings {
     /// What a reply to a producer guarantees of everything that it acknowledges (`--durability`).
@@ -105,7 +105,7 @@ struct DirtyFiles {
 /// A directory in which names were created, renamed or removed.
 #[derive(Debug)]
 struct DirtyDirectory {
-    /// Open, because the directory may be renamed before it is synced.
+    /// The directory, open because it may be renamed before it is synced.
     file: File,
     path: PathBuf,
     /// Sync status of each session whose files were created there.
@@ -215,7 +215,7 @@ impl Syncer {
         Ok(SyncThread(syncer))
     }
 
-    /// When files are synced.
+    /// The settings that say when files are synced.
     #[must_use]
     pub fn settings(&self) -> SyncSettings {
         self.settings

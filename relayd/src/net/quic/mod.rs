@@ -195,7 +195,7 @@ impl QuicPort {
         }
     }
 
-    /// Counts what happens on all connections of the port.
+    /// Counters of what happens on all connections of the port.
     pub(super) fn counters(&self) -> &Arc<QuicCounters> {
         &self.counters
     }

@@ -33,10 +33,10 @@ pub(super) struct PacketStreams {
     counters: Arc<QuicCounters>,
     /// Address of the peer when it was last looked at. It may change: see RFC 9000, section 9.
     peer: SocketAddr,
-    /// None once it has ended.
+    /// The data connection that takes the packets. None once it has ended.
     data: Option<DataConnection>,
     accept: ReusableBoxFuture<'static, Result<RecvStream, quinn::ConnectionError>>,
-    /// In the order in which the peer has opened them.
+    /// The streams that are open, in the order in which the peer has opened them.
     streams: Vec<PacketStream>,
     /// The disk is full, or packets are far ahead of their indexes: nothing is read, so that flow
     /// control stops the producer.
@@ -50,7 +50,7 @@ struct PacketStream {
     decoder: DataDecoder,
     packet: IncomingPacket,
     /// Bytes that have been received and not decoded: an incomplete header; while paused,
-    /// everything behind the event that paused the connection.
+    /// everything after the event that paused the connection.
     undecoded: Vec<u8>,
     /// All bytes of the packet have been handed on. Only the end of the stream may follow.
     is_complete: bool,
@@ -58,7 +58,7 @@ struct PacketStream {
     last_read: Instant,
 }
 
-/// Why [`PacketStreams::poll`] returns.
+/// Reason for which [`PacketStreams::poll`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PollOutcome {
     /// Everything that has arrived has been handled. The task is woken when more arrives.
@@ -191,6 +191,7 @@ impl PacketStreams {
         while self.streams.len() < MAX_PACKET_STREAMS as usize
             && let Poll::Ready(accepted) = self.accept.poll(context)
         {
+            // A future gives one stream, so that the next one needs another.
             self.accept.set(accept_stream(self.connection.clone()));
             let Ok(stream) = accepted else { return true };
             self.streams.push(PacketStream {
@@ -211,6 +212,7 @@ impl PacketStreams {
         while at < self.streams.len() && self.pause.is_none() && *bytes < QUIC_TURN_BYTES {
             match self.read_stream(at, context, buffer, bytes) {
                 ReadOutcome::Open => at += 1,
+                // Not `swap_remove`: what was opened first is to be read first.
                 ReadOutcome::Done if at < self.streams.len() => drop(self.streams.remove(at)),
                 // The connection has ended, and all streams with it.
                 ReadOutcome::Done => return,

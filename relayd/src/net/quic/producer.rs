@@ -29,7 +29,7 @@ use crate::producer::data_connection::DataConnection;
 #[derive(Debug)]
 pub(super) struct ProducerLink {
     pub(super) connection: quinn::Connection,
-    /// What it may have in flight.
+    /// What the producer may have in flight.
     pub(super) window: Window,
     pub(super) counters: Arc<QuicCounters>,
     /// Evicts the connection until its first command has been handled.
@@ -81,6 +81,7 @@ pub(super) async fn serve(link: ProducerLink, worker_id: WorkerId, mut context: 
         }
     };
     tokio::join!(commands, received);
+    // Kept until here: its memory is in use as long as packets may arrive.
     drop(window);
 }
 

@@ -32,7 +32,7 @@ impl Session {
         self.owner.lock().address
     }
 
-    /// Length of its log in bytes. 0: it is not resumable.
+    /// Length of the session's log in bytes. 0: the session is not resumable.
     pub(in crate::registry) fn log_bytes(&self) -> u64 {
         let kept = self.resumable.get();
         kept.map_or(0, |resumable| resumable.log.bytes())

@@ -57,7 +57,7 @@ pub struct LoggedFiles(BTreeSet<(Text, Text)>);
 pub struct LoggedStream {
     /// Number of the stream at the relay.
     pub id: StreamId,
-    /// The command that added it.
+    /// The command that added the stream.
     pub opened: OpenStream,
     /// Which packets lie where: at least the last mark, and all from the first packet without an
     /// entry on.

@@ -32,7 +32,7 @@ pub struct SyncedFile {
     is_dirty: AtomicBool,
     /// Bytes that were written since the last round began.
     unsynced: AtomicU64,
-    /// Set when the writer closes the file before it is synced.
+    /// Counts the descriptor. Set when the writer closes the file before it is synced.
     retained: OnceLock<Retained>,
 }
 

@@ -266,7 +266,7 @@ fn a_resumable_trace_is_cut_behind_its_last_entry_and_stays_open() {
     assert_eq!(fs::read(trace.join("metadata")).unwrap(), recorded.metadata);
     assert!(trace.join(MARKER).exists() && trace.join("index/idle_0.idx").exists());
     assert_eq!(repair(output.path(), &resumable), Repaired::default());
-    // Without its index file, the trace continues behind its last whole packet.
+    // Without its index file, the trace continues after its last whole packet.
     fs::write(
         trace.join("chan_0"),
         &recorded.data[..recorded.data.len() - 1],
