@@ -44,7 +44,8 @@ impl MetricsWriter {
     /// A metric with one label.
     fn write_labelled<'a>(
         &mut self,
-        (name, label): (&str, &str),
+        name: &str,
+        label: &str,
         kind: &str,
         help: &str,
         values: impl IntoIterator<Item = (&'a str, u64)>,
@@ -67,7 +68,8 @@ pub(super) fn render(registry: &Registry, ports: &[Port], quic: Option<&QuicCoun
     }
     let connections = ports.iter();
     metrics.write_labelled(
-        ("relayd_connections", "port"),
+        "relayd_connections",
+        "port",
         "gauge",
         "Open connections.",
         connections.map(|port| (port.name, (port.connections)() as u64)),
@@ -143,7 +145,8 @@ fn write_session_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
     let detached = sessions.iter().filter(|session| session.is_detached());
     let detached = detached.count();
     metrics.write_labelled(
-        ("relayd_sessions", "state"),
+        "relayd_sessions",
+        "state",
         "gauge",
         "Sessions whose producer is connected, may resume them, or has left with packets in flight.",
         [
@@ -154,7 +157,8 @@ fn write_session_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
     );
     let counts = registry.resume_counts();
     metrics.write_labelled(
-        ("relayd_session_events_total", "event"),
+        "relayd_session_events_total",
+        "event",
         "counter",
         "Resumable sessions that lost their connection, were resumed, restored at the start, or not resumed in time.",
         ResumeEvent::ALL.map(|event| (event.name(), counts.of(event))),
@@ -200,7 +204,8 @@ fn write_file_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
         max,
     );
     metrics.write_labelled(
-        ("relayd_write_errors_total", "kind"),
+        "relayd_write_errors_total",
+        "kind",
         "counter",
         "Errors of writes to trace files.",
         FaultKind::ALL.map(|kind| (kind.name(), pool.faults().of(kind))),
@@ -243,7 +248,8 @@ fn write_sync_metrics(metrics: &mut MetricsWriter, syncer: &Syncer) {
         syncer.dirty_files(),
     );
     metrics.write_labelled(
-        ("relayd_sync_errors_total", "kind"),
+        "relayd_sync_errors_total",
+        "kind",
         "counter",
         "Files that could not be synced.",
         FaultKind::ALL.map(|kind| (kind.name(), tally.faults().of(kind))),

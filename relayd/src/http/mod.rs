@@ -90,7 +90,8 @@ impl StatusApi {
         health: Arc<Health>,
         ports: Vec<Port>,
         quic: Option<Arc<QuicCounters>>,
-        (output, retention): (Arc<OutputStatus>, RetentionSettings),
+        output: Arc<OutputStatus>,
+        retention: RetentionSettings,
     ) -> Self {
         Self {
             registry,
@@ -202,6 +203,7 @@ mod tests {
             Arc::new(Health::new(start)),
             vec![port],
             None,
+            Default::default(),
             Default::default(),
         )
     }

@@ -39,8 +39,8 @@ impl DataStream {
         let published = Arc::<Published>::default();
         let slot = Arc::clone(files.slot());
         let tally = Arc::<Tally>::default();
-        let observed = (Arc::clone(&published), Arc::clone(&tally));
-        let writer = StreamWriter::new(id, observed, files, window, has_indexes, when_full);
+        let (viewed, counted) = (Arc::clone(&published), Arc::clone(&tally));
+        let writer = StreamWriter::new(id, viewed, counted, files, window, has_indexes, when_full);
         let stream = Arc::new(Self {
             id,
             published,

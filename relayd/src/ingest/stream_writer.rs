@@ -76,7 +76,8 @@ impl StreamWriter {
     /// The writer of a stream that has these files. Without indexes, bytes alone make a packet.
     pub(super) fn new(
         id: StreamId,
-        (published, tally): (Arc<Published>, Arc<Tally>),
+        published: Arc<Published>,
+        tally: Arc<Tally>,
         files: StreamFiles,
         window: ReorderWindow,
         has_indexes: bool,

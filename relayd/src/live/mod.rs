@@ -207,10 +207,14 @@ impl Attachment {
                     };
                     let read_position = self.positions.add_stream(published, next, end);
                     let published = Subscribed::new(Arc::clone(published), about, &self.changes);
-                    let watermark = (Arc::clone(self.session.watermark()), number);
-                    let at = (next, read_position);
-                    let calls = Arc::clone(&self.file_calls);
-                    Position::Packets(PacketReader::new(published, watermark, at, calls))
+                    Position::Packets(PacketReader::new(
+                        published,
+                        Arc::clone(self.session.watermark()),
+                        number,
+                        next,
+                        read_position,
+                        Arc::clone(&self.file_calls),
+                    ))
                 }
                 AnnouncedContent::Metadata(published) => {
                     let published = Subscribed::new(Arc::clone(published), about, &self.changes);

@@ -136,8 +136,10 @@ pub struct Packet {
 impl PacketReader {
     pub(super) fn new(
         published: Subscribed<Published>,
-        (watermark, rank): (Arc<Watermark>, u64),
-        (next, position): (u64, Arc<ReadPosition>),
+        watermark: Arc<Watermark>,
+        rank: u64,
+        next: u64,
+        position: Arc<ReadPosition>,
         calls: Arc<FileCalls>,
     ) -> Self {
         Self {

@@ -70,8 +70,16 @@ pub(super) async fn serve_socket(
         commands: &context.commands_stop,
     };
     let greeted = || handshake.complete_producer();
-    let callbacks = (greeted, set_worker);
-    let served = serve_commands(socket, peer, &mut producer, callbacks, timeouts, stops).await;
+    let served = serve_commands(
+        socket,
+        peer,
+        &mut producer,
+        greeted,
+        set_worker,
+        timeouts,
+        stops,
+    )
+    .await;
     if let Some(session) = producer.session() {
         affinity.remove(session, worker_id);
     }
@@ -124,7 +132,8 @@ async fn serve_commands(
     socket: &mut Socket,
     peer: SocketAddr,
     producer: &mut Producer,
-    (mut greeted, set_worker): (impl FnMut() -> bool, impl Fn(SessionId)),
+    mut greeted: impl FnMut() -> bool,
+    set_worker: impl Fn(SessionId),
     timeouts: Timeouts,
     stops: Stops<'_>,
 ) -> Result<(), ConnectionError> {

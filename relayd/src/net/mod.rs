@@ -250,7 +250,8 @@ impl Server {
             Arc::clone(&health),
             ports.collect(),
             counters,
-            (Arc::clone(retention.status()), config.retention),
+            Arc::clone(retention.status()),
+            config.retention,
         );
         let (mut quic_port, mut quic_worker, mut quic_certificates) = (None, None, None);
         if let Some(quic) = quic {

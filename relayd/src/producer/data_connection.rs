@@ -384,7 +384,7 @@ impl DataConnection {
             }
             Packet::Early(stream, header, kept) => {
                 let (stream, header, kept) = (Arc::clone(stream), *header, std::mem::take(kept));
-                packet.0 = self.receive_early_payload(stream, header, kept, (bytes, last))?;
+                packet.0 = self.receive_early_payload(stream, header, kept, bytes, last)?;
             }
         }
         if let Packet::Direct(stream, _) | Packet::Early(stream, ..) = &packet.0
@@ -406,7 +406,8 @@ impl DataConnection {
         stream: Arc<DataStream>,
         header: DataHeader,
         mut kept: EarlyBuffer,
-        (bytes, last): (&[u8], bool),
+        bytes: &[u8],
+        last: bool,
     ) -> Result<Packet, IngestError> {
         let size = header.data_size as usize;
         let mut extended = kept.try_extend(bytes, size);

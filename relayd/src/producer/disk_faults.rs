@@ -140,7 +140,7 @@ struct Connections<'a> {
     data: DataConnection,
 }
 
-fn opened(key: u64, channel: &str, (size, count): (u64, u64)) -> OpenStream {
+fn opened(key: u64, channel: &str, size: u64, count: u64) -> OpenStream {
     let stream = AddStream {
         channel: channel.into(),
         path: "ust/uid".into(),
@@ -204,18 +204,18 @@ impl Client {
             created: EpochSeconds(0),
             name: None,
         })?;
-        let metadata = to.control.open_stream(opened(0, "metadata", (0, 0)))?;
+        let metadata = to.control.open_stream(opened(0, "metadata", 0, 0))?;
         let mut streams = Vec::new();
         for (key, (name, size, count)) in CHANNELS.into_iter().enumerate() {
             let size = size * to.packet_bytes();
             streams.push(
                 to.control
-                    .open_stream(opened(key as u64, name, (size, count)))?,
+                    .open_stream(opened(key as u64, name, size, count))?,
             );
         }
-        let idle = to.control.open_stream(opened(IDLE_KEY, "idle", (0, 0)))?;
+        let idle = to.control.open_stream(opened(IDLE_KEY, "idle", 0, 0))?;
         to.control.streams_sent()?;
-        to.send_metadata(metadata)?;
+        to.send_metadata(metadata.0, metadata.1)?;
         if let Some(stream) = idle.0 {
             to.send_beacon(stream)?;
         }
@@ -271,7 +271,7 @@ impl Connections<'_> {
         self.relay.packets.packets[0][0].0.len() as u64
     }
 
-    fn send_metadata(&mut self, (stream, next): (Option<StreamId>, u64)) -> Result<(), Refusal> {
+    fn send_metadata(&mut self, stream: Option<StreamId>, next: u64) -> Result<(), Refusal> {
         let text = &self.relay.packets.metadata;
         let Some(stream) = stream.filter(|_| next == 0) else {
             assert!(next == 0 || next == text.len() as u64, "a part of a piece");

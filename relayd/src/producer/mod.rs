@@ -190,7 +190,8 @@ impl Relay for Producer {
     ) -> Result<SessionCreated, Refusal> {
         let (open, created) = session::create_session(
             &self.registry,
-            (self.address, self.connections.clone()),
+            self.address,
+            self.connections.clone(),
             minor,
             &session,
         )?;
@@ -298,8 +299,9 @@ impl Relay for Producer {
         _minor: Minor,
         request: ResumeSession,
     ) -> Result<SessionCreated, Refusal> {
-        let own = (self.address, self.connections.clone());
-        let (open, resumed) = resume::resume_session(&self.registry, own, request)?;
+        let connections = self.connections.clone();
+        let (open, resumed) =
+            resume::resume_session(&self.registry, self.address, connections, request)?;
         self.session = Some(open);
         Ok(resumed)
     }

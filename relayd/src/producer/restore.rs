@@ -202,7 +202,7 @@ fn restore_streams(
             registry.claim(session, &directory, now())?;
         }
         let log = StreamLog::new(Arc::clone(log), *key);
-        let restored = restore_stream(registry, session, (id, *key), stream, (chunk, log));
+        let restored = restore_stream(registry, session, id, *key, stream, chunk, log);
         let restored = match restored {
             Err(error) if stream.closed_at.is_some() => {
                 debug!(%session, stream = %id, %error, "closed stream not restored for viewers");
@@ -229,9 +229,11 @@ fn restore_streams(
 fn restore_stream(
     registry: &Arc<Registry>,
     session: &Arc<Session>,
-    (id, key): (StreamId, StreamKey),
+    id: StreamId,
+    key: StreamKey,
     logged: &LoggedStream,
-    (chunk, log): (&Holding, StreamLog),
+    chunk: &Holding,
+    log: StreamLog,
 ) -> Result<SessionStream, RestoreError> {
     let settings = registry.settings();
     let pool = &settings.pool;
@@ -242,7 +244,7 @@ fn restore_stream(
     if key.is_metadata {
         let bytes = Bytes(logged.metadata_bytes);
         let pool = Arc::clone(pool);
-        let file = MetadataFile::restore(pool, path.clone(), name, chunk.clone(), (bytes, sync))?;
+        let file = MetadataFile::restore(pool, path.clone(), name, chunk.clone(), bytes, sync)?;
         let stream = MetadataStream::new(id, path, file, settings.when_full);
         stream.make_resumable(log);
         if logged.closed_at.is_some() {
@@ -265,10 +267,9 @@ fn restore_stream(
     let stream = DataStream::new(id, restored.files, window, true, when_full);
     session.watermark().observe(restored.latest);
     for run in &restored.runs {
-        let last = (run.packets, run.end);
         stream
             .published()
-            .add_tracefile(&run.segment, run.class, last);
+            .add_tracefile(&run.segment, run.class, run.packets, run.end);
     }
     debug!(%session, stream = %id, next = next.0, "stream restored");
     let mut writer = stream.lock();

@@ -150,7 +150,8 @@ pub(super) fn make_resumable(
 
 pub(super) fn resume_session(
     registry: &Arc<Registry>,
-    (address, connections): (IpAddr, CancellationToken),
+    address: IpAddr,
+    connections: CancellationToken,
     request: ResumeSession,
 ) -> Result<(OpenSession, SessionCreated), ResumeError> {
     let key: RecordingKey = (request.daemon, request.id);

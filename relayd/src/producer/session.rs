@@ -70,7 +70,8 @@ pub(super) fn superseded() -> Refusal {
 
 pub(super) fn create_session(
     registry: &Arc<Registry>,
-    (producer, connections): (IpAddr, CancellationToken),
+    producer: IpAddr,
+    connections: CancellationToken,
     minor: Minor,
     request: &CreateSession,
 ) -> Result<(OpenSession, SessionCreated), Refusal> {

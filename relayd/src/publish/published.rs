@@ -132,12 +132,7 @@ impl Published {
 
     /// Adds the packets of a tracefile that a relay before this one has written, the last of which
     /// ends at `end`.
-    pub fn add_tracefile(
-        &self,
-        segment: &Arc<Segment>,
-        class: ClassId,
-        (packets, end): (u64, Bytes),
-    ) {
+    pub fn add_tracefile(&self, segment: &Arc<Segment>, class: ClassId, packets: u64, end: Bytes) {
         let mut state = self.state.lock();
         state.content.add(segment, class, end);
         // All but the one that has just been added.

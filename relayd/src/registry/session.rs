@@ -251,9 +251,9 @@ impl Session {
             self.periodic.request_timeouts();
             self.watermark.hold_back(since);
         }
-        let held_back = (since, self.metadata_timeout());
+        let timeout = self.metadata_timeout();
         let listed = Arc::new(ListedStream { record, content });
-        streams.add(stream, path, listed, held_back);
+        streams.add(stream, path, listed, since, timeout);
         let discarded = streams.take_discarded();
         // In this order: to drop the discarded streams may close files, which must not happen with
         // the lock held.

@@ -217,7 +217,8 @@ impl StreamTable {
         stream: SessionStream,
         path: TracePath,
         listed: Arc<ListedStream>,
-        (since, ticks): (Option<Timestamp>, u64),
+        since: Option<Timestamp>,
+        ticks: u64,
     ) {
         self.prune_unannounced();
         let id = stream.id();

@@ -228,7 +228,7 @@ impl Chunk {
         let file = create_file(&path.join(name), pool)?;
         if let Some(syncer) = pool.syncer() {
             state.add_status(status);
-            self.mark_created(syncer, (&chunk, &path), is_new, status)?;
+            self.mark_created(syncer, &chunk, &path, is_new, status)?;
         }
         Ok(file)
     }

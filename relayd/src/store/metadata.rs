@@ -135,11 +135,13 @@ impl MetadataFile {
         directory: TracePath,
         name: FileName,
         chunk: Holding,
-        (bytes, sync): (Bytes, Arc<SyncStatus>),
+        bytes: Bytes,
+        sync: Arc<SyncStatus>,
     ) -> Result<Self, StoreError> {
         let path: &Path = directory.as_ref();
-        let target = (SyncOrder::Data, &sync);
-        let Some(file) = ReopenableFile::open(&pool, chunk.chunk(), path, &name, target)? else {
+        let order = SyncOrder::Data;
+        let opened = ReopenableFile::open(&pool, chunk.chunk(), path, &name, order, &sync)?;
+        let Some(file) = opened else {
             return Self::create(pool, directory, name, chunk, sync);
         };
         let opened = file.opened().and_then(|opened| opened.metadata());
@@ -171,8 +173,15 @@ impl MetadataFile {
         // First: the lock and the claim on the old file would forbid to replace it.
         self.leave_chunk();
         let directory: &Path = self.directory.as_ref();
-        let sync = (SyncOrder::Data, &self.sync);
-        let file = ReopenableFile::create(&self.pool, chunk.chunk(), directory, &self.name, sync)?;
+        let (order, sync) = (SyncOrder::Data, &self.sync);
+        let file = ReopenableFile::create(
+            &self.pool,
+            chunk.chunk(),
+            directory,
+            &self.name,
+            order,
+            sync,
+        )?;
         let mut writer = Tracefile::new(file.share());
         writer.release();
         self.current = Some(Current {

@@ -100,7 +100,8 @@ impl ReopenableFile {
         chunk: &Arc<Chunk>,
         directory: &Path,
         name: &FileName,
-        (order, status): (SyncOrder, &Arc<SyncStatus>),
+        order: SyncOrder,
+        status: &Arc<SyncStatus>,
     ) -> Result<Self, StoreError> {
         let path = directory.join(name);
         pool.check_retained()
@@ -133,7 +134,8 @@ impl ReopenableFile {
         chunk: &Arc<Chunk>,
         directory: &Path,
         name: &FileName,
-        (order, status): (SyncOrder, &Arc<SyncStatus>),
+        order: SyncOrder,
+        status: &Arc<SyncStatus>,
     ) -> Result<Option<Self>, StoreError> {
         let path = directory.join(name);
         let failed = |error| StoreError::on("open", &path)(error);
@@ -232,7 +234,8 @@ pub(super) fn test_file() -> (tempfile::TempDir, ReopenableFile) {
         chunk.chunk(),
         Path::new("ust"),
         &name,
-        (SyncOrder::Data, &Arc::default()),
+        SyncOrder::Data,
+        &Arc::default(),
     );
     (directory, file.unwrap())
 }

@@ -37,7 +37,8 @@ impl Segment {
     #[must_use]
     pub(super) fn new(
         number: u64,
-        (data, index): (&ReopenableFile, &ReopenableFile),
+        data: &ReopenableFile,
+        index: &ReopenableFile,
         format: IndexFormat,
     ) -> Self {
         Self {

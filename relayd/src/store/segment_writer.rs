@@ -67,7 +67,8 @@ impl SegmentWriter {
         &mut self,
         index: Option<(ReopenableFile, IndexFormat)>,
         segment: Option<Arc<Segment>>,
-        (entries, end): (u64, Bytes),
+        entries: u64,
+        end: Bytes,
     ) -> Result<(), StoreError> {
         self.data.restore(end);
         self.indexed_end = end;
@@ -129,9 +130,15 @@ impl SegmentWriter {
             })?;
         let directory = data.path().parent().unwrap_or(Path::new(""));
         let directory = directory.join(INDEX_DIRECTORY);
-        let sync = (SyncOrder::Index, data.sync_status());
-        let file =
-            ReopenableFile::create(self.pool(), self.chunk.chunk(), &directory, &name, sync)?;
+        let (order, sync) = (SyncOrder::Index, data.sync_status());
+        let file = ReopenableFile::create(
+            self.pool(),
+            self.chunk.chunk(),
+            &directory,
+            &name,
+            order,
+            sync,
+        )?;
         let location = Arc::clone(file.location());
         IndexFile::begin(file, format).map_err(|error| {
             // A partial header would make readers reject the whole trace.
@@ -162,8 +169,8 @@ impl SegmentWriter {
             (Some(segment), _) if was_open => return Ok(Arc::clone(segment)),
             (Some(segment), _) => Arc::clone(segment),
             (None, Some(index)) => {
-                let files = (self.data.file(), index.file());
-                Arc::new(Segment::new(self.number, files, format))
+                let (data, index) = (self.data.file(), index.file());
+                Arc::new(Segment::new(self.number, data, index, format))
             }
             (None, None) => unreachable!("the index file has just been opened"),
         };

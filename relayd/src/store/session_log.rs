@@ -118,13 +118,14 @@ impl SessionLog {
         }
         let descriptor = pool.reserve();
         let (file, bytes) = write_whole(&path, &session, false)?;
-        Ok(Self::new(path, session, (file, descriptor), bytes))
+        Ok(Self::new(path, session, file, descriptor, bytes))
     }
 
     fn new(
         path: PathBuf,
         session: LoggedSession,
-        (file, descriptor): (File, PooledDescriptor),
+        file: File,
+        descriptor: PooledDescriptor,
         bytes: u64,
     ) -> Arc<Self> {
         let file = SyncedFile::new(file);
@@ -217,8 +218,8 @@ impl SessionLog {
         // cuts.
         let session = session?;
         let bytes = records.offset() as u64;
-        let file = (file, descriptor);
-        Ok(Some(Self::new(path.to_owned(), session, file, bytes)))
+        let path = path.to_owned();
+        Ok(Some(Self::new(path, session, file, descriptor, bytes)))
     }
 
     /// Has the log synced with the other files of its session, from now on, and what is in it

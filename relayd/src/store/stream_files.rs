@@ -440,8 +440,15 @@ impl StreamFiles {
                 older.data.give_up_name();
             }
         }
-        let sync = (SyncOrder::Data, &self.sync);
-        let data = ReopenableFile::create(&self.pool, chunk.chunk(), directory, &data_name, sync)?;
+        let (order, sync) = (SyncOrder::Data, &self.sync);
+        let data = ReopenableFile::create(
+            &self.pool,
+            chunk.chunk(),
+            directory,
+            &data_name,
+            order,
+            sync,
+        )?;
         self.pool.clock.add_slot(&self.slot);
         if self.layout.index_format.is_some() {
             // The index file of the tracefile that this one replaces.

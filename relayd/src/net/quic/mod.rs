@@ -114,12 +114,12 @@ impl QuicSetup {
             endpoint: endpoint.clone(),
             source,
         })?;
-        let configs = load_configs(tls)?;
+        let (endpoint_config, tls_config) = load_configs(tls)?;
         let needs_role = tls.client_ca.is_some();
         let workers = Workers::start_shared("quic").map_err(StartError::Threads)?;
         let bound = {
             let _guard = workers.pool().first().enter();
-            QuicPort::bind(address, configs, needs_role)
+            QuicPort::bind(address, endpoint_config, tls_config, needs_role)
         };
         let port = bound.map_err(|source| StartError::Listen {
             port,
@@ -153,7 +153,8 @@ impl QuicPort {
     /// the TLS configuration asks for client certificates, and what they allow is checked here.
     pub(super) fn bind(
         address: SocketAddr,
-        (endpoint, tls): (EndpointConfig, Arc<ServerConfig>),
+        endpoint: EndpointConfig,
+        tls: Arc<ServerConfig>,
         needs_role: bool,
     ) -> io::Result<Self> {
         let server = server_config(tls).map_err(io::Error::other)?;
@@ -231,7 +232,7 @@ impl QuicPort {
             let handshake = this.admission.begin_handshake(address, evicted.clone());
             let (this, serving) = (Arc::clone(&this), Arc::clone(&serving));
             tokio::spawn(async move {
-                let served = this.serve(incoming, (admitted, handshake), &evicted, &serving);
+                let served = this.serve(incoming, admitted, handshake, &evicted, &serving);
                 tokio::select! {
                     biased;
                     () = evicted.cancelled() => {}
@@ -258,7 +259,8 @@ impl QuicPort {
     async fn serve(
         &self,
         incoming: Incoming,
-        (admitted, handshake): (Admitted, Handshake),
+        admitted: Admitted,
+        handshake: Handshake,
         evicted: &CancellationToken,
         serving: &QuicServing,
     ) {

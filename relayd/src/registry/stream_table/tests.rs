@@ -71,7 +71,7 @@ impl Fixture {
         };
         let listed = Arc::new(ListedStream { record, content });
         let added = stream.clone();
-        self.table.add(added, directory, listed, (since, 3));
+        self.table.add(added, directory, listed, since, 3);
         stream
     }
 

@@ -97,7 +97,8 @@ impl Chunk {
     pub(super) fn mark_created(
         &self,
         syncer: &Arc<Syncer>,
-        (chunk, directory): (&Path, &Path),
+        chunk: &Path,
+        directory: &Path,
         is_new: bool,
         status: &Arc<SyncStatus>,
     ) -> Result<(), StoreError> {

@@ -53,7 +53,7 @@ pub(super) fn plan(bytes: &[u8], is_continued: bool) -> Result<MetadataPlan, Met
     );
     let mut error = Metadata::read(&readable).err();
     if let Some(MetadataError::Incomplete { at }) = &error {
-        let begin = offset_of(&kept.text, (at.line, at.column));
+        let begin = offset_of(&kept.text, at.line, at.column);
         unfinished.start = unfinished.start.min(begin);
     }
     let blanks = kept.file_ranges(&unfinished);
@@ -251,7 +251,7 @@ fn len_without_zeros(bytes: &[u8]) -> usize {
 }
 
 /// Offset in bytes of a line and column, both counted from 1, columns in characters.
-fn offset_of(text: &[u8], (line, column): (u32, u32)) -> usize {
+fn offset_of(text: &[u8], line: u32, column: u32) -> usize {
     let mut here = (1_u32, 1_u32);
     for (at, byte) in text.iter().enumerate() {
         if here >= (line, column) {

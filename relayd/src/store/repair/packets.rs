@@ -117,7 +117,8 @@ impl PacketReader {
     pub(super) fn contradicted(
         &self,
         data: &File,
-        (index, format): (&File, IndexFormat),
+        index: &File,
+        format: IndexFormat,
         found: &ValidEntries,
     ) -> io::Result<Option<u64>> {
         let is_wrong = |entry: &Entry| {

@@ -182,7 +182,6 @@ impl<'a> Trace<'a> {
     fn plan_metadata(&mut self, file: Option<File>) -> io::Result<()> {
         let Some(file) = file else { return Ok(()) };
         let len = file.metadata()?.len();
-        // The file is read to memory as a whole.
         if len > MAX_REPAIRED_METADATA {
             return Err(invalid_data(format!(
                 "{len} bytes of metadata are too many"
@@ -251,7 +250,7 @@ impl<'a> Trace<'a> {
         }
         let data_len = data.metadata()?.len();
         let survey = self.survey(repair, &data, data_len, index_file.as_ref())?;
-        self.apply(repair, name, (&data, data_len), index_file, &survey)
+        self.apply(repair, name, &data, data_len, index_file, &survey)
     }
 
     /// Removes an index file that has no tracefile, or no entry.
@@ -303,7 +302,7 @@ impl<'a> Trace<'a> {
             let contradicted = match &self.reader {
                 // What was acknowledged is as its entry says, whatever its packet is.
                 Some(reader) if !self.is_complete && !self.is_continued() => {
-                    reader.contradicted(data, (file, format), found)?
+                    reader.contradicted(data, file, format, found)?
                 }
                 _ => None,
             };
@@ -416,7 +415,8 @@ impl<'a> Trace<'a> {
         &mut self,
         repair: &mut Repair<'_>,
         name: &[u8],
-        (data, data_len): (&File, u64),
+        data: &File,
+        data_len: u64,
         index_file: Option<File>,
         survey: &Survey,
     ) -> io::Result<()> {

@@ -201,7 +201,8 @@ impl StreamFiles {
             chunk.chunk(),
             directory,
             &data_name,
-            (SyncOrder::Data, &self.sync),
+            SyncOrder::Data,
+            &self.sync,
         )?
         else {
             return Ok(None);
@@ -211,7 +212,8 @@ impl StreamFiles {
             chunk.chunk(),
             &index_directory,
             &index_name,
-            (SyncOrder::Index, &self.sync),
+            SyncOrder::Index,
+            &self.sync,
         )?;
         let mut pair = RestoredPair {
             data,
@@ -233,7 +235,8 @@ impl StreamFiles {
         Some(RestoredRun {
             segment: Arc::new(Segment::new(
                 number,
-                (&pair.data, index),
+                &pair.data,
+                index,
                 self.layout.index_format?,
             )),
             packets: pair.entries,
@@ -251,9 +254,9 @@ impl StreamFiles {
         let run = self.run(&pair, self.number, latest);
         let mut writer = SegmentWriter::new(chunk, self.number, &self.slot, pair.data);
         let segment = run.as_ref().map(|run| Arc::clone(&run.segment));
-        let restored = (pair.entries, pair.last.as_ref().map_or(Bytes(0), end_of));
+        let end = pair.last.as_ref().map_or(Bytes(0), end_of);
         let index = pair.index.zip(self.layout.index_format);
-        writer.restore(index, segment, restored)?;
+        writer.restore(index, segment, pair.entries, end)?;
         self.pool.clock.add_slot(&self.slot);
         self.push_writer(writer);
         Ok(run)
