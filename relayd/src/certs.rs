@@ -12,7 +12,7 @@ use crate::cli::CertsArguments;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// How many times as long as its certificates a CA is valid.
+/// Validity of a CA, in multiples of that of its certificates.
 const CA_LIFETIMES: u32 = 10;
 
 /// Name of the relay's certificate.
@@ -21,7 +21,7 @@ const SERVER: &str = "server";
 /// The clients of a first set-up.
 const FIRST_CLIENTS: [(&str, Role); 2] = [("producer", Role::Produce), ("viewer", Role::View)];
 
-/// What was created: a line for each pair of files, and commands that use them.
+/// The report of what was created: a line for each pair of files, and commands that use them.
 struct Report {
     directory: PathBuf,
     text: String,

@@ -277,8 +277,8 @@ pub const COALESCE_AFTER_READS: u32 = 8;
 /// as long, and after which the index of its next packet is not polled for.
 pub const ACTIVITY_WINDOW: Duration = Duration::from_millis(2);
 
-/// How long a worker polls its sockets for the index of a packet that begins to arrive, before it
-/// reads the packet. A producer sends some hundred KiB in this time.
+/// Time for which a worker polls its sockets for the index of a packet that begins to arrive,
+/// before it reads the packet. A producer sends some hundred KiB in this time.
 pub const SPIN_DURATION: Duration = Duration::from_micros(50);
 
 /// Packets in a row whose index does not come within [`SPIN_DURATION`], after which the next

@@ -30,7 +30,7 @@ use relayd::store::{deletion, make_directory};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
-/// Set in the environment of the process in the background.
+/// Variable that is set in the environment of the process in the background.
 const BACKGROUND_MARKER: &str = "RELAYD_IN_BACKGROUND";
 
 fn main() -> ExitCode {
@@ -256,7 +256,7 @@ fn report_repairs(repaired: Repaired) {
     }
 }
 
-/// What a signal asks for.
+/// The request that a signal makes.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
     Stop,

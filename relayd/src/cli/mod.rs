@@ -255,7 +255,7 @@ pub enum ArgumentError {
     /// The output is a relative path, which would change with the working directory.
     #[error("--output {0}: the path must be absolute")]
     RelativeOutput(PathBuf),
-    /// There is no default for the output.
+    /// No output is given, and there is no home directory for the default.
     #[error("no output directory: set --output, LTTNG_HOME or HOME")]
     NoHome,
     /// The path is relative, and the process has no working directory.

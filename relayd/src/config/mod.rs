@@ -66,12 +66,12 @@ pub struct Config {
     pub reorder_memory: u64,
     /// Whether producers are paused or sessions closed when the disk is full.
     pub when_full: DiskFullPolicy,
-    /// What replies to producers guarantee, and when files are synced.
+    /// Settings of what replies to producers guarantee, and of when files are synced.
     pub sync: SyncSettings,
     /// Longest time for which a session is kept whose producer has lost its connection. Zero: none
     /// is kept.
     pub resume_timeout: Duration,
-    /// Which sessions are removed when they are old, or the output is large.
+    /// Settings of which sessions are removed when they are old, or the output is large.
     pub retention: RetentionSettings,
     /// Time zone of the times in directory names.
     pub time_zone: TimeZone,

@@ -24,14 +24,14 @@ pub struct StatusApi {
     registry: Arc<Registry>,
     health: Arc<Health>,
     ports: Vec<Port>,
-    /// None if the relay has no QUIC port.
+    /// Counters of the QUIC port. None if the relay has none.
     quic: Option<Arc<QuicCounters>>,
-    /// What was measured and removed of the output.
+    /// The output as it was measured last, and the counters of what was removed.
     output: Arc<OutputStatus>,
     retention: RetentionSettings,
     /// Start of the relay, for the metric.
     started: SystemTime,
-    /// Set when shutdown begins.
+    /// Whether shutdown has begun.
     is_stopping: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ pub struct Port {
     pub connections: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
-/// What has happened on all connections of the QUIC port.
+/// Counters of what has happened on all connections of the QUIC port.
 #[derive(Debug, Default)]
 pub struct QuicCounters {
     resets: AtomicU64,
@@ -141,15 +141,16 @@ impl StatusApi {
         text
     }
 
-    /// Why the relay is unhealthy, so that only a restart could help. None if it is healthy.
+    /// The reason why the relay is unhealthy, so that only a restart could help. None if it is
+    /// healthy.
     fn liveness_failure(&self, now: Instant) -> Option<&'static str> {
         // At shutdown, ports are closed and workers end on purpose.
         (self.health.error_mask(now) != 0 && !self.is_stopping.load(Ordering::Relaxed))
             .then_some("unhealthy: workers do not respond, or a port is not listened on")
     }
 
-    /// Why the relay is not ready for further producers, although it is healthy. None if it is
-    /// ready.
+    /// The reason why the relay is not ready for further producers, although it is healthy. None if
+    /// it is ready.
     fn readiness_failure(&self) -> Option<&'static str> {
         if self.is_stopping.load(Ordering::Relaxed) {
             return Some("stopping");

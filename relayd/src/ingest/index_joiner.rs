@@ -292,8 +292,9 @@ impl<P> IndexJoiner<P> {
         pending.filter_map(|packet| Some((packet.seq, packet.place.as_mut()?)))
     }
 
-    /// Where the packet is, or where it belongs. Without gaps in the numbers there is no search: a
-    /// pipelined producer has hundreds of packets pending, and each is looked up four times.
+    /// The place of the packet in the list, or where it belongs. Without gaps in the numbers there
+    /// is no search: a pipelined producer has hundreds of packets pending, and each is looked up
+    /// four times.
     fn find(&self, seq: SeqNum) -> Result<usize, usize> {
         let (Some(first), Some(last)) = (self.pending.front(), self.pending.back()) else {
             return Err(0);

@@ -296,7 +296,7 @@ impl MetadataStream {
         let mut state = self.state.lock();
         state.unwritten = None;
         state.file.drop_piece()?;
-        // The text of that piece is whole. Only the log did not have it yet.
+        // The text of that piece is whole. Only the log does not have it yet.
         if state.unlogged.is_some() {
             self.finish_piece(&mut state)?;
         }

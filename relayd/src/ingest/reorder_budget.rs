@@ -121,7 +121,7 @@ impl ReorderBudget {
 #[derive(Debug, Default)]
 pub struct EarlyBuffer {
     bytes: Vec<u8>,
-    /// None: no budget counts the packet.
+    /// The budget of the session. None: no budget counts the packet.
     budget: Option<Arc<ReorderBudget>>,
     reserved: u64,
     is_complete: bool,

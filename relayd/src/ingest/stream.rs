@@ -100,7 +100,7 @@ impl DataStream {
 
 impl Evictable for DataStream {
     fn close_files(&self, _is_needed: bool) -> bool {
-        // Only tried: the pool asks for another stream, whose lock the caller may hold.
+        // Only tried: the thread may have locked another stream, whose file needs the room.
         self.try_lock()
             .is_some_and(|mut writer| writer.close_files())
     }

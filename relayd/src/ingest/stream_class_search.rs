@@ -12,7 +12,7 @@ use crate::store::metadata::{PACKET_HEADER, PACKET_MAGIC};
 
 /// Begins a stream class in TSDL, if a brace follows.
 const KEYWORD: &[u8] = b"stream";
-/// What follows the keyword in JSON: `"data-stream-class"` is the type of the fragment (CTF 2).
+/// The rest of the fragment's type after the keyword in JSON (CTF 2): `"data-stream-class"`.
 const JSON_SUFFIX: &[u8] = b"-class\"";
 
 /// A search that continues from piece to piece.

@@ -31,7 +31,7 @@ use crate::store::pipe::Pipe;
 use crate::store::session_log::{Mark, StreamLog};
 use crate::store::stream_files::{PacketPlace, StreamFiles};
 
-/// What the connection does with the bytes of a packet that begins to arrive.
+/// The way in which the connection handles the bytes of a packet that begins to arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// The packet is the next in sequence: pass the bytes to [`StreamWriter::write_payload`] as
@@ -50,7 +50,7 @@ pub struct StreamWriter {
     published: Arc<Published>,
     tally: Arc<Tally>,
     packets: PacketWriter,
-    /// None: the producer sends no indexes.
+    /// Joins packets with their indexes. None: the producer sends no indexes.
     joiner: Option<IndexJoiner<PacketPlace>>,
     lifecycle: Lifecycle<Holding>,
     backpressure: Backpressure,
@@ -355,7 +355,7 @@ impl StreamWriter {
     }
 
     fn add_beacon(&mut self, index: &SendIndex) -> Result<(), IngestError> {
-        // Ready entries are published before the beacon, which is the later one in time.
+        // Otherwise ready entries would count as pending below.
         self.flush_entries()?;
         // The beacon may have overtaken a packet that is still pending, whose events can be
         // earlier: then it says nothing.

@@ -43,7 +43,7 @@ pub struct FileCallPermits {
 /// A file that one viewer reads.
 #[derive(Debug)]
 pub(super) struct ReadFile {
-    /// None only while the value is dropped.
+    /// The open file. None only while the value is dropped.
     file: Option<Arc<PooledFile>>,
     calls: Arc<FileCalls>,
     /// Whether the file is on a tmpfs. Not set until that matters.
@@ -189,7 +189,7 @@ impl ReadFile {
             Some(rest) => rest,
         };
         let offset = offset.saturating_add(cached as u64);
-        // Asked only where `RWF_NOWAIT` is not supported: elsewhere there is no tmpfs.
+        // Asked only where `RWF_NOWAIT` is not supported, as on a tmpfs: it costs a call.
         if !is_supported && *self.is_in_memory.get_or_init(|| is_in_memory(file)) {
             return file.read_exact_at(rest, offset);
         }

@@ -41,7 +41,7 @@ pub(super) struct TlsPort {
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub(super) socket: TcpStream,
-    /// None for a connection that is not encrypted.
+    /// The TLS of the connection. None if it is not encrypted.
     pub(super) tls: Option<Box<TlsCodec>>,
 }
 

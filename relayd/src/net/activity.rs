@@ -1,5 +1,5 @@
-//! How many data connections of a worker receive packets at the moment: with one, latency counts;
-//! with several, the number of wake-ups does. And whether a connection was silent before.
+//! The number of data connections of a worker that receive packets at the moment: with one, latency
+//! counts; with several, the number of wake-ups does. And whether a connection was silent before.
 //!
 //! It is always on, and costs two comparisons for each read. An idle connection costs nothing.
 
@@ -18,7 +18,7 @@ thread_local! {
 pub(super) struct Activity {
     /// Number of the window in which the connection was last counted.
     counted_in: Option<u64>,
-    /// When something was last received, or the socket was found empty.
+    /// Time at which something was last received, or the socket was found empty.
     last: Option<Instant>,
 }
 

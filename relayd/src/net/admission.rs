@@ -20,9 +20,9 @@ const DATA: &str = "data";
 pub(super) struct ConnectionTable {
     max: usize,
     connections: Mutex<TableConnections>,
-    /// Notified when a connection has been closed.
+    /// Notifies ports that wait that a connection has been closed.
     closed: Notify,
-    /// Held by the port that admits a connection.
+    /// The turn to admit a connection, of one port at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -82,7 +82,7 @@ enum Limit {
 /// A connection that may be evicted until its handshake is complete.
 #[derive(Debug)]
 pub(super) struct Handshake {
-    /// None for a connection that is never evicted.
+    /// The table that may evict the connection. None: it is never evicted.
     table: Option<Arc<ConnectionTable>>,
     id: u64,
     is_complete: bool,

@@ -33,7 +33,7 @@ pub(super) fn close_all<T: Send + 'static>(
                     let next = rest.lock().pop();
                     let Some(session) = next else { break };
                     close(session);
-                    // The relay has stopped to wait, and the process is about to end.
+                    // The relay does not wait any more, and the process is about to end.
                     if done.send(()).is_err() {
                         break;
                     }

@@ -14,7 +14,7 @@ pub(super) struct Coalescing {
     is_small: bool,
     /// A packet has begun since the last read that emptied the socket.
     has_packet: bool,
-    /// When the socket was last empty.
+    /// Time at which the socket was last empty.
     last_drained: Option<Instant>,
     /// Consecutive reads, each soon after the one before, that brought a small packet.
     fast_reads: u32,

@@ -101,7 +101,7 @@ struct Stops<'a> {
     /// connections.
     connection: &'a CancellationToken,
     relay: &'a CancellationToken,
-    /// Cancelled some time after `relay`: then no more commands are handled.
+    /// Token that is cancelled some time after `relay`: then no more commands are handled.
     commands: &'a CancellationToken,
 }
 

@@ -64,7 +64,7 @@ thread_local! {
 struct DataTask {
     peer: SocketAddr,
     socket: EventSocket,
-    /// None once the connection has ended.
+    /// The connection without its socket. None once it has ended.
     connection: Option<DataConnection>,
     decoder: DataDecoder,
     /// Whether large packets can be spliced: not with TLS, and no more after it has failed.
@@ -91,7 +91,7 @@ struct DataTask {
     pause: Option<Pause>,
 }
 
-/// What is known about the socket after bytes were received.
+/// The state of the socket after bytes were received.
 #[derive(Debug)]
 enum SocketState {
     /// There may be more to read.
@@ -220,7 +220,7 @@ impl DataTask {
                     return self.end(Err(ConnectionError::no_indexes(self.read_timeout)));
                 }
                 let interval = pause.next_interval();
-                // The token is cancelled already: to wait for it would not be to wait.
+                // The token is cancelled already, so that a wait for it would end at once.
                 if is_stopping {
                     tokio::time::sleep(interval).await;
                 } else {

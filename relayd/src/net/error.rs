@@ -1,4 +1,4 @@
-//! Why the relay closes a connection, and what follows from that.
+//! The reasons why the relay closes a connection, and what each costs.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::limits::{
 /// Name of the timeout of the handshake.
 pub(super) const HANDSHAKE: &str = "handshake";
 
-/// Why the relay closes a connection.
+/// The reason why the relay closes a connection.
 #[derive(Debug, Error)]
 pub(super) enum ConnectionError {
     #[error("connection lost: {0}")]
@@ -63,7 +63,7 @@ pub(super) enum ConnectionError {
     PacketStream(&'static str),
 }
 
-/// What a failure costs.
+/// The cost of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Consequence {
     /// The replies to all commands before are sent, with the error reply if there is one; then the
@@ -101,7 +101,7 @@ impl ConnectionError {
         matches!(self, Self::ReadTimeout { name, .. } if *name == HANDSHAKE)
     }
 
-    /// What the failure costs. The only place that decides it.
+    /// The cost of the failure. Nothing else decides it.
     pub(super) fn consequence(&self) -> Consequence {
         match self {
             Self::Control(_) | Self::Viewer(_) | Self::ReadPacket(_) => Consequence::ReplyAndClose,

@@ -62,7 +62,7 @@ pub(super) async fn serve(
     handshake.is_complete()
 }
 
-/// How a viewer connection ends without an error.
+/// The ways in which a viewer connection ends without an error.
 enum Ended {
     /// The peer has ended the connection, or it is evicted.
     ByPeer,

@@ -102,9 +102,9 @@ pub struct Server {
     /// The tasks of producers' connections, which shutdown waits for.
     connections: TaskTracker,
     stop: CancellationToken,
-    /// Cancelled some time after `stop`: then no more commands are handled.
+    /// Token that is cancelled some time after `stop`: then no more commands are handled.
     commands_stop: CancellationToken,
-    /// None: nothing is synced.
+    /// The thread that syncs. None: nothing is synced.
     sync: Option<SyncThread>,
     /// Removes no more sessions when it is dropped.
     _retention: RetentionThread,
@@ -118,7 +118,7 @@ struct TlsPorts {
     live: Option<Arc<TlsPort>>,
 }
 
-/// What the tasks of all producers' connections share.
+/// The context that the tasks of all producers' connections share.
 #[derive(Debug, Clone)]
 struct ProducerContext {
     registry: Arc<Registry>,
@@ -132,7 +132,7 @@ struct ProducerContext {
     session: Option<Arc<OnceLock<SessionId>>>,
 }
 
-/// What the tasks of all viewers' connections share.
+/// The context that the tasks of all viewers' connections share.
 #[derive(Debug, Clone)]
 struct ViewerContext {
     registry: Arc<Registry>,
@@ -184,7 +184,7 @@ pub enum StartError {
     Tls {
         /// Name of the port.
         port: &'static str,
-        /// What is wrong with the certificates.
+        /// The fault of the certificates.
         source: Box<TransportError>,
     },
     /// The threads cannot be started.

@@ -24,7 +24,7 @@ impl PacketWait {
     pub(super) async fn wait(&mut self, changes: &ChangeQueue) {
         if self.unwaited > 0 {
             self.unwaited -= 1;
-            // Taken, so that a change of now does not end a later wait at once.
+            // Taken, so that what has changed until now does not end a later wait at once.
             changes.take_changes();
             return;
         }

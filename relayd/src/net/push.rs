@@ -44,7 +44,7 @@ struct HandoverSlot {
 #[derive(Debug)]
 struct Handover {
     socket: Socket,
-    /// Dropped when the push connection has ended: the task that handed it over waits for that.
+    /// The sender whose drop tells the task that has handed the connection over that it has ended.
     _ended: oneshot::Sender<()>,
 }
 
@@ -82,12 +82,12 @@ pub(super) struct PushConnection {
     input: InputRate,
     /// Notifications that have been encoded and not sent.
     unsent: BytesMut,
-    /// When bytes were last sent.
+    /// Time at which bytes were last sent.
     last_sent: Instant,
 }
 
 impl PushConnection {
-    /// Without a socket: the viewer has no push connection yet.
+    /// The push connection of a viewer that has none yet.
     pub(super) fn new(viewers: Arc<ViewerTasks>) -> Self {
         Self {
             viewers,

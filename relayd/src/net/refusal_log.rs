@@ -8,14 +8,14 @@ use tracing::warn;
 
 use crate::limits::REFUSAL_LOG_INTERVAL;
 
-/// What has happened on a port since the last summary.
+/// Counts and logs what has happened on a port since the last summary.
 #[derive(Debug)]
 pub(super) struct RefusalLog {
     port: &'static str,
     counts: Counts,
     /// The peer of the last refused connection.
     last: Option<SocketAddr>,
-    /// When the next summary is due. None: the next refusal is logged at once.
+    /// Time at which the next summary is due. None: the next refusal is logged at once.
     due: Option<Instant>,
 }
 

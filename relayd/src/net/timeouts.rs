@@ -17,7 +17,8 @@ use crate::limits::HANDSHAKE_TIMEOUT;
 #[derive(Debug)]
 pub(super) struct CommandTimeouts {
     connected: Instant,
-    /// When the first bytes of the command being received were seen. None between commands.
+    /// Time at which the first bytes of the command being received were seen. None between
+    /// commands.
     command_begun: Option<Instant>,
     read_timeout: Duration,
 }

@@ -60,7 +60,7 @@ impl ViewerThrottle {
 #[derive(Debug)]
 pub(super) struct ConnectionThrottle {
     throttle: Arc<ViewerThrottle>,
-    /// When the bucket is full again, plus [`VIEWER_BURST`].
+    /// Time at which the bucket is full again, plus [`VIEWER_BURST`].
     next_at: Instant,
 }
 

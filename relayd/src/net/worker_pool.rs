@@ -39,9 +39,9 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Workers {
     pool: WorkerPool,
-    /// Stops the workers when it is dropped.
+    /// A guard that stops the workers when it is dropped.
     stop: DropGuard,
-    /// Disconnected when all threads have ended.
+    /// A channel that is disconnected when all threads have ended.
     ended: Receiver<()>,
 }
 

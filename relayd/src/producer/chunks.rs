@@ -72,8 +72,7 @@ pub(super) enum ChunkCommandError {
 }
 
 impl ChunkCommandError {
-    /// What the failure costs: the command is refused with this code. The only place that decides
-    /// it.
+    /// The cost of the failure: the command is refused with this code. Nothing else decides it.
     fn consequence(&self) -> ReturnCode {
         match self {
             Self::Name { .. } | Self::Dotted(_) | Self::Named(_) | Self::UnknownStream(_) => {

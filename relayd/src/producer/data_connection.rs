@@ -31,7 +31,7 @@ pub struct DataConnection {
     registry: Arc<Registry>,
     /// Address of the peer, in IPv4 form if it is an IPv4-mapped one.
     address: IpAddr,
-    /// None before the first packet.
+    /// The session of the packets. None before the first packet.
     session: Option<Arc<Session>>,
     /// Number of the control connection to which the session belonged at the first packet.
     generation: u64,
@@ -115,7 +115,7 @@ impl DataConnection {
         self.session.as_ref().map(|session| session.id())
     }
 
-    /// What has arrived for the session so far. None before the first packet.
+    /// Counters of what has arrived for the session so far. None before the first packet.
     #[must_use]
     pub fn arrivals(&self) -> Option<&Arrivals> {
         self.session.as_ref().map(|session| session.arrivals())
@@ -141,7 +141,7 @@ impl DataConnection {
     /// If a packet is invalid or cannot be written. The connection cannot continue, because only
     /// the lengths in the headers say where the next packet begins.
     pub fn handle_event(&mut self, event: DataEvent<'_>) -> Result<(), PositionedError> {
-        // Taken out, because to handle the event borrows the whole connection.
+        // Taken out, because handling the event borrows the whole connection.
         let mut packet = std::mem::take(&mut self.packet);
         let handled = self.handle_event_of(&mut packet, event);
         self.packet = packet;

@@ -117,17 +117,17 @@ fn header((_, stream, number): Sent, bytes: &[u8]) -> DataHeader {
     }
 }
 
-/// What a producer remembers of its session when it loses its connections.
+/// The memory of a producer of its session when it loses its connections.
 #[derive(Debug, Default)]
 struct Client {
-    /// Which packets of each channel the relay has acknowledged, with the number of changes of the
-    /// disk so far.
+    /// The packets of each channel that the relay has acknowledged, with the number of changes of
+    /// the disk so far.
     acknowledged: Vec<(usize, [u64; CHANNELS.len()])>,
     /// Changes of the disk before all packets and metadata were acknowledged as durable. None: they
     /// were not.
     durable: Option<usize>,
-    /// When the session was created, in seconds: a later time if its directory has what a crash
-    /// left of an earlier attempt.
+    /// Time at which the session was created, in seconds: a later time if its directory has what a
+    /// crash left of an earlier attempt.
     created: u64,
     resumed: usize,
     has_ended: bool,

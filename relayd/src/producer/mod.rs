@@ -44,7 +44,7 @@ use session::OpenSession;
 pub struct Producer {
     registry: Arc<Registry>,
     address: IpAddr,
-    /// Cancelled to end all connections of the session.
+    /// Token that is cancelled to end all connections of the session.
     connections: CancellationToken,
     /// The session of the connection. None until CREATE_SESSION or RESUME_SESSION.
     session: Option<OpenSession>,

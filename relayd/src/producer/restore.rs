@@ -29,7 +29,7 @@ use crate::store::session_log::{
 };
 use crate::store::stream_files::{StreamFiles, TracefileRange};
 
-/// Why a session cannot be restored.
+/// The reason why a session cannot be restored.
 #[derive(Debug, Error)]
 enum RestoreError {
     #[error("its directory {} does not exist", .0.display())]

@@ -67,8 +67,7 @@ impl From<ResumeError> for Refusal {
 }
 
 impl ResumeError {
-    /// What the failure costs: the command is refused with this code. The only place that decides
-    /// it.
+    /// The cost of the failure: the command is refused with this code. Nothing else decides it.
     fn consequence(&self) -> ReturnCode {
         match self {
             Self::Late

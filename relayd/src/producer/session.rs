@@ -88,7 +88,7 @@ pub(super) fn create_session(
         ),
     };
     let recording = request.recording.as_ref();
-    // All producers with a nil id would be of one recording.
+    // Producers with a nil id could share a recording by mistake.
     if recording.is_some_and(|recording| recording.daemon.is_nil()) {
         return Err(fatal("the session daemon's id is nil".into()));
     }

@@ -81,7 +81,7 @@ pub struct Packets {
     end: Bytes,
     /// The last beacon. None: a packet or an index has arrived after it.
     beacon: Option<Timestamp>,
-    /// None: neither an index nor a beacon has arrived.
+    /// The class of the stream. None: neither an index nor a beacon has arrived.
     class: Option<ClassId>,
 }
 
@@ -302,7 +302,7 @@ impl Packets {
 /// The complete pieces of metadata of a trace.
 #[derive(Debug, Default)]
 pub struct Metadata {
-    /// None: the stream is in no chunk.
+    /// The file for readers. None: the stream is in no chunk.
     source: Option<Arc<MetadataSource>>,
     /// Length of the complete pieces in the file.
     received: Bytes,

@@ -1,4 +1,4 @@
-//! How much of a session has arrived on each of its connections.
+//! Counters of how much of a session has arrived on each of its connections.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -16,7 +16,7 @@ use crate::store::session_log::SessionLog;
 pub(super) struct Owner {
     /// Number of the connection among those that the session has had.
     pub(super) generation: u64,
-    /// Cancelled to end the connections of the session.
+    /// Token that is cancelled to end the connections of the session.
     pub(super) connections: CancellationToken,
     /// Address of the producer.
     pub(super) address: IpAddr,
@@ -35,7 +35,7 @@ pub(super) enum Attachment {
     Ended,
 }
 
-/// What becomes of a session when a control connection ends.
+/// The outcome for a session when a control connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DetachOutcome {
     /// The session stays as it is: it belongs to another connection, or is over.

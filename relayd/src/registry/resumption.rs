@@ -1,4 +1,5 @@
-//! What the registry does when a resumable session loses its connections, is resumed, or ends.
+//! The part of the registry that acts when a resumable session loses its connections, is resumed,
+//! or ends.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -27,7 +28,7 @@ pub(super) struct ResumableSessions {
     counts: ResumeCounts,
 }
 
-/// How often sessions were resumed.
+/// Counters of how often sessions were detached, resumed, restored, or ended instead.
 #[derive(Debug, Default)]
 pub struct ResumeCounts {
     detached: AtomicU64,
@@ -321,7 +322,7 @@ impl Registry {
         }
     }
 
-    /// How often sessions were detached and resumed.
+    /// The counters of how often sessions were detached and resumed.
     #[must_use]
     pub fn resume_counts(&self) -> &ResumeCounts {
         &self.resumable.counts

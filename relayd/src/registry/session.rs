@@ -83,7 +83,7 @@ pub struct Session {
     directory: Mutex<()>,
     /// The control connection that the session belongs to.
     owner: Mutex<Owner>,
-    /// What makes the session outlive its connections. Empty: it ends with its control connection.
+    /// The part that outlives the connections. Empty: the session ends with its control connection.
     resumable: OnceLock<Resumable>,
     arrivals: Arrivals,
 }
@@ -176,7 +176,7 @@ impl Session {
         &self.viewers
     }
 
-    /// How much has arrived on the connections of the session.
+    /// Counters of how much has arrived on the connections of the session.
     #[must_use]
     pub fn arrivals(&self) -> &Arrivals {
         &self.arrivals

@@ -17,7 +17,7 @@ const MODE: u32 = 0o644;
 #[derive(Debug)]
 pub(super) struct NumberFile {
     path: PathBuf,
-    /// Held open, so that no other file gets its inode number.
+    /// The file, open so that no other file gets its inode number.
     file: File,
 }
 

@@ -61,7 +61,8 @@ pub enum ChunkError {
 /// chunk.
 #[derive(Debug)]
 pub struct Chunk {
-    /// None: the chunk is the whole output, for producers that know no chunks (before LTTng 2.11).
+    /// Number of the chunk. None: the chunk is the whole output, for producers that know no chunks
+    /// (before LTTng 2.11).
     id: Option<ChunkId>,
     /// Time at which the chunk began, as in the name of its directory.
     began: String,

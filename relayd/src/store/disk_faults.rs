@@ -318,7 +318,7 @@ impl Recording<'_> {
     }
 }
 
-/// What a run of the script has done.
+/// The outcome of a run of the script.
 struct Run {
     root: tempfile::TempDir,
     acknowledged: Vec<Acknowledged>,

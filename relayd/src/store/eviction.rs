@@ -115,7 +115,7 @@ impl Clock {
         *last_round = Some(now);
         // Unlocked before close(2), which may block.
         drop(last_round);
-        // Counted once: slots that are added meanwhile have just been used.
+        // Counted once, so that slots that are put back meanwhile are not passed again.
         let slots = self.slots.lock().len();
         for _ in 0..slots {
             self.advance(false);

@@ -97,7 +97,7 @@ impl IndexFile {
     /// # Errors
     /// If it ends in no beacon and none can be written. It stays open then.
     pub(super) fn close_files(&mut self) -> io::Result<()> {
-        // A closed file is not locked: only the beacon then shows readers that the stream goes on.
+        // A tracefile is not locked while it is closed: only the beacon shows that it goes on.
         if self.file.handle().is_some() && !self.has_beacon {
             self.write_beacon(NO_WATERMARK)?;
         }

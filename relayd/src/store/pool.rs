@@ -32,7 +32,7 @@ pub struct Pool {
     /// The claimed files, open or closed.
     written: Mutex<HashSet<FileId>>,
     faults: Faults,
-    /// None: nothing is synced.
+    /// Syncs the files. None: nothing is synced.
     syncer: Option<Arc<Syncer>>,
     /// Maximum number of files that their writers have closed and that are not synced yet.
     max_retained: usize,
@@ -258,8 +258,8 @@ impl Deref for PooledFile {
 
 impl Drop for PooledFile {
     fn drop(&mut self) {
-        // The kernel reports a failed write only to descriptors that were open then, so that the
-        // syncer keeps a file that is dirty.
+        // The kernel reports a failed write only to descriptors that were open then, and the
+        // syncer therefore keeps a dirty file open.
         if let Some(syncer) = &self.pool().syncer {
             syncer.retain(&self.file);
         }

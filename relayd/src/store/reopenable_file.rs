@@ -17,7 +17,7 @@ use super::{StoreError, remove_file};
 #[derive(Debug)]
 pub(super) struct FileLocation {
     chunk: Arc<Chunk>,
-    /// What the syncer knows of the file. The path in it is relative to the directory of the chunk,
+    /// The file as the syncer knows it. The path in it is relative to the directory of the chunk,
     /// which may move.
     target: Arc<SyncTarget>,
     id: FileId,
@@ -85,7 +85,7 @@ impl FileLocation {
 #[derive(Debug)]
 pub(super) struct ReopenableFile {
     location: Arc<FileLocation>,
-    /// None: the file is closed.
+    /// The open file. None: it is closed.
     handle: Option<Arc<PooledFile>>,
 }
 

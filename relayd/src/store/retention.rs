@@ -40,7 +40,7 @@ const REMOVED: &str = ".relayd-removed-";
 /// The directories, relative to the output, of the sessions that this relay has open.
 pub type OpenDirectories = Box<dyn Fn() -> BTreeSet<PathBuf> + Send>;
 
-/// Which sessions are removed.
+/// Settings that say which sessions are removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetentionSettings {
     /// Time since the last write after which a session is removed. None: at no age.
@@ -164,7 +164,7 @@ impl RetentionThread {
         })
     }
 
-    /// What the thread has measured and removed.
+    /// The last measurement of the thread, and the counters of what it has removed.
     #[must_use]
     pub fn status(&self) -> &Arc<OutputStatus> {
         &self.status

@@ -28,9 +28,9 @@ pub(super) struct SegmentWriter {
     pub(super) data: Tracefile,
     /// Slot of the stream, which owns the files.
     slot: Arc<ClockSlot>,
-    /// None: neither bytes nor a beacon have been written.
+    /// The index file. None: neither bytes nor a beacon have been written.
     index: Option<IndexFile>,
-    /// None: no entry has been written.
+    /// The files for readers. None: no entry has been written.
     segment: Option<Arc<Segment>>,
     /// Number of packets that have been written and have no entry yet.
     pub(super) unindexed: usize,

@@ -51,10 +51,10 @@ pub struct SessionLog {
 #[derive(Debug)]
 struct LogState {
     session: LoggedSession,
-    /// None: the log was removed, or set aside. Changes are not logged any more.
+    /// The open log. None: it was removed or set aside, and changes are not logged any more.
     file: Option<LogFile>,
     bytes: u64,
-    /// None: nothing is synced.
+    /// Syncs the log with the files of the session. None: nothing is synced.
     sync: Option<LogSync>,
     /// Size at which the log is compacted.
     compact_at: u64,
@@ -67,14 +67,14 @@ struct LogFile {
     _descriptor: PooledDescriptor,
 }
 
-/// How a log is synced to the disk.
+/// The syncer of a log, and what it knows of the log.
 #[derive(Debug)]
 struct LogSync {
     syncer: Arc<Syncer>,
     target: Arc<SyncTarget>,
 }
 
-/// Why a session cannot be restored from its log.
+/// The reason why a session cannot be restored from its log.
 #[derive(Debug, Error)]
 pub enum LogError {
     /// The log cannot be read.
@@ -214,8 +214,8 @@ impl SessionLog {
             Some(Damage::Torn) => disk::set_len(&file, records.offset() as u64)?,
             None => {}
         }
-        // After the damage, so that a corrupt log is reported as such and not by a record that it
-        // cuts.
+        // After the damage, so that a corrupt log is reported as such and not by a record that
+        // is cut.
         let session = session?;
         let bytes = records.offset() as u64;
         let path = path.to_owned();

@@ -41,7 +41,7 @@ use tally::SyncTally;
 /// Settings that say when files are synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncSettings {
-    /// What a reply to a producer guarantees of everything that it acknowledges (`--durability`).
+    /// The guarantee of a reply to a producer for everything that it acknowledges (`--durability`).
     pub durability: Durability,
     /// Interval between two rounds that nobody waits for. Without meaning for
     /// [`Durability::Process`].
@@ -76,7 +76,7 @@ pub struct SyncTicket {
 #[derive(Debug, Default)]
 struct SyncState {
     dirty: DirtyFiles,
-    /// What is to be done after the next round.
+    /// The calls that are to be made after the next round.
     calls: AfterRound,
     /// Number of the last round that has begun.
     begun: u64,

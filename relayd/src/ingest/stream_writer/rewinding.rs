@@ -10,7 +10,7 @@ use crate::ingest::index_joiner::IndexJoiner;
 use crate::limits::MAX_PENDING_PACKETS;
 use crate::store::session_log::{FilePosition, Mark, StreamLog};
 
-/// How far a stream has got, as numbers of packets.
+/// The progress of a stream, as numbers of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Positions {
     /// All packets before this one have their entries, or are lost.
@@ -46,7 +46,7 @@ impl StreamWriter {
         self.joiner = Some(IndexJoiner::starting_at(next));
     }
 
-    /// How far the stream has got.
+    /// The progress of the stream, after ready entries have been written.
     pub fn positions(&mut self) -> Positions {
         if let Err(error) = self.flush_entries() {
             warn!(stream = %self.id, %error, "index entries not written: reported as missing");
@@ -89,7 +89,7 @@ impl StreamWriter {
         if let Err(error) = self.flush_entries() {
             debug!(stream = %self.id, %error, "index entries not written: their packets are sent again");
         }
-        // To write the entries may have paused the stream again.
+        // The entries may have paused the stream again.
         self.end_pause();
         let next = self.written();
         if self.lifecycle.is_closed() {

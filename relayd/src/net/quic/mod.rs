@@ -56,9 +56,9 @@ pub(super) struct QuicPort {
     address: SocketAddr,
     admission: Arc<Admission>,
     handshakes: Arc<AtomicUsize>,
-    /// What producers may have in flight.
+    /// Memory of the windows for what producers may have in flight.
     receive_windows: Arc<WindowMemory>,
-    /// What may be in flight to viewers.
+    /// Memory of the windows for what may be in flight to viewers.
     send_windows: Arc<WindowMemory>,
     counters: Arc<QuicCounters>,
     /// Whether clients must have a certificate with the role.
@@ -80,7 +80,7 @@ pub(super) struct QuicSetup {
     pub(super) workers: Workers,
 }
 
-/// What serves the connections.
+/// The workers and contexts that serve the connections.
 #[derive(Debug)]
 pub(super) struct QuicServing {
     pub(super) stop: CancellationToken,

@@ -54,7 +54,7 @@ struct PacketStream {
     undecoded: Vec<u8>,
     /// All bytes of the packet have been handed on. Only the end of the stream may follow.
     is_complete: bool,
-    /// When bytes last arrived.
+    /// Time at which bytes last arrived.
     last_read: Instant,
 }
 
@@ -72,7 +72,7 @@ pub(super) enum PollOutcome {
     Ended,
 }
 
-/// What becomes of a stream after a read.
+/// The state of a stream after a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadOutcome {
     Open,
@@ -168,7 +168,7 @@ impl PacketStreams {
         }
     }
 
-    /// When the next bytes of some incomplete packet must have arrived. None: no packet is
+    /// Time at which the next bytes of some incomplete packet must have arrived. None: no packet is
     /// incomplete.
     pub(super) fn read_deadline(&self, timeout: Duration) -> Option<Instant> {
         let first = self.streams.iter().map(|stream| stream.last_read).min()?;

@@ -29,7 +29,7 @@ use crate::producer::data_connection::DataConnection;
 #[derive(Debug)]
 pub(super) struct ProducerLink {
     pub(super) connection: quinn::Connection,
-    /// What the producer may have in flight.
+    /// The window of what the producer may have in flight.
     pub(super) window: Window,
     pub(super) counters: Arc<QuicCounters>,
     /// Evicts the connection until its first command has been handled.

@@ -38,7 +38,7 @@ impl PeriodicRequests {
     }
 }
 
-/// What the next tick has to do for one session.
+/// The work of the next tick for one session.
 #[derive(Debug)]
 pub(super) struct PeriodicWork {
     requests: PeriodicRequests,

@@ -58,7 +58,8 @@ impl Session {
         self.resumable.set(resumable).is_ok()
     }
 
-    /// What makes the session resumable. None: it ends with its control connection.
+    /// The part that makes the session resumable. None: the session ends with its control
+    /// connection.
     #[must_use]
     pub fn resumable(&self) -> Option<&Resumable> {
         let resumable = self.resumable.get()?;
@@ -66,7 +67,7 @@ impl Session {
         (!has_ended).then_some(resumable)
     }
 
-    /// What made the session resumable, even if it has ended.
+    /// The part that made the session resumable, even if the session has ended.
     pub(in crate::registry) fn kept(&self) -> Option<&Resumable> {
         self.resumable.get()
     }

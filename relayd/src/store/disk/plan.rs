@@ -29,7 +29,7 @@ pub(crate) enum Operation {
     Rename,
 }
 
-/// What happens at the n-th operation.
+/// A fault that happens at the n-th operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The operation fails, and the next ones succeed.
@@ -66,7 +66,7 @@ thread_local! {
     static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) };
 }
 
-/// What the operations of a thread have done.
+/// The record of what the operations of a thread have done.
 #[derive(Debug)]
 pub(crate) struct Record {
     /// Number of operations, including those that failed.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::plan::Change;
 
-/// What is on the disk besides what was synced.
+/// The changes that are on the disk besides what was synced.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unsynced {
     /// Nothing: each file has the content of its last sync, each directory the names of its last
@@ -15,9 +15,9 @@ pub(crate) enum Unsynced {
     /// Everything is lost as with `Lost`, but a sync of one file or directory syncs all names: file
     /// systems with a journal write them in order.
     Journaled,
-    /// By chance: the changes of names up to some moment, and the changes of each file up to some
-    /// moment, the last one partly or as zeros. File systems with a journal behave like this. The
-    /// number seeds the choice.
+    /// Chance decides: the changes of names up to some moment are there, and the changes of each
+    /// file up to some moment, the last one partly or as zeros. File systems with a journal behave
+    /// like this. The number seeds the choice.
     Partial(u64),
 }
 

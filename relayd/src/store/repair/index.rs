@@ -22,11 +22,11 @@ pub(in crate::store) struct ValidEntries {
     pub last: Option<Entry>,
     /// The last valid entry. None: there is none.
     pub backwards: Option<u64>,
-    /// What follows the valid entries.
+    /// The bytes that follow the valid entries.
     pub follows: Follows,
 }
 
-/// What follows the valid entries of an index file.
+/// The kind of bytes that follow the valid entries of an index file.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::store) enum Follows {
     /// The end of the file, a beacon or a partial entry.

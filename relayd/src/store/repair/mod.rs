@@ -68,7 +68,7 @@ pub struct Repaired {
     pub failed: u64,
 }
 
-/// What shows that a relay of this kind wrote a trace directory.
+/// The evidence that a relay of this kind wrote a trace directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Evidence {
     /// Nothing for the directory as a whole. The index file of a single stream may end in a beacon.

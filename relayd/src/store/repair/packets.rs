@@ -178,7 +178,7 @@ fn has_zero_ends(data: &File, entry: &Entry) -> io::Result<bool> {
     let Some(last) = content.checked_sub(1) else {
         return Ok(false);
     };
-    // The four bytes of the magic number.
+    // The magic number, which is 0 only if the beginning has never reached the disk.
     let first = read(data, entry.offset.0, content.min(4))?;
     let last = read(data, entry.offset.0.saturating_add(last), 1)?;
     Ok(is_zero(&first) || is_zero(&last))

@@ -59,8 +59,8 @@ pub struct LoggedStream {
     pub id: StreamId,
     /// The command that added the stream.
     pub opened: OpenStream,
-    /// Which packets lie where: at least the last mark, and all from the first packet without an
-    /// entry on.
+    /// The marks that say which packets lie where: at least the last one, and all from the first
+    /// packet without an entry on.
     pub marks: VecDeque<Mark>,
     /// The first packet of a tracefile that was about to replace an older one of the same name.
     /// None: a [mark](Self::marks) says that it did.
@@ -91,7 +91,7 @@ pub struct Mark {
     pub seq: SeqNum,
 }
 
-/// Why a log cannot be understood.
+/// The reason why a log cannot be understood.
 #[derive(Debug, Error)]
 pub enum RecordError {
     /// The log has no record, or does not begin with that of the session.

@@ -36,10 +36,10 @@ pub struct SyncedFile {
     retained: OnceLock<Retained>,
 }
 
-/// What the syncer knows of a file besides its descriptor.
+/// The properties of a file that the syncer knows besides its descriptor.
 #[derive(Debug)]
 pub struct SyncTarget {
-    /// When the file is synced in a round.
+    /// The place of the file in the order of a round.
     pub order: SyncOrder,
     /// Path for messages, relative to the chunk.
     pub path: PathBuf,

@@ -55,7 +55,7 @@ impl SyncTally {
         self.files.load(Ordering::Relaxed)
     }
 
-    /// How long the rounds took.
+    /// The durations of the rounds.
     #[must_use]
     pub fn durations(&self) -> SyncDurations {
         let duration = |micros: &AtomicU64| Duration::from_micros(micros.load(Ordering::Relaxed));
