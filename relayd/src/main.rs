@@ -152,7 +152,6 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         (None, Mode::Foreground | Mode::Background) => LogTarget::Stderr,
     };
     let log = logging::start(arguments.log_level(), log_format(&arguments), target)?;
-    // Only now, because there was no log when the files were read.
     warnings.iter().for_each(|warning| warn!("{warning}"));
     let config = arguments.config(raise_fd_limit())?;
     let warnings = &config.network.warnings;

@@ -148,7 +148,6 @@ async fn serve_commands(
     };
     let mut has_worker = false;
     loop {
-        // A client with TLS would wait for a reply until the timeout, and not learn why.
         if !commands.connection.is_greeted() && is_handshake(commands.received.bytes()) {
             return Err(ConnectionError::EncryptedPeer);
         }
@@ -180,8 +179,7 @@ async fn serve_commands(
                 handled = Err(commands.refuse_all(refusal));
             }
         }
-        // Before the reply that opens the session: packets may follow it, and their connection
-        // looks the worker up only once.
+        // Before the reply that opens the session: a data connection looks it up only once.
         if !has_worker && let Some(session) = producer.session() {
             has_worker = true;
             set_worker(session);
