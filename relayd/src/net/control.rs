@@ -179,7 +179,7 @@ async fn serve_commands(
                 handled = Err(commands.refuse_all(refusal));
             }
         }
-        // Before the reply that opens the session: a data connection looks for its worker only once.
+        // Before the reply names the session: a data connection looks for its worker only once.
         if !has_worker && let Some(session) = producer.session() {
             has_worker = true;
             set_worker(session);
