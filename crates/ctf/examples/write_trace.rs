@@ -25,6 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let now = Timestamp(now.try_into()?);
         trace.write(&done, now, &[path.into(), status.into()])?;
     }
+    // Dropping the writer would write the rest too, but ignore an error.
     trace.finish()?;
     Ok(())
 }

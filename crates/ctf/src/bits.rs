@@ -8,6 +8,8 @@ use crate::model::ByteOrder;
 /// `position` moved up to a multiple of `alignment` bits, a power of two.
 #[inline]
 pub(crate) const fn align_up(position: u64, alignment: u32) -> u64 {
+    // Cannot overflow: a position is at most 2^62 (`MAX_PACKET_BITS`) plus an alignment, which is a
+    // `u32`.
     let mask = alignment as u64 - 1;
     (position + mask) & !mask
 }
@@ -26,6 +28,8 @@ pub(crate) fn read_bits(bytes: &[u8], position: u64, bits: u8, order: ByteOrder)
     let Some(eight) = bytes.get(first..).and_then(<[u8]>::first_chunk::<8>) else {
         return read_bits_bytewise(bytes, first, skipped, bits, order);
     };
+    // No shift is by 64, which would panic: `bits` is at least 1, and the sum of both is at most
+    // 64.
     Some(match order {
         ByteOrder::Little => (u64::from_le_bytes(*eight) >> skipped) & (u64::MAX >> (64 - bits)),
         ByteOrder::Big => (u64::from_be_bytes(*eight) << skipped) >> (64 - bits),
@@ -43,7 +47,9 @@ fn read_bits_bytewise(
     order: ByteOrder,
 ) -> Option<u64> {
     let touched = usize::try_from((skipped + bits).div_ceil(8)).ok()?;
+    // Checked, because on a 32-bit machine a position near the end of the address space overflows.
     let bytes = bytes.get(first..first.checked_add(touched)?)?;
+    // A number of 64 bits that begins within a byte touches nine bytes, which only a `u128` holds.
     let number = match order {
         ByteOrder::Little => LittleEndian::read_uint128(bytes, touched) >> skipped,
         ByteOrder::Big => {
@@ -51,6 +57,7 @@ fn read_bits_bytewise(
             BigEndian::read_uint128(bytes, touched) >> unused
         }
     };
+    // The mask leaves at most 64 bits: the conversion does not fail.
     u64::try_from(number & (u128::from(u64::MAX) >> (64 - bits))).ok()
 }
 

@@ -9,6 +9,7 @@ const NANOSECONDS: u64 = 1_000_000_000;
 /// cannot be seen.
 #[inline]
 pub(crate) const fn advance_clock(cycles: u64, value: u64, bits: u8) -> u64 {
+    // A timestamp of full width is the whole time, also where it goes back. `1 << 64` would panic.
     if bits >= 64 {
         return value;
     }
@@ -16,7 +17,8 @@ pub(crate) const fn advance_clock(cycles: u64, value: u64, bits: u8) -> u64 {
     let low = cycles & (period - 1);
     let next = (cycles - low).wrapping_add(value);
     if value < low {
-        // The clock does not go back, so that the field has wrapped.
+        // The clock does not go back, so that the field has wrapped. The sum wraps too, because a
+        // hostile trace may begin near the largest value.
         next.wrapping_add(period)
     } else {
         next

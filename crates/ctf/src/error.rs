@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::model::Position;
 
-/// Metadata that cannot be read. Nothing behind the error is read either.
+/// Metadata that cannot be read. Nothing after the error is read either.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MetadataError {
     /// The text of the metadata is invalid.

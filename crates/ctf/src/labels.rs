@@ -55,6 +55,7 @@ impl Labels {
         &self,
         values: impl IntoIterator<Item = i128> + Clone,
     ) -> impl Iterator<Item = &str> {
+        // `values` is cloned below, which is cheap: one number, or the bits of one.
         let is_short = self.lookup.len() <= MAX_RANGES_COMPARED;
         let mut found = Vec::new();
         if !is_short {
@@ -66,6 +67,8 @@ impl Labels {
         }
         let found = found.into_iter();
         let found = found.filter_map(|place| self.labels.get(usize::try_from(place).ok()?));
+        // One of the two iterators is empty: chained, both ways have the same type and need no
+        // `Box`.
         let compared = self
             .labels
             .iter()

@@ -244,7 +244,7 @@
 //! | [`directory::WriteError`] | nothing of what was refused is in the trace |
 //! | [`directory::DirectoryError`] | the trace is not opened, or one stream of it ends |
 //! | [`index::IndexError`] | the index is not to be used; the packets have the same information |
-//! | [`index::FollowError`] | every further poll fails likewise |
+//! | [`index::FollowError`] | every further poll fails so too |
 //! | [`write::DeclareError`], [`write::PacketError`] | what was refused is not in the output |
 //!
 //! Harmless oddities of metadata are warnings: [`Metadata::take_warnings`]. Events and packets that

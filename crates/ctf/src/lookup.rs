@@ -50,6 +50,7 @@ impl FirstMatch {
         } else {
             (0, i128::from(u64::MAX))
         };
+        // Clamped to `min` and `max` first, the value fits: the default is never taken.
         let rank = |value: i128| u64::try_from(value - min).unwrap_or(0);
         let mut ranges = Vec::new();
         for (number, set) in (0..).zip(sets) {
@@ -68,6 +69,8 @@ impl FirstMatch {
 
     /// Prepares the lookup of an option that is selected by any value but 0.
     pub(crate) fn not_zero(signed: bool) -> Self {
+        // Both halves for both kinds: `new` drops what an unsigned or a signed selector cannot
+        // have.
         let ranges = [(i128::from(i64::MIN), -1), (1, i128::from(u64::MAX))];
         Self::new([&ranges[..]], signed)
     }
@@ -93,7 +96,7 @@ impl FirstMatch {
     }
 }
 
-/// The same values as ranges in order, as few as possible.
+/// Returns the same values as the ranges have, in order and in as few ranges as possible.
 pub(crate) fn without_overlap(ranges: &[(i128, i128)]) -> Vec<(i128, i128)> {
     let mut sorted = ranges.to_vec();
     sorted.sort_unstable();
@@ -152,6 +155,7 @@ fn segments(mut ranges: Vec<Range<u64>>) -> Box<[Range<u64>]> {
             continue;
         }
         let end = match later.peek() {
+            // No underflow: a range that begins at or before `at` has been taken above.
             Some((low, ..)) if *low <= high => *low - 1,
             _ => high,
         };
@@ -161,6 +165,7 @@ fn segments(mut ranges: Vec<Range<u64>>) -> Box<[Range<u64>]> {
             }
             _ => segments.push((at, end, number)),
         }
+        // After the range that ends with the largest number none can follow.
         match end.checked_add(1) {
             Some(next) => at = next,
             None => break,

@@ -37,12 +37,12 @@ pub enum ByteOrder {
 pub enum Scope {
     /// The header at the beginning of each packet of the trace. (`trace.packet.header`, 5.1)
     PacketHeader,
-    /// The context behind the header of each packet of a stream class. (`stream.packet.context`,
+    /// The context after the header of each packet of a stream class. (`stream.packet.context`,
     /// 5.2)
     PacketContext,
     /// The header of each event of a stream class. (`stream.event.header`, 6.1)
     EventHeader,
-    /// The context that each event of a stream class has behind its header.
+    /// The context that each event of a stream class has after its header.
     /// (`stream.event.context`, 6.2)
     CommonContext,
     /// The context that only events of one event class have. (`event.context`, 6.2)
@@ -312,7 +312,7 @@ pub struct BitField {
 /// The length of a text or BLOB in bytes, of an array in elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Length<R = Slot> {
-    /// The same in every event. ("length")
+    /// A length that is the same in every event. ("length")
     Static(u64),
     /// The value of an unsigned integer that is decoded before. (sequence, 4.2.4;
     /// "length-field-location")
@@ -406,10 +406,12 @@ impl<R> FieldClass<R> {
             | Self::Boolean(field)
             | Self::BitArray(field)
             | Self::BitMap(field, _) => field.alignment,
+            // Their parts are bytes, which begin at bytes (4.2.5).
             Self::VariableInteger(_) | Self::String(_) | Self::Text { .. } | Self::Blob { .. } => 8,
             Self::Reversed(class) => class.alignment(),
             Self::Structure(structure) => structure.alignment,
             Self::Array { alignment, .. } => *alignment,
+            // What is selected aligns itself, after the choice.
             Self::Optional { .. } | Self::Variant(_) => 1,
         }
     }

@@ -14,7 +14,7 @@ use crate::model::{
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Plan {
     pub(crate) steps: Box<[Step]>,
-    /// The knowledge of the position behind the last step.
+    /// The knowledge of the position after the last step.
     pub(crate) end: KnownPosition,
 }
 
@@ -30,9 +30,9 @@ pub(crate) enum Step {
     Order(ByteOrder),
     /// Reads a number that a later step, the decoder or a reference needs.
     Read(Read),
-    /// Reads a number of which the bit that lies first is the last, likewise.
+    /// Reads a number that is needed, of which the bit that lies first is the last.
     ReadReversed(Read),
-    /// Reads a number of seven bits in each byte, likewise.
+    /// Reads a number that is needed, of seven bits in each byte.
     ReadVariable(ReadVariable),
     /// Skips a number of seven bits in each byte, signed or not.
     SkipVariable(bool),
@@ -112,6 +112,7 @@ pub(crate) struct KnownPosition {
 impl KnownPosition {
     /// The position of the first bit of a packet.
     pub(crate) const BEGIN: Self = Self {
+        // More than any alignment, which is a `u32`: the remainder by each of them is known.
         modulus: 1 << 32,
         remainder: 0,
     };
@@ -126,6 +127,7 @@ impl KnownPosition {
     const fn after(self, bits: u64) -> Self {
         Self {
             modulus: self.modulus,
+            // Wrapping does no harm, because the modulus divides 2^64.
             remainder: self.remainder.wrapping_add(bits) & (self.modulus - 1),
         }
     }
@@ -234,6 +236,8 @@ impl Compiler {
             FieldClass::String(encoding) => {
                 self.align(8);
                 let unit = encoding.unit();
+                // Saturating, here and below: metadata may declare absurd sizes, and they fail when
+                // they are decoded.
                 self.min_bits = self.min_bits.saturating_add(u64::from(unit) * 8);
                 self.known = KnownPosition::multiple_of(8);
                 self.steps.push(Step::SkipString(unit));
@@ -413,6 +417,8 @@ impl Compiler {
             }
             (Length::Dynamic(slot), Some((bits, order))) => {
                 self.steps.push(Step::Repeat(*slot, bits, order));
+                // The length may be 0: then the position is that before the array. `min_bits`
+                // stays.
                 self.known = self.known.or(body.known);
             }
             _ => {
@@ -433,6 +439,7 @@ impl Compiler {
 
     fn text(&mut self, length: &Length, unit: u8) {
         self.align(8);
+        // The parsers check a fixed length, once for all packets.
         if let (Length::Dynamic(slot), 2..) = (length, unit) {
             self.steps.push(Step::CodeUnits(*slot, unit));
         }

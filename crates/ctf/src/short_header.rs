@@ -4,7 +4,7 @@
 use crate::model::{ByteOrder, Role, Slot};
 use crate::plan::{Choice, Plan, Read, Step};
 
-/// An event header of an id and, right behind it, a timestamp. Where the id selects what follows
+/// An event header of an id and, right after it, a timestamp. Where the id selects what follows
 /// (compact and extended headers of LTTng), only the ids that select a timestamp of fixed width are
 /// read this way.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +38,8 @@ impl ShortHeader {
         };
         let is_id = id.meaning.role == Some(Role::EventClassId) && !id.meaning.moves_clock;
         let is_time = time.meaning.moves_clock && time.meaning.slot.is_none();
+        // `decode::short_header` takes eight bytes at once: the header must begin with a byte and
+        // end within them. Any other is left to the plan.
         let is_plain = is_id
             && is_time
             && !(id.signed || time.signed || id.meaning.boolean || time.meaning.boolean)
@@ -65,10 +67,13 @@ fn selected_time<'p>(id: &Read, choice: &'p Choice) -> Option<(&'p Read, (u64, u
     let times = choice.options.iter().enumerate();
     let times = times.filter_map(|(number, steps)| match &**steps {
         [Step::Read(time)] => Some((time, number)),
+        // Both fields have the same order: the check between them cannot fail.
         [Step::Order(order), Step::Read(time)] if *order == id.order => Some((time, number)),
         _ => None,
     });
     let times =
         times.filter_map(|(time, number)| Some((time, choice.lookup.largest_range(number)?)));
+    // Of the compact header of LTTng, ids 0 to 30 with 27 bits of time; 31 selects a full
+    // timestamp.
     times.max_by_key(|(_, (low, high))| high - low)
 }

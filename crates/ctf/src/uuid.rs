@@ -16,6 +16,8 @@ impl Uuid {
         let mut digits = Vec::with_capacity(32);
         let mut parts = text.split('-');
         for group in groups {
+            // Bytes are counted, not characters: one that is not ASCII is no digit and is refused
+            // below.
             let part = parts.next().filter(|part| part.len() == group)?;
             for digit in part.chars() {
                 digits.push(u8::try_from(digit.to_digit(16)?).ok()?);
@@ -26,6 +28,7 @@ impl Uuid {
         }
         let mut bytes = [0; 16];
         for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            // No overflow: two digits of 4 bits fill the byte.
             *byte = pair.iter().fold(0, |byte, digit| byte << 4 | digit);
         }
         Some(Self(bytes))

@@ -32,7 +32,8 @@ pub enum DecodeError {
     Sizes {
         /// The packet size in bits, as the packet says, or as it follows from what the packet says.
         packet: u64,
-        /// The content size in bits, likewise.
+        /// The content size in bits, as the packet says, or as it follows from what the packet
+        /// says.
         content: u64,
         /// The rule that the two sizes break.
         why: &'static str,
@@ -111,7 +112,7 @@ pub enum FieldError {
 }
 
 impl DecodeError {
-    /// The same error in a packet that has `bits` more bits before the position.
+    /// Returns this error as it is in a packet that has `bits` more bits before the position.
     pub(crate) fn shifted_by(mut self, bits: u64) -> Self {
         match &mut self {
             Self::UnknownEventClass { at, .. } => *at += bits,

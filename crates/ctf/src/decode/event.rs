@@ -66,6 +66,7 @@ impl<'a> Event<'a> {
     /// The time of the event in nanoseconds since the clock's origin, however far that is.
     #[must_use]
     pub fn exact_time(&self) -> Option<i128> {
+        // `i128`, because 10^9 times more than 292 years in seconds is more than an `i64` holds.
         let far = i128::from(self.far_seconds()) * 1_000_000_000;
         Some(far + i128::from(self.time()?))
     }
@@ -100,6 +101,7 @@ impl<'a> Event<'a> {
         if context.is_hidden() {
             return Ok(());
         }
+        // No shift: the caller may remove bytes after the packet's head only.
         let mut walk = self.walk(self.context_at, 0, visitor);
         walk.visit_scope(Scope::PacketContext, context)
     }

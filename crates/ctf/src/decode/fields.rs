@@ -76,6 +76,8 @@ impl<'a> Fields<'a> {
         class: &FieldClass,
         visitor: &mut V,
     ) -> Result<(), FieldError> {
+        // The walk has a copy of the cursor, so that after an error this one is still before the
+        // field.
         let mut walk = Walk {
             cursor: self.cursor,
             slots: self.slots,

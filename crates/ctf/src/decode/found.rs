@@ -15,7 +15,7 @@ pub struct FoundEvents {
     /// The end of the packet's content, in bits from the first of the given bytes.
     pub(super) end: u64,
     pub(super) context_at: u64,
-    /// The number of bits behind the packet's head that are not in the given bytes.
+    /// The number of bits after the packet's head that are not in the given bytes.
     pub(super) shift: u64,
     /// The number of the packet among those that the decoder has begun.
     pub(super) packet: u64,
@@ -27,7 +27,7 @@ pub struct FoundEvents {
 /// An event that was found.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FoundEvent {
-    /// Place in the list of its stream class.
+    /// The place of the event class in the list of its stream class.
     pub(super) class: usize,
     /// The position of the event's contexts, in bits from the first of the given bytes.
     pub(super) fields_at: u64,
@@ -49,7 +49,7 @@ impl FoundEvents {
         self.events.is_empty()
     }
 
-    /// Forgets all events.
+    /// Forgets all events, and keeps their memory for those that are found next.
     pub fn clear(&mut self) {
         self.events.clear();
     }

@@ -21,7 +21,7 @@ pub struct Losses {
 pub enum LostEvents {
     /// The number of events lost since the packet before, at least 1.
     Count(u64),
-    /// An unknown number: the first packet of the stream, or the first behind a restart of the
+    /// An unknown number: the first packet of the stream, or the first after a restart of the
     /// tracer, counts events that were lost before it or in it.
     Some,
 }

@@ -63,6 +63,7 @@ impl Counter {
     /// range. Of a narrow counter that cannot be known, and it has wrapped around.
     #[must_use]
     pub const fn since(self, before: u64) -> Option<u64> {
+        // Wraps like the field itself, which has only `bits` bits.
         let steps = self.value.wrapping_sub(before) & self.largest();
         let is_far = steps > self.largest() / 2;
         let is_reset = self.value < before && is_far && self.bits >= MIN_RESET_BITS;
@@ -71,12 +72,14 @@ impl Counter {
 
     /// The largest value that the field can have.
     pub(crate) const fn largest(self) -> u64 {
+        // `bits` is public, and a caller may set it to 0: without the mask that would be a shift by
+        // 64.
         u64::MAX >> ((64 - self.bits as u32) & 63)
     }
 }
 
 impl PacketHead {
-    /// Reads the head of the packet at the front of `bytes`, which may end anywhere behind the
+    /// Reads the head of the packet at the front of `bytes`, which may end anywhere after the
     /// packet's context. `available` is the number of bytes from the packet's first to the end of
     /// its file, also if `bytes` are fewer; a packet that does not give its size extends to that
     /// end.
@@ -104,6 +107,8 @@ impl PacketHead {
             shift: 0,
         };
         state.begin_packet();
+        // Until the header is read the stream class is unknown. The slots of the header and of any
+        // packet context are below this number.
         state.need_slots(crate::metadata::STREAM_SLOTS_END);
         trace.header_plan.run(&mut cursor, state)?;
         check_magic(state)?;
@@ -127,6 +132,7 @@ impl PacketHead {
         {
             (Some(content), Some(packet)) => (content, packet),
             (Some(content), None) => (content, content),
+            // Without a content size the packet has no padding (CTF 1.8.3, section 5.2).
             (None, Some(packet)) => (packet, packet),
             (None, None) => (available, available),
         };
@@ -156,9 +162,10 @@ impl PacketHead {
         let head = Self {
             stream_class: stream.id,
             stream_id: value(Role::StreamId),
+            // Not the value of the field: a narrow timestamp has the low bits of the time only.
             begin: value(Role::Timestamp).map(|_| state.cycles),
             // As it is, whatever its width, like babeltrace2: it is the time when the packet was
-            // closed, and moves the clock only behind the last event.
+            // closed, and moves the clock only after the last event.
             end: value(Role::PacketEnd),
             content_bits,
             packet_bits,
@@ -190,6 +197,8 @@ fn foreign_uuid(trace: &Trace, state: &DecodeState) -> Result<Option<Uuid>, Deco
     let Some(found) = state.uuid.map(Uuid) else {
         return Ok(None);
     };
+    // A CTF 2 packet that names another metadata stream is an error; in CTF 1 the UUID is that of
+    // the trace, and babeltrace2 decodes such packets.
     match trace.stream_uuid {
         Some(metadata) if metadata != found => Err(DecodeError::ForeignUuid { found, metadata }),
         _ => Ok(trace.uuid.filter(|uuid| *uuid != found).map(|_| found)),

@@ -15,7 +15,7 @@ use crate::plan::{Choice, Loop, Meaning, Plan, Step};
 /// more. Elements that take bits are bounded by the packet.
 const MAX_EMPTY_ELEMENTS: u64 = 1 << 16;
 
-/// The state that one part of a packet leaves to the parts behind it.
+/// The state that one part of a packet leaves to the parts that follow.
 #[derive(Debug, Default)]
 pub(crate) struct DecodeState {
     /// The value of the stream's clock, in cycles.
@@ -48,6 +48,7 @@ pub(crate) struct Checkpoint {
 /// such field.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Roles {
+    // An array with a place for each role, because roles are set and read for every event.
     values: [(u64, u8); 11],
 }
 
@@ -95,6 +96,8 @@ impl<'a> Cursor<'a> {
 
     #[inline]
     fn skip(&mut self, bits: u64) -> Result<(), FieldError> {
+        // Saturating, because a size may be as large as the metadata or packet says: a sum that
+        // wraps would pass the check.
         let end = self.position.saturating_add(bits);
         if end > self.end {
             return Err(self.past_end(bits));
@@ -108,6 +111,7 @@ impl<'a> Cursor<'a> {
         let width = u64::from(bits);
         let end = self.position.saturating_add(width);
         match read_bits(self.bytes, self.position, bits, order) {
+            // The given bytes may go on after the content, with padding or with the next packet.
             Some(number) if end <= self.end => {
                 self.position = end;
                 Ok(number)
@@ -134,6 +138,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads `length` bytes. The position must be a multiple of 8 bits.
     pub(crate) fn read_bytes(&mut self, length: u64) -> Result<&'a [u8], FieldError> {
+        // The packet may claim any length: a product that wraps would be taken for a short field.
         let bits = length.saturating_mul(8);
         let first = self.position / 8;
         let end = self.position.saturating_add(bits);
@@ -150,7 +155,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a text up to its terminator, a code unit of `unit` bytes that are all zero, and moves
-    /// behind the terminator.
+    /// after the terminator.
     #[inline(always)]
     pub(crate) fn read_text(&mut self, unit: u8) -> Result<&'a [u8], FieldError> {
         let Some(text) = self.find_text(unit) else {
@@ -164,6 +169,7 @@ impl<'a> Cursor<'a> {
     #[inline(always)]
     fn find_text(&self, unit: u8) -> Option<&'a [u8]> {
         let first = usize::try_from(self.position / 8).ok()?;
+        // An end that is no `usize` is no limit, because the given bytes end before it.
         let end = usize::try_from(self.end / 8)
             .unwrap_or(usize::MAX)
             .min(self.bytes.len());
@@ -172,11 +178,13 @@ impl<'a> Cursor<'a> {
         rest.get(..length)
     }
 
-    /// The error of a text whose terminator was not found: it may follow behind the bytes that were
+    /// The error of a text whose terminator was not found: it may follow after the bytes that were
     /// given.
     #[cold]
     fn no_terminator(&self) -> FieldError {
         let here = (self.bytes.len() as u64).saturating_mul(8);
+        // A text has whole bytes: bits after the last whole byte of the content cannot hold its
+        // terminator. `PastEnd` tells the caller to try again with more bytes (`is_cut`).
         if here < self.end / 8 * 8 {
             self.past_end(here.saturating_sub(self.position) + 8)
         } else {
@@ -232,6 +240,7 @@ impl<'a> Cursor<'a> {
     /// Whether `count` elements of at least `bits` each may follow.
     pub(crate) fn check_room(&self, count: u64, bits: u64) -> Result<(), FieldError> {
         let room = match bits {
+            // Refused before any is decoded: each takes time, but no bytes of the packet.
             0 => count <= MAX_EMPTY_ELEMENTS,
             _ => count
                 .checked_mul(bits)
@@ -250,6 +259,8 @@ impl<'a> Cursor<'a> {
 
 impl DecodeState {
     pub(crate) fn begin_packet(&mut self) {
+        // The clock stays, because a narrow `timestamp_begin` counts from the packet before. Slots
+        // stay, because each is written again before it is read.
         self.roles = Roles::default();
         self.uuid = None;
         self.order = None;
@@ -317,6 +328,7 @@ impl DecodeState {
             self.roles.set(role, value, bits);
         }
         if meaning.moves_clock {
+            // At the field itself, so that several timestamps in one header count from one another.
             self.cycles = clock::advance_clock(self.cycles, value, bits);
         }
     }
@@ -346,6 +358,7 @@ pub(crate) fn load_length(slots: &[Cell<u64>], length: &Length) -> u64 {
 fn find_zero(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let (mut rest, mut passed) = (bytes, 0);
+    // After 32 bytes the text is long enough for the call to pay.
     for _ in 0..4 {
         let Some((eight, behind)) = rest.split_first_chunk::<8>() else {
             break;
@@ -369,6 +382,7 @@ pub(crate) fn find_terminator(bytes: &[u8], unit: u8) -> Option<usize> {
     }
     let unit = usize::from(unit);
     let mut units = bytes.chunks_exact(unit);
+    // In whole code units: the zeros of two neighbouring units are no terminator.
     let place = units.position(|unit| unit.iter().all(|byte| *byte == 0));
     place.map(|units| units * unit)
 }
@@ -431,6 +445,7 @@ fn run_steps(
                 state.order = Some(read.order);
                 state.record_value(read.meaning, number, read.bits);
             }
+            // `order` stays: a text ends with a byte, where the next field may have any order.
             Step::SkipString(unit) => {
                 cursor.read_text(*unit)?;
             }
@@ -474,6 +489,7 @@ fn run_steps(
                     return Err(FieldError::CutText { bytes, unit });
                 }
             }
+            // The conversion of 16 bytes does not fail.
             Step::MetadataUuid => state.uuid = cursor.read_bytes(16)?.try_into().ok(),
         }
     }

@@ -12,7 +12,7 @@ pub(crate) struct HeaderValues {
     pub(crate) id: u64,
     /// The low bits of the time, as many as the header has.
     pub(crate) time: u64,
-    /// The position behind the header, in bits.
+    /// The position after the header, in bits.
     pub(crate) end: u64,
 }
 
@@ -23,12 +23,15 @@ impl ShortHeader {
     pub(crate) fn read(&self, cursor: &Cursor<'_>) -> Option<HeaderValues> {
         let at = align_up(cursor.position + cursor.shift, self.alignment) - cursor.shift;
         let first = usize::try_from(at / 8).ok()?;
+        // One load is enough: the header begins with a byte and has at most 64 bits
+        // (`ShortHeader::of`).
         let eight = cursor.bytes.get(first..)?.first_chunk::<8>()?;
         let (id_bits, time_bits) = (u32::from(self.id_bits), u32::from(self.time_bits));
         let end = at + u64::from(id_bits + time_bits);
         if end > cursor.end {
             return None;
         }
+        // Both widths are at least 1 and their sum is at most 64, so that no shift reaches 64.
         let (id, time) = match self.order {
             ByteOrder::Little => {
                 let word = u64::from_le_bytes(*eight);
@@ -51,8 +54,8 @@ impl ShortHeader {
         clock::advance_clock(cycles, values.time, self.time_bits)
     }
 
-    /// Moves the cursor behind a header and the clock to `cycles`, and keeps the id for what refers
-    /// to it.
+    /// Moves the cursor to the end of a header and the clock to `cycles`, and keeps the id for what
+    /// refers to it.
     #[inline]
     pub(crate) fn pass(
         &self,

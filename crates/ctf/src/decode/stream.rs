@@ -27,7 +27,7 @@ pub struct StreamDecoder {
     position: u64,
     /// The end of the packet's content, in bits from the first of the given bytes.
     content_end: u64,
-    /// The number of bits behind the packet's head that have been removed (see
+    /// The number of bits after the packet's head that have been removed (see
     /// [`remove_bytes`](Self::remove_bytes)). They are not counted in `position`, `content_end` and
     /// [`FoundEvent::fields_at`].
     shift: u64,
@@ -42,7 +42,7 @@ struct FoundClass<'t> {
     /// The place in the list of the stream class.
     place: usize,
     class: &'t EventClass,
-    /// The size of its events behind their header, if that is fixed.
+    /// The size of its events after their header, if that is fixed.
     bits: Option<u64>,
 }
 
@@ -101,6 +101,7 @@ impl StreamDecoder {
         bytes: &[u8],
         size: u64,
     ) -> Result<PacketHead, DecodeError> {
+        // First of all, so that after an error `advance` does not go on with the packet before.
         self.current = None;
         self.head = None;
         let checkpoint = self.state.checkpoint();
@@ -151,6 +152,7 @@ impl StreamDecoder {
     pub fn advance_part(&mut self, trace: &Trace, bytes: &[u8]) -> Result<PartStep, DecodeError> {
         let (head, position) = (self.head, self.position);
         let checkpoint = self.state.checkpoint();
+        // Once all of the content has been given, more bytes would not mend an error.
         let is_all_there = bits(bytes) >= self.content_end;
         match self.advance(trace, bytes) {
             // An event may be found whose skipped bytes have not all been given.
@@ -186,10 +188,11 @@ impl StreamDecoder {
         self.position.div_ceil(8)
     }
 
-    /// Records that the caller has removed this number of bytes from behind the packet's
+    /// Records that the caller has removed this number of bytes from after the packet's
     /// [head](Self::head_bytes), all of them [before the next event](Self::passed_bytes). The event
     /// that was found last can no longer be shown.
     pub fn remove_bytes(&mut self, bytes: u64) {
+        // Saturating: a caller that removes too much gets errors or wrong values, but no panic.
         let bits = bytes.saturating_mul(8);
         self.current = None;
         self.position = self.position.saturating_sub(bits);
@@ -203,7 +206,7 @@ impl StreamDecoder {
         &self.losses
     }
 
-    /// The head of the packet that was begun last; `None` before the first packet, behind the last
+    /// The head of the packet that was begun last; `None` before the first packet, after the last
     /// event, and after an error.
     #[must_use]
     pub fn packet(&self) -> Option<&PacketHead> {
@@ -249,7 +252,7 @@ impl StreamDecoder {
     }
 
     /// Finds the next events of the packet, at most `max`, and replaces those in `found` by them.
-    /// Returns false if the packet has no further event behind them. It finds what
+    /// Returns false if the packet has no further event after them. It finds what
     /// [`advance`](Self::advance) would, one by one; in the rare traces whose events have to be
     /// shown in the order in which they are found, it finds one at a time.
     ///
@@ -299,6 +302,7 @@ impl StreamDecoder {
                 }
             }
         }
+        // Also before an error is returned: the caller may show the events in front of it.
         self.set_packet(&head, found);
         if let Some(error) = failed {
             return Err(error);
@@ -326,6 +330,8 @@ impl StreamDecoder {
         found.context_at = head.context_at;
         found.shift = self.shift;
         found.packet = self.packets;
+        // Copied, because the caller may show the events while the decoder overwrites its own
+        // slots. `clone_from` takes no new memory for each batch.
         found.slots.clone_from(&self.state.slots);
     }
 
@@ -371,6 +377,8 @@ impl StreamDecoder {
             let class = match last.filter(is_class) {
                 Some(class) => class,
                 None => {
+                    // Tracers number event classes from 0, so that classes of low ids do not share
+                    // a place.
                     let place = usize::from(values.id.to_le_bytes()[0]) % known.len();
                     let Some(known) = known.get_mut(place) else {
                         break;
@@ -387,11 +395,14 @@ impl StreamDecoder {
             let begin = cursor.position;
             let after = header.advance_clock(cycles, values);
             cursor.position = match class.bits {
+                // No underflow: `read` refuses a header that passes the end.
                 Some(bits) if bits <= cursor.end - values.end => {
                     cycles = after;
                     values.end + bits
                 }
                 _ => {
+                    // A copy, because a cursor that is lent to another function would leave its
+                    // register.
                     let mut cursor = cursor;
                     header.pass(values, after, &mut cursor, &mut self.state);
                     self.position = begin;
@@ -406,6 +417,8 @@ impl StreamDecoder {
                 cycles: after,
             });
         }
+        // Once for all: an event of fixed size reads no slot, and `pass` stores the id of any
+        // other.
         if let Some(last) = last {
             header.store_id(last.id, &self.state);
         }
@@ -413,7 +426,7 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Moves behind the fields of an event that begins at `begin`, and whose header has been
+    /// Moves to the end of the fields of an event that begins at `begin`, and whose header has been
     /// passed.
     #[inline]
     fn pass_fields(
@@ -427,6 +440,7 @@ impl StreamDecoder {
             plan.run(cursor, &mut self.state)?;
         }
         let end = cursor.end;
+        // Aligning checks no end, so that a structure may begin after the content.
         if cursor.position > end {
             let bits = cursor.position - begin;
             return Err(cursor.error(FieldError::PastEnd { bits, end }));
@@ -523,5 +537,6 @@ impl StreamDecoder {
 }
 
 fn bits(bytes: &[u8]) -> u64 {
+    // No slice has 2^61 bytes: the product does not overflow.
     bytes.len() as u64 * 8
 }

@@ -25,7 +25,7 @@ pub trait Visitor {
     fn begin_scope(&mut self, scope: Scope) {
         let _ = scope;
     }
-    /// The root ends.
+    /// The root that was begun last ends.
     fn end_scope(&mut self) {}
     /// A structure begins; the name and the value of each visible member follow.
     fn begin_structure(&mut self) {}
@@ -33,7 +33,7 @@ pub trait Visitor {
     fn member(&mut self, name: &str) {
         let _ = name;
     }
-    /// The structure ends.
+    /// The structure that was begun last ends.
     fn end_structure(&mut self) {}
     /// An array of `length` elements begins; the index and the value of each element follow.
     fn begin_array(&mut self, length: u64) {
@@ -43,25 +43,25 @@ pub trait Visitor {
     fn element(&mut self, index: u64) {
         let _ = index;
     }
-    /// The array ends.
+    /// The array that was begun last ends.
     fn end_array(&mut self) {}
     /// A variant begins, with the name of the option that is taken; one value follows.
     fn begin_variant(&mut self, option: Option<&str>) {
         let _ = option;
     }
-    /// The variant ends.
+    /// The variant that was begun last ends.
     fn end_variant(&mut self) {}
     /// An optional field begins; if it is present one value follows.
     fn begin_optional(&mut self, present: bool) {
         let _ = present;
     }
-    /// The optional field ends.
+    /// The optional field that was begun last ends.
     fn end_optional(&mut self) {}
-    /// An unsigned number.
+    /// An unsigned number, and how it is to be shown.
     fn unsigned(&mut self, value: u64, format: NumberFormat<'_>) {
         let _ = (value, format);
     }
-    /// A signed number.
+    /// A signed number, sign-extended from its width, and how it is to be shown.
     fn signed(&mut self, value: i64, format: NumberFormat<'_>) {
         let _ = (value, format);
     }
@@ -69,7 +69,7 @@ pub trait Visitor {
     fn float(&mut self, value: f64, bits: u8) {
         let _ = (value, bits);
     }
-    /// A boolean.
+    /// A boolean: true if any of its bits is set.
     fn boolean(&mut self, value: bool) {
         let _ = value;
     }

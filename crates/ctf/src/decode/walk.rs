@@ -22,7 +22,7 @@ pub(crate) struct Walk<'w, 'a, V> {
 }
 
 impl<V: Visitor> Walk<'_, '_, V> {
-    /// Shows the root `structure`, unless nothing of it is visible, and moves behind it.
+    /// Shows the root `structure`, unless nothing of it is visible, and moves to its end.
     pub(crate) fn visit_scope(
         &mut self,
         scope: Scope,
@@ -40,7 +40,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         Ok(())
     }
 
-    /// Shows `structure`, and moves behind it.
+    /// Shows `structure`, and moves to its end.
     pub(crate) fn visit_structure(&mut self, structure: &Structure) -> Result<(), FieldError> {
         self.cursor.align(structure.alignment);
         self.visitor.begin_structure();
@@ -77,6 +77,8 @@ impl<V: Visitor> Walk<'_, '_, V> {
                 let bits = load_slot(self.slots, variant.selector);
                 let option = variant.lookup.find(bits, variant.signed);
                 let option = option.and_then(|option| variant.options.get(option));
+                // The plan has checked this when the event was found: it fails only for other
+                // bytes.
                 let option = option.ok_or_else(|| FieldError::NoOption {
                     value: load_selector(self.slots, variant.selector, variant.signed),
                 })?;
@@ -92,6 +94,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
                 signed,
             } => {
                 let value = load_selector(self.slots, *selector, *signed);
+                // Without ranges the selector is a boolean (CTF 2, optional field class).
                 let present = any_contains(ranges, value) || ranges.is_empty() && value != 0;
                 self.visitor.begin_optional(present);
                 if present {
@@ -104,6 +107,8 @@ impl<V: Visitor> Walk<'_, '_, V> {
             FieldClass::Reversed(class) => self.visit_reversed(class),
             FieldClass::Boolean(field) => {
                 let set = self.read_bit_field(field)? != 0;
+                // As 0 or 1, like the plan stores it: an optional field compares its selector with
+                // 0.
                 if let Some(slot) = field.slot {
                     store_slot(self.slots, slot, u64::from(set));
                 }
@@ -192,12 +197,15 @@ impl<V: Visitor> Walk<'_, '_, V> {
         };
         self.cursor.align(class.alignment());
         let number = reverse_bits(self.cursor.read_number(bits, order)?, bits);
+        // The copy begins with the field's first bit: the lowest of the first byte if the order is
+        // little-endian, the highest if it is big-endian.
         let bytes = match order {
             ByteOrder::Little => number.to_le_bytes(),
             ByteOrder::Big => (number << (64 - u32::from(bits))).to_be_bytes(),
         };
         let cursor = Cursor {
             bytes: &bytes,
+            // Position 0 is a multiple of any alignment.
             position: 0,
             end: u64::from(bits),
             shift: 0,
@@ -217,6 +225,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
 
     fn visit_float(&mut self, field: &BitField) -> Result<(), FieldError> {
         let bits = self.read_bit_field(field)?;
+        // Widening is exact: visitors need one method for both widths.
         let value = match u32::try_from(bits) {
             Ok(single) if field.bits == 32 => f64::from(f32::from_bits(single)),
             _ => f64::from_bits(bits),
@@ -228,6 +237,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
     fn visit_array(&mut self, element: &FieldClass, length: &Length) -> Result<(), FieldError> {
         let length = load_length(self.slots, length);
         self.visitor.begin_array(length);
+        // The plan has bounded the length by the packet when the event was found.
         for index in 0..length {
             self.visitor.element(index);
             self.visit_class(element)?;
@@ -289,7 +299,7 @@ pub(crate) struct NullVisitor;
 
 impl Visitor for NullVisitor {}
 
-/// Moves over fields that are not shown, and returns the position behind them. They are decoded all
+/// Moves over fields that are not shown, and returns the position after them. They are decoded all
 /// the same: a visible field may refer to one of them.
 pub(crate) fn skip_hidden<'a>(
     cursor: Cursor<'a>,

@@ -28,7 +28,7 @@ pub enum DirectoryError {
     /// The metadata cannot be parsed.
     #[error("cannot read {}", path.display())]
     Metadata {
-        /// The metadata file.
+        /// The path of the metadata file.
         path: PathBuf,
         /// The error of the parser.
         source: MetadataError,
@@ -36,7 +36,7 @@ pub enum DirectoryError {
     /// A data file holds something else than packets.
     #[error("{}, packet at byte {offset}", path.display())]
     Packet {
-        /// The data file.
+        /// The path of the data file.
         path: PathBuf,
         /// The offset of the packet in the file, in bytes.
         offset: u64,

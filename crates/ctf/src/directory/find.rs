@@ -32,6 +32,7 @@ pub(super) fn find(root: &Path) -> io::Result<Found> {
     let mut found = Found::default();
     let mut left = vec![(root.to_owned(), 0)];
     while let Some((directory, depth)) = left.pop() {
+        // A trace is not searched further: below it are its index files.
         if directory.join("metadata").is_file() {
             found.traces.push(directory);
             continue;

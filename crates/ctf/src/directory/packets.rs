@@ -53,8 +53,8 @@ impl StreamReader {
         Self::of_packets(stream, 0..stream.packets())
     }
 
-    /// A reader of those packets of `stream` that have these numbers. What is wrong behind the last
-    /// packet of the stream is an error behind this packet only.
+    /// A reader of those packets of `stream` that have these numbers. What is wrong after the last
+    /// packet of the stream is an error after this packet only.
     #[must_use]
     pub fn of_packets(stream: &StreamFiles, packets: Range<usize>) -> Self {
         let is_to_end = packets.end >= stream.packets();
@@ -77,14 +77,14 @@ impl StreamReader {
         };
     }
 
-    /// The size and times of the packet that [`next`](Self::next) would read; `None` behind the
+    /// The size and times of the packet that [`next`](Self::next) would read; `None` after the
     /// last.
     #[must_use]
     pub fn peek(&self) -> Option<PacketSummary> {
         self.packets.as_slice().first().map(PacketSummary::of)
     }
 
-    /// Replaces the contents of `bytes` by the next packet. Returns false behind the last packet.
+    /// Replaces the contents of `bytes` by the next packet. Returns false after the last packet.
     ///
     /// # Errors
     /// If the file cannot be read, or holds something else than packets.
@@ -93,11 +93,12 @@ impl StreamReader {
             return self.broken.take().map_or(Ok(false), Err);
         };
         let read = self.read(&packet, bytes);
+        // Also if it could not be read: the caller asks for the place of the error.
         self.current = Some(packet);
         read.map(|()| true).map_err(Arc::new)
     }
 
-    /// Skips the next packet without reading it, and returns its place; `None` behind the last
+    /// Skips the next packet without reading it, and returns its place; `None` after the last
     /// packet.
     ///
     /// # Errors
@@ -108,6 +109,7 @@ impl StreamReader {
         };
         let file = self.open(&packet);
         let (offset, bytes) = (packet.offset, packet.bytes);
+        // Also if its file cannot be opened, as in `next`.
         self.current = Some(packet);
         Ok(Some(UnreadPacket {
             file: file.map_err(Arc::new)?,
@@ -153,6 +155,7 @@ impl StreamReader {
         }
         let file = File::open(&packet.file).map_err(|source| failed(packet, source))?;
         let file = Arc::new(file);
+        // The bytes that were read ahead are those of the file before.
         self.ahead.length = 0;
         self.open = Some((Arc::clone(&packet.file), Arc::clone(&file)));
         Ok(file)
@@ -168,10 +171,13 @@ impl ReadAhead {
         let is_read =
             packet.offset >= self.offset && packet.offset.saturating_add(packet.bytes) <= end;
         if !is_read {
+            // A packet of more than half the buffer leaves too little room for others to save a
+            // call.
             if !is_followed || length > self.max / 2 {
                 return None;
             }
             self.bytes.resize(self.max, 0);
+            // First, so that after an error no bytes of another place are left.
             self.length = 0;
             self.length = file.read_at(&mut self.bytes, packet.offset).ok()?;
             self.offset = packet.offset;
@@ -195,6 +201,7 @@ fn failed(packet: &PacketPlace, source: io::Error) -> DirectoryError {
 fn read_at(file: &File, offset: u64, length: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
     let whole = usize::try_from(length).unwrap_or(usize::MAX);
     let missing = whole.saturating_sub(bytes.len());
+    // A sparse file may claim a packet of any size: an error is better than the end of the program.
     bytes
         .try_reserve_exact(missing)
         .map_err(|_| ErrorKind::OutOfMemory)?;

@@ -18,16 +18,16 @@ const FIRST_READ: usize = 512;
 /// A stream and the files that hold its packets.
 #[derive(Debug, Clone)]
 pub struct StreamFiles {
-    /// The id of its stream class.
+    /// The id of the stream class.
     pub class: u64,
-    /// Its number in its class: as its packets say, else in byte order of the paths.
+    /// The number of the stream in its class: as its packets say, else in byte order of the paths.
     pub id: u64,
-    /// Its files, in byte order of their paths.
+    /// The files of the stream, in byte order of their paths.
     pub files: Vec<Arc<Path>>,
     pub(crate) packets: Vec<PacketPlace>,
     /// Whether all packets have the class and the number of the first.
     is_uniform: bool,
-    /// The error behind the last good packet; `None` if all files are good to their ends.
+    /// The error after the last good packet; `None` if all files are good to their ends.
     pub(crate) broken: Option<Arc<DirectoryError>>,
 }
 
@@ -53,7 +53,7 @@ pub struct PacketSummary {
     pub begin: Option<u64>,
     /// The time of the packet's end, in cycles of the stream's clock; `None` if packets do not say.
     pub end: Option<u64>,
-    /// Whether something lies behind its header and context.
+    /// Whether something lies after its header and context.
     pub has_events: bool,
 }
 
@@ -127,6 +127,7 @@ impl StreamFiles {
         let mut of_file: Option<(Arc<Path>, Option<u64>)> = None;
         let packets = self.packets.drain(..).map(|packet| {
             let reached = match &of_file {
+                // All packets of a file share the `Arc` of its path.
                 Some((file, reached)) if Arc::ptr_eq(file, &packet.file) => *reached,
                 _ => None,
             };
@@ -156,6 +157,7 @@ impl StreamFiles {
         });
         let number = |packet: Option<&PacketPlace>| packet.and_then(|packet| packet.sequence);
         let ends = number(self.packets.first()).zip(number(self.packets.last()));
+        // No underflow: the numbers increase.
         is_increasing
             && ends.is_some_and(|(first, last)| last.value - first.value <= last.largest() / 2)
     }
@@ -183,6 +185,7 @@ pub(crate) fn streams_in(
             Err(error) => unreadable.push(error),
         }
     }
+    // A file system returns files in any order, which must not number the streams.
     files.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
     let mut numbered: BTreeMap<(u64, u64), StreamFiles> = BTreeMap::new();
     let mut alone = Vec::new();
@@ -296,6 +299,7 @@ impl Scanned {
                 has_events: head.content_bits > head.events_at,
                 sequence: head.sequence,
             });
+            // Never 0, or the loop would not end: `PacketHead::read` refuses an empty packet.
             offset += head.packet_bytes();
         }
         Ok(())

@@ -54,6 +54,7 @@ pub fn open<P: AsRef<Path>>(roots: &[P]) -> Result<OpenedTraces, DirectoryError>
         };
         let root = fs::canonicalize(root).map_err(failed)?;
         let found = find(&root).map_err(failed)?;
+        // A directory that cannot be read may hold a trace: its error says more.
         if found.traces.is_empty() && found.unreadable.is_empty() {
             return Err(DirectoryError::NoTrace { path: root });
         }

@@ -55,7 +55,7 @@ pub enum WriteError {
     /// The directory has something in it.
     #[error("cannot write a trace to {}: the directory is not empty", path.display())]
     NotEmpty {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
     },
     /// The file system refuses to make or write a file or directory. The events of a packet that
@@ -165,6 +165,7 @@ impl TraceWriter {
         time: Timestamp,
         values: &[Value<'_>],
     ) -> Result<(), WriteError> {
+        // Linux has at most 2^22 processes: the number fits.
         let process = i32::try_from(std::process::id()).unwrap_or(0);
         let event = EventRecord {
             time,
@@ -219,6 +220,7 @@ impl TraceWriter {
         for number in 0..self.streams.len() {
             let is_open = |file: &StreamFile| file.writer.is_open();
             if self.streams.get(number).is_some_and(is_open) {
+                // The argument of `and` is evaluated also after an error.
                 result = result.and(self.write_packet(StreamHandle(number)));
             }
         }
@@ -242,6 +244,8 @@ impl TraceWriter {
     fn write_metadata(&mut self) -> Result<(), WriteError> {
         let text = self.metadata.as_str().as_bytes();
         let new = text.get(self.metadata_written..).unwrap_or_default();
+        // At its place and not at the end, so that the next call overwrites what an error left half
+        // written.
         let written = self
             .metadata_file
             .write_all_at(new, self.metadata_written as u64);
@@ -252,6 +256,7 @@ impl TraceWriter {
 
     /// Closes the packet of a stream and writes it.
     fn write_packet(&mut self, stream: StreamHandle) -> Result<(), WriteError> {
+        // The packet may need declarations that are not in the file yet.
         self.write_metadata()?;
         let directory = self.directory.clone();
         self.stream(stream)?.write_packet(&directory)
@@ -273,7 +278,7 @@ struct StreamFile {
     /// The time of the event that was written last, or of the open packet's begin.
     last: Timestamp,
     files: Option<[File; 2]>,
-    /// The sizes of the data file and of the index file in bytes. What is behind them is part of a
+    /// The sizes of the data file and of the index file in bytes. What is after them is part of a
     /// packet that could not be written.
     sizes: [u64; 2],
 }
@@ -310,6 +315,7 @@ impl StreamFile {
                 none.insert([create(&data_path)?, create(&index_path)?])
             }
         };
+        // Not where the file is made: a header that failed is written again with the next packet.
         if *index_size == 0 {
             let header = IndexFormat::V1_1.header_bytes();
             index
@@ -317,12 +323,14 @@ impl StreamFile {
                 .map_err(failed(&index_path))?;
             *index_size = header.len() as u64;
         }
+        // The packet before its entry, so that the index never points past the data.
         let written = data.write_all_at(packet.bytes, *data_size);
         written.map_err(failed(&data_path))?;
         let entry = Entry {
             offset: Bytes(*data_size),
             packet: packet.index,
         };
+        // Before the entry is written: also without one the packet is in the file.
         *data_size += packet.bytes.len() as u64;
         let mut bytes = [0; MAX_ENTRY_BYTES];
         let entry = IndexFormat::V1_1.encode(&entry, &mut bytes);

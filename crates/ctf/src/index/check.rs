@@ -86,6 +86,7 @@ impl Layout {
         if magic != IndexHeader::MAGIC {
             return Err(IndexError::Magic(magic));
         }
+        // Version 1.1 adds to the entries of 1.0; what later ones have is not known.
         if major != 1 || minor > 1 {
             return Err(IndexError::Version { major, minor });
         }

@@ -22,7 +22,7 @@ const READ_BYTES: usize = 16 << 10;
 
 /// Reads the entries of a growing index file. The follower never blocks: the caller decides when to
 /// [`poll`](Self::poll). The times of a packet may be reversed, because its clock may begin again
-/// at 0 in it: a follower has no other way to find the packets behind it.
+/// at 0 in it: a follower has no other way to find the packets after it.
 #[derive(Debug)]
 pub struct IndexFollower {
     path: PathBuf,
@@ -55,7 +55,7 @@ pub enum FollowError {
     /// The file system refuses access to the file.
     #[error("cannot read {}", .path.display())]
     Io {
-        /// The index file.
+        /// The path of the index file.
         path: PathBuf,
         /// The error of the file system.
         source: io::Error,
@@ -63,7 +63,7 @@ pub enum FollowError {
     /// The file holds an entry or a header that cannot be right.
     #[error("{}", .path.display())]
     Index {
-        /// The index file.
+        /// The path of the index file.
         path: PathBuf,
         /// The defect of the index.
         source: IndexError,
@@ -71,7 +71,7 @@ pub enum FollowError {
     /// The file has become shorter than what has been read of it.
     #[error("{} has become shorter", .path.display())]
     Shorter {
-        /// The index file.
+        /// The path of the index file.
         path: PathBuf,
     },
 }
@@ -97,7 +97,8 @@ impl IndexFollower {
     /// [`FollowEvent::Gone`]; a beacon is returned once.
     ///
     /// # Errors
-    /// If the file cannot be read or is no valid index; every further poll fails likewise.
+    /// If the file cannot be read or is no valid index; every further poll fails with the same
+    /// error.
     pub fn poll(&mut self) -> Result<FollowEvent, FollowError> {
         // Checked before reading, so that entries written before the file was removed are not
         // missed.
@@ -120,7 +121,7 @@ impl IndexFollower {
         self.ends_in_beacon || self.checker.is_none()
     }
 
-    /// Reads behind the last entry under a shared lock, because the writer holds an exclusive one
+    /// Reads after the last entry under a shared lock, because the writer holds an exclusive one
     /// while an entry is incomplete. `None` if the writer holds it now: the next poll reads what it
     /// has written.
     fn read_locked(&mut self) -> Result<Option<usize>, FollowError> {
@@ -137,6 +138,7 @@ impl IndexFollower {
             Err(TryLockError::Error(source)) => return Err(error(source)),
         }
         let read = self.read_at(position);
+        // Before the result is looked at, so that an error leaves no lock.
         unlock(&self.file).map_err(io_error(&self.path))?;
         let (have, length) = read.map_err(error)?;
         if length < position {
@@ -173,6 +175,7 @@ impl IndexFollower {
         let mut rest = self.buffer.get(..have).unwrap_or_default();
         let is_first = self.checker.is_none();
         if is_first {
+            // The relay makes the file before it writes the header.
             if rest.len() < IndexHeader::SIZE {
                 return Ok(FollowEvent::None);
             }
@@ -194,6 +197,8 @@ impl IndexFollower {
         let until = Beacon::at_front(rest).map(|beacon| beacon.until);
         self.ends_in_beacon = until.is_some();
         if !entries.is_empty() {
+            // A beacon after these entries is returned by the next poll, also if its time is that
+            // of the last.
             self.beacon = None;
             return Ok(FollowEvent::Entries(entries));
         }
@@ -208,6 +213,7 @@ impl IndexFollower {
     fn is_gone(&self) -> Result<bool, FollowError> {
         let ours = self.file.metadata().map_err(io_error(&self.path))?;
         match std::fs::metadata(&self.path) {
+            // By device and inode: a rotation or another session may have put a new file there.
             Ok(named) => Ok((named.dev(), named.ino()) != (ours.dev(), ours.ino())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
             Err(error) => Err(io_error(&self.path)(error)),

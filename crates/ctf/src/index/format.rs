@@ -16,7 +16,7 @@ wire_struct! {
         entry_len: u32,
     }
 
-    /// The beacon behind the last entry: the stream will have no event before `until`. A beacon is
+    /// The beacon after the last entry: the stream will have no event before `until`. A beacon is
     /// shorter than any entry, so that readers that do not know it see a truncated index file.
     #[derive(Copy)]
     pub Beacon [16 bytes] {
@@ -126,6 +126,7 @@ impl IndexFormat {
 
     /// Writes an entry to the front of `bytes` and returns that part.
     pub fn encode<'a>(self, entry: &Entry, bytes: &'a mut [u8; MAX_ENTRY_BYTES]) -> &'a [u8] {
+        // The array has room for the longest entry: the split does not panic.
         let (place, _) = bytes.split_at_mut(self.entry_len());
         let mut to = &mut *place;
         entry.offset.write(&mut to);

@@ -10,16 +10,16 @@ use super::format::{Beacon, Entry, IndexHeader};
 pub struct Entries {
     /// The entries in the order of the packets.
     pub entries: Vec<Entry>,
-    /// The bytes behind the last entry.
+    /// The bytes after the last entry.
     pub tail: Tail,
     /// The sum of the sizes of all packets.
     pub total: Bytes,
 }
 
-/// The bytes behind the last entry of an index file.
+/// The bytes after the last entry of an index file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
-    /// There are none.
+    /// The file ends with the last entry, or with its header.
     Clean,
     /// A beacon: the stream will have no event before this time.
     Beacon(Timestamp),
@@ -44,11 +44,13 @@ impl Entries {
 pub fn read(bytes: &[u8]) -> Result<Entries, IndexError> {
     let layout = Layout::of(bytes)?;
     let mut checker = Checker::new(layout);
+    // The file bounds the memory: `stride` is at least the length of the shortest entry.
     let mut entries = Vec::with_capacity(bytes.len() / layout.stride);
     let mut rest = bytes.get(IndexHeader::SIZE..).unwrap_or_default();
     while let Some(entry) = checker.check_entry(rest)? {
         let PacketIndex { begin, end, .. } = entry.packet;
         if begin > end {
+            // No underflow: the entry has been counted.
             let number = checker.count - 1;
             return Err(IndexError::Time { number, begin, end });
         }

@@ -145,7 +145,7 @@ fn comparisons_grow_with_the_logarithm_of_the_number_of_ranges() {
 
 #[test]
 fn ranges_that_all_overlap_make_no_more_than_two_segments_each() {
-    // Each begins before the one after and ends behind it; the last one is preferred least.
+    // Each begins before the one after and ends after it; the last one is preferred least.
     let sets: Vec<[Pair; 1]> = (0..10_000).map(|low| [(low, 20_000 - low)]).collect();
     let lookup = FirstMatch::new(sets.iter().rev().map(|set| &set[..]), false);
     assert!(lookup.segments.len() <= 2 * sets.len());

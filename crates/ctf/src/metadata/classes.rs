@@ -69,7 +69,7 @@ pub struct EventClass {
     pub(crate) emf_uri: Option<Arc<str>>,
     pub(crate) context: Option<Arc<Structure>>,
     pub(crate) payload: Option<Arc<Structure>>,
-    /// The plan of all fields behind the common context.
+    /// The plan of all fields after the common context.
     pub(crate) plan: Plan,
 }
 
@@ -86,7 +86,7 @@ impl StreamClass {
         self.name.as_deref()
     }
 
-    /// Its event classes, in order of declaration.
+    /// The event classes of the stream class, in order of declaration.
     #[must_use]
     pub fn events(&self) -> &[EventClass] {
         &self.events
@@ -104,7 +104,7 @@ impl StreamClass {
         self.timescale
     }
 
-    /// The structure that each packet has behind its header; `None` if it is not declared.
+    /// The structure that each packet has after its header; `None` if it is not declared.
     /// (`packet.context`)
     #[must_use]
     pub fn packet_context(&self) -> Option<&Structure> {
@@ -117,7 +117,7 @@ impl StreamClass {
         self.event_header.as_deref()
     }
 
-    /// The structure that each event has behind its header; `None` if it is not declared.
+    /// The structure that each event has after its header; `None` if it is not declared.
     /// (`event.context` of `stream`)
     #[must_use]
     pub fn event_context(&self) -> Option<&Structure> {
@@ -147,9 +147,11 @@ impl StreamClass {
     pub(super) fn add_event(&mut self, event: EventClass) {
         let id = event.id;
         self.events.push(event);
+        // At most `MAX_EVENT_CLASSES`: the conversion does not fail.
         let place = u32::try_from(self.events.len()).unwrap_or(0);
         match usize::try_from(id) {
             Ok(dense) if id < DENSE_IDS => {
+                // At most `DENSE_IDS` entries: an id from the metadata determines no more memory.
                 if self.dense.len() <= dense {
                     self.dense.resize(dense + 1, 0);
                 }
@@ -172,6 +174,7 @@ impl StreamClass {
     }
 
     pub(super) fn compile_event_plans(&mut self) {
+        // By place, because `event_plan` borrows all of `self` while one event class is changed.
         for place in 0..self.events.len() {
             let Some(event) = self.events.get(place) else {
                 return;
@@ -196,10 +199,11 @@ impl StreamClass {
 impl EventClass {
     /// Takes the ordinal of a new event class.
     pub(super) fn next_ordinal() -> usize {
+        // Relaxed, because nothing else is published with the number: it only has to differ.
         NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Its number in its stream class.
+    /// The id of the event class in its stream class.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id

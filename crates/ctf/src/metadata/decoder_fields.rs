@@ -42,7 +42,7 @@ impl MovedClocks {
         }
     }
 
-    /// Adds those that have been found elsewhere.
+    /// Adds the clocks that have been found in other structures.
     pub(super) fn merge(&mut self, others: &Self) {
         others.names.iter().for_each(|name| self.add_name(name));
         self.timed |= others.timed;

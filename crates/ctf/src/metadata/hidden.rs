@@ -18,6 +18,8 @@ fn mark_class_hidden(class: &mut FieldClass) -> bool {
         FieldClass::VariableInteger(integer) => {
             (integer.role.is_some() || integer.clock.is_some()) && integer.slot.is_none()
         }
+        // `make_mut` copies only what a clone of the trace shares: a class that has just been
+        // resolved has one owner.
         FieldClass::Reversed(class) => mark_class_hidden(Arc::make_mut(class)),
         FieldClass::Structure(structure) => {
             let structure = Arc::make_mut(structure);

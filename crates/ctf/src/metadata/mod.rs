@@ -156,6 +156,7 @@ impl Metadata {
                 ));
             }
         }
+        // Those that name no stream class get the implied one, 0; those of any other are refused.
         for event in std::mem::take(&mut self.pending).into_values().flatten() {
             self.trace.declare(Declaration::Event(event))?;
         }
@@ -219,8 +220,8 @@ impl Metadata {
                 Declaration::Stream(stream) => {
                     let id = stream.id.unwrap_or(0);
                     self.trace.declare(Declaration::Stream(stream))?;
-                    // Before the declarations behind it, so that the result does not depend on how
-                    // the metadata was cut into pieces.
+                    // At once, not after all others, so that the result does not depend on how the
+                    // metadata was cut into pieces.
                     for id in [None, Some(id)] {
                         self.declare_pending(id)?;
                     }
@@ -238,6 +239,8 @@ impl Metadata {
     }
 
     fn defer_event(&mut self, event: EventDraft) -> Result<(), MetadataError> {
+        // Each keeps its memory until its stream class is declared, which hostile metadata never
+        // does.
         if self.pending_count >= MAX_PENDING_EVENT_CLASSES {
             let what = format!("more than {MAX_PENDING_EVENT_CLASSES} events without their stream");
             return Err(MetadataError::text(event.at, what));

@@ -14,6 +14,7 @@ use crate::model::{ByteOrder, Uuid};
 /// few MiB.
 const MAX_METADATA_BYTES: u64 = 64 << 20;
 
+// The number 0x75D11D57 shows the byte order of the packets (CTF 1.8.3, section 7.1).
 const MAGIC: [u8; 4] = [0x75, 0xD1, 0x1D, 0x57];
 const MAGIC_LITTLE: [u8; 4] = [0x57, 0x1D, 0xD1, 0x75];
 /// The header of CTF 1.8, which LTTng writes for CTF 2 as well.
@@ -40,7 +41,7 @@ enum UnpackerState {
     Undecided(Vec<u8>),
     Plain,
     Header(Vec<u8>),
-    /// Within a packet, behind its header. Holds the remaining bytes of text and of padding.
+    /// Within a packet, after its header. Holds the remaining bytes of text and of padding.
     Content {
         text: u64,
         padding: u64,
@@ -70,6 +71,7 @@ impl Unpacker {
     ) -> Result<(), MetadataError> {
         while !bytes.is_empty() {
             let used = self.unpack_some(bytes, text)?;
+            // `unpack_some` never takes more than it was given: the default is not taken.
             let (now, rest) = bytes.split_at_checked(used).unwrap_or((bytes, &[]));
             self.taken += length(now);
             if self.taken > MAX_METADATA_BYTES {
@@ -90,6 +92,7 @@ impl Unpacker {
         let ends_within = match &self.state {
             UnpackerState::Undecided(head) => !head.is_empty(),
             UnpackerState::Plain => false,
+            // Before the first packet is complete, too few bytes are a cut file and no rest of one.
             UnpackerState::Header(header) if self.uuid.is_none() || header.len() >= HEADER => {
                 !header.is_empty()
             }
@@ -127,6 +130,7 @@ impl Unpacker {
     fn unpack_some(&mut self, bytes: &[u8], text: &mut Vec<u8>) -> Result<usize, MetadataError> {
         match &mut self.state {
             UnpackerState::Plain => {
+                // Not copied if it is too much: `extend` refuses it after this call.
                 if self.taken.saturating_add(length(bytes)) <= MAX_METADATA_BYTES {
                     text.extend_from_slice(bytes);
                 }
@@ -157,6 +161,8 @@ impl Unpacker {
                     if let ([first], UnpackerState::Content { text: left, .. }) =
                         (header.get(HEADER..).unwrap_or_default(), &mut self.state)
                     {
+                        // `header_size` asks for this byte only if the content is longer: no
+                        // underflow.
                         text.push(*first);
                         *left -= 1;
                         self.end_packet();
@@ -280,6 +286,7 @@ fn header_size(header: &[u8]) -> usize {
             let Some(size) = header.get(LONG_HEADER - 4..LONG_HEADER) else {
                 return LONG_HEADER;
             };
+            // `clamp` panics if its bounds are reversed, which the first arm has excluded.
             let size = (Fields(size).size(order) / 8).clamp(LONG_HEADER as u64, content / 8);
             usize::try_from(size).unwrap_or(usize::MAX)
         }
@@ -292,6 +299,7 @@ struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
     fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        // Both callers have checked the length of the header; zeros would be refused as a magic.
         let Some((field, rest)) = self.0.split_first_chunk() else {
             return [0; N];
         };

@@ -31,7 +31,7 @@ const HEADER_SLOTS: u32 = 16;
 /// Most fields of a stream class' packet context, event header and event context that others refer
 /// to: their slots come next.
 const STREAM_SLOTS: u32 = 112;
-/// The first slot of an event class: behind those of packets and streams.
+/// The first slot of an event class, after those of packets and streams.
 pub(crate) const STREAM_SLOTS_END: u32 = HEADER_SLOTS + STREAM_SLOTS;
 
 /// The slots that have been given to the fields of a trace, of a stream class or of an event class.
@@ -138,6 +138,7 @@ pub(crate) fn resolve(
         depth: 0,
     };
     let mut structure = resolver.structure(draft)?;
+    // At the end, because a later field of the root may refer to an earlier one and so show it.
     mark_hidden(&mut structure);
     Ok(Arc::new(structure))
 }
@@ -177,6 +178,7 @@ enum Kind {
 impl Resolver<'_, '_> {
     fn structure(&mut self, draft: &Structure<Reference>) -> Result<Structure, MetadataError> {
         self.frames.push(Frame {
+            // Bounded: the fields are counted one by one below, and may turn out to be too many.
             members: Vec::with_capacity(draft.members.len().min(1024)),
             current: "".into(),
             options: Vec::new(),
@@ -234,6 +236,7 @@ impl Resolver<'_, '_> {
                 FieldClass::BitMap(field.clone(), Arc::clone(flags))
             }
             FieldClass::Reversed(draft) => {
+                // Not counted again, because it is the same field.
                 FieldClass::Reversed(Arc::new(self.class_at_depth(draft)?))
             }
             FieldClass::String(encoding) => FieldClass::String(*encoding),
@@ -348,6 +351,7 @@ impl Resolver<'_, '_> {
                 (Selection::Label(written), _) => Some(written),
                 (Selection::Ranges(_), name) => name.as_ref(),
             };
+            // Paths of CTF 1.8 that begin outside of the variant may name its option.
             if let (Some(frame), Some(name)) = (self.frames.last_mut(), name) {
                 frame.options.push(Arc::clone(name));
             }
@@ -376,6 +380,7 @@ impl Resolver<'_, '_> {
             Selection::Ranges(ranges) => ranges.as_slice(),
             Selection::Label(_) => &[],
         });
+        // The plan shares it: it selects among the same options.
         let lookup = Arc::new(FirstMatch::new(ranges, signed));
         Ok(Variant {
             selector: found.slot,

@@ -49,7 +49,7 @@ pub struct Trace {
     pub(crate) streams: BTreeMap<u64, StreamClass>,
     trace_slots: Slots,
     fields_left: FieldsLeft,
-    /// Of what is unusual in the use of types, which the parsers do not see.
+    /// Warnings of what is unusual in the use of types, which the parsers do not see.
     pub(super) warnings: Warnings,
 }
 
@@ -60,8 +60,8 @@ impl Default for Slots {
 }
 
 impl Trace {
-    /// Its UUID, if it has one. That of CTF 2 is the UUID of its metadata stream, or else its
-    /// unique ID if that is one.
+    /// The UUID of the trace, if it has one. In CTF 2 that is the UUID of the metadata stream, or
+    /// else the unique ID of the trace class if that is a UUID.
     #[must_use]
     pub fn uuid(&self) -> Option<Uuid> {
         self.uuid
@@ -132,7 +132,8 @@ impl Trace {
         self.fields_left.has_distant_references
     }
 
-    /// Adds a declaration.
+    /// Adds a declaration that was parsed: resolves its fields, and compiles the plans that they
+    /// change.
     pub(crate) fn declare(&mut self, declaration: Declaration) -> Result<(), MetadataError> {
         match declaration {
             Declaration::Trace(draft) => self.declare_trace(draft),
@@ -151,6 +152,7 @@ impl Trace {
         (self.stream_uuid, self.is_ctf_2) = (draft.stream_uuid, draft.is_ctf_2);
         (self.namespace, self.name) = (draft.namespace, draft.name);
         if let Some(header) = &draft.packet_header {
+            // The header is the first root and can refer only to itself: the others are empty here.
             let header = resolve(
                 Scope::PacketHeader,
                 header,
@@ -196,6 +198,7 @@ impl Trace {
             let what = format!("a second clock {}", clock.name);
             return Err(MetadataError::text(at, what));
         }
+        // The conversion to nanoseconds divides by it.
         if clock.frequency == 0 {
             let what = format!("clock {} has the frequency 0", clock.name);
             return Err(MetadataError::text(at, what));
@@ -270,6 +273,8 @@ impl Trace {
                 _ => event_context = Some(resolved),
             }
         }
+        // A field of this stream class refers to one of the packet header, which its plan skips so
+        // far.
         if self.trace_slots != before {
             self.compile_header_plan();
         }
@@ -395,6 +400,7 @@ impl Trace {
             ));
         };
         let declared = self.declare_event_of(&mut stream, &draft, name);
+        // Also after an error: the stream class itself is as valid as before.
         self.streams.insert(stream_id, stream);
         declared
     }
@@ -442,8 +448,10 @@ impl Trace {
         // The event refers to a field of a header or context that no plan has read so far.
         if stream.stream_slots != before.1 {
             stream.compile_plans(self.header_plan.end);
+            // They begin where the contexts end, of which the new plans may know something else.
             stream.compile_event_plans();
         }
+        // Before the class is added, so that one that is refused is not there.
         self.move_clocks(stream, [&context, &payload], draft.at)?;
         stream.slots = stream.slots.max(event_slots.needed());
         let plan = stream.event_plan(context.as_deref(), payload.as_deref());

@@ -59,7 +59,7 @@ impl Warning {
         Self { deviation, text }
     }
 
-    /// The same warning with the trace that it is of.
+    /// Returns this warning with the name of its trace in front.
     pub(crate) fn in_trace(self, name: &str) -> Self {
         match name {
             // The only one of its directory.

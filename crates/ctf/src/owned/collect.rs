@@ -19,6 +19,7 @@ pub(crate) struct NameTable(HashSet<Arc<str>>);
 
 impl NameTable {
     fn intern(&mut self, name: &str) -> Arc<str> {
+        // Looked up first, because `insert` takes a new `Arc` also for a name that is there.
         if let Some(known) = self.0.get(name) {
             return Arc::clone(known);
         }
@@ -189,6 +190,7 @@ impl Visitor for Collector<'_> {
     }
 
     fn text(&mut self, bytes: &[u8]) {
+        // Tracers copy what the program has: it need not be UTF-8.
         self.push(Value::Text(String::from_utf8_lossy(bytes).into_owned()));
     }
 

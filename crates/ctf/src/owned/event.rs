@@ -69,6 +69,7 @@ impl Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.name)?;
+        // babeltrace2 writes a comma after each context, but not after the payload.
         let [contexts @ .., payload] = self.scopes();
         for context in contexts.into_iter().filter(|context| !context.is_empty()) {
             write!(f, " {context},")?;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 pub enum Value {
     /// An unsigned integer, or bits.
     Unsigned(u64),
-    /// A signed integer.
+    /// A signed integer without labels.
     Signed(i64),
     /// A floating point number.
     Float(f64),
-    /// A boolean.
+    /// A boolean of CTF 2; that of CTF 1.8 is an enumeration.
     Boolean(bool),
     /// A text. Bytes that are not UTF-8 are replaced by U+FFFD.
     Text(String),
@@ -24,7 +24,7 @@ pub enum Value {
     Enumeration(Box<Enumeration>),
     /// An array or sequence.
     Array(Vec<Self>),
-    /// A structure.
+    /// A structure within another, or as an element of an array.
     Structure(Structure),
     /// An optional field that is not present.
     Absent,
@@ -35,7 +35,7 @@ pub enum Value {
 pub struct Enumeration {
     /// The integer, in the range of `u64` or `i64`.
     pub value: i128,
-    /// Its labels in order of declaration; empty if it has none.
+    /// The labels of the value, in order of declaration; empty if it has none.
     pub labels: Vec<Arc<str>>,
 }
 
@@ -101,7 +101,7 @@ impl Value {
         }
     }
 
-    /// The structure.
+    /// The members of a structure.
     #[must_use]
     pub fn as_structure(&self) -> Option<&Structure> {
         match self {

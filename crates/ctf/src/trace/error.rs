@@ -17,7 +17,7 @@ pub enum Error {
     /// The rest of a packet cannot be decoded. The next packet of the stream follows.
     #[error("cannot decode {}, packet at byte {offset}; the rest of the packet is not read", path.display())]
     Packet {
-        /// The data file.
+        /// The path of the data file.
         path: PathBuf,
         /// The offset of the packet in the file, in bytes.
         offset: u64,
@@ -28,7 +28,7 @@ pub enum Error {
     /// is not read.
     #[error("{}, packet at byte {offset}: an event at {cycles} cycles of its clock: out of range; the rest of the packet is not read", path.display())]
     Time {
-        /// The data file.
+        /// The path of the data file.
         path: PathBuf,
         /// The offset of the packet in the file, in bytes.
         offset: u64,
@@ -38,7 +38,7 @@ pub enum Error {
     /// An event has more than 2^20 values, labels included. It is left out.
     #[error("{}, packet at byte {offset}: an event with too many values; it is left out", path.display())]
     TooManyValues {
-        /// The data file.
+        /// The path of the data file.
         path: PathBuf,
         /// The offset of the packet in the file, in bytes.
         offset: u64,

@@ -87,6 +87,8 @@ impl Iterator for Events {
             return Some(Err(error.into()));
         }
         loop {
+            // The entry is changed in place, which moves it down the heap once; to pop and push
+            // would do it twice.
             let mut first = self.ready.peek_mut()?;
             let Reverse((_, slot)) = *first;
             let stream = self.streams.get_mut(slot)?;

@@ -40,6 +40,7 @@ impl Trace {
         let opened = directory::open(&[path]).map_err(Arc::new)?;
         let (mut directories, unreadable) = (opened.traces, opened.unreadable);
         let unreadable: Vec<_> = unreadable.into_iter().map(Arc::new).collect();
+        // Without any trace there is no sequence of events in which the error could come.
         if let (true, Some(first)) = (directories.is_empty(), unreadable.first()) {
             return Err(Arc::clone(first).into());
         }

@@ -41,7 +41,7 @@ pub(super) struct StreamEvents {
     /// The time of the event that was found last, in nanoseconds; `None` if a packet must be read
     /// before the next event.
     event: Option<i64>,
-    /// An error that has its place behind the events that have been taken.
+    /// An error that has its place after the events that have been taken.
     failure: Option<Error>,
     losses: LossCount,
 }
@@ -86,6 +86,8 @@ impl StreamEvents {
         let begin = self.reader.peek().and_then(|packet| packet.begin);
         let begin = begin.zip(self.timescale);
         let begin = begin.and_then(|(begin, scale)| scale.nanoseconds(begin));
+        // A packet that does not say its begin is read first of all, because it may hold the first
+        // event.
         begin.unwrap_or(i64::MIN)
     }
 
@@ -131,10 +133,11 @@ impl StreamEvents {
         }
     }
 
-    /// Reads the next packet and finds its first event. Returns false behind the last packet.
+    /// Reads the next packet and finds its first event. Returns false after the last packet.
     fn begin_packet(&mut self, trace: &Trace) -> Result<bool, Error> {
         let read = self.reader.next(&mut self.packet);
         if !self.keeps_file_open {
+            // Too many streams for all of their files to be open.
             self.reader.close_file();
         }
         if !read? {
@@ -145,6 +148,7 @@ impl StreamEvents {
         let head = match head {
             Ok(head) => head,
             Err(error) => {
+                // Freed, because the next packet of this stream may be read much later.
                 self.packet = Vec::new();
                 return Err(self.packet_error(error));
             }
@@ -156,6 +160,7 @@ impl StreamEvents {
             Some(LostEvents::Count(events)) => {
                 self.losses.events = self.losses.events.saturating_add(events);
             }
+            // A stream counts once, however often its tracer was restarted.
             Some(LostEvents::Some) => self.losses.uncounted_streams = 1,
             None => {}
         }
@@ -173,6 +178,7 @@ impl StreamEvents {
                 let cycles = self.decoder.cycles();
                 let time = match self.timescale {
                     Some(scale) => scale.nanoseconds(cycles),
+                    // Events without time come first, in the order of their stream.
                     None => Some(i64::MIN),
                 };
                 if time.is_some() {
@@ -201,6 +207,7 @@ impl StreamEvents {
         let event = self.decoder.event(trace, &self.packet)?;
         let mut collector = Collector::new(names);
         let mut read = Ok(());
+        // Once for each packet: its events share the structure.
         if self.context.is_none() {
             read = event.visit_packet_context(&mut collector);
         }

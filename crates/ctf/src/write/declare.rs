@@ -9,13 +9,13 @@ use crate::model::{LogLevel, Uuid};
 /// The width of an integer in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
-    /// 8 bits.
+    /// An integer of 8 bits, 1 byte.
     Bits8,
-    /// 16 bits.
+    /// An integer of 16 bits, 2 bytes.
     Bits16,
-    /// 32 bits.
+    /// An integer of 32 bits, 4 bytes.
     Bits32,
-    /// 64 bits.
+    /// An integer of 64 bits, 8 bytes.
     Bits64,
 }
 
@@ -42,9 +42,9 @@ impl Width {
 /// The type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FieldType {
-    /// An unsigned integer.
+    /// An unsigned integer that is shown in base 10.
     Unsigned(Width),
-    /// A signed integer.
+    /// A signed integer that is shown in base 10.
     Signed(Width),
     /// A number without sign that is shown in base 16.
     Hexadecimal(Width),

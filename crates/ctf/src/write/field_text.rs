@@ -38,6 +38,7 @@ pub(super) fn field_lines(fields: &[(String, FieldType)]) -> Result<Vec<String>,
                 let mut text = format!("enum : {} {{", unsigned(of.width));
                 for (place, (label, value)) in of.labels.iter().enumerate() {
                     let comma = if place == 0 { "" } else { "," };
+                    // Writing to a `String` does not fail.
                     let _ = write!(text, "{comma} {} = {value}", quoted(label));
                 }
                 text.push_str(" }");
@@ -45,6 +46,7 @@ pub(super) fn field_lines(fields: &[(String, FieldType)]) -> Result<Vec<String>,
             }
             FieldType::Arguments => {
                 let length = format!("{written}_length");
+                // As LTTng's user space tracer names the length of a sequence.
                 declare("uint8_t", "__", &length)?;
                 declare("struct arg", "_", &written)?;
                 if let Some(line) = lines.last_mut() {

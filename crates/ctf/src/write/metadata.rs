@@ -111,7 +111,7 @@ struct arg {
 "#;
 
 impl MetadataText {
-    /// Declares the trace.
+    /// Declares the trace and its clock, and the types that written event classes use.
     #[must_use]
     pub fn new(trace: &TraceDeclaration) -> Self {
         let mut metadata = Self {
@@ -210,6 +210,7 @@ impl MetadataText {
             return Err(DeclareError::LogLevel(level.0));
         }
         let fields = field_lines(&event.fields)?;
+        // After all that can fail: a class that is refused must not take the id.
         events.insert(id);
         self.line("");
         self.line("event {");
@@ -273,6 +274,7 @@ impl MetadataText {
         let uuid = trace.uuid;
         self.line("\ntrace {\n\tmajor = 1;\n\tminor = 8;");
         self.line(&format!("\tuuid = \"{uuid}\";"));
+        // `StreamWriter` writes little-endian numbers, also on a big-endian machine.
         self.line("\tbyte_order = le;");
         self.line("\tpacket.header := struct {");
         self.line("\t\tuint32_t magic;");
@@ -289,6 +291,7 @@ impl MetadataText {
         }
         for (name, value) in &trace.environment {
             let mut name = identifier(name);
+            // A name of TSDL does not begin with a digit.
             if name.starts_with(|first: char| first.is_ascii_digit()) || name.is_empty() {
                 name.insert(0, '_');
             }

@@ -15,6 +15,7 @@ const HEADER_BYTES: usize = 37;
 pub fn metadata_packets(uuid: Uuid, text: &str) -> Vec<u8> {
     let mut packets = Vec::with_capacity(text.len() + HEADER_BYTES);
     for text in text.as_bytes().chunks(MAX_TEXT_BYTES) {
+        // The text is at most `MAX_TEXT_BYTES` long: the conversion does not fail.
         let bits = u32::try_from((HEADER_BYTES + text.len()) * 8).unwrap_or(u32::MAX);
         packets.put_u32_le(0x75d1_1d57);
         packets.put_slice(&uuid.0);

@@ -195,10 +195,12 @@ impl StreamWriter {
         if self.is_open() {
             return Err(PacketError::Open);
         }
+        // First, so that a packet that is refused changes nothing.
         self.advance(begin)?;
         self.bytes.clear();
         // Memory of a packet that was longer than usual is released.
         self.bytes.shrink_to(self.size.usual);
+        // At once, so that appending does not move what is there.
         self.bytes.reserve(self.size.usual);
         let to = &mut self.bytes;
         to.put_u32_le(0xc1fc_1fc1);
@@ -266,6 +268,7 @@ impl StreamWriter {
             Err((_, Misfit::NoSpace)) => Err(PacketError::TooLong(max_bytes)),
             Err((field, Misfit::Type)) => Err(PacketError::Value(field)),
         };
+        // A part of the event may have been written before it was refused.
         self.bytes.truncate(begin);
         self.last = before;
         refused
@@ -349,7 +352,7 @@ impl StreamWriter {
     }
 }
 
-/// Writes an event behind one of the time `before`. Fails with the number of the field that does
+/// Writes an event after one of the time `before`. Fails with the number of the field that does
 /// not fit.
 fn write_event(
     to: &mut BoundedBuffer<'_>,
@@ -363,6 +366,7 @@ fn write_event(
     let compact_id = u16::try_from(class.id)
         .ok()
         .filter(|id| *id <= MAX_COMPACT_ID);
+    // No underflow: `advance` has refused a time that goes back.
     let is_near = event.time.0 - before.0 <= u64::from(u32::MAX);
     let [a, b, c, d, ..] = event.time.0.to_le_bytes();
     if let Some(id) = compact_id

@@ -14,7 +14,7 @@ pub(super) fn quoted(text: &str) -> String {
             // A NUL would end the string for most readers.
             '\0' => out.push(char::REPLACEMENT_CHARACTER),
             '\u{1}'..='\u{1f}' | '\u{7f}' => {
-                // Always three digits, so that a digit behind the escape does not become part of
+                // Always three digits, so that a digit after the escape does not become part of
                 // it.
                 let _ = write!(out, "\\{:03o}", u32::from(character));
             }

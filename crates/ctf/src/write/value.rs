@@ -54,22 +54,22 @@ impl<'a> From<&'a [u8]> for Value<'a> {
 /// An argument: a value that carries its own key and kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Argument<'a> {
-    /// The key.
+    /// The key of the argument: its name as readers show it.
     pub key: &'a str,
-    /// The value.
+    /// The value of the argument, which has a kind of its own.
     pub value: ArgumentValue<'a>,
 }
 
 /// The value of an argument.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ArgumentValue<'a> {
-    /// No value.
+    /// An argument without a value.
     Nil,
-    /// A boolean.
+    /// A boolean, written as [`FieldType::Boolean`] is.
     Flag(bool),
-    /// A signed integer.
+    /// A signed integer of 64 bits.
     Signed(i64),
-    /// An unsigned integer.
+    /// An unsigned integer of 64 bits.
     Unsigned(u64),
     /// A floating point number of 64 bits.
     Real(f64),

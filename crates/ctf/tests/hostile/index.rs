@@ -1,4 +1,4 @@
-//! Index files.
+//! Malformed index files: they are refused, and no input causes a panic.
 
 use ctf::index::{Beacon, Entry, IndexFormat, MAX_ENTRY_BYTES};
 use proptest::prelude::*;

@@ -77,6 +77,7 @@ impl Builder {
         self.count_classes(1)?;
         match class {
             ClassOrAlias::Class(raw) => self.raw(raw, place),
+            // Cloning takes a count of references, and lets `self` be borrowed for the class.
             ClassOrAlias::Alias(name) => match self.aliases.get(name).cloned() {
                 Some(class) => self.class(&class, place),
                 None => Err(Problem::new(format!("no field class {name:?} before it"))),
@@ -112,6 +113,7 @@ impl Builder {
             "fixed-length-floating-point-number" => {
                 let bits = length(1..=u64::MAX)?;
                 match bits.bits {
+                    // CTF 2 has 16 and 128 bits too, for which Rust has no type.
                     32 | 64 => FieldClass::Float(bits),
                     _ => return Err(unsupported(raw)),
                 }
@@ -198,6 +200,7 @@ impl Builder {
             selector: self.selector(raw)?,
             ranges,
             class: Arc::new(self.class(class, place)?),
+            // Known only when the selector has been found: `resolve` sets it.
             signed: false,
         })
     }
@@ -233,6 +236,7 @@ impl Builder {
         Ok(FieldClass::Variant(Arc::new(Variant {
             selector: self.selector(raw)?,
             options,
+            // Known only when the selector has been found: `resolve` sets both.
             signed: false,
             lookup: Arc::default(),
         })))

@@ -91,6 +91,8 @@ pub(super) struct Mappings(pub(super) Arc<Labels>);
 
 impl<'de> Deserialize<'de> for ClassOrAlias {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        // By hand, because an untagged enum of serde buffers the value and loses the position of an
+        // error in it.
         struct Either;
 
         impl<'de> Visitor<'de> for Either {

@@ -150,6 +150,8 @@ impl ClockFragment {
         };
         Ok(Clock {
             name: Arc::clone(&self.id.0),
+            // A unique ID of CTF 2 may be any text: one that is no UUID cannot be the `uuid` of a
+            // clock of CTF 1.8.
             uuid: self.uid.as_ref().and_then(|uid| Uuid::parse(&uid.0)),
             description: self.description.as_ref().map(|text| Arc::clone(&text.0)),
             frequency: self.frequency,

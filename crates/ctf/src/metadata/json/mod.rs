@@ -44,7 +44,7 @@ pub(crate) struct Parser {
     is_trace_declared: bool,
     clocks: HashSet<Arc<str>>,
     builder: Builder,
-    /// The first error; nothing behind it is read.
+    /// The first error; nothing after it is read.
     failed: Option<MetadataError>,
 }
 
@@ -62,7 +62,7 @@ impl Parser {
     /// Reads the next piece, and returns the declarations of the fragments that it completes.
     ///
     /// # Errors
-    /// If a fragment is invalid; every further call fails likewise.
+    /// If a fragment is invalid; every further call fails with the same error.
     pub(crate) fn extend(&mut self, text: &[u8]) -> Result<Vec<Declaration>, MetadataError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -113,6 +113,7 @@ impl Parser {
         if self.fragments > MAX_FRAGMENTS {
             return Err(Problem::new("it is one too many"));
         }
+        // Parsed twice, because the type may be the last member of the object.
         let kind: Kind = parse(fragment)?;
         if self.preamble.is_none() && kind.name != "preamble" {
             return Err(Problem::new(
@@ -231,6 +232,7 @@ impl Parser {
         self.trace_is_declared(to);
         let of_clock = clock.as_ref();
         let draft = StreamDraft {
+            // 0 unless given, also beside other stream classes.
             id: Some(stream.id.unwrap_or(0)),
             name: stream.name.as_ref().map(|name| Arc::clone(&name.0)),
             packet_context: self.root(
@@ -264,6 +266,7 @@ impl Parser {
             name: event.name.as_ref().map(|name| Arc::clone(&name.0)),
             log_level: event.log_level(),
             emf_uri: event.emf_uri(),
+            // Without clock: a timestamp in a context or payload has no role.
             context: self.root(event.context.as_ref(), Scope::SpecificContext, None)?,
             payload: self.root(event.payload.as_ref(), Scope::Payload, None)?,
             at,

@@ -73,6 +73,8 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Ordered<V> {
                 let mut entries = Vec::new();
                 let mut names = HashSet::new();
                 while let Some((Name(name), value)) = map.next_entry()? {
+                    // JSON leaves open which of two members of one name counts: readers would
+                    // differ.
                     if !names.insert(Arc::clone(&name)) {
                         return Err(A::Error::custom(format!("{name:?} twice")));
                     }

@@ -25,7 +25,7 @@ pub(super) struct Sequence {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SequenceState {
-    /// Before the first fragment, or behind one that is complete.
+    /// Before the first fragment, or after one that is complete.
     Between,
     /// In a fragment, with the number of open braces and brackets.
     Within { depth: usize },
@@ -112,6 +112,7 @@ impl Sequence {
     /// Whether the object is whole with this byte.
     fn within(&mut self, byte: u8, depth: usize) -> bool {
         self.text.push(byte);
+        // Braces and brackets are counted together, because the JSON parser checks that they match.
         let depth = match byte {
             b'"' => {
                 let escaped = false;
@@ -120,6 +121,7 @@ impl Sequence {
             }
             b'{' | b'[' => depth + 1,
             b'}' | b']' => {
+                // One that closes nothing ends the fragment too, for the JSON parser to report.
                 if depth <= 1 {
                     return true;
                 }
@@ -186,7 +188,7 @@ impl Fragment {
     }
 }
 
-/// The place behind a byte. Of the bytes of a character only the first counts.
+/// Returns the position after a byte. Of the bytes of a character only the first counts.
 fn position_after(at: Position, byte: u8) -> Position {
     match byte {
         b'\n' => Position {

@@ -138,12 +138,12 @@ impl Resolver<'_, '_> {
             Scope::EventHeader => (&mut *roots.event_header, &mut *roots.stream_slots),
             Scope::CommonContext => (&mut *roots.event_context, &mut *roots.stream_slots),
             Scope::SpecificContext => (&mut *roots.specific_context, &mut *roots.event_slots),
-            // The payload is the last root: nothing behind it can refer to it.
+            // The payload is the last root: nothing after it can refer to it.
             Scope::Payload => return Err(NOT_DECLARED),
         };
         let root = root.as_mut().ok_or(NOT_DECLARED)?;
         let left = &mut *roots.fields_left;
-        // Who shows the fields of an event begins behind its header.
+        // A visitor of an event's fields begins after the header.
         left.has_distant_references |= scope == Scope::EventHeader;
         let (member, rest) = find_member(&root.members, names, left)?;
         let class = root.members.get(member).map(|member| &member.class);
@@ -152,6 +152,7 @@ impl Resolver<'_, '_> {
             return Ok(located.found(slot));
         }
         let slot = slot_or_new(located.slot, slots)?;
+        // A clone of the trace may share the root, and its fields must not change.
         let root = Arc::make_mut(root);
         if let Some(member) = root.members.get_mut(member) {
             set_slot(&mut member.class, rest, slot, left)?;
@@ -171,7 +172,7 @@ impl Located {
         }
     }
 
-    /// The same field in another option too.
+    /// Joins this field with the one of the same path in another option.
     fn and(self, other: Self) -> Result<Self, &'static str> {
         if self.kind != other.kind {
             return Err("is of different kinds in the options of a variant");
@@ -238,6 +239,7 @@ fn find_member<'n>(
     names: &'n [Arc<str>],
     left: &mut FieldsLeft,
 ) -> Result<(usize, &'n [Arc<str>]), &'static str> {
+    // At least one, so that many empty structures are not searched for nothing.
     left.count_comparisons(members.len().max(1))?;
     let (name, rest) = names.split_first().ok_or("is a structure, no number")?;
     let place = members.iter().position(|member| member.written == *name);
@@ -307,6 +309,7 @@ fn locate_option(
     names: &[Arc<str>],
     left: &mut FieldsLeft,
 ) -> Result<(Option<usize>, Located), &'static str> {
+    // At least one, as for members.
     left.count_comparisons(variant.options.len().max(1))?;
     let mut all: Option<Located> = None;
     let mut why = None;
@@ -370,6 +373,7 @@ fn set_slot(
             }
         }
         FieldClass::Optional { class, .. } => set_slot(Arc::make_mut(class), names, new, left)?,
+        // `locate` has refused them.
         FieldClass::Array { .. }
         | FieldClass::Float(_)
         | FieldClass::BitArray(_)

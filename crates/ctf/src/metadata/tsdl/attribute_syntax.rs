@@ -10,7 +10,7 @@ use crate::error::MetadataError;
 /// with this parameter only `type_syntax` depends on both.
 pub(super) type ParseType = fn(&mut Cursor<'_>) -> Result<TypeSyntax, MetadataError>;
 
-/// `{ name = value; ... }`, as after `integer`.
+/// Parses `{ name = value; ... }`, as after `integer`.
 pub(super) fn attributes(
     cursor: &mut Cursor<'_>,
     parse_type: ParseType,
@@ -43,7 +43,7 @@ pub(super) fn mapped_clock(path: &Path) -> Option<Name> {
     })
 }
 
-/// Whether an attribute follows. The mark behind the name decides, because attributes may have the
+/// Whether an attribute follows. The mark after the name decides, because attributes may have the
 /// names of keywords, as `align` does.
 pub(super) fn begins_attribute(cursor: &Cursor<'_>) -> bool {
     let mut ahead = 0;
@@ -57,7 +57,7 @@ pub(super) fn begins_attribute(cursor: &Cursor<'_>) -> bool {
     false
 }
 
-/// `name = value;` or `name := type;`.
+/// Parses `name = value;` or `name := type;`.
 pub(super) fn attribute(
     cursor: &mut Cursor<'_>,
     parse_type: ParseType,

@@ -27,6 +27,7 @@ impl<'a> Attributes<'a> {
         at: Position,
         attributes: impl IntoIterator<Item = &'a Attribute>,
     ) -> Result<Self, MetadataError> {
+        // By name, because attributes may be in any order.
         let mut left = HashMap::new();
         for attribute in attributes {
             let name = attribute.path.joined();

@@ -69,6 +69,7 @@ impl Evaluator {
         entries: &[Entry],
         at: Position,
     ) -> Result<Declaration, MetadataError> {
+        // CTF 2 is JSON, so that TSDL of any other version is of the future.
         for (part, want) in [("major", 1), ("minor", 8)] {
             let given = attributes.require_attribute(part)?;
             if given.number()? != want {
@@ -122,6 +123,7 @@ impl Evaluator {
         let offset_seconds = attributes.read_attribute("offset_s", Attribute::signed)?;
         let offset_cycles = attributes.take_attribute("offset");
         let absolute = attributes.read_attribute("absolute", Attribute::boolean)?;
+        // 1 GHz unless given (CTF 1.8.3, section 8).
         let frequency = frequency.unwrap_or(1_000_000_000);
         let (offset_seconds, offset_cycles) =
             self.clock_offset(offset_seconds.unwrap_or(0), offset_cycles, frequency)?;
@@ -155,8 +157,10 @@ impl Evaluator {
         }
         let what = format!("the clock has an `offset` of {cycles}, below 0");
         (self.warnings).add_deviation(Deviation::NegativeOffset, given.at, &what);
+        // Euclidean, so that the rest is never below 0.
         let whole = cycles.div_euclid(i128::from(frequency));
         let rest = cycles.rem_euclid(i128::from(frequency));
+        // `i128` holds the sum of two numbers of 64 bits.
         i64::try_from(i128::from(seconds) + whole)
             .ok()
             .zip(u64::try_from(rest).ok())
@@ -174,6 +178,7 @@ impl Evaluator {
             self.roots(attributes, entries, STREAM_ROOTS)?;
         Ok(Declaration::Stream(StreamDraft {
             id,
+            // Only CTF 2 has the name and the clock of a stream class.
             name: None,
             clock: None,
             packet_context,
@@ -242,6 +247,7 @@ impl Evaluator {
             for (root, (_, scope)) in
                 (roots.iter_mut().zip(wanted)).filter(|(_, (wanted, _))| **wanted == *name)
             {
+                // Taken, so that `finish` does not warn of it as unknown.
                 attributes.take_attribute(&name);
                 *root = Some(self.root(attribute, scope)?);
             }

@@ -43,6 +43,7 @@ const KEYWORDS: [&str; 28] = [
 ];
 
 pub(super) fn is_keyword(word: &str) -> bool {
+    // The list is sorted.
     KEYWORDS.binary_search(&word).is_ok()
 }
 
@@ -95,6 +96,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn skip(&mut self) {
         if let Some((_, rest)) = self.tokens.split_first() {
             self.tokens = rest;
+            // At the end the position stays, because errors need a place in the text.
             if let Some(next) = rest.first() {
                 self.here = next.at;
             }
@@ -178,6 +180,7 @@ impl<'a> Cursor<'a> {
             self.skip();
         }
         self.skip();
+        // `i128`, because `-` may stand before a number above `i64::MAX`.
         let number = i128::from(*number);
         Some(if negative { -number } else { number })
     }

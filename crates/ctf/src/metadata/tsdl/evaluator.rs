@@ -168,6 +168,7 @@ impl Evaluator {
         body: &[Item],
         at: Position,
     ) -> Result<(Vec<Member<Reference>>, Cost), MetadataError> {
+        // After an error the scope stays entered, which does no harm: the parser is not used again.
         self.scopes.enter();
         let mut members = Vec::new();
         let mut costs = Vec::new();
@@ -326,6 +327,7 @@ impl Evaluator {
         } else {
             base.insert(self.class(class)?).clone()
         };
+        // From the last, as in C: `a[2][3]` is two arrays of three.
         for length in declarator.lengths.iter().rev() {
             typed = self.array(typed, length)?;
         }
@@ -372,6 +374,7 @@ fn labelled(written: &[LabelSyntax]) -> Result<Labels, MetadataError> {
             let what = format!("`{name}` begins with {low}, after its end {high}");
             return Err(MetadataError::text(label.name.at, what));
         }
+        // The lexer bounds values to 64 bits, so that an `i128` does not overflow.
         next = high + 1;
         // A label may be written several times: its ranges add up.
         let place = *places.entry(name).or_insert(labels.len());

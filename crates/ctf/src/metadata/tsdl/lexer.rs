@@ -24,7 +24,7 @@ pub(super) enum Kind {
     Number(u64),
     /// A string without its quotation marks, escapes replaced.
     Text(Arc<str>),
-    /// Punctuation.
+    /// A mark: a brace, a semicolon, an operator.
     Mark(&'static str),
 }
 
@@ -222,6 +222,7 @@ impl Lexer {
     }
 
     fn spell(&mut self, byte: u8) -> Result<Step, MetadataError> {
+        // A token has no end of its own, so that hostile text could fill memory with one.
         if self.spelling.len() == MAX_TOKEN_BYTES {
             return Err(self.wrong(format!("a token of more than {MAX_TOKEN_BYTES} bytes")));
         }
@@ -259,6 +260,7 @@ impl Lexer {
 
     const fn advance(&mut self, byte: u8) {
         if byte == b'\n' {
+            // Saturating: a wrong place in a message is better than a panic.
             self.here.line = self.here.line.saturating_add(1);
             self.here.column = 1;
         } else if byte & 0xC0 != 0x80 {

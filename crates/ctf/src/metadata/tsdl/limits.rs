@@ -24,8 +24,9 @@ pub(super) const MAX_LABELS: usize = 1 << 20;
 /// at every step, though their text is short.
 pub(super) const MAX_ROOT_FIELDS: u64 = 1 << 17;
 
-/// Fields of all roots together, counted likewise; also fields of all types, each counted where it
-/// is written. Metadata of 64 MiB that writes each field out has some four million.
+/// Fields of all roots together, each use of a named type counted; also fields of all types, each
+/// counted where it is written. Metadata of 64 MiB that writes each field out has some four
+/// million.
 pub(super) const MAX_FIELDS: u64 = 4 << 20;
 
 /// Named types outside of blocks, which stay as long as the metadata.

@@ -9,6 +9,7 @@ pub(super) type Report<'a> = &'a mut dyn FnMut(Deviation, String);
 
 /// An identifier: as spelled, but with `\uXXXX` and `\UXXXXXXXX` replaced.
 pub(super) fn word(spelling: &[u8]) -> Result<Arc<str>, String> {
+    // Lossless: the lexer takes words of ASCII only.
     let text = String::from_utf8_lossy(spelling);
     if !text.contains('\\') {
         return Ok(text.into());
@@ -34,6 +35,7 @@ pub(super) fn word(spelling: &[u8]) -> Result<Arc<str>, String> {
 /// Decimal, octal or hexadecimal, with the suffixes of C; also binary, which CTF 1.8 does not have.
 pub(super) fn number(spelling: &[u8], deviates: Report<'_>) -> Result<u64, String> {
     let text = String::from_utf8_lossy(spelling);
+    // No digit of any base is among these letters.
     let digits = text.trim_end_matches(['u', 'U', 'l', 'L']);
     let suffix = text
         .get(digits.len()..)

@@ -41,7 +41,7 @@ const BEGIN: Position = Position { line: 1, column: 1 };
 ///
 /// Blocks may be in any order, but a type cannot be evaluated before the byte order of the trace,
 /// and the environment entries and clocks that the type names. A declaration that lacks one of them
-/// is pending, and so are all types, streams and events behind it, because names of types are
+/// is pending, and so are all types, streams and events after it, because names of types are
 /// looked up in the order of the text.
 ///
 /// After an error the parser must not be used.
@@ -178,6 +178,7 @@ impl Parser {
             let what = format!("{}, not {}", after_block(kind), token.kind);
             return Err(MetadataError::text(token.at, what));
         }
+        // babeltrace2 reads such metadata too. `align` continues the definition of a structure.
         if is_complete_type(&self.tokens, self.depth)
             && matches!(&token.kind, Kind::Word(word) if **word != *"align")
         {
@@ -252,6 +253,7 @@ impl Parser {
     }
 
     fn defer_declaration(&mut self, declaration: Outermost) -> Result<(), MetadataError> {
+        // Hostile metadata never declares what a declaration waits for.
         self.pending_tokens += declaration.tokens;
         if self.pending_tokens > limits::MAX_PENDING_TOKENS {
             let what =

@@ -100,6 +100,7 @@ fn within(
                 options,
                 selector: variant.selector.clone(),
                 signed: variant.signed,
+                // `resolve` makes it, when it knows the ranges of the labels.
                 lookup: Arc::default(),
             }))
         }

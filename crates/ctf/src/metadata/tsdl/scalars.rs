@@ -20,6 +20,7 @@ pub(super) fn integer(
         .ok()
         .filter(|bits| (1..=64).contains(bits))
         .ok_or_else(|| size.expects("1 to 64 bits"))?;
+    // The default of CTF 1.8.3 (section 4.1.2): whole bytes begin at a byte.
     let natural = if bits.is_multiple_of(8) { 8 } else { 1 };
     let signed = attributes.read_attribute("signed", Attribute::boolean)?;
     let order = attributes.read_attribute("byte_order", |order| order.byte_order(Some(native)))?;

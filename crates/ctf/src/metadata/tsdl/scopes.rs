@@ -39,6 +39,8 @@ impl Cost {
     ) -> Result<Self, MetadataError> {
         let mut cost = Self::ONE;
         for part in parts {
+            // Saturating: types that use each other twice double the number of fields at every
+            // step.
             cost.depth = cost.depth.max(part.depth.saturating_add(1));
             cost.fields = cost.fields.saturating_add(part.fields);
         }

@@ -155,12 +155,12 @@ pub(super) enum TypeKind {
 /// An entry of the body of a structure or a variant.
 #[derive(Debug, Clone)]
 pub(super) enum Item {
-    /// `class a, b[2];`
+    /// The fields of one type: `class a, b[2];`.
     Fields(TypeSyntax, Vec<Declarator>),
     Type(TypeDeclaration),
 }
 
-/// The part behind a type: pointers, a name, lengths.
+/// The part after a type: pointers, a name, lengths.
 #[derive(Debug, Clone)]
 pub(super) struct Declarator {
     /// The number of asterisks.

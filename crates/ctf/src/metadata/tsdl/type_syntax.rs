@@ -1,7 +1,7 @@
 //! Parses types.
 //!
 //! An identifier can be the name of a type or of a field, which only its place decides: the first
-//! name where a type is possible is a type, even if a field has that name, and a name behind a
+//! name where a type is possible is a type, even if a field has that name, and a name after a
 //! complete type is a field, even if a type has that name. The parser therefore needs no scopes,
 //! and an inner scope can reuse the names of an outer one. (The lexer of babeltrace2 2.0.4 decides
 //! instead, so that it cannot.)
@@ -100,7 +100,7 @@ fn definition(class: TypeSyntax) -> Result<TypeDeclaration, MetadataError> {
     }
 }
 
-/// Parses a type.
+/// Parses a type, with its attributes or body.
 pub(super) fn class(cursor: &mut Cursor<'_>) -> Result<TypeSyntax, MetadataError> {
     cursor.nested(|cursor| {
         let at = cursor.at();
@@ -164,6 +164,7 @@ fn alias_name(cursor: &mut Cursor<'_>) -> Result<Name, MetadataError> {
         words.push(word);
         cursor.skip();
     }
+    // A pointer to a `const struct` is looked up by the name of the `struct` alone.
     if words.iter().any(|word| CLASS_WORDS.contains(word)) {
         words.retain(|word| *word != "const");
     }
@@ -197,6 +198,7 @@ fn pointers(cursor: &mut Cursor<'_>) -> u32 {
     let mut pointers = 0;
     while cursor.take_mark("*") {
         pointers += 1;
+        // A reader does not change what it reads: `const` has no meaning here.
         while cursor.take_word("const") {}
     }
     pointers
@@ -274,6 +276,7 @@ fn labels(cursor: &mut Cursor<'_>) -> Result<Vec<LabelSyntax>, MetadataError> {
         }
         let name = Name { text, at };
         labels.push(LabelSyntax { name, range });
+        // A comma may follow the last label, as in C.
         let more = cursor.take_mark(",");
         if cursor.take_mark("}") {
             return Ok(labels);
@@ -292,6 +295,7 @@ fn body(cursor: &mut Cursor<'_>) -> Result<Option<Vec<Item>>, MetadataError> {
     let mut fields = 0;
     while !cursor.take_end() {
         let item = item(cursor)?;
+        // By name and not by line: one line may declare any number of members.
         fields += match &item {
             Item::Fields(_, declarators) => declarators.len(),
             Item::Type(_) => 1,

@@ -59,7 +59,7 @@ fn parse_all(text: &str) -> Result<Vec<Declaration>, MetadataError> {
     Ok(declarations)
 }
 
-/// What is wrong with these fragments behind a preamble.
+/// What is wrong with these fragments after a preamble.
 fn refused(fragments: &[&str]) -> String {
     parse_all(&sequence(&[&[PREAMBLE], fragments].concat()))
         .unwrap_err()

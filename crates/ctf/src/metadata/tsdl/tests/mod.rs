@@ -90,7 +90,7 @@ fn role(structure: &Structure<Reference>, name: &str) -> Option<Role> {
     }
 }
 
-/// Of which kind a declaration is.
+/// The kind of a declaration, as a word.
 const fn rank(declaration: &Declaration) -> u8 {
     match declaration {
         Declaration::Trace(_) => 0,
