@@ -37,6 +37,7 @@ impl EventList {
     /// Writes the JSON of the next event. `None` at the end; an error concerns this event only.
     pub(crate) fn next_event(&mut self) -> Option<Result<(), MessageError>> {
         let event = self.message.element(self.events, self.next)?;
+        // Before the event is written: an error concerns this event only.
         self.next += 1;
         self.json.clear();
         Some(layout::write_event(&self.message, event, &mut self.json))

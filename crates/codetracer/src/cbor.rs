@@ -1,18 +1,18 @@
 //! Concatenated CBOR items (RFC 8949) -> JSON texts, as they arrive.
 //!
-//! An item has no separator before the next one: behind a malformed one nothing can be read any
+//! An item has no separator before the next one: after a malformed one nothing can be read any
 //! more. Maps keep the order of their members.
 
 use thiserror::Error;
 
-/// The byte behind the last value of a container, or the last piece of a text, without a length.
+/// The byte after the last value of a container, or the last piece of a text, without a length.
 const BREAK: u8 = 0xff;
 
 /// Deepest nesting: each open array or map takes some bytes of memory, and none of JSON need
 /// follow.
 const MAX_DEPTH: usize = 1 << 20;
 
-/// The reason why nothing behind this byte can be read.
+/// The reason why nothing after this byte can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum CborError {
     #[error("malformed CBOR item (initial byte {0:#04x})")]
@@ -80,6 +80,7 @@ impl CborReader {
 
     /// Adds bytes of the input.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
+        // Once for each push and not for each item, which would move the rest again and again.
         self.buffer.drain(..self.at);
         self.at = 0;
         self.buffer.extend_from_slice(bytes);
@@ -113,6 +114,7 @@ impl CborReader {
                 return Ok(None);
             }
             if self.json.len() > self.max_json_bytes {
+                // The memory is freed at once, and `put` adds nothing until the next item.
                 self.json = Vec::new();
                 self.state = CborItem::TooLong;
             }
@@ -133,6 +135,7 @@ impl CborReader {
             25 => 2,
             26 => 4,
             27 => 8,
+            // Reserved (RFC 8949, section 3).
             28..=30 => return Err(CborError::Malformed(initial)),
             _ => 0,
         };
@@ -147,6 +150,8 @@ impl CborReader {
         };
         let is_indefinite = info == 31;
         let mut used = 1 + width;
+        // Pieces are texts or bytes of definite length, of the type of the whole (RFC 8949, section
+        // 3.2.3).
         let is_piece = match &self.pieces {
             Some(pieces) => major == pieces.major && !is_indefinite,
             None => false,
@@ -167,6 +172,7 @@ impl CborReader {
                 }
             }
             0 => self.write_value(&argument.to_string()),
+            // A negative integer reaches -2^64, for which an `i64` is too small.
             1 => self.write_value(&(-1 - i128::from(argument)).to_string()),
             2 | 3 => {
                 // A length that the text may not have is refused before its bytes are waited for.
@@ -179,11 +185,13 @@ impl CborReader {
                 };
                 used += length;
                 if let Some(pieces) = &mut self.pieces {
+                    // Pieces that are short enough may add up to too long a text.
                     if pieces.bytes.len() + length > self.max_json_bytes {
                         return Err(CborError::Malformed(initial));
                     }
                     pieces.bytes.extend_from_slice(bytes);
                 } else {
+                    // Copied, because writing borrows all of `self`.
                     let bytes = bytes.to_vec();
                     self.write_string(major, &bytes);
                 }
@@ -208,6 +216,7 @@ impl CborReader {
         }
         self.put(if is_map { b"{" } else { b"[" });
         let remaining = match length {
+            // A hostile map claims 2^63 members or more, of which the double overflows.
             Some(length) if is_map => Some(length.checked_mul(2).ok_or(CborError::TooDeep)?),
             length => length,
         };
@@ -216,6 +225,7 @@ impl CborReader {
             remaining,
             read: 0,
         });
+        // An empty container is complete at once.
         self.close_full();
         Ok(())
     }
@@ -223,6 +233,7 @@ impl CborReader {
     /// A break ends the innermost container.
     fn close_indefinite(&mut self, initial: u8) -> Result<(), CborError> {
         match self.open.last_mut() {
+            // A map that ends after a key is malformed (RFC 8949, section 3.2.2).
             Some(container)
                 if container.remaining.is_none()
                     && !(container.is_map && container.read % 2 == 1) =>
@@ -242,6 +253,7 @@ impl CborReader {
                 self.write_value(match info {
                     20 => "false",
                     21 => "true",
+                    // `undefined` (23) has no JSON.
                     _ => "null",
                 });
                 return Ok(());
@@ -251,6 +263,7 @@ impl CborReader {
             27 => f64::from_bits(argument),
             _ => return Err(CborError::Malformed(initial)),
         };
+        // JSON has no number for NaN and the infinities.
         match serde_json::Number::from_f64(float) {
             Some(number) => self.write_value(&number.to_string()),
             None => self.write_value("null"),
@@ -340,6 +353,7 @@ impl CborReader {
 fn half(bytes: [u8; 2]) -> f64 {
     let bits = u16::from_be_bytes(bytes);
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
+    // As in RFC 8949, appendix D.
     let magnitude = match exponent {
         0 => fraction * 2f64.powi(-24),
         31 if fraction == 0.0 => f64::INFINITY,

@@ -57,12 +57,13 @@ impl CompressedReader {
 
     /// Adds bytes of the input.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
+        // Once for each push: a frame may be read in many steps.
         self.input.drain(..self.at);
         self.at = 0;
         self.input.extend_from_slice(bytes);
     }
 
-    /// Whether the seek table has been found, which is behind all items.
+    /// Whether the seek table has been found, which is after all items.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -97,10 +98,12 @@ impl CompressedReader {
                 return Ok(false);
             };
             self.is_complete |= *magic == SEEK_TABLE;
+            // The seek table holds no items: it need not be decompressed.
             if self.is_complete {
                 return Ok(false);
             }
         }
+        // Full output may mean that the library still holds some.
         if rest.is_empty() && !self.has_more_output {
             return Ok(false);
         }
@@ -108,6 +111,7 @@ impl CompressedReader {
         let mut output = OutBuffer::around(&mut *self.output);
         let hint = self.decoder.run(&mut input, &mut output)?;
         let (read, written) = (input.pos(), output.pos());
+        // The library's hint is 0 at the end of a frame.
         self.is_between_frames = hint == 0;
         self.has_more_output = written == self.output.len();
         self.at += read;

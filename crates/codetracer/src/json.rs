@@ -129,6 +129,7 @@ impl ElementSplitter {
                             self.scanned -= 1;
                             break;
                         }
+                        // At the end of the input nothing may follow the backslash.
                         self.scanned = (self.scanned + 1).min(self.buffer.len());
                         false
                     }
@@ -155,6 +156,7 @@ impl ElementSplitter {
                     }
                     // The end of a number or a word, which is no element, but as long as it seems.
                     b',' | b' ' | b'\t' | b'\n' | b'\r' | b'}' | b']' if self.depth == 0 => {
+                        // Not taken, because it may close the array.
                         self.scanned -= usize::from(byte == b']');
                         return Some(self.end_element(None));
                     }
@@ -172,10 +174,11 @@ impl ElementSplitter {
         None
     }
 
-    /// Moves behind the next byte that matters, and returns it.
+    /// Moves after the next byte that matters, and returns it.
     fn next_byte(&mut self) -> Option<u8> {
         let rest = self.buffer.get(self.scanned..)?;
         if self.is_in_string {
+            // Nothing else changes a string, so that its bytes need not be looked at one by one.
             let Some(length) = memchr3(b'"', b'\\', b'\n', rest) else {
                 self.scanned = self.buffer.len();
                 return None;
@@ -191,6 +194,7 @@ impl ElementSplitter {
     fn skip_separators(&mut self) -> bool {
         while let Some(byte) = self.buffer.get(self.scanned) {
             let is_skipped = match byte {
+                // What follows the array is no part of the recording.
                 _ if self.is_complete => true,
                 b' ' | b'\t' | b'\n' | b'\r' | b',' => true,
                 b'[' | b']' if self.layout == Layout::Lines => true,
@@ -215,7 +219,7 @@ impl ElementSplitter {
         false
     }
 
-    /// Ends the element behind the last byte that was looked at.
+    /// Ends the element after the last byte that was looked at.
     fn end_element(&mut self, fault: Option<ElementError>) -> Result<Range<usize>, ElementError> {
         self.discard_if_too_long();
         let range = self.begin..self.scanned;
@@ -235,6 +239,8 @@ impl ElementSplitter {
             self.is_too_long = true;
         }
         if self.is_too_long {
+            // Its bytes are dropped, but its end is still looked for: the next element begins
+            // there.
             self.begin = self.scanned;
         }
     }

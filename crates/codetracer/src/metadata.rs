@@ -13,7 +13,7 @@ use crate::record::{Json, write_text};
 pub struct RecordingMetadata {
     /// The directory in which the program runs; empty if it is not known.
     pub workdir: String,
-    /// The program.
+    /// The path or name of the program.
     pub program: String,
     /// The arguments of the program, without its own name.
     pub args: Vec<String>,
@@ -39,8 +39,8 @@ impl RecordingMetadata {
         object(self.fields().iter().chain(&self.others))
     }
 
-    /// The same without the members that no reader could parse: one of them would make the file
-    /// unreadable.
+    /// Returns the content of `trace_metadata.json` without the members that no reader could parse:
+    /// one of them would make the file unreadable.
     #[must_use]
     pub fn to_readable_json(&self) -> String {
         let readable = self.others.iter().filter(|(_, value)| value.is_readable());
@@ -53,6 +53,7 @@ impl RecordingMetadata {
         let fields = self.fields();
         let [workdir, program, _] = &fields;
         let escaped = [(workdir, &self.workdir), (program, &self.program)];
+        // A string of CTF ends at a NUL.
         let escaped = escaped.into_iter().filter(|(_, text)| text.contains('\0'));
         object(escaped.map(|(member, _)| member).chain(&self.others))
     }

@@ -52,14 +52,14 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// Whether nothing behind it can be read.
+    /// Whether nothing after it can be read.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         !matches!(self, Self::Element { .. })
     }
 
     fn element(reason: impl ToString, text: &str, placeholder: Option<Record<'static>>) -> Self {
-        /// As much as fits on a line.
+        /// The number of characters that fit on a line of the log.
         const SHOWN: usize = 80;
         Self::Element {
             reason: reason.to_string(),
@@ -210,6 +210,8 @@ impl RecordingReader {
             Ok(text) => parse_element(text, is_first),
             Err(error) => {
                 let text = String::from_utf8_lossy(bytes);
+                // Later records refer to definitions by position, so that a name that is not UTF-8
+                // takes its place too.
                 let definition = Record::parse(&text)
                     .ok()
                     .filter(|record| record.definition().is_some());
@@ -269,6 +271,7 @@ impl RecordingReader {
         let begin = std::mem::take(begin);
         let is_space = |byte: &u8| byte.is_ascii_whitespace();
         let first = begin.iter().find(|byte| !is_space(byte)).copied();
+        // No JSON begins with this byte.
         let is_binary = begin.first() == BINARY_MAGIC.first();
         self.form = match (first, begin.split_at_checked(BINARY_HEADER_BYTES)) {
             (None, _) => Form::Unknown(Vec::new()),
@@ -313,6 +316,7 @@ impl RecordingReader {
         if !matches!(&self.form, Form::Message(unpacker) if unpacker.is_complete()) {
             return Ok(());
         }
+        // Without a message that can be opened nothing is left to read.
         if let Form::Message(unpacker) = std::mem::replace(&mut self.form, Form::Unreadable) {
             let events = unpacker
                 .finish()
@@ -341,6 +345,7 @@ fn parse_element(text: &str, is_first: bool) -> Result<Item<'_>, ReadError> {
 /// The metadata, if this is the object with it and not a record.
 fn parse_metadata(text: &str) -> Option<RecordingMetadata> {
     #[derive(Deserialize)]
+    // A record is an object of one member, its kind: it has neither of these.
     struct Members {
         program: Option<String>,
         workdir: Option<String>,

@@ -46,7 +46,7 @@ pub enum Record<'a> {
     Step {
         /// Number of the path.
         path_id: u64,
-        /// Line, from 1.
+        /// The line in that file, from 1.
         line: i64,
     },
     /// The program has called a function.
@@ -69,18 +69,18 @@ pub enum Record<'a> {
     Log {
         /// What it is; 12 is a message of the recorder itself.
         kind: u8,
-        /// Further description.
+        /// A further description of the content.
         metadata: Cow<'a, str>,
-        /// The text.
+        /// The text of the output, input, error or message.
         content: Cow<'a, str>,
     },
     /// The last step did not happen.
     DropLastStep,
-    /// Any other kind.
+    /// A record of any other kind.
     Other {
         /// Name of the kind.
         kind: Cow<'a, str>,
-        /// The payload.
+        /// The payload of the record, whatever it is.
         payload: Json<'a>,
     },
 }
@@ -89,11 +89,11 @@ pub enum Record<'a> {
 /// kind, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Definition {
-    /// A path.
+    /// A path, to which functions and steps refer.
     Path,
-    /// A function.
+    /// A function, to which calls refer.
     Function,
-    /// A type.
+    /// A type, to which values refer.
     Type,
     /// A variable, by either name of the kind.
     Variable,
@@ -215,7 +215,7 @@ impl<'a> Json<'a> {
         Self(compact(raw.get()))
     }
 
-    /// The text.
+    /// Returns the text of the value.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -231,6 +231,7 @@ impl<'a> Json<'a> {
 /// Removes white space between the tokens of valid JSON.
 fn compact(text: &str) -> Cow<'_, str> {
     let is_space = |byte: u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+    // Writers mostly put no white space: then nothing is copied.
     if !text.bytes().any(is_space) {
         return Cow::Borrowed(text);
     }

@@ -302,6 +302,7 @@ impl EventWriter<'_> {
     }
 
     fn value_of(&mut self, of: Structure, depth: u32) -> Written {
+        // The writer is recursive: a hostile message must not use up the stack.
         if depth >= MAX_DEPTH {
             return Err(MessageError::TooDeep);
         }
@@ -309,6 +310,7 @@ impl EventWriter<'_> {
         let pointer = |number| self.message.pointer(of, number);
         let [first, second, third] = [pointer(0), pointer(1), pointer(2)];
         let word: [u8; 8] = self.message.data(of, 0);
+        // A boolean is the lowest bit of its byte.
         let is_set = word.first().is_some_and(|byte| byte & 1 == 1);
         let kind = u16::from_le_bytes(self.message.data(of, 8));
         let mut type_id = Some(second);
@@ -320,6 +322,7 @@ impl EventWriter<'_> {
                 type_id = Some(first);
             }
             1 => {
+                // As a text: published types take a float as nothing else (`rules::forms`).
                 let number = f64::from_le_bytes(word);
                 self.put(format_args!("Float\",\"f\":\"{number}\""));
                 type_id = Some(first);

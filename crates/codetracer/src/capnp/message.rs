@@ -53,7 +53,7 @@ impl Unpacker {
         }
     }
 
-    /// Adds packed bytes.
+    /// Adds packed bytes of the message.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
         let mut packed = std::mem::take(&mut self.packed);
         packed.extend_from_slice(bytes);
@@ -64,6 +64,7 @@ impl Unpacker {
                 return Err(MessageError::TooLong(self.max_bytes));
             }
         }
+        // A tag and its bytes may be cut anywhere: the rest waits for the next call.
         self.packed = rest.to_vec();
         Ok(())
     }
@@ -90,8 +91,11 @@ impl Unpacker {
             return Some(rest);
         }
         let (&count, rest) = rest.split_first()?;
+        // After the last `?`: a word that is cut must not be added twice.
         self.bytes.extend_from_slice(&word);
         if tag == 0 {
+            // A byte of input makes 2 KiB of zeros at most, so that the check after each word is
+            // enough.
             let length = self.bytes.len() + 8 * usize::from(count);
             self.bytes.resize(length, 0);
         } else {
@@ -106,7 +110,7 @@ impl Unpacker {
         is_whole && segments(&self.bytes).is_ok_and(|(_, end)| end <= self.bytes.len())
     }
 
-    /// The message.
+    /// Takes the message out, which must be complete.
     pub(crate) fn finish(self) -> Result<Message, MessageError> {
         if !self.is_complete() {
             return Err(MessageError::Incomplete);
@@ -130,10 +134,12 @@ fn segments(bytes: &[u8]) -> Result<(Vec<(usize, usize)>, usize), MessageError> 
         usize::try_from(u32::from_le_bytes(*four)).ok()
     };
     let count = number(0).ok_or(MessageError::Incomplete)?;
+    // The table has the number of segments less one.
     let count = count.saturating_add(1);
     if count > MAX_SEGMENTS {
         return Err(MessageError::Segments);
     }
+    // The table is filled up to a whole word.
     let mut begin = (4 + 4 * count).next_multiple_of(8);
     let mut segments = Vec::with_capacity(count);
     for segment in 0..count {
@@ -162,7 +168,7 @@ pub(crate) struct Place {
     at: Option<usize>,
 }
 
-/// A structure.
+/// A structure of the message, with its data and then its pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Structure {
     segment: usize,
@@ -183,7 +189,7 @@ pub(crate) struct List {
 }
 
 impl Message {
-    /// The root structure.
+    /// The structure at the beginning of the message.
     pub(crate) fn root(&self) -> Result<Structure, MessageError> {
         let (segment, at) = (0, Some(0));
         self.structure(Place { segment, at })
@@ -191,6 +197,7 @@ impl Message {
 
     /// A pointer of a structure. One that the structure does not have is null.
     pub(crate) fn pointer(&self, of: Structure, number: usize) -> Place {
+        // A structure of an older schema has fewer pointers.
         let at = (number < of.pointers).then_some(of.at + of.data_bytes + 8 * number);
         let segment = of.segment;
         Place { segment, at }
@@ -198,6 +205,7 @@ impl Message {
 
     /// Some bytes of the data of a structure; zeros where it has none.
     pub(crate) fn data<const N: usize>(&self, of: Structure, at: usize) -> [u8; N] {
+        // A structure of an older schema has less data, which reads as zeros.
         let is_there = at + N <= of.data_bytes;
         let bytes = is_there.then(|| self.bytes(of.segment, of.at + at, N));
         let bytes = bytes.and_then(Result::ok).and_then(<[u8]>::first_chunk);
@@ -269,6 +277,7 @@ impl Message {
                 }
                 words.saturating_mul(8)
             }
+            // The schema has no lists of elements of other sizes.
             _ => return Err(MessageError::Pointer),
         };
         self.spend(bytes / 8 + 1)?;
@@ -276,7 +285,7 @@ impl Message {
         Ok(list)
     }
 
-    /// An element of a list of structures; `None` behind the last one.
+    /// An element of a list of structures; `None` after the last one.
     pub(crate) fn element(&self, list: List, number: usize) -> Option<Structure> {
         if list.size != 7 || number >= list.length {
             return None;
@@ -289,7 +298,7 @@ impl Message {
         })
     }
 
-    /// An element of a list of pointers; `None` behind the last one.
+    /// An element of a list of pointers; `None` after the last one.
     pub(crate) fn pointer_element(&self, list: List, number: usize) -> Option<Place> {
         let is_there = list.size == 6 && number < list.length;
         is_there.then_some(Place {
@@ -311,6 +320,7 @@ impl Message {
     /// A text, without the NUL at its end.
     pub(crate) fn text(&self, place: Place) -> Result<&str, MessageError> {
         let bytes = self.list_bytes(place)?;
+        // Texts of Cap'n Proto end with a NUL, which belongs to the list.
         let text = bytes.strip_suffix(b"\0").unwrap_or(bytes);
         std::str::from_utf8(text).map_err(|_| MessageError::Text)
     }
@@ -323,6 +333,7 @@ impl Message {
         if word == 0 {
             return Ok(None);
         }
+        // Only a far pointer (type 2) leads to another segment.
         if word & 3 != 2 {
             let target = offset(at, word)?;
             return Ok(Some((place.segment, target, word)));
@@ -334,6 +345,8 @@ impl Message {
         };
         let (segment, pad) = far(word);
         let landing = self.word(segment, pad)?;
+        // A landing pad of one word is itself the pointer; one of two words is a far pointer and a
+        // tag.
         if word & 4 == 0 {
             if landing & 3 > 1 {
                 return Err(MessageError::Pointer);
@@ -356,6 +369,7 @@ impl Message {
     }
 
     fn bytes(&self, segment: usize, at: usize, length: usize) -> Result<&[u8], MessageError> {
+        // Within its segment and not only within the message: other segments are other objects.
         let (begin, size) = self.segments.get(segment).ok_or(MessageError::Pointer)?;
         let end = at.checked_add(length).filter(|end| end <= size);
         let end = end.ok_or(MessageError::Pointer)?;
@@ -365,14 +379,16 @@ impl Message {
 
     fn spend(&self, words: usize) -> Result<(), MessageError> {
         let left = self.budget.get().checked_sub(words);
+        // Spent also where it is not enough, so that every later call fails too.
         self.budget.set(left.unwrap_or(0));
         left.map(drop).ok_or(MessageError::Repeated)
     }
 }
 
-/// The position behind the pointer at `at`, moved by the signed offset in it, in words.
+/// The position after the pointer at `at`, moved by the signed offset in it, in words.
 fn offset(at: usize, word: u64) -> Result<usize, MessageError> {
     let [a, b, c, d, ..] = word.to_le_bytes();
+    // The offset is the upper 30 bits, with sign: an arithmetic shift keeps it.
     let words = i64::from(i32::from_le_bytes([a, b, c, d]) >> 2);
     let at = i64::try_from(at)
         .ok()

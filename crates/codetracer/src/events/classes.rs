@@ -80,7 +80,7 @@ const CLASSES: [(&str, &[(&str, FieldType)]); 14] = [
     ("end", &[("records", NUMBER)]),
 ];
 
-/// An event class.
+/// An event class that every recording declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Meta,

@@ -24,6 +24,7 @@ pub struct EventDecoder {
     ranges: [Option<Range<usize>>; Member::COUNT],
 }
 
+// One list for the enum, its size and the lookup, so that they do not go out of step.
 macro_rules! members {
     ($($member:ident $name:literal,)+) => {
         /// A field that is read back.
@@ -77,6 +78,7 @@ impl EventDecoder {
 
     /// Forgets the fields of the event before.
     pub fn clear(&mut self) {
+        // The memory is kept for the next event.
         let mut texts = std::mem::take(&mut self.texts);
         texts.clear();
         *self = Self {
@@ -149,6 +151,7 @@ impl EventDecoder {
             (&mut metadata.workdir, Member::Workdir),
             (&mut metadata.program, Member::Program),
         ] {
+            // A text with a NUL has come as JSON among the others.
             if text.is_empty() {
                 self.text(member)?.clone_into(text);
             }
@@ -165,6 +168,7 @@ impl EventDecoder {
             return Record::parse(json).ok();
         }
         if has_fields(kind) {
+            // As a whole element, so that its payload is checked as that of its kind.
             let element = format!("{{\"{kind}\":{json}}}");
             return Record::parse(&element).ok().map(Record::into_owned);
         }
@@ -210,7 +214,8 @@ impl EventDecoder {
     fn set_number(&mut self, value: i128) {
         let Some(member) = self.visited() else { return };
         if let Some(Some(range)) = self.ranges.get_mut(member as usize) {
-            // An element of the sequence that has begun.
+            // An element of the sequence that has begun. Those of `content` have 8 bits; a foreign
+            // producer may send others.
             self.texts.push(u8::try_from(value).unwrap_or(0));
             range.end = self.texts.len();
         } else if let Some(number) = self.numbers.get_mut(member as usize) {
@@ -247,12 +252,14 @@ impl Visitor for EventDecoder {
     }
 
     fn member(&mut self, name: &str) {
+        // A member of a nested structure is no field of the event.
         if self.depth == 1 {
             self.member = Member::of_name(name);
         }
     }
 
     fn begin_array(&mut self, _length: u64) {
+        // An empty range, to which the elements are added.
         self.set_text(&[]);
     }
 

@@ -11,6 +11,7 @@ use super::{FileChunk, Item};
 use crate::metadata::RecordingMetadata;
 use crate::record::{Definition, Record};
 
+// Those of `ct:file`, which has the most.
 const MAX_FIELDS: usize = 5;
 
 /// Makes events of the items of one recording. The encoder counts the records, and knows the names
@@ -32,6 +33,7 @@ pub struct EventEncoder {
 #[derive(Debug, Clone)]
 pub struct Encoded<'e> {
     class: &'e DeclaredEventClass,
+    // An array, so that an event needs no memory of its own.
     values: [Value<'e>; MAX_FIELDS],
     length: usize,
 }
@@ -48,6 +50,7 @@ impl<'e> Encoded<'e> {
     pub fn at(&self, time: Timestamp) -> EventRecord<'_> {
         EventRecord {
             time,
+            // A recording does not say of which process it is.
             process: 0,
             thread: 0,
             values: self.values.get(..self.length).unwrap_or_default(),
@@ -119,6 +122,7 @@ impl EventEncoder {
             Record::Type(_) => self.types += 1,
             Record::Step { .. } => self.has_step = true,
             Record::Call { .. } => self.depth += 1,
+            // A recording may have a `Return` without a call.
             Record::Return(_) => self.depth = self.depth.saturating_sub(1),
             _ => {}
         }
@@ -219,6 +223,7 @@ impl EventEncoder {
         *text = metadata.args_json();
         let args = text.len();
         text.push_str(&metadata.to_other_json());
+        // Both texts are in one buffer, because the event borrows a single one.
         let (args, others) = text.split_at(args);
         let values = [
             Value::Text(&metadata.program),

@@ -24,7 +24,7 @@ impl Names {
     pub(super) fn add(&mut self, name: &str) {
         // Each range counts, too: names may be empty.
         let used = self.text.len() + size_of_val(&*self.ranges);
-        // Behind a name that was not kept, none is: its position would be wrong.
+        // After a name that was not kept, none is: its position would be wrong.
         let is_gapless = self.ranges.len() as u64 == self.count;
         if is_gapless && used + name.len() <= MAX_NAME_BYTES {
             let begin = self.text.len();

@@ -47,6 +47,7 @@ fn write_text(text: &str, to: &mut Vec<u8>) {
 fn insert_head(major: u8, length: u64, at: usize, to: &mut Vec<u8>) {
     let mut head = Vec::with_capacity(9);
     write_head(major, length, &mut head);
+    // Moves the content, but needs no second buffer for each level.
     to.splice(at..at, head);
 }
 
@@ -88,12 +89,14 @@ impl<'de> Visitor<'de> for ItemWriter<'_> {
     fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
         match u64::try_from(value) {
             Ok(value) => write_head(UNSIGNED, value, self.to),
+            // A negative number n is written as -1 - n (RFC 8949, section 3.1); |n| is at least 1.
             Err(_) => write_head(NEGATIVE, value.unsigned_abs() - 1, self.to),
         }
         Ok(())
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
+        // Always 64 bits: the published writer does not shorten floats.
         self.to.push(FLOAT);
         self.to.extend_from_slice(&value.to_be_bytes());
         Ok(())

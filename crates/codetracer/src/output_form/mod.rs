@@ -25,6 +25,7 @@ impl OutputForm {
                 record.write_json(to);
             }
             Self::Binary => {
+                // Converted from JSON, so that both forms of a record say the same.
                 let mut json = Vec::new();
                 record.write_json(&mut json);
                 let begin = to.len();

@@ -115,6 +115,7 @@ impl<'de> Visitor<'de> for ElementVisitor {
             "DropLastStep" => Record::DropLastStep,
             kind if has_fields(kind) => return Err(E::custom(format!("{kind} without payload"))),
             kind => Record::Other {
+                // The parser lends this text only for the call.
                 kind: Cow::Owned(kind.to_owned()),
                 payload: Json(Cow::Borrowed("null")),
             },
@@ -126,6 +127,7 @@ impl<'de> Visitor<'de> for ElementVisitor {
             return Err(A::Error::custom("an element without kind"));
         };
         let record = parse_payload(kind, &mut map)?;
+        // With two kinds readers would take different ones.
         if map.next_key::<IgnoredAny>()?.is_some() {
             return Err(A::Error::custom("an element of two kinds"));
         }

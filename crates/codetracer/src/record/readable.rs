@@ -34,6 +34,7 @@ pub(crate) fn nesting(text: &str) -> usize {
             b'"' => {
                 while let Some(byte) = bytes.next() {
                     match byte {
+                        // The escaped character may be a quotation mark.
                         b'\\' => drop(bytes.next()),
                         b'"' => break,
                         _ => {}

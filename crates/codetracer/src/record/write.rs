@@ -70,6 +70,7 @@ impl fmt::Display for Record<'_> {
 
 fn write_number(to: &mut Vec<u8>, before: &[u8], number: impl itoa::Integer) {
     to.extend_from_slice(before);
+    // Steps and values are most of a recording: `itoa` writes their numbers without `fmt`.
     to.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 

@@ -56,7 +56,7 @@ pub(super) enum Payload {
     Free,
     /// A kind that needs a step before it.
     AfterStep,
-    /// `VariableCell`.
+    /// A `VariableCell`, which needs a step before it and an open call.
     VariableCell,
     /// `CompoundValue` of a sequence at this place.
     Compound(i64),
@@ -301,6 +301,7 @@ impl Found {
         let Some(place) = members.iter().position(|(known, _)| *known == name) else {
             return Ok(MemberSeed(None));
         };
+        // No kind has as many members as a `u32` has bits.
         if self.0 & 1 << place != 0 {
             return Err(E::custom("a member is there twice"));
         }
@@ -316,6 +317,7 @@ impl<'de> DeserializeSeed<'de> for MemberSeed {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         let is_valid = match self.0 {
+            // Not `IgnoredAny`, which takes numbers and escapes that readers refuse.
             None => AnyValue::deserialize(deserializer).map(|_| true),
             Some(Member::Signed) => i64::deserialize(deserializer).map(|_| true),
             Some(Member::Unsigned) => u64::deserialize(deserializer).map(|_| true),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::record::{Json, Record};
 
-/// The end of the name of a member and the colon behind it, in JSON without white space.
+/// The end of the name of a member and the colon after it, in JSON without white space.
 const FLOAT_MEMBER: &[u8] = br#""f":"#;
 
 /// The text that stands for a float that JSON has no number for.
@@ -57,6 +57,7 @@ fn with_float_texts(json: &Json<'_>) -> Option<Json<'static>> {
         let number = rest.len() - rest.trim_start_matches(is_of_number).len();
         let (float, length) = match rest.get(..number)? {
             "" if rest.starts_with("null") => (NOT_A_NUMBER, "null".len()),
+            // A text already, or a member of another kind.
             "" => continue,
             number => (number, number.len()),
         };
@@ -101,6 +102,7 @@ enum Source {
 
 /// The payload of an `Assignment` of which `from` is an object.
 fn assignment(json: &Json<'_>) -> Option<Json<'static>> {
+    // Assignments of the published writer are left as they are, without parsing them twice.
     if !json.as_str().contains(r#""from":{"#) {
         return None;
     }

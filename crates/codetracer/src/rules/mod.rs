@@ -176,6 +176,7 @@ impl ReplayFilter {
         else {
             return;
         };
+        // A `DropLastStep` may be among the lost records, which nobody can know.
         self.release();
         self.counts.lost = self.counts.lost.saturating_add(lost);
         self.next_record = first_record;
@@ -225,6 +226,7 @@ impl ReplayFilter {
             }
             Record::Return(value) if check::is_value(value) => self.add(record, Effect::Return),
             Record::Return(_) => {
+                // Not left out: the replay would stay in the function.
                 self.counts.unreadable += 1;
                 self.add(&Record::Return(none_value()), Effect::Return);
             }
@@ -308,6 +310,7 @@ impl ReplayFilter {
         if let Some(count) = self.definitions.get_mut(definition as usize) {
             *count += 1;
         }
+        // The caller writes them to `trace_paths.json` too.
         if let Record::Path(path) = record {
             self.paths.push(path.clone().into_owned());
         }
@@ -328,12 +331,14 @@ impl ReplayFilter {
             return self.form.write(record, &mut self.certain);
         }
         self.form.write(record, &mut self.held.text);
+        // A `DropLastStep` removes these two kinds of records and no others.
         let is_of_step = matches!(record, Record::Step { .. } | Record::Value { .. });
         self.held.items.push(HeldItem {
             end: self.held.text.len(),
             effect,
             is_of_step,
         });
+        // A step with its values alone may still be dropped; viewers wait for what comes after it.
         self.held.has_more |= !is_of_step && record.definition().is_none();
         let items = self.held.items.len() * size_of::<HeldItem>();
         if self.held.text.len() + items > MAX_HELD_BYTES {
@@ -356,6 +361,7 @@ impl ReplayFilter {
             self.counts.misplaced += 1;
             return;
         }
+        // To the state before the step; what follows is applied again without it.
         self.state.restore();
         let mut begin = 0;
         for item in std::mem::take(&mut self.held.items) {

@@ -11,13 +11,13 @@ const MAX_PLACES: usize = 1 << 22;
 /// What a record needs of the replay, and does to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// None, anywhere.
+    /// No effect: the record may stand anywhere.
     None,
-    /// A step.
+    /// A step: from here on the replay has one.
     Step,
-    /// Enters a function.
+    /// Enters a function: one more call is open.
     Call,
-    /// Leaves a function.
+    /// Leaves a function, which must be a known call.
     Return,
     /// None, after the first step.
     AfterStep,
@@ -71,6 +71,8 @@ impl ReplayState {
                 if !self.calls.has_step {
                     return false;
                 }
+                // A place too many is no fault of the record: only what refers to it later is left
+                // out.
                 if self.places.len() < MAX_PLACES
                     && self.places.insert(place)
                     && let Some((_, added)) = &mut self.saved
@@ -85,6 +87,7 @@ impl ReplayState {
 
     /// Saves the state, which the next records may have to be removed from.
     pub(super) fn save(&mut self) {
+        // The list is kept for its memory: a step comes every few records.
         let mut added = self.saved.take().map_or_else(Vec::new, |(_, added)| added);
         added.clear();
         self.saved = Some((self.calls.clone(), added));
@@ -148,6 +151,7 @@ impl OpenCalls {
     fn set_depth(&mut self, depth: u64) -> u64 {
         let known = |calls: &Self| {
             let lost: u64 = calls.lost.iter().map(|lost| lost.end - lost.start).sum();
+            // No underflow, because lost calls are open calls (`cut_lost`).
             calls.depth - lost
         };
         let before = known(self);
