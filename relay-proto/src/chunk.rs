@@ -93,6 +93,7 @@ impl Message<Minor> for CreateTraceChunk {
         CreateTraceChunkHead {
             chunk: self.chunk,
             created: self.created,
+            // 0 and no NUL if there is no name: a NUL alone would be an empty one.
             name_len: self.name.as_ref().map_or(0, Text::terminated_len),
         }
         .write(to);
@@ -122,6 +123,7 @@ impl RotateStreams {
 }
 
 impl Message<Minor> for RotateStreams {
+    // The longest of the three layouts.
     const MAX_SIZE: usize = 20 + MAX_ROTATED_STREAMS * RotationPosition::SIZE;
 
     /// Decodes the message in the one of the three layouts whose length matches.
@@ -142,6 +144,7 @@ impl Message<Minor> for RotateStreams {
         let is_set = *from.get(4).ok_or_else(|| truncated(head))? != 0;
         let chunk = ChunkId::read(&mut from.get(at..).unwrap_or_default())?;
         let mut rest = from.get(head..).unwrap_or_default();
+        // `check_header` has bounded the length of the command, and so this memory.
         let mut positions = Vec::with_capacity(rest.len() / RotationPosition::SIZE);
         while !rest.is_empty() {
             positions.push(RotationPosition::read(&mut rest)?);
@@ -157,6 +160,7 @@ impl Message<Minor> for RotateStreams {
         let count = u32::try_from(self.positions.len()).expect("a session has few streams");
         to.put_u32(count);
         to.put_u8(u8::from(self.target.is_some()));
+        // The padding that the C struct has there.
         to.put_bytes(0, 7);
         to.put_u64(self.target.unwrap_or_default().0);
         for position in &self.positions {

@@ -138,6 +138,7 @@ impl CommandCode {
     /// [`RESUME`](crate::reply::RESUME) in its configuration.
     #[must_use]
     pub fn is_extension(self) -> bool {
+        // LTTng counts its codes from 1, so that these do not meet.
         self.code() >> 16 == EXTENSION
     }
 
@@ -150,7 +151,7 @@ impl CommandCode {
 }
 
 impl Command {
-    /// Decodes the bytes behind the header, in the form of version `minor`. Metadata text is
+    /// Decodes the bytes after the header, in the form of version `minor`. Metadata text is
     /// ignored.
     ///
     /// # Errors
@@ -159,7 +160,7 @@ impl Command {
         Self::decode_request(code, minor, from)
     }
 
-    /// Encodes the bytes behind the header, in the form of version `minor`.
+    /// Encodes the bytes after the header, in the form of version `minor`.
     pub fn encode(&self, minor: Minor, to: &mut impl BufMut) {
         self.encode_request(minor, to);
     }

@@ -30,7 +30,7 @@ impl DataHeader {
 /// A decoded piece of a data connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DataEvent<'a> {
-    /// A packet begins.
+    /// The next packet begins, with this header.
     Begin(DataHeader),
     /// The next bytes of the packet.
     Payload {
@@ -44,9 +44,9 @@ pub enum DataEvent<'a> {
 /// A packet of which all bytes are in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WholePacket<'a> {
-    /// Its header.
+    /// The header of the packet.
     pub header: DataHeader,
-    /// Its bytes, without padding.
+    /// The bytes of the packet, without padding.
     pub payload: &'a [u8],
 }
 
@@ -89,6 +89,7 @@ impl DataDecoder {
         if self.in_packet() {
             return None;
         }
+        // `input` stays as it is unless all of the packet is there.
         let mut rest = *input;
         let header = DataHeader::read(&mut rest).ok()?;
         let (payload, rest) = rest.split_at_checked(header.data_size as usize)?;

@@ -20,13 +20,13 @@ pub enum ControlError {
     /// A command has an unknown code, or one that the agreed version does not have.
     #[error("unknown command {code}")]
     UnknownCommand {
-        /// The code.
+        /// The code that was received.
         code: u32,
     },
     /// A command is not allowed in the state of the connection.
     #[error("{command:?} out of place: {why}")]
     OutOfPlace {
-        /// The command.
+        /// The command that was received.
         command: CommandCode,
         /// The rule that is broken.
         why: &'static str,
@@ -34,7 +34,7 @@ pub enum ControlError {
     /// A command announces more bytes than allowed.
     #[error("{command:?} announces {announced} bytes, {max} are allowed")]
     TooLong {
-        /// The command.
+        /// The command that was received.
         command: CommandCode,
         /// Announced size in bytes.
         announced: u64,
@@ -44,7 +44,7 @@ pub enum ControlError {
     /// A command cannot be decoded.
     #[error("malformed {command:?}: {source}")]
     Malformed {
-        /// The command.
+        /// The command that was received.
         command: CommandCode,
         /// Error of the decoder.
         source: DecodeError,
@@ -52,7 +52,7 @@ pub enum ControlError {
     /// The relay has refused a command whose refusal closes the connection.
     #[error("{command:?} refused: {refusal}")]
     Refused {
-        /// The command.
+        /// The command that was refused.
         command: CommandCode,
         /// Reply code and reason.
         refusal: Refusal,

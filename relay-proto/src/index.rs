@@ -39,6 +39,7 @@ impl Message<Minor> for SendIndex {
     const MAX_SIZE: usize = SendIndexV2_8::SIZE;
 
     fn decode(minor: Minor, mut from: &[u8]) -> Result<Self, DecodeError> {
+        // Two tables, because the C struct grew at its end: its form follows from the version.
         if minor.numbers_packets() {
             let new = SendIndexV2_8::read(&mut from)?;
             return Ok(Self {

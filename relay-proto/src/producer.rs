@@ -35,7 +35,7 @@ pub enum ProducerError {
     /// have it.
     #[error("cannot send {command:?}: {why}")]
     NotNow {
-        /// The command.
+        /// The command to be sent.
         command: CommandCode,
         /// The rule that is broken.
         why: &'static str,
@@ -49,7 +49,7 @@ pub enum ProducerError {
     /// The relay sent bytes while no command was in flight.
     #[error("the relay sent {bytes} bytes without a command")]
     Unasked {
-        /// Number of bytes.
+        /// The number of bytes that were received.
         bytes: usize,
     },
     /// A reply cannot be decoded.
@@ -107,6 +107,7 @@ impl Producer {
         let code = command.code();
         let not_now = |why| Err(ProducerError::NotNow { command: code, why });
         let minor = match (self.minor, code) {
+            // VERSION has the same form in all versions: any number will do.
             (None, CommandCode::Version) if self.awaited.is_empty() => Minor(0),
             (_, CommandCode::Version) => return not_now("VERSION has been sent before"),
             (None, _) => return not_now("the relay has not answered VERSION"),
@@ -117,9 +118,11 @@ impl Producer {
             }
             (Some(minor), _) => minor,
         };
+        // The agreed version follows from this one and the reply.
         if let Command::Version(ours) = command {
             self.ours = *ours;
         }
+        // Encoded first, because the header has its length.
         let mut payload = Vec::new();
         command.encode(minor, &mut payload);
         ControlHeader::new(code, payload.len() as u64).write(to);
@@ -163,6 +166,7 @@ impl Producer {
         &mut self,
         input: &mut &[u8],
     ) -> Result<Option<(CommandCode, Reply)>, ProducerError> {
+        // Before the next check: without bytes nothing has been sent that nobody asked for.
         if input.is_empty() {
             return Ok(None);
         }
@@ -179,6 +183,7 @@ impl Producer {
             let minor = theirs.common(self.ours);
             self.minor = Some(minor.ok_or(ProducerError::Incompatible { theirs })?);
         }
+        // Whatever else the relay offers: flags that are not known are ignored.
         if let Reply::Configuration(configuration) = &reply {
             self.has_resume = configuration.flags & RESUME != 0;
         }

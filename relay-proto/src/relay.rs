@@ -23,7 +23,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Creates a refusal.
+    /// Creates a refusal with this code for the producer, and the reason for the log.
     pub fn new(code: ReturnCode, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
             code,
@@ -163,7 +163,7 @@ fn no_extension() -> Refusal {
     Refusal::new(ReturnCode::UNKNOWN, "the relay has no resume extension")
 }
 
-/// An opened session.
+/// A session that was opened or continued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionCreated {
     /// Id of the session, assigned by the relay, from 1.

@@ -20,7 +20,7 @@ impl ReturnCode {
     pub const UNKNOWN: Self = Self(11);
     /// The session cannot be opened.
     pub const FATAL: Self = Self(25);
-    /// Unknown chunk.
+    /// The chunk that a command names is unknown.
     pub const NO_MEMORY: Self = Self(26);
     /// The directory of the session has a recording (`LTTNG_ERR_EXIST_SESS`).
     pub const EXISTS: Self = Self(28);
@@ -116,7 +116,7 @@ pub const RESUME: u64 = 1 << 63;
 pub enum Reply {
     /// Reply to `VERSION`: the relay's own version, not the agreed one.
     Version(Version),
-    /// Reply to `GET_CONFIGURATION`.
+    /// Reply to `GET_CONFIGURATION`: whether recordings may be cleared, and the extensions.
     Configuration(Configuration),
     /// Reply to `CREATE_SESSION` and `RESUME_SESSION`.
     SessionCreated {
@@ -128,7 +128,7 @@ pub enum Reply {
         /// was refused.
         path: Option<Text>,
     },
-    /// Reply to `ADD_STREAM`.
+    /// Reply to `ADD_STREAM`: the id of the stream.
     StreamAdded(StreamAdded),
     /// Reply to every command without another result.
     Ended(ReturnCode),
@@ -136,20 +136,20 @@ pub enum Reply {
     Pending(bool),
     /// Reply to `DATA_PENDING` of an unknown stream.
     PendingUnknown,
-    /// Reply to `CLOSE_TRACE_CHUNK`.
+    /// Reply to `CLOSE_TRACE_CHUNK`: the path of the chunk.
     ChunkClosed {
         /// Result of the command.
         code: ReturnCode,
         /// Path of the chunk, relative to the relay's output. None if the command was refused.
         path: Option<Text>,
     },
-    /// Reply to `TRACE_CHUNK_EXISTS`.
+    /// Reply to `TRACE_CHUNK_EXISTS`: whether the chunk is written to.
     ChunkExists(ChunkExists),
-    /// Reply to `OPEN_STREAM`.
+    /// Reply to `OPEN_STREAM`: the id of the stream, and where the producer continues.
     StreamOpened(StreamOpened),
-    /// Reply to `GET_POSITION`.
+    /// Reply to `GET_POSITION`: the packets that the relay has.
     Position(StreamPosition),
-    /// Reply to `GET_CLOCK`.
+    /// Reply to `GET_CLOCK`: the time of the relay.
     Clock(RelayClock),
 }
 
@@ -190,6 +190,8 @@ impl Reply {
                     code: *code,
                 }
                 .write(to);
+                // Before 2.11 the reply ends with the code: a producer would take a path for the
+                // next reply.
                 if minor.has_chunks() {
                     write_path(path.as_ref(), to);
                 }
@@ -197,6 +199,7 @@ impl Reply {
             Self::StreamAdded(added) => added.write(to),
             Self::Ended(code) => code.write(to),
             Self::Pending(pending) => to.put_u32(u32::from(*pending)),
+            // -1 of the C code.
             Self::PendingUnknown => to.put_u32(u32::MAX),
             Self::ChunkClosed { code, path } => {
                 code.write(to);
@@ -224,6 +227,7 @@ impl Reply {
                 *from = at;
                 Ok(Some(reply))
             }
+            // A reply has no length of its own: too few bytes may be the first of them.
             Err(DecodeError::Truncated { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -251,6 +255,7 @@ impl Reply {
                 0 => Self::Pending(false),
                 1 => Self::Pending(true),
                 u32::MAX => Self::PendingUnknown,
+                // An error has its code in place of the answer.
                 code => Self::Ended(ReturnCode(code)),
             },
             CommandCode::CloseTraceChunk => {

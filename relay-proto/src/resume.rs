@@ -103,6 +103,7 @@ impl Message<Minor> for OpenStream {
         Ok(Self {
             key: head.key,
             first: head.first,
+            // The fields of `ADD_STREAM` are the rest, in the form of the version.
             stream: AddStream::decode(minor, from)?,
         })
     }

@@ -126,7 +126,7 @@ impl Connection {
                 ReturnCode::UNKNOWN.write(replies);
             }
         })?;
-        // Only the known fields are awaited. Bytes behind them are metadata text, or fields of a
+        // Only the known fields are awaited. Bytes after them are metadata text, or fields of a
         // newer producer.
         let announced = usize::try_from(header.data_size).unwrap_or(usize::MAX);
         let Some((payload, rest)) = at.split_at_checked(announced.min(command.max_size())) else {
@@ -135,6 +135,8 @@ impl Connection {
         *input = rest;
         let ignored = (announced - payload.len()) as u64;
         let minor = self.minor.unwrap_or(Minor(0));
+        // Three commands have replies longer than a code. Producers read as many bytes before they
+        // look at it.
         let decoded = Command::decode(command, minor, payload).map_err(|source| {
             match command {
                 CommandCode::AddStream => {
@@ -174,6 +176,7 @@ impl Connection {
             (None, CommandCode::Version) => {}
             (None, _) => return out_of_place("VERSION must come first"),
             (Some(_), CommandCode::Version) => return out_of_place("VERSION has been sent before"),
+            // Unknown, as it is to the relays of that version.
             (Some(minor), _) if minor < command.since() => return Err(unknown),
             _ if command.is_extension() && !relay.has_resume() => return Err(unknown),
             (_, CommandCode::CreateSession | CommandCode::ResumeSession) if self.has_session => {
@@ -228,6 +231,7 @@ impl Connection {
         if let Command::Version(theirs) = command {
             // Not the agreed version: each end computes that from both.
             Version::OURS.write(replies);
+            // After the reply, from which the producer learns that the versions do not match.
             let minor = theirs.common(Version::OURS);
             self.minor = Some(minor.ok_or(ControlError::Incompatible { theirs })?);
             return Ok(Progress::Advanced);
@@ -295,6 +299,7 @@ impl Connection {
             })),
             Command::MakeResumable(request) => make_resumable(request, relay),
             Command::ResumeSession(request) => {
+                // Only if it succeeds: else the producer creates a session on this connection.
                 let resumed = resume_session(minor, request, relay)?;
                 self.has_session = true;
                 Ok(resumed)

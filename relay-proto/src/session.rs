@@ -149,6 +149,7 @@ impl Message<Minor> for CreateSession {
             TraceFormat::default()
         };
         Ok(Self {
+            // Lengths count the NUL, so that 1 is an empty name.
             name: Text::read_terminated(from, head.name_len, "session name", 1..=NAME_LIMIT)?,
             host: Text::read_terminated(from, head.host_len, "host name", 1..=HOST_LIMIT)?,
             base_path: Text::read_optional(from, head.base_path_len, "base path", PATH_LIMIT)?
@@ -179,6 +180,7 @@ impl Message<Minor> for CreateSession {
             }
             .write(to);
         }
+        // The form since 2.11 cannot leave it out.
         let none = Recording::default();
         let recording = self.recording.as_ref().unwrap_or(&none);
         CreateSessionV2_11 {

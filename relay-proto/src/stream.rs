@@ -72,6 +72,7 @@ impl Message<Minor> for AddStream {
         if minor.has_chunks() {
             let head = AddStreamV2_11::read(from)?;
             return Ok(Self {
+                // Lengths count the NUL: a file has a name of one byte at least.
                 channel: Text::read_terminated(
                     from,
                     head.channel_len,

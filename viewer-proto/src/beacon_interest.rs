@@ -59,11 +59,13 @@ impl BeaconInterestReader {
         let mut last = None;
         while let Ok(NotificationHeader { code, size }) = NotificationHeader::read(&mut from) {
             match BeaconInterest::from_code(code) {
+                // Neither message has a body.
                 Ok(beacon_interest) if size == 0 => last = Some(beacon_interest),
                 _ => return Err(BeaconInterestError { code, size }),
             }
         }
         let consumed = self.received.len() - from.len();
+        // Cheap: what is left is shorter than a header.
         self.received.drain(..consumed);
         Ok(last)
     }

@@ -21,7 +21,8 @@ use crate::stream::{NewStreams, NewStreamsStatus, StreamRecord};
 use crate::version::{Connect, ConnectionKind, MAJOR};
 use crate::{Command, CommandCode, Minor};
 
-/// Maximum number of sessions or streams in a reply.
+/// Maximum number of sessions or streams in a reply: far more than any relay has, because a viewer
+/// keeps a record of each.
 const MAX_RECORDS: u32 = 65_536;
 /// Maximum metadata in a reply, in bytes.
 const MAX_METADATA_BYTES: u64 = 256 << 20;
@@ -75,14 +76,14 @@ pub enum Part<'a> {
 /// The fixed part of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Head {
-    /// Reply to `CONNECT`.
+    /// Reply to `CONNECT`: the connection is open.
     Connected {
         /// The viewer's id, by which a push connection names this connection.
         viewer: Option<ViewerId>,
         /// The agreed minor version.
         minor: Minor,
     },
-    /// Reply to `CREATE_VIEWER_SESSION`.
+    /// Reply to `CREATE_VIEWER_SESSION`: whether it was created.
     Created(CreateStatus),
     /// Reply to `LIST_SESSIONS`; as many [`Part::Session`]s follow.
     Sessions(SessionList),
@@ -90,13 +91,13 @@ pub enum Head {
     Attached(Attached),
     /// Reply to `GET_NEW_STREAMS`; as many [`Part::Stream`]s follow.
     NewStreams(NewStreams),
-    /// Reply to `GET_NEXT_INDEX`.
+    /// Reply to `GET_NEXT_INDEX`: the index of a packet, or why there is none.
     Index(NextIndex),
     /// Reply to `GET_PACKET`; as many bytes follow.
     Packet(PacketHead),
     /// Reply to `GET_METADATA`; as many bytes follow.
     Metadata(MetadataHead),
-    /// Reply to `DETACH_SESSION`.
+    /// Reply to `DETACH_SESSION`: whether the viewer was attached.
     Detached(DetachStatus),
 }
 
@@ -118,7 +119,7 @@ pub enum ClientError {
     /// The relay sent bytes while no command was in flight.
     #[error("the relay sent {bytes} bytes without a command")]
     Unasked {
-        /// Number of bytes.
+        /// The number of bytes that were received.
         bytes: usize,
     },
     /// A reply cannot be decoded.
@@ -174,6 +175,7 @@ impl Client {
             return Err(ClientError::NotNow { command: code });
         }
         command.encode(to);
+        // Kept, because the reply to `GET_PACKET` may have as many bytes and no more.
         let max_packet_bytes = match command {
             Command::GetPacket(request) => request.len,
             _ => 0,
@@ -203,6 +205,7 @@ impl Client {
                 let Some(&sent) = self.in_flight.front() else {
                     return Err(ClientError::Unasked { bytes: input.len() });
                 };
+                // `input` stays as it is while the head is incomplete.
                 let mut at = *input;
                 let Some(head) = none_if_truncated(self.read_head(sent, &mut at))? else {
                     return Ok(None);
@@ -211,6 +214,8 @@ impl Client {
                 self.in_flight.pop_front();
                 Ok(Some(Part::Head(head)))
             }
+            // Also a reply of which nothing follows ends with `Done`, so that callers need no
+            // second case.
             State::Records { left: 0, .. } | State::Body { left: 0 } => {
                 self.state = State::Head;
                 Ok(Some(Part::Done))
@@ -220,6 +225,7 @@ impl Client {
                 let record = if command == CommandCode::ListSessions {
                     ListedSession::read(self.minor.unwrap_or(Minor(0)), &mut at).map(Part::Session)
                 } else {
+                    // Boxed, because a record of 4 KiB would make every part as large.
                     StreamRecord::read(&mut at).map(|stream| Part::Stream(Box::new(stream)))
                 };
                 let malformed = |source| ClientError::Malformed { command, source };
@@ -238,6 +244,7 @@ impl Client {
     /// Decodes the fixed part of a reply, and sets the state for what follows it.
     fn read_head(&mut self, sent: SentCommand, from: &mut &[u8]) -> Result<Head, ClientError> {
         let command = sent.command;
+        // A relay may announce anything: checked before the viewer makes room for it.
         let within = |announced: u64, max: u64| {
             if announced > max {
                 return Err(ClientError::TooMuch {
@@ -274,6 +281,7 @@ impl Client {
             }
             CommandCode::AttachSession => {
                 let attached: Attached = read(command, from)?;
+                // Without success the count has no meaning, and nothing follows.
                 let follow = attached.status == AttachStatus::Ok;
                 let state = records(if follow { attached.count } else { 0 })?;
                 (Head::Attached(attached), state)
@@ -299,6 +307,7 @@ impl Client {
             CommandCode::CreateViewerSession => (Head::Created(read(command, from)?), nothing),
             CommandCode::DetachSession => (Head::Detached(read(command, from)?), nothing),
         };
+        // At the end: as long as bytes are missing, the head is read again.
         self.state = state;
         Ok(head)
     }

@@ -55,7 +55,7 @@ impl CommandCode {
 }
 
 impl Command {
-    /// Decodes the request behind the header.
+    /// Decodes the request after the header.
     ///
     /// # Errors
     /// If there are too few bytes.

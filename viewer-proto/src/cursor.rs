@@ -72,6 +72,7 @@ impl<S: Stream> PacketCursor<S> {
     ) -> IndexReply {
         let until = match self.stream.next() {
             Next::Packet { offset, index } => {
+                // A packet may end before a beacon that the viewer has been sent.
                 self.watermark = index.end.max(self.watermark);
                 self.is_inactive = false;
                 self.wait = WaitState::NotYet;
@@ -83,6 +84,7 @@ impl<S: Stream> PacketCursor<S> {
             Next::Over => return IndexReply::Over,
             Next::Quiet { until } => until,
         };
+        // This reply says that there is no packet, so that the next one may wait.
         if self.wait == WaitState::NotYet {
             self.wait = WaitState::Allowed;
         }
@@ -93,6 +95,7 @@ impl<S: Stream> PacketCursor<S> {
         };
         match watermark_state() {
             WatermarkState::Held { hint: true } => IndexReply::Hint(hint_at_new_streams(class)),
+            // The watermark may not advance, but the last beacon stays true, and is repeated.
             WatermarkState::Held { hint: false } if self.is_inactive => {
                 IndexReply::Index(NextIndex::inactive(self.watermark, class, 0))
             }
@@ -117,6 +120,7 @@ impl<S: Stream> PacketCursor<S> {
         {
             return false;
         }
+        // Before the stream is asked again, so that no change comes between.
         self.stream.set_subscribed(true);
         // Asked again: the packet may have been published before the subscription.
         if !is_quiet(&self.stream) {
@@ -139,6 +143,7 @@ impl<S: Stream> PacketCursor<S> {
 
     /// Advances the watermark to a beacon that is pushed to the viewer.
     pub(crate) fn advance_watermark(&mut self, until: Timestamp) {
+        // The caller has checked that the beacon is later.
         self.watermark = until;
         self.is_inactive = true;
     }
@@ -148,7 +153,7 @@ impl<S: Stream> PacketCursor<S> {
         self.stream.set_subscribed(on);
     }
 
-    /// The reply to `GET_PACKET`, and the bytes to send behind its head.
+    /// The reply to `GET_PACKET`, and the bytes to send after its head.
     pub(crate) fn packet(&self, ask: &GetPacket) -> (PacketHead, Option<S::Packet>) {
         // Viewers fail at a successful reply without bytes.
         let packet = (ask.len > 0)

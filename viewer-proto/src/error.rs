@@ -18,13 +18,13 @@ pub enum ViewerError {
     /// A command has an unknown code.
     #[error("unknown command {code}")]
     UnknownCommand {
-        /// The code.
+        /// The code that was received.
         code: u32,
     },
     /// A command is not allowed in the state of the connection.
     #[error("{command:?} out of place: {why}")]
     OutOfPlace {
-        /// The command.
+        /// The command that was received.
         command: CommandCode,
         /// The rule that is broken.
         why: &'static str,
@@ -32,7 +32,7 @@ pub enum ViewerError {
     /// A command announces a wrong size.
     #[error("{command:?} announces {announced} bytes instead of {}", command.size())]
     Size {
-        /// The command.
+        /// The command that was received.
         command: CommandCode,
         /// Announced size in bytes.
         announced: u64,
@@ -40,7 +40,7 @@ pub enum ViewerError {
     /// A command cannot be decoded.
     #[error("malformed {command:?}: {source}")]
     Malformed {
-        /// The command.
+        /// The command that was received.
         command: CommandCode,
         /// Error of the decoder.
         source: DecodeError,

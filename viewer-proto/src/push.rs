@@ -153,7 +153,7 @@ impl Notification {
         }
     }
 
-    /// Decodes the bytes behind the header. Further bytes are ignored.
+    /// Decodes the bytes after the header. Further bytes are ignored.
     ///
     /// # Errors
     /// If there are too few bytes.
@@ -236,7 +236,7 @@ enum State {
     Connected,
     /// The relay has sent [`Hello`].
     Supported,
-    /// Decoding has failed.
+    /// Decoding has failed: nothing more is decoded.
     Failed,
 }
 
@@ -325,6 +325,8 @@ impl PushClient {
             let Ok(NotificationHeader { code, size }) = NotificationHeader::read(&mut at) else {
                 return Ok(None);
             };
+            // Before the notification is complete, because the viewer would keep its bytes until
+            // then.
             if size > MAX_NOTIFICATION_BYTES {
                 return Err(PushError::TooLong { size });
             }
@@ -336,9 +338,11 @@ impl PushClient {
                 return Ok(None);
             };
             *from = rest;
+            // A later relay may have notifications that this viewer does not know.
             let Ok(code) = known else { continue };
             let notification = Notification::decode(code, body).map_err(PushError::Malformed)?;
             if let Notification::Hello(Hello { version }) = notification {
+                // Another version may give the codes another meaning.
                 if version != VERSION {
                     return Err(PushError::Version { version });
                 }
@@ -365,6 +369,7 @@ impl Iterator for Notifications<'_> {
         if self.client.state == State::Failed {
             return None;
         }
+        // Taken out, because decoding borrows all of the client.
         let received = std::mem::take(&mut self.client.received);
         let mut from = received.get(self.consumed..).unwrap_or_default();
         let next = self.client.decode_next(&mut from);

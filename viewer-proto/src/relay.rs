@@ -78,7 +78,7 @@ pub trait Session {
 pub struct NewStream<S, M> {
     /// The record that announces the stream.
     pub record: StreamRecord,
-    /// The viewer's position.
+    /// The viewer's position in the stream.
     pub position: Position<S, M>,
 }
 
@@ -122,12 +122,12 @@ pub trait Stream {
 /// The result of moving a position in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// The next packet.
+    /// The next packet of the stream.
     Packet {
         /// Offset in bytes from the beginning of the stream, which is unique over all its
         /// tracefiles.
         offset: Bytes,
-        /// The packet's index.
+        /// The index of the packet.
         index: PacketIndex,
     },
     /// There is no packet that the viewer may be given now. No event before `until` will follow.
@@ -152,7 +152,7 @@ pub enum Ahead {
     /// Packets that the viewer may not be given before other streams are announced to it, which is
     /// not possible yet. When it is, that is reported as a change of the session.
     Withheld,
-    /// As [`Next::Quiet`].
+    /// No packet that the viewer may be given now, as with [`Next::Quiet`].
     Quiet {
         /// Time of the last beacon, in cycles. None if there was none.
         until: Option<Timestamp>,

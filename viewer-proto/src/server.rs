@@ -423,7 +423,7 @@ impl<R: Relay> Connection<R> {
         reply(NewStreamsStatus::Ok, count)
     }
 
-    /// Queues the records of a session's new streams behind the reply, and returns their number.
+    /// Queues the records of a session's new streams after the reply, and returns their number.
     fn announce_streams(&mut self, id: SessionId) -> u32 {
         let Some(attachment) = self.attached.get_mut(&id) else {
             return 0;

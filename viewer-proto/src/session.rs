@@ -83,6 +83,7 @@ impl ListedSession {
             (host, name, names.trace_format)
         } else {
             let names = NamesV2_4::read(&mut at)?;
+            // Not `terminated`: a name that fills its array is shown as it is.
             (names.host.0, names.name.0, TraceFormat::Ctf1)
         };
         *from = at;
@@ -114,6 +115,7 @@ impl ListedSession {
             .write(to);
         }
         NamesV2_15 {
+            // No underflow: the length counts the NUL, which is not sent here.
             host_len: self.host.terminated_len() - 1,
             name_len: self.name.terminated_len() - 1,
             trace_format: self.trace_format,

@@ -28,6 +28,7 @@ fn main() {
         SHORT.strip_suffix("{}}").unwrap_or_default(),
         "some words of a message; ".repeat(31),
     );
+    // The best case: the same line each time, which the processor predicts.
     let same = vec![SHORT.to_owned(); 4096];
     for (what, lines) in [
         ("same", &same),
@@ -69,6 +70,7 @@ fn main() {
 /// Numbers and names differ in length, as they do in a real trace.
 fn lines_like(line: &str) -> Vec<String> {
     let mut lines = Vec::new();
+    // A fixed sequence, so that runs can be compared.
     let mut random = 1_u64;
     for _ in 0..4096 {
         random = random

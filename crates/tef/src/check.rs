@@ -81,6 +81,7 @@ pub fn check(line: &[u8]) -> Checked<'_> {
 pub fn check_str(line: &str) -> Checked<'_> {
     match scan_object(line.as_bytes(), &mut ()) {
         Ok(false) => Checked::Valid(line),
+        // Few lines come here, so that they may be scanned a second time.
         Ok(true) | Err(_) => match repair::repair_line(line.as_bytes()) {
             // A surrogate pair.
             Checked::Repaired(_, repairs) if repairs.total() == 0 => Checked::Valid(line),

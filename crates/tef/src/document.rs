@@ -82,6 +82,7 @@ impl Records {
             Some(held) => {
                 held.members.extend_from_slice(members);
                 held.places.push((Some(when), held.members.len()));
+                // The places count too: records may be short and many.
                 let places = held.places.len() * size_of::<(Option<RecordTime>, usize)>();
                 if held.members.len() + places >= MAX_HELD_BYTES {
                     self.write_held();
@@ -96,6 +97,8 @@ impl Records {
         let Some(held) = &mut self.held else {
             return false;
         };
+        // From the end, because the records before those that are held have been written. No
+        // underflow: a number is one of those that were added.
         let from_last = usize::try_from(self.added - number.0).unwrap_or(usize::MAX);
         let place = held.places.len().checked_sub(from_last);
         let record = place.and_then(|place| held.places.get_mut(place));
@@ -121,6 +124,7 @@ impl Records {
         let held = self.held.as_mut()?;
         let times = held.places.iter().filter_map(|(when, _)| *when);
         let first = times.filter_map(|when| when.ts).min();
+        // Records that are held later count from the same origin.
         held.origin = held.origin.or(first);
         let origin = held.origin.unwrap_or(0);
         let mut begin = 0;
@@ -136,6 +140,7 @@ impl Records {
         order.sort_by_key(|(when, _)| (!when.is_metadata, when.ts, -when.dur));
         for (when, place) in order {
             let members = held.members.get(place).unwrap_or_default();
+            // Below 0 for a record that begins before all that have been written.
             let ts = when.ts.map(|ts| ts - origin);
             write(&mut self.buffer, &mut self.has_any, ts, members);
         }

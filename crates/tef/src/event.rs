@@ -104,6 +104,7 @@ impl<'a> Event<'a> {
     /// The end, when programs send the event: nanoseconds on the program's clock.
     #[must_use]
     pub fn end(&self) -> Option<i64> {
+        // Programs send a complete event (`X`) at its end, all others when they happen.
         let took = if self.phase == "X" { self.dur } else { None };
         self.ts?.checked_add(took.unwrap_or(0))
     }

@@ -43,6 +43,7 @@ pub fn add_record(
         }
         raw @ Record::Raw(_) => raw.write_json(text),
     }
+    // Copied as a whole, because what would end the import may be anywhere in the record.
     let mut copied = Vec::with_capacity(text.len());
     if let Ok(json) = std::str::from_utf8(text) {
         copy_json(json, &mut copied);
@@ -57,6 +58,7 @@ pub fn add_record(
 /// the import and is dropped; metadata needs none.
 pub fn round_times(event: &mut Event<'_>) {
     let rest = serde_json::from_str::<Map<String, Value>>(&event.rest);
+    // Most events have no other members, and an empty text is no JSON.
     let Ok(mut rest) = rest else { return };
     let before = rest.len();
     for (name, place) in [
@@ -88,6 +90,7 @@ fn nanoseconds(microseconds: f64) -> Option<i64> {
     let nanoseconds = (microseconds * 1000.0).round();
     #[expect(clippy::cast_possible_truncation, reason = "it is looked at first")]
     let whole = nanoseconds as i64;
+    // Below the largest `i64`, so that the cast has not saturated.
     (nanoseconds.abs() < 9e18).then_some(whole)
 }
 

@@ -4,9 +4,9 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Field {
-    /// The begin. (`ts`)
+    /// The begin of the event. (`ts`)
     Ts = 0,
-    /// The duration. (`dur`)
+    /// The duration of the event. (`dur`)
     Dur = 1,
     /// The begin by the clock of the thread. (`tts`)
     Tts = 2,
@@ -217,6 +217,7 @@ const NOWHERE: u8 = u8::MAX;
 /// The index into [`FAMILIES`] of each phase, or [`NOWHERE`].
 #[expect(clippy::indexing_slicing, reason = "worked out by the compiler")]
 const PLACES: [u8; 128] = {
+    // A table by the byte, because the phase of every line is looked up.
     let mut places = [NOWHERE; 128];
     let mut family = 0;
     while family < FAMILIES.len() {

@@ -51,7 +51,7 @@ impl<const N: usize> Field for [u8; N] {
     }
 }
 
-/// A value behind one byte that says whether it is set. Without it, the value's bytes mean nothing.
+/// A value after one byte that says whether it is set. Without it, the value's bytes mean nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flagged<T>(pub Option<T>);
 
@@ -76,6 +76,7 @@ impl<T: Field> Field for Flagged<T> {
         to.put_u8(u8::from(self.0.is_some()));
         match &self.0 {
             Some(value) => value.write(to),
+            // Zeros and not what was there: memory of a program must not reach its peer.
             None => to.put_bytes(0, T::SIZE),
         }
     }
@@ -106,6 +107,7 @@ pub(crate) fn split_off<'a>(
 
 /// Splits up to `left` bytes off the front of `input`, and reduces `left` by their number.
 pub fn split_up_to<'a>(input: &mut &'a [u8], left: &mut u64) -> &'a [u8] {
+    // A length that is no `usize` is more than any input has.
     let here = usize::try_from(*left).map_or(input.len(), |left| left.min(input.len()));
     *left -= here as u64;
     input.split_off(..here).unwrap_or_default()

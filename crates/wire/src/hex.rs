@@ -8,7 +8,7 @@ use thiserror::Error;
 pub struct HexError {
     /// The line of the word, from 1; 0 if a section is missing.
     pub line: usize,
-    /// The word.
+    /// The word that is not hex, or the missing section.
     pub word: String,
 }
 
@@ -36,6 +36,7 @@ pub fn parse(text: &str) -> Result<Vec<u8>, HexError> {
                 None => (word, 1),
             };
             let unit = bytes_of(unit).ok_or_else(error)?;
+            // Test data is trusted: its counts have no limit.
             (0..count).for_each(|_| bytes.extend_from_slice(&unit));
         }
     }
@@ -69,6 +70,7 @@ fn bytes_of(word: &str) -> Option<Vec<u8>> {
     if let Some(text) = word.strip_prefix('"') {
         return Some(text.strip_suffix('"')?.as_bytes().to_vec());
     }
+    // Other characters have several bytes, which a slice of two bytes would cut.
     if !word.is_ascii() || !word.len().is_multiple_of(2) {
         return None;
     }

@@ -100,7 +100,7 @@ wire_u64! {
 }
 
 impl Bits {
-    /// The same length in bytes; `None` if it is not a whole number of them.
+    /// Returns this length in bytes; `None` if it is not a whole number of them.
     #[must_use]
     pub const fn to_bytes(self) -> Option<Bytes> {
         if self.0.is_multiple_of(8) {
@@ -112,7 +112,7 @@ impl Bits {
 }
 
 impl Bytes {
-    /// The same length in bits; `None` if that does not fit 64 bits.
+    /// Returns this length in bits; `None` if that does not fit 64 bits.
     #[must_use]
     pub const fn to_bits(self) -> Option<Bits> {
         match self.0.checked_mul(8) {
@@ -130,6 +130,7 @@ impl Micros {
     /// The period, unless there is none.
     #[must_use]
     pub fn period(self) -> Option<Duration> {
+        // 0 is no period of no length: a timer of 0 would fire all the time.
         (self.0 != 0).then(|| Duration::from_micros(u64::from(self.0)))
     }
 }

@@ -61,6 +61,7 @@ impl FileName {
     pub fn with_suffix(&self, suffix: &str) -> Result<Self, NameError> {
         let mut name = self.0.clone();
         name.push(suffix);
+        // Checked again, because the suffix may make the name too long.
         Self::parse(&Text::from(name.as_bytes()))
     }
 
@@ -100,6 +101,7 @@ impl TracePath {
             return Err(NameError::Absolute);
         }
         let mut kept = Vec::with_capacity(bytes.len());
+        // Part by part and not by `Path`, which drops `.` without saying so.
         for part in bytes
             .split(|&byte| byte == b'/')
             .filter(|part| !part.is_empty())
@@ -135,6 +137,7 @@ impl TracePath {
     /// Never: a path has at least one part.
     #[must_use]
     pub fn is_empty(&self) -> bool {
+        // clippy asks for this beside `len`.
         false
     }
 
@@ -167,6 +170,7 @@ fn component(part: &[u8]) -> Result<(), NameError> {
     match part {
         b"" => Err(NameError::Empty),
         b"." | b".." => Err(NameError::Dots),
+        // Refused here, because the file system would refuse it only when the file is made.
         _ if part.len() > NAME_MAX => Err(NameError::TooLong { max: NAME_MAX }),
         _ => Ok(()),
     }

@@ -40,6 +40,7 @@ macro_rules! wire_struct {
             const SIZE: usize = 0 $( + <$type as $crate::Field>::SIZE )*;
 
             fn read(from: &mut &[u8]) -> Result<Self, $crate::DecodeError> {
+                // First of all, so that the error names the message and not one of its fields.
                 if from.len() < Self::SIZE {
                     return Err($crate::DecodeError::Truncated {
                         what: stringify!($name),
@@ -123,6 +124,7 @@ macro_rules! wire_enum {
             const SIZE: usize = 4;
 
             fn read(from: &mut &[u8]) -> Result<Self, $crate::DecodeError> {
+                // `from` stays as it is if the code is unknown.
                 let mut at = *from;
                 let value = Self::from_code(u32::read(&mut at)?)?;
                 *from = at;
@@ -195,6 +197,7 @@ macro_rules! wire_commands {
             #[must_use]
             $vis fn code(&self) -> $code {
                 match self {
+                    // This pattern fits a variant with and one without a request.
                     $( Self::$name { .. } => $code::$name, )*
                 }
             }

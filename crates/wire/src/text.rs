@@ -47,6 +47,7 @@ impl Text {
                 max: u64::from(*lengths.end()),
             });
         }
+        // No copy before the length has been checked against what is there.
         split_off(from, length as usize, what).map(Self::from)
     }
 
@@ -127,6 +128,7 @@ impl fmt::Display for Text {
                     write!(f, "{character}")?;
                 }
             }
+            // Not replaced: names of files have any bytes, and two names must not look the same.
             for byte in piece.invalid() {
                 write!(f, "\\x{byte:02x}")?;
             }

@@ -85,8 +85,11 @@ impl<R: Relay> Connection<R> {
     /// Subscribes to changes for a new push connection. First everything that exists is pushed,
     /// then what has changed ([`record_change`](Self::record_change)).
     pub fn subscribe(&mut self, relay: &R) {
+        // The push connection before may have turned them off.
         relay.set_beacon_interest(true);
         relay.set_subscribed(true);
+        // As if nothing had been pushed: the viewer does not know what the connection before was
+        // sent.
         let mut push = PushState {
             has_session_list_changed: true,
             ..PushState::default()
@@ -125,6 +128,7 @@ impl<R: Relay> Connection<R> {
         if std::mem::replace(&mut push.ignores_beacons, ignores_beacons) == ignores_beacons {
             return;
         }
+        // Before the streams are queued, so that no beacon is lost in between.
         relay.set_beacon_interest(!ignores_beacons);
         if ignores_beacons {
             return;
@@ -166,6 +170,7 @@ impl<R: Relay> Connection<R> {
     /// Appends notifications, until there are none or `to` has at least `max` bytes.
     pub fn write_notifications(&mut self, max: usize, to: &mut BytesMut) {
         let Some(push) = &mut self.push else { return };
+        // These are few: they are written even if they pass `max`.
         if std::mem::take(&mut push.has_session_list_changed) {
             Notification::Sessions.encode(to);
         }
@@ -188,15 +193,18 @@ impl<R: Relay> Connection<R> {
             }
         }
         push.is_rotating = is_rotating;
+        // Nobody reports the end of a rotation: it is looked for here.
         if !is_rotating {
             push.queue.extend(push.until_rotated.drain(..));
         }
         if std::mem::take(&mut push.has_session_changed) {
             push.queue.extend(push.until_session_change.drain(..));
         }
+        // Not while there are new streams: the beacon may be later than their beginning.
         if !push.until_announced.is_empty() && !has_new_streams(&self.attached) {
             push.queue.extend(push.until_announced.drain(..));
         }
+        // The rest stays in the queue until the connection takes more.
         while to.len() < max {
             let Some(id) = self.push.as_mut().and_then(|push| push.queue.pop_front()) else {
                 return;
@@ -227,6 +235,7 @@ impl<R: Relay> Connection<R> {
             push.is_rotating = true;
             return;
         }
+        // Before the stream is asked: a change after that queues it again.
         cursor.pushed.is_listed = false;
         match cursor.pending_notification(id, push.ignores_beacons, || has_new_streams(attached)) {
             PendingNotification::None => {}
@@ -247,6 +256,7 @@ impl<R: Relay> Connection<R> {
         let (Some(push), Some(cursor)) = (&mut self.push, self.cursors.get_mut(&stream)) else {
             return;
         };
+        // A busy stream is in the queue once, so that a slow viewer costs no memory.
         if !std::mem::replace(&mut cursor.pushed.is_listed, true) {
             push.queue.push_back(stream);
         }
@@ -257,9 +267,9 @@ impl<R: Relay> Connection<R> {
 enum PendingNotification {
     None,
     Ready(Notification),
-    /// It must wait until new streams have been announced to the viewer.
+    /// The notification must wait until new streams have been announced to the viewer.
     UntilAnnounced,
-    /// It must wait until the session changes.
+    /// The notification must wait until the session changes.
     UntilSessionChange,
 }
 
@@ -276,6 +286,7 @@ impl<R: Relay> Cursor<R> {
         let pushed = &mut self.pushed;
         let packets = match &mut self.at {
             At::Metadata(metadata) => {
+                // Once, until the viewer has been told that it has all.
                 if !metadata.has_unread() || std::mem::replace(&mut pushed.has_metadata, true) {
                     return PendingNotification::None;
                 }

@@ -32,7 +32,7 @@ pub(crate) struct Viewer {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Response {
     Index(NextIndex),
-    /// Length and flags.
+    /// The length and the flags of a reply.
     Packet(PacketStatus, u32, u32),
     Metadata(MetadataStatus, Vec<u8>),
     Streams(NewStreamsStatus, Vec<u64>),

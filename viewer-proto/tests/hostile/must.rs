@@ -175,7 +175,7 @@ impl End {
         self.kept = input.to_vec();
     }
 
-    /// Handles one command, or ignored bytes behind one. Returns whether there may be more.
+    /// Handles one command, or ignored bytes after one. Returns whether there may be more.
     fn command(&mut self, input: &mut &[u8]) -> bool {
         let before = *input;
         let asked = if self.connection.in_command(&[]) {

@@ -67,6 +67,7 @@ pub(super) fn repair_line(line: &[u8]) -> Checked<'static> {
         copied: 0,
         repairs,
     };
+    // Without a repair the scan fails at the same place: the reason is that of the line.
     let surrogates = match scan_object(line, &mut repair) {
         Ok(surrogates) => surrogates,
         Err(reason) => return Checked::Rejected(reason),
@@ -77,6 +78,7 @@ pub(super) fn repair_line(line: &[u8]) -> Checked<'static> {
         mut repairs,
         ..
     } = repair;
+    // After the scan, which only says that there are some.
     if surrogates {
         repairs.surrogates = replace_lone_surrogates(&mut out);
     }
@@ -102,6 +104,7 @@ fn replace_lone_surrogates(text: &mut [u8]) -> u64 {
         if is_surrogate(escape, high.clone()) && is_surrogate(escape + 6, low.clone()) {
             at = escape + 12;
         } else if is_surrogate(escape, high.start..low.end) {
+            // As long as what it replaces, so that nothing moves.
             if let Some(place) = text.get_mut(escape..escape + 6) {
                 place.copy_from_slice(b"\\ufffd");
             }

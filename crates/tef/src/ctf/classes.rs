@@ -69,6 +69,7 @@ impl<'e> Encoded<'e> {
             class,
             process: 0,
             thread: 0,
+            // An array, so that no event needs memory of its own.
             values: [Value::Boolean(false); MAX_FIELD_VALUES],
             length: 0,
         }
@@ -183,6 +184,7 @@ impl Classes {
             encoded.push(match event.get(*field) {
                 Some(event::Value::Number(number)) => Value::Signed(number),
                 Some(event::Value::Text(text)) => Value::Text(text),
+                // A field of CTF cannot be absent: `present` says which of them are meant.
                 None if field.holds() == Holds::Time => Value::Signed(0),
                 None => Value::Text(""),
             });

@@ -37,7 +37,7 @@ pub struct RecordDecoder {
     member: Option<Member>,
     vpid: Option<i64>,
     vtid: Option<i64>,
-    /// Numbers, by field.
+    /// The numbers of the event, by field.
     numbers: [Option<i64>; Field::COUNT],
     client: Option<u32>,
     present: Option<u32>,
@@ -93,6 +93,7 @@ impl Member {
             name::COUNT => Self::Count,
             name::REASON => Self::Reason,
             other => {
+                // Their names are in one table, and no name above is among them.
                 let mut all = Field::ALL.iter();
                 Self::Field(*all.find(|field| field.name() == other)?)
             }
@@ -130,6 +131,7 @@ impl RecordDecoder {
 
     /// Forgets the fields of the event before.
     pub fn clear(&mut self) {
+        // The memory is kept for the next event.
         let mut texts = std::mem::take(&mut self.texts);
         texts.clear();
         *self = Self {
@@ -153,6 +155,7 @@ impl RecordDecoder {
                 client,
                 pid: self
                     .number(Field::Pid)
+                    // 0 was written for a process that is not known.
                     .filter(|pid| *pid != 0)
                     .and_then(|pid| i32::try_from(pid).ok()),
                 uid: self.daemon.uid,
@@ -180,6 +183,7 @@ impl RecordDecoder {
             family.phases
         };
         let mut event = Event::new(phase);
+        // Written again, the event would have other fields than it has here.
         if event.family() != family {
             return None;
         }
@@ -219,6 +223,7 @@ impl RecordDecoder {
 
     fn text(&self, member: Member) -> Option<&str> {
         let range = self.places.get(member.place()?)?.clone()?;
+        // A foreign producer may have written anything.
         std::str::from_utf8(self.texts.get(range)?).ok()
     }
 
@@ -228,6 +233,7 @@ impl RecordDecoder {
         }
         let Some(member) = self.member else { return };
         let signed = i64::try_from(value).ok();
+        // The payload of `tef:client` has a `pid` too, which is not that of the context.
         if self.scope == Some(Scope::CommonContext) {
             match member {
                 Member::Field(Field::Pid) => self.vpid = signed,

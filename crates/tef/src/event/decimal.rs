@@ -24,6 +24,7 @@ pub(super) fn nanoseconds(number: &str) -> Option<i64> {
 /// The nanoseconds of a number with so few digits that nothing can overflow, and no more than three
 /// decimals.
 fn plain_nanoseconds(number: &str) -> Option<i64> {
+    // 10^15 microseconds are 10^18 nanoseconds, which an `i64` holds.
     const MAX_BYTES: usize = 15;
     let (is_negative, digits) = sign(number);
     if digits.len() > MAX_BYTES {
@@ -34,6 +35,7 @@ fn plain_nanoseconds(number: &str) -> Option<i64> {
     for (place, byte) in digits.bytes().enumerate() {
         match byte {
             b'0'..=b'9' => value = value * 10 + i64::from(byte - b'0'),
+            // One at most: the scan of the line has checked that this is a number.
             b'.' => point = Some(place),
             _ => return None,
         }
@@ -54,7 +56,9 @@ fn any_nanoseconds(number: &str) -> Option<i64> {
     for digit in whole.bytes().chain(fraction.bytes()) {
         zeros += 1;
         if digit != b'0' {
+            // Zeros before the first other digit do not count, however many they are.
             if value > 0 {
+                // More zeros than the table has are more than the result may have.
                 value = value.checked_mul(*POWERS.get(zeros)?)?;
             }
             value = value.checked_add(u64::from(digit.checked_sub(b'0')?))?;
@@ -73,6 +77,7 @@ fn any_nanoseconds(number: &str) -> Option<i64> {
         .checked_sub(length(fraction.len())?)?;
     let value = value.checked_mul(*POWERS.get(usize::try_from(power).ok()?)?)?;
     if is_negative {
+        // The least `i64` has no positive counterpart.
         0_i64.checked_sub_unsigned(value)
     } else {
         i64::try_from(value).ok()

@@ -100,6 +100,7 @@ impl<'a> Members<'a> {
             self.is_raw = true;
             return;
         };
+        // A name with escapes may be one of those that are looked for.
         if let Some(key) = Key::of(&name) {
             self.add(key, value);
         } else if self.others.len() == MAX_OTHER_MEMBERS
@@ -120,6 +121,7 @@ impl ObjectVisitor for Members<'_> {
         let text = within(value.clone());
         match Key::of(unquoted) {
             Some(key) => self.add(key, text),
+            // The line is kept as a whole: nobody asks for its members.
             None if self.is_raw => {}
             None => self.add_other(unquoted, within(name.start..value.end), text),
         }
@@ -137,6 +139,7 @@ pub(super) fn parse(line: &str) -> Result<Record<'_>, Reason> {
     for other in &members.others {
         rest.add(other.member);
     }
+    // A member that means nothing in this phase has no field in its class, and goes to `rest`.
     let wanted = event.family().mask();
     for field in Field::ALL {
         if let Some(value) = members.get(Key::Field(field)) {
@@ -222,6 +225,7 @@ fn set_id2<'a>(event: &mut Event<'a>, value: &'a str) -> bool {
     let fits = fields
         .iter()
         .all(|(field, part)| part.is_none_or(|part| set_field(event, *field, part)));
+    // Both or none, because `id2` is written back as one member.
     if !fits {
         event.id2_local = None;
         event.id2_global = None;

@@ -23,7 +23,7 @@ pub enum OwnerId<'a> {
 }
 
 impl OwnerId<'_> {
-    /// The same id with a text of its own.
+    /// Copies a text that is borrowed, so that the id outlives the event.
     #[must_use]
     pub fn into_owned(self) -> OwnerId<'static> {
         match self {
@@ -59,8 +59,9 @@ impl Event<'_> {
         self.owner(self.pid, "pid")
     }
 
-    /// The thread that the event names, likewise. An event that names none is of the first thread
-    /// of its process, which has the id of the process.
+    /// The thread that the event names, whether it has its place in [`tid`](Self::tid) or only in
+    /// [`rest`](Self::rest). An event that names none is of the first thread of its process, which
+    /// has the id of the process.
     #[must_use]
     pub fn thread(&self) -> Option<OwnerId<'_>> {
         self.owner(self.tid, "tid")
@@ -82,6 +83,7 @@ impl Event<'_> {
     fn owner(&self, number: Option<i32>, name: &str) -> Option<OwnerId<'_>> {
         match number {
             Some(number) => Some(OwnerId::Number(number.into())),
+            // Most events have no other members: nothing is parsed.
             None if self.rest.is_empty() => None,
             None => owner_id(member_of(&self.rest, name)?),
         }
@@ -94,6 +96,7 @@ impl Event<'_> {
             true => (&mut self.tid, "tid"),
         };
         *place = Some(number);
+        // An id without a place is in `rest`, where it would be a second one.
         if member_of(&self.rest, name).is_some() {
             self.rest = Cow::Owned(without_member(&self.rest, name));
         }
@@ -109,6 +112,7 @@ fn owner_id(value: &str) -> Option<OwnerId<'_>> {
         }
         None => return None,
     };
+    // Programs send the same id as a number and as a string: both must be equal.
     Some(match integer(&text) {
         Some(number) => OwnerId::Number(number),
         None => OwnerId::Text(shortened(text)),
@@ -117,6 +121,7 @@ fn owner_id(value: &str) -> Option<OwnerId<'_>> {
 
 /// The part of an id that counts.
 fn shortened(text: Cow<'_, str>) -> Cow<'_, str> {
+    // Not within a character, because the id is shown.
     let end = text.floor_char_boundary(MAX_ID_BYTES);
     match text {
         Cow::Borrowed(text) => Cow::Borrowed(text.get(..end).unwrap_or_default()),

@@ -10,6 +10,7 @@ pub(super) fn unescaped(string: &str) -> Option<Cow<'_, str>> {
     let Some(first) = memchr::memchr(b'\\', string.as_bytes()) else {
         return Some(Cow::Borrowed(string));
     };
+    // A text is never longer than its spelling.
     let mut text = String::with_capacity(string.len());
     let mut at = 0;
     let mut next = Some(first);
@@ -25,11 +26,13 @@ pub(super) fn unescaped(string: &str) -> Option<Cow<'_, str>> {
             b't' => text.push('\t'),
             b'u' => {
                 let first = code_unit(bytes, escape)?;
+                // 0 is no half of a pair: the first unit is taken alone, or refused.
                 let second = code_unit(bytes, escape + 6).unwrap_or(0);
                 let character = char::decode_utf16([first, second]).next()?.ok()?;
                 text.push(character);
                 at = escape + 6 * character.len_utf16();
             }
+            // A quotation mark, backslash or slash stands for itself.
             other => text.push(char::from(other)),
         }
         let rest = bytes.get(at..)?;

@@ -16,9 +16,11 @@ impl Record<'_> {
 impl Event<'_> {
     /// Appends the event as a JSON object.
     pub fn write_json(&self, out: &mut Vec<u8>) {
+        // First of all, because it says what the other members mean.
         out.extend_from_slice(b"{\"ph\":");
         write_text(self.phase, out);
         for field in Field::ALL {
+            // These two are members of `id2`, which is written once below.
             if !matches!(field, Field::Id2Local | Field::Id2Global)
                 && let Some(value) = self.get(field)
             {
@@ -64,6 +66,7 @@ fn write_value(field: Field, value: Value<'_>, out: &mut Vec<u8>) {
 pub fn write_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let mut copied = 0;
+    // Byte by byte, because all that is escaped is ASCII.
     for (at, byte) in text.bytes().enumerate() {
         if !matches!(byte, 0..0x20 | b'"' | b'\\') {
             continue;
@@ -103,6 +106,7 @@ pub fn write_microseconds(nanoseconds: i128, out: &mut Vec<u8>) {
     let rest = nanoseconds % 1000;
     if rest > 0 {
         out.push(b'.');
+        // The 1 in front keeps the zeros, and is cut off.
         let padded = digits.format(1000 + rest).as_bytes();
         out.extend_from_slice(padded.get(1..).unwrap_or_default());
     }

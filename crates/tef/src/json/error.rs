@@ -28,13 +28,13 @@ pub enum Fault {
     /// No name of a member stands where one must be.
     #[error("no name of a member")]
     Name,
-    /// No colon stands behind a name.
+    /// No colon stands after a name.
     #[error("no colon")]
     Colon,
     /// No value stands where one must be.
     #[error("no value")]
     Value,
-    /// Neither a comma nor the closing bracket stands behind a value.
+    /// Neither a comma nor the closing bracket stands after a value.
     #[error("neither comma nor closing bracket")]
     Comma,
     /// A number goes on with what numbers do not have.
@@ -49,7 +49,7 @@ pub enum Fault {
     /// Objects and arrays are nested too deeply.
     #[error("more than {MAX_DEPTH} levels")]
     Depth,
-    /// Something stands behind the object.
+    /// Something stands after the object.
     #[error("more than one object")]
     More,
 }

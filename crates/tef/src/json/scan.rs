@@ -29,7 +29,7 @@ impl ObjectVisitor for () {
 struct Nesting {
     /// Whether the innermost is an object; else it is an array.
     is_object: bool,
-    /// Likewise of those around it, the nearest in the lowest bit.
+    /// Whether each of those around it is an object, the nearest in the lowest bit.
     outer: u128,
     depth: usize,
 }
@@ -91,11 +91,13 @@ fn scan_members(
         depth: 1,
     };
     let (mut name, mut value) = (0..0, 0);
+    // Loops and no recursion, because a hostile line must not use up the stack.
     'name: loop {
         if peek(bytes, at) != b'"' {
             return Err(unexpected(bytes, at, Fault::Name));
         }
         let after = name_of(bytes, at + 1, has_surrogates)?;
+        // Members within members are checked, but shown to nobody.
         if nesting.depth == 1 {
             name = at..after;
         }
@@ -118,6 +120,7 @@ fn scan_members(
                     }
                     let is_object = bracket == b'{';
                     at = skip_blanks(bytes, at + 1);
+                    // An empty object or array needs no level of its own.
                     if peek(bytes, at) == closing(is_object) {
                         at + 1
                     } else {
@@ -133,6 +136,8 @@ fn scan_members(
                         b'-' => number(bytes, at),
                         _ => word(bytes, at),
                     };
+                    // The visitor is asked in this case only: a valid line pays nothing for
+                    // repairs.
                     end.or_else(|reason| visitor.missing_value(bytes, at).ok_or(reason))?
                 }
             };

@@ -11,7 +11,7 @@ const fn each(byte: u8) -> u64 {
 }
 const HIGH: u64 = each(0x80);
 
-/// The byte there; past the end a NUL, which stands nowhere in JSON.
+/// Returns the byte there; past the end a NUL, which is nowhere in JSON.
 #[inline]
 pub(super) fn peek(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0)
@@ -26,6 +26,7 @@ fn eight(bytes: &[u8], at: usize) -> Option<u64> {
 /// The end of the blanks between tokens.
 #[inline]
 pub(super) fn skip_blanks(bytes: &[u8], at: usize) -> usize {
+    // No blank is above the space, so that one comparison is enough for most tokens.
     if peek(bytes, at) > b' ' {
         at
     } else {
@@ -60,7 +61,7 @@ fn ends_of_plain(word: u64) -> u64 {
     (is_zero(quote) | is_zero(backslash) | is_control) & HIGH
 }
 
-/// The end of a string. `at` is behind the first quotation mark; the end is behind the last.
+/// Returns the end of a string. `at` is after the first quotation mark, the end after the last.
 #[inline(always)]
 pub(super) fn string(bytes: &[u8], mut at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
     loop {
@@ -77,6 +78,7 @@ pub(super) fn string(bytes: &[u8], mut at: usize, surrogates: &mut bool) -> Resu
 #[inline(always)]
 pub(super) fn name(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
     let rest = bytes.get(at..).unwrap_or_default();
+    // Near the end of the line there are fewer: `long_name` reads what is there.
     if let Some(window) = rest.first_chunk::<8>() {
         for (length, byte) in window.iter().enumerate() {
             match byte {
@@ -105,6 +107,7 @@ fn plain(bytes: &[u8], mut at: usize) -> usize {
         }
         at += 8;
     }
+    // The last bytes, of which there are fewer than eight.
     while !matches!(peek(bytes, at), 0..0x20 | b'"' | b'\\') {
         at += 1;
     }
@@ -113,6 +116,7 @@ fn plain(bytes: &[u8], mut at: usize) -> usize {
 
 /// Where an escape ends: the only thing in a string that is neither plain nor its end.
 fn escape(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
+    // Neither plain nor the end, and no backslash: a control character, or the end of the line.
     if peek(bytes, at) != b'\\' {
         return Err(unexpected(bytes, at, Fault::Control));
     }
@@ -155,6 +159,7 @@ fn digits(bytes: &[u8], mut at: usize) -> usize {
 pub(super) fn number(bytes: &[u8], at: usize) -> Result<usize, Reason> {
     let first = at + usize::from(peek(bytes, at) == b'-');
     let mut end = digits(bytes, first);
+    // JSON has no leading zeros (RFC 8259, section 6).
     if end == first || (peek(bytes, first) == b'0' && end > first + 1) {
         return Err(unexpected(bytes, first, Fault::Number));
     }

@@ -16,7 +16,8 @@ const MAX_INVENTED: usize = 1 << 16;
 /// The numbers that stand for ids of processes and threads in one document.
 #[derive(Debug, Default)]
 pub struct OwnerNumbers {
-    /// Of processes, without a process; of threads, with the number of their process.
+    /// The numbers of processes, without a process, and of threads, with the number of their
+    /// process.
     invented: HashMap<(Option<i32>, OwnerId<'static>), i32>,
     /// The number of those so far.
     count: i32,
@@ -27,6 +28,7 @@ impl OwnerNumbers {
     /// number are added to `records`, before those in which the program itself may name it.
     pub fn renumber(&mut self, event: &mut Event<'_>, records: &mut Records) {
         let is_plain = |number: Option<i32>| number.is_none_or(is_known);
+        // Nearly all events have numbers that Perfetto knows, and are left as they are.
         if event.rest.is_empty() && is_plain(event.pid) && is_plain(event.tid) {
             return;
         }
@@ -66,10 +68,12 @@ impl OwnerNumbers {
         id: &OwnerId<'static>,
         records: &mut Records,
     ) -> i32 {
+        // All at once: to forget the oldest would take a second list for a case that is rare.
         if self.invented.len() >= MAX_INVENTED {
             self.invented.clear();
         }
         let number = FIRST_INVENTED + self.count;
+        // The numbers begin again before they leave an `i32`.
         self.count = (self.count + 1) % FIRST_INVENTED;
         self.invented.insert((process, id.clone()), number);
         let (what, pid) = match process {
@@ -82,6 +86,7 @@ impl OwnerNumbers {
         .into_bytes();
         write_text(&id.to_string(), &mut members);
         members.push(b'}');
+        // Before the event itself: Perfetto takes the last name, which the program may give.
         records.add(RecordTime::METADATA, &members);
         number
     }
