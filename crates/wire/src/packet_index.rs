@@ -51,7 +51,7 @@ impl PacketIndex {
     /// or none.
     #[must_use]
     pub fn is_beacon(&self) -> bool {
-        // A packet has a header at least, so that none has this size.
+        // No packet is empty, so that none has this size.
         self.packet_size == Bits(0)
     }
 }

@@ -39,6 +39,7 @@ pub(crate) fn run() {
         "", "records/s", "spread", "CPU s"
     );
     let (mut types, mut json, mut binary) = (Vec::new(), Vec::new(), Vec::new());
+    // In turns, so that what slows the machine down for a while slows all three.
     for _ in 0..TURNS {
         types.push(measure_types(&file, &lab.path().join("copy.json")));
         json.push(measure_stream(&file, "json"));
@@ -111,6 +112,7 @@ fn measure_types(file: &Path, copy: &Path) -> Run {
 
 /// Sends the file to a new relay while a viewer keeps a directory of this form.
 fn measure_stream(file: &Path, form: &str) -> Run {
+    // A new relay each time, because one that has run has the sessions of the runs before.
     let lab = Lab::new();
     let mut relay = Relay::start(&lab);
     let url = test_live::url(relay.live, "bench", "run");
@@ -118,6 +120,7 @@ fn measure_stream(file: &Path, form: &str) -> Run {
     viewer
         .arg(lab.path().join("out"))
         .arg(format!("--codetracer-format={form}"))
+        // The viewer starts before there is a session.
         .args(["--session-not-found=continue", &url]);
     let viewer = Process::start(&mut viewer);
     // Compiles the consumer at the first call: before the time begins.
@@ -134,6 +137,7 @@ fn measure_stream(file: &Path, form: &str) -> Run {
     viewer.wait().expect_success();
     Run {
         wall: begin.elapsed(),
+        // The relay still runs: it is not among the children that have ended.
         cpu: children_cpu() - before + cpu(relay.process().id()),
     }
 }

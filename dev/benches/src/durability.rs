@@ -108,7 +108,7 @@ const LOADS: &[Load] = &[
     },
 ];
 
-/// Prints a table.
+/// Prints a table of the relays and loads.
 pub(crate) fn run() {
     let only = std::env::args().nth(2);
     let mut levels: Vec<Level> = std::env::var_os("BASE_RELAYD")
@@ -155,6 +155,7 @@ fn measure(load: &Load, levels: &[Level]) {
     let process = levels.iter().position(|level| level.name() == "process");
     let process = all[process.unwrap()].speed.clone();
     for (level, mut rounds) in levels.iter().zip(all) {
+        // Of one round each, because the speed of a disk changes from round to round.
         let ratios = rounds.speed.iter().zip(&process);
         let mut ratios: Vec<f64> = ratios.map(|(speed, process)| speed / process).collect();
         let ratio = median(&mut ratios);
@@ -171,6 +172,7 @@ fn measure(load: &Load, levels: &[Level]) {
 }
 
 fn measure_once(load: &Load, level: &Level) -> Done {
+    // On a disk, while the temporary directory may be in memory.
     let directory = tests::build_directory();
     let lab = Lab::new_in(&directory);
     let done = load.run(&mut level.start(&lab));

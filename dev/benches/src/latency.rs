@@ -41,7 +41,7 @@ enum Watcher {
 /// When each event was printed.
 type Seen = Arc<Mutex<HashMap<usize, Instant>>>;
 
-/// Prints a table.
+/// Prints a table of the live timers and viewers.
 pub(crate) fn run() {
     println!(
         "event to screen, ms, {EVENTS} events each; CPU in % of one core while nothing happens"
@@ -126,6 +126,7 @@ fn measure(watcher: Watcher, timer: u32) -> (Vec<Duration>, [f64; 2]) {
     }
     app.end();
     daemon.lttng(&["destroy", SESSION]);
+    // The times have been taken: how the viewer ends does not matter.
     let _ = viewer.wait();
     (taken, idle_cpu)
 }
@@ -150,6 +151,7 @@ fn follow(relay: &Relay, watcher: Watcher, seen: &Seen) -> Child {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let seen = Arc::clone(seen);
     thread::spawn(move || {
+        // Read as lines come, so that the pipe never fills and delays the viewer.
         for line in lines.map_while(Result::ok) {
             let number = numbers(&[line])[0];
             seen.lock().unwrap().insert(number, Instant::now());

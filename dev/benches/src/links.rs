@@ -79,8 +79,10 @@ fn compare(name: &str, work: Work<'_>, certificates: &Certificates, amount: f64)
     };
     // The first run of each fills the page cache.
     let _ = (plain(), encrypted());
+    // In pairs, so that what slows the machine down for a while slows both links.
     let mut pairs: Vec<_> = (0..TURNS).map(|_| (plain(), encrypted())).collect();
     pairs.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
+    // Of one pair, because its runs followed each other.
     let (plain, encrypted) = pairs[pairs.len() / 2];
     for (link, cost) in [("plain", plain), ("TLS", encrypted)] {
         println!(
@@ -130,6 +132,7 @@ fn measure(
             });
             load::run(&socket, Writes::Chunks, CLIENTS, CLIENT_EVENTS);
             let pid = rustix::process::Pid::from_child(&consumer);
+            // The consumer sends what is left before it ends.
             rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
             end(consumer);
         }

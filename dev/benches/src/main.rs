@@ -30,6 +30,7 @@ const BENCHES: &[(&str, fn())] = &[
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let name = arguments.first().map_or("", String::as_str);
+    // The measurements start this program again as their load, so that no other has to be built.
     if name == tldrs::reference::NAME {
         return tldrs::reference::run(&arguments);
     }

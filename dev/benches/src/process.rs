@@ -15,6 +15,7 @@ const TICK_MS: u64 = 10;
 
 /// Builds a program of this workspace in release mode, and returns its path.
 pub(crate) fn build(package: &str) -> PathBuf {
+    // The cargo that built this program, with the same toolchain.
     let status = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--release", "--package", package])
         .status()
@@ -41,6 +42,7 @@ pub(crate) fn machine_cpu() -> Duration {
         .skip(1)
         .map(|field| field.parse().unwrap())
         .collect();
+    // Without idle and iowait, in which a processor does nothing.
     let busy = [0, 1, 2, 5, 6].map(|at: usize| fields[at]);
     Duration::from_millis(busy.iter().sum::<u64>() * TICK_MS)
 }

@@ -39,6 +39,7 @@ pub(crate) fn run() {
         "", "MB/s", "spread", "consumer CPU", "relay CPU", "MB/s of consumer"
     );
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+    // In turns, so that what slows the machine down for a while slows both.
     for _ in 0..TURNS {
         theirs.push(measure(Relay::start_reference, &directory));
         ours.push(measure(Relay::start, &directory));

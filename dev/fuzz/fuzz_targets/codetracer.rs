@@ -12,6 +12,7 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     let mut reader = RecordingReader::new(1 << 16);
+    // One more than the byte, because pieces of no bytes would be no pieces.
     for piece in input.chunks(usize::from(*length) + 1) {
         if reader.push(piece).is_err() {
             return;

@@ -62,6 +62,7 @@ fuzz_target!(|input: &[u8]| {
     for name in FILES {
         let content = sections.next().unwrap_or_default();
         let path = output.join(name);
+        // One of the cases is a link: what it leads to must not be written.
         let is_made = match (name == MARKER, flags & 7) {
             (true, 1) => Ok(()),
             (true, 2) => std::os::unix::fs::symlink("../precious", path),
@@ -93,6 +94,7 @@ fuzz_target!(|input: &[u8]| {
         }
         false => assert_eq!(after, before),
     }
+    // A second run finds what the first has left.
     assert_eq!(write_recording(&output), is_written, "again");
     assert_eq!(read_files(&output), after, "again");
 });

@@ -21,6 +21,7 @@ fuzz_target!(|input: &[u8]| {
     let Some(config) = check(input) else { return };
     let printed = config.to_toml().expect("a file is text");
     assert_eq!(check(printed.as_bytes()).as_ref(), Some(&config));
+    // What is derived from a valid file must not panic.
     let _ = (
         config.session.live_timer(),
         config.session.packet_bytes(),
@@ -47,6 +48,7 @@ fn check(file: &[u8]) -> Option<Config> {
 /// Starts a daemon with all options but the paths, and stops it.
 fn start(options: &DaemonOptions) {
     let directory = DIRECTORY.path();
+    // Paths of its own, because the file may name any of this machine.
     let options = DaemonOptions {
         sockets: vec![directory.join("socket")],
         directory: Some(directory.join("traces")),

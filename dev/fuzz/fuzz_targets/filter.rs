@@ -92,6 +92,7 @@ fn select(text: &str, mut filter: Filter, packet: &[u8]) {
         let origin = names.origin();
         let matches = filter.matches(event, origin);
         assert_eq!(filter.matches(event, origin), matches, "asked again");
+        // A filter keeps what it has looked up: one that has not must say the same.
         let mut fresh = Filter::parse(text).expect("as before");
         assert_eq!(fresh.matches(event, origin), matches, "asked first");
         let is = |filter: &mut Option<Filter>, wanted: bool| {
@@ -116,6 +117,7 @@ fn count(text: &str, mut selector: NumberSelector, packet: &[u8]) {
             return;
         };
         assert!(exists.matches(event, names.origin()));
+        // A float with all its digits, so that it reads back as the same number.
         let value = match found {
             Number::Unsigned(value) => value.to_string(),
             Number::Signed(value) => value.to_string(),

@@ -1,4 +1,4 @@
-//! An index file.
+//! An index file with any bytes in it.
 #![no_main]
 
 use fuzz::must;

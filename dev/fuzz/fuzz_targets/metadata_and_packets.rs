@@ -1,4 +1,4 @@
-//! Metadata, and behind the first byte 0xFF a data stream file. Metadata behind a byte 0xFE arrives
+//! Metadata, and after the first byte 0xFF a data stream file. Metadata after a byte 0xFE arrives
 //! while the first packet is decoded.
 #![no_main]
 

@@ -8,6 +8,7 @@ use ctf::Metadata;
 use fuzz::{good, must};
 use libfuzzer_sys::fuzz_target;
 
+// Parsed once, because packets are what is fuzzed here.
 static METADATA: LazyLock<Mutex<Vec<Metadata>>> = LazyLock::new(|| Mutex::new(good::all()));
 
 fuzz_target!(|input: &[u8]| {

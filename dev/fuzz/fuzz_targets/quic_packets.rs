@@ -62,11 +62,14 @@ fuzz_target!(|input: &[u8]| {
             if let Some(old) = link.take() {
                 old.connection.close(quic::CLOSED, b"");
             }
+            // Nothing may have been stored yet.
             let _ = std::fs::remove_dir_all(relay.directory.path().join("output/host"));
             *link = Some(Link::open(relay).await);
         }
         let Some(link) = &mut *link else { return };
         link.inputs += 1;
+        // Streams that are not finished stay open until the relay has answered: dropping one ends
+        // it.
         let mut left = Vec::new();
         for section in sections(input) {
             left.extend(link.send(section).await);
@@ -135,6 +138,7 @@ impl Link {
             stream: StreamId(0),
             inputs: 0,
         };
+        // Since 2.11 a session needs chunks.
         let (major, minor) = (2, 10);
         link.request(&Command::Version(Version { major, minor }))
             .await;
@@ -193,6 +197,8 @@ impl Link {
         let opened = tokio::time::timeout(TIMEOUT, self.connection.open_uni()).await;
         let mut stream = opened.expect("room for a stream").ok()?;
         stream.write_all(&sent).await.ok()?;
+        // Finished as by a producer, reset as by one that gives up, or left open as by one that
+        // hangs.
         match operation >> 1 & 3 {
             0 | 1 => stream.finish().ok()?,
             2 => stream.reset(VarInt::from_u32(3)).ok()?,

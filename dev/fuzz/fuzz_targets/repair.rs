@@ -40,6 +40,7 @@ fuzz_target!(|input: &[u8]| {
     fs::write(trace.join("metadata"), metadata).expect("a file");
     fs::write(trace.join("chan_0"), data).expect("a file");
     fs::write(trace.join("index/chan_0.idx"), index).expect("a file");
+    // A marker of this boot says that there was no power loss.
     let boot = fs::read("/proc/sys/kernel/random/boot_id").expect("the id of the kernel");
     if is_marked {
         let boot = if is_of_boot { boot.trim_ascii() } else { b"" };

@@ -27,12 +27,14 @@ fuzz_target!(|input: &[u8]| {
     let mode = [Mode::Discard, Mode::Overwrite][usize::from(flags & 1)];
     let role = [Role::Drainer, Role::Observer][usize::from(flags >> 1 & 1)];
     let header = header(mode);
+    // More events than the ring has room for, so that it discards or overwrites some.
     FILE.write_all_at(&ring(&header, u64::from(*events) * 4), 0)
         .expect("a write");
     let (file, size) = (|| FILE.try_clone().expect("a file"), header.file_size());
     let Ok(mut reader) = RingReader::open(file(), size, 0, role) else {
         panic!("a good ring is refused");
     };
+    // After an error a reader is not asked again.
     let mut is_broken = read(&mut reader, &header).is_err();
     for (offset, bytes) in Overwrites(rest) {
         // The file keeps its size, with which it is read.

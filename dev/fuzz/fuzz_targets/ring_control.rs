@@ -29,6 +29,7 @@ static SITES: LazyLock<Vec<&'static CallSite>> = LazyLock::new(|| {
     let site = |target, severity| CallSite::new(severity, target, "event", "file.rs", 1, &[]);
     let sites = TARGETS.iter().flat_map(|target| {
         let sites = Severity::ALL.map(|severity| site(target, severity));
+        // Call sites are `static` in a program, and so live as long as this one.
         sites.map(|site| &*Box::leak(Box::new(site)))
     });
     sites.collect()
@@ -78,6 +79,7 @@ fuzz_target!(init: restart(), |input: &[u8]| {
         ask_sites();
         let _ = enable(&directory(), &[process::id()], new);
     }
+    // What was written over the end is cut off for the next input.
     let _ = CONTROL.set_len(4096);
 });
 

@@ -17,10 +17,12 @@ static FILE: LazyLock<File> = LazyLock::new(|| tempfile::tempfile().expect("a fi
 static META: LazyLock<Vec<u8>> = LazyLock::new(meta);
 
 fuzz_target!(|input: &[u8]| {
+    // The input before may have written over the end.
     FILE.set_len(META.len() as u64).expect("a size");
     FILE.write_all_at(&META, 0).expect("a write");
     let file = || FILE.try_clone().expect("a file");
     let budgets = UserBudgets::default();
+    // One for each reader, so that what one takes is not missing for the other.
     let (mut budget, mut other_budget) = (budgets.of_process(0), budgets.of_process(0));
     let mut reader = MetaReader::open(file(), &mut budget).expect("good metadata");
     let _ = reader.update(&mut budget);

@@ -39,6 +39,7 @@ fuzz_target!(|input: &[u8]| {
     let logs = output.join(".relayd/sessions");
     fs::create_dir_all(&logs).expect("a directory");
     fs::write(logs.join("any-0.log"), log).expect("a file");
+    // In the order of a relay that starts.
     let _ = repair(output, &SessionLog::trace_directories(output));
     let registry = registry(output);
     restore_sessions(&registry, Instant::now());

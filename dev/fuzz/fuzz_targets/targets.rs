@@ -20,6 +20,7 @@ static DIRECTORY: LazyLock<TempDir> = LazyLock::new(|| {
 });
 
 fuzz_target!(|text: &str| {
+    // First, because targets are looked for in the working directory.
     LazyLock::force(&DIRECTORY);
     read_alike(text, &str::parse::<Target>);
     read_alike(text, &str::parse::<RelayTarget>);
@@ -52,7 +53,8 @@ fn checked<T, E: Display>(read: Result<T, E>) -> Option<T> {
     read.ok()
 }
 
-/// The same of a relay whose ports have URLs of their own.
+/// Checks that what is read of a relay, whose ports have URLs of their own, prints as a text that
+/// is read alike.
 fn read_ports_alike(control: &str, data: &str) {
     let Some(target) = checked(RelayTarget::from_port_urls(control, data)) else {
         return;
@@ -67,7 +69,7 @@ fn read_ports_alike(control: &str, data: &str) {
     assert_eq!(checked(again).as_ref(), Some(&target), "{printed}");
 }
 
-/// The same of an address for HTTP, which prints as a URL.
+/// Checks that what is read of an address for HTTP prints as a URL that is read alike.
 fn read_http_alike(text: &str) {
     let Some(endpoint) = checked(Endpoint::parse_http(text)) else {
         return;

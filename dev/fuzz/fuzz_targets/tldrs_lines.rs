@@ -104,6 +104,7 @@ async fn serve(settings: DaemonSettings, clients: &[Vec<Vec<u8>>; CLIENTS]) {
         for piece in pieces {
             // A client that sends DIE is disconnected, and so are all others soon.
             let _ = client.write_all(piece).await;
+            // The daemon runs on this thread: it gets its turns between the pieces.
             tokio::task::yield_now().await;
             tokio::task::yield_now().await;
         }

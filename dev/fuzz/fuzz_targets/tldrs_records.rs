@@ -122,6 +122,7 @@ fn check_exports(record: &TraceRecord, is_one_file: bool, directory: &Path) {
     let due = due.filter(|pending| pending.uid == 0 && is_made(&pending.path));
     let due: BTreeSet<_> = due.map(|pending| &pending.path).collect();
     for path in due {
+        // A path with a NUL is none to the system: nothing can be exported there.
         let export = match fs::read(path) {
             Err(error) if error.kind() == ErrorKind::InvalidInput => continue,
             export => export.expect("an export"),

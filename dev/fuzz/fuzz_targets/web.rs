@@ -65,6 +65,7 @@ fn serve(directory: &Path) -> SocketAddr {
     fs::write(directory.join("stream"), PACKET).expect("a file");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
+    // The server binds it again: the system seldom gives a port to another program at once.
     drop(listener);
     let words = [
         "web".to_owned(),
@@ -113,6 +114,7 @@ fn write(stream: &mut TcpStream, bytes: &[u8]) {
 fn send_bytes(bytes: &[u8]) {
     let mut stream = connect();
     write(&mut stream, bytes);
+    // The server may have closed the connection already.
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let received = read_rest(&mut stream);
     if !received.is_empty() {
@@ -213,6 +215,7 @@ impl Page {
         write(&mut stream, head.as_bytes());
         let mut received = Vec::new();
         while !received.ends_with(b"\r\n\r\n") {
+            // Byte by byte, so that no frame is read with the head.
             let mut byte = [0];
             stream.read_exact(&mut byte).expect("a whole head");
             received.extend(byte);
@@ -286,6 +289,7 @@ fn send_messages(messages: &[&[u8]]) {
     for message in messages {
         page.send(TEXT, message);
     }
+    // A ping is answered after all messages before it.
     page.send(PING, b"end");
     let mut asked = messages.iter().filter_map(|message| question(message));
     loop {

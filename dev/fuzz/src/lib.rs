@@ -29,6 +29,7 @@ impl<'a> Iterator for Overwrites<'a> {
         let [low, high, length, rest @ ..] = self.0 else {
             return None;
         };
+        // What is missing at the end is left out, so that every input means something.
         let (bytes, rest) = rest.split_at(rest.len().min(usize::from(*length)));
         self.0 = rest;
         Some((u16::from_le_bytes([*low, *high]).into(), bytes))
@@ -48,6 +49,7 @@ pub fn sections(mut input: &[u8]) -> impl Iterator<Item = &[u8]> {
             return None;
         };
         let length = usize::from(u16::from_le_bytes([*low, *high]));
+        // As above: the last section may be shorter than it says.
         let (section, rest) = rest.split_at(rest.len().min(length));
         input = rest;
         Some(section)

@@ -20,7 +20,7 @@ const REFERENCE: &str = "lttng-relayd";
 
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
-/// The output directories.
+/// The directories of pages and completions.
 struct Output {
     pages: PathBuf,
     completions: PathBuf,
@@ -56,6 +56,7 @@ fn main() -> anyhow::Result<()> {
         "1",
     )?;
     output.write_completions(relayd.clone(), "relayd")?;
+    // No page: lttng-tools has one of this name.
     output.write_completions(relayd, REFERENCE)?;
     for program in [
         consumer::cli::Arguments::command(),
@@ -74,8 +75,10 @@ impl Output {
     /// commands.
     fn write_pages(&self, mut program: Command, section: &str) -> anyhow::Result<()> {
         make_directory(&self.pages)?;
+        // Gives commands what they inherit from the program: pages show it.
         program.build();
         let commands = program.get_subcommands().cloned();
+        // The command that clap adds has nothing to say on a page of its own.
         let commands = commands.filter(|command| command.get_name() != "help");
         for command in commands.collect::<Vec<_>>().into_iter().chain([program]) {
             let (name, text) = page::render(command, section)?;

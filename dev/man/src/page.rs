@@ -22,6 +22,7 @@ pub(crate) fn render(command: Command, section: &str) -> io::Result<(String, Vec
     let has_version = command.get_version().is_some();
     let man = Man::new(command).section(section);
     let mut text = Vec::new();
+    // Section by section, because others come between those of clap.
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
     man.render_synopsis_section(&mut text)?;
@@ -55,7 +56,7 @@ pub(crate) fn render(command: Command, section: &str) -> io::Result<(String, Vec
     Ok((man.get_filename(), text))
 }
 
-/// The text behind the options of `--help`, by what it is about.
+/// The text after the options of `--help`, by what it is about.
 #[derive(Debug, Default)]
 struct Blocks {
     examples: String,
@@ -80,6 +81,7 @@ impl Blocks {
                 // Part of ENVIRONMENT.
                 "Variables:" => continue,
                 _ if is_example => (&mut blocks.examples, paragraph),
+                // A single line: `sections` says more.
                 _ if head.starts_with("Exit status: ") => continue,
                 _ => (&mut blocks.notes, paragraph),
             };
@@ -97,6 +99,7 @@ fn write_block(page: &mut Vec<u8>, heading: &str, text: &str) -> io::Result<()> 
     if text.is_empty() {
         return Ok(());
     }
+    // Line breaks in examples have a meaning.
     writeln!(page, ".SH \"{heading}\"\n.nf\n{}\n.fi", escaped(text))
 }
 
@@ -110,6 +113,7 @@ fn write_entries(page: &mut Vec<u8>, heading: &str, entries: &[Entry]) -> io::Re
 
 /// Text for roff: no backslash, quote or dot of it is taken for a request.
 fn escaped(text: &str) -> String {
+    // roff prints a bare hyphen as a character that cannot be pasted into a shell.
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     let lines = text.lines().map(|line| match line.as_bytes().first() {
         Some(b'.' | b'\'') => format!("\\&{line}"),

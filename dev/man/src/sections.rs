@@ -12,7 +12,7 @@ pub(crate) struct Sections {
     pub(crate) environment: &'static [Entry],
     pub(crate) signals: &'static [Entry],
     pub(crate) exit_status: &'static [Entry],
-    /// Other pages.
+    /// Other pages, as SEE ALSO names them.
     pub(crate) see_also: &'static str,
 }
 
@@ -21,7 +21,7 @@ const RUST_LOG: Entry = (
     "Log levels by module, such as info,relayd::ingest=trace. Overrides -v.",
 );
 
-/// All programs.
+/// The sections of all programs.
 pub(crate) const ALL: [Sections; 4] = [RELAYD, CONSUMER, TEST_LIVE, TLDRS];
 
 const RELAYD: Sections = Sections {

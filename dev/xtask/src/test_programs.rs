@@ -38,6 +38,7 @@ struct Program {
 /// If a program cannot be built or run, or a test fails.
 pub(crate) fn run() -> anyhow::Result<()> {
     let mut programs = build()?;
+    // The longest first, so that no program is left over at the end.
     let rank = |program: &Program| {
         let rank = LONGEST.iter().position(|name| *name == program.name);
         rank.unwrap_or(LONGEST.len())
@@ -71,6 +72,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 fn build() -> anyhow::Result<Vec<Program>> {
     let mut cargo = peers::cargo::command();
     cargo.args(["test", "--workspace", "--no-run"]);
+    // The messages tell where the programs are, and errors stay readable.
     cargo.arg("--message-format=json-render-diagnostics");
     let mut child = cargo.stdout(Stdio::piped()).spawn()?;
     let messages = BufReader::new(child.stdout.take().context("cargo has no output")?);
@@ -110,6 +112,7 @@ impl Program {
         let begun = Instant::now();
         let mut child = Command::new(&self.executable)
             .current_dir(&self.directory)
+            // As `cargo test` runs it: tests find their data by these.
             .env("CARGO_MANIFEST_DIR", &self.directory)
             .env("RUST_TEST_THREADS", TEST_THREADS)
             .stdin(Stdio::null())
@@ -131,6 +134,7 @@ impl Program {
 fn print_tests(child: &mut Child) -> anyhow::Result<String> {
     let output = child.stdout.take().context("the program has no output")?;
     let mut rest = String::new();
+    // By bytes, because a test may print what is no text.
     for line in BufReader::new(output).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);

@@ -32,12 +32,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let before = read_files(&result)?;
     npm(
         "installing the tools of the page (npm ci)",
+        // Without the scripts of packages, which could do anything on this machine.
         &["ci", "--ignore-scripts"],
     )?;
+    // First, because the build removes types without looking at them.
     npm("checking types", &["run", "check"])?;
     npm("building the page", &["run", "build"])?;
     let after = read_files(&result)?;
     if options.check && before != after {
+        // `--check` changes nothing: the result is put back.
         for (path, text) in before {
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }

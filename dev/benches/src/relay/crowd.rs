@@ -71,6 +71,7 @@ pub(super) fn connections() {
             let begun = Instant::now();
             let mut count = 0;
             while begun.elapsed() < CONNECTING {
+                // Kept open until the burst is complete, so that many are open at the same time.
                 let burst: Vec<_> = (0..AT_ONCE)
                     .map(|_| TcpStream::connect(address).unwrap())
                     .collect();

@@ -24,7 +24,7 @@ const LOAD: Load = Load {
 };
 const SESSION: &str = "watched";
 
-/// Numbers of viewers.
+/// The numbers of viewers that are attached, a row for each.
 const VIEWERS: [usize; 5] = [0, 1, 16, 100, 1000];
 
 /// Sessions and viewers without traffic: a control and a data connection for each session.
@@ -44,7 +44,7 @@ struct Run {
     memory: f64,
 }
 
-/// Prints the rows.
+/// Prints the rows, and the cost of idle connections.
 pub(super) fn run() {
     println!("# one producer, 4 streams of 64 KiB packets; medians of {ROUNDS} rounds");
     println!(
@@ -67,6 +67,7 @@ pub(super) fn run() {
             println!(
                 "{:<10}{viewers:>8} {speed:>14.0} {:>6.0} % {:>14.0} {:>20.2} {:>16.1}",
                 format!("{discovery:?}").to_lowercase(),
+                // The first row has no viewers: it is what the producer could have.
                 speed / *alone.get_or_insert(speed) * 100.0,
                 of(|run| run.viewed),
                 of(|run| run.fairness),
@@ -94,6 +95,7 @@ fn watched(viewers: usize, discovery: Discovery) -> Run {
     Run {
         speed: LOAD.bytes as f64 / 1e6 / taken,
         viewed: read.iter().sum::<u64>() as f64 / 1e6 / taken,
+        // Without viewers there is no median.
         fairness: read.first().copied().unwrap_or_default() as f64 / (middle as f64).max(1.0),
         memory: memory.saturating_sub(before) as f64 / 1024.0 / viewers.max(1) as f64,
     }

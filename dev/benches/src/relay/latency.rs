@@ -14,7 +14,7 @@ use viewer_proto::session::Seek;
 use super::load::{Load, SendMode, Sender};
 use super::{ROUNDS, Row, Turns, Which};
 
-/// Packets per round.
+/// The number of packets in a round.
 const PACKETS: usize = 200;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Time between two index requests of the viewer.
@@ -88,9 +88,11 @@ fn measure(relay: &Relay, send_mode: SendMode, others: usize) -> Vec<Duration> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for number in 0..others {
+            // Opened here, so that its session exists before anything is measured.
             let mut sender = Sender::open(relay, &format!("beside-{number}"), &BESIDE);
             let stop = &stop;
             scope.spawn(move || {
+                // Relaxed, because nothing else depends on when the others stop.
                 while !stop.load(Ordering::Relaxed) {
                     sender.send_round();
                 }

@@ -20,7 +20,7 @@ use crate::process::cpu;
 pub(crate) enum SendMode {
     /// Waits for the reply to each index, as LTTng's producers do.
     OneInFlight,
-    /// The same with TCP_NODELAY: without Nagle's algorithm.
+    /// Waits for the reply to each index, with TCP_NODELAY: without Nagle's algorithm.
     OneInFlightNoDelay,
     /// Waits only while the maximum number of indexes is in flight.
     Pipelined,
@@ -63,6 +63,7 @@ impl Load {
             .map(|number| Sender::open(relay, &format!("load-{number}"), self))
             .collect();
         let id = relay.process().id();
+        // All senders begin together, and the time with them.
         let start = Arc::new(Barrier::new(senders.len() + 1));
         let running: Vec<_> = senders
             .into_iter()
@@ -75,6 +76,7 @@ impl Load {
                 })
             })
             .collect();
+        // Before the senders begin, so that nothing that the relay does for them is missed.
         let before = cpu(id);
         start.wait();
         let begun = Instant::now();
@@ -90,7 +92,7 @@ impl Load {
     }
 }
 
-/// One producer.
+/// A producer and what it sends.
 pub(crate) struct Sender {
     producer: Producer,
     streams: Vec<StreamId>,
@@ -207,6 +209,7 @@ impl Sender {
                 self.header(stream, seq).write(&mut heads);
                 self.write_index(stream, seq, &mut commands);
             }
+            // One payload for all packets: the producer must not be what limits the relay.
             let mut slices: Vec<_> = heads
                 .chunks(DataHeader::SIZE)
                 .flat_map(|head| [IoSlice::new(head), IoSlice::new(&self.payload)])
@@ -216,6 +219,7 @@ impl Sender {
             control.write_all(&commands).unwrap();
             next += count;
             in_flight += count;
+            // Replies are read only when they must be, because each call costs time.
             while in_flight >= WINDOW {
                 let read = read_some(control);
                 in_flight -= read;
@@ -277,6 +281,7 @@ fn read_some(mut control: &TcpStream) -> u64 {
         let more = control.read(&mut bytes[read..]).unwrap();
         assert!(more > 0, "the relay has closed the connection");
         read += more;
+        // A reply may be cut between two calls.
         if read.is_multiple_of(OK.len()) {
             break;
         }

@@ -28,7 +28,7 @@ const PACKETS: [(usize, usize); 3] = [(64 << 10, 8 << 10), (256 << 10, 2400), (M
 /// Bytes that are received at once, as by `relayd`.
 const READ_BYTES: usize = MIB;
 
-/// Prints the table.
+/// Prints the table of producers and packet sizes.
 pub(super) fn run() {
     println!(
         "# CPU us/packet, pipelined; in turns, medians of {ROUNDS} rounds; ratios to receiving and writing alone"
@@ -86,6 +86,7 @@ fn receive_and_write(load: &Load) -> Duration {
         for _ in 0..load.producers {
             scope.spawn(|| send(address, load));
         }
+        // As many as `relayd` has, so that both use the caches alike.
         let threads = thread::available_parallelism().map_or(2, |count| count.get().max(2));
         let mut sockets: Vec<_> = (0..threads).map(|_| Vec::new()).collect();
         for number in 0..load.producers {
@@ -136,6 +137,8 @@ fn write_all(sockets: Vec<TcpStream>, directory: &Path, thread: usize) -> Durati
         let ready: Vec<_> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
         let mut ready = ready.into_iter();
         open.retain_mut(|(socket, (file, offset))| {
+            // One answer for each socket: `retain_mut` goes through them in the order in which they
+            // were polled.
             if !ready.next().unwrap() {
                 return true;
             }
@@ -145,6 +148,7 @@ fn write_all(sockets: Vec<TcpStream>, directory: &Path, thread: usize) -> Durati
                     file.write_all_at(&buffer[..read], *offset).unwrap();
                     *offset += read as u64;
                 }
+                // A socket may be ready without having data.
                 Err(error) => assert_eq!(error, Errno::AGAIN),
             }
             true

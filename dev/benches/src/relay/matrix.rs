@@ -168,6 +168,7 @@ fn rows_of(producers: usize, streams: usize, times: u64) -> Vec<Row> {
                 ),
                 producers,
                 packet,
+                // The same number for each producer.
                 packets: (times * packets).next_multiple_of(producers as u64),
                 send_mode,
                 reference: Vec::new(),
@@ -183,6 +184,7 @@ fn measure_group(which: Which, streams: usize, rows: &mut [Row], noise: Option<&
     let Some(first) = rows.first() else { return };
     let lab = Lab::new();
     let mut relay = which.start(&lab);
+    // What the rows differ in is set before each measurement.
     let load = Load {
         what: "matrix",
         aims: ["", ""],
@@ -230,6 +232,8 @@ impl Row {
                     })
                 })
                 .collect();
+            // The time begins when all threads are there: starting them takes longer than a row
+            // may.
             before.extend([cpu(id), machine_cpu(), noise_cpu()]);
             start.wait();
             before.push(begun.elapsed());
@@ -244,6 +248,7 @@ impl Row {
             .map(|(after, before)| *after - *before)
             .collect();
         let (relay_cpu, taken) = (spent[0], spent[3]);
+        // Without what the background load itself uses.
         let machine = spent[1].saturating_sub(spent[2]);
         round_trips.sort_unstable();
         let percentile = |percent: usize| {
@@ -272,6 +277,7 @@ impl Row {
 
     fn verdict(&self, figure: usize) -> Verdict {
         let (ratios, more_is_better) = (self.ratios(figure), FIGURES[figure].1);
+        // All pairs must agree: one that differs may be chance.
         let is_above = ratios.iter().all(|ratio| *ratio > 1.0);
         let is_below = ratios.iter().all(|ratio| *ratio < 1.0);
         match (is_above, is_below) {

@@ -34,6 +34,7 @@ impl Kept {
         let pages = File::from(memfd_create("kept", MemfdFlags::CLOEXEC).unwrap());
         let content = vec![1; BLOCK as usize];
         for block in 0..blocks {
+            // Written, because a page that was only reserved has no memory.
             pages.write_all_at(&content, block * BLOCK).unwrap();
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

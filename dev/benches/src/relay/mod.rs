@@ -58,9 +58,10 @@ struct Row {
     aim: &'static str,
 }
 
-/// Prints a table.
+/// Prints a table of the loads, or the part that is asked for.
 pub(crate) fn run() {
     let arguments: Vec<_> = std::env::args().skip(2).collect();
+    // As long as relays are measured.
     let _kept = memory::Kept::new();
     if let Some((first, options)) = arguments.split_first()
         && first == "--matrix"
@@ -173,6 +174,7 @@ fn compare(load: &Load, measure: impl Fn(&mut Relay, Which) -> Done) {
     let [mut speed, mut cost] = [(); 2].map(|()| Turns::default());
     for _ in 0..ROUNDS {
         for which in [Which::Reference, Which::Ours] {
+            // A new relay each time, because one that has run has the sessions of the runs before.
             let lab = Lab::new();
             let done = measure(&mut which.start(&lab), which);
             let packets = (load.bytes / load.packet) as f64;

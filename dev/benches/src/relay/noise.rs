@@ -24,7 +24,7 @@ impl Noise {
         Self(Command::new(program).arg(NAME).spawn().unwrap())
     }
 
-    /// Its processor time so far.
+    /// The processor time of the background load so far.
     pub(super) fn cpu(&self) -> Duration {
         cpu(self.0.id())
     }
@@ -32,6 +32,7 @@ impl Noise {
 
 impl Drop for Noise {
     fn drop(&mut self) {
+        // Nothing can be done about an error in `drop`.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

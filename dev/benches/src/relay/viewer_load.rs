@@ -73,6 +73,7 @@ impl ViewerLoad {
                 for counter in counters {
                     tokio::spawn(view(live, session, discovery, counter, attached.clone()));
                 }
+                // Else the count below would never end if a viewer failed.
                 drop(attached);
                 let _ = is_stopped.await;
             });
@@ -88,6 +89,7 @@ impl ViewerLoad {
     /// Bytes of packets that each viewer has read, in ascending order.
     pub(super) fn bytes_read(&self) -> Vec<u64> {
         let read = self.read.iter();
+        // Relaxed, because the figures need not be of one instant.
         let mut read: Vec<_> = read.map(|bytes| bytes.load(Ordering::Relaxed)).collect();
         read.sort_unstable();
         read
@@ -96,6 +98,7 @@ impl ViewerLoad {
 
 impl Drop for ViewerLoad {
     fn drop(&mut self) {
+        // The runtime ends with that, and with it all viewers.
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
@@ -141,6 +144,7 @@ struct Viewer {
 impl Viewer {
     async fn connect(live: SocketAddr, read: Arc<AtomicU64>) -> (Self, ViewerId) {
         let socket = TcpStream::connect(live).await.unwrap();
+        // As `test-live` does: a request must not wait for the acknowledgement of the last.
         socket.set_nodelay(true).unwrap();
         let mut viewer = Self {
             socket,
@@ -183,6 +187,7 @@ impl Viewer {
             }
         })
         .await;
+        // Packets are dropped unread, so that the metadata is not needed.
         streams.retain(|stream| stream.is_metadata == 0);
         streams.into_iter().map(|stream| stream.stream).collect()
     }
@@ -206,6 +211,7 @@ impl Viewer {
                     _ => at += 1,
                 }
             }
+            // As `test-live` does: often while there are packets, and seldom else.
             interval = if has_read {
                 MIN_POLL_INTERVAL
             } else {
@@ -227,6 +233,7 @@ impl Viewer {
                 unread -= times;
                 let mut indexes = self.next_indexes(available.stream, times).await;
                 indexes.retain(|index| index.status == IndexStatus::Ready);
+                // By the largest, so that what is in flight stays within the limit.
                 let largest = indexes.iter().map(length).max().unwrap_or(1);
                 let at_once = MAX_PREFETCH_BYTES / (largest as usize).max(1);
                 for indexes in indexes.chunks(at_once.max(1)) {

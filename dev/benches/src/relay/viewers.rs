@@ -82,6 +82,7 @@ type Reader = fn(&mut Viewer, StreamId, usize);
 fn read(load: &Load, reader: impl Fn(Which) -> Reader) {
     compare(load, |relay, which| {
         let mut sender = Sender::open(relay, "recorded", load);
+        // Before the viewer attaches: the producer must not use the processors meanwhile.
         sender.send_all();
         let (mut viewer, _, streams) = Viewer::attached(relay.live, "recorded", Seek::Beginning);
         let stream = by_channel(&streams)["channel_0"];
@@ -101,6 +102,7 @@ fn one_by_one(viewer: &mut Viewer, stream: StreamId, bytes: usize) {
     let mut left = bytes;
     while left > 0 {
         let index = viewer.next_index(stream);
+        // Else asked again at once: the viewer is to be as fast as the relay.
         if index.status == IndexStatus::Ready {
             let (_, packet) = viewer.packet(stream, index.offset.0, length(&index));
             left -= packet.len();
@@ -143,6 +145,7 @@ fn length(index: &NextIndex) -> u32 {
 pub(super) fn watched() {
     let mut kept = Vec::new();
     for _ in 0..ROUNDS {
+        // One after the other, so that both have the same neighbours on the machine.
         let [alone, watched] = [0, VIEWERS].map(|viewers| {
             let lab = Lab::new();
             let relay = Which::Ours.start(&lab);
@@ -158,6 +161,7 @@ pub(super) fn watched() {
             sender.send_all();
             let taken = begun.elapsed().as_secs_f64();
             sender.end();
+            // The viewers end when the session is over.
             drop(sender);
             for viewer in watching {
                 viewer.join().unwrap();

@@ -50,6 +50,7 @@ pub(crate) fn run(arguments: &[String]) {
     };
     let is_disabled = event == "disabled";
     let _guard = (system != "direct").then(|| subscribe(system, is_disabled));
+    // The compiler must not know the text, and copy it in advance.
     let text = black_box(text.as_str());
     match (system.as_str(), event.as_str()) {
         ("direct", "text") => load.run(|number| {
@@ -100,6 +101,7 @@ impl Load {
     /// Runs all threads to their end, and prints the times of each batch. A single thread stays on
     /// the last processor.
     fn run(&self, emit: impl Fn(i32) + Sync) {
+        // A thread that moves to another processor finds cold caches there.
         if self.threads == 1 {
             let mut cpus = CpuSet::new();
             cpus.set(std::thread::available_parallelism().unwrap().get() - 1);
@@ -116,6 +118,7 @@ impl Load {
         for batch in 0..self.batches {
             let of_batch = || times.iter().map(|thread| &thread[batch]);
             let cpu: Duration = of_batch().map(|times| times.cpu).sum();
+            // From the first to begin to the last to end, because threads do not end together.
             let begin = of_batch().map(|times| times.begin).min().unwrap();
             let end = of_batch().map(|times| times.end).max().unwrap();
             let rate = all / (end - begin).as_secs_f64();
@@ -127,6 +130,7 @@ impl Load {
         let mut times = Vec::new();
         for batch in 0..WARM_UP + self.batches {
             std::thread::sleep(self.pause);
+            // All threads begin a batch together, whatever the last one took them.
             barrier.wait();
             let (begin, cpu) = (Instant::now(), thread_cpu());
             for number in 0..self.events {

@@ -81,6 +81,7 @@ impl<'a> Lttng<'a> {
         };
         let discarded = shown.iter().filter_map(count).sum();
         self.daemon.lttng(&["destroy", SESSION]);
+        // The next session begins with an empty directory.
         let _ = fs::remove_dir_all(self.lab.path().join("lttng"));
         discarded
     }

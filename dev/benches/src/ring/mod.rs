@@ -23,19 +23,20 @@ use tests::process::Process;
 use crate::process::build;
 use crate::relay::median;
 
-/// Number of turns.
+/// The number of turns of each row.
 const ROUNDS: usize = 5;
 /// Batches that are measured in a turn.
 const BATCHES: usize = 5;
 /// Events of a batch and thread. The rings in discard mode have room for two batches.
 const EVENTS: usize = 100_000;
-/// The same for events that are disabled.
+/// Events of a batch and thread, if they are disabled: an event takes a nanosecond or so.
 const DISABLED_EVENTS: usize = 10_000_000;
-/// The same with more than one thread: long enough for the scheduler to spread them.
+/// Events of a batch and thread, with more than one thread: long enough for the scheduler to spread
+/// them.
 const PARALLEL_EVENTS: usize = 1_000_000;
 /// Pause before a batch in discard mode, in which the buffers are drained, in milliseconds.
 const DRAIN_PAUSE_MS: usize = 150;
-/// The string field.
+/// The content of the string field.
 const TEXT: &str = "GET /index.html";
 /// Where rings are made: a file system in memory.
 const RINGS: &str = "/dev/shm";
@@ -77,7 +78,7 @@ enum System {
 }
 
 impl System {
-    /// Its name as an argument of the load.
+    /// The name of the system as an argument of the load.
     fn argument(self) -> &'static str {
         match self {
             Self::Lttng => "lttng",
@@ -99,7 +100,7 @@ impl System {
     }
 }
 
-/// One row.
+/// A row of the table: an event in a system.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Row {
     event: &'static str,
@@ -191,11 +192,12 @@ struct Values {
     lost: u64,
 }
 
-/// Prints a table.
+/// Prints a table of the systems and events.
 pub(crate) fn run() {
     let only = std::env::args().nth(2);
     let mut rows = rows();
     rows.retain(|row| only.as_deref().is_none_or(|only| row.name().contains(only)));
+    // Rings in memory, as in a run directory: a disk would add its own time to an event.
     let (lab, rings) = (Lab::new(), Lab::new_in(RINGS.as_ref()));
     let bench = Bench {
         lttng: Lttng::start(&lab),
@@ -235,6 +237,7 @@ fn print(rows: &[Row], values: &mut [Values]) {
             aim: None,
             ..*row
         };
+        // Not there if rows were selected by their names.
         let lttng = rows.iter().position(|other| *other == of_lttng);
         let ratio = lttng.map(|lttng| medians[lttng].0 / cost);
         let costs = &values[at].costs;
@@ -300,6 +303,7 @@ impl Bench<'_> {
         }
         let is_drained = row.mode == Some(Mode::Discard);
         let drainer = (is_drained && !has_session).then(|| self.start_drainer());
+        // In overwrite mode nobody reads, so that there is nothing to wait for.
         let pause = if is_drained { DRAIN_PAUSE_MS } else { 0 };
         let mut command = match row.system {
             System::Lttng => self.lttng.command(),
@@ -316,6 +320,7 @@ impl Bench<'_> {
             assert!(process.is_running(), "{:?}", process.stderr());
             process.stdout().last().is_some_and(|line| line == "end")
         });
+        // While the process runs: its rings may be removed when it has ended.
         if has_session {
             values.lost += self.lttng.end_session();
         } else if row.mode == Some(Mode::Discard) {
@@ -324,6 +329,7 @@ impl Bench<'_> {
         drop(stdin);
         let lines = process.wait().expect_success();
         if let Some(drainer) = drainer {
+            // A recording ends with that, and writes what is left.
             drainer.signal(Signal::INT);
             drainer.wait().expect_success();
         }

@@ -23,7 +23,7 @@ struct Turn {
     peak_mb: f64,
 }
 
-/// Prints a table.
+/// Prints a table of the loads.
 pub(super) fn run(program: &Path) {
     println!("\nwith forwarding to relayd, medians of {TURNS} turns; CPU us for an event");
     println!(
@@ -35,6 +35,7 @@ pub(super) fn run(program: &Path) {
             let mut turns: Vec<_> = (0..TURNS)
                 .map(|_| measure(program, writes, clients, events))
                 .collect();
+            // By the cost of both: what the daemon saves the relay may have to do.
             turns.sort_by(|one, other| {
                 let cost = |turn: &Turn| turn.daemon_us + turn.relay_us;
                 cost(one).total_cmp(&cost(other))

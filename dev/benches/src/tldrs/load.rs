@@ -14,7 +14,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Number of different events, which are sent repeatedly.
 const EVENTS: usize = 4096;
 
-/// How clients write.
+/// How clients write their events to the socket.
 #[derive(Clone, Copy)]
 pub(crate) enum Writes {
     Chunks,
@@ -45,6 +45,7 @@ pub(crate) fn run(socket: &Path, writes: Writes, clients: usize, events: usize) 
 
 /// Writes in chunks that may end inside of an event, like a buffered stream.
 fn in_chunks(client: &mut UnixStream, text: &[u8], bytes: usize) {
+    // Twice, so that a chunk that passes the end is one slice.
     let twice = [text, text].concat();
     let mut sent = 0;
     while sent < bytes {
@@ -69,6 +70,7 @@ fn text() -> String {
         )
         .unwrap();
         let end = "\",\"ph\":\"X\"}\n";
+        // All events have one size, so that the stored bytes tell how many there are.
         let padding = EVENT_BYTES - (text.len() - begin) - end.len();
         text.extend("function_name".chars().cycle().take(padding));
         text.push_str(end);

@@ -59,7 +59,7 @@ impl Run {
     }
 }
 
-/// Prints a table.
+/// Prints a table of the loads and daemons.
 pub(crate) fn run() {
     let ours = Daemon {
         name: "ours",
@@ -146,15 +146,18 @@ fn measure(daemon: &Daemon, writes: Writes, clients: usize, events: usize) -> Ru
     fs::create_dir(&data).unwrap();
     let mut child = start(daemon, &socket, &data);
     let stored = data.join("load.jsonl");
+    // Each client sends the same number of events.
     let expected = (events / clients * clients * EVENT_BYTES) as u64;
     let before = cpu(child.id());
     let begin = Instant::now();
     load::run(&socket, writes, clients, events / clients);
+    // Neither daemon says when it is done, but the file has all events then.
     while stored.metadata().map_or(0, |stored| stored.len()) < expected {
         assert!(
             begin.elapsed() < Duration::from_secs(600),
             "events are lost"
         );
+        // Short against the time of a run, and long enough to leave the processors to the daemon.
         std::thread::sleep(Duration::from_millis(1));
     }
     let run = Run {
@@ -163,6 +166,7 @@ fn measure(daemon: &Daemon, writes: Writes, clients: usize, events: usize) -> Ru
         cpu: cpu(child.id()) - before,
         memory: peak_memory(child.id()).unwrap(),
     };
+    // Killed, because the time of an orderly end is not measured.
     child.kill().unwrap();
     child.wait().unwrap();
     run

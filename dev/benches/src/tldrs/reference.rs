@@ -50,6 +50,7 @@ fn serve(client: UnixStream, traces: &Traces, directory: &Path) {
     while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
         let record = line.trim();
         if let Some(id) = record.strip_prefix("OPEN ") {
+            // Locked at OPEN only: an event takes the lock of its trace alone.
             let mut traces = traces.lock().unwrap();
             let opened = traces.entry(id.to_owned()).or_insert_with(|| {
                 let path = directory.join(format!("{id}.jsonl"));

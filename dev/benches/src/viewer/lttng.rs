@@ -19,9 +19,9 @@ pub(crate) enum Kind {
 /// The language of the metadata. The packets are the same with both.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// TSDL, CTF 1.8.
+    /// TSDL, the language of CTF 1.8.
     Tsdl,
-    /// JSON, CTF 2.
+    /// JSON, the language of CTF 2.
     Json,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Shape {
 
 const METADATA: &str = include_str!("lttng.tsdl");
 
-/// The same in JSON, a fragment on each line.
+/// The metadata of the same trace in JSON, a fragment on each line.
 const METADATA_JSON: &str = include_str!("lttng.jsons");
 
 const CONTEXT: &str = "
@@ -82,6 +82,7 @@ fn metadata(shape: Shape) -> String {
     };
     let fragment = |line: &str| match shape.form {
         Form::Tsdl => format!("{line}\n"),
+        // Each fragment begins with a record separator (RFC 7464).
         Form::Json => format!("\x1e{line}\n"),
     };
     let template: String = template.lines().map(fragment).collect();
@@ -108,6 +109,7 @@ fn write_stream(mut file: impl Write, shape: Shape, stream: u32, events: u64) ->
     let (mut packet, mut begin, mut sequence) = (vec![0; HEAD_BYTES], time, 0_u64);
     let mut event = Vec::new();
     for number in 0..events {
+        // Gaps of all lengths, but the same in every run.
         time += u64::from(shape.streams) * (100 + number * 7919 % 300);
         event.clear();
         // The id 0 in five bits, the time in 27.
@@ -149,6 +151,7 @@ fn close(packet: &mut Vec<u8>, shape: Shape, stream: u32, times: (u64, u64), seq
     packet.resize(shape.packet, 0);
     let mut head = Vec::with_capacity(HEAD_BYTES);
     head.extend_from_slice(&0xC1FC_1FC1_u32.to_le_bytes());
+    // The UUID of the metadata.
     head.extend_from_slice(&[7; 16]);
     head.extend_from_slice(&0_u32.to_le_bytes());
     let packet_bits = shape.packet as u64 * 8;

@@ -127,7 +127,7 @@ impl Work {
     }
 }
 
-/// Another reader.
+/// A reader with which `test-live` is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     Babeltrace,
@@ -157,6 +157,7 @@ impl Reader {
             let output = Command::new(reader.program()).arg(option).output().ok()?;
             Some(String::from_utf8_lossy(&output.stdout).into_owned())
         };
+        // Babeltrace reads CTF 2 since 2.1.
         let reads = |reader: &Self| match *reader {
             Self::Babeltrace => output(Self::Babeltrace, "--version")
                 .is_some_and(|version| !version.starts_with("Babeltrace 2.0")),
@@ -220,6 +221,7 @@ fn row(test_live: &Path, reader: Reader, work: Work, trace: &Path, events: u64) 
     let (mut faster, mut costs) = (Vec::new(), Vec::new());
     for _ in 0..PAIRS {
         let their = measure(Path::new(reader.program()), reader.arguments(work), trace);
+        // The other readers have one thread.
         let alone = [work.arguments(), &["--threads", "1"]].concat();
         let our = measure(test_live, &alone, trace);
         let all = measure(test_live, work.arguments(), trace);
@@ -272,6 +274,7 @@ fn measure(program: &Path, arguments: &[&str], directory: &Path) -> Run {
         .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
     let mut memory = 0;
     let ended = loop {
+        // Asked again and again: the figure is gone with the process.
         memory = memory.max(peak_memory(child.id()).unwrap_or(0));
         if let Some(ended) = child.try_wait().unwrap() {
             break ended;

@@ -48,6 +48,7 @@ pub(crate) fn write(directory: &Path, bytes: u64) -> io::Result<u64> {
         let mut number = instance;
         while written < bytes / STREAMS {
             number += 1;
+            // Gaps of all lengths, but the same in every run.
             time += 400 + number * 7919 % 1200;
             let arguments = [
                 ("path", ArgumentValue::Text("/index.html")),

@@ -20,7 +20,7 @@ fn list() -> Vec<Listed> {
     });
     let listed = ids.filter_map(|id| {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // Behind the name, which may have anything in it: state, parent, and as 12th and 13th the
+        // After the name, which may have anything in it: state, parent, and as 12th and 13th the
         // times.
         let (_, rest) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split(' ').collect();
@@ -39,6 +39,7 @@ fn descendants(root: u32) -> Vec<Listed> {
     let mut all = list();
     let mut known = vec![root];
     let mut found = Vec::new();
+    // From the beginning each time, because a child may be listed before its parent.
     while let Some(at) = all.iter().position(|one| known.contains(&one.parent)) {
         let one = all.swap_remove(at);
         known.push(one.id);
@@ -57,6 +58,7 @@ pub(crate) fn page_memory(driver: u32) -> (u64, u64) {
     let of_page = |one: &Listed| {
         let command = fs::read(format!("/proc/{}/cmdline", one.id)).ok()?;
         let command = String::from_utf8_lossy(&command).into_owned();
+        // Chromium's process for a page; the others serve all pages.
         if !command.contains("--type=renderer") {
             return None;
         }
@@ -68,5 +70,6 @@ pub(crate) fn page_memory(driver: u32) -> (u64, u64) {
         Some((member("Rss:")? / 1024, member("Pss:")? / 1024))
     };
     let pages = descendants(driver);
+    // Chromium may keep a spare process for the next page, which is smaller.
     pages.iter().filter_map(of_page).max().unwrap_or((0, 0))
 }

@@ -52,6 +52,7 @@ fn run_session([threads, rate, live_timer]: [u32; 3]) {
     let web = Web::start(&lab, &["--seek=beginning", &target]);
     let browser = Browser::start(&lab);
     browser.open(&web.url);
+    // Counted by the page: the time is that of what a user sees.
     wait_for("all events are read", || {
         let events = browser.run("return window.__view ? __view().sessions[0]?.events : null");
         (events.as_u64() == Some(emitted)).then_some(())
@@ -63,6 +64,7 @@ fn run_session([threads, rate, live_timer]: [u32; 3]) {
         begun.elapsed().as_secs_f64(),
         cpu(web.process.id()).as_secs_f64()
     );
+    // The next measurement is to have the machine for itself.
     drop((web, browser));
     println!(
         "the same by test-live --sink dummy, until it is killed after 20 s: {}",
@@ -80,6 +82,7 @@ fn plain(program: &Path, target: &str) -> String {
     while begun.elapsed().as_secs() < 20 {
         std::thread::sleep(std::time::Duration::from_millis(100));
         let now = cpu(process.id());
+        // Less than a fifth of the time is what polling takes.
         if now - used > std::time::Duration::from_millis(20) {
             taken = begun.elapsed().as_secs_f64();
         }

@@ -117,6 +117,7 @@ pub(crate) fn run() {
         resident_memory(web.process.id()).unwrap_or(0) / 1024,
     );
     let begun = Instant::now();
+    // Another URL, so that the browser loads the page and not only shows it again.
     browser.open(&format!("{}?again", web.url));
     browser.wait_for(
         "rows are shown",
@@ -125,6 +126,7 @@ pub(crate) fn run() {
     println!("opening the page: {} ms", begun.elapsed().as_millis());
     screenshot(&browser, "history");
     let script = REQUESTS
+        // As texts: a number of JavaScript has no room for nanoseconds since 1970.
         .replace("FIRST", &format!("'{BEGIN}'"))
         .replace("ALL", &format!("'{}'", last - BEGIN));
     browser.run(&script);
@@ -197,8 +199,10 @@ fn write(directory: &Path) -> io::Result<u64> {
         let mut time = BEGIN + instance;
         writer.open(Timestamp(time)).unwrap();
         for number in 0..EVENTS / STREAMS {
+            // Gaps of all lengths, but the same in every run.
             time += MEAN_GAP / 2 + number * 7919 % MEAN_GAP;
             let query = usize::try_from(number / 10 % 4).unwrap();
+            // As `load::emit` does.
             let class = match number % 10 {
                 0 => 0,
                 9 => 1,

@@ -75,6 +75,7 @@ pub(crate) fn run(rate: u64) {
     let browser = Browser::start(&lab);
     browser.open(&web.url);
     let mut command = lab.command(std::env::current_exe().unwrap());
+    // Longer than is measured, so that events come until the end.
     let numbers = [THREADS, rate, WARM_UP + MEASURED + 2].map(|number| number.to_string());
     command
         .arg(load::NAME)
@@ -92,6 +93,7 @@ pub(crate) fn run(rate: u64) {
             machine_cpu(),
         ]
     };
+    // The relay apart, because `process` borrows it for a change.
     let (before, relay_before, begun) = (times(), cpu(relay.process().id()), Instant::now());
     browser.run(SAMPLER);
     std::thread::sleep(Duration::from_secs(MEASURED));
@@ -99,6 +101,7 @@ pub(crate) fn run(rate: u64) {
     let elapsed = begun.elapsed();
     let after = times();
     let percent = |from: Duration, to: Duration| {
+        // Saturating, because a process of the browser may have ended meanwhile.
         100.0 * (to.saturating_sub(from)).as_secs_f64() / elapsed.as_secs_f64()
     };
     let used = [0, 1, 2, 3].map(|at: usize| percent(before[at], after[at]));
@@ -145,6 +148,7 @@ fn received(load: &mut Process, browser: &Browser) -> String {
     }
     let taken = begun.elapsed();
     let shown = events(&last);
+    // Until then the load has kept the session live.
     if let Some(mut stdin) = load.stdin() {
         let _ = stdin.write_all(b"\n");
     }

@@ -39,6 +39,7 @@ fn emit_at_rate(thread: u64, threads: u64, rate: u64, seconds: u64) -> u64 {
     std::thread::sleep(TURN.mul_f64(thread as f64 / threads as f64));
     let mut emitted = 0;
     while begin.elapsed() < Duration::from_secs(seconds) {
+        // By the clock: a turn that is late emits what is due by then.
         let due = (begin.elapsed().as_secs_f64() * rate as f64 / threads as f64) as u64;
         while emitted < due {
             emit(emitted);

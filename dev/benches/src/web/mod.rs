@@ -19,7 +19,7 @@ use tests::{test_live, wait_for};
 /// Events per second of the live measurements.
 const RATES: [u64; 4] = [10_000, 50_000, 100_000, 200_000];
 
-/// `test-live web`.
+/// `test-live web`, and the URL that it has printed.
 struct Web {
     process: Process,
     url: String,
@@ -27,6 +27,7 @@ struct Web {
 
 impl Web {
     fn start(lab: &Lab, arguments: &[&str]) -> Self {
+        // Port 0: the system chooses one that is free.
         let arguments = [&["web", "--listen=127.0.0.1:0"], arguments].concat();
         let process = test_live::start(lab, &arguments);
         let url = wait_for("the URL", || {

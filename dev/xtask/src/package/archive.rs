@@ -83,6 +83,7 @@ impl Tree {
         for program in programs::ALL {
             all.extend(catalogue.of(program)?);
         }
+        // Programs have most libraries in common: each is named once.
         all.sort_by_key(|library| (&library.name, &library.version));
         all.dedup_by_key(|library| (&library.name, &library.version));
         let text = format!("{C_LIBRARY}{}", notice(&all, "LICENSE-APACHE")?);
@@ -97,6 +98,7 @@ impl Tree {
     pub(super) fn pack(&self, release: &Release) -> anyhow::Result<()> {
         stage::announce("packing the archive of static programs");
         let tar = release.output.join(format!("{}.tar", self.name));
+        // `append_tar` would add to it.
         if tar.exists() {
             fs::remove_file(&tar)?;
         }

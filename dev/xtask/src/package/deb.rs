@@ -12,9 +12,9 @@ use super::programs::{LIBC, Programs};
 use super::{NAME, Release, files};
 use crate::stage;
 
-/// One package.
+/// A Debian package and what is in it.
 struct Package {
-    /// Its folder in `dev/packaging/`, which has its control file and its scripts.
+    /// The folder of the package in `dev/packaging/`, which has its control file and its scripts.
     folder: &'static str,
     /// Name of the package.
     name: &'static str,
@@ -85,7 +85,7 @@ const APACHE: &str = "/usr/share/common-licenses/Apache-2.0";
 /// Threads that compress a package: the bytes depend on whether there are several.
 const THREADS: &str = "--threads-max=2";
 
-/// Builds all packages.
+/// Builds all packages, one after the other.
 pub(super) fn build_all(release: &Release, programs: &Programs) -> anyhow::Result<()> {
     stage::announce("packing the Debian packages");
     let pages = release.staging.join("pages");
@@ -112,7 +112,7 @@ struct Builder<'a> {
     package: &'a Package,
     /// The tree of its files.
     root: PathBuf,
-    /// The workspace.
+    /// The root of the workspace.
     sources: PathBuf,
 }
 
@@ -150,6 +150,7 @@ impl Builder<'_> {
             if rest.is_some_and(|rest| rest.starts_with(['-', '.'])) {
                 let installed = manual.join(&*name);
                 files::install(&pages.join("man").join(&page), &installed, files::DATA)?;
+                // Debian's policy asks for it (12.1).
                 files::compress(&installed, super::MAX_LEVEL)?;
             }
         }
@@ -181,7 +182,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Licences and changelogs.
+    /// Installs licences and changelogs.
     fn install_documents(&self, catalogue: &Catalogue) -> anyhow::Result<()> {
         let documents = self.root.join("usr/share/doc").join(self.package.name);
         let own = files::read(&self.sources.join("LICENSE-MIT"))?;
@@ -225,6 +226,7 @@ impl Builder<'_> {
             .collect();
         let mut sums = Command::new("md5sum");
         sums.current_dir(&self.root).arg("--");
+        // Without settings, which administrators change.
         sums.args(listed.iter().filter(|file| !file.starts_with("etc")));
         let sums = files::output(&mut sums)?;
         let fields = self.fields(&listed)?;
@@ -243,6 +245,7 @@ impl Builder<'_> {
         if triggers.is_file() {
             files::install(&triggers, &control.join("triggers"), files::DATA)?;
         }
+        // After all files have been written, so that equal sources give equal packages.
         files::normalize(&self.root, self.release.epoch)?;
         let file = format!(
             "{}_{}_{}.deb",

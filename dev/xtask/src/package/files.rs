@@ -16,7 +16,7 @@ pub(super) const PROGRAM: u32 = 0o755;
 /// Mode of all other files.
 pub(super) const DATA: u32 = 0o644;
 
-/// Reads a text.
+/// Reads a text, whose path an error names.
 pub(super) fn read(path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
@@ -27,6 +27,7 @@ pub(super) fn write(path: &Path, bytes: impl AsRef<[u8]>, mode: u32) -> anyhow::
         fs::create_dir_all(parent)?;
     }
     let written = fs::write(path, bytes)
+        // Whatever the umask of this process is.
         .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)));
     written.with_context(|| format!("cannot write {}", path.display()))
 }
@@ -67,6 +68,7 @@ pub(super) fn list(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
             }
         }
     }
+    // A directory has no order, but equal sources are to give equal packages.
     found.sort();
     Ok(found)
 }

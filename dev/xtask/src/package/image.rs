@@ -46,6 +46,7 @@ pub(super) fn build(release: &Release, programs: &Programs) -> anyhow::Result<()
     let layout = release
         .output
         .join(format!("{NAME}-{}-oci", release.version));
+    // Blobs of an earlier run would become part of the image.
     if layout.exists() {
         fs::remove_dir_all(&layout)?;
     }
@@ -79,7 +80,9 @@ fn write(release: &Release, root: &Path, layout: &Path) -> anyhow::Result<()> {
     }
     files::normalize(&writable, release.epoch)?;
     let entries = [TRACES, RUN, "tmp"];
+    // Apart, because these belong to the user of the programs and all else to root.
     files::append_tar(&layer, &writable, &entries, USER, release.epoch)?;
+    // Before compression, as the image format asks for.
     let diff = files::sha256(&layer)?;
     files::compress(&layer, release.level)?;
     let date = release.date()?;

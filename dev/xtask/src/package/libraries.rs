@@ -17,13 +17,13 @@ use crate::stage;
 pub(super) struct Library {
     pub(super) name: String,
     pub(super) version: String,
-    /// Its licence, as an SPDX expression.
+    /// The licence of the library, as an SPDX expression.
     pub(super) license: String,
     /// Where it is developed; empty if it does not say.
     pub(super) repository: String,
     /// SHA-256 of its file on crates.io, from Cargo.lock.
     pub(super) checksum: String,
-    /// Its sources.
+    /// The directory of the library's sources.
     directory: PathBuf,
 }
 
@@ -47,6 +47,7 @@ impl Catalogue {
         let packages = metadata.get("packages").and_then(Value::as_array);
         let mut libraries = BTreeMap::new();
         for package in packages.context("cargo metadata lists no packages")? {
+            // A package of the workspace has no source.
             if package.get("source").is_none_or(Value::is_null) {
                 continue;
             }
@@ -77,11 +78,13 @@ impl Catalogue {
     pub(super) fn of(&self, program: &str) -> anyhow::Result<Vec<&Library>> {
         let mut cargo = peers::cargo::command();
         cargo.args(["tree", "--locked", "--prefix=none", "--format={p}"]);
+        // Without what only builds use: it is not in the programs.
         cargo.arg("--edges=normal,no-proc-macro");
         cargo.arg(format!("--package={program}"));
         cargo.arg(format!("--target={}", self.target.triple()));
         let tree = files::output(&mut cargo)?;
         let mut found = BTreeSet::new();
+        // Packages of the workspace have a path after their name.
         for line in tree.lines().filter(|line| !line.contains(" (/")) {
             let mut words = line.split(' ');
             if let (Some(name), Some(version)) = (words.next(), words.next()) {
@@ -104,6 +107,7 @@ impl Catalogue {
 /// The checksums in Cargo.lock, by name and version.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let mut found = BTreeMap::new();
+    // By hand, because a parser of TOML would make this program slower to compile.
     for package in lock.split("[[package]]") {
         let value = |key: &str| {
             let mut lines = package.lines();

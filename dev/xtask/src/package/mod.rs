@@ -47,7 +47,7 @@ pub(crate) struct Options {
     /// Write to DIR [default: target/package]
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Debian revision of the packages, behind the version; those of Debian itself begin with 1 and
+    /// Debian revision of the packages, after the version; those of Debian itself begin with 1 and
     /// replace all that begin with 0
     #[arg(long, value_name = "REVISION", default_value = REVISION)]
     revision: String,
@@ -73,7 +73,7 @@ enum Format {
 struct Release {
     /// Version of the workspace.
     version: String,
-    /// Debian revision.
+    /// The Debian revision of the packages.
     revision: String,
     /// Debian's name of the architecture, such as amd64, which is also that of container images.
     architecture: String,
@@ -115,6 +115,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         [] => Format::value_variants(),
         formats => formats,
     };
+    // First of all: the programs take minutes to build.
     packages::require(&["dpkg-shlibdeps", "strip", "readelf"])?;
     let release = Release::new(options)?;
     let target = programs::Target::of_this_machine()?;
@@ -150,6 +151,7 @@ impl Release {
             .with_context(|| format!("cannot create {}", output.display()))?;
         let output = output.canonicalize()?;
         let staging = output.join("staging");
+        // An earlier run may have failed, and left its files.
         if staging.exists() {
             fs::remove_dir_all(&staging)?;
         }

@@ -41,7 +41,7 @@ impl Target {
         })
     }
 
-    /// The same machine with musl, a C library that is linked into programs.
+    /// The platform with the same machine and musl, a C library that is linked into programs.
     pub(super) fn to_static(&self) -> Self {
         Self {
             triple: self.triple.replace("-gnu", "-musl"),
@@ -99,6 +99,7 @@ impl Programs {
                     .args(["--program-headers", "--wide"])
                     .arg(&path),
             )?;
+            // Only a program with shared libraries names a loader.
             if headers.contains("INTERP") {
                 bail!("{} needs shared libraries", path.display());
             }
@@ -109,6 +110,7 @@ impl Programs {
     /// Installs a program without symbols and debug information.
     pub(super) fn install(&self, name: &str, path: &Path) -> anyhow::Result<()> {
         files::install(&self.directory.join(name), path, files::PROGRAM)?;
+        // They name the compiler, and change with it.
         let sections = ["--remove-section=.comment", "--remove-section=.note"];
         stage::run(Command::new("strip").args(sections).arg(path))
     }
@@ -135,6 +137,7 @@ fn build(target: &Target) -> anyhow::Result<PathBuf> {
         stage::run(rustup.args(["target", "add", triple]))?;
     }
     let mut cargo = peers::cargo::command();
+    // With the versions in Cargo.lock: equal sources give equal programs.
     cargo.args(["build", "--release", "--locked", "--target", triple]);
     for name in ALL.iter().chain(&["man"]) {
         cargo.arg(format!("--package={name}"));

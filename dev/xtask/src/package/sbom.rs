@@ -96,6 +96,7 @@ fn describe(library: &Library) -> Value {
         "copyrightText": "NOASSERTION",
         "primaryPackagePurpose": "LIBRARY",
         "checksums": [{ "algorithm": "SHA256", "checksumValue": library.checksum }],
+        // A `+` in a version would mean a space in a URL.
         "externalRefs": [{
             "referenceCategory": "PACKAGE-MANAGER",
             "referenceType": "purl",
