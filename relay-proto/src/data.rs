@@ -63,6 +63,7 @@ impl DataDecoder {
     /// only taken when they are complete: the rest of `input` must be passed again, with the bytes
     /// that follow.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Option<DataEvent<'a>> {
+        // Only here a header may begin: within a packet any bytes are its own.
         let Some(left) = self.packet else {
             // A header has no invalid values: an error means that it is incomplete.
             let header = DataHeader::read(input).ok()?;

@@ -151,6 +151,7 @@ impl Producer {
         if text.is_empty() {
             return not_now("metadata needs its text");
         }
+        // Without the text: it is in the caller's memory, and may be long.
         let size = SendMetadata::SIZE + text.len();
         ControlHeader::new(command, size as u64).write(to);
         metadata.write(to);

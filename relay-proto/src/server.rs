@@ -337,7 +337,7 @@ struct Rejection {
     consequence: Consequence,
 }
 
-/// What a refusal costs.
+/// The consequence of a refusal.
 enum Consequence {
     /// The connection stays open.
     KeepOpen,

@@ -24,7 +24,8 @@ pub struct CreateSession {
     pub base_path: Text,
     /// Live timer period. None for a session that is not live.
     pub live_timer: Micros,
-    /// Whether it is a single snapshot, whose streams are not announced and have no indexes.
+    /// Whether the session is a single snapshot, whose streams are not announced and have no
+    /// indexes.
     pub snapshot: bool,
     /// The recording that the session belongs to. None before 2.11.
     pub recording: Option<Recording>,

@@ -131,7 +131,7 @@ impl<S: Stream> PacketCursor<S> {
         true
     }
 
-    /// What the next index would be, without moving.
+    /// Returns what the next index would be, without moving.
     pub(crate) fn ahead(&self) -> Ahead {
         self.stream.ahead()
     }

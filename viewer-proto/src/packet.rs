@@ -21,7 +21,7 @@ wire_struct! {
         status: PacketStatus,
         /// Bytes that follow. 0 unless `status` is `Ok`.
         len: u32,
-        /// As in [`NextIndex`](crate::index::NextIndex).
+        /// Flags as in [`NextIndex`](crate::index::NextIndex).
         flags: u32,
     }
 }

@@ -99,7 +99,7 @@ pub trait Stream {
     /// Returns the next packet and moves past it, or says why there is none.
     fn next(&mut self) -> Next;
 
-    /// What [`next`](Self::next) would give, without moving.
+    /// Returns what [`next`](Self::next) would give, without moving.
     fn ahead(&self) -> Ahead;
 
     /// Whether a part of a packet that [`next`](Self::next) does not give yet has arrived, so that
@@ -139,7 +139,7 @@ pub enum Next {
     Over,
 }
 
-/// What there is from a position on.
+/// The packets that there are from a position on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
     /// Packets, by their number from the beginning of the stream.

@@ -56,9 +56,9 @@ pub enum Progress<P> {
     Advanced,
     /// The replies end with the head of a packet: its bytes must be sent before any other reply.
     Packet(P),
-    /// This is a push connection, and has received its only command. It is to be handed over to the
-    /// command connection with this id, which [`subscribe`](Connection::subscribe)s; if there is
-    /// none, it is to be closed.
+    /// The connection is a push connection, and has received its only command. It is to be handed
+    /// over to the command connection with this id, which [`subscribe`](Connection::subscribe)s; if
+    /// there is none, it is to be closed.
     Push(ViewerId),
     /// More bytes are needed.
     NeedsMore,

@@ -21,7 +21,7 @@ wire_struct! {
 }
 
 wire_enum! {
-    /// What a connection is for. (`enum lttng_viewer_connection_type`)
+    /// The purpose of a connection. (`enum lttng_viewer_connection_type`)
     pub ConnectionKind {
         /// Commands and their replies.
         Command = 1,

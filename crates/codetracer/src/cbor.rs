@@ -104,6 +104,7 @@ impl CborReader {
 
     /// Reads on to the end of the next item. `None` if more bytes are needed.
     pub(crate) fn next_item(&mut self) -> Result<Option<CborItem>, CborError> {
+        // Else the item has begun in an earlier call, and its text goes on.
         if self.open.is_empty() && self.pieces.is_none() {
             self.json.clear();
             self.state = CborItem::Json;

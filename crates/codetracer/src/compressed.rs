@@ -97,6 +97,7 @@ impl CompressedReader {
             let Some(magic) = rest.first_chunk() else {
                 return Ok(false);
             };
+            // The table is in a skippable frame, which begins between two frames only.
             self.is_complete |= *magic == SEEK_TABLE;
             // The seek table holds no items: it need not be decompressed.
             if self.is_complete {

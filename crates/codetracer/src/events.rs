@@ -50,7 +50,7 @@ pub const PREFIX: &str = "ct:";
 /// Bytes of a copied file that one event holds at most.
 pub const MAX_CHUNK_BYTES: usize = 64 * 1024;
 
-/// What an event says.
+/// The content of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item<'a> {
     /// The next record of the recording.

@@ -111,6 +111,8 @@ impl<'de> Visitor<'de> for MetadataVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut metadata = RecordingMetadata::default();
         let mut others: Vec<(String, Json<'static>)> = Vec::new();
+        // A list in their order, with a map beside it: a search for each name would take time that
+        // grows with the square of their number.
         let mut places = HashMap::new();
         while let Some(name) = map.next_key::<String>()? {
             match name.as_str() {

@@ -32,7 +32,7 @@ pub enum ReadError {
     /// An element is not what the format says. What follows can be read.
     #[error("{reason}: {begin}")]
     Element {
-        /// What is wrong with the element.
+        /// The fault of the element.
         reason: String,
         /// The begin of the element; empty if it is not known.
         begin: String,

@@ -67,7 +67,7 @@ pub enum Record<'a> {
     },
     /// Output, input, an error or a message of the program: `Event` in the format.
     Log {
-        /// What it is; 12 is a message of the recorder itself.
+        /// The kind of the entry; 12 is a message of the recorder itself.
         kind: u8,
         /// A further description of the content.
         metadata: Cow<'a, str>,
@@ -137,7 +137,7 @@ impl Record<'_> {
         }
     }
 
-    /// What the record defines, if it is a definition.
+    /// The kind of definition that the record makes; `None` if it makes none.
     #[must_use]
     pub fn definition(&self) -> Option<Definition> {
         match self {

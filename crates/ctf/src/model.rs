@@ -227,7 +227,7 @@ impl Encoding {
 pub struct Integer {
     /// The width in bits, 1 to 64. (`size`, "length")
     pub bits: u8,
-    /// Whether it is in two's complement; false if not given in TSDL. (`signed`)
+    /// Whether the integer is in two's complement; false if not given in TSDL. (`signed`)
     pub signed: bool,
     /// The order of its bytes; in TSDL that of the trace if not given. (`byte_order`, "byte-order")
     pub order: ByteOrder,
@@ -268,8 +268,8 @@ impl Integer {
         }
     }
 
-    /// Whether it is of use to the decoder only, and so is not shown: it has a role or moves a
-    /// clock, and no length or selection refers to it.
+    /// Whether the integer is of use to the decoder only, and so is not shown: it has a role or
+    /// moves a clock, and no length or selection refers to it.
     #[must_use]
     pub fn is_hidden(&self) -> bool {
         (self.role.is_some() || self.clock.is_some()) && self.slot.is_none()
@@ -280,7 +280,7 @@ impl Integer {
 /// LEB128 (CTF 2 only, "variable-length-unsigned-integer", "variable-length-signed-integer").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariableInteger {
-    /// Whether it is in two's complement, of as many bits as were written.
+    /// Whether the integer is in two's complement, of as many bits as were written.
     pub signed: bool,
     /// The base in which it is shown.
     pub base: Base,
@@ -429,8 +429,8 @@ pub struct Structure<R = Slot> {
 }
 
 impl<R> Structure<R> {
-    /// Whether it is not shown: it has members, and each of them is hidden. False until references
-    /// are resolved.
+    /// Whether the structure is not shown: it has members, and each of them is hidden. False until
+    /// references are resolved.
     #[must_use]
     pub fn is_hidden(&self) -> bool {
         !self.members.is_empty() && self.members.iter().all(|member| member.hidden)
@@ -446,8 +446,8 @@ pub struct Member<R = Slot> {
     pub written: Arc<str>,
     /// The class of the field.
     pub class: FieldClass<R>,
-    /// Whether it is of use to the decoder only, and so is not shown. False until references are
-    /// resolved.
+    /// Whether the member is of use to the decoder only, and so is not shown. False until
+    /// references are resolved.
     pub hidden: bool,
 }
 

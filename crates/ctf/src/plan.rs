@@ -23,14 +23,14 @@ pub(crate) struct Plan {
 pub(crate) enum Step {
     /// Moves to the next multiple of this number of bits.
     Align(u32),
-    /// Skips this number of bits, of which the last belong to a field of this order.
+    /// Skips this number of bits; the last of them belong to a field of this order.
     Skip(u64, ByteOrder),
     /// Checks the byte order of the field that follows: a field that does not begin with a byte
     /// must have the order of the field before it.
     Order(ByteOrder),
     /// Reads a number that a later step, the decoder or a reference needs.
     Read(Read),
-    /// Reads a number that is needed, of which the bit that lies first is the last.
+    /// Reads a number that is needed, and whose last bit lies first.
     ReadReversed(Read),
     /// Reads a number that is needed, of seven bits in each byte.
     ReadVariable(ReadVariable),

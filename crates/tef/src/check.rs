@@ -48,6 +48,7 @@ impl Repairs {
     #[must_use]
     pub fn total(&self) -> u64 {
         let some = self.not_finite.saturating_add(self.surrogates);
+        // Saturating, here and below: a count is for people, and must not end a program.
         some.saturating_add(self.not_utf8)
             .saturating_add(self.commas)
     }

@@ -21,7 +21,7 @@ pub struct RecordTime {
     pub ts: Option<i128>,
     /// The duration in nanoseconds.
     pub dur: i128,
-    /// Whether it names a process or thread, and so has to come before the records of that.
+    /// Whether the record names a process or thread, and so has to come before the records of that.
     pub is_metadata: bool,
 }
 

@@ -120,6 +120,7 @@ impl From<&str> for Text {
 
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Piece by piece, so that nothing is copied for a message.
         for piece in self.0.utf8_chunks() {
             for character in piece.valid().chars() {
                 if character.is_control() {

@@ -101,6 +101,7 @@ fn recording() -> (String, usize) {
 /// Reads the file with the published types, and writes it again.
 fn measure_types(file: &Path, copy: &Path) -> Run {
     let (begin, before) = (Instant::now(), cpu(std::process::id()));
+    // As a whole, as programs that use the published types do.
     let records: Vec<TraceLowLevelEvent> =
         serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     fs::write(copy, serde_json::to_vec(&records).unwrap()).unwrap();

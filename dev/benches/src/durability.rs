@@ -21,7 +21,7 @@ const ROUNDS: usize = 5;
 enum Level {
     /// The program of another build.
     Base(PathBuf),
-    /// This relay, with `--durability`.
+    /// The relay of this build, with `--durability`.
     Durability(&'static str),
 }
 

@@ -36,7 +36,7 @@ impl Cost {
     }
 }
 
-/// What the consumer does.
+/// The work of the consumer.
 #[derive(Clone, Copy)]
 enum Work<'a> {
     /// Sends the packets of a trace.

@@ -31,7 +31,7 @@ const FILES: [&str; 4] = [
     "trace_paths.json",
     "trace.json",
 ];
-/// What a symbolic link leads to.
+/// The content of the file to which a symbolic link leads.
 const PRECIOUS: &[u8] = b"{\"id\":\"x\",\"name\":\"host/recording\"}";
 
 /// Files by their names.

@@ -194,6 +194,7 @@ impl Link {
             .write(&mut sent);
         }
         sent.extend_from_slice(bytes);
+        // The relay limits the streams that are open: it must make room for this one.
         let opened = tokio::time::timeout(TIMEOUT, self.connection.open_uni()).await;
         let mut stream = opened.expect("room for a stream").ok()?;
         stream.write_all(&sent).await.ok()?;

@@ -50,6 +50,7 @@ fuzz_target!(|input: &[u8]| {
     if is_resumable {
         resumable.insert(PathBuf::from(TRACE));
     }
+    // Twice, because a repair may be interrupted and is then done again.
     let first = repair(output.path(), &resumable);
     let again = repair(output.path(), &resumable);
     // Metadata may be damaged in another way than by its end, which then is found.

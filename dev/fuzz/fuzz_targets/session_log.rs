@@ -43,6 +43,7 @@ fuzz_target!(|input: &[u8]| {
     let _ = repair(output, &SessionLog::trace_directories(output));
     let registry = registry(output);
     restore_sessions(&registry, Instant::now());
+    // Closed as at the end of a relay, which writes what is left.
     for session in registry.take_sessions() {
         registry.close(&session);
     }

@@ -82,6 +82,7 @@ fn write_session(directory: &Path, flags: u8, input: &[u8]) {
         let Some((kind, body)) = section.split_first() else {
             continue;
         };
+        // A record needs a segment, whatever the input says first.
         if segments.is_empty() || kind % 5 == 2 {
             segments.push(segment(segments.len() as u64, flags));
         }
@@ -128,7 +129,7 @@ fn is_kept(name: &Path) -> bool {
     name == "lock" || name.starts_with("quarantine-")
 }
 
-/// What a start of the spool has found.
+/// The sessions that a start of the spool has found.
 struct Found {
     /// The steps of each session, with their numbers.
     sessions: Vec<Vec<(Step, u64)>>,
@@ -153,6 +154,7 @@ async fn take(directory: &Path, is_acknowledged: bool) -> Found {
         given_up,
     );
     let (running, mut recovered) = started.expect("nobody else uses the directory");
+    // No session is new: what comes is what the spool has kept.
     drop(opener);
     let mut found = Vec::new();
     while let Some(mut session) = recovered.recv().await {

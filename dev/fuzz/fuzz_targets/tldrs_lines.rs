@@ -61,7 +61,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// What each client sends, in pieces.
+/// Returns what each client sends, in pieces.
 fn clients(input: &[u8]) -> [Vec<Vec<u8>>; CLIENTS] {
     let mut clients: [Vec<Vec<u8>>; CLIENTS] = Default::default();
     // Whether the line of each client is an event, if it has begun.

@@ -19,7 +19,8 @@ pub mod must_viewer;
 /// The byte that ends a chunk of text, and separates metadata from packets. UTF-8 never has it.
 pub const CUT: u8 = 0xFF;
 
-/// What is written over a file: an offset in two bytes, a length in one, and the bytes, repeatedly.
+/// The parts of an input that are written over a file: an offset in two bytes, a length in one, and
+/// the bytes, repeatedly.
 pub struct Overwrites<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for Overwrites<'a> {

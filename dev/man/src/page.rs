@@ -12,6 +12,7 @@ use crate::sections::{ALL, Entry};
 pub(crate) fn render(command: Command, section: &str) -> io::Result<(String, Vec<u8>)> {
     let help = command.get_after_help().map(ToString::to_string);
     let blocks = Blocks::of(help.as_deref().unwrap_or_default());
+    // A command of a program has no sections of its own: its page ends earlier.
     let program = ALL
         .iter()
         .find(|sections| sections.program == command.get_name());
@@ -115,6 +116,7 @@ fn write_entries(page: &mut Vec<u8>, heading: &str, entries: &[Entry]) -> io::Re
 fn escaped(text: &str) -> String {
     // roff prints a bare hyphen as a character that cannot be pasted into a shell.
     let text = text.replace('\\', "\\e").replace('-', "\\-");
+    // A line that begins so is a request to roff.
     let lines = text.lines().map(|line| match line.as_bytes().first() {
         Some(b'.' | b'\'') => format!("\\&{line}"),
         _ => line.to_owned(),

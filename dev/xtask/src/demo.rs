@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::{packages, stage};
 
-/// What the demonstration shows.
+/// The variant of the demonstration.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Trace a program with LTTng, instead of one that writes to the tldrs socket of the consumer

@@ -59,8 +59,8 @@ const TESTS: [&str; 13] = [
     "working-directory/test_relayd_working_directory",
 ];
 
-/// What fails with every relay on a host without LTTng's kernel modules: the test of the health
-/// sockets traces the kernel as well if it runs as root.
+/// Results that fail with every relay on a host without LTTng's kernel modules: the test of the
+/// health sockets traces the kernel as well if it runs as root.
 const KERNEL_FAILURES: [&str; 2] = [
     "Enable kernel event sched_switch for session health_thread_ok",
     "Start tracing for session health_thread_ok",

@@ -7,8 +7,8 @@ use anyhow::{bail, ensure};
 
 use crate::stage;
 
-/// Installs the peers that are missing. Those of Debian's packages only if this process is root on
-/// a system with `apt-get`.
+/// Installs the peers that are missing; packages of Debian only if this process is root on a system
+/// with `apt-get`.
 ///
 /// # Errors
 /// If a peer is missing and cannot be installed. The error names the command that installs it.

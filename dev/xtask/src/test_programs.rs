@@ -49,6 +49,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let next = || queue.lock().ok()?.pop_front();
     let lane = || {
         while let Some(program) = next() {
+            // The others run all the same, so that one run shows all failures.
             if let Err(error) = program.run()
                 && let Ok(mut failed) = failed.lock()
             {

@@ -10,7 +10,7 @@ use clap::Args;
 
 use crate::stage;
 
-/// What is done with the page.
+/// Options of the job: whether the page is only checked.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Change nothing; fail if the page that is checked in is not what its source gives

@@ -24,12 +24,12 @@ pub enum Change {
     Stream(StreamId),
     /// The streams of a session, or its end.
     Session(SessionId),
-    /// Which sessions there are.
+    /// The list of sessions.
     Sessions,
 }
 
-/// What a viewer with a push connection may have to be notified of. A stream is in at most one of
-/// the lists.
+/// The changes that a viewer with a push connection may have to be notified of. A stream is in at
+/// most one of the lists.
 #[derive(Debug, Default)]
 pub(super) struct PushState {
     /// The list of sessions has changed.
@@ -51,7 +51,7 @@ pub(super) struct PushState {
     ignores_beacons: bool,
 }
 
-/// What a viewer has been notified of about one stream.
+/// The notifications that a viewer has got about one stream.
 #[derive(Debug, Default)]
 pub(super) struct StreamPushState {
     /// The stream is in one of the lists of [`PushState`].
@@ -64,7 +64,7 @@ pub(super) struct StreamPushState {
     pub(super) is_over: bool,
 }
 
-/// What a viewer has been notified of about one session.
+/// The notifications that a viewer has got about one session.
 #[derive(Debug, Default)]
 pub(super) struct SessionPushState {
     /// The viewer has been notified of new streams, and has not fetched them.
@@ -94,6 +94,7 @@ impl<R: Relay> Connection<R> {
             has_session_list_changed: true,
             ..PushState::default()
         };
+        // Subscribed before anything is queued, so that no change is missed.
         for attachment in self.attached.values_mut() {
             attachment.session.set_subscribed(true);
             attachment.pushed = SessionPushState::default();

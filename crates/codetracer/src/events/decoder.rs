@@ -167,6 +167,7 @@ impl EventDecoder {
         if kind.is_empty() {
             return Record::parse(json).ok();
         }
+        // A text that a field cannot hold has come as JSON, within its own kind.
         if has_fields(kind) {
             // As a whole element, so that its payload is checked as that of its kind.
             let element = format!("{{\"{kind}\":{json}}}");

@@ -66,8 +66,8 @@ pub(super) enum Payload {
     CompoundItem(i64),
 }
 
-/// What a payload of the kind holds; `Err` with whether the kind is known if published types cannot
-/// parse it.
+/// Returns what the rules need of a payload of this kind; `Err` with whether the kind is known if
+/// published types cannot parse it.
 pub(super) fn payload(kind: &str, json: &Json<'_>) -> Result<Payload, bool> {
     let found = match kind {
         "Asm" => parse::<Vec<Text<'_>>>(json).map(|_| Payload::AfterStep),

@@ -118,7 +118,7 @@ struct HeldItem {
     /// Where its text ends.
     end: usize,
     effect: Effect,
-    /// Whether it vanishes with the step.
+    /// Whether the item vanishes with the step.
     is_of_step: bool,
 }
 
@@ -342,6 +342,8 @@ impl ReplayFilter {
         self.held.has_more |= !is_of_step && record.definition().is_none();
         let items = self.held.items.len() * size_of::<HeldItem>();
         if self.held.text.len() + items > MAX_HELD_BYTES {
+            // The step is certain from here on: memory has a limit, and a recording may have one
+            // step only.
             self.release();
         }
     }

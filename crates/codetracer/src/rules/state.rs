@@ -8,7 +8,7 @@ use std::ops::Range;
 /// bytes.
 const MAX_PLACES: usize = 1 << 22;
 
-/// What a record needs of the replay, and does to it.
+/// The effect of a record on the replay, and what the record needs before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     /// No effect: the record may stand anywhere.

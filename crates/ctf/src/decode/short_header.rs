@@ -6,7 +6,7 @@ use crate::clock;
 use crate::model::ByteOrder;
 use crate::short_header::ShortHeader;
 
-/// What a short header says.
+/// The values of a short header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeaderValues {
     pub(crate) id: u64,

@@ -9,7 +9,7 @@ use super::error::DirectoryError;
 /// Deepest nesting that is searched. LTTng nests seven deep.
 const MAX_DEPTH: usize = 64;
 
-/// What was found below a directory.
+/// The traces that were found below a directory.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// The traces, in byte order of their paths.

@@ -28,13 +28,13 @@ pub struct TraceDirectory {
     pub streams: Vec<StreamFiles>,
 }
 
-/// What has been opened.
+/// The traces that have been opened, and the errors of the others.
 #[derive(Debug, Default)]
 pub struct OpenedTraces {
     /// The traces, those with the same identity joined.
     pub traces: Vec<TraceDirectory>,
-    /// What cannot be read: directories that cannot be searched, and traces whose metadata is
-    /// malformed or cut.
+    /// Errors of what cannot be read: directories that cannot be searched, and traces whose
+    /// metadata is malformed or cut.
     pub unreadable: Vec<DirectoryError>,
 }
 

@@ -165,7 +165,7 @@ pub(super) mod tests {
         000002ba7333c036 000002ba748323c1 0000000000000000
         0000000000000000 0000000000000001 0000000000000000";
 
-    /// That entry, were it the packet of this number.
+    /// The entry that a test uses for the packet of this number.
     pub(crate) fn entry(number: u64) -> Entry {
         Entry {
             offset: Bytes(4096 * number),

@@ -25,7 +25,7 @@ pub struct StreamClass {
     /// which have been declared so far.
     pub(crate) clock: StreamClock,
     pub(crate) timescale: Option<Timescale>,
-    /// Whether it has timestamps, none of which names a clock.
+    /// Whether the stream class has timestamps, none of which names a clock.
     pub(super) unmapped: bool,
     pub(crate) packet_context: Option<Arc<Structure>>,
     pub(crate) event_header: Option<Arc<Structure>>,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::trace::Trace;
 use crate::model::Uuid;
 
-/// What tells a trace from all others. Directories whose metadata has the same are pieces of one
-/// trace.
+/// The identity that tells a trace from all others. Directories whose metadata has the same
+/// identity are pieces of one trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TraceIdentity {
     /// The UUID of CTF 1.8; of CTF 2 that of the metadata stream, if the trace class has no unique

@@ -143,7 +143,7 @@ impl Structure {
         self.members.len()
     }
 
-    /// Whether it has no members.
+    /// Whether the structure has no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()

@@ -24,7 +24,7 @@ const MAX_OPEN_FILES: usize = 200;
 #[derive(Debug)]
 pub struct Events {
     traces: Arc<[TraceDirectory]>,
-    /// What cannot be read, and has not been returned.
+    /// The errors of traces that cannot be read, as far as they have not been returned.
     unreadable: VecDeque<Arc<DirectoryError>>,
     /// In the order that events of the same time have.
     streams: Vec<StreamEvents>,

@@ -69,8 +69,8 @@ impl Trace {
         &self.directories
     }
 
-    /// What is unusual about the metadata, and whether the clocks of the streams cannot be
-    /// compared.
+    /// Warnings of what is unusual about the metadata, and one if the clocks of the streams cannot
+    /// be compared.
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings

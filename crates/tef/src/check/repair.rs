@@ -51,7 +51,7 @@ fn not_finite(bytes: &[u8]) -> Option<usize> {
     is_known.then_some(signs + word.len())
 }
 
-/// Repairs a line of which the fast scan knows no more than that something may be wrong with it.
+/// Repairs a line. The fast scan knows no more than that something may be wrong with it.
 pub(super) fn repair_line(line: &[u8]) -> Checked<'static> {
     let mut repairs = Repairs::default();
     let line = match line.strip_suffix(b",").map(<[u8]>::trim_ascii_end) {

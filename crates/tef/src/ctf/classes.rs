@@ -77,6 +77,7 @@ impl<'e> Encoded<'e> {
 
     #[inline]
     fn push(&mut self, value: Value<'e>) {
+        // There is always room: `MAX_FIELD_VALUES` is what `tef:other` has.
         if let Some(place) = self.values.get_mut(self.length) {
             *place = value;
             self.length += 1;

@@ -78,6 +78,7 @@ impl<'a> Members<'a> {
             others: Vec::new(),
             is_raw: false,
         };
+        // The scan checks the line anyway, so that it need not be looked at twice.
         scan_object(line.as_bytes(), &mut members)?;
         Ok(members)
     }

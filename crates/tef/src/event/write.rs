@@ -44,6 +44,7 @@ impl Event<'_> {
         if before == b",\"" {
             out.push(b'}');
         }
+        // `rest` is an object itself: its brace ends this one.
         if let Some(members) = self.rest.strip_prefix('{') {
             out.push(b',');
             out.extend_from_slice(members.as_bytes());

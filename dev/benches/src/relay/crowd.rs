@@ -38,6 +38,7 @@ pub(super) fn idle_streams() {
         for round in 1..=BEACONS {
             for (producer, streams) in &mut producers {
                 for stream in streams {
+                    // Later each time: a beacon that goes back is ignored.
                     producer.send_index(*stream, 0, beacon(100 * round));
                 }
             }

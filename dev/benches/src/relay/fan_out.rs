@@ -12,7 +12,7 @@ use super::viewer_load::{Discovery, ViewerLoad};
 use super::{MIB, ROUNDS, Which, median};
 use crate::process::cpu;
 
-/// The load of the producer. It is the same for all numbers of viewers.
+/// The load of the producer, whatever the number of viewers is.
 const LOAD: Load = Load {
     what: "viewers on one session",
     aims: ["", ""],
@@ -32,7 +32,7 @@ const IDLE_SESSIONS: usize = 250;
 const IDLE_VIEWERS: usize = 500;
 const IDLE_TIME: Duration = Duration::from_secs(20);
 
-/// What one run with a number of viewers gives.
+/// The result of one run with a number of viewers.
 struct Run {
     /// Megabytes per second of the producer.
     speed: f64,

@@ -38,7 +38,7 @@ const SEND_MODES: [(SendMode, &str); 3] = [
     (SendMode::Pipelined, "pipelined"),
 ];
 
-/// What is measured, and whether more of it is better.
+/// The figures that are measured, and whether more of each is better.
 const FIGURES: [(&str, bool); 5] = [
     ("MB/s", true),
     ("relay CPU us/packet", false),
@@ -51,7 +51,7 @@ const FIGURES: [(&str, bool); 5] = [
 /// pipelined.
 type Figures = [Option<f64>; FIGURES.len()];
 
-/// What is to be run.
+/// The rows that are to be run, and how.
 #[derive(Debug)]
 struct Options {
     pairs: usize,
@@ -194,6 +194,7 @@ fn measure_group(which: Which, streams: usize, rows: &mut [Row], noise: Option<&
         bytes: 0,
         send_mode: SendMode::OneInFlight,
     };
+    // Opened once for all rows: to open 64 sessions of 512 streams takes longer than to measure.
     let mut senders: Vec<_> = (0..first.producers)
         .map(|number| Sender::open(&relay, &format!("matrix-{number}"), &load))
         .collect();

@@ -38,7 +38,8 @@ const READ_BYTES: usize = 64 << 10;
 /// How the viewers learn of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Discovery {
-    /// They poll, and wait for the reply to each request, as viewers of the plain protocol do.
+    /// The viewers poll, and wait for the reply to each request, as viewers of the plain protocol
+    /// do.
     Polled,
     /// Over a push connection each. They request many packets at once.
     Pushed,

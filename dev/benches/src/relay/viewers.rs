@@ -112,6 +112,7 @@ fn one_by_one(viewer: &mut Viewer, stream: StreamId, bytes: usize) {
 
 /// Requests as many packets as the relay has notified.
 fn as_pushed(viewer: &mut Viewer, stream: StreamId, bytes: usize) {
+    // Within the time: a viewer opens the connection too.
     let mut push = viewer.open_push();
     let mut left = bytes;
     while left > 0 {

@@ -19,7 +19,7 @@ pub(crate) const NAME: &str = "ring-load";
 /// page of it is mapped.
 const WARM_UP: usize = 5;
 
-/// What every thread does.
+/// The load of every thread.
 struct Load {
     threads: usize,
     batches: usize,
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &[String]) {
         }),
     }
     println!("end");
-    // Until the counters have been read.
+    // The process lives until the counters have been read.
     let _ = std::io::stdin().read(&mut [0]);
 }
 

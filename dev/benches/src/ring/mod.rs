@@ -41,7 +41,7 @@ const TEXT: &str = "GET /index.html";
 /// Where rings are made: a file system in memory.
 const RINGS: &str = "/dev/shm";
 
-/// What a full buffer does.
+/// The effect of a full buffer on an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Overwrite,
@@ -286,7 +286,7 @@ fn aim(row: &Row, cost: f64, ratio: Option<f64>) -> String {
     aims.join(", ")
 }
 
-/// What all runs share.
+/// The programs and directories that all runs share.
 struct Bench<'a> {
     lttng: Lttng<'a>,
     consumer: PathBuf,
@@ -338,6 +338,7 @@ impl Bench<'_> {
             values.costs.push(cost.parse().unwrap());
             values.rates.push(rate.parse().unwrap());
         }
+        // The next run finds no rings of this one.
         let _ = std::fs::remove_dir_all(self.rings.directory("rings"));
     }
 

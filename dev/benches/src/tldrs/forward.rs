@@ -71,6 +71,7 @@ fn measure(program: &Path, writes: Writes, clients: usize, events: usize) -> Tur
     tests::wait_until("the daemon listens", || {
         std::os::unix::net::UnixStream::connect(&socket).is_ok()
     });
+    // The clients are this process, whose time does not count.
     let processes = [daemon.id(), relay.process().id()];
     let before = processes.map(cpu);
     let begun = Instant::now();

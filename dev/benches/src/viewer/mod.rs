@@ -104,7 +104,7 @@ impl Profile {
     }
 }
 
-/// What is done with the events.
+/// The work that is done with the events.
 #[derive(Clone, Copy)]
 enum Work {
     Decode,
@@ -151,7 +151,7 @@ impl Reader {
         }
     }
 
-    /// Those that are installed and read CTF 2.
+    /// Returns the readers that are installed and read CTF 2.
     fn of_ctf2() -> Vec<Self> {
         let output = |reader: Self, option| {
             let output = Command::new(reader.program()).arg(option).output().ok()?;
@@ -225,6 +225,8 @@ fn row(test_live: &Path, reader: Reader, work: Work, trace: &Path, events: u64) 
         let alone = [work.arguments(), &["--threads", "1"]].concat();
         let our = measure(test_live, &alone, trace);
         let all = measure(test_live, work.arguments(), trace);
+        // By processor time, which other programs on the machine change less than the time that
+        // passes.
         ratios.push(their.cpu.as_secs_f64() / our.cpu.as_secs_f64());
         faster.push(our.elapsed.as_secs_f64() / all.elapsed.as_secs_f64());
         costs.push(all.cpu.as_secs_f64() / our.cpu.as_secs_f64());

@@ -90,6 +90,7 @@ impl Tree {
         files::write(&root.join(DOCUMENTS).join("LIBRARIES"), text, files::DATA)?;
         let bill = sbom::document(release, &catalogue, &root.join("bin"))?;
         files::write(&root.join(DOCUMENTS).join(sbom::NAME), &bill, files::DATA)?;
+        // After all files have been written, so that equal sources give equal archives.
         files::normalize(&root, release.epoch)?;
         Ok(Self { name, parent, bill })
     }

@@ -117,7 +117,8 @@ fn write(release: &Release, root: &Path, layout: &Path) -> anyhow::Result<()> {
     files::normalize(layout, release.epoch)
 }
 
-/// What a container of the image runs, and the SHA-256 of its layer before compression.
+/// The configuration of a container of the image: its command, and the SHA-256 of its layer before
+/// compression.
 fn configuration(release: &Release, date: &str, diff: &str) -> Value {
     json!({
         "created": date,

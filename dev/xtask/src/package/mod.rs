@@ -34,7 +34,7 @@ const OUTPUT: &str = "target/package";
 /// The level at which kept packages are compressed.
 const MAX_LEVEL: u8 = 9;
 
-/// What is built, and where.
+/// Options of the job: what is built, and where.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// What to build [default: all]
@@ -68,7 +68,7 @@ enum Format {
     Image,
 }
 
-/// What is the same in all packages of one run.
+/// The properties that all packages of one run have in common.
 #[derive(Debug)]
 struct Release {
     /// Version of the workspace.
@@ -135,6 +135,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
     }
     files::write_checksums(&release.output)?;
+    // Only after success: what is there shows why a package could not be made.
     fs::remove_dir_all(&release.staging)?;
     stage::announce(&format!("packages are in {}", release.output.display()));
     Ok(())
@@ -183,7 +184,7 @@ impl Release {
     }
 }
 
-/// Who answers for the packages: DEBFULLNAME and DEBEMAIL, as for Debian's own tools.
+/// Returns who answers for the packages: DEBFULLNAME and DEBEMAIL, as for Debian's own tools.
 fn maintainer() -> String {
     let variable = |name, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
     let name = variable("DEBFULLNAME", "lttng-live maintainers");

@@ -81,7 +81,7 @@ impl Attribute {
     ///
     /// # Errors
     ///
-    /// If the value is of another kind; so do all functions of this group.
+    /// If the value is of another kind. All functions of this group fail so.
     pub(super) fn number(&self) -> Result<i128, MetadataError> {
         match self.value {
             Value::Number(number) => Ok(number),

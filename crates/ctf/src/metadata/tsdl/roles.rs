@@ -77,8 +77,8 @@ fn structure(
 }
 
 /// Gives roles to the members of nested structures and variants, which only event headers may have.
-/// Those of LTTng have an `id` in front of a variant and another one in its option `extended`, and
-/// a `timestamp` in each option: the decoder keeps the value that it reads last.
+/// Event headers of LTTng have an `id` in front of a variant and another one in its option
+/// `extended`, and a `timestamp` in each option: the decoder keeps the value that it reads last.
 fn within(
     class: &FieldClass<Reference>,
     scope: Scope,
