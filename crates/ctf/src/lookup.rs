@@ -69,7 +69,7 @@ impl FirstMatch {
 
     /// Prepares the lookup of an option that is selected by any value but 0.
     pub(crate) fn not_zero(signed: bool) -> Self {
-        // Both halves for both kinds: `new` drops what an unsigned or a signed selector cannot
+        // Both ranges for both kinds: `new` drops what an unsigned or a signed selector cannot
         // have.
         let ranges = [(i128::from(i64::MIN), -1), (1, i128::from(u64::MAX))];
         Self::new([&ranges[..]], signed)
