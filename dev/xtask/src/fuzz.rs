@@ -55,7 +55,7 @@ fn fuzz(directory: &Path, target: &str, seconds: u32) -> anyhow::Result<()> {
     // Inputs that are found are kept apart from the corpus, which is checked in.
     let found = directory.join("found").join(target);
     fs::create_dir_all(&found)?;
-    // Without a sanitizer, which costs time: there is no `unsafe` for it to watch.
+    // Without a sanitizer, which costs time and needs a nightly toolchain.
     let mut cargo = Command::new(env!("CARGO"));
     cargo
         .current_dir(directory)
