@@ -74,12 +74,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     }
     let (sender, source_events) = mpsc::channel(EVENT_CAPACITY);
     let (held_back, is_held_back) = watch::channel(false);
-    let sources = start_sources(
-        arguments,
-        (relays, growing),
-        &memory,
-        (&sender, &is_held_back),
-    )?;
+    let sources = start_sources(arguments, relays, growing, &memory, &sender, &is_held_back)?;
     // Wakes the main thread when it waits for an event and shall stop; does not keep it waiting.
     stop.set_waker(sender.downgrade());
     drop(sender);
@@ -88,7 +83,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         held_back,
     };
     let shown = match sliced {
-        Some(sliced) => sliced.show((&mut mux, &memory), &mut select, &|| stop.is_requested()),
+        Some(sliced) => sliced.show(&mut mux, &memory, &mut select, &|| stop.is_requested()),
         None => Ok(()),
     };
     let shown =
@@ -120,8 +115,13 @@ fn open_select(arguments: &Arguments) -> anyhow::Result<Select> {
         ..text.clock()
     });
     let selection = selection(arguments)?;
-    let sink = (open_sink(arguments)?, arguments.sink.needs);
-    Ok(Select::new(selection, sink, times.into_writer()))
+    let sink = open_sink(arguments)?;
+    Ok(Select::new(
+        selection,
+        sink,
+        arguments.sink.needs,
+        times.into_writer(),
+    ))
 }
 
 /// Reports what there is to say at the end, and returns what that makes of the run.
@@ -155,9 +155,11 @@ fn directory_options(arguments: &Arguments) -> DirectoryOptions {
 /// Starts to read from relays, and from directories that grow.
 fn start_sources(
     arguments: &Arguments,
-    (relays, growing): (Vec<RelayTarget>, Vec<PathBuf>),
+    relays: Vec<RelayTarget>,
+    growing: Vec<PathBuf>,
     memory: &MemoryBudget,
-    (sender, is_held_back): (&Sender<SourceEvent>, &watch::Receiver<bool>),
+    sender: &Sender<SourceEvent>,
+    is_held_back: &watch::Receiver<bool>,
 ) -> anyhow::Result<Vec<SourceHandle>> {
     let mut sources = Vec::new();
     for target in relays {

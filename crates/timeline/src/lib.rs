@@ -139,8 +139,14 @@ pub fn run(settings: TimelineSettings, stop: &Stop) -> anyhow::Result<Outcome> {
     let (sender, source_events) = mpsc::channel(EVENT_CAPACITY);
     stop.set_waker(sender.downgrade());
     let (held_back, is_held_back) = watch::channel(false);
-    let targets = (settings.targets.as_slice(), settings.seek);
-    let opened = sources::open(targets, &memory, (&sender, &is_held_back), &mut stage)?;
+    let opened = sources::open(
+        &settings.targets,
+        settings.seek,
+        &memory,
+        &sender,
+        &is_held_back,
+        &mut stage,
+    )?;
     // Who starts this by a program reads the URL from a pipe.
     print_line(format_args!("open {url}"))?;
     for (session, trace) in opened.complete {

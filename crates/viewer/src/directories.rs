@@ -115,10 +115,19 @@ impl SlicedTraces {
     /// Shows all slices, until `stop` says so. What is left of the traces then is added to the mux.
     pub fn show(
         self,
-        mux: (&mut Mux, &MemoryBudget),
+        mux: &mut Mux,
+        memory: &MemoryBudget,
         select: &mut Select,
         stop: &impl Fn() -> bool,
     ) -> Result<(), SinkError> {
-        slices::show(&self.traces, &self.plan, self.renderers, mux, select, stop)
+        slices::show(
+            &self.traces,
+            &self.plan,
+            self.renderers,
+            mux,
+            memory,
+            select,
+            stop,
+        )
     }
 }

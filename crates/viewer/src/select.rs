@@ -84,11 +84,7 @@ impl Select {
     /// Shows `selection` to `sink`, and on standard error what was lost, with times as `write_time`
     /// writes them.
     #[must_use]
-    pub fn new(
-        selection: Selection,
-        (sink, needs): (OpenSink, Needs),
-        write_time: WriteTime,
-    ) -> Self {
+    pub fn new(selection: Selection, sink: OpenSink, needs: Needs, write_time: WriteTime) -> Self {
         let filter = selection.filter.as_ref();
         Self {
             undeclared: filter.map_or_else(UndeclaredNames::default, Filter::undeclared_names),

@@ -32,9 +32,11 @@ pub struct OpenedSources {
 /// Opens all targets. Events of relays and of growing directories come through `sender`, their
 /// packets in `memory`. Traces that cannot be read are reported to `stage`.
 pub fn open(
-    (targets, seek): (&[Target], Seek),
+    targets: &[Target],
+    seek: Seek,
     memory: &MemoryBudget,
-    (sender, is_held_back): (&Sender<SourceEvent>, &watch::Receiver<bool>),
+    sender: &Sender<SourceEvent>,
+    is_held_back: &watch::Receiver<bool>,
     stage: &mut impl Stage,
 ) -> anyhow::Result<OpenedSources> {
     let mut running = Vec::new();

@@ -78,8 +78,13 @@ pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
 fn read_contents(traces: Vec<TraceDirectory>) -> anyhow::Result<(Contents, u64)> {
     let (sink, contents) = contents::counting_sink();
     let times = Times::new(ClockFormat::default());
-    let sink = (OpenSink::Events(Box::new(sink)), Needs::EVENTS);
-    let mut select = Select::new(Selection::default(), sink, times.into_writer());
+    let sink = OpenSink::Events(Box::new(sink));
+    let mut select = Select::new(
+        Selection::default(),
+        sink,
+        Needs::EVENTS,
+        times.into_writer(),
+    );
     select.set_progress_bar(progress::of_directories(&traces, false));
     let mut mux = Mux::with_memory(MemoryBudget::default());
     for trace in traces {

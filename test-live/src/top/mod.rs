@@ -94,8 +94,14 @@ pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
     stop.set_waker(sender.downgrade());
     // No event is held back: watermarks are not needed.
     let (_held_back, is_held_back) = watch::channel(false);
-    let targets = (arguments.targets.as_slice(), arguments.seek.into());
-    let opened = sources::open(targets, &memory, (&sender, &is_held_back), &mut stage)?;
+    let opened = sources::open(
+        &arguments.targets,
+        arguments.seek.into(),
+        &memory,
+        &sender,
+        &is_held_back,
+        &mut stage,
+    )?;
     let sources = opened.running;
     for (session, trace) in opened.complete {
         let key = TraceKey::fresh();

@@ -62,7 +62,8 @@ pub(super) enum Step {
 
 impl Input {
     pub(super) fn new(
-        (trace, trace_key): (usize, TraceKey),
+        trace: usize,
+        trace_key: TraceKey,
         info: StreamInfo,
         feed: Feed,
         budget: &MemoryBudget,

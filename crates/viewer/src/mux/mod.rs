@@ -506,7 +506,7 @@ impl Mux {
             state.streams += 1;
             state.info.key
         });
-        let input = Input::new((trace, key), info, feed, &self.memory);
+        let input = Input::new(trace, key, info, feed, &self.memory);
         let slot = self.streams.insert(input);
         self.waiting.push(slot);
         slot

@@ -230,7 +230,7 @@ impl<W: Write> Log<W> {
         };
         self.line
             .begin(head.time, source, head.log_level, ended.depth);
-        push_name(&mut self.line, (head.name, captured), kind, edge, &ended);
+        push_name(&mut self.line, head.name, captured, kind, edge, &ended);
         self.line.end(self.fields.texts(), &mut self.out);
         if let Some(Edge::Begin(name)) = edge {
             self.spans.begin(key, head.trace.0, span(name), ());
@@ -301,7 +301,8 @@ impl<W: Write> Log<W> {
 /// Appends the name of an event, and the member that was captured.
 fn push_name(
     line: &mut LineWriter,
-    (name, captured): (&str, &str),
+    name: &str,
+    captured: &str,
     kind: &RecordKind,
     edge: Option<Edge<'_>>,
     ended: &EndedSpan,

@@ -94,7 +94,7 @@ impl<W: Write> Log<W> {
             _ => EndedSpan::default(),
         };
         let depth = self.spans.depth(&key);
-        self.begin_sent_line(head, (&pid, &tid), process, depth);
+        self.begin_sent_line(head, pid.as_ref(), tid.as_ref(), process, depth);
         let begun = ended.name.as_deref().unwrap_or_default();
         self.line.push_phase(sent.phase, name.unwrap_or(begun));
         self.line.push_duration(ended.duration);
@@ -107,15 +107,16 @@ impl<W: Write> Log<W> {
     fn begin_sent_line(
         &mut self,
         head: Head<'_>,
-        (pid, tid): (&Option<OwnerId<'_>>, &Option<OwnerId<'_>>),
+        pid: Option<&OwnerId<'_>>,
+        tid: Option<&OwnerId<'_>>,
         process: Option<OwnerKey>,
         depth: usize,
     ) {
         let source = EventSource {
             host: head.environment.host.unwrap_or_default(),
             program: self.names.program(head.host, process),
-            pid: pid.as_ref().map(source_id),
-            tid: tid.as_ref().map(source_id),
+            pid: pid.map(source_id),
+            tid: tid.map(source_id),
         };
         self.line.begin(head.time, source, head.log_level, depth);
     }
@@ -124,7 +125,7 @@ impl<W: Write> Log<W> {
     fn write_raw(&mut self, json: &str, head: Head<'_>) {
         self.fields.begin_event(Omitted::Nothing);
         push_object(&mut self.fields, "json", json);
-        self.begin_sent_line(head, (&None, &None), None, 0);
+        self.begin_sent_line(head, None, None, None, 0);
         self.line.push_printable("raw");
         self.line.end(self.fields.texts(), &mut self.out);
     }
@@ -132,7 +133,7 @@ impl<W: Write> Log<W> {
     /// Writes that the daemon has left lines out.
     fn write_lost_lines(&mut self, count: u64, reason: &str, head: Head<'_>) {
         let plural = if count == 1 { "" } else { "s" };
-        self.begin_sent_line(head, (&None, &None), None, 0);
+        self.begin_sent_line(head, None, None, None, 0);
         let sentence = format!("{count} line{plural} lost: {reason}");
         self.line.push_loss(&sentence);
         self.line.end(["", ""], &mut self.out);

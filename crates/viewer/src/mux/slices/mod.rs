@@ -107,7 +107,8 @@ pub(crate) fn show(
     traces: &[CompleteTrace],
     plan: &SlicePlan,
     renderers: Vec<Option<Box<dyn Renderer>>>,
-    (mux, memory): (&mut Mux, &MemoryBudget),
+    mux: &mut Mux,
+    memory: &MemoryBudget,
     stage: &mut impl SliceStage,
     stop: &impl Fn() -> bool,
 ) -> Result<(), SinkError> {
