@@ -62,6 +62,7 @@ fn seconds(text: &str) -> Option<i64> {
     };
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    // More than nine digits would say more than nanoseconds, and be read as another time.
     if whole.is_empty() || !is_number(whole) || !is_number(fraction) || fraction.len() > 9 {
         return None;
     }
@@ -95,6 +96,7 @@ impl Bound {
             Self::OfDay(of_day, zone) => {
                 let stamp = Timestamp::from_nanosecond(i128::from(time)).unwrap_or_default();
                 let at = on_date(stamp.to_zoned(zone.clone()).date(), *of_day, zone);
+                // Kept for all later events: a run may go past midnight.
                 *self = Self::At(at);
                 at
             }

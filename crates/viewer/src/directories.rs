@@ -26,6 +26,7 @@ pub fn open_traces(
         traces,
         mut unreadable,
     } = ctf::directory::open(directories)?;
+    // Without any trace, one of these errors says why. It is returned, not reported twice.
     let fatal = unreadable.pop_if(|_| traces.is_empty());
     for error in unreadable {
         report_failure(&format!("{}; it is left out", with_sources(&error)));
@@ -74,7 +75,7 @@ pub fn open(
 pub struct SlicedTraces {
     traces: Vec<CompleteTrace>,
     plan: slices::SlicePlan,
-    /// One for each thread; none if events are only counted.
+    /// The renderer of each thread; absent in it if events are only counted.
     renderers: Vec<Option<Box<dyn Renderer>>>,
 }
 
@@ -94,6 +95,7 @@ pub fn plan_slices(
     };
     let mut renderers = Vec::new();
     if are_alone && select.shows_all() {
+        // A sink without renderers ends the list early: no slices are planned then.
         let renderer = |_| match select.renderer() {
             None if !are_counted => None,
             renderer => Some(renderer),

@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor as JsonVis
 use tef::Checked;
 use tef::ctf::RecordDecoder;
 
-/// The name of the field.
+/// The name of the field that holds the arguments.
 pub const ARGS: &str = "args";
 
 /// Largest number of bytes of JSON that is read as fields. Objects and arrays within each other are
@@ -31,6 +31,7 @@ pub fn has_json_args(class: Option<&str>) -> bool {
 /// too long or too deep, or does not fit on a line.
 pub fn object_on_a_line(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
+    // JSON may have line ends between its tokens, but a line of output is one event.
     let is_on_a_line = text.len() <= MAX_JSON_BYTES && !text.contains(['\n', '\r']);
     let is_object = is_on_a_line && matches!(tef::check_str(text), Checked::Valid(_));
     is_object.then_some(text)
@@ -49,15 +50,16 @@ pub fn visit_object(json: &str, visitor: &mut impl Visitor) -> bool {
 fn visit(json: &str, visitor: &mut impl Visitor) -> Result<(), serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     Value(visitor).deserialize(&mut deserializer)?;
+    // Deserializing stops after the value: nothing but white space may follow it.
     deserializer.end()
 }
 
-/// Sees nothing.
+/// A visitor that ignores all values, to check JSON without showing it.
 struct Nothing;
 
 impl Visitor for Nothing {}
 
-/// Shows one value.
+/// Shows one value of JSON to a visitor of fields.
 struct Value<'v, V>(&'v mut V);
 
 /// Shows the name of one member.
@@ -110,6 +112,7 @@ impl<'j, V: Visitor> JsonVisitor<'j> for Value<'_, V> {
     }
 
     fn visit_seq<A: SeqAccess<'j>>(self, mut elements: A) -> Result<(), A::Error> {
+        // JSON does not say in advance how many elements there are.
         self.0.begin_array(0);
         let mut index = 0;
         while elements

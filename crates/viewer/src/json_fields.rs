@@ -100,6 +100,7 @@ impl<'b> JsonFields<'b> {
     }
 
     fn open(&mut self, brace: u8) {
+        // In the flat form the outermost structure is the scope, which has no braces.
         if self.position.depth > 0 || self.position.scopes == Scopes::Named {
             self.out.push(brace);
             self.position.first = true;
@@ -109,6 +110,7 @@ impl<'b> JsonFields<'b> {
 
     fn close(&mut self, brace: u8) {
         self.position.depth = self.position.depth.saturating_sub(1);
+        // As in `open`: what had no brace at its begin gets none at its end.
         if self.position.depth > 0 || self.position.scopes == Scopes::Named {
             self.out.push(brace);
             self.position.first = false;
@@ -144,6 +146,7 @@ impl<'b> JsonFields<'b> {
         string(first, self.out);
         let mut one = true;
         for label in labels {
+            // All labels become one string: its quotation mark is taken back for the next label.
             self.out.pop();
             self.out.extend_from_slice(b" | ");
             escaped(label, self.out);
@@ -184,6 +187,7 @@ impl Visitor for JsonFields<'_> {
     }
 
     fn member(&mut self, name: &str) {
+        // Only a member of the payload itself: a structure in it may have one of the same name.
         if self.args == JsonArgs::InPayload && self.position.depth == 1 && name == ARGS {
             self.args = JsonArgs::Next;
         }

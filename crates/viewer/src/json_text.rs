@@ -24,6 +24,7 @@ pub fn lossy_string(bytes: &[u8], out: &mut Vec<u8>) {
 /// Writes `text` as it stands inside a JSON string.
 pub fn escaped(text: &str, out: &mut Vec<u8>) {
     let mut rest = text.as_bytes();
+    // Most text has nothing to escape: it is copied in runs, not byte by byte.
     while let Some(at) = rest.iter().position(|byte| is_special(*byte)) {
         let (plain, after) = rest.split_at(at);
         out.extend_from_slice(plain);
@@ -50,7 +51,7 @@ pub fn escaped(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// DEL needs no escape, but a terminal would act on it.
+/// Whether a byte is written as an escape. DEL needs none, but a terminal would act on it.
 const fn is_special(byte: u8) -> bool {
     byte < 0x20 || matches!(byte, b'"' | b'\\' | 0x7F)
 }
@@ -78,6 +79,8 @@ pub fn float(value: f64, bits: u8, out: &mut Vec<u8>) {
         let single = value as f32;
         write!(out, "{single:?}")
     } else {
+        // `Debug` writes very large and very small numbers with an exponent; `Display` would write
+        // hundreds of digits.
         write!(out, "{value:?}")
     };
     debug_assert!(written.is_ok(), "a buffer in memory takes everything");

@@ -49,6 +49,7 @@ impl<V> RecentMap<V> {
             .places
             .entry(key)
             .or_insert_with(|| values.insert(new()));
+        // Another key with the same low bits loses its place here, and is found by its hash again.
         if let Some(recent) = self.recent.get_mut(low_bits(key)) {
             *recent = Some((key, place));
         }
@@ -57,6 +58,7 @@ impl<V> RecentMap<V> {
 
     /// Removes all values that are not to be kept.
     pub fn retain(&mut self, mut keep: impl FnMut(u64, &V) -> bool) {
+        // Places are used again: a key that was looked up last must not lead to another value.
         self.recent = [None; RECENT];
         let values = &mut self.values;
         self.places.retain(|key, place| {
@@ -73,6 +75,7 @@ impl<V> RecentMap<V> {
         if let Some(place) = self.places.remove(&key) {
             self.values.remove(place);
         }
+        // Cleared even if it belongs to another key, which is found by its hash then.
         if let Some(recent) = self.recent.get_mut(low_bits(key)) {
             *recent = None;
         }
@@ -103,6 +106,7 @@ pub struct KeyHasher(u64);
 impl Hasher for KeyHasher {
     #[inline]
     fn write_u64(&mut self, number: u64) {
+        // The multiplier is 2^64 divided by the golden ratio (Fibonacci hashing).
         self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 
@@ -119,6 +123,7 @@ impl Hasher for KeyHasher {
 
     #[inline]
     fn finish(&self) -> u64 {
+        // The map takes the low bits too, which the multiplication has mixed least.
         self.0 ^ (self.0 >> 32)
     }
 }

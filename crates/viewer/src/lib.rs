@@ -1,9 +1,23 @@
 //! What every viewer of traces needs: packets of relays and directories become events in order of
-//! time, are selected, and go to a [`sink`].
+//! time, are selected, and go to a [`sink`]. The program `test-live` and the package `timeline` use
+//! it; they own the command line, the sinks and the page.
 //!
-//! A packet comes from [`attach`], is decoded and put in order with those of other streams by the
-//! [`mux`], passes [`select`], and is shown by a [`sink`]. [`interpret`] says what events mean:
-//! their names, and whether they begin or end a span or a call.
+//! Read in this order, which is the way of a packet:
+//!
+//! | module | what |
+//! |---|---|
+//! | [`attach`] | the sources of packets: sessions of a relay, and directories that grow |
+//! | [`mux`] | decodes packets, and merges the events of all streams in order of time |
+//! | [`filter`], [`bound`] | what `--filter`, `--begin` and `--end` say |
+//! | [`sink`] | what a destination of events is, and what it needs |
+//! | [`select`] | from the mux to a sink: which events are shown, and what is counted |
+//! | [`interpret`] | what events mean: names, and whether they begin or end a span or a call |
+//! | [`directories`], [`sources`] | how complete directories, and all targets at once, are opened |
+//! | [`run`], [`turn`] | how a run ends, and the turns of its main thread |
+//!
+//! The other modules are tools for these and for sinks, and know nothing of them: [`keys`] and
+//! [`slots`] (collections), `json_*` (JSON, read and written), [`terminal`],
+//! [`trace_tree`] (names of files), [`progress`], `near` (suggestions for names).
 
 pub mod attach;
 pub mod bound;

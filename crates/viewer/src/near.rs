@@ -21,6 +21,7 @@ pub(crate) fn near_names<'n>(name: &str, known: impl IntoIterator<Item = &'n str
         return Vec::new();
     }
     let wanted = name.to_lowercase();
+    // One wrong character in a short name, several in a long one: more would suggest anything.
     let max_distance = (wanted.chars().count() / 3).max(1);
     for known in known.into_iter().filter(|known| is_short(known)) {
         let candidate = known.to_lowercase();
@@ -34,6 +35,7 @@ pub(crate) fn near_names<'n>(name: &str, known: impl IntoIterator<Item = &'n str
         if is_near && !near.iter().any(|(_, found)| *found == known) {
             near.push((distance, known));
             near.sort_unstable();
+            // At once, because there may be as many known names as a relay has sessions.
             near.truncate(MAX_SUGGESTIONS);
         }
     }
@@ -45,7 +47,7 @@ pub(crate) fn did_you_mean(names: &[&str]) -> String {
     if names.is_empty() {
         return String::new();
     }
-    // They are of traces and relays.
+    // The names come from traces and relays, and may have control characters.
     format!("; did you mean {}?", printable(&names.join(" or ")))
 }
 

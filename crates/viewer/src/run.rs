@@ -35,12 +35,14 @@ struct StopState {
 impl Stop {
     /// Requests the end of the run: what is certain has been shown, the rest is left.
     pub fn request(&self) {
+        // Relaxed is enough: no other data is passed on by the flag.
         self.0.is_requested.store(true, Ordering::Relaxed);
         self.wake();
     }
 
     /// Wakes the main thread, which waits for source events.
     pub fn wake(&self) {
+        // A weak sender, because a strong one would keep the channel open after the last source.
         if let Some(sender) = self.0.waker.get().and_then(WeakSender::upgrade) {
             // A full channel means that the main thread does not wait.
             let _ = sender.try_send(SourceEvent::Done);

@@ -223,6 +223,7 @@ impl Select {
     /// Counts an event, and says whether it is within the times that are shown.
     #[inline]
     fn place(&mut self, time: i64, trace: TraceKey) -> Place {
+        // By the first event, the traces that are there have declared theirs.
         if self.tally.read == 0 {
             self.report_undeclared_names();
         }
@@ -268,9 +269,9 @@ impl Select {
 /// The place of an event relative to the times that are shown.
 enum Place {
     Within,
-    /// Before them, or not in those of its trace.
+    /// The event is before these times, or not in those of its trace.
     Outside,
-    /// Behind them, as all events that follow.
+    /// The event is after these times, as are all that follow.
     Behind,
 }
 
@@ -315,6 +316,8 @@ impl Stage for Select {
 
     fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError> {
         self.progress.inc(packet.len());
+        // A relay with many short sessions ends streams while packets keep coming: the sink must be
+        // told of them before they pile up.
         if self.ended.streams.len() + self.ended.traces.len() >= MAX_ENDED {
             self.flush()?;
         }

@@ -73,6 +73,7 @@ pub fn open(
                 "" => path,
                 name => name.to_owned(),
             };
+            // The name is shown to users: a trace without one is told from others by its path.
             complete.push((name, trace));
         }
     }
@@ -118,6 +119,7 @@ fn session_of_trace(name: &str) -> &str {
         let (before, after) = name.split_once(domain)?;
         (after.is_empty() || after.starts_with('/')).then_some(before)
     });
+    // The first domain in the path: a directory below it may be called like the other one.
     domains.min_by_key(|before| before.len()).unwrap_or(name)
 }
 

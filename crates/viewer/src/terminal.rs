@@ -1,6 +1,7 @@
 //! Characters of a trace that a terminal must not interpret.
 
-/// `text` with each control character replaced, so that no name from a trace moves the cursor.
+/// Returns `text` with each control character replaced, so that no name from a trace moves the
+/// cursor.
 pub fn printable(text: &str) -> impl Iterator<Item = char> {
     text.chars().map(|char| {
         if char.is_control() {

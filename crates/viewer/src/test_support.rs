@@ -26,9 +26,9 @@ pub fn labels(of: &[(&str, i128, i128)]) -> Labels {
 
 /// A trace and one stream of it.
 pub struct TestOrigin {
-    /// The trace.
+    /// The trace that the events of the test are of.
     pub trace: TraceInfo,
-    /// The stream.
+    /// The stream that the events of the test are of.
     pub stream: StreamInfo,
 }
 

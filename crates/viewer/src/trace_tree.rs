@@ -22,7 +22,7 @@ pub trait Tree {
     /// `AlreadyExists` if there is one or a file of this name, or it cannot be created.
     fn create_directory(&mut self, path: &Path) -> io::Result<()>;
 
-    /// Whether what is there is a directory.
+    /// Whether `path` is a directory.
     ///
     /// # Errors
     /// If that cannot be said.
@@ -31,7 +31,7 @@ pub trait Tree {
     /// Creates a file.
     ///
     /// # Errors
-    /// As those of [`create_directory`](Self::create_directory).
+    /// `AlreadyExists` if there is a directory or file of this name, or it cannot be created.
     fn create_file(&mut self, path: &Path) -> io::Result<Self::File>;
 }
 
@@ -112,6 +112,7 @@ fn safe(part: &str) -> String {
         // Readers pass over what is hidden, and `..` must not be.
         let safe = safe && !(char == '.' && name.is_empty());
         let char = if safe { char } else { '_' };
+        // Cut between characters, so that the name stays valid UTF-8.
         if name.len() + char.len_utf8() > MAX_NAME_PART_BYTES {
             break;
         }

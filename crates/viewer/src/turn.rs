@@ -15,7 +15,7 @@ const MAX_TURN: Duration = Duration::from_millis(20);
 pub struct Turn(Instant);
 
 impl Turn {
-    /// Begins a turn.
+    /// Begins a turn, which lasts [`MAX_TURN`] from now.
     pub fn begin() -> Self {
         Self(Instant::now())
     }
@@ -38,9 +38,9 @@ const MAX_NEWCOMER_HOLD: Duration = Duration::from_secs(3);
 /// at most.
 #[derive(Debug, Default)]
 pub struct NewcomerHold {
-    /// When the events that wait are shown.
+    /// The time at which the events that wait now are shown. Absent if none waits.
     until: Option<Instant>,
-    /// Until when none waits.
+    /// The time until which no event waits, because others have waited in vain.
     free_until: Option<Instant>,
 }
 
@@ -62,7 +62,7 @@ impl NewcomerHold {
         true
     }
 
-    /// When to ask again, if no event of a source comes before.
+    /// Returns when to ask again, if no event of a source comes before.
     pub fn deadline(&self) -> Option<Instant> {
         self.until
     }

@@ -44,6 +44,7 @@ impl Backlog {
     pub fn remove_packet(&self) {
         let mut pending = self.pending();
         pending.bytes -= pending.sizes.pop_front().unwrap_or(0);
+        // Unlocked first: the source that wakes up takes the same lock.
         drop(pending);
         self.0.removed.notify_one();
     }
@@ -68,6 +69,7 @@ impl Backlog {
 
     fn pending(&self) -> MutexGuard<'_, PendingPackets> {
         let pending = self.0.pending.lock();
+        // Nothing under this lock can panic halfway: the counts are right even if it is poisoned.
         pending.unwrap_or_else(PoisonError::into_inner)
     }
 }

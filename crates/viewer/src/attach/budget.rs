@@ -23,7 +23,7 @@ pub struct MemoryBudget(Arc<Shared>);
 struct Shared {
     max: usize,
     reserved: AtomicUsize,
-    /// Made when it is needed first.
+    /// The temporary file, made when it is needed first.
     spill: Mutex<Option<Arc<SpillFile>>>,
 }
 
@@ -78,6 +78,7 @@ impl MemoryBudget {
     pub(crate) fn spill(&self, bytes: u64) -> io::Result<SpillExtent> {
         let spill = self.0.spill.lock();
         let mut spill = spill.unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that two threads do not make two files.
         let file = match &*spill {
             Some(file) => file,
             None => spill.insert(Arc::new(SpillFile::new()?)),
@@ -107,6 +108,7 @@ impl Reservation {
             let after = reserved.checked_add(more)?;
             (after <= shared.max).then_some(after)
         };
+        // In one step: with a check before the addition, two threads might both find room.
         let grown = shared
             .reserved
             .try_update(Ordering::AcqRel, Ordering::Acquire, add);

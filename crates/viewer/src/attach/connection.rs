@@ -29,8 +29,8 @@ use wire::{SessionId, StreamId, ViewerId};
 use super::error::AttachError;
 use super::target::{Family, RelayTarget};
 
-/// Timeout of a relay that sends nothing while a reply is pending, unless another is set. Old ones
-/// serve all viewers in turn.
+/// Timeout of a relay that sends nothing while a reply is pending, unless another is set. Old
+/// relays serve all viewers in turn, so that a reply may take long.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time without traffic after which the kernel probes whether the relay still exists.
@@ -70,6 +70,7 @@ async fn resolve(target: &RelayTarget) -> Result<Vec<SocketAddr>, AttachError> {
             source,
         })?;
     let (family, fits): (_, fn(&SocketAddr) -> bool) = match target.family {
+        // A host without any address fails in the lookup: this number is not shown.
         Family::Any => (4, |_| true),
         Family::V4 => (4, SocketAddr::is_ipv4),
         Family::V6 => (6, SocketAddr::is_ipv6),
@@ -117,7 +118,7 @@ pub async fn connect_socket(target: &RelayTarget) -> Result<(Socket, SocketAddr)
 
 /// Lets the system notice a peer that vanishes.
 pub fn enable_keep_alive(socket: &TcpStream) {
-    // Without it, that is noticed later.
+    // Errors are ignored: without keep-alive, a peer that vanishes is noticed later.
     let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
     let _ = rustix::net::sockopt::set_tcp_keepidle(socket, KEEP_ALIVE);
     let _ = rustix::net::sockopt::set_tcp_keepintvl(socket, KEEP_ALIVE);
@@ -200,6 +201,7 @@ impl Connection {
             .request(&hello)
             .await
             .map_err(|error| match error {
+                // Relays that refuse a version close the connection without a reply.
                 AttachError::HungUp => AttachError::Refused,
                 other => other,
             });
@@ -245,6 +247,7 @@ impl Connection {
     ) -> Result<(AttachStatus, Vec<StreamRecord>), AttachError> {
         let attach = AttachSession {
             session,
+            // Relays do not use the offset.
             offset: 0,
             seek: seek.code(),
         };
@@ -302,6 +305,8 @@ impl Connection {
             Part::Head(Head::Packet(head)) => packets.push((head, Vec::new())),
             Part::Bytes(bytes) => {
                 if let Some((head, packet)) = packets.last_mut() {
+                    // The head says how long the packet is: no growth by doubling, which copies and
+                    // wastes memory.
                     packet.reserve_exact(head.len as usize - packet.len());
                     packet.extend_from_slice(bytes);
                 }
@@ -387,6 +392,7 @@ impl Connection {
     /// was passed to `take` is lost. The queued commands must be short: nothing is read until all
     /// of them are sent, and a relay that cannot send its replies may stop reading.
     async fn read_replies(&mut self, mut take: impl FnMut(Part<'_>)) -> Result<(), AttachError> {
+        // TLS may still hold bytes that it has taken from the buffer.
         while self.unsent.has_remaining() || self.socket.has_unsent() {
             with_timeout(self.reply_timeout, self.socket.write_buf(&mut self.unsent)).await?;
         }
@@ -409,6 +415,7 @@ impl Connection {
             {
                 return Err(AttachError::HungUp);
             }
+            // A server with TLS answers plain bytes with an alert.
             if self.viewer.is_none() && is_alert(&self.received) {
                 return Err(AttachError::EncryptedPort);
             }

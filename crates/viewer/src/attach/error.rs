@@ -79,7 +79,7 @@ pub enum AttachError {
     /// The relay says of a stream that it has announced that there is none.
     #[error("cannot get the next packet of {stream}: {status}")]
     Index {
-        /// The stream.
+        /// The stream whose next packet was asked for.
         stream: StreamId,
         /// The status in the relay's reply.
         status: String,
@@ -120,6 +120,7 @@ impl AttachError {
         if let Self::Lost(source) | Self::Connect { source, .. } = self
             && TlsFault::of(source).is_some_and(TlsFault::is_permanent)
         {
+            // A wrong certificate is not right at the next attempt.
             return false;
         }
         matches!(

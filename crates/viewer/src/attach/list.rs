@@ -48,7 +48,8 @@ pub struct ListedName {
 }
 
 impl Listing {
-    /// Puts together what a relay lists: of each name one, with all of its streams.
+    /// Puts together what a relay lists: one entry for each name, with the streams of all sessions
+    /// of that name.
     #[must_use]
     pub fn new(target: &RelayTarget, listed: &[ListedSession]) -> Self {
         let mut sessions: Vec<ListedName> = Vec::new();
@@ -62,6 +63,8 @@ impl Listing {
             };
             if let Some(listed) = sessions.iter_mut().find(same) {
                 listed.stream_count += u64::from(session.streams);
+                // A viewer attaches to each session of a recording: a sum would count it several
+                // times.
                 listed.client_count = listed.client_count.max(session.viewers);
                 continue;
             }

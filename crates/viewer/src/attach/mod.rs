@@ -54,6 +54,7 @@ impl TraceKey {
     /// A key that no other trace or stream has.
     #[must_use]
     pub fn fresh() -> Self {
+        // Only that numbers differ matters, not their order between threads.
         Self(NEXT_KEY.fetch_add(1, Ordering::Relaxed))
     }
 }
@@ -119,7 +120,7 @@ pub enum SourceEvent {
     /// Whether the events of other streams wait for this one. They do from its beginning, and no
     /// longer when its relay has been gone for long.
     StreamHold {
-        /// The stream.
+        /// The stream for which others wait, or not.
         stream: StreamKey,
         /// Whether the others wait for it.
         is_holding: bool,
@@ -149,7 +150,7 @@ pub enum SourceEvent {
 /// A trace as sinks know it, besides its metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceInfo {
-    /// The trace's key.
+    /// The key of the trace, which no other trace of the run has.
     pub key: TraceKey,
     /// The trace's name for users.
     pub name: String,
@@ -160,7 +161,7 @@ pub struct TraceInfo {
 /// A stream as sinks know it, besides its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamInfo {
-    /// The stream's key.
+    /// The key of the stream, which no other stream of the run has.
     pub key: StreamKey,
     /// The stream's name for users: its path.
     pub name: String,

@@ -62,7 +62,7 @@ impl Packet {
         packet
     }
 
-    /// Makes it one that is left where it is.
+    /// Makes the packet one that is left where it is, in its tracefile.
     pub(crate) fn store_in(&mut self, file: Arc<File>, offset: u64, len: u64) {
         self.clear();
         let place = PacketLocation::Tracefile { file, offset };
@@ -74,8 +74,9 @@ impl Packet {
         Self::in_memory(Vec::new(), Reservation::none(budget))
     }
 
-    /// Frees what it takes, and has no bytes then.
+    /// Frees what the packet takes. It has no bytes then.
     pub(crate) fn clear(&mut self) {
+        // A new vector, because `clear` would keep the memory.
         self.bytes = Vec::new();
         self.stored = None;
         self.reservation.release();

@@ -17,8 +17,8 @@ use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::push::{Notification, PushClient};
 use wire::ViewerId;
 
-/// Timeout of the connection and of the relay's answer that it pushes; the protocol allows a second
-/// behind its introduction.
+/// Timeout of connecting, and of the relay's answer that it pushes. A relay that answers and then
+/// sends nothing for a second is one that does not push.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Notifications that the push connection holds. When there are more, the relay keeps them.
@@ -40,9 +40,11 @@ pub(super) fn open(
     tokio::spawn(async move {
         let ended = tokio::select! {
             ended = read_notifications(relay, viewer, is_held_back, &sender) => ended,
+            // The session may end while the relay has nothing to notify.
             () = sender.closed() => Ok(()),
         };
         if let Err(error) = ended {
+            // No failure for the user: the session polls instead.
             debug!(%error, "no push connection");
         }
     });
@@ -68,6 +70,8 @@ async fn read_notifications(
     loop {
         let reading = reader.read(&mut buffer);
         let read = if listener.is_supported() {
+            // Either future may be dropped: a read takes nothing before it ends, and what is unsent
+            // is kept.
             tokio::select! {
                 read = reading => read?,
                 sent = attention.send_attention() => {
@@ -122,6 +126,7 @@ impl<'a> BeaconInterestSender<'a> {
             let sent = self.relay.write(&self.unsent).await?;
             self.unsent.drain(..sent);
         }
+        // Marks the value as seen, so that `changed` waits for the next one.
         let is_held_back = *self.is_held_back.borrow_and_update();
         let wanted = match (self.announced, is_held_back) {
             (BeaconInterest::Unsubscribed, true) => BeaconInterest::Subscribed,

@@ -1,5 +1,5 @@
 //! The read position in one stream: which packet was handed over last, and which index entries of a
-//! new connection are behind it.
+//! new connection come after it.
 //!
 //! A new connection begins at the first packet that the relay still has. The entries up to the last
 //! packet handed over are passed without fetching their packets. That packet is recognized by its

@@ -20,8 +20,8 @@ use crate::with_sources;
 /// Timeout of detaching from all sessions when the viewer ends: a busy relay is not waited for.
 const DETACH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Follows a relay. Its last event is [`SourceEvent::Failed`] or [`SourceEvent::Done`], unless it
-/// is stopped.
+/// Follows a relay. The last event of the source is [`SourceEvent::Failed`] or
+/// [`SourceEvent::Done`], unless it is stopped.
 ///
 /// `is_held_back` says whether events are held back until it is certain that no earlier ones come,
 /// of this relay or any other source: if not, [`SourceEvent::Watermark`] may come late.
@@ -77,12 +77,14 @@ struct RelayFollower {
 impl RelayFollower {
     async fn follow_until(&mut self, mut stopped: watch::Receiver<bool>) {
         tokio::select! {
+            // A stop is looked at first, because following may always have something to do.
             biased;
             // An error means that the handle has been dropped.
             _ = stopped.wait_for(|stopped| *stopped) => {}
             () = self.follow() => {}
         }
         if let Some(mut session) = self.session.take() {
+            // An error is ignored: the relay notices that the connection is closed.
             let _ = timeout(DETACH_TIMEOUT, session.detach_sessions()).await;
         }
     }
@@ -100,6 +102,7 @@ impl RelayFollower {
                 Err(_) => return,
             }
         };
+        // Without a receiver, nobody wants to know.
         let _ = self.events.send(last).await;
     }
 
@@ -126,6 +129,7 @@ impl RelayFollower {
                 // The relay has answered meanwhile: this is another loss.
                 self.lost_at = None;
             }
+            // A relay that only accepts and closes must not be tried again without a pause.
             if session.has_read() {
                 self.backoff = self.options.min_backoff;
             }
@@ -169,7 +173,7 @@ impl RelayFollower {
         Ok(None)
     }
 
-    /// When no further attempt is made to connect. Absent: never.
+    /// Returns when no further attempt is made to connect. Absent: attempts never end.
     fn deadline(&self, lost_at: Instant) -> Option<Instant> {
         if !self.has_connected {
             return (!self.options.retry).then_some(lost_at);

@@ -32,8 +32,8 @@ pub struct RelayOptions {
     pub hold_timeout: Option<Duration>,
     /// Timeout of name resolution, connecting and the handshake together.
     pub connect_timeout: Duration,
-    /// Timeout of a relay that sends nothing while a reply is pending. Old ones serve all viewers
-    /// in turn.
+    /// Timeout of a relay that sends nothing while a reply is pending. Old relays serve all viewers
+    /// in turn, so that a reply may take long.
     pub reply_timeout: Duration,
     /// Whether to let the relay notify of new packets, if it can, instead of polling it.
     pub push: bool,

@@ -43,10 +43,10 @@ pub(super) struct ResumeState {
     pub(super) sessions: Vec<RetainedSession>,
     /// Traces that are not attached now, by their names.
     traces: HashMap<String, VecDeque<RetainedTrace>>,
-    /// The names of those that have ended, in the order in which they ended, and the number of
-    /// their streams.
+    /// The names of the traces that have ended, in the order in which they ended, each with the
+    /// number of its streams.
     ended: VecDeque<(String, usize)>,
-    /// The sum of these numbers.
+    /// The number of streams of all traces that have ended.
     ended_streams: usize,
 }
 
@@ -55,9 +55,9 @@ pub(super) struct ResumeState {
 pub(super) struct RetainedSession {
     /// The session's name for users: `HOST/SESSION`.
     pub(super) name: String,
-    /// Where it was attached first.
+    /// The place where the session was attached first.
     pub(super) seek: Seek,
-    /// Whether it had ended; packets of it may have been left to read.
+    /// Whether the session had ended; packets of it may have been left to read.
     pub(super) is_over: bool,
 }
 
@@ -71,10 +71,10 @@ struct RetainedTrace {
 /// The trace that one on a new connection is.
 #[derive(Debug)]
 pub(super) enum TraceIdentity {
-    /// It has not been followed before.
+    /// The trace has not been followed before.
     New,
     Known(ShownTrace),
-    /// More of its metadata is needed to tell.
+    /// More of the trace's metadata is needed to tell.
     Undecided,
 }
 
@@ -91,6 +91,8 @@ impl ResumeState {
         let mut traces = self.traces.values().flatten().map(|known| &known.trace);
         let has_position = |trace: &ShownTrace| trace.session == session && trace.has_times();
         if traces.any(has_position) {
+            // What was handed over is found again by going through the streams from their
+            // beginning.
             return Seek::Beginning;
         }
         seek
@@ -101,8 +103,7 @@ impl ResumeState {
         self.sessions.push(session);
     }
 
-    /// A session of this name has been attached again. Returns where it was attached first, if it
-    /// was.
+    /// Removes the retained session of this name, which has been attached again, and returns it.
     pub(super) fn take_session(&mut self, name: &str) -> Option<RetainedSession> {
         let found = self.sessions.iter().position(|known| known.name == name)?;
         Some(self.sessions.swap_remove(found))
@@ -110,6 +111,7 @@ impl ResumeState {
 
     /// Keeps a trace with its streams, whether it is followed or has ended.
     pub(super) fn retain_trace(&mut self, id: (SessionId, TraceId), mut trace: ShownTrace) {
+        // The reader does not know of the trace: there is nothing to continue.
         if trace.phase == Phase::Unannounced {
             return;
         }
@@ -192,6 +194,8 @@ impl ResumeState {
             found == MetadataMatch::Whole || is_final && found == MetadataMatch::Prefix
         };
         let candidates = same.iter().zip(matches).enumerate();
+        // Metadata tells traces of one name apart best. Among equals the one that is still followed
+        // is meant, then that of the same number, then the oldest.
         let best = candidates
             .filter(|(_, (_, found))| fits(*found))
             .max_by_key(|(place, (known, _))| {
@@ -211,6 +215,7 @@ impl ResumeState {
                 TraceIdentity::New
             };
         };
+        // Without metadata it matches anything: another one may turn out to match by its metadata.
         if is_undecided && !best.trace.has_metadata() {
             return TraceIdentity::Undecided;
         }
@@ -245,7 +250,7 @@ impl ResumeState {
             followed.extend(taken.into_iter().map(|known| (known.id, known.trace)));
         }
         self.traces.retain(|_, same| !same.is_empty());
-        // As they were announced.
+        // Keys count up: this is the order in which the traces were announced.
         followed.sort_by_key(|(_, trace)| trace.key);
         followed
     }

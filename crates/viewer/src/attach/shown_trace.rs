@@ -40,8 +40,8 @@ pub(super) struct ShownTrace {
     metadata: Vec<u8>,
     /// The length in bytes of the metadata that has been handed over.
     metadata_len: usize,
-    /// Bytes at its end that the relay has not sent on this connection. If it does, they are not
-    /// handed over again.
+    /// Bytes at the end of the metadata that the relay has not sent on this connection. They are
+    /// not handed over again when it sends them.
     unrepeated: usize,
     /// The first time, in cycles, that was handed over of any of its streams.
     first_time: Option<u64>,
@@ -71,7 +71,7 @@ pub(super) struct ShownStream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetadataMatch {
     None,
-    /// So far it is the same, and there is less of it.
+    /// The metadata is the same so far, and there is less of it.
     Prefix,
     Whole,
 }

@@ -28,7 +28,9 @@ pub(crate) struct SpillExtent {
 
 impl SpillFile {
     pub(crate) fn new() -> io::Result<Self> {
+        // A user who sets TMPDIR has chosen a directory.
         let file = if std::env::var_os("TMPDIR").is_none() && Path::new(DIRECTORY).is_dir() {
+            // The directory may not be writable, as in some containers.
             tempfile::tempfile_in(DIRECTORY).or_else(|_| tempfile::tempfile())?
         } else {
             tempfile::tempfile()?
@@ -39,7 +41,8 @@ impl SpillFile {
         })
     }
 
-    /// The first space that is large enough. There are at most two packets of a stream in it.
+    /// The first space that is large enough. The search is short: the file has at most two packets
+    /// of each stream.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: u64) -> SpillExtent {
         let mut used = self.used();
         let mut offset: u64 = 0;
@@ -49,7 +52,7 @@ impl SpillFile {
             }
             offset = *end;
         }
-        // One of no bytes takes one: no two may begin at the same place.
+        // A packet of no bytes takes one: no two may begin at the same place.
         used.insert(offset, offset.saturating_add(bytes.max(1)));
         SpillExtent {
             spill: Arc::clone(self),
@@ -78,8 +81,8 @@ impl Drop for SpillExtent {
     fn drop(&mut self) {
         let mut used = self.spill.used();
         used.remove(&self.offset);
-        // Gives the space behind the last packet back to the file system. If that fails, it is used
-        // again.
+        // Gives the space after the last packet back to the file system. If that fails, the space
+        // is used again.
         let end = used.last_key_value().map_or(0, |(_, end)| *end);
         let _ = self.spill.file.set_len(end);
     }

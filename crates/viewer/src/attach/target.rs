@@ -87,22 +87,22 @@ pub enum Fault {
     /// The relay has no host.
     #[error("the host of the relay is missing")]
     NoHost,
-    /// White space or a control character.
+    /// The host name has white space or a control character.
     #[error("invalid character {0:?} in the host name")]
     Character(char),
     /// The address has `[` without `]`.
     #[error("the ] after an IPv6 address is missing")]
     Bracket,
-    /// Something between `]` and `:`.
+    /// The text has something between `]` and `:`.
     #[error("unexpected {0:?} after the IPv6 address")]
     BehindBracket(String),
-    /// An IPv6 address without brackets.
+    /// The host is an IPv6 address without brackets.
     #[error("an IPv6 address must be in brackets: [ADDRESS]:PORT")]
     BareV6,
-    /// No number, or too high.
+    /// The port is no number, or too high.
     #[error("invalid port {0:?}: expected 0 to 65535")]
     Port(String),
-    /// Something else behind the relay.
+    /// The relay is followed by a path that names no session.
     #[error("unexpected path {0:?}: expected /host/TRACED-HOST/SESSION")]
     Path(String),
     /// The path has `/host` without a traced host.
@@ -111,13 +111,13 @@ pub enum Fault {
     /// The path has `/host/HOST` without a session.
     #[error("the session is missing: expected /host/TRACED-HOST/SESSION")]
     NoSession,
-    /// `/` at the end, or something behind it.
+    /// The session is followed by `/`, or by more after it.
     #[error("unexpected {0:?} after the session")]
     BehindSession(String),
-    /// A path where nothing is.
+    /// The text is a path where nothing is.
     #[error("no such directory; a relay's URL begins with net://")]
     NoDirectory,
-    /// A path where something else is.
+    /// The text is a path where something else than a directory is.
     #[error("not a directory")]
     NotADirectory,
 }
@@ -125,7 +125,7 @@ pub enum Fault {
 impl FromStr for Target {
     type Err = TargetError;
 
-    /// An existing directory wins over a relay of the same name.
+    /// Parses a target. An existing directory wins over a relay of the same name.
     fn from_str(text: &str) -> Result<Self, TargetError> {
         parse(text).map_err(|fault| TargetError {
             target: text.escape_debug().to_string(),
@@ -176,6 +176,7 @@ fn parse(text: &str) -> Result<Target, Fault> {
     if path.is_dir() {
         return Ok(Target::Directory(path.to_owned()));
     }
+    // No host name has a slash or begins with a dot: a directory was meant.
     if text.contains('/') || text.starts_with('.') {
         return Err(if path.exists() {
             Fault::NotADirectory
@@ -202,7 +203,7 @@ fn relay(scheme: &str, family: Family, text: &str) -> Result<RelayTarget, Fault>
     let port = match port {
         None if is_quic => DEFAULT_QUIC_PORT,
         None => DEFAULT_PORT,
-        // Which `parse` would take with a sign.
+        // The parser of numbers would take a sign too.
         Some(digits) if !digits.starts_with('+') => {
             digits.parse().map_err(|_| Fault::Port(digits.to_owned()))?
         }

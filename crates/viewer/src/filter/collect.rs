@@ -115,7 +115,7 @@ impl PathTracker {
         }
     }
 
-    /// The walk has entered a scope.
+    /// Records that the walk has entered a scope.
     pub(crate) fn begin_scope(&mut self, scope: Scope) {
         self.depth = 0;
         for target in &mut self.targets {
@@ -124,12 +124,12 @@ impl PathTracker {
         }
     }
 
-    /// The walk has entered a structure or array.
+    /// Records that the walk has entered a structure or array.
     pub(crate) fn open(&mut self) {
         self.depth += 1;
     }
 
-    /// The walk has left a structure or array.
+    /// Records that the walk has left a structure or array.
     pub(crate) fn close(&mut self) {
         self.depth = self.depth.saturating_sub(1);
     }
@@ -148,11 +148,13 @@ impl PathTracker {
         self.depth == 1 && self.targets.iter().any(is_at)
     }
 
-    /// The walk has reached the part that `is` recognizes, within `depth` open structures.
+    /// Records that the walk has reached the part that `is` recognizes, within `depth` open
+    /// structures.
     #[inline]
     pub(crate) fn step(&mut self, is: impl Fn(&Part) -> bool) {
         let before = self.depth.saturating_sub(1);
         for target in &mut self.targets {
+            // What was matched at this depth or deeper is of a part that the walk has left.
             target.matched = target.matched.min(before);
             let next = target.path.parts.get(before);
             if target.active && target.matched == before && next.is_some_and(&is) {
@@ -191,6 +193,7 @@ impl FieldMatcher<'_> {
             target.is_found = true;
             let decided = match self.leaves.get(target.leaf) {
                 Some(Leaf::Field(_, test)) => compare(test),
+                // Only `exists` remains, for which any value will do.
                 _ => true,
             };
             if let Some(known) = self.known.get_mut(target.leaf) {
@@ -207,6 +210,7 @@ impl Visitor for FieldMatcher<'_> {
     }
 
     fn begin_structure(&mut self) {
+        // A structure has no value to compare, but `exists` finds it.
         self.value(|_| false);
         self.collect.open();
     }
@@ -271,7 +275,7 @@ impl Visitor for FieldMatcher<'_> {
             visit_object(json, self);
             self.is_in_args = false;
         }
-        // Compared as a whole, they are the text.
+        // Compared as a whole, arguments are their text.
         self.value(|test| test.text(bytes));
     }
 

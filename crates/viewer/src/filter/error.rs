@@ -27,9 +27,10 @@ impl FilterError {
         let shown = text.chars().skip(begin).take(2 * EXCERPT_CHARACTERS);
         Self {
             column: column + 1,
-            // Parts of the filter are in it.
+            // The words quote parts of the filter, which may have control characters.
             what: printable(&what.into()),
             excerpt: shown
+                // One space for each, so that the mark below stays in its column.
                 .map(|char| if char.is_control() { ' ' } else { char })
                 .collect(),
             before: column - begin,

@@ -28,7 +28,7 @@ impl Expression {
     }
 }
 
-/// `decisive` if one part is; none if one is not known; else the opposite.
+/// Returns `decisive` if one of `parts` is that; none if one is not known; else the opposite.
 fn joined(parts: &[Expression], known: &[Option<bool>], decisive: bool) -> Option<bool> {
     let mut whole = Some(!decisive);
     for part in parts {
@@ -160,7 +160,7 @@ impl Comparison {
         }
     }
 
-    /// Seen from the other side.
+    /// Returns the comparison that says the same with both sides exchanged.
     pub(crate) fn mirrored(self) -> Self {
         match self {
             Self::Equal | Self::Unequal => self,
@@ -235,6 +235,7 @@ impl Test {
     /// An event is each of its names, as an enumeration is each of its labels.
     pub(crate) fn name(&self, names: &ClassNames, class: Option<&str>, own: Option<&str>) -> bool {
         match self.how {
+            // Without a name there is nothing to compare, as with a field that is not there.
             Comparison::Unequal if class.is_none() && own.is_none() => false,
             Comparison::Equal | Comparison::Unequal => {
                 self.how.equality(self.names_event(names, class, own))
@@ -292,12 +293,12 @@ impl Test {
     }
 }
 
-/// Exactly: a double cannot hold each number of 64 bits.
+/// Compares exactly: a double cannot hold each number of 64 bits.
 fn integer_to_float(integer: i128, float: f64) -> Option<Ordering> {
     if float.is_nan() {
         return None;
     }
-    // More than any number of 64 bits, and well within 128.
+    // This is more than any number of 64 bits, and well within 128.
     const BEYOND: f64 = 1e30;
     if float.abs() > BEYOND {
         return 0.0.partial_cmp(&float);

@@ -17,9 +17,9 @@ pub(crate) enum Pattern {
 /// One step of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// Exactly this byte.
+    /// One byte, which must be equal.
     Byte(u8),
-    /// Any one character.
+    /// Any one character, of one to four bytes.
     One,
     /// Any text, also none.
     Any,
@@ -38,7 +38,7 @@ impl Pattern {
         }
     }
 
-    /// What each text that fits begins with.
+    /// Returns the bytes with which each text that fits begins.
     pub(crate) fn literal_begin(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Plain(bytes) => bytes.into(),
@@ -101,8 +101,8 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// In time of at most the product of both lengths: only the last `*` is ever tried again, because
-/// what an earlier one took can only be less than what suffices.
+/// Whether all of `text` fits. This takes at most the product of both lengths: only the last `*` is
+/// ever tried again, because what an earlier one took can only be less than what suffices.
 fn matches(pieces: &[Piece], text: &[u8]) -> bool {
     let (mut pieces, mut text) = (pieces, text);
     let mut again: Option<(&[Piece], &[u8])> = None;
@@ -135,7 +135,7 @@ fn matches(pieces: &[Piece], text: &[u8]) -> bool {
     }
 }
 
-/// The text behind the first character; a byte that is no UTF-8 counts as one.
+/// Returns the text after the first character; a byte that is no UTF-8 counts as one.
 fn after_character(text: &[u8]) -> Option<&[u8]> {
     let (_, mut rest) = text.split_first()?;
     while let Some((0x80..=0xBF, behind)) = rest.split_first() {

@@ -56,7 +56,7 @@ pub struct Filter {
 struct ClassDecision {
     /// The number of classes of the stream class when it was made.
     declared: usize,
-    /// Absent if it depends on the event.
+    /// The decision. Absent if it depends on the event.
     decided: Option<bool>,
 }
 
@@ -115,10 +115,13 @@ impl Filter {
     pub fn matches(&mut self, event: &Event<'_>, origin: Origin<'_>) -> bool {
         let class = event.class();
         let key = (origin.trace.key, event.stream_class().id(), class.id());
+        // A decision is only valid among these classes: a further one may be the other half of a
+        // pair.
         let declared = event.stream_class().events().len();
         if let Some(decided) = self.known_decision(key, declared).and_then(|of| of.decided) {
             return decided;
         }
+        // Taken out, because the names are borrowed while the rest of the filter changes.
         let mut of_events = std::mem::take(&mut self.names);
         let names = match self.seen_names.is_used() {
             true => of_events.of_class(event, key),
@@ -197,6 +200,7 @@ impl Filter {
 
     /// The decision for all events of a class, if it was made when as many classes were declared.
     fn known_decision(&mut self, class: ClassKey, declared: usize) -> Option<ClassDecision> {
+        // Most events are of the class of the one before: these need no hash.
         let last = self.last.filter(|(last, _)| *last == class);
         let known = last.or_else(|| Some((class, *self.classes.get(&class)?)));
         self.last = known.filter(|(_, decision)| decision.declared == declared);
@@ -240,6 +244,6 @@ struct FieldMatcher<'f> {
     /// Whether the field `args` of the payload is JSON.
     has_json_args: bool,
     is_in_payload: bool,
-    /// Whether the walk is in that field.
+    /// Whether the walk is in the field `args`.
     is_in_args: bool,
 }

@@ -32,7 +32,7 @@ pub(crate) struct SeenNames {
 }
 
 impl SeenNames {
-    /// For the comparisons of a filter.
+    /// The names for which the comparisons of a filter look.
     pub(crate) fn new(leaves: &[Leaf]) -> Self {
         let test = |leaf: &Leaf| match leaf {
             Leaf::Property(Property::Name, test) => Some((test.clone(), false)),
@@ -161,6 +161,7 @@ impl UndeclaredNames {
         };
         let described = self.missing.iter().take(MAX_DESCRIBED_NAMES);
         let mut descriptions: Vec<String> = described.map(describe).collect();
+        // A filter may compare the same name several times.
         descriptions.dedup();
         let others = self.missing.len().saturating_sub(MAX_DESCRIBED_NAMES);
         if others > 0 {
@@ -265,7 +266,7 @@ fn quoted(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// As [`did_you_mean`], of fields.
+/// Writes suggestions as [`did_you_mean`] does, each field as it is written in a filter.
 pub(crate) fn did_you_mean_field(names: &[&str]) -> String {
     let quoted: Vec<_> = names.iter().map(|name| quoted(name)).collect();
     let names: Vec<&str> = quoted.iter().map(|name| &**name).collect();

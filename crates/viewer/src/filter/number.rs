@@ -19,7 +19,7 @@ use crate::sink::Number;
 /// Finds the values of one counter in events.
 #[derive(Debug)]
 pub struct NumberSelector {
-    /// As it was given.
+    /// The expression as it was given.
     text: String,
     /// The name of the counter.
     name: String,
@@ -48,6 +48,7 @@ impl NumberSelector {
             }
             _ => None,
         };
+        // Stands for the field: the tracker follows the fields of comparisons.
         let mut leaves = vec![Leaf::Exists(path)];
         let tracker = PathTracker::new(&leaves);
         let event = event.map(|pattern| Test {
@@ -259,6 +260,7 @@ impl Visitor for NumberFinder<'_> {
         if let Some(path) = self.in_args.filter(|_| self.tracker.is_at_first_part()) {
             self.found = number_in_json(bytes, path);
         }
+        // Any other text at the path hides a number that an earlier scope had there.
         self.value(None);
     }
 

@@ -35,7 +35,7 @@ pub(crate) fn parse(text: &str) -> Result<(Expression, Vec<Leaf>), FilterError> 
     }
 }
 
-/// Parses a field.
+/// Parses the path of a field, which is all that `text` may have.
 pub(crate) fn parse_field(text: &str) -> Result<FieldPath, FilterError> {
     let tokens = tokens(text)?;
     let mut parser = Parser::new(text, &tokens);
@@ -51,7 +51,7 @@ type Failed = (usize, String);
 
 struct Parser<'t> {
     tokens: &'t [(usize, Token)],
-    /// Column behind the last character.
+    /// The column after the last character.
     end: usize,
     leaves: Vec<Leaf>,
     depth: usize,

@@ -16,7 +16,7 @@ pub(crate) enum Token {
     Integer(i128),
     Float(f64),
     Text(Pattern),
-    /// One of [`SYMBOLS`].
+    /// A symbol, which is one of [`SYMBOLS`].
     Symbol(&'static str),
 }
 
@@ -129,8 +129,11 @@ impl Lexer<'_> {
         let begin = self.column;
         let mut text = String::new();
         while let Some(char) = self.rest.chars().next() {
+            // A sign may follow the `e` of an exponent, but not the digit `e` of a hexadecimal
+            // number.
             let exponent = matches!(text.chars().last(), Some('e' | 'E')) && !is_hex(&text);
             let sign = matches!(char, '+' | '-') && (text.is_empty() || exponent);
+            // Letters are taken too, so that `12ms` is one wrong number instead of two tokens.
             if !(sign || is_name(char) || char == '.') {
                 break;
             }
@@ -161,6 +164,7 @@ impl Lexer<'_> {
                 value
             }
         });
+        // No field has more than 64 bits, with or without a sign.
         let allowed = i128::from(i64::MIN)..=i128::from(u64::MAX);
         match value {
             Some(value) if allowed.contains(&value) => Ok(Token::Integer(value)),

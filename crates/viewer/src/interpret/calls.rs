@@ -56,6 +56,7 @@ struct Names {
 
 impl Names {
     fn add(&mut self, name: &str) {
+        // Empty names take memory too.
         self.bytes += name.len() + size_of::<String>();
         if self.bytes <= MAX_NAME_BYTES {
             self.names.push(name.to_owned());
@@ -154,6 +155,7 @@ impl Recording {
 
     /// The arguments as members of an object, by the names of their variables.
     fn arguments(&self, args: &Json<'_>) -> Vec<u8> {
+        // Arguments that cannot be read are left out: the call itself is known.
         let args: Vec<Argument> = serde_json::from_str(args.as_str()).unwrap_or_default();
         let mut members = Vec::new();
         let mut names = HashSet::new();
@@ -162,6 +164,7 @@ impl Recording {
                 Some(name) => name.into(),
                 None => format!("variable {variable_id}").into(),
             };
+            // Readers of JSON keep only one of two members of the same name.
             while !names.insert(name.clone()) {
                 name.to_mut().push('\'');
             }

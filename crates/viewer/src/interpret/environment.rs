@@ -45,7 +45,7 @@ impl<'a> Environment<'a> {
         thread.filter(|thread| !self.is_recording && (*thread != 0 || !self.is_kernel))
     }
 
-    /// The same for a recording of a program, if there is one.
+    /// Returns the environment of a recording of `program`, if the trace is one.
     pub fn of_program(self, program: Option<&'a str>) -> Self {
         Self {
             process_name: program

@@ -25,11 +25,11 @@ struct StreamClassKinds {
 pub enum RecordKind {
     /// `tef:event`: a record of this very format.
     Record,
-    /// `log:record`.
+    /// `log:record`: a line in the log of a program.
     Log,
-    /// `span:enter`, alone or behind the target of the span: a thread enters a span.
+    /// `span:enter`, alone or after the target of the span: a thread enters a span.
     SpanEnter,
-    /// `span:exit`, likewise.
+    /// `span:exit`, alone or after the target of the span: a thread leaves a span.
     SpanExit,
     /// The entry of a function. (`-finstrument-functions`)
     FunctionEntry,
@@ -112,6 +112,7 @@ impl RecordKind {
             _ => {}
         }
         let both_ways = |(begin, end)| [(begin, end, true), (end, begin, false)];
+        // Without its other half an event is a point in time: its span would never begin or end.
         for (this, other, is_begin) in PREFIXES.into_iter().flat_map(both_ways) {
             if let Some(call) = name.strip_prefix(this)
                 && exists(&format!("{other}{call}"))

@@ -22,7 +22,7 @@ pub(super) struct Decoding {
     feed: Feed,
     info: StreamInfo,
     decoder: StreamDecoder,
-    /// The one that was begun last.
+    /// The packet that was begun last.
     packet: Packet,
     /// The part of the packet that is in memory, if the packet is stored in a file.
     window: Window,
@@ -31,9 +31,9 @@ pub(super) struct Decoding {
     checks_times: bool,
     /// The times that the next events of the packet may have.
     allowed_times: Option<RangeInclusive<i64>>,
-    /// An error behind the events that were found last.
+    /// An error after the events that were found last, which are shown before it is reported.
     problem: Option<String>,
-    /// Known with the first packet.
+    /// How cycles become nanoseconds. Absent before the first packet, or without a clock.
     timescale: Option<Timescale>,
     /// No event before this time will arrive, in nanoseconds.
     watermark: i64,
@@ -56,13 +56,13 @@ pub(super) enum Feed {
 
 /// What comes next in a stream.
 pub(super) enum Piece {
-    /// A packet begins.
+    /// The begin of a packet, and what is known by then.
     Packet(Box<PacketStart>),
     /// Events of the packet, at least one: those that were given to [`Decoding::next_piece`].
     Events,
-    /// Nothing for now.
+    /// Nothing for now: the source may bring more.
     Waiting,
-    /// Nothing any more. With the reason if that is a failure.
+    /// The end of the stream, with the reason if that is a failure.
     Ended(Option<String>),
     /// Something cannot be read and is passed over.
     Passed(String),
@@ -72,7 +72,7 @@ pub(super) enum Piece {
 pub(super) struct PacketStart {
     pub(super) class: u64,
     pub(super) id: Option<u64>,
-    /// Its time, in nanoseconds. None if packets do not say.
+    /// The time at which the packet begins, in nanoseconds. None if packets do not say.
     pub(super) begin: Option<i64>,
     /// Losses before the packet, or in it.
     pub(super) losses: Vec<Loss>,
@@ -142,14 +142,15 @@ impl Decoding {
         matches!(self.feed, Feed::Files(_))
     }
 
-    /// The queue that a source fills.
+    /// Adds a packet to the queue that a source fills.
     pub(super) fn push_packet(&mut self, packet: Packet) {
         if let Feed::Queue { packets, .. } = &mut self.feed {
             packets.push_back(packet);
         }
     }
 
-    /// Drops what has been pushed and not been decoded. Whether the source will push no more.
+    /// Drops what has been pushed and not been decoded. Returns whether the source will push no
+    /// more.
     pub(super) fn discard_packets(&mut self) -> bool {
         self.in_packet = false;
         self.packet.clear();
@@ -182,6 +183,7 @@ impl Decoding {
             .or_else(|| trace.streams().find_map(|stream| stream.timescale()));
         if let Some(time) = scale.and_then(|scale| scale.nanoseconds(cycles)) {
             self.watermark = self.watermark.max(time);
+            // Packets that are queued may have events from before the watermark.
             if !self.in_packet && self.feed.is_empty() {
                 self.reached = self.watermark;
             }
@@ -203,8 +205,8 @@ impl Decoding {
         self.window.load_event(&mut self.packet, &self.decoder)
     }
 
-    /// Other streams come first: an event that takes much memory is loaded again when it is its
-    /// turn.
+    /// Frees an event that takes much memory, because other streams come first. It is loaded again
+    /// when it is its turn.
     pub(super) fn free_event(&mut self) {
         Window::free_event(&mut self.packet, &self.decoder);
     }
@@ -235,7 +237,7 @@ impl Decoding {
                 return self.fail("events are not in order of time".to_owned());
             }
             if !found.events.is_empty() {
-                // What follows the events is told behind them.
+                // An error is reported after the events that came before it.
                 match more {
                     Ok(true) => {}
                     Ok(false) => self.end_packet(),
@@ -251,7 +253,7 @@ impl Decoding {
         }
     }
 
-    /// Finds the next events. False: the packet has none behind them.
+    /// Finds the next events. Returns false if the packet has none after them.
     fn find_events(&mut self, trace: &Trace, found: &mut FoundEvents) -> Result<bool, String> {
         let decoder = &mut self.decoder;
         let packet = &mut self.packet;

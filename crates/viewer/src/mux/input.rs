@@ -14,7 +14,7 @@ use crate::sink::Loss;
 
 /// A stream that is being read.
 pub(super) struct Input {
-    /// Slot of its trace in the mux.
+    /// Slot in the mux of the trace that the stream is of.
     pub(super) trace: usize,
     pub(super) trace_key: TraceKey,
     pub(super) info: StreamInfo,
@@ -89,7 +89,7 @@ impl Input {
         }
     }
 
-    /// Shows only what belongs to a part of the trace. Not its end, of which the mux takes care.
+    /// Shows only what belongs to a part of the trace. The mux takes care of the end of that part.
     pub(super) fn restrict_to(&mut self, part: &TracePart) {
         self.begin = part.begin;
         self.has_begun = part.begin.is_none();
@@ -98,13 +98,14 @@ impl Input {
         }
     }
 
-    /// The queue that a source fills.
+    /// Adds a packet to the queue that a source fills.
     pub(super) fn push_packet(&mut self, packet: Packet) {
         self.is_released = false;
         self.decoding.push_packet(packet);
     }
 
-    /// Drops what has been pushed and not been decoded. Whether the source will push no more.
+    /// Drops what has been pushed and not been decoded. Returns whether the source will push no
+    /// more.
     pub(super) fn discard_packets(&mut self) -> bool {
         self.has_event = false;
         self.decoding.discard_packets()
@@ -167,8 +168,8 @@ impl Input {
         Err(self.step(piece))
     }
 
-    /// Other streams come first: an event that takes much memory is loaded again when it is its
-    /// turn.
+    /// Frees an event that takes much memory, because other streams come first. It is loaded again
+    /// when it is its turn.
     #[inline]
     pub(super) fn free_event(&mut self) {
         if self.is_stored {
@@ -224,15 +225,15 @@ impl Input {
         self.has_event
     }
 
-    /// The time of the event behind the next one, if both have been found. Then they are in memory:
-    /// of a stored packet one event is found at a time.
+    /// Returns the time of the event after the next one, if both have been found. Both are in
+    /// memory then: of a stored packet one event is found at a time.
     #[inline]
     pub(super) fn time_behind(&self) -> Option<i64> {
         let behind = self.found.times.get(self.place + 1);
         behind.filter(|_| self.has_event).copied()
     }
 
-    /// Goes on to the event [behind](Self::time_behind) the next one.
+    /// Goes on to the event after the next one, which has been [found](Self::time_behind).
     #[inline]
     pub(super) fn pass_event(&mut self) {
         self.place += 1;

@@ -1,5 +1,10 @@
 //! The mux: merges the events of all streams in order of time, and never shows one before it is
 //! certain that no other stream has an earlier one.
+//!
+//! Read in this order: `order` (which of two events comes first), `ready` (the streams that have
+//! one), `stage` (where events go), `clocks`, `window` and `decoding` (from packets to events),
+//! `input` (one stream), this file (all streams), `show` (the loop), `report` (what sources say),
+//! and `slices` (complete traces on several threads).
 
 mod clocks;
 mod decoding;
@@ -47,7 +52,7 @@ pub struct Mux {
     ranks: BTreeMap<Arc<Rank>, usize>,
     /// The streams that have an event or a loss.
     ready: ReadyStreams,
-    /// The streams that have none for now.
+    /// The streams that have neither an event nor a loss for now.
     waiting: Vec<usize>,
     /// The lowest watermark of the waiting streams: none of their events will be earlier.
     watermark: (i64, u32),
@@ -64,7 +69,7 @@ const READ_AHEAD_BYTES: usize = 64 << 10;
 /// memory.
 const MAX_READ_AHEAD_STREAMS: usize = 64;
 
-/// Later than every event.
+/// A watermark later than every event.
 const END_OF_TIME: (i64, u32) = (i64::MAX, u32::MAX);
 
 struct TraceState {
@@ -76,11 +81,11 @@ struct TraceState {
     broken: bool,
     /// The number of its streams that have not been removed.
     streams: usize,
-    /// No stream will be added.
+    /// Whether no stream will be added.
     ended: bool,
 }
 
-/// A stream of files, not yet read.
+/// Describes a stream of files that has not been read.
 fn stream_info(stream: &StreamFiles) -> StreamInfo {
     let first = stream.files.first();
     StreamInfo {
@@ -214,7 +219,7 @@ impl Mux {
         self.trace_slots.insert(key, self.traces.insert(state));
     }
 
-    /// More metadata of a trace.
+    /// Adds metadata of a trace, before the packets that need it.
     ///
     /// # Errors
     /// If it cannot be shown.
@@ -232,6 +237,7 @@ impl Mux {
             return Ok(());
         }
         stage.metadata(bytes, &trace.info)?;
+        // Metadata that is shared is that of a complete trace, which gets no more.
         let Some(metadata) = Arc::get_mut(&mut trace.metadata) else {
             return Ok(());
         };
@@ -268,7 +274,7 @@ impl Mux {
         self.stream_slots.insert(key, slot);
     }
 
-    /// A packet of a stream.
+    /// Adds a packet of a stream.
     pub fn push_packet(&mut self, key: StreamKey, packet: Packet, stage: &mut impl Stage) {
         let slot = self.stream_slots.get(&key);
         let Some(input) = slot.and_then(|slot| self.streams.get_mut(*slot)) else {
@@ -351,7 +357,7 @@ impl Mux {
         }
     }
 
-    /// Whether there is such an event, and a newcomer of whose times nothing is known yet.
+    /// Whether an event is held back while nothing is known yet of a newcomer's times.
     #[must_use]
     pub fn is_held_by_newcomers(&self) -> bool {
         let mut waiting = self.waiting.iter();
@@ -466,6 +472,7 @@ impl Mux {
     /// Gives the stream at `slot` its rank among those of equal time.
     fn insert_rank(&mut self, rank: Rank, slot: usize) {
         self.ranks.insert(Arc::new(rank), slot);
+        // Each event compares numbers, not ranks: streams are added far less often than that.
         for (number, (rank, slot)) in (0..).zip(&self.ranks) {
             if let Some(input) = self.streams.get_mut(*slot) {
                 input.rank = Some((Arc::clone(rank), number));

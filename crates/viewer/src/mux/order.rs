@@ -33,7 +33,7 @@ impl Rank {
 pub(super) struct Place(u128);
 
 impl Place {
-    /// Behind all places.
+    /// A place after all others, which stands for none.
     pub(super) const NONE: Self = Self(u128::MAX);
 
     pub(super) fn new(time: i64, rank: u32, slot: usize) -> Self {
@@ -83,9 +83,10 @@ impl Place {
     }
 }
 
-/// A number in the order of the times.
+/// Maps times to numbers without a sign, in the same order.
 #[inline]
 fn ordered(time: i64) -> u64 {
+    // With the sign bit flipped, negative numbers come first.
     time.cast_unsigned() ^ 1 << 63
 }
 

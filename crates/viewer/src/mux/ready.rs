@@ -67,6 +67,7 @@ impl ReadyStreams {
         let mut first = place;
         let mut at = self.nodes.len() / 2 + slot;
         while at > 1 {
+            // The two children of a node differ in the lowest bit of their numbers.
             let (Some(node), other) = (self.nodes.get_mut(at), at ^ 1) else {
                 return;
             };

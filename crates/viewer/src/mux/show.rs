@@ -44,8 +44,8 @@ impl Mux {
         })
     }
 
-    /// Shows events as long as the first of all is one behind which the next of its stream has been
-    /// found: then its stream has nothing else to do. False: no more is wanted.
+    /// Shows events as long as the first of all is one after which the next of its stream has been
+    /// found: then its stream has nothing else to do. Returns false if no more is wanted.
     fn show_found(
         &mut self,
         stage: &mut impl Stage,
@@ -93,8 +93,8 @@ impl Mux {
         }
     }
 
-    /// Shows the event or losses of the stream that is first of those ready. False: no more is
-    /// wanted.
+    /// Shows the event or losses of the stream that is first of those ready. Returns false if no
+    /// more is wanted.
     fn show_first(&mut self, first: Place, stage: &mut impl Stage) -> Result<bool, SinkError> {
         let (slot, time) = (first.slot(), first.time());
         let input = self.streams.get_mut(slot);
@@ -135,6 +135,7 @@ impl Mux {
                 let next = first.at(next);
                 self.ready.replace(next);
                 if self.ready.first() != next {
+                    // Another stream comes first: meanwhile this event takes no memory.
                     input.free_event();
                 }
                 Ok(true)

@@ -34,13 +34,13 @@ pub trait Stage {
         Ok(true)
     }
 
-    /// A whole packet, before its events.
+    /// Takes a whole packet, before its events.
     ///
     /// # Errors
     /// If it cannot be shown.
     fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError>;
 
-    /// More metadata, before the packets that need it.
+    /// Takes more metadata, before the packets that need it.
     ///
     /// # Errors
     /// If it cannot be shown.

@@ -5,14 +5,14 @@ use ctf::metadata::Trace;
 
 use crate::attach::Packet;
 
-/// Bytes of a packet that are in memory, behind its header and context. For an event that has more,
+/// Bytes of a packet that are in memory after its header and context. For an event that has more,
 /// there are as many as it needs, as long as it is shown.
 const WINDOW_BYTES: usize = 64 << 10;
 
 /// Largest number of bytes that are read of a packet's header and context.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// The part of a stored packet that is in memory: its header and context, and from somewhere behind
+/// The part of a stored packet that is in memory: its header and context, and from somewhere after
 /// them as much as there are bytes.
 #[derive(Debug, Default)]
 pub(super) struct Window {
@@ -41,7 +41,7 @@ impl Window {
         })
     }
 
-    /// Finds the next event. False: the packet has none.
+    /// Finds the next event. Returns false if the packet has no more.
     pub(super) fn advance(
         &mut self,
         packet: &mut Packet,
@@ -96,6 +96,7 @@ impl Window {
         if have >= window {
             return self.load_bytes(packet, have * 2);
         }
+        // A large event may have made the buffer larger than the window.
         packet.bytes.shrink_to(window);
         self.load_bytes(packet, window)?;
         if packet.bytes.len() == have {
@@ -115,11 +116,13 @@ impl Window {
         if until <= have {
             return Ok(());
         }
+        // Growth by doubling would take twice the memory for each stream that is read.
         bytes.reserve_exact(until - have);
         bytes.resize(until, 0);
         let missing = bytes.get_mut(have..).unwrap_or_default();
         let read = stored.read_at(missing, have as u64 + self.removed);
         read.map_err(|error| {
+            // Bytes that were not read must not be taken for those of the packet.
             bytes.truncate(have);
             format!("cannot read it back from its file: {error}")
         })

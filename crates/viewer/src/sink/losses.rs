@@ -17,6 +17,7 @@ pub fn write_warning(
     origin: Origin<'_>,
     mut time: impl FnMut(i64, &mut Vec<u8>),
 ) -> io::Result<()> {
+    // Written at once, because other threads write to standard error too.
     let mut line = Vec::with_capacity(256);
     let lost = match loss.what {
         Lost::Events(LostEvents::Some) => "may have discarded events".to_owned(),

@@ -73,11 +73,11 @@ pub trait RenderedSink: Sink {
 
 /// A sink by what it can take.
 pub enum OpenSink {
-    /// Takes events.
+    /// The sink takes events, and nothing else.
     Events(Box<dyn Sink>),
-    /// Takes packets too.
+    /// The sink takes packets besides events.
     Packets(Box<dyn PacketSink>),
-    /// Takes events that other threads have rendered, too.
+    /// The sink takes events that other threads have rendered, besides others.
     Rendered(Box<dyn RenderedSink>),
 }
 
@@ -130,11 +130,11 @@ pub struct Ended {
 /// What a sink waits for after a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// An event.
+    /// The sink waits for an event.
     Event,
-    /// An event, or a flush at this time.
+    /// The sink waits for an event, or for a flush at this time.
     FlushAt(Instant),
-    /// Nothing: its output is complete.
+    /// The sink waits for nothing: its output is complete.
     Finish,
 }
 
@@ -161,9 +161,9 @@ pub struct Origin<'a> {
 /// A number in a field of an event.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
-    /// An unsigned integer.
+    /// An unsigned integer of up to 64 bits.
     Unsigned(u64),
-    /// A signed integer.
+    /// A signed integer of up to 64 bits.
     Signed(i64),
     /// A floating point number, neither infinite nor NaN.
     Float(f64),
@@ -174,9 +174,11 @@ pub enum Number {
 pub struct Loss {
     /// The things that were lost.
     pub what: Lost,
-    /// Nanoseconds since the clock's origin; none if it is not known.
+    /// The begin of the time of the loss, in nanoseconds since the clock's origin. Absent if it is
+    /// not known.
     pub begin: Option<i64>,
-    /// The end, likewise.
+    /// The end of the time of the loss, in nanoseconds since the clock's origin. Absent if it is
+    /// not known.
     pub end: Option<i64>,
 }
 
@@ -185,7 +187,7 @@ pub struct Loss {
 pub enum Lost {
     /// Events, and how many if that is known.
     Events(LostEvents),
-    /// So many packets.
+    /// This number of packets.
     Packets(u64),
 }
 

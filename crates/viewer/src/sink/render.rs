@@ -40,13 +40,13 @@ pub trait Renderer: Send {
 /// The time of an event in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventTime {
-    /// In cycles of the stream's clock.
+    /// The time in cycles of the stream's clock.
     pub cycles: u64,
-    /// In nanoseconds since the clock's origin; none if the stream has no clock.
+    /// The time in nanoseconds since the clock's origin; none if the stream has no clock.
     pub time: Option<i64>,
 }
 
-/// Events that a [`Renderer`] has rendered, one behind the other.
+/// Events that a [`Renderer`] has rendered, one after the other.
 #[derive(Debug, Default)]
 pub struct RenderedRun {
     events: u64,
@@ -70,7 +70,7 @@ impl RenderedRun {
         self.times
     }
 
-    /// The first part of the first event, and all behind it.
+    /// The first part of the first event, and all that follows it.
     #[must_use]
     pub fn parts(&self) -> (&[u8], &[u8]) {
         self.text.split_at(self.middle)
@@ -82,7 +82,7 @@ impl RenderedRun {
         (self.events, self.middle, self.times) = (0, 0, None);
     }
 
-    /// The number of bytes.
+    /// The number of bytes of text.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.text.len()
@@ -119,6 +119,7 @@ impl RenderedRun {
         };
         match rendered {
             Ok(()) => self.events += 1,
+            // A part of an event must not be shown.
             Err(_) => self.text.truncate(begin),
         }
         rendered

@@ -28,6 +28,8 @@ impl DirectoryFollower {
         let chunk = self.directories.get(&tracefile.directory);
         let metadata = chunk.and_then(|chunk| chunk.metadata.as_ref());
         let is_metadata_locked = metadata.is_some_and(GrowingMetadataFile::is_locked);
+        // Our relay closes the tracefile of an idle stream, and so loses its lock; that of the
+        // metadata stays.
         let is_idle = !has_next && is_metadata_locked && tracefile.looks_idle();
         let is_locked = is_idle || tracefile.is_locked();
         let Some(trace) = self.traces.get_mut(&trace) else {
@@ -142,6 +144,7 @@ impl DirectoryFollower {
     /// Sends idle streams of relays without beacons the watermark that the others have reached.
     pub(super) fn send_watermarks_of_idle_streams(&mut self) -> Result<(), Stopped> {
         let idle = self.options.idle;
+        // Of the ends that are old enough, only the latest counts.
         while let Some((since, _)) = self.packet_ends.get(1)
             && since.elapsed() >= idle
         {
@@ -183,7 +186,8 @@ impl DirectoryFollower {
 }
 
 impl ChunkDirectory {
-    /// Whether its metadata is being written, or the stream of a file in it is not known yet.
+    /// Whether the chunk's metadata is being written, or the stream of a file in it is not known
+    /// yet.
     fn may_grow(&self) -> bool {
         let metadata = self.metadata.as_ref();
         metadata.is_some_and(GrowingMetadataFile::is_being_written) || !self.unassigned.is_empty()
@@ -209,6 +213,7 @@ pub(super) fn is_silent(grown: SystemTime, silence: Option<Duration>) -> bool {
 
 /// The first clock value that is not before `time`.
 fn cycles_at(time: i64, nanoseconds: impl Fn(u64) -> Option<i64>) -> u64 {
+    // By binary search: an inverse formula would have to repeat how the conversion rounds.
     let (mut low, mut high) = (0, u64::MAX);
     while low < high {
         let middle = low + (high - low) / 2;

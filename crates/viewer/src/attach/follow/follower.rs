@@ -44,7 +44,7 @@ pub(super) struct DirectoryFollower {
     pub(super) metadata_backlog: Backlog,
     /// Whether any packet has been handed over.
     pub(super) has_sent_packet: bool,
-    /// Something is expected at any moment.
+    /// Whether something is expected at any moment.
     pub(super) is_retry_soon: bool,
     /// Ends of packets, in nanoseconds, and since when they are known.
     pub(super) packet_ends: VecDeque<(Instant, i64)>,

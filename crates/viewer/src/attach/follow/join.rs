@@ -21,6 +21,8 @@ impl DirectoryFollower {
     /// trace wait while there is enough metadata to parse: the streams that are known have their
     /// turn before.
     pub(super) fn join_directories(&mut self) -> Result<(), Stopped> {
+        // Taken out, because joining a directory borrows the whole follower. An error ends that, so
+        // that nobody misses them.
         let mut directories = std::mem::take(&mut self.directories);
         let is_new = |chunk: &&mut ChunkDirectory| chunk.trace.is_none() && !chunk.is_finished;
         let mut room = MAX_WAITING_METADATA_BYTES.saturating_sub(self.metadata_backlog.bytes());
@@ -53,6 +55,8 @@ impl DirectoryFollower {
             }
             return Ok(());
         };
+        // Asked before the file is read: what is written while it is locked is then in what has
+        // been read.
         let is_written = metadata.is_being_written();
         metadata.grow();
         if metadata.is_usable() {
@@ -190,6 +194,8 @@ impl DirectoryFollower {
         match state {
             IndexState::Entries(entries) => {
                 if let Some(first) = entries.first() {
+                    // The class of the packet may have been declared since the metadata was read
+                    // last.
                     self.grow_metadata(tracefile.directory)?;
                     let identity = self.packet_identity(&mut tracefile, first);
                     let known = self.stream_with_identity(trace, identity);

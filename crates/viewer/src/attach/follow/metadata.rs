@@ -22,7 +22,7 @@ pub(super) struct GrowingMetadataFile {
     pub(super) bytes: Vec<u8>,
     /// The text of the metadata so far, out of its packets.
     pub(super) text: Vec<u8>,
-    /// Why it cannot be read further.
+    /// The reason why the file cannot be read further. Absent while it can.
     pub(super) broken: Option<String>,
 }
 

@@ -80,6 +80,8 @@ impl DirectoryFollower {
                 self.events.send(SourceEvent::Packet { stream, packet })
             }
             Err(TracefileError::Unreadable(reason)) => self.send_error(reason),
+            // The file has been replaced, as in a ring of tracefiles: the gap shows as discarded
+            // packets.
             Err(TracefileError::Moved) => Ok(()),
         }
     }

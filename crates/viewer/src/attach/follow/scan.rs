@@ -20,7 +20,8 @@ const ARCHIVES: &str = "archives";
 pub(super) struct FileId {
     device: u64,
     inode: u64,
-    /// The inode number may be used again as soon as a file is gone.
+    /// The time of creation, because an inode number may be used again as soon as a file is gone.
+    /// Absent if the file system does not say it.
     born: Option<SystemTime>,
 }
 
@@ -75,6 +76,7 @@ pub(super) struct Scan {
 /// # Errors
 /// If `root` itself cannot be read.
 pub(super) fn scan(root: &Path) -> io::Result<Scan> {
+    // Only the root must be readable: what is below may vanish at any time.
     fs::read_dir(root)?;
     let mut scan = Scan::default();
     let mut left = vec![(root.to_owned(), 0)];

@@ -68,6 +68,7 @@ impl FollowedStream {
 
     /// Adds a tracefile at its place in time.
     pub(super) fn insert_tracefile(&mut self, mut tracefile: TracefileReader) {
+        // Of each stream only the tracefile that is being read has open files.
         tracefile.close();
         self.names.insert(tracefile.name());
         self.drained = None;

@@ -140,6 +140,8 @@ impl TracefileReader {
             && let Some(first) = entries.first()
         {
             if !self.is_own_index(first)? {
+                // The index is opened again at the next poll, when the relay may have written this
+                // one's.
                 self.index = None;
                 return Ok(FollowEvent::None);
             }
@@ -226,6 +228,8 @@ impl TracefileReader {
     ) -> Result<Option<&mut (IndexFollower, Option<FileId>)>, TracefileError> {
         if self.index.is_none() {
             let path = self.index_path();
+            // Asked before the file is opened, so that a file that replaces it later has another
+            // identity.
             let id = FileId::at(&path);
             self.index = match IndexFollower::open(&path) {
                 // A tracefile is replaced before its index file is: this one is not of the next.
@@ -254,6 +258,7 @@ impl TracefileReader {
                     )),
                 };
                 let data = regular_file::open(&self.path, OFlags::RDONLY).map_err(failed)?;
+                // Another file may have taken the path since the scan.
                 if FileId::of(&data.metadata().map_err(failed)?) != self.id {
                     return Err(TracefileError::Moved);
                 }

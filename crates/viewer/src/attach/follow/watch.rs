@@ -61,6 +61,7 @@ impl DirectoryWatch {
         let flags = CreateFlags::NONBLOCK | CreateFlags::CLOEXEC;
         let waker = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self {
+            // Inotify is limited for each user: without it everything is polled.
             inotify: inotify::init(flags).ok(),
             waker: Waker(Arc::new(waker)),
             indexes: HashMap::new(),
@@ -124,6 +125,7 @@ impl DirectoryWatch {
         );
         let changes = poll(&mut fds, Timespec::try_from(max).ok().as_ref());
         drop(fds);
+        // Sets the counter back to 0. It fails if nobody has woken this thread.
         let _ = rustix::io::read(&*self.waker.0, &mut [0; 8]);
         let mut events = self.read_events();
         events.is_timeout |= changes == Ok(0);
@@ -140,6 +142,7 @@ impl DirectoryWatch {
         while let Ok(event) = reader.next() {
             let (watch, kind) = (event.wd(), event.events());
             if kind.contains(ReadFlags::IGNORED) {
+                // The kernel has dropped the watch: the directory is gone.
                 self.indexes.retain(|(of, _), _| *of != watch);
                 continue;
             }

@@ -4,6 +4,10 @@
 //! The session runs in rounds. Each round requests packets of every stream that may have some and
 //! whose backlog has room: one, or as many as the relay has announced. Then it waits until there
 //! may be more.
+//!
+//! Read in this order: this file (the round), `sessions` (which sessions and streams there are),
+//! `metadata`, `packets` (the next packets of one stream), `resume` (what an earlier connection has
+//! left), `wait` (when the next round begins).
 
 mod metadata;
 mod packets;
@@ -54,7 +58,7 @@ pub(super) struct RelaySession {
     poll_timer: PollTimer,
     /// When to request the list of sessions next.
     list_due: Instant,
-    /// Whether they have been listed on this connection.
+    /// Whether the sessions have been listed on this connection.
     has_listed: bool,
     /// Whether sessions can be attached to.
     is_created: bool,
@@ -73,7 +77,7 @@ pub(super) struct RelaySession {
     streams_due: Instant,
     /// Whether anything has been read on this connection.
     has_read: bool,
-    /// Whether any packet has been handed over on it.
+    /// Whether any packet has been handed over on this connection.
     has_sent_packet: bool,
     /// When what was followed on an earlier connection ends, unless the relay has announced it
     /// again. Absent if everything has been found or ended.
@@ -231,6 +235,7 @@ impl RelaySession {
 
     /// Detaches from all sessions.
     pub(super) async fn detach_sessions(&mut self) -> Result<(), AttachError> {
+        // A round may have been interrupted between a command and its reply.
         self.connection.drain_replies().await?;
         while let Some((session, _)) = self.sessions.pop_first() {
             self.connection.detach(session).await?;

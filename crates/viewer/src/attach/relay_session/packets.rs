@@ -66,6 +66,8 @@ impl RelaySession {
                 ReplyOutcome::NoProgress => {}
                 ReplyOutcome::Pending(reply) => {
                     if let Some(stream) = self.streams.get_mut(&id) {
+                        // Marked again by metadata or by the next poll; until then each round would
+                        // try it in vain.
                         stream.may_have_packets = false;
                         stream.replies.push_front(reply);
                     }
@@ -113,6 +115,7 @@ impl RelaySession {
     fn take_reply(&mut self, id: StreamId) -> Option<IndexReply> {
         let is_full = self.is_full(self.streams.get(&id)?);
         let stream = self.streams.get_mut(&id)?;
+        // Only packets take room: whatever else a reply says is passed on while the reader is busy.
         let may_wait = |reply: &mut IndexReply| is_full && reply.index.status == IndexStatus::Ready;
         stream.replies.pop_front_if(|reply| !may_wait(reply))
     }
@@ -145,6 +148,8 @@ impl RelaySession {
                 stream: id,
                 status: format!("{:?}", index.status),
             }),
+            // The stream is read on to its end, of which the relay has to tell, but nothing is
+            // shown.
             IndexStatus::Ready if is_broken => Ok(ReplyOutcome::Progress),
             IndexStatus::Ready => match packet_size(index) {
                 Ok(size) => self.take_packet(id, reply, size).await,
@@ -192,6 +197,8 @@ impl RelaySession {
                 let Some(stream) = self.streams.get_mut(&id) else {
                     return Ok(ReplyOutcome::NoProgress);
                 };
+                // Recorded as if it had been handed over: it is not fetched again on another
+                // connection.
                 stream.shown.position.record_packet(&reply.index);
                 let name = &stream.shown.name;
                 let text = match error {
@@ -266,6 +273,7 @@ impl RelaySession {
             if is_full || bytes > MAX_PREFETCH_BYTES {
                 break;
             }
+            // A packet without memory is fetched when it is its turn, into a file if need be.
             let Some(reservation) = self.options.memory.reserve(size_in_memory) else {
                 break;
             };
@@ -293,6 +301,7 @@ impl RelaySession {
                 Err(error) => return Ok(FetchOutcome::Lost(Some(error))),
             },
         };
+        // A relay may go on setting a flag by which there is nothing new: one repetition tells.
         let mut has_repeated = false;
         loop {
             let have = packet.received();
@@ -309,6 +318,7 @@ impl RelaySession {
             };
             let mut stored = Ok(());
             let take = |bytes: &[u8]| {
+                // The rest of the reply is read in any case, because the next reply follows it.
                 if stored.is_ok() {
                     stored = packet.append(bytes, size);
                 }
@@ -344,7 +354,7 @@ impl RelaySession {
         packet: Packet,
     ) -> Result<(), AttachError> {
         (self.has_read, self.has_sent_packet) = (true, true);
-        // Of a stream that had ended there is more nevertheless.
+        // A stream that had ended may have more nevertheless: it is announced again.
         self.announce_stream_to_reader(id).await?;
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(());
@@ -390,6 +400,7 @@ impl RelaySession {
     async fn handle_flags(&mut self, id: StreamId, flags: u32) -> Result<bool, AttachError> {
         let mut is_progress = false;
         if flags & NEW_STREAMS != 0 {
+            // The flag does not say of which session.
             for session in self.sessions.values_mut() {
                 session.may_have_streams = true;
             }
@@ -445,6 +456,7 @@ impl RelaySession {
         let key = stream.shown.key;
         stream.shown.phase = Phase::Ended;
         if let Some(session) = self.sessions.get_mut(&stream.trace.0) {
+            // Only a request for new streams tells whether the session is over.
             session.may_have_streams = true;
         }
         if let Some(trace) = self.traces.get_mut(&stream.trace) {
@@ -488,6 +500,8 @@ impl AttachedStream {
     ) {
         let mut replies = self.replies.iter_mut();
         for (ask, ((head, bytes), reservation)) in asks.iter().zip(packets) {
+            // Requests and replies have one order: each search goes on where the last one has
+            // ended.
             let mut its = replies.by_ref().filter(|reply| reply.packet.is_none());
             let is_it = |reply: &&mut IndexReply| reply.index.offset == ask.offset;
             if let Some(reply) = its.find(is_it)

@@ -16,6 +16,7 @@ impl RelaySession {
     /// Takes the state from which the next connection resumes.
     pub(in crate::attach) fn take_resume_state(&mut self) -> ResumeState {
         let mut resume = std::mem::take(&mut self.resume);
+        // Streams first, because they are kept in their traces.
         while let Some((_, stream)) = self.streams.pop_first() {
             if let Some(trace) = self.traces.get_mut(&stream.trace) {
                 trace.shown.retain_stream(stream.shown);
@@ -128,6 +129,7 @@ impl RelaySession {
             return Ok(());
         }
         if shown.phase == Phase::Ended {
+            // A key is announced once: the reader has forgotten this one.
             shown.key = TraceKey::fresh();
         }
         shown.phase = Phase::Followed;
@@ -167,6 +169,7 @@ impl RelaySession {
         let shown = &mut stream.shown;
         if shown.phase == Phase::Ended {
             shown.key = StreamKey::fresh();
+            // The reader knows nothing of the new key: watermarks begin again.
             shown.watermark = None;
         }
         shown.phase = Phase::Followed;
@@ -216,7 +219,7 @@ impl RelaySession {
             self.end_retained_trace(id, trace).await?;
             self.send_missing(text).await?;
         }
-        // Whether anything is left to be followed.
+        // A list of the sessions tells whether anything is left to be followed.
         self.list_due = Instant::now();
         Ok(())
     }

@@ -390,6 +390,7 @@ impl RelaySession {
             |id: &SessionId, session: &mut AttachedSession| session.is_over && !has_traces(*id);
         let over: Vec<_> = self.sessions.extract_if(.., is_over).collect();
         for (id, session) in over {
+            // The relay may go on listing the session for a while.
             self.skipped_sessions.insert(id);
             if self.connection.can_detach() {
                 self.connection.detach(id).await?;

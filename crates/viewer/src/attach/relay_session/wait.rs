@@ -98,13 +98,13 @@ impl RelaySession {
             stream.may_have_packets = true;
         }
         for trace in self.traces.values_mut() {
-            // Of others, flags tell.
+            // Other traces have streams, whose replies announce new metadata by a flag.
             let is_missing = !trace.has_metadata() || trace.unidentified.is_some();
             trace.may_have_metadata |= is_missing || trace.streams == 0;
         }
         for (id, session) in &mut self.sessions {
             let mut own = self.traces.iter().filter(|(trace, _)| trace.0 == *id);
-            // Streams of others have flags to tell by.
+            // A session with streams learns of others by the flags in the replies.
             let has_telling = own.clone().any(|(_, trace)| trace.streams > 0);
             let is_missing = own.any(|(_, trace)| trace.metadata.is_none());
             session.may_have_streams |= !has_telling || is_missing;
@@ -135,6 +135,7 @@ impl RelaySession {
             let push = self.push.as_mut();
             let pushed = tokio::select! {
                 pushed = next_notification(push) => pushed,
+                // Unless something waits for room, a packet less is no reason for another round.
                 () = self.resume.packet_removed.notified(), if is_full => return Ok(()),
                 () = self.events.closed() => return Err(AttachError::ReceiverGone),
                 () = sleep_until(due) => return Ok(()),
@@ -143,6 +144,7 @@ impl RelaySession {
                 // The push connection is lost: from now on the relay is polled.
                 self.push = None;
                 for stream in self.streams.values_mut() {
+                    // These counts were pushed, and nobody keeps them any more.
                     stream.unread = 0;
                 }
                 self.poll_timer.set_pushed(false, Instant::now());

@@ -9,6 +9,9 @@
 //! ([`SlicePlan::new`] finds no slices); and all that follows the first error or warning in a
 //! slice, or the first event whose time is not that of its packet. Output and messages are the same
 //! in all cases.
+//!
+//! Read in this order: `plan` (where the time is cut), `buffers`, `progress` (how far the threads
+//! may go ahead), `pieces`, `renderer` (one slice), `queue` (what each thread does), this file.
 
 mod buffers;
 mod pieces;
@@ -134,8 +137,10 @@ pub(crate) fn show(
                 }
             }
         }
+        // The receiver learns that all threads have ended when the last sender is gone.
         drop(started);
         let shown = show_slices(&queue, slices, stage, stop);
+        // Before they are joined: threads may be waiting until their text has been shown.
         drop(stop_threads);
         // A slice whose thread has panicked is unusual.
         threads.into_iter().for_each(|thread| drop(thread.join()));
@@ -158,6 +163,7 @@ pub(crate) fn show(
         events,
         losses,
     };
+    // What has been shown is passed over here; the caller runs the mux for the rest.
     if events + losses > 0 {
         mux.run(&mut skip_shown, stop)?;
     }
@@ -235,7 +241,7 @@ fn show_slice(
     }
 }
 
-/// What a slice has behind the events and losses that have been shown already.
+/// A stage that passes over the events and losses of a slice that have been shown already.
 struct SkipShown<'a, S> {
     stage: &'a mut S,
     /// Events and losses that have been shown already, and come first.
@@ -244,7 +250,7 @@ struct SkipShown<'a, S> {
 }
 
 impl<S: Stage> SkipShown<'_, S> {
-    /// Passes over an event that has been shown. False: there is none left.
+    /// Passes over an event that has been shown. Returns false if none is left.
     fn pass_event(&mut self) -> bool {
         let is_shown = self.events > 0;
         self.events = self.events.saturating_sub(1);

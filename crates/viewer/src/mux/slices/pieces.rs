@@ -34,7 +34,7 @@ pub(super) struct PieceSender<'a> {
 }
 
 impl SlicePiece {
-    /// Bytes of text.
+    /// The number of bytes of text that the piece has.
     fn bytes(&self) -> usize {
         match self {
             Self::Rendered(run) => run.bytes(),
@@ -44,7 +44,7 @@ impl SlicePiece {
 }
 
 impl<'a> PieceSender<'a> {
-    /// For a slice. Also returns where its pieces arrive.
+    /// A sender for a slice, and the receiver of its pieces.
     pub(super) fn new(progress: &'a SliceProgress, slice: usize) -> (Self, Receiver<SlicePiece>) {
         let (pieces, receiver) = channel();
         let sender = Self {
@@ -58,6 +58,7 @@ impl<'a> PieceSender<'a> {
     /// Hands a piece over, when there is room for it. Returns whether more is wanted.
     pub(super) fn send(&self, piece: SlicePiece) -> bool {
         match piece.bytes() {
+            // What has no text takes no room, and never waits.
             0 => {}
             bytes => self.progress.reserve(self.slice, bytes),
         }

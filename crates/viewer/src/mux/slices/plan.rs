@@ -45,7 +45,8 @@ pub(crate) struct SlicePlan {
 struct Packets {
     /// The time at which each begins, in ascending order.
     begins: Vec<i64>,
-    /// Of each the first from there on that has events. The number of packets if none has.
+    /// For each packet the number of the first one from there on that has events; the number of
+    /// packets if none has.
     with_events: Vec<usize>,
 }
 
@@ -56,7 +57,7 @@ pub(in crate::mux) struct TracePart {
     pub(in crate::mux) begin: Option<i64>,
     /// The time from which on nothing is shown. None: to the end.
     pub(in crate::mux) end: Option<i64>,
-    /// Of each stream of all traces: the packets to be read.
+    /// The packets to be read, for each stream of all traces.
     pub(in crate::mux) packets: Vec<Range<usize>>,
     /// Whether an event whose time is not in its packet, or before that of the event before it,
     /// ends the stream.
@@ -104,6 +105,7 @@ impl SlicePlan {
         let (cuts, bytes) = cut(
             sizes,
             match rules.is_forced {
+                // About four slices for each thread, so that none is idle for long at the end.
                 true => min_bytes.min(total / (4 * threads as u64)),
                 false => min_bytes,
             },
@@ -157,8 +159,8 @@ impl SlicePlan {
         let (begin, end) = (begin.copied(), self.cuts.get(slice).copied());
         let packets = self.streams.iter().map(|packets| {
             let before = |time: i64| packets.begins.partition_point(|begin| *begin < time);
-            // The packet before may have events behind the begin; with its end, what was lost
-            // behind it is known.
+            // The packet before may have events after the begin; with its end, what was lost after
+            // it is known.
             let first = begin.map_or(0, |begin| before(begin).saturating_sub(1));
             // What was lost before the next packet may have been lost in this slice, and packets
             // without events are passed as soon as the events before them have been shown.
@@ -190,14 +192,15 @@ impl TracePart {
     }
 }
 
-/// Cuts packets, with their begins and sizes, into slices of at least so many bytes. Returns the
-/// cuts, and the bytes of each slice. None: they cannot be cut.
+/// Cuts packets, with their begins and sizes, into slices of at least `min_bytes`. Returns the
+/// cuts, and the bytes of each slice; none if the packets cannot be cut.
 fn cut(mut packets: Vec<(i64, u64)>, min_bytes: u64) -> Option<(Vec<i64>, Vec<u64>)> {
     packets.sort_unstable();
     let (mut cuts, mut bytes) = (Vec::new(), vec![0]);
     let mut last = packets.first()?.0;
     for (begin, size) in packets {
         let of_slice = bytes.last_mut()?;
+        // Packets that begin at the same time stay together: no cut in time lies between them.
         if *of_slice >= min_bytes && begin > last {
             cuts.push(begin);
             bytes.push(size);

@@ -65,7 +65,7 @@ impl SliceProgress {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Buffers of text.
+    /// Buffers of text, which all threads share.
     pub(super) fn buffers(&self) -> &Buffers {
         &self.buffers
     }

@@ -113,6 +113,7 @@ impl Stage for SliceRenderer<'_> {
 
     fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
         if self.wants_more() {
+            // What was found before the loss is shown before it.
             self.hand_over_events();
             self.send(SlicePiece::Lost(Box::new(LostInStream {
                 loss: *loss,
