@@ -21,7 +21,7 @@ const TOKEN_LENGTHS: std::ops::RangeInclusive<usize> = 16..=256;
 #[derive(Debug, Clone)]
 pub(super) struct Token {
     text: String,
-    /// From then on the token is not accepted. Absent: it always is.
+    /// The time from which on the token is not accepted. Absent: it always is.
     expires: Option<Instant>,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Refusal {
 /// The rules for requests.
 #[derive(Debug, Clone)]
 pub(super) struct Access {
-    /// Absent: requests need none.
+    /// The token that requests need. Absent if they need none.
     pub(super) token: Option<Token>,
     /// Where the server listens.
     pub(super) address: SocketAddr,
@@ -108,6 +108,7 @@ fn is_equal(one: &[u8], other: &[u8]) -> bool {
         .iter()
         .zip(other)
         .fold(0, |all, (one, other)| all | (one ^ other));
+    // Keeps the compiler from leaving the loop at the first difference.
     one.len() == other.len() && std::hint::black_box(differences) == 0
 }
 
@@ -143,6 +144,7 @@ impl Access {
         // A program that is no browser sends none, and has no user whose rights it could use.
         let Some(origin) = text(&ORIGIN) else {
             return match headers.contains_key(ORIGIN) {
+                // An origin that is no text is that of some page, too.
                 true => Err(Refusal::ForeignOrigin),
                 false => Ok(()),
             };
@@ -172,10 +174,12 @@ impl Access {
         }
         let (name, own_port) = match host.rsplit_once(':') {
             Some((name, of)) => (name, of.parse() == Ok(port)),
+            // Browsers leave the default port of the scheme out.
             None if self.certificate_names.is_some() => (host, port == 443),
             None => (host, port == 80),
         };
         let mut names = self.certificate_names.iter().flatten();
+        // Browsers resolve this name themselves: no foreign page can point it at another host.
         let is_own = name.eq_ignore_ascii_case("localhost")
             || names.any(|own| own.eq_ignore_ascii_case(name))
             || name

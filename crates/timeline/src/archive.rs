@@ -25,6 +25,7 @@ pub(super) fn write(packets: &[LoggedPacket], out: impl Write) -> io::Result<()>
     let mut archive = Builder::new(BufWriter::with_capacity(BUFFER_BYTES, out));
     for (trace, streams) in by_trace(packets) {
         let directory = trace_tree::create_trace(&mut tree, Path::new(""), &trace.info.name)?;
+        // Before the streams, one of which may be called the same.
         tree.create_file(&directory.join("metadata"))?;
         let metadata = trace.metadata_from(0);
         let mut header = header(metadata.len(), now);
@@ -34,6 +35,8 @@ pub(super) fn write(packets: &[LoggedPacket], out: impl Write) -> io::Result<()>
                 continue;
             };
             let (path, ()) = trace_tree::create_stream(&mut tree, &directory, &first.stream.name)?;
+            // The header comes first, and needs the size: it is known without decompressing
+            // anything.
             let mut header = self::header(packets.iter().map(|packet| packet.size).sum(), now);
             let reader = PacketReader {
                 packets: packets.iter(),
@@ -72,6 +75,7 @@ fn by_trace(packets: &[LoggedPacket]) -> Vec<(Arc<LoggedTrace>, Vec<Vec<&LoggedP
 }
 
 fn header(bytes: usize, now: u64) -> Header {
+    // With the extension of GNU, names may have any length.
     let mut header = Header::new_gnu();
     header.set_entry_type(EntryType::Regular);
     header.set_size(bytes.try_into().unwrap_or(u64::MAX));
@@ -101,7 +105,7 @@ impl<'a, I: Iterator<Item = &'a &'a LoggedPacket>> Read for PacketReader<'a, I> 
     }
 }
 
-/// The directories and files of the archive. True: a directory.
+/// The directories and files of the archive, by path. The value is true for a directory.
 #[derive(Default)]
 struct ArchiveTree(HashMap<PathBuf, bool>);
 

@@ -50,7 +50,7 @@ pub struct DownloadFormat {
 pub enum Content {
     /// By a sink that is shown the events of the range.
     Events(fn(Box<dyn Write>) -> Box<dyn Sink>),
-    /// As an archive of the packets: whole, and without a filter.
+    /// The packets themselves in an archive: whole, and without a filter.
     Packets,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Selected {
     pub(super) format: DownloadFormat,
     /// The first time, in nanoseconds.
     pub(super) from: i64,
-    /// The last time, likewise.
+    /// The last time, in nanoseconds.
     pub(super) to: i64,
     pub(super) filter: Option<Filter>,
 }
@@ -141,6 +141,7 @@ pub(super) fn start(
             drop((last, permit));
         });
     if let Err(error) = started {
+        // No part comes then, and the body ends with an error: browsers drop the file.
         tracing::warn!(%error, "cannot start a thread for a download");
     }
     Ok(Body::new(Parts { parts, is_complete }))
@@ -190,6 +191,7 @@ impl Events for Range {
         let is_within = match self.sent.time(event, origin.trace.key)? {
             None => (*from..=*to).contains(&time),
             Some(SentTime::At(time)) => (*from..=*to).contains(&time),
+            // Names are needed whatever the range is.
             Some(SentTime::Always) => true,
         };
         let is_selected = is_within
@@ -211,7 +213,9 @@ struct PartWriter {
 
 impl Write for PartWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // The sink fills its buffer again: the part needs bytes of its own.
         let part = Bytes::copy_from_slice(bytes);
+        // A browser that takes nothing must not keep the thread and the packets for ever.
         let sent = self
             .handle
             .block_on(async { timeout(PART_TIMEOUT, self.sender.send(part)).await });

@@ -35,7 +35,7 @@ pub(super) struct EventFields {
     pub(super) phase: Vec<u8>,
     pub(super) name: Vec<u8>,
     pub(super) message: Vec<u8>,
-    /// In nanoseconds.
+    /// The duration of a complete span, in nanoseconds.
     pub(super) duration: u64,
     /// The id of a span.
     pub(super) span: Option<u64>,
@@ -62,6 +62,7 @@ impl EventFields {
 
     /// The process, as the contexts say.
     pub(super) fn process(&self) -> Option<i64> {
+        // Traces of programs have the first, traces of a kernel the second.
         self.vpid.or(self.pid)
     }
 
@@ -84,6 +85,7 @@ impl EventFields {
             Some(Member::Cpu) => self.cpu = signed,
             Some(Member::Address) => self.address = unsigned,
             Some(Member::Duration) => self.duration = unsigned.unwrap_or(0),
+            // By our producers, 0 stands for a span without an id.
             Some(Member::Span) => self.span = unsigned.filter(|id| *id != 0),
             Some(Member::Phase) => match labels.and_then(|labels| labels.of(value).next()) {
                 Some(label) => self.phase.extend_from_slice(label.as_bytes()),

@@ -52,6 +52,7 @@ impl Histogram {
     #[inline]
     fn place(&mut self, time: i64) -> usize {
         if self.events.is_empty() {
+            // Rounded down for times before the origin, too.
             self.begin = time.div_euclid(self.width).saturating_mul(self.width);
             self.resize(1);
         }
@@ -90,6 +91,7 @@ impl Histogram {
 
     /// Doubles the width of the buckets.
     fn merge(&mut self) {
+        // Each pair must begin at a multiple of the new width.
         let is_odd = self.begin.div_euclid(self.width).rem_euclid(2) == 1;
         if is_odd {
             self.begin = self.begin.saturating_sub(self.width);

@@ -1,4 +1,5 @@
-//! A live timeline in a browser: `test-live web`.
+//! A live timeline in a browser: `test-live web`. The program calls [`run`] with the settings of its
+//! command line, and gives it the sinks that write downloads; the page is in `web/src`.
 //!
 //! The main thread runs sources, a mux for each trace and `stage`, which turns events into rows of
 //! a bounded `store`. Other threads serve pages from the store: a slow page delays neither events
@@ -139,6 +140,7 @@ pub fn run(settings: TimelineSettings, stop: &Stop) -> anyhow::Result<Outcome> {
     let (sender, source_events) = mpsc::channel(EVENT_CAPACITY);
     stop.set_waker(sender.downgrade());
     let (held_back, is_held_back) = watch::channel(false);
+
     let opened = sources::open(
         &settings.targets,
         settings.seek,
@@ -154,12 +156,14 @@ pub fn run(settings: TimelineSettings, stop: &Stop) -> anyhow::Result<Outcome> {
         stage.add_trace(key, &session, true);
         muxes.add_directory(key, trace, &mut stage)?;
     }
+    // The channel ends with the last source, which has a sender of its own.
     drop(sender);
     let shown = show_events(&mut muxes, &mut stage, source_events, &held_back, stop);
     // What has been read is still to be looked at.
     while shown.is_ok() && stage.has_sessions() && !stop.is_requested() {
         std::thread::sleep(STOP_INTERVAL);
     }
+    // All are asked before any is joined, so that they end at the same time.
     for source in &opened.running {
         source.stop();
     }
@@ -187,6 +191,7 @@ fn token(settings: &TimelineSettings) -> anyhow::Result<Option<Token>> {
         let token = Token::parse(&text, expires).with_context(cannot)?;
         return Ok(Some(token));
     }
+    // A token with a lifetime is one that the user wants, whoever can connect.
     if settings.listen.ip().is_loopback() && settings.token_lifetime.is_none() {
         return Ok(None);
     }
@@ -231,6 +236,7 @@ fn show_events(
         }
         muxes.run(stage, &|| stop.is_requested())?;
         let holds_back = muxes.holds_back();
+        // Most turns change nothing, and only a change shall wake the sources.
         held_back.send_if_modified(|known| std::mem::replace(known, holds_back) != holds_back);
         if stop.is_requested() {
             break;

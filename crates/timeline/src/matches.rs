@@ -51,7 +51,7 @@ fn cost(bits: &[u64]) -> usize {
 }
 
 impl Matches {
-    /// Whether an event matches. Not as long as that is not known.
+    /// Whether an event matches, as far as that is known.
     pub(super) fn contains(&self, place: EventPlace) -> bool {
         let packet = place.packet.wrapping_sub(self.first);
         let packet = usize::try_from(packet).unwrap_or(usize::MAX);
@@ -94,7 +94,7 @@ pub(super) struct FilterThread {
 /// What the thread does after the filter that it applies.
 #[derive(Debug, Default)]
 struct NextFilter {
-    /// The latest one that it has not begun with.
+    /// The latest filter that the thread has not begun to apply.
     filter: Option<Box<(Filter, Arc<FilterState>)>>,
     is_closed: bool,
 }
@@ -129,6 +129,8 @@ impl FilterThread {
         let thread = thread::Builder::new().name("filter".to_owned());
         let thread = thread.spawn(move || {
             loop {
+                // Unlocked before the filter is applied, because a page may bring the next one
+                // meanwhile.
                 let next = {
                     let mut next = shared.lock();
                     if next.is_closed {
@@ -141,6 +143,8 @@ impl FilterThread {
                         let (filter, state) = *next;
                         apply(filter, &state, &log);
                     }
+                    // A filter that comes right before is not missed: the thread then returns at
+                    // once.
                     None => thread::park(),
                 }
             }
@@ -192,6 +196,7 @@ fn apply(filter: Filter, state: &FilterState, log: &PacketLog) {
         let (first, packets) = log.packets_from(number, MAX_BATCH);
         number = first;
         if packets.is_empty() {
+            // New packets wake nobody, but a filter that is dropped wakes this thread.
             thread::park_timeout(POLL_INTERVAL);
         }
         let is_behind = packets.len() == MAX_BATCH;

@@ -21,7 +21,7 @@ const MAX_METADATA_BYTES: usize = 16 << 20;
 const PACKET_OVERHEAD: usize = 96;
 /// Largest buffer that is kept for the next packet, in bytes.
 const MAX_KEPT_BUFFER: usize = 1 << 20;
-/// The fastest level.
+/// The fastest level of Zstandard: packets are compressed on the thread that decodes them.
 const COMPRESSION_LEVEL: i32 = 1;
 
 /// A trace whose packets are kept.
@@ -77,6 +77,7 @@ impl Packets {
             *dropped_until = (*dropped_until).max(oldest.times.map(|(_, last)| last));
             drop(dropped_until);
             let is_last = trace.packets.fetch_sub(1, Ordering::Relaxed) == 1;
+            // The metadata of a trace that has ended goes with its last packet.
             if is_last && !self.traces.contains_key(&trace.info.key) {
                 self.bytes -= trace.cost();
             }
@@ -86,7 +87,7 @@ impl Packets {
 
 /// Compresses packets. What it needs is kept from packet to packet: many packets are small.
 struct PacketCompressor {
-    /// Absent until the first packet.
+    /// The state of Zstandard. Absent until the first packet.
     zstd: Option<Compressor<'static>>,
     packet: Vec<u8>,
     compressed: Vec<u8>,
@@ -220,6 +221,7 @@ impl PacketLog {
             .get(&trace)
             .filter(is_kept)
             .cloned()?;
+        // The log is not locked meanwhile: pages read it while a packet is compressed.
         let (compressed, size) = self.compressor.lock().compress(packet)?;
         let mut log = self.packets.lock();
         trace.packets.fetch_add(1, Ordering::Relaxed);
@@ -278,7 +280,7 @@ impl PacketLog {
     pub(super) fn packets_from(&self, number: u32, max: usize) -> (u32, Vec<LoggedPacket>) {
         let log = self.packets.lock();
         let place = usize::try_from(number.wrapping_sub(log.first)).unwrap_or(usize::MAX);
-        // Before the first packet that is kept numbers are far behind its end.
+        // A number before the first packet that is kept becomes one far after the end.
         let (number, place) = match place <= log.packets.len() {
             true => (number, place),
             false => (log.first, 0),
@@ -294,6 +296,7 @@ impl PacketLog {
             return;
         };
         log.metadata_bytes -= ended.metadata.lock().len();
+        // Packets that are kept need the metadata: it is dropped with the last of them.
         if ended.packets.load(Ordering::Relaxed) == 0 {
             log.bytes -= ended.cost();
         }

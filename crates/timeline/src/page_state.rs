@@ -24,7 +24,7 @@ const MAX_FRAMES_IN_FLIGHT: u32 = 2;
 /// Names in one message.
 const MAX_NAMES_OF_MESSAGE: usize = 4096;
 
-/// One page.
+/// The state of one page, for as long as it is connected.
 #[derive(Debug, Default)]
 pub(super) struct PageState {
     view: Option<ViewRequest>,
@@ -39,7 +39,7 @@ pub(super) struct PageState {
     sessions: Vec<SessionState>,
     histogram: Option<HistogramState>,
     filter: Option<PageFilter>,
-    /// Applies the filters. Absent before the first one.
+    /// The thread that applies the filters. Absent before the first one.
     filter_thread: Option<FilterThread>,
     /// The packets that the filter had been applied to at the last frame.
     filtered_packets: u64,
@@ -48,9 +48,9 @@ pub(super) struct PageState {
 /// The end of the timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Edge {
-    /// In nanoseconds.
+    /// The time of the end, in nanoseconds.
     pub(super) time: i64,
-    /// Whether it moves with the clock.
+    /// Whether the end moves with the clock.
     pub(super) is_live: bool,
 }
 
@@ -191,6 +191,7 @@ impl PageState {
         self.frames = self.frames.wrapping_add(1);
         let mut view = request.at(edge.time);
         let age = latest_age(store, now);
+        // With too many rows the view is made again in fewer pixels: then more rows are merged.
         loop {
             let mut frame = Frame::new(self.frames, request.number, view, age);
             let is_complete = self.add_tracks(&mut frame, view, &request.tracks, store);
@@ -266,6 +267,7 @@ impl PageState {
 
     fn changed_tracks(&mut self, tracks: &[Arc<Track>]) -> (Vec<TrackState>, Vec<u32>) {
         let mut changed = Vec::new();
+        // What is left in here at the end is no longer in the store.
         let mut known = std::mem::take(&mut self.tracks);
         for track in tracks {
             let state = track_state(track);
@@ -285,6 +287,7 @@ impl PageState {
             events: histogram.events.clone(),
             losses: histogram.losses.clone(),
         };
+        // Unlocked before the comparison: each event is counted under this lock.
         drop(histogram);
         let is_new = self.histogram.as_ref() != Some(&state);
         is_new.then(|| self.histogram.insert(state).clone())

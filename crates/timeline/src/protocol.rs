@@ -115,11 +115,11 @@ pub(super) struct ViewRequest {
     /// The first time, in nanoseconds.
     #[serde(deserialize_with = "time")]
     pub(super) from: i64,
-    /// The last time, likewise; if the page follows, only their distance counts.
+    /// The last time, in nanoseconds; if the page follows, only its distance from the first counts.
     #[serde(deserialize_with = "time")]
     pub(super) to: i64,
     pub(super) is_following: bool,
-    /// In pixels.
+    /// The width of the view, in pixels; at least 1.
     pub(super) width: u32,
     /// The tracks that are visible.
     pub(super) tracks: Vec<u32>,
@@ -143,6 +143,7 @@ impl Request {
         match &mut request {
             Self::View(view) => {
                 view.check()?;
+                // A track that is named twice would be sent twice, and take the room of others.
                 let mut seen = HashSet::new();
                 view.tracks.retain(|track| seen.insert(*track));
             }
@@ -283,6 +284,7 @@ impl Frame {
         bytes.extend_from_slice(&view.from.to_le_bytes());
         bytes.extend_from_slice(&view.to.to_le_bytes());
         bytes.extend_from_slice(&age.unwrap_or(NO_AGE).to_le_bytes());
+        // The number of tracks is counted up as they are added.
         bytes.extend_from_slice(&[0; 8]);
         Self { bytes, view }
     }
@@ -298,6 +300,8 @@ impl Frame {
                 number,
                 row: longest,
             } = &merged.longest;
+            // Relative, because a number of JavaScript has 53 bits, and a time since 1970 needs
+            // more.
             let relative = |time: i64| time.saturating_sub(self.view.from) as f64;
             let end = match longest.kind {
                 RowKind::Counter => longest.value(),

@@ -101,7 +101,7 @@ impl Replay {
         self.traces.len()
     }
 
-    /// The bytes of metadata of those traces.
+    /// The number of bytes of metadata of the traces of which there were packets.
     pub(super) fn metadata_bytes(&self) -> usize {
         self.traces.values().map(|trace| trace.metadata).sum()
     }
@@ -132,6 +132,7 @@ impl Replay {
                 })
             }
         };
+        // More may have come since the last packet of the trace was added.
         let metadata = packet.trace.metadata_from(trace.metadata);
         if !metadata.is_empty() {
             trace.metadata += metadata.len();
@@ -139,11 +140,13 @@ impl Replay {
         }
         if !trace.streams.contains(&stream.key) {
             trace.streams.push(stream.key);
+            // No source waits for this backlog: packets are added one after the other.
             let backlog = Backlog::default();
             trace
                 .mux
                 .add_stream(stream.key, key, stream.name.clone(), backlog);
         }
+        // Nothing is reserved: the callers limit how many packets there are.
         let reservation = Reservation::none(&self.memory);
         let bytes = Packet::in_memory(packet.bytes()?, reservation);
         trace.mux.push_packet(stream.key, bytes, stage);
@@ -160,6 +163,7 @@ impl Replay {
     pub(super) fn finish(self, events: &mut impl Events) -> Result<(), SinkError> {
         let stage = &mut EventStage(events);
         let mut traces: Vec<_> = self.traces.into_iter().collect();
+        // The order of a map is random, but files of the same range shall be equal.
         traces.sort_by_key(|(key, _)| *key);
         for (key, mut trace) in traces {
             for stream in trace.streams {

@@ -47,7 +47,8 @@ impl EventPlace {
 pub(super) struct Row {
     /// The begin, in nanoseconds since the clock's origin.
     pub(super) start: i64,
-    /// The end, likewise; [`OPEN`] until it is known. Of a counter the bits of its value.
+    /// The end, in nanoseconds since the clock's origin; [`OPEN`] until it is known. For a counter
+    /// the bits of its value, so that a row takes no more memory.
     end: i64,
     /// The number of the name.
     pub(super) name: u32,
@@ -102,8 +103,9 @@ impl Row {
         self.kind == RowKind::Span && self.end == OPEN
     }
 
-    /// Ends a span.
+    /// Ends a span at this time, in nanoseconds since the clock's origin.
     pub(super) fn close(&mut self, end: i64) {
+        // With `OPEN` itself as its end the span would stay open.
         self.end = end.max(self.start).min(OPEN - 1);
     }
 }

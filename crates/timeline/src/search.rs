@@ -16,11 +16,13 @@ pub(super) fn search(
     is_backward: bool,
 ) -> (u64, Option<FoundRow>) {
     let text = text.to_lowercase();
+    // Each name is compared once, and not in each of the many rows that have it.
     let names = store.names_from(0, usize::MAX);
     let is_named: Vec<bool> = names
         .iter()
         .map(|name| name.to_lowercase().contains(&text))
         .collect();
+    // A loss is of no event, and passes every filter.
     let is_found = |row: &Row| {
         let name = usize::try_from(row.name).unwrap_or(usize::MAX);
         is_named.get(name).copied().unwrap_or(false)

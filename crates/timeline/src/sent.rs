@@ -84,11 +84,11 @@ impl SentAction {
 pub(super) enum SentTime {
     /// In nanoseconds, as on the timeline.
     At(i64),
-    /// It names processes, threads or clients for all times.
+    /// No time: the event names processes, threads or clients for all times.
     Always,
 }
 
-/// Decodes such events.
+/// Decodes events that programs have sent, and knows the clock of each program.
 #[derive(Debug)]
 pub(super) struct SentEvents {
     decoder: RecordDecoder,
@@ -257,6 +257,7 @@ fn action(sent: &SentEvent<'_>, offset: i64, arrival: i64, store: &Store) -> Sen
 
 /// What begin and end of an async span have in common, besides process and category.
 fn async_key(sent: &SentEvent<'_>) -> u64 {
+    // A hash, because a key is kept for each open span and the texts may be long.
     let mut hasher = DefaultHasher::new();
     (sent.scope.as_deref(), sent.name.as_deref()).hash(&mut hasher);
     (sent.id, sent.id2_local, sent.id2_global).hash(&mut hasher);

@@ -129,7 +129,7 @@ impl Shared {
 struct DownloadQuery {
     token: Option<String>,
     format: String,
-    /// In nanoseconds.
+    /// The first time, in nanoseconds.
     from: i64,
     to: i64,
     #[serde(default)]
@@ -170,6 +170,7 @@ pub(super) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, share
         let router = router.clone().layer(Extension(Arc::clone(&admitted)));
         tokio::spawn(async move {
             tokio::select! {
+                // An evicted connection must end even if its peer goes on sending.
                 biased;
                 () = admitted.evicted() => debug!(%peer, "evicted: there are too many connections"),
                 () = serve_socket(socket, peer, tls, router) => {}
@@ -313,6 +314,7 @@ async fn open_socket(
     if let Err(refusal) = shared.access.check_origin(&headers, token, now) {
         return refusal.into_response();
     }
+    // Counted before it is checked: of two pages at the same time, only one may be the last.
     if shared.pages.fetch_add(1, Ordering::Relaxed) >= MAX_PAGES {
         shared.pages.fetch_sub(1, Ordering::Relaxed);
         let text = "503 Service Unavailable: too many pages are open\n";
@@ -349,6 +351,7 @@ impl Drop for OpenPage {
 async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
     let mut page = PageState::default();
     let mut ticks = interval(FRAME_INTERVAL);
+    // After a slow frame, the ticks that were missed must not come all at once.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut next_state = Instant::now();
     let mut next_frame = Instant::now();
@@ -428,6 +431,7 @@ async fn run_blocking<T: Send + 'static>(
         let done = work(&mut page);
         (page, done)
     });
+    // A panic has taken the state of the page with it: its connection is closed.
     work.await.ok()
 }
 
@@ -446,7 +450,7 @@ async fn send(socket: &mut WebSocket, message: Message) -> bool {
     )
 }
 
-/// Nanoseconds since 1970.
+/// Returns the current time, in nanoseconds since 1970.
 fn unix_time() -> i64 {
     i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }

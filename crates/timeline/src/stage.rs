@@ -1,4 +1,4 @@
-//! The stage behind the mux that turns events into rows of the timeline, as `--sink tef` turns them
+//! The stage after the mux that turns events into rows of the timeline, as `--sink tef` turns them
 //! into records: which of them begin and end spans is decided in the same place.
 
 use std::borrow::Cow;
@@ -36,7 +36,7 @@ struct Place {
     track: Arc<Track>,
     /// Whether only events of one thread come there.
     is_thread: bool,
-    /// Whether they are those of a kernel.
+    /// Whether events there are those of a kernel.
     is_kernel: bool,
     owner: EventOwner,
 }
@@ -126,6 +126,7 @@ impl TimelineStage {
         let Some(state) = self.traces.get(&origin.trace.key) else {
             return Ok(());
         };
+        // Cloned, because the stage changes while the session is in use.
         let session = Arc::clone(&state.session);
         if is_shown {
             let is_unix = is_since_1970(event.trace(), event.stream_class());
@@ -153,6 +154,8 @@ impl TimelineStage {
         let kind = self.kinds.kind(event, origin.trace.key);
         self.fields.clear();
         event.visit_packet_context(&mut self.fields)?;
+        // Nothing in the payload of other events counts here: not decoding it saves most of the
+        // time.
         match kind.is_generic() || is_function(&kind) {
             true => event.visit_fields(&mut self.fields)?,
             false => event.visit_contexts(&mut self.fields)?,
@@ -383,6 +386,7 @@ impl TimelineStage {
         if stream.tracks.last().is_some_and(|last| last.id == track.id) {
             return;
         }
+        // Moved to the end: the track that was not used for the longest time is dropped first.
         stream.tracks.retain(|known| known.id != track.id);
         if stream.tracks.len() >= MAX_TRACKS_WITH_LOSSES {
             stream.tracks.remove(0);
@@ -442,6 +446,7 @@ impl Stage for TimelineStage {
         }
         let is_shown = match &mut self.filter {
             Some(filter) => {
+                // By the first event, the traces that are there have declared theirs.
                 for description in self.undeclared.take_descriptions() {
                     write_message("warning: ", &format!("--filter: {description}"));
                 }
@@ -449,6 +454,7 @@ impl Stage for TimelineStage {
             }
             None => true,
         };
+        // One event that cannot be shown does not end the rest.
         if let Err(error) = self.show(event, origin, place, is_shown) {
             let stream = &origin.stream.name;
             self.report_failure(&format!("cannot show an event: stream {stream}: {error}"));
@@ -485,6 +491,7 @@ impl Stage for TimelineStage {
         };
         let session = Arc::clone(&state.session);
         let stream = self.streams.entry(origin.stream.key).or_default();
+        // A stream that has had no event has no track yet, but its losses have to be seen.
         if stream.tracks.is_empty() {
             let name = origin.stream.name.rsplit('/').next().unwrap_or_default();
             let of = TrackOf::Stream(shortened(name).to_owned());

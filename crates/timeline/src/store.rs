@@ -113,7 +113,7 @@ impl Session {
         self.last_time.fetch_max(time, Ordering::Relaxed);
     }
 
-    /// Counts an event.
+    /// Counts an event of the session, at this time if it has one.
     #[inline]
     pub(super) fn add_event(&self, time: Option<i64>, is_unix_time: bool) {
         self.events.fetch_add(1, Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl Track {
         self.is_ended.store(true, Ordering::Relaxed);
     }
 
-    /// Changes the label.
+    /// Changes the label of the track, and cuts what is too long.
     pub(super) fn set_label(&self, change: impl FnOnce(&mut TrackLabel)) {
         let mut label = self.label.lock();
         change(&mut label);
@@ -176,7 +176,7 @@ impl Store {
         u32::try_from(id).unwrap_or(0)
     }
 
-    /// Adds a session.
+    /// Adds a session, and removes the first that has ended if there are too many.
     pub(super) fn add_session(&self, name: &str, is_recording: bool) -> Arc<Session> {
         let session = Arc::new(Session {
             id: self.fresh_id(),
@@ -196,6 +196,7 @@ impl Store {
         };
         if let Some(id) = oldest.map(|oldest| oldest.id) {
             sessions.remove(&id);
+            // Released before the tracks are locked: the two locks need no order then.
             drop(sessions);
             self.remove_tracks(|track| track.session.id == id);
         }
@@ -222,6 +223,7 @@ impl Store {
             false => None,
         };
         if let Some(id) = oldest.map(|oldest| oldest.id) {
+            // The call takes this lock itself.
             drop(tracks);
             self.remove_tracks(|track| track.id == id);
         }
@@ -324,11 +326,14 @@ impl Store {
         let changed = change(&mut rows);
         let added = rows.len() - before;
         drop(rows);
+        // A session that is opened again goes on with the tracks that had ended.
         track.is_ended.store(false, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Relaxed);
         if added > 0 {
             let kept = self.rows.fetch_add(added, Ordering::Relaxed) + added;
             let since = self.added.fetch_add(added, Ordering::Relaxed) + added;
+            // To find the oldest blocks takes a look at all tracks: it is done for many rows at
+            // once.
             if kept > self.max_rows && since >= DROP_INTERVAL {
                 self.added.store(0, Ordering::Relaxed);
                 self.drop_oldest();

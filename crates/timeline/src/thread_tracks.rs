@@ -108,6 +108,7 @@ impl ThreadTracks {
 
     /// Forgets tracks that the store has removed, when there are many.
     fn forget_removed(&mut self, store: &Store) {
+        // Not at each new track: the time would grow with the square of their number.
         if self.tracks.len().is_multiple_of(256) {
             self.tracks
                 .retain(|_, track| store.track(track.id).is_some());

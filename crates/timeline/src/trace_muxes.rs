@@ -108,6 +108,7 @@ impl TraceMuxes {
             if mux.counts() == (0, 0) {
                 self.muxes.remove(&trace);
             }
+            // What is left is not shown any more, because the run ends.
             if stop() {
                 break;
             }

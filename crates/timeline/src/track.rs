@@ -56,7 +56,7 @@ pub(super) struct NumberedRow {
 
 #[derive(Debug, Clone, Copy)]
 struct OpenSpan {
-    /// Absent: the span is not shown.
+    /// The number of the row. Absent if the span is not shown.
     row: Option<u64>,
     name: u32,
     /// The id of the span. Absent if its events do not say it.
@@ -164,8 +164,9 @@ impl Summary {
         }
     }
 
-    /// The same with larger numbers of rows.
+    /// Returns the summary with `first` added to the numbers of its rows.
     pub(super) fn numbered_from(mut self, first: u64) -> Self {
+        // A block counts from 0, so that its summary stays right when blocks before it are dropped.
         self.longest.number += first;
         self.latest.number += first;
         self
@@ -228,6 +229,7 @@ impl TrackRows {
         if let Some(block) = self.blocks.back_mut() {
             block.push(row);
         }
+        // A row after the end: the session has been opened again.
         self.ended_at = None;
         self.depths = self.depths.max(row.depth + 1);
         number
@@ -334,7 +336,7 @@ impl TrackRows {
         }
     }
 
-    /// Begins such a span that is not shown.
+    /// Begins a span that may overlap others and is not shown.
     pub(super) fn begin_overlapping_hidden(&mut self, key: u64) {
         if self.hidden_overlapping.len() < usize::from(MAX_DEPTH) {
             self.hidden_overlapping.push(key);
@@ -385,6 +387,7 @@ impl TrackRows {
         let is_within =
             |inner: &Row| inner.start >= start && inner.end() <= end && inner.kind != RowKind::Loss;
         let mut moved = 0;
+        // The rows within came last: the first one outside ends the search.
         'blocks: for block in self.blocks.iter_mut().rev() {
             for inner in block.rows.iter_mut().rev() {
                 if !is_within(inner) || moved >= MAX_MOVED_ROWS {

@@ -11,11 +11,11 @@ const MERGED_PIXELS: i64 = 2;
 /// The part of the timeline that a page shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct View {
-    /// In nanoseconds since the clock's origin.
+    /// The first time in view, in nanoseconds since the clock's origin.
     pub(super) from: i64,
-    /// Later than `from`.
+    /// The last time in view, which is later than `from`.
     pub(super) to: i64,
-    /// In pixels; at least 1.
+    /// The width of the view in pixels; at least 1.
     pub(super) width: u32,
 }
 
@@ -29,8 +29,8 @@ impl View {
         span.saturating_mul(MERGED_PIXELS) / i64::from(self.width.max(1))
     }
 
-    /// The same part in half as many pixels, so that about half as many rows are to be seen. `None`
-    /// if it has one only.
+    /// Returns the part in half as many pixels, so that about half as many rows are to be seen.
+    /// `None` if it has one pixel only.
     pub(super) fn halved(self) -> Option<Self> {
         let width = self.width / 2;
         (width > 0).then_some(Self { width, ..self })
@@ -44,7 +44,7 @@ struct Merger<'o> {
     out: &'o mut Vec<VisibleRow>,
     /// Largest number of rows in `out`. Further ones are left out.
     max: usize,
-    /// Whether any were.
+    /// Whether any row was left out.
     is_full: bool,
 }
 
@@ -141,6 +141,7 @@ impl TrackRows {
             let is_within = block.min_start >= view.from && block.max_end <= view.to;
             let is_small =
                 is_within && block.max_end.saturating_sub(block.min_start) < merger.resolution;
+            // A summary says nothing of single events, which a filter asks for.
             if is_small && block.rows.len() == BLOCK_ROWS && filter.is_none() {
                 for of in block.summary() {
                     merger.add(of.numbered_from(first));

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 pub(super) struct WriteTimeout<S> {
     stream: S,
     timeout: Duration,
-    /// Runs while a write waits for the peer.
+    /// The timer, which runs while a write waits for the peer.
     timer: Pin<Box<Sleep>>,
     is_waiting: bool,
 }
@@ -43,6 +43,7 @@ impl<S> WriteTimeout<S> {
             self.is_waiting = true;
             self.timer.as_mut().reset(Instant::now() + self.timeout);
         }
+        // Polled even if it has just been set: only then it wakes the task.
         let over = self.timer.as_mut().poll(context);
         over.map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
