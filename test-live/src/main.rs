@@ -23,6 +23,7 @@ use viewer::run::{Outcome, Stop, UsageError};
 const INTERRUPTED: i32 = 130;
 
 fn main() -> ExitCode {
+    // Not subcommands of clap, because any other first word is a target.
     if std::env::args_os()
         .nth(1)
         .is_some_and(|word| word == "proxy")
@@ -69,6 +70,7 @@ fn exit_code(ended: anyhow::Result<Outcome>) -> ExitCode {
     match ended {
         Ok(Outcome::Whole) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::FAILURE,
+        // A reader that has seen enough, like `head`, is no failure of the viewer.
         Err(error) if is_closed_output(error.as_ref()) => ExitCode::SUCCESS,
         Err(error) => {
             let error_text = describe_error(error.as_ref());
@@ -85,6 +87,7 @@ fn stop_on_signals(stop: Stop, has_screen: bool) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    // Signals belong to the runtime in which they are caught.
     let inside = runtime.enter();
     let mut signals = StopSignals::catch()?;
     if has_screen {
@@ -95,6 +98,7 @@ fn stop_on_signals(stop: Stop, has_screen: bool) -> io::Result<()> {
             stop.request();
         });
     }
+    // The guard borrows the runtime, which moves to its thread.
     drop(inside);
     let wait = async move {
         signals.wait().await;

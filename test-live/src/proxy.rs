@@ -118,6 +118,7 @@ async fn accept(listener: TcpListener, target: RelayTarget) {
         let target = Arc::clone(&target);
         tokio::spawn(async move {
             let served = tokio::select! {
+                // An evicted connection must end even if bytes keep coming.
                 biased;
                 () = admitted.evicted() => Err("idle, and there are too many".to_owned()),
                 served = serve(viewer, &target, &admitted) => served,
@@ -203,6 +204,7 @@ async fn forward(
 ) -> io::Result<()> {
     let (mut commands, mut replies) = (Direction::default(), Direction::default());
     loop {
+        // Two fast peers would otherwise keep all other connections of the thread waiting.
         tokio::task::consume_budget().await;
         let has_reply = replies.advance(&mut relay, &mut viewer)?;
         let has_moved = commands.advance(&mut viewer, &mut relay)? | has_reply;
@@ -248,6 +250,7 @@ fn interest(reads: bool, writes: bool) -> Option<Interest> {
 async fn wait(socket: &Socket, interest: Option<Interest>) -> io::Result<()> {
     match interest {
         Some(interest) => socket.ready(interest).await.map(drop),
+        // TLS may hold bytes that have left the buffers of both directions.
         None if socket.has_unsent() => socket.ready(Interest::WRITABLE).await.map(drop),
         None => std::future::pending().await,
     }

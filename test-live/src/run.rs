@@ -89,9 +89,11 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     let shown =
         shown.and_then(|()| show_events(&mut mux, &mut select, channels, stop, arguments.quiet));
     select.clear_progress_bar();
+    // All are asked to stop before any is waited for.
     for source in &sources {
         source.stop();
     }
+    // Before the sources are joined: one may still wait for its relay.
     let ended = shown.and_then(|()| select.finish());
     for source in sources {
         source.join();
@@ -105,7 +107,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Opens the sink, behind the selection of events.
+/// Opens the sink, and before it the selection of events.
 fn open_select(arguments: &Arguments) -> anyhow::Result<Select> {
     let text = &arguments.options.text;
     let is_bounded = arguments.begin.is_some() || arguments.end.is_some();
@@ -209,6 +211,7 @@ fn show_events(
     if select.is_limit_reached() {
         return Ok(());
     }
+    // The channel has no blocking receive with a timeout: a runtime has to measure it.
     let timer = Builder::new_current_thread().enable_time().build()?;
     let mut newcomer_hold = NewcomerHold::default();
     loop {
@@ -230,11 +233,12 @@ fn show_events(
             continue;
         }
         let holds_back = mux.holds_back();
+        // Most turns change nothing, and only a change shall wake the sources.
         held_back.send_if_modified(|known| std::mem::replace(known, holds_back) != holds_back);
         if stop.is_requested() {
             return Ok(());
         }
-        // Ends when all sources have.
+        // The channel ends when all sources have.
         let deadlines = [newcomer_hold.deadline(), flush_deadline];
         let deadline = deadlines.into_iter().flatten().min();
         match receive_until(&timer, &mut source_events, deadline) {

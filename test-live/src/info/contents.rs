@@ -170,6 +170,8 @@ impl Sink for CountingSink {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
         let class = event.class();
         let key = (origin.trace.key, event.stream_class().id(), class.id());
+        // Times of clocks that are more than 292 years from their origin do not fit into
+        // nanoseconds.
         let time = event.time().filter(|_| event.far_seconds() == 0);
         if let Some(time) = time {
             let (first, last) = self.span.get_or_insert((time, time));
@@ -180,12 +182,14 @@ impl Sink for CountingSink {
         if has_name == Some(true) {
             return Ok(());
         }
+        // Counted by class: a key of numbers is found faster than a name.
         *self.classes.entry(key).or_default() += 1;
         self.names
             .entry(key)
             .or_insert_with(|| class.name().unwrap_or("<unknown>").to_owned());
         // The contexts of an event that was sent have what comes nearest to its process.
         if has_name.is_none() {
+            // Without a context in the metadata, the walk over the event would find nothing.
             if event.stream_class().event_context().is_some() || class.context().is_some() {
                 event.visit_contexts(&mut self.context)?;
             }

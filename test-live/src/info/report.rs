@@ -30,7 +30,7 @@ pub(super) struct Report {
     hosts: BTreeSet<String>,
     clocks: Vec<ReportedClock>,
     traces: Vec<ReportedTrace>,
-    /// What follows is absent if the events were not decoded.
+    /// The number of events. Absent, as all that follows, if the events were not decoded.
     event_count: Option<u64>,
     losses: Option<ReportedLosses>,
     processes: Option<Vec<ReportedProcess>>,
@@ -124,6 +124,7 @@ impl Report {
                 let scale = declared
                     .stream(stream.class)
                     .and_then(|class| class.timescale());
+                // The times of clocks far from their origin do not fit into nanoseconds.
                 let scale = scale.filter(|scale| scale.far_seconds() == 0);
                 let at = |cycles| scale.and_then(|scale| scale.nanoseconds(cycles));
                 let span = stream.span();
@@ -190,6 +191,7 @@ impl Report {
         let events = contents.events.iter().map(|(name, count)| ReportedEvent {
             name: name.clone(),
             count: *count,
+            // With half of the divisor, the quotient is rounded. No rate, if no time has passed.
             per_second: (u128::from(*count) * 1_000_000_000 + duration / 2).checked_div(duration),
         });
         let mut events: Vec<_> = events.collect();
@@ -227,6 +229,7 @@ impl fmt::Display for Report {
             f,
             "size       {bytes} bytes, {packets} packets, {streams} streams, {traces} traces"
         )?;
+        // Names come from traces: no character of theirs may control the terminal.
         let hosts: Vec<String> = self.hosts.iter().map(|host| shown(host)).collect();
         writeln!(f, "hosts      {}", hosts.join(", "))?;
         for clock in &self.clocks {

@@ -43,8 +43,8 @@ pub(super) fn flush(buffer: &mut Vec<u8>, out: &mut impl Write) -> io::Result<()
     out.flush()
 }
 
-/// The buffer is empty afterwards even if it could not be written: a sink that is dropped tries
-/// once more.
+/// Writes the buffer. It is empty afterwards even if it could not be written: a sink that is
+/// dropped tries once more.
 fn write(buffer: &mut Vec<u8>, out: &mut impl Write) -> io::Result<()> {
     let written = out.write_all(buffer);
     buffer.clear();

@@ -18,7 +18,7 @@ use viewer::terminal::printable;
 use super::buffer;
 use super::row::{Open, SinkRow};
 
-/// Trees of fields.
+/// The row of the sink that shows each event as a tree of its fields.
 pub const ROW: SinkRow = SinkRow {
     name: "details",
     help: "All fields of each event, as a tree",
@@ -115,9 +115,11 @@ impl<W: Write> Details<W> {
         out.push(b')');
         self.tree.any_scope = false;
         let visited = visit(&mut self.tree);
+        // An event without scopes ends its line here; in others the first scope has ended it.
         if !self.tree.any_scope {
             self.tree.out.push(b'\n');
         }
+        // After the line has been ended, so that the next event begins on its own.
         visited?;
         Ok(buffer::write_if_full(&mut self.tree.out, &mut self.out)?)
     }
@@ -151,6 +153,7 @@ impl<W: Write> Sink for Details<W> {
 
     fn flush(&mut self, ended: &Ended) -> Result<Next, SinkError> {
         for trace in &ended.traces {
+            // Numbers are not given again: `seen_traces` only grows.
             self.traces.remove(trace);
         }
         buffer::flush(&mut self.tree.out, &mut self.out)?;
@@ -271,6 +274,7 @@ impl Visitor for Tree {
 
     fn float(&mut self, value: f64, _bits: u8) {
         self.value(|out| {
+            // As `printf` of C, and so babeltrace2, writes the sign of NaN.
             let text = match (value.is_nan(), value.is_sign_negative()) {
                 (true, true) => "-nan".to_owned(),
                 (true, false) => "nan".to_owned(),
@@ -315,6 +319,7 @@ fn grouped(value: impl Into<u128>, out: &mut Vec<u8>) {
     let value = value.into();
     let begin = out.len();
     integer(value, out);
+    // babeltrace2 leaves numbers of four digits whole.
     if value >= 10_000 {
         separated(begin, 3, b',', out);
     }
@@ -347,6 +352,7 @@ fn separated(begin: usize, group: usize, between: u8, out: &mut Vec<u8>) {
     let mut at = out.len();
     while at > begin + group {
         at -= group;
+        // There are at most 64 digits: moving them is cheaper than a second buffer.
         out.insert(at, between);
     }
 }

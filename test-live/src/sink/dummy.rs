@@ -5,11 +5,12 @@ use viewer::sink::{Ended, Finished, Loss, Needs, Next, OpenSink, Origin, Sink, S
 
 use super::row::{Open, SinkRow};
 
-/// No output.
+/// The row of the sink that has no output.
 pub const ROW: SinkRow = SinkRow {
     name: "dummy",
     help: "No output: decode only",
     needs: Needs {
+        // Events need not be handed over: they are counted as they are found.
         events: false,
         ..Needs::EVENTS
     },
@@ -17,7 +18,7 @@ pub const ROW: SinkRow = SinkRow {
     download: None,
 };
 
-/// Forgets all events.
+/// A sink that forgets all events.
 #[derive(Debug)]
 pub struct Dummy;
 

@@ -53,7 +53,7 @@ pub struct Json<W> {
     lines: Lines,
 }
 
-/// Renders lines.
+/// Renders events as lines, and knows what the lines of a stream have in common.
 #[derive(Debug, Default)]
 struct Lines {
     /// The text that is the same for all events of a stream.
@@ -122,6 +122,7 @@ impl Lines {
         out.extend_from_slice(b",\"cycles\":");
         integer(head.cycles, out);
         let prefix = self.streams.entry(origin.stream.key).or_default();
+        // Metadata that came since may have added entries to the environment.
         if prefix.text.is_empty() || prefix.environment != environment.len() {
             prefix.environment = environment.len();
             prefix.text.clear();
@@ -139,6 +140,7 @@ impl Lines {
         }
         let position = JsonPosition::new(Scopes::Named, false);
         if let Err(error) = fields(&mut JsonFields::new(out, position)) {
+            // What an event has begun to write must not precede the next line.
             out.truncate(begin);
             return Err(error.into());
         }
@@ -212,6 +214,7 @@ impl<W: Write> RenderedSink for Json<W> {
     }
 
     fn show_run(&mut self, run: &RenderedRun) -> Result<(), SinkError> {
+        // No line depends on the one before: the first part is empty.
         let (_, lines) = run.parts();
         Ok(buffer::append_or_write(
             &mut self.buffer,

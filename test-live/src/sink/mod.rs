@@ -1,4 +1,8 @@
-//! The destinations of events: a file or folder for each sink, and a row of [`SINKS`].
+//! The destinations of events: a file or folder for each sink, and a row of [`SINKS`]. Runs of the
+//! program and downloads of `test-live web` open them.
+//!
+//! Read `row` first (what a sink is for the program), then `buffer` (its output), then any sink.
+//! `log` takes the forms of times from `text`; otherwise no sink knows another.
 
 mod buffer;
 pub mod codetracer;

@@ -15,7 +15,7 @@ use super::SinkOptions;
 /// A sink, as `--sink NAME` selects it.
 #[derive(Debug)]
 pub struct SinkRow {
-    /// The name.
+    /// The name, as `--sink` takes it.
     pub name: &'static str,
     /// One line about the sink.
     pub help: &'static str,
@@ -30,9 +30,9 @@ pub struct SinkRow {
 /// How a sink is opened, by where it writes.
 #[derive(Debug)]
 pub enum Open {
-    /// To standard output or a file.
+    /// The sink writes to standard output or a file.
     Stream(fn(Box<dyn Write>, &SinkContext<'_>) -> anyhow::Result<OpenSink>),
-    /// To files in a directory.
+    /// The sink writes files in a directory.
     Directory(fn(&Path, &SinkContext<'_>) -> anyhow::Result<OpenSink>),
 }
 

@@ -91,6 +91,7 @@ impl SessionCounts {
     pub(super) fn add_event(&self, time: Option<i64>, is_unix_time: bool) {
         self.events.add(1);
         let Some(time) = time else { return };
+        // Only one thread writes these times: no locked instruction is needed.
         if time > self.last_time.load(Ordering::Relaxed) {
             self.last_time.store(time, Ordering::Relaxed);
         }
@@ -144,6 +145,7 @@ impl SessionCounts {
         let mut rows = table.0.lock();
         let is_full =
             rows.len() >= MAX_ROWS_PER_TABLE || self.all_rows.load(Ordering::Relaxed) >= MAX_ROWS;
+        // The row of all others is added in any case: nothing may be left uncounted.
         if is_full && name != OTHER {
             return None;
         }
@@ -172,7 +174,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Adds a session.
+    /// Adds a session, whose counts are zero.
     pub(super) fn add_session(
         &self,
         id: u64,
@@ -200,7 +202,7 @@ impl Counts {
         new
     }
 
-    /// Removes a session.
+    /// Removes the session with this number, if it is there.
     pub(super) fn remove_session(&self, id: u64) {
         self.sessions.lock().retain(|session| session.id != id);
     }

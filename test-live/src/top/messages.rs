@@ -24,7 +24,7 @@ pub(super) enum Severity {
 /// Messages for users. All clones have the same.
 #[derive(Debug, Clone)]
 pub(super) struct Messages {
-    /// Absent: messages are written to standard error at once.
+    /// The messages for a screen. Absent if they are written to standard error at once.
     kept: Option<Arc<Mutex<KeptMessages>>>,
 }
 
@@ -49,6 +49,7 @@ impl Messages {
     }
 
     pub(super) fn add(&self, severity: Severity, text: &str) {
+        // Messages quote names of traces and relays, which may have control characters.
         let text = escape_name(text);
         let Some(kept) = &self.kept else {
             return write_message(severity, &text);
@@ -125,6 +126,7 @@ impl Write for LogLine {
 
 impl Drop for LogLine {
     fn drop(&mut self) {
+        // The log writes a line in pieces: only now it is known to be whole.
         let text = String::from_utf8_lossy(&self.line);
         if !text.trim().is_empty() {
             self.messages.add(Severity::Notice, text.trim());

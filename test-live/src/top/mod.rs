@@ -89,6 +89,7 @@ pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
     );
     let memory = MemoryBudget::default();
     let mut mux = Mux::with_memory(memory.clone());
+    // Counts need no order: no event waits for those of another stream.
     mux.set_unordered();
     let (sender, mut source_events) = mpsc::channel(EVENT_CAPACITY);
     stop.set_waker(sender.downgrade());
@@ -108,6 +109,7 @@ pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
         stage.add_trace(key, &session, true);
         mux.add_directory(key, trace, &mut stage)?;
     }
+    // The channel ends with the last source, which has a sender of its own.
     drop(sender);
     let is_complete = Arc::new(AtomicBool::new(false));
     let display = if arguments.batch {
@@ -138,6 +140,7 @@ pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
     for source in &sources {
         source.stop();
     }
+    // A source that waits for room in the channel would never end.
     drop(source_events);
     let displayed = display.wait_for_end(stop);
     for source in sources {
@@ -243,6 +246,7 @@ impl Display {
         let stop = stop.clone();
         let thread = thread::Builder::new().name(name.to_owned());
         let thread = thread.spawn(move || {
+            // Dropped when the thread ends, also by a panic.
             let _alive: std_mpsc::Sender<()> = alive;
             show(stop, have_ended)
         })?;
@@ -306,6 +310,7 @@ fn print_tables(
         sampler.sample(now, unix_time());
         let elapsed = now - sampled_at;
         sampled_at = now;
+        // Written at once, so that messages do not come between the rows.
         let mut table = Vec::new();
         let time = format!("{:.0}", Timestamp::now());
         batch::write_table(&mut table, &sampler, &time, elapsed)?;
@@ -320,7 +325,7 @@ fn print_tables(
     Ok(())
 }
 
-/// Nanoseconds since 1970.
+/// Returns the current time, in nanoseconds since 1970.
 fn unix_time() -> i64 {
     i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }

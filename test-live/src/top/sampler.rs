@@ -81,6 +81,7 @@ impl Sampler {
         let elapsed = now.saturating_duration_since(self.sampled_at).as_nanos();
         let wall = Span::Wall(u64::try_from(elapsed).unwrap_or(u64::MAX));
         self.sampled_at = now;
+        // Sessions that are left in here at the end have been removed.
         let mut before = std::mem::take(&mut self.sessions);
         for counts in self.counts.sessions() {
             let known = before.remove(&counts.id);
@@ -186,6 +187,7 @@ impl Sampled {
         self.total = total;
         let nanoseconds = match span {
             Span::Wall(nanoseconds) => nanoseconds,
+            // A recording is read as fast as can be: only its own time says how often events came.
             Span::Trace(nanoseconds) => {
                 self.rate = per_kilosecond(total, nanoseconds);
                 return;

@@ -51,6 +51,7 @@ impl Screen {
             report_panic(panic);
         }));
         enable_raw_mode()?;
+        // Set at once: from here on, the terminal has to be restored on every way out.
         IS_OPEN.store(true, Ordering::SeqCst);
         let opened = execute!(io::stdout(), EnterAlternateScreen, Hide)
             .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
@@ -139,6 +140,7 @@ impl ShownScreen {
 
     fn draw(&self, screen: &mut Screen) -> io::Result<()> {
         let message = self.messages.last();
+        // A panic on another thread may have left the screen meanwhile.
         if IS_OPEN.load(Ordering::SeqCst) {
             let Screen(terminal) = screen;
             terminal.draw(|frame| draw(frame, &self.state, &self.sampler, message.as_ref()))?;
@@ -156,6 +158,7 @@ impl ShownScreen {
             let Event::Key(key) = event::read()? else {
                 continue;
             };
+            // Some terminals also report when a key is let go.
             if key.kind == KeyEventKind::Release {
                 continue;
             }
@@ -163,6 +166,7 @@ impl ShownScreen {
                 Action::Draw => {}
                 Action::Filter(filter) => {
                     self.request.set(filter.map(|filter| *filter));
+                    // The main thread applies the filter, and may be waiting for a source.
                     stop.wake();
                 }
                 Action::Quit => return Ok(false),

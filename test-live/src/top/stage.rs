@@ -1,4 +1,4 @@
-//! The stage behind the mux that counts events, by session, name and process.
+//! The stage after the mux that counts events, by session, name and process.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -40,6 +40,7 @@ pub(super) struct FilterRequest {
 impl FilterRequest {
     /// Requests that only events that match `filter` are counted from now on, from zero.
     pub(super) fn set(&self, filter: Option<Filter>) {
+        // Before the generation, so that whoever sees the new one finds the filter.
         *self.filter.lock() = filter;
         self.generation.fetch_add(1, Ordering::Release);
     }
@@ -88,7 +89,8 @@ struct SessionState {
 /// What is the same for all events of a class.
 struct ClassState {
     session: Arc<SessionCounts>,
-    /// Absent if the events were sent in Trace Event Format, with names of their own.
+    /// The row of the name of the class. Absent if the events were sent in Trace Event Format, with
+    /// names of their own.
     row: Option<Arc<CountRow>>,
     has_context: bool,
     is_unix_time: bool,
@@ -160,12 +162,14 @@ impl CountingStage {
         }
         self.generation = generation;
         self.filter = self.request.filter.lock().take();
+        // Names are only looked up for the first filter: traces do not declare theirs again.
         self.undeclared = UndeclaredNames::default();
         for state in self.sessions.values_mut() {
             state.counts = self.counts.restart_session(&state.counts);
             state.names.clear();
             state.processes.clear();
         }
+        // Their rows are of the counts that have been replaced.
         self.classes = Slots::default();
         self.by_class.clear();
         (self.last_class, self.last_process) = (None, None);
@@ -275,6 +279,7 @@ impl CountingStage {
             return;
         };
         let has_traces = |state: &SessionState| state.traces > 0;
+        // The session has begun again since it was put here.
         if self.sessions.get(&id).is_none_or(has_traces) {
             return;
         }
@@ -405,6 +410,7 @@ impl Stage for CountingStage {
     }
 
     fn trace_ended(&mut self, trace: TraceKey) {
+        // The place of the class may be given to another one.
         self.last_class = None;
         let classes = &mut self.classes;
         self.by_class.retain(|(of, ..), place| {
@@ -423,6 +429,7 @@ impl Stage for CountingStage {
         session.traces = session.traces.saturating_sub(1);
         if session.traces == 0 {
             session.counts.set_ended(true);
+            // A session may end several times: the last time counts.
             self.ended.retain(|ended| *ended != id);
             self.ended.push_back(id);
             if self.ended.len() > MAX_ENDED_SESSIONS {

@@ -21,7 +21,7 @@ pub(super) enum SortKey {
     Total,
     /// The largest first; of event names and processes as [`Rate`](Self::Rate).
     Lag,
-    /// Likewise.
+    /// The largest number of losses first; of event names and processes as [`Rate`](Self::Rate).
     Losses,
     Name,
 }
@@ -29,7 +29,7 @@ pub(super) enum SortKey {
 /// The page that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Page {
-    /// All sessions.
+    /// The list of all sessions.
     #[default]
     Sessions,
     /// The event names and processes of one session.
@@ -50,7 +50,7 @@ pub(super) struct FilterInput {
 /// What a key asks the program to do.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// Draw again.
+    /// Draw the screen again.
     Draw,
     /// Count only the events of this filter, or all.
     Filter(Option<Box<Filter>>),
@@ -146,6 +146,7 @@ impl State {
     /// Handles a key that was pressed.
     pub(super) fn handle_key(&mut self, key: KeyEvent, sampler: &Sampler) -> Action {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        // In raw mode, the terminal sends no SIGINT for this key.
         if is_control && key.code == KeyCode::Char('c') {
             return Action::Quit;
         }
@@ -191,6 +192,7 @@ impl State {
         Action::Draw
     }
 
+    // The iterator goes on after the key that was found.
     fn handle_input_key(&mut self, key: KeyCode, is_control: bool) -> Action {
         let Some(input) = &mut self.input else {
             return Action::Draw;
@@ -222,6 +224,7 @@ impl State {
 
     /// The place of the selected session among `sessions`.
     pub(super) fn selected_place(&self, sessions: &[&SampledSession]) -> usize {
+        // By its number, because its place changes from sample to sample.
         let is_selected = |session: &&SampledSession| Some(session.id()) == self.selected;
         sessions.iter().position(is_selected).unwrap_or(0)
     }

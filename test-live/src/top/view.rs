@@ -206,6 +206,7 @@ impl DrawnTable<'_> {
         if length == 0 {
             lines.push(Line::from(cut_to_width(self.empty, width)));
         }
+        // There may be fewer rows than when one was selected.
         let selected = self
             .selected
             .map(|place| place.min(length.saturating_sub(1)));

@@ -150,9 +150,9 @@ struct Recording {
     /// The time from which more may be published.
     next_publication: Instant,
     has_news: bool,
-    /// Whether its end has come.
+    /// Whether the end of the recording has come.
     is_whole: bool,
-    /// When its trace ended.
+    /// When the trace of the recording ended. Absent before.
     ended: Option<Instant>,
 }
 
@@ -247,6 +247,7 @@ impl CodetracerSink {
         };
         let begun = Instant::now();
         recording.directory.add_paths(&self.filter.take_paths());
+        // Copied, because the records that are certain are borrowed to be taken out.
         let uncertain = self.filter.uncertain().to_vec();
         let certain = self.filter.certain();
         recording.directory.publish(certain, &uncertain)?;
@@ -262,6 +263,7 @@ impl CodetracerSink {
             found.has_ended = true;
         }
         let is_endless = self.is_endless;
+        // Where sessions come and go without end, traces without a recording would pile up.
         self.found
             .retain(|found| found.has_recording || !(is_endless && found.has_ended));
         if let Some(recording) = &mut self.recording
@@ -371,6 +373,7 @@ fn write_chunk(
     };
     match recording.directory.write_chunk(chunk) {
         Ok(()) => Ok(()),
+        // On a full disk the recording cannot go on either: the user must learn it.
         Err(SourceFileError::Io(error)) if is_full(&error) => Err(error),
         Err(error) => {
             *failed_files += 1;
@@ -387,6 +390,7 @@ fn write_chunk(
 impl Sink for CodetracerSink {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
         let class = event.class().name().unwrap_or_default();
+        // The prefix first: events of other traces fail it without a search in a table.
         if !class.starts_with(PREFIX) || !EventDecoder::is_known_class(class) {
             return Ok(());
         }
@@ -460,6 +464,7 @@ impl Sink for CodetracerSink {
             self.filter.finish();
         }
         if has_ended && is_whole {
+            // Paths come before the records that name them by number.
             recording.directory.add_paths(&self.filter.take_paths());
             let finished = recording.directory.finish(self.filter.certain());
             finished.map_err(RecordingError::from)?;
@@ -489,6 +494,8 @@ impl PacketSink for CodetracerSink {
         else {
             return Ok(());
         };
+        // All recordings declare this class. The metadata is searched as text: it is not parsed
+        // here.
         let name = b"\"ct:step\"";
         found.metadata_end.extend_from_slice(bytes);
         found.has_recording = memmem::find(&found.metadata_end, name).is_some();

@@ -100,6 +100,7 @@ impl<W: Write> Counter<W> {
         if since < REFRESH {
             return Ok(());
         }
+        // Asked each time, because users change the size of their windows.
         let (rows, columns) = size();
         let text = self.table.text(
             Span::Last(time_between(self.shown_time, self.last_time)),
@@ -147,6 +148,7 @@ impl<W: Write> Sink for Counter<W> {
         } else {
             self.table.count(key, name, origin);
         }
+        // To read the clock for each event would take longer than to count it.
         self.until_look -= 1;
         if self.until_look == 0 {
             self.refresh_at(Instant::now())?;
@@ -171,6 +173,7 @@ impl<W: Write> Sink for Counter<W> {
     }
 
     fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
+        // The last table has all rows, and takes the place of the picture.
         if self.drawn {
             self.out.write_all(CLEAR_ALL)?;
             self.out.write_all(HOME)?;

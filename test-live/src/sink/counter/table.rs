@@ -16,7 +16,7 @@ use viewer::terminal::printable;
 const MAX_ENDED_STREAMS: usize = 4096;
 /// Rows of names. The events of further names are counted together.
 const MAX_NAMES: usize = 1 << 16;
-/// The name under which those are shown.
+/// The name under which the events of further names are counted.
 const OTHER_NAMES: &str = "<other names>";
 
 /// The counts of events by name and by stream.
@@ -157,6 +157,7 @@ impl CountTable {
 
     /// Ends a stream. Its row stays, unless there are many.
     pub(super) fn end_stream(&mut self, key: StreamKey) {
+        // The place of the stream may be given to another one.
         self.last_stream = None;
         let Some(place) = self.by_stream.remove(&key) else {
             return;
@@ -169,6 +170,7 @@ impl CountTable {
         let count = |place: &usize| streams.get(*place).map_or(0, |row| row.count);
         self.ended
             .sort_by_key(|place| std::cmp::Reverse(count(place)));
+        // Half of them, so that they are sorted once in thousands of streams.
         for place in self.ended.split_off(MAX_ENDED_STREAMS / 2) {
             if let Some(row) = self.streams.remove(place) {
                 self.others.count += row.count;

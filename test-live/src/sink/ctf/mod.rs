@@ -28,6 +28,7 @@ pub const ROW: SinkRow = SinkRow {
     name: "ctf",
     help: "A copy of the trace for any CTF reader",
     needs: Needs {
+        // Packets are copied as they are: their events need not be decoded.
         events: false,
         whole: Some("copies whole packets"),
         ..Needs::EVENTS
@@ -77,7 +78,7 @@ struct Recording {
     metadata: Growing,
 }
 
-/// A file that grows.
+/// A file that grows, and that may be closed meanwhile.
 #[derive(Debug)]
 struct Growing {
     path: PathBuf,
@@ -162,7 +163,7 @@ impl Recorder {
 }
 
 impl Growing {
-    /// Appends; whether the file had to be opened.
+    /// Appends bytes. Returns whether the file had to be opened.
     fn append(&mut self, bytes: &[u8]) -> io::Result<bool> {
         let opened = self.file.is_none();
         let file = match &mut self.file {
@@ -185,6 +186,7 @@ impl Tree for Disk {
     }
 
     fn is_directory(&self, path: &Path) -> io::Result<bool> {
+        // A symbolic link is no directory here: it might lead out of the target.
         fs::symlink_metadata(path).map(|there| there.is_dir())
     }
 

@@ -28,7 +28,7 @@ pub(super) enum Omitted {
     /// None: all are of a program, which may name them as it likes.
     #[default]
     Nothing,
-    /// Those that the head of the line shows, and those that describe the trace.
+    /// Members that the head of the line shows, and members that describe the trace.
     ShownAndInternal {
         /// A member of the payload, which [`LogFields::captured`] returns.
         captured: &'static str,
@@ -47,27 +47,27 @@ pub(super) struct ContextHead {
     pub(super) cpu: Option<i64>,
     /// The member `span` of the payload, which is the id of a span in events about spans.
     pub(super) span: Option<u64>,
-    /// Empty if it is not there.
+    /// The name of the process or thread; empty if it is not there.
     pub(super) procname: String,
-    /// Empty if it is not there.
+    /// The name of the host; empty if it is not there.
     pub(super) hostname: String,
 }
 
 /// Where the next value goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Place {
-    /// To the fields.
+    /// The value is shown as a field.
     #[default]
     Shown,
-    /// Nowhere.
+    /// The value is not shown.
     Hidden,
-    /// To [`ContextHead`], by this name.
+    /// The value goes to [`ContextHead`], by this name.
     Head(HeadMember),
-    /// To the fields and to [`ContextHead`].
+    /// The number of a CPU: it is shown as a field, and goes to [`ContextHead`].
     Cpu,
-    /// Likewise.
+    /// The id of a span: it is shown as a field, and goes to [`ContextHead`].
     Span,
-    /// To the captured member.
+    /// The value is that of the captured member.
     Captured,
 }
 
@@ -119,6 +119,7 @@ impl LogFields {
         let head = &mut self.head;
         head.procname.clear();
         head.hostname.clear();
+        // Both names keep their memory for the next event.
         self.head = ContextHead {
             procname: std::mem::take(&mut head.procname),
             hostname: std::mem::take(&mut head.hostname),
@@ -152,6 +153,7 @@ impl LogFields {
             if let (Some(shown), Some(other)) = (shown, other)
                 && shown != other
             {
+                // Writing to memory does not fail.
                 let _ = write!(self.contexts, " {name}={other}");
             }
         }
@@ -363,9 +365,10 @@ impl Visitor for LogFields {
             return;
         }
         if self.omitted == Omitted::Nothing {
-            // In JSON it was written.
+            // A program that sends JSON has written `null` itself.
             self.value(None, |out| out.push_str("null"));
         } else {
+            // The name was written before it was known that there is no value.
             let before_value = self.before_value;
             self.out().truncate(before_value);
         }
@@ -383,6 +386,7 @@ impl Visitor for LogFields {
                 let _ = write!(out, "{value}");
             }
             base => {
+                // As many digits as the field has bits: the others only repeat the sign.
                 let unused = 64u32.saturating_sub(format.bits.into());
                 let mask = u64::MAX.checked_shr(unused).unwrap_or(0);
                 push_number(out, value.cast_unsigned() & mask, base);

@@ -12,7 +12,7 @@
 //!   fields.
 //! - In a recording of CodeTracer, calls are the begin and end of a span. What defines names is not
 //!   shown.
-//! - A field `message` is shown behind the name, without its own.
+//! - A field `message` is shown after the name, without its own.
 //! - Left out are the fields that the head of the line shows, those of the packet context that
 //!   describe the packet, those whose names begin with `_`, and empty structures.
 //! - Names and texts come from anywhere: control characters are escaped.
@@ -57,7 +57,7 @@ const LOWEST_DEBUG: u8 = 13;
 /// The tracers whose streams are numbered, and are not those of CPUs.
 const OWN_TRACERS: [&str; 3] = ["trace-ring", "codetracer", "tldrs"];
 
-/// Lines for people.
+/// The row of the sink that writes lines for people.
 pub const ROW: SinkRow = SinkRow {
     name: "log",
     help: "One line for each event, for people: with severities, durations, and spans indented",

@@ -20,8 +20,8 @@ use super::{Head, Log, PROGRAM_CLOCK};
 const PROCESS_NAME: &str = "process_name";
 
 impl<W: Write> Log<W> {
-    /// Writes an event of a class of such a name. Returns whether it did: what the daemon says
-    /// itself, and the events of a foreign producer that uses the name, are to be shown as any
+    /// Writes an event of a class of Trace Event Format. Returns whether it did: what the daemon
+    /// says itself, and the events of a foreign producer that uses the name, are to be shown as any
     /// other.
     pub(super) fn write_sent(
         &mut self,
@@ -33,6 +33,7 @@ impl<W: Write> Log<W> {
         decoder.clear();
         let visited = event.visit(&mut decoder);
         let is_written = match decoder.decode(head.name) {
+            // Looked at only here, because the decoder is put back in any case.
             _ if visited.is_err() => false,
             Some(Decoded::Record { record, .. }) => {
                 match &record {
@@ -93,6 +94,7 @@ impl<W: Write> Log<W> {
             },
             _ => EndedSpan::default(),
         };
+        // After the span has been ended: its end is indented as its begin.
         let depth = self.spans.depth(&key);
         self.begin_sent_line(head, pid.as_ref(), tid.as_ref(), process, depth);
         let begun = ended.name.as_deref().unwrap_or_default();

@@ -24,7 +24,7 @@ pub(super) struct ThreadKey {
 pub(super) enum Host {
     /// The number of a name.
     Named(u64),
-    /// That of a trace which does not name it.
+    /// The host of a trace that does not name it.
     OfTrace(TraceKey),
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Names {
     programs: HashMap<(Host, OwnerKey), Box<str>>,
 }
 
-/// Numbers of names.
+/// The numbers that have been given to names.
 #[derive(Debug, Default)]
 struct NameNumbers {
     names: HashMap<Box<str>, u64>,
@@ -68,6 +68,7 @@ impl NameNumbers {
         if self.names.len() >= MAX_REMEMBERED {
             self.names.clear();
         }
+        // Counted on when all are forgotten: no number ever stands for two names.
         self.seen += 1;
         self.names.insert(name.into(), self.seen);
         self.seen

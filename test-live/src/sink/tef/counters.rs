@@ -33,7 +33,7 @@ impl Counters {
         }
     }
 
-    /// Whether there is none.
+    /// Whether no counter was selected.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.counters.is_empty()

@@ -158,6 +158,7 @@ impl EventFields {
                     lossy_string(self.text(text), out);
                 }
             }
+            // By our producers, 0 stands for no line, no span and no parent.
             if self.unsigned(Member::Line) > 0 {
                 name("line", out);
                 integer(self.unsigned(Member::Line), out);
@@ -202,6 +203,7 @@ impl EventFields {
 
     /// Whether an element of `args` is being visited.
     fn in_argument(&self) -> bool {
+        // Open are the payload, the array `args`, and its element.
         self.in_generic_payload() && self.depth == 3
     }
 

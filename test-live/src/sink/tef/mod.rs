@@ -172,6 +172,7 @@ impl<W: Write> Tef<W> {
     ) -> Result<(), SinkError> {
         self.fields.begin_event(kind.is_generic());
         visit(&mut self.fields)?;
+        // An event without a time is shown where the one before it was.
         self.now = time.unwrap_or(self.now);
         let (fields, records) = (&self.fields, &mut self.records);
         let program = self.recordings.program(origin.trace.key);
@@ -310,6 +311,7 @@ impl<W: Write> Tef<W> {
 
     /// Closes the document, and writes what has been held back.
     fn close(&mut self) -> io::Result<()> {
+        // A sink that was finished is closed once more when it is dropped.
         if !std::mem::replace(&mut self.is_finished, true) {
             self.records.finish();
         }

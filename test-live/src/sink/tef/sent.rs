@@ -13,13 +13,13 @@ use super::{SentTimes, TefOptions};
 /// What an event was written as.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SentRecord {
-    /// Its time in nanoseconds, if it has one.
+    /// The time of the record in nanoseconds. Absent if it has none.
     pub(super) ts: Option<i128>,
-    /// The process that it names.
+    /// The process that the record names.
     pub(super) process: Option<OwnerId<'static>>,
 }
 
-/// Writes such events as the records that were sent.
+/// Writes events that were sent in Trace Event Format as the records that were sent.
 #[derive(Debug, Default)]
 pub(super) struct SentRecordWriter {
     decoder: RecordDecoder,
@@ -29,9 +29,9 @@ pub(super) struct SentRecordWriter {
 }
 
 impl SentRecordWriter {
-    /// Writes an event of a class of such a name. Returns what it became; `None` if it was not
-    /// written: one of another class, or of a foreign producer that uses the name, is to be shown
-    /// as any other.
+    /// Writes an event of a class of Trace Event Format. Returns what it became; `None` if it was
+    /// not written: an event of another class, or of a foreign producer that uses the name, is to
+    /// be shown as any other.
     pub(super) fn write_event(
         &mut self,
         event: &Event<'_>,
@@ -114,6 +114,7 @@ fn write_record(
     if options.perfetto {
         sent.phase = perfetto::phase(sent.phase);
     }
+    // The records write it, because they may have to be put in order by it.
     sent.ts = None;
     sent.write_json(out);
     RecordTime {

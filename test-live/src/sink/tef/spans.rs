@@ -98,7 +98,7 @@ impl Spans {
         }
     }
 
-    /// Events of a trace are lost.
+    /// Records that events of a trace are lost.
     pub(super) fn add_loss(&mut self, trace: TraceKey) {
         self.0.add_loss(trace.0);
     }

@@ -12,7 +12,7 @@ use super::fields::{EventFields, Member};
 
 /// Numbers above every real process: Linux has at most 2^22.
 const FIRST_INVENTED: i64 = 1 << 23;
-/// Added to the number of a CPU that stands for a thread, for the same reason.
+/// Added to the number of a CPU that stands for a thread, so that it is above every real thread.
 const FIRST_CPU: i64 = 1 << 24;
 /// Largest number of hosts, processes or threads that are remembered. When there are more, all are
 /// forgotten: names are written again, and a process may get another number.
@@ -153,6 +153,7 @@ impl Tracks {
         let processes = self.processes.len().max(self.host_names.len());
         let threads = self.named_threads.len().max(self.wide_threads.len());
         if processes >= MAX_REMEMBERED || threads >= MAX_REMEMBERED {
+            // Numbers go on: one that was shown must not mean another process now.
             *self = Self {
                 seen_hosts: self.seen_hosts,
                 invented: self.invented,

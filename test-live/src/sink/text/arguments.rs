@@ -96,6 +96,7 @@ impl TextArguments {
             Colour::Always => true,
             Colour::Never => false,
             Colour::Auto => {
+                // An empty variable counts as none. (no-color.org)
                 is_terminal && std::env::var_os("NO_COLOR").is_none_or(|of| of.is_empty())
             }
         }
@@ -104,6 +105,7 @@ impl TextArguments {
     /// The format of times.
     #[must_use]
     pub fn clock(&self) -> ClockFormat {
+        // More seconds than fit into nanoseconds become the largest offset there is.
         let seconds = Duration::from_secs(self.clock_offset.unsigned_abs());
         let seconds = i64::try_from(seconds.as_nanos()).unwrap_or(i64::MAX);
         ClockFormat {

@@ -33,7 +33,7 @@ struct ClassProgram {
 /// The text of a packet's context.
 #[derive(Default)]
 struct PacketText {
-    /// 0: there is none yet.
+    /// The number of the packet; 0 if there is none yet.
     number: u64,
     text: Literal,
 }
@@ -61,7 +61,7 @@ impl ClassPrograms {
         self.known.retain(|_, class| class.trace != trace);
     }
 
-    /// Writes all of a line behind the times.
+    /// Writes all of a line that follows the times.
     #[inline]
     pub(super) fn write(
         &mut self,

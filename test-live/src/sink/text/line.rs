@@ -37,7 +37,7 @@ pub(super) struct Line<'a> {
 /// A text that is the same in many lines.
 #[derive(Debug, Default)]
 pub(super) struct Literal {
-    /// The text, with zeros behind it up to [`SHORT`] bytes.
+    /// The text, followed by zeros up to [`SHORT`] bytes.
     padded: Vec<u8>,
     length: usize,
 }
@@ -70,7 +70,7 @@ impl From<&[u8]> for Literal {
 }
 
 impl<'a> Line<'a> {
-    /// A line behind the bytes in `out`.
+    /// A line that follows the bytes in `out`.
     #[inline(always)]
     pub(super) fn new(buffer: &'a mut LineBuffer, out: &'a mut Vec<u8>) -> Self {
         Self {
@@ -80,8 +80,9 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The same line for the time of a function. Its length can be kept in a register if nothing
-    /// else refers to it. What is appended counts when [`Line::end_borrow`] is given the length.
+    /// Borrows the line for the time of a function, which can keep its length in a register if
+    /// nothing else refers to it. What is appended counts when [`Line::end_borrow`] is given the
+    /// length.
     #[inline(always)]
     pub(super) fn borrow(&mut self) -> Line<'_> {
         Line {
@@ -120,7 +121,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Appends any text.
+    /// Appends a text of any length.
     #[inline(always)]
     pub(super) fn text(&mut self, text: &[u8]) {
         let mut text = text;
@@ -177,6 +178,7 @@ impl<'a> Line<'a> {
     /// Appends a number in base 10, with `-` in front if it is negative.
     #[inline(always)]
     pub(super) fn signed_decimal(&mut self, value: i64) {
+        // Copied in any case, and counted only if it is needed: there is no branch.
         self.copy(b"-", usize::from(value < 0));
         self.decimal(value.unsigned_abs());
     }
@@ -193,6 +195,7 @@ impl<'a> Line<'a> {
     #[inline(always)]
     pub(super) fn hexadecimal(&mut self, value: u64) {
         let (high, low) = (value >> 32, value & u64::from(u32::MAX));
+        // With the lowest bit set, the number 0 has one digit too.
         let leading = usize::try_from((value | 1).leading_zeros() / 4).unwrap_or(0);
         self.copy(b"0x", 2);
         if leading < 8 {
@@ -216,6 +219,7 @@ impl<'a> Line<'a> {
             general(self.out(), value);
             return;
         };
+        // Copied in any case, and counted only if it is needed.
         self.copy(b"-", usize::from(value.is_sign_negative()));
         let text = eight_digits(digits) >> 16;
         let significant = 6 - trailing_zeros(text);

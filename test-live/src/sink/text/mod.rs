@@ -66,7 +66,7 @@ pub struct TextSink<W> {
     lines: Lines,
 }
 
-/// Renders lines.
+/// Renders events as lines, and remembers the time of the event before.
 struct Lines {
     line: Box<LineBuffer>,
     options: TextOptions,
@@ -216,6 +216,7 @@ impl<W: Write> RenderedSink for TextSink<W> {
         };
         let (time, rest) = run.parts();
         let lines = &mut self.lines;
+        // Only here it is known how much later the first event of a run is than the one before.
         if first.time.is_some() {
             let mut line = Line::new(&mut lines.line, &mut self.out);
             line.literal(&lines.frame.before);

@@ -27,6 +27,7 @@ fn short_decimal(out: &mut Vec<u8>, value: u64) {
     let digits = eight_digits(value);
     let zeros = leading_zeros(digits);
     let begin = out.len();
+    // All eight at once, and then fewer: no loop over digits of unknown number.
     out.extend_from_slice(&(digits >> (8 * zeros)).to_le_bytes());
     out.truncate(begin + 8 - zeros);
 }
@@ -49,7 +50,7 @@ fn long_decimal(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&eight_digits(low).to_le_bytes());
 }
 
-/// The number of zeros behind the last other digit of six digits, which are the lowest bytes.
+/// The number of zeros after the last other digit of six digits, which are the lowest bytes.
 #[inline(always)]
 pub(super) fn trailing_zeros(digits: u64) -> usize {
     let others = (digits ^ ZEROS) & (u64::MAX >> 16);
@@ -85,6 +86,7 @@ impl SixDigits {
         let scaled = integer * 10_u128.pow(u32::try_from(5 - exponent).ok()?);
         let (mut digits, rest) = (scaled >> shift, scaled & ((1 << shift) - 1));
         let half = 1 << (shift - 1);
+        // A half goes to the even digit, as `printf` of C rounds.
         if rest > half || rest == half && digits & 1 == 1 {
             digits += 1;
         }
@@ -130,7 +132,7 @@ pub(super) fn hexadecimal_digits(value: u64) -> u64 {
     let fours = (value | value << 16) & 0x0000_FFFF_0000_FFFF;
     let twos = (fours | fours << 8) & 0x00FF_00FF_00FF_00FF;
     let ones = (twos | twos << 4) & 0x0F0F_0F0F_0F0F_0F0F;
-    // 1 for each digit above 9, which is a letter: `A` is 7 behind the character after `9`.
+    // 1 for each digit above 9, which is a letter: `A` is 7 after the character that follows `9`.
     let letters = (ones + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
     (ZEROS + ones + 7 * letters).swap_bytes()
 }
@@ -185,6 +187,7 @@ pub(super) fn general(out: &mut Vec<u8>, value: f64) {
     // One digit, five after the point, and the exponent: "-1.23456e-7".
     let mut scientific = [0_u8; 32];
     let mut cursor = &mut scientific[..];
+    // The buffer has room for the longest number.
     let _ = write!(cursor, "{value:.5e}");
     let left = cursor.len();
     let text = scientific

@@ -23,7 +23,7 @@ struct Step {
     field: Field,
 }
 
-/// What stands before a field, or behind the last one.
+/// What stands before a field, or after the last one.
 #[derive(Debug)]
 struct Lead {
     /// The alignment of the structures that begin here, in bits.

@@ -1,4 +1,4 @@
-//! Times as text.
+//! Times as text, in the forms that the options `--clock-*` select.
 
 use std::io::Write;
 
@@ -31,7 +31,7 @@ pub struct ClockFormat {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ShownTime {
     pub(crate) cycles: u64,
-    /// In nanoseconds, as far as it is known.
+    /// The time in nanoseconds. Absent if it is not known.
     pub(crate) time: Option<i64>,
     /// The seconds that are to be added, so many that the time is not shown as a date.
     far_seconds: i64,
@@ -116,7 +116,7 @@ impl Times {
         }
     }
 
-    /// The nanoseconds behind the second of the text. Fails with the time to be shown, in
+    /// Returns the nanoseconds after the second of the text. Fails with the time to be shown, in
     /// nanoseconds, if that is not to be shown as a time of day.
     #[inline]
     fn time_of_day(&mut self, time: i64) -> Result<u64, i64> {
@@ -124,6 +124,7 @@ impl Times {
         if self.format.seconds || time < 0 {
             return Err(time);
         }
+        // Without a text, the second is the least number: the difference wraps, and is too large.
         let rest = |second| time.wrapping_sub(second).cast_unsigned();
         if rest(self.second) >= NANOSECONDS.cast_unsigned() {
             self.set_second(time / NANOSECONDS);
@@ -136,6 +137,7 @@ impl Times {
         let mut text = Vec::new();
         if let Ok(stamp) = Timestamp::from_second(second) {
             let at = stamp.to_zoned(self.zone.clone());
+            // Writing to memory does not fail.
             if self.format.date {
                 let _ = write!(text, "{} ", at.date());
             }

@@ -82,7 +82,7 @@ impl<'l, 'a> Values<'l, 'a> {
         self.line.copy(&[byte], 1);
     }
 
-    /// Without colours there is nothing to put, and that is the usual case.
+    /// Begins or ends a colour. Without colours, which is usual, there is nothing to write.
     #[inline]
     fn paint(&mut self, colour: &'static str) {
         if !colour.is_empty() {
@@ -245,6 +245,7 @@ impl Visitor for Values<'_, '_> {
         let mut flags: Vec<&str> =
             flags.map_or_else(Vec::new, |flags| flags.of_bits(value).collect());
         if !flags.is_empty() {
+            // babeltrace2 shows flags in the order of their names.
             flags.sort_unstable();
             self.push_text(" { ");
             self.names(flags);
@@ -330,6 +331,7 @@ fn is_plain(text: &[u8]) -> bool {
         _ if rest.is_empty() => true,
         Some(last) => !has_escape(last),
         None => match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
+            // Both are looked at, because a branch takes longer.
             (Some(first), Some(last)) => !(has_escape(first) | has_escape(last)),
             _ => !rest.iter().any(|byte| escape_in_table(*byte) != 0),
         },

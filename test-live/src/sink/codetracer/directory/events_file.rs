@@ -1,6 +1,6 @@
 //! The file with the records: `trace.json`, or `trace.bin` of version 1.
 //!
-//! Both grow at the end and are closed behind it: by a bracket, or by a table of all frames.
+//! Both grow at the end, and are closed after it: by a bracket, or by a table of all frames.
 
 use std::fs::File;
 use std::io;
@@ -97,6 +97,7 @@ impl EventsFile {
         self.written += certain.len() as u64;
         self.is_begun = true;
         if is_published {
+            // Readers see this file now: there is nothing left to be exceeded.
             self.to_exceed = 0;
         }
         certain.clear();
@@ -148,6 +149,7 @@ impl EventsFile {
         let certain_frames = self.frames.len();
         write_frames(uncertain, &mut self.frames, &mut end)?;
         write_seek_table(&self.frames, &mut end);
+        // The frames of records that are not certain are written again next time.
         self.frames.truncate(certain_frames);
         Ok((bytes, end))
     }
@@ -188,6 +190,7 @@ fn record_bytes(file: &File, form: OutputForm) -> io::Result<u64> {
 
 /// The length without the brackets and line ends around the records.
 fn length_of_array(file: &File, length: u64) -> Option<u64> {
+    // The bracket and the white space around it are within so many bytes.
     let mut end = [0; 16];
     let end_at = length.saturating_sub(16);
     let end = end.get_mut(..usize::try_from(length - end_at).ok()?)?;

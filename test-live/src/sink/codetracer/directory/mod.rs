@@ -51,7 +51,7 @@ pub enum DirectoryError {
     /// The directory has files that are not of a recording.
     #[error("cannot write a recording to {}: the directory is not empty", path.display())]
     NotEmpty {
-        /// The directory.
+        /// The directory that was to be written.
         path: PathBuf,
     },
     /// The directory has another recording.
@@ -61,7 +61,7 @@ pub enum DirectoryError {
         path.display()
     )]
     OtherRecording {
-        /// The directory.
+        /// The directory that was to be written.
         path: PathBuf,
         /// The name of the recording that the directory has.
         found: String,
@@ -71,13 +71,13 @@ pub enum DirectoryError {
     /// Another process writes the directory.
     #[error("cannot write a recording to {}: another process is writing it", path.display())]
     InUse {
-        /// The directory.
+        /// The directory that was to be written.
         path: PathBuf,
     },
     /// A file cannot be read or written.
     #[error("cannot write a recording to {}", path.display())]
     Io {
-        /// The directory.
+        /// The directory that was to be written.
         path: PathBuf,
         /// The error of the system.
         source: io::Error,
@@ -94,7 +94,7 @@ pub(super) struct RecordingId {
 }
 
 impl RecordingId {
-    /// The same with no more than can be read again from a marker.
+    /// Returns the id with no more than can be read again from a marker.
     fn shortened(&self) -> Self {
         let shortened = |text: &String| {
             let end = text.floor_char_boundary(MAX_ID_BYTES);
@@ -187,6 +187,8 @@ impl RecordingDirectory {
         let recording = recording.shortened();
         let fail = |source| io_error(path, source);
         fs::create_dir_all(path).map_err(fail)?;
+        // All files are opened relative to this descriptor: a directory that is renamed stays the
+        // same.
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(rustix::fs::CWD, path, flags, Mode::empty());
         let directory = Arc::new(directory.map_err(|error| fail(error.into()))?);
@@ -196,6 +198,7 @@ impl RecordingDirectory {
             return Err(DirectoryError::InUse { path });
         }
         let marker = LockedMarker(marker);
+        // Under the lock, because another process might be writing the marker.
         let is_again = check_marker(&marker.0, path, &recording)?;
         let files = open_files(&directory).map_err(fail)?;
         let open =
@@ -278,7 +281,7 @@ impl RecordingDirectory {
     /// Publishes the last records, even if an earlier process has left more.
     ///
     /// # Errors
-    /// As of [`publish`](Self::publish).
+    /// If a file cannot be written, as for [`publish`](Self::publish).
     pub(super) fn finish(&mut self, certain: &mut Vec<u8>) -> Result<(), DirectoryError> {
         self.write(certain, &[], true)?;
         let freed = self.free_spares();
@@ -293,6 +296,8 @@ impl RecordingDirectory {
     ) -> Result<(), DirectoryError> {
         let is_published = is_last || !self.events.is_behind(certain, uncertain);
         if self.is_again && is_published {
+            // Compared before any reader can see them: another recording must not replace what is
+            // there.
             let appended = self.events.write(certain, &[], false);
             appended.map_err(|source| io_error(&self.path, source))?;
             self.check_begin()?;
@@ -307,6 +312,7 @@ impl RecordingDirectory {
         uncertain: &[u8],
         is_published: bool,
     ) -> io::Result<()> {
+        // Metadata and paths first, because readers look them up when they read records.
         if is_published && !self.is_program_written {
             let program = self.program.to_readable_json();
             self.metadata.write(&[], program.as_bytes(), true)?;
@@ -386,6 +392,7 @@ fn write_marker(marker: &File, recording: &RecordingId) -> io::Result<()> {
 
 fn open_files(directory: &OwnedFd) -> io::Result<OwnedFd> {
     steps::check()?;
+    // The umask takes away what others may not do.
     match mkdirat(directory, "files", Mode::from_raw_mode(0o777)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),

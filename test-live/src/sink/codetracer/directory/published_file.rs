@@ -5,7 +5,7 @@
 //! file open, and lets those wait who are about to open it:
 //!
 //! - If nobody has, and what is to be written is within one page of the file, one call writes new
-//!   bytes over the end, with a new end behind them.
+//!   bytes over the end, with a new end after them.
 //! - Else the next state is written to a spare copy, which then changes names with the visible one.
 //!   The copy that was replaced is the next spare when its readers have closed it, and lacks
 //!   little.
@@ -114,6 +114,7 @@ impl PublishedFile {
             copy(&source.file, &spare.file, has..self.len)?;
         }
         append(&spare.file, self.len, bytes, end)?;
+        // Given back before the copy is visible: readers that open it would wait.
         drop(lease);
         self.len += bytes.len() as u64;
         if let Some((_, spare)) = self.spares.get_mut(place) {
@@ -156,6 +157,7 @@ impl PublishedFile {
     /// Empties the spare copies that no reader has open.
     pub(super) fn free_spares(&mut self) -> io::Result<()> {
         for (_, spare) in self.spares.drain(..) {
+            // As long as the lease is held, nobody can open the file and miss what it had.
             if let Some(_lease) = WriteLease::acquire(&spare.file) {
                 spare.file.set_len(0)?;
             }
@@ -226,6 +228,7 @@ impl PublishedFile {
             let Some((_, spare)) = self.spares.get(place) else {
                 continue;
             };
+            // Nobody has opened a copy that was never visible: it needs no lease.
             if !spare.was_visible {
                 return Ok((place, None));
             }
@@ -316,6 +319,7 @@ pub(super) const MODE: Mode = Mode::from_raw_mode(0o666);
 
 /// Gives a file without name its first one.
 pub(super) fn link(file: &File, directory: impl AsFd, name: &str) -> io::Result<()> {
+    // The way without a path, `AT_EMPTY_PATH`, needs a privilege.
     let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
     Ok(linkat(
         CWD,
@@ -347,6 +351,7 @@ fn is_within_page(begin: u64, end: u64) -> bool {
 /// off. Returns false if the file system cannot.
 fn reserve(file: &File, offset: u64, length: u64) -> io::Result<bool> {
     steps::check()?;
+    // Beyond this limit, a write is cut short or the signal SIGXFSZ ends the process.
     let limit = getrlimit(Resource::Fsize).current;
     if limit.is_some_and(|limit| offset + length > limit) {
         return Err(ErrorKind::FileTooLarge.into());
@@ -366,6 +371,7 @@ fn copy(from: &File, to: &File, range: std::ops::Range<u64>) -> io::Result<()> {
         match copy_file_range(from, Some(&mut from_at), to, Some(&mut to_at), left) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(_) | Err(Errno::INTR) => {}
+            // The kernel does not copy between these file systems.
             Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 return copy_by_hand(from, to, to_at..range.end);
             }

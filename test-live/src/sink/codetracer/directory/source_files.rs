@@ -37,7 +37,7 @@ pub(in crate::sink::codetracer) enum SourceFileError {
     /// A file or directory, or something else, is in the way.
     #[error("the path is in use")]
     InTheWay,
-    /// A write failed.
+    /// The copy of the file cannot be written.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -94,6 +94,7 @@ impl Incoming {
         if chunk.offset != 0 {
             return Err(SourceFileError::Parts);
         }
+        // Checked before anything is written, although the path is used at the end only.
         parts(&chunk.path)?;
         steps::check()?;
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -147,6 +148,7 @@ impl Incoming {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             linked => return Ok(linked?),
         }
+        // The same content was copied before: the copy may be open, and stays.
         if hash_of(&parent, name)? == hash {
             return Ok(());
         }
@@ -168,6 +170,7 @@ fn parts(path: &str) -> Result<Vec<&str>, SourceFileError> {
         .split('/')
         .filter(|part| !matches!(*part, "" | "."))
         .collect();
+    // File systems take names of up to 255 bytes.
     let is_valid = |part: &&str| *part != ".." && part.len() <= 255 && !part.contains('\0');
     let is_reserved = parts.first() == Some(&REPLACEMENT);
     if parts.is_empty() || parts.len() > MAX_PARTS || is_reserved || !parts.iter().all(is_valid) {
