@@ -40,6 +40,7 @@ impl FromStr for TypedTime {
         if !text.contains(':') {
             return seconds(text).map(Self::Seconds).ok_or(NoTime);
         }
+        // Users copy times from babeltrace2, with a space, and from logs, with the `T` of ISO 8601.
         let (date, time) = match text.split_once([' ', 'T']) {
             Some((date, time)) => (Some(date), time),
             None => (None, text),
@@ -67,6 +68,7 @@ fn seconds(text: &str) -> Option<i64> {
         return None;
     }
     let whole: i64 = whole.parse().ok()?;
+    // Zeros follow, because `.5` is half a second.
     let nanoseconds: i64 = format!("{fraction:0<9}").parse().ok()?;
     whole
         .checked_mul(1_000_000_000)?

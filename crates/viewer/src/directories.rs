@@ -89,6 +89,7 @@ pub fn plan_slices(
 ) -> Result<SlicedTraces, Vec<CompleteTrace>> {
     let are_counted = select.counts_only();
     let rules = slices::SliceRules {
+        // One for each processor that this process may use, unless the user says otherwise.
         threads: threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get)),
         is_forced: threads.is_some(),
         are_rendered: !are_counted,

@@ -33,6 +33,7 @@ pub fn object_on_a_line(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
     // JSON may have line ends between its tokens, but a line of output is one event.
     let is_on_a_line = text.len() <= MAX_JSON_BYTES && !text.contains(['\n', '\r']);
+    // Checked, because it is written as it is: a mistake in it would spoil the whole line.
     let is_object = is_on_a_line && matches!(tef::check_str(text), Checked::Valid(_));
     is_object.then_some(text)
 }

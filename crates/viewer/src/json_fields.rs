@@ -55,13 +55,13 @@ pub struct JsonFields<'b> {
 /// Whether the value that is written next is the arguments of an event, as JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JsonArgs {
-    /// The event has none.
+    /// The event has no arguments as JSON.
     None,
-    /// They are in the payload.
+    /// The arguments are in the payload, which has not begun.
     Expected,
-    /// The next value in this payload may be theirs.
+    /// The next value in this payload may be that of the arguments.
     InPayload,
-    /// They are the next value.
+    /// The arguments are the next value.
     Next,
 }
 
@@ -153,6 +153,7 @@ impl<'b> JsonFields<'b> {
             self.out.push(b'"');
             one = false;
         }
+        // Of several labels, `true` or `false` is only a part of the text.
         if one && matches!(first, "true" | "false") {
             self.out.truncate(begin);
             self.out.extend_from_slice(first.as_bytes());

@@ -117,6 +117,7 @@ impl Hasher for KeyHasher {
 
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
+            // Required by the trait; the keys are numbers, which do not come here.
             self.write_u64(u64::from(*byte));
         }
     }

@@ -17,6 +17,7 @@ const MAX_COMPARED_BYTES: usize = 256;
 pub(crate) fn near_names<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     let mut near: Vec<(usize, &str)> = Vec::new();
     let is_short = |name: &str| name.len() <= MAX_COMPARED_BYTES;
+    // A long name is no typing error, and to compare it would take long.
     if !is_short(name) {
         return Vec::new();
     }

@@ -249,6 +249,7 @@ impl Select {
             self.outside = Some(time);
             return Place::Behind;
         }
+        // Few runs restrict single traces: others need no look into the map for each event.
         if !self.spans.is_empty()
             && let Some((begin, end)) = self.spans.get(&trace)
             && !(*begin..=*end).contains(&time)
@@ -346,6 +347,7 @@ impl Stage for Select {
     }
 
     fn trace_ended(&mut self, trace: TraceKey) {
+        // No event of the trace comes any more, and its key is not used again.
         self.spans.remove(&trace);
         self.ended.traces.push(trace);
     }

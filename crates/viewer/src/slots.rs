@@ -67,6 +67,7 @@ impl<T> Slots<T> {
     /// Returns the number of values.
     #[must_use]
     pub fn len(&self) -> usize {
+        // Each place that is not free has a value.
         self.values.len() - self.free.len()
     }
 }

@@ -42,6 +42,7 @@ pub trait Tree {
 pub fn create_trace(tree: &mut impl Tree, root: &Path, name: &str) -> io::Result<PathBuf> {
     let mut parts: Vec<String> = name
         .split('/')
+        // These parts name no directory: `a//./b` is `a/b`.
         .filter(|part| !matches!(*part, "" | "."))
         .map(safe)
         .take(MAX_NAME_PARTS)

@@ -51,6 +51,7 @@ impl NewcomerHold {
             self.until = None;
             return false;
         }
+        // Newcomers that come all the time get only every other period.
         if self.free_until.is_some_and(|free_until| now < free_until) {
             return true;
         }

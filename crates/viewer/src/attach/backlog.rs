@@ -46,6 +46,7 @@ impl Backlog {
         pending.bytes -= pending.sizes.pop_front().unwrap_or(0);
         // Unlocked first: the source that wakes up takes the same lock.
         drop(pending);
+        // A source that does not wait yet finds this at its next wait: no removal is missed.
         self.0.removed.notify_one();
     }
 

@@ -57,7 +57,7 @@ impl MemoryBudget {
         self.0.reserved.load(Ordering::Acquire)
     }
 
-    /// Whether this many bytes could be reserved now.
+    /// Whether the budget has this many bytes left at the moment.
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
         let after = self.reserved().checked_add(bytes);
@@ -100,6 +100,7 @@ impl Reservation {
     /// Enlarges the reservation to `bytes` in all. Returns false, and changes nothing, if less is
     /// left.
     pub fn grow(&mut self, bytes: usize) -> bool {
+        // Never made smaller, because what is reserved may be in use.
         let Some(more) = bytes.checked_sub(self.bytes) else {
             return true;
         };

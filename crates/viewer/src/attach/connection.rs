@@ -174,6 +174,7 @@ impl Connection {
         target: &RelayTarget,
         connect_timeout: Duration,
     ) -> Result<Self, AttachError> {
+        // One timeout for the lookup, the connection, TLS and the greeting: users wait for all.
         let opened = timeout(connect_timeout, Self::connect(target)).await;
         opened.unwrap_or_else(|_| {
             Err(AttachError::Connect {
@@ -398,6 +399,7 @@ impl Connection {
         }
         loop {
             let mut input = &self.received[..];
+            // One read may bring several replies, or a part of one.
             while self.client.awaits_reply() {
                 let Some(part) = self.client.receive(&mut input)? else {
                     break;
@@ -409,6 +411,8 @@ impl Connection {
             if !self.client.awaits_reply() {
                 return Ok(());
             }
+            // What has been taken makes room: the buffer moves its rest to the begin before it
+            // grows.
             self.received.reserve(READ_SIZE);
             if with_timeout(self.reply_timeout, self.socket.read_buf(&mut self.received)).await?
                 == 0

@@ -86,7 +86,7 @@ impl Listing {
 }
 
 impl RelayTarget {
-    /// Whether this session is meant, or any.
+    /// Whether the target names this session, or any.
     #[must_use]
     pub fn names(&self, listed: &ListedSession) -> bool {
         self.session.as_ref().is_none_or(|session| {
@@ -134,6 +134,7 @@ pub(super) fn describe_missing(target: &RelayTarget, listed: &[ListedSession]) -
     let listed: Vec<SessionName> = listed.take(MAX_COMPARED_SESSIONS).collect();
     let near = near_names(&wanted.name, listed.iter().map(|listed| &*listed.name));
     let near = near.iter().flat_map(|name| {
+        // Sessions of several hosts may have this name.
         let same = listed.iter().filter(move |listed| listed.name == *name);
         same.map(ToString::to_string)
     });

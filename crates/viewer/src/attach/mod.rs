@@ -97,10 +97,10 @@ pub enum SourceEvent {
         trace: TraceKey,
         /// The stream's name for users: its path and channel name.
         name: String,
-        /// The number of its packets that the reader still holds: see [`Backlog`].
+        /// The packets of the stream that the reader still holds: see [`Backlog`].
         backlog: Backlog,
-        /// Whether it has come after the reader had begun with others: they do not wait for long
-        /// until something of it arrives.
+        /// Whether the stream has come after the reader had begun with others: they do not wait for
+        /// long until something of this one arrives.
         is_newcomer: bool,
     },
     /// A whole packet has arrived.

@@ -104,7 +104,7 @@ struct BeaconInterestSender<'a> {
     announced: BeaconInterest,
     /// Bytes of the message that have not been written to the socket.
     unsent: Vec<u8>,
-    /// Since when nothing has been held back, until that has been sent.
+    /// The time since which nothing has been held back. Absent once that has been sent.
     idle_since: Option<Instant>,
 }
 
@@ -124,6 +124,7 @@ impl<'a> BeaconInterestSender<'a> {
     async fn send_attention(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             let sent = self.relay.write(&self.unsent).await?;
+            // At once, so that a future that is dropped at the next `await` sends nothing twice.
             self.unsent.drain(..sent);
         }
         // Marks the value as seen, so that `changed` waits for the next one.

@@ -10,7 +10,7 @@
 use viewer_proto::index::NextIndex;
 use wire::{Bytes, PacketIndexV1_0};
 
-/// Up to where a stream has been handed over.
+/// The position up to which a stream has been handed over.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ReadPosition {
     /// Offset and index of the last packet that was handed over. Absent if there was none.
@@ -39,6 +39,7 @@ impl ReadPosition {
     /// Records that a packet has been handed over, or was given up.
     pub(super) fn record_packet(&mut self, index: &NextIndex) {
         let last = self.last.replace((index.offset, index.packet));
+        // For ever: times that have gone back once no longer tell the order of packets.
         self.goes_back |= last.is_some_and(|(_, last)| time(&index.packet) < time(&last));
         self.is_searching = false;
     }

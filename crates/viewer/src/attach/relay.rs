@@ -113,6 +113,7 @@ impl RelayFollower {
             RelaySession::connect(&self.target, &self.options, events, &self.is_held_back).await?;
         self.has_connected = true;
         info!(relay = %self.target, "connected");
+        // Kept here, so that its sessions can be detached from after a stop has ended the future.
         let session = self.session.insert(connected);
         session.run(std::mem::take(&mut self.resume)).await
     }

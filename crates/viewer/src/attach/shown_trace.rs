@@ -34,7 +34,7 @@ pub(super) struct ShownTrace {
     pub(super) session: String,
     /// The trace's name for users: the session's, and its path.
     pub(super) name: String,
-    /// Where its session was attached first.
+    /// The place where the session of the trace was attached first.
     pub(super) seek: Seek,
     /// The metadata that has been handed over, or as much of it as is kept.
     metadata: Vec<u8>,
@@ -43,7 +43,7 @@ pub(super) struct ShownTrace {
     /// Bytes at the end of the metadata that the relay has not sent on this connection. They are
     /// not handed over again when it sends them.
     unrepeated: usize,
-    /// The first time, in cycles, that was handed over of any of its streams.
+    /// The first time, in cycles, that was handed over of any stream of the trace.
     first_time: Option<u64>,
     /// The streams that are not attached now.
     streams: Vec<ShownStream>,
@@ -60,7 +60,7 @@ pub(super) struct ShownStream {
     pub(super) position: ReadPosition,
     /// The watermark that has been passed on, in cycles.
     pub(super) watermark: Option<u64>,
-    /// Whether the other streams do not wait for it, because it has been gone for long.
+    /// Whether the other streams do not wait for this one, because it has been gone for long.
     pub(super) is_released: bool,
     /// Whether the relay has broken the protocol on the stream: nothing more of it is passed on,
     /// and only its end is awaited.
@@ -93,7 +93,7 @@ impl ShownTrace {
         }
     }
 
-    /// Whether any of its metadata has been handed over.
+    /// Whether any metadata of the trace has been handed over.
     pub(super) fn has_metadata(&self) -> bool {
         self.metadata_len > 0
     }
@@ -123,6 +123,7 @@ impl ShownTrace {
     /// Keeps only as much of the metadata as tells the trace, which has ended, from others.
     pub(super) fn truncate_metadata(&mut self) {
         self.metadata.truncate(METADATA_PREFIX_BYTES);
+        // Hundreds of such traces are remembered.
         self.metadata.shrink_to_fit();
     }
 
@@ -164,7 +165,7 @@ impl ShownTrace {
         *first = time.min(*first);
     }
 
-    /// Whether anything has been handed over of its streams.
+    /// Whether anything has been handed over of the streams of the trace.
     pub(super) fn has_times(&self) -> bool {
         self.first_time.is_some()
     }
@@ -226,7 +227,7 @@ impl ShownTrace {
         streams.filter(|stream| stream.phase == Phase::Followed)
     }
 
-    /// Whether there are such streams.
+    /// Whether there are streams that are followed and not attached.
     pub(super) fn has_followed_streams(&self) -> bool {
         let mut streams = self.streams.iter();
         streams.any(|stream| stream.phase == Phase::Followed)

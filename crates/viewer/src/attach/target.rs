@@ -128,6 +128,7 @@ impl FromStr for Target {
     /// Parses a target. An existing directory wins over a relay of the same name.
     fn from_str(text: &str) -> Result<Self, TargetError> {
         parse(text).map_err(|fault| TargetError {
+            // The text is shown in a message, and may have control characters.
             target: text.escape_debug().to_string(),
             fault,
         })
@@ -232,6 +233,7 @@ fn authority_parts(text: &str) -> Result<(&str, Option<&str>), Fault> {
         };
     }
     match text.split_once(':') {
+        // With several colons and no brackets, nobody can say where the port begins.
         Some((_, port)) if port.contains(':') => Err(Fault::BareV6),
         Some((host, port)) => Ok((host, Some(port))),
         None => Ok((text, None)),

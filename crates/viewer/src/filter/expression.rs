@@ -138,6 +138,7 @@ impl Leaf {
             return None;
         };
         match property {
+            // Each event of such a class has another name.
             Property::Name if names.has_own_names() => None,
             Property::Name => Some(test.name(names, name, None)),
             Property::Trace => Some(test.text(trace.as_bytes())),

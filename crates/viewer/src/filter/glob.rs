@@ -109,6 +109,8 @@ fn matches(pieces: &[Piece], text: &[u8]) -> bool {
     loop {
         let stepped = match pieces.split_first() {
             Some((Piece::Any, rest)) => {
+                // Any text is at first none, and a character longer each time that the rest does
+                // not fit.
                 again = Some((rest, text));
                 pieces = rest;
                 continue;

@@ -219,6 +219,7 @@ impl Filter {
             declared: facts.declared,
             decided: self.expression.evaluate(&self.known),
         };
+        // All at once: a case this rare is not worth keeping an order of use.
         if self.classes.len() >= MAX_REMEMBERED_CLASSES {
             self.classes.clear();
         }

@@ -110,6 +110,7 @@ impl UndeclaredNames {
         if self.missing.is_empty() {
             return;
         }
+        // Before names are collected: once all are declared, no suggestion will be needed.
         self.missing.retain(|leaf| !is_declared(leaf, trace));
         if self.missing.is_empty() {
             return;

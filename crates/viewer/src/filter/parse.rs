@@ -136,6 +136,7 @@ impl<'t> Parser<'t> {
     }
 
     fn term(&mut self) -> Result<Expression, Failed> {
+        // Checked here, because each parenthesis and each negation passes through.
         if self.depth >= MAX_DEPTH {
             return self.fail(format!("more than {MAX_DEPTH} levels of parentheses"));
         }

@@ -126,6 +126,7 @@ impl Recording {
 
     fn begin(&mut self, function_id: u64, args: &Json<'_>) -> CallRecord {
         if self.open.len() >= MAX_OPEN_CALLS {
+            // Counted, so that the ends of these calls do not end other ones.
             self.unshown += 1;
             return CallRecord::Instant;
         }

@@ -40,6 +40,7 @@ impl EventNames {
         if let Some((declared, names)) = self.classes.get(&key)
             && *declared == classes.len()
         {
+            // A cheap copy, because the name of the span is shared.
             return names.clone();
         }
         if self.classes.len() >= MAX_REMEMBERED_CLASSES {

@@ -86,6 +86,7 @@ impl RecordKinds {
             let exists = |name: &str| classes.iter().any(|class| class.name() == Some(name));
             RecordKind::of(class.name().unwrap_or_default(), exists)
         });
+        // A cheap copy, because the name of the span is shared.
         kind.clone()
     }
 

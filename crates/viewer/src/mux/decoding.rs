@@ -435,6 +435,7 @@ fn next_in_files(
 ) -> Result<bool, Arc<DirectoryError>> {
     let size = reader.peek().map_or(0, |next| next.bytes);
     let size = usize::try_from(size).unwrap_or(usize::MAX);
+    // The packet before has left its memory, which this one uses again.
     if packet.reservation.grow(size) {
         packet.stored = None;
         return reader.next(&mut packet.bytes);

@@ -29,11 +29,11 @@ pub(super) struct Input {
     has_event: bool,
     /// Whether the packet of the event is left in its file.
     is_stored: bool,
-    /// Whether the events of other streams wait for it.
+    /// Whether the events of other streams wait for those of this one.
     pub(super) is_holding: bool,
-    /// Whether it has come after others had begun.
+    /// Whether the stream has come after others had begun.
     pub(super) is_newcomer: bool,
-    /// Whether the others wait no longer, until it has its first packet or watermark.
+    /// Whether the other streams wait no longer, until this one has its first packet or watermark.
     is_released: bool,
     /// The time from which on events and losses are shown, of a part of a trace.
     begin: Option<i64>,
@@ -127,18 +127,19 @@ impl Input {
         self.decoding.watermark()
     }
 
-    /// Whether the events of others wait for it at the moment, if it has none.
+    /// Whether the events of other streams wait for this one at the moment, if it has none.
     pub(super) fn holds_others(&self) -> bool {
         self.is_holding && !self.is_released
     }
 
-    /// Whether it is a newcomer that has had neither a packet nor a watermark: nothing is known of
-    /// its times.
+    /// Whether the stream is a newcomer that has had neither a packet nor a watermark: nothing is
+    /// known of its times.
     pub(super) fn is_unknown_newcomer(&self) -> bool {
         self.is_newcomer && self.watermark() == i64::MIN
     }
 
-    /// Lets the events of others wait no longer, until it has its first packet or watermark.
+    /// Lets the events of other streams wait no longer, until this one has its first packet or
+    /// watermark.
     pub(super) fn release(&mut self) {
         self.is_released = true;
     }

@@ -77,9 +77,9 @@ struct TraceState {
     /// Shared with those that read other parts of the trace, which is only done once it is
     /// complete.
     metadata: Arc<Metadata>,
-    /// Whether its metadata cannot be read.
+    /// Whether the metadata of the trace cannot be read.
     broken: bool,
-    /// The number of its streams that have not been removed.
+    /// The number of streams of the trace that have not been removed.
     streams: usize,
     /// Whether no stream will be added.
     ended: bool,
@@ -236,6 +236,7 @@ impl Mux {
         if trace.broken {
             return Ok(());
         }
+        // Before it is parsed: a sink that copies metadata gets it even if it cannot be read.
         stage.metadata(bytes, &trace.info)?;
         // Metadata that is shared is that of a complete trace, which gets no more.
         let Some(metadata) = Arc::get_mut(&mut trace.metadata) else {
@@ -479,6 +480,7 @@ impl Mux {
             }
         }
         let streams = &self.streams;
+        // The places of streams that are ready have the old numbers in them.
         self.ready.replace_all(|place| {
             let rank = streams.get(place.slot()).map_or(0, Input::rank_number);
             Place::new(place.time(), rank, place.slot())

@@ -31,6 +31,7 @@ impl ReadyStreams {
         let leaves = self.nodes.len() / 2;
         let needed = (place.slot() + 1).next_power_of_two();
         if needed > leaves {
+            // Slots keep their numbers: the old leaves become the first of the new ones.
             let old = self.nodes.split_off(leaves);
             self.nodes = vec![Place::NONE; needed];
             self.nodes.extend(old);

@@ -52,6 +52,7 @@ impl Mux {
         stop: &impl Fn() -> bool,
     ) -> Result<bool, SinkError> {
         let watermark = Place::before(self.watermark);
+        // Asked once, because it is the same for all events of a run.
         let counts_only = stage.counts_only();
         loop {
             let first = self.ready.first();

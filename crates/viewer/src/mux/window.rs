@@ -72,6 +72,7 @@ impl Window {
         let window = in_memory(decoder.head_bytes()) + WINDOW_BYTES;
         if packet.bytes.len() > window {
             packet.bytes.truncate(window);
+            // Otherwise the memory would stay as long as other streams come first.
             packet.bytes.shrink_to_fit();
         }
     }

@@ -78,6 +78,7 @@ impl RenderedRun {
 
     /// Forgets all events, and keeps their memory.
     pub(crate) fn clear(&mut self) {
+        // The memory is kept: what is used for the first time has to be mapped by the system.
         self.text.clear();
         (self.events, self.middle, self.times) = (0, 0, None);
     }

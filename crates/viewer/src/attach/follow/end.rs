@@ -77,6 +77,7 @@ impl DirectoryFollower {
                 trace.drained = None;
                 continue;
             }
+            // One scan may have missed a directory of the trace that is being moved.
             let drained = *trace.drained.get_or_insert(self.scans);
             if !self.has_enough_scans_since(drained) {
                 self.is_scan_wanted = true;
@@ -124,6 +125,7 @@ impl DirectoryFollower {
         let in_use: HashSet<_> = read.chain(first).collect();
         for chunk in self.directories.values_mut() {
             let trace = chunk.trace.and_then(|trace| self.traces.get(&trace));
+            // Without locks, nothing says that a chunk is complete.
             if trace.is_some_and(|trace| trace.has_locks)
                 && !in_use.contains(&chunk.id)
                 && !chunk.may_grow()

@@ -33,6 +33,7 @@ impl EventSender {
     /// Sends an event once the channel has room for it.
     pub(super) fn send(&mut self, event: SourceEvent) -> Result<(), Stopped> {
         self.check_running()?;
+        // Measured, because a slow reader is no reason to look at files less often.
         let begun = Instant::now();
         let sent = self.events.blocking_send(event).map_err(|_| Stopped);
         self.time_blocked += begun.elapsed();

@@ -56,9 +56,9 @@ pub(super) struct DirectoryFollower {
 /// A tracefile that has been found.
 #[derive(Debug)]
 pub(super) struct KnownFile {
-    /// The time of the last scan that has found it.
+    /// The time of the last scan that has found the tracefile.
     pub(super) seen: Instant,
-    /// Whether it has been read to its end.
+    /// Whether the tracefile has been read to its end.
     pub(super) is_read: bool,
 }
 
@@ -67,19 +67,19 @@ pub(super) struct KnownFile {
 pub(super) struct ChunkDirectory {
     pub(super) id: FileId,
     pub(super) path: PathBuf,
-    /// Path of its trace without the directories of chunks.
+    /// The path of the trace without the directories of chunks.
     pub(super) trace_path: PathBuf,
-    /// The time of the last write to anything in it, as of when that was found.
+    /// The time of the last write to anything in the directory, as of when that was found.
     pub(super) modified: SystemTime,
-    /// The last scan that has found it.
+    /// The number of the last scan that has found the directory.
     pub(super) seen: u64,
     pub(super) metadata: Option<GrowingMetadataFile>,
     pub(super) trace: Option<TraceKey>,
     /// Tracefiles whose stream is not known yet.
     pub(super) unassigned: Vec<TracefileReader>,
-    /// Whether nothing further is expected of it.
+    /// Whether nothing further is expected of the directory.
     pub(super) is_finished: bool,
-    /// Whether the first scan had not found it.
+    /// Whether the first scan had not found the directory.
     pub(super) is_newcomer: bool,
 }
 
@@ -92,13 +92,14 @@ pub(super) struct FollowedTrace {
     pub(super) first_directory: FileId,
     /// Paths of the trace without the directories of chunks.
     pub(super) trace_paths: HashSet<PathBuf>,
-    /// The relation of its clock to time. All its streams have one clock, in every tracer there is.
+    /// The relation of the clock to time. All streams of a trace have one clock, in every tracer
+    /// there is.
     pub(super) timescale: Option<Timescale>,
-    /// Whether its relay locks what it writes.
+    /// Whether the relay of the trace locks what it writes.
     pub(super) has_locks: bool,
-    /// The time of the last write to anything of it.
+    /// The time of the last write to anything of the trace.
     pub(super) grown: SystemTime,
-    /// Number of the last scan when nothing was left of it. Absent while more may come.
+    /// The number of the last scan when nothing was left of the trace. Absent while more may come.
     pub(super) drained: Option<u64>,
 }
 
@@ -123,13 +124,13 @@ impl ChunkDirectory {
         self.unassigned.clear();
     }
 
-    /// The number of bytes of its metadata that have been parsed.
+    /// The number of bytes of the chunk's metadata that have been parsed.
     pub(super) fn metadata_bytes(&self) -> usize {
         let metadata = self.metadata.as_ref();
         metadata.map_or(0, |file| file.bytes.len())
     }
 
-    /// The name of its trace for users: the host, and where the trace lies.
+    /// The name for users of the trace: the host, and where the trace lies.
     pub(super) fn trace_name(&self) -> String {
         let trace_path = self.trace_path.to_string_lossy();
         let metadata = self.metadata.as_ref();

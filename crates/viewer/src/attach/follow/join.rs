@@ -224,6 +224,7 @@ impl DirectoryFollower {
         let mut streams = self.streams.values().filter(|stream| stream.trace == trace);
         let is_similar = |stream: &FollowedStream| stream.is_identified && stream.stem == stem;
         let has_similar = streams.clone().any(is_similar);
+        // In a ring of tracefiles, names come again with other packets.
         let known = streams.find(|stream| stream.names.contains(&name));
         let known = known.map(|stream| stream.key);
         // The next of a ring is made for a packet, which says soon what it is.
@@ -274,6 +275,7 @@ impl DirectoryFollower {
         let directory = self.directories.get(&tracefile.directory);
         let is_newcomer = self.has_sent_packet && directory.is_some_and(|chunk| chunk.is_newcomer);
         let stream = FollowedStream::new(trace, tracefile);
+        // The clone has the same counts: the reader removes what is added here.
         let (key, backlog) = (stream.key, stream.backlog.clone());
         self.streams.insert(key, stream);
         self.changed_streams.insert(key);

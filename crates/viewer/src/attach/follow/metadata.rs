@@ -47,6 +47,7 @@ impl GrowingMetadataFile {
         if let Err(error) = self.file.read_to_end(&mut self.bytes) {
             self.broken = Some(error.to_string());
         }
+        // Bytes that came before an error are good, and packets may need them.
         let new = self.bytes.get(before..).unwrap_or_default();
         match self.metadata.extend(new) {
             Ok(()) => self.text.extend_from_slice(self.metadata.text()),
@@ -55,17 +56,17 @@ impl GrowingMetadataFile {
         self.bytes.len() > before
     }
 
-    /// Whether it declares a stream: before it does, no packet can be read.
+    /// Whether the metadata declares a stream: before it does, no packet can be read.
     pub(super) fn is_usable(&self) -> bool {
         self.metadata.trace().streams().next().is_some()
     }
 
-    /// Whether the relay holds its lock on it, or may not have taken it yet.
+    /// Whether the relay holds its lock on the file, or may not have taken it yet.
     pub(super) fn is_being_written(&self) -> bool {
         self.is_new() || is_locked(&self.file)
     }
 
-    /// Whether the relay holds its lock on it.
+    /// Whether the relay holds its lock on the file.
     pub(super) fn is_locked(&self) -> bool {
         !self.is_new() && is_locked(&self.file)
     }

@@ -74,6 +74,7 @@ impl DirectoryFollower {
         match tracefile.packet(entry, &self.options.memory) {
             Ok(packet) => {
                 let bytes = usize::try_from(packet.len()).unwrap_or(usize::MAX);
+                // Counted first, because the reader may remove the packet as soon as it is sent.
                 stream.backlog.add_packet(bytes);
                 self.has_sent_packet = true;
                 let stream = stream.key;

@@ -100,6 +100,7 @@ impl DirectoryFollower {
         }
         let (mut is_full, mut has_more) = (false, false);
         for key in std::mem::take(&mut self.changed_streams) {
+            // Taken out, because reading a stream borrows the whole follower.
             let Some(mut stream) = self.streams.remove(&key) else {
                 continue;
             };

@@ -85,6 +85,7 @@ pub(super) fn scan(root: &Path) -> io::Result<Scan> {
             scan.traces.push(trace);
         } else if depth < MAX_DEPTH {
             let below = entries(&directory).filter(|(_, metadata)| metadata.is_dir());
+            // A list instead of recursion: others decide how deep directories are.
             left.extend(below.map(|(path, _)| (path, depth + 1)));
         }
         scan.directories.push(directory);

@@ -16,13 +16,14 @@ use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
 pub(super) struct FollowedStream {
     pub(super) key: StreamKey,
     pub(super) trace: TraceKey,
-    /// Stream class and stream number, from its first packet. Absent if that has no number.
+    /// Stream class and stream number, from the first packet of the stream. Absent if that has no
+    /// number.
     pub(super) identity: Option<(u64, u64)>,
-    /// Whether its first packet has been looked at.
+    /// Whether the first packet of the stream has been looked at.
     pub(super) is_identified: bool,
     /// The tracefiles in order of time. The first is being read.
     pub(super) tracefiles: VecDeque<TracefileReader>,
-    /// Names of all tracefiles it has had.
+    /// Names of all tracefiles that the stream has had.
     pub(super) names: BTreeSet<TracefileName>,
     /// The name that its tracefiles have without their number.
     pub(super) stem: TracefileName,
@@ -85,6 +86,7 @@ impl FollowedStream {
         let unread = unread.unwrap_or_default();
         unread.iter_mut().for_each(TracefileReader::update_begin);
         unread.sort_by_key(|tracefile| (tracefile.begin.is_none(), tracefile.begin));
+        // Another tracefile may be the first now, whose index is not watched yet.
         self.is_watched &= self.is_begun;
     }
 
@@ -99,8 +101,8 @@ impl FollowedStream {
         first.is_some_and(|tracefile| tracefile.begin.is_some())
     }
 
-    /// Whether this packet of another tracefile is earlier than the last that was found. Its clock
-    /// may have begun again at 0 since: its number tells.
+    /// Whether this packet of another tracefile is earlier than the last that was found. The clock
+    /// may have begun again at 0 since: then the number of the packet tells.
     pub(super) fn has_passed(&self, packet: &PacketIndex) -> bool {
         self.reached.is_some_and(|reached| {
             let numbers = packet.packet_seq.zip(reached.packet_seq);

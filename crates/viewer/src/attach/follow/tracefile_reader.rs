@@ -34,11 +34,11 @@ pub(super) struct TracefileReader {
     pub(super) id: FileId,
     /// Path of its trace without the directories of chunks.
     trace_path: PathBuf,
-    /// The directory that it was found in.
+    /// The directory in which the tracefile was found.
     pub(super) directory: FileId,
-    /// Where its first packet begins, in cycles. None: no packet is known yet.
+    /// The time at which the first packet begins, in cycles. None: no packet is known yet.
     pub(super) begin: Option<u64>,
-    /// The last scan that has found it.
+    /// The number of the last scan that has found the tracefile.
     pub(super) seen: u64,
     found: Instant,
     data: Option<Arc<File>>,
@@ -96,7 +96,8 @@ impl TracefileReader {
         self.path.with_file_name("index").join(name)
     }
 
-    /// Whether it has been known for so short a time that its lock or index may still be missing.
+    /// Whether the file has been known for so short a time that its lock or index may still be
+    /// missing.
     pub(super) fn is_within_lock_grace_period(&self) -> bool {
         self.found.elapsed() < LOCK_GRACE_PERIOD
     }
@@ -106,21 +107,21 @@ impl TracefileReader {
         (self.data, self.index) = (None, None);
     }
 
-    /// Whether the relay holds its lock on it.
+    /// Whether the relay holds its lock on the tracefile.
     pub(super) fn is_locked(&mut self) -> bool {
         self.open_data().is_ok_and(|data| is_locked(data))
     }
 
-    /// Whether it looks like a tracefile that the relay has closed while the stream is idle. A
-    /// tracefile that was left incomplete by a killed relay looks the same; the lock on its
-    /// metadata file decides.
+    /// Whether the file looks like a tracefile that the relay has closed while the stream is idle.
+    /// One that was left incomplete by a killed relay looks the same; the lock on the metadata file
+    /// decides.
     pub(super) fn looks_idle(&mut self) -> bool {
         let index = self.index.as_ref();
         let ends_in_beacon = index.is_none_or(|(index, _)| index.ends_in_beacon());
         ends_in_beacon && self.open_data().is_ok()
     }
 
-    /// The time of the last write to it.
+    /// The time of the last write to the tracefile.
     pub(super) fn modified(&mut self) -> SystemTime {
         let metadata = self.open_data().ok().and_then(|data| data.metadata().ok());
         let modified = metadata.and_then(|metadata| metadata.modified().ok());
@@ -276,6 +277,7 @@ pub(super) fn packet_bytes(entry: &Entry) -> u64 {
 
 /// Whether a writer holds its lock on the file. On a file system without locks no writer does.
 pub(super) fn is_locked(file: &File) -> bool {
+    // A shared lock, because other readers may try at the same time.
     let is_shared = file_lock::try_lock_shared(file);
     if matches!(is_shared, Ok(true)) {
         let _ = file_lock::unlock(file);

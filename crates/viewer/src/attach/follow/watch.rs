@@ -101,6 +101,7 @@ impl DirectoryWatch {
     /// `flags`.
     fn add_watch(&mut self, path: &Path, flags: WatchFlags) -> Option<i32> {
         let moves = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE;
+        // Another process may have put something else in place of the directory.
         let flags = flags | moves | WatchFlags::ONLYDIR;
         match inotify::add_watch(self.inotify.as_ref()?, path, flags) {
             Ok(watch) => Some(watch),

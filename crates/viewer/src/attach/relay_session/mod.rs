@@ -71,7 +71,7 @@ pub(super) struct RelaySession {
     is_metadata_pushed: bool,
     /// Metadata that has been handed over and not been parsed.
     metadata_backlog: Backlog,
-    /// Whether it was reported that more sessions wait than are attached.
+    /// Whether users know that more sessions wait than are attached.
     has_reported_waiting: bool,
     /// When to ask all sessions for new streams next.
     streams_due: Instant,
@@ -97,13 +97,13 @@ type SessionTraceId = (SessionId, TraceId);
 struct AttachedSession {
     /// The session's name for users.
     name: String,
-    /// Where it was attached first, on this connection or an earlier one.
+    /// The place where the session was attached first, on this connection or an earlier one.
     seek: Seek,
     live_timer: Option<Duration>,
-    /// No stream will be added.
+    /// Whether no stream will be added to the session.
     is_over: bool,
-    /// Whether the traces that it begins with have been announced. Others that come later do not
-    /// delay it.
+    /// Whether the traces with which the session begins have been announced. Others that come later
+    /// do not delay it.
     has_begun: bool,
     /// Whether to ask for new streams.
     may_have_streams: bool,
@@ -112,20 +112,20 @@ struct AttachedSession {
 struct AttachedTrace {
     /// What of it has been handed over, on this connection and those before it.
     shown: ShownTrace,
-    /// Its metadata, as long as that does not tell whether the trace is one that was followed
-    /// before. Nothing of the trace is announced or read until then. Absent afterwards.
+    /// The metadata of the trace, as long as it does not tell whether the trace is one that was
+    /// followed before. Nothing of the trace is announced or read until then. Absent afterwards.
     unidentified: Option<Vec<u8>>,
     metadata: Option<StreamId>,
-    /// Whether it is new, and waits until the reader has less metadata to parse. Nothing of it is
-    /// announced or read until then.
+    /// Whether the trace is new, and waits until the reader has less metadata to parse. Nothing of
+    /// the trace is announced or read until then.
     is_waiting: bool,
-    /// No metadata will be added.
+    /// Whether no metadata will be added to the trace.
     is_complete: bool,
     /// Whether to ask for metadata.
     may_have_metadata: bool,
-    /// Any stream of packets has been announced.
+    /// Whether any stream of packets of the trace has been announced.
     has_had_streams: bool,
-    /// The number of its streams with packets that have not ended.
+    /// The number of streams of the trace that have packets and have not ended.
     streams: usize,
 }
 
@@ -195,6 +195,7 @@ impl RelaySession {
     /// Follows until nothing is left to be followed. What was handed over on earlier connections,
     /// as `resume` says, is not handed over again.
     pub(super) async fn run(&mut self, resume: ResumeState) -> Result<(), AttachError> {
+        // One notification for packets and metadata, because the session waits for either.
         self.metadata_backlog = Backlog::with_notify(Arc::clone(&resume.packet_removed));
         self.resume = resume;
         if self.resume.has_orphans() {

@@ -265,6 +265,7 @@ impl RelaySession {
             if !is_ready || position.place(index) == EntryPlace::HandedOver || packet.is_some() {
                 continue;
             }
+            // A wrong index is reported when it is its turn; here it only ends the loop.
             let size = packet_size(index).unwrap_or(u64::MAX);
             let size_in_memory = usize::try_from(size).unwrap_or(usize::MAX);
             let is_full = is_backlog_full(&stream.shown.backlog, asks.len(), bytes);
@@ -316,6 +317,7 @@ impl RelaySession {
                 offset: Bytes(offset),
                 len: u32::try_from(size - have).unwrap_or(u32::MAX),
             };
+            // An error is kept, because the closure has to take all bytes of the reply.
             let mut stored = Ok(());
             let take = |bytes: &[u8]| {
                 // The rest of the reply is read in any case, because the next reply follows it.
@@ -365,6 +367,7 @@ impl RelaySession {
         let shown = &mut stream.shown;
         shown.position.record_packet(index);
         let bytes = usize::try_from(packet.len()).unwrap_or(usize::MAX);
+        // Counted first, because the reader may remove the packet as soon as it is sent.
         shown.backlog.add_packet(bytes);
         let stream = shown.key;
         self.send_event(SourceEvent::Packet { stream, packet })

@@ -102,6 +102,7 @@ impl RelaySession {
         };
         let wanted_from = trace.shown.wanted_from();
         let Some(mut shown) = trace.shown.take_stream(&stream.shown.name) else {
+            // A stream that is new here may have packets from before the viewer, too.
             stream.shown.position.search(wanted_from);
             return self.announce_stream_to_reader(id).await;
         };

@@ -179,6 +179,7 @@ fn show_slices(
 ) -> Result<Shown, SinkError> {
     let mut started = BTreeMap::new();
     for slice in 0..queue.slices() {
+        // Threads begin slices in their order, but may tell of them in another.
         while !started.contains_key(&slice)
             && let Ok(other) = slices.recv()
         {

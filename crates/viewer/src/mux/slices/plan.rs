@@ -77,6 +77,7 @@ impl SlicePlan {
             for stream in &trace.streams {
                 let packets = Packets::new(stream, trace.metadata.trace(), &mut clocks)?;
                 let bytes = || stream.packet_summaries().map(|packet| packet.bytes);
+                // At each cut, about one packet of each stream is read for both slices.
                 overlap += bytes().sum::<u64>() / packets.begins.len() as u64;
                 largest += bytes().max().unwrap_or(0);
                 sizes.extend(packets.begins.iter().copied().zip(bytes()));
@@ -235,6 +236,7 @@ impl Packets {
         let mut with_events = vec![begins.len(); begins.len()];
         let mut next = begins.len();
         let packets = stream.packet_summaries().zip(&mut with_events).enumerate();
+        // From the end, because each packet takes the answer from the one after it.
         for (number, (packet, with_events)) in packets.rev() {
             if packet.has_events {
                 next = number;

@@ -110,6 +110,7 @@ impl SliceProgress {
         if let Some(waiting) = state.waiting.get_mut(&slice) {
             *waiting = waiting.saturating_sub(run.bytes());
         }
+        // Unlocked before the threads that are woken want the same lock.
         drop(state);
         self.changed.notify_all();
         self.buffers.return_buffer(run);

@@ -67,6 +67,7 @@ impl<'a> SliceQueue<'a> {
             }
             let mut renderer = renderer.as_deref_mut();
             if let Some(renderer) = &mut renderer {
+                // This slice begins in the middle of streams, perhaps not where the last one ended.
                 renderer.forget_streams();
             }
             let mut slice_renderer = SliceRenderer::new(renderer, sender);

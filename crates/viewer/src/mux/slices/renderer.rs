@@ -86,6 +86,7 @@ impl Stage for SliceRenderer<'_> {
             Some(renderer) => self.run.add(renderer, event, origin)?,
             None => self.counted += 1,
         }
+        // Large enough that handing over costs nothing, small enough that output comes steadily.
         if self.run.bytes() >= PIECE_BYTES {
             self.hand_over_events();
         }
