@@ -70,7 +70,9 @@ impl Token {
 
     /// A token that was chosen elsewhere.
     pub(super) fn parse(text: &str, expires: Option<Instant>) -> Result<Self, InvalidToken> {
+        // A file usually ends with a line end, which is not part of the token.
         let text = text.trim();
+        // These characters need no escape in a URL.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if !TOKEN_LENGTHS.contains(&text.len()) || !text.bytes().all(is_plain) {
             return Err(InvalidToken);

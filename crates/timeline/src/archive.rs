@@ -38,6 +38,7 @@ pub(super) fn write(packets: &[LoggedPacket], out: impl Write) -> io::Result<()>
             // The header comes first, and needs the size: it is known without decompressing
             // anything.
             let mut header = self::header(packets.iter().map(|packet| packet.size).sum(), now);
+            // Decompressed one by one as they are written: together they may need much memory.
             let reader = PacketReader {
                 packets: packets.iter(),
                 current: Cursor::default(),

@@ -26,6 +26,7 @@ impl ClientClocks {
         if let Some(offset) = offsets.get(&(trace, client)) {
             return *offset;
         }
+        // All at once: later events of a client may be moved by another offset, which is rare.
         if offsets.len() >= MAX_CLIENTS {
             offsets.clear();
         }

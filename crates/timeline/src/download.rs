@@ -129,6 +129,7 @@ pub(super) fn start(
     let (last, completed) = (sender.clone(), Arc::clone(&is_complete));
     let out = PartWriter {
         sender,
+        // The thread belongs to no runtime: it sends through that of the server.
         handle: Handle::current(),
     };
     let started = thread::Builder::new()
@@ -168,6 +169,7 @@ fn write(
         replay.add(packet, &mut range)?;
     }
     replay.finish(&mut range)?;
+    // Whether packets are missing was found out before the file was begun.
     range.sink.finish(true).map(drop)
 }
 

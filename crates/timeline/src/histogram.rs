@@ -57,6 +57,7 @@ impl Histogram {
             self.resize(1);
         }
         let near = self.begin.saturating_sub(MAX_RANGE)..=self.begin.saturating_add(MAX_RANGE);
+        // A single wrong time must not overflow the width of the buckets.
         let time = time.clamp(*near.start(), *near.end());
         loop {
             let offset = time.saturating_sub(self.begin).div_euclid(self.width);

@@ -122,6 +122,7 @@ pub fn run(settings: TimelineSettings, stop: &Stop) -> anyhow::Result<Outcome> {
         .thread_name("web")
         .enable_all()
         .build()?;
+    // Before targets are opened, because a port that is taken ends the program.
     let listener = runtime.block_on(TcpListener::bind(settings.listen));
     let cannot = || format!("cannot listen on {}", settings.listen);
     let listener = listener.with_context(cannot)?;
@@ -161,12 +162,14 @@ pub fn run(settings: TimelineSettings, stop: &Stop) -> anyhow::Result<Outcome> {
     let shown = show_events(&mut muxes, &mut stage, source_events, &held_back, stop);
     // What has been read is still to be looked at.
     while shown.is_ok() && stage.has_sessions() && !stop.is_requested() {
+        // The channel has ended, so that a request to stop wakes nobody.
         std::thread::sleep(STOP_INTERVAL);
     }
     // All are asked before any is joined, so that they end at the same time.
     for source in &opened.running {
         source.stop();
     }
+    // Pages and downloads may go on for long: they are not waited for.
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     for source in opened.running {
         source.join();

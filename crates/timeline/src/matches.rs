@@ -53,6 +53,7 @@ fn cost(bits: &[u64]) -> usize {
 impl Matches {
     /// Whether an event matches, as far as that is known.
     pub(super) fn contains(&self, place: EventPlace) -> bool {
+        // The numbers of packets wrap around.
         let packet = place.packet.wrapping_sub(self.first);
         let packet = usize::try_from(packet).unwrap_or(usize::MAX);
         let Some(bits) = self.packets.get(packet) else {
@@ -211,6 +212,7 @@ fn apply(filter: Filter, state: &FilterState, log: &PacketLog) {
             (stage.next, stage.bits) = (0, Vec::new());
             // What cannot be decoded has been reported when it was decoded first.
             let _ = replay.add(&packet, &mut stage);
+            // Without spare room, because one is kept for each packet of the history.
             let bits = std::mem::take(&mut stage.bits).into_boxed_slice();
             state.matches.write().add(number, bits);
             number = number.wrapping_add(1);

@@ -26,6 +26,7 @@ impl Names {
         }
         let name = match self.names.len() < MAX_NAMES {
             true => name,
+            // Names are never removed, because rows refer to them by number.
             false => OTHER,
         };
         if let Some(number) = self.numbers.get(name) {

@@ -104,6 +104,7 @@ impl PacketCompressor {
     fn compress(&mut self, packet: &Packet) -> Option<(Arc<[u8]>, usize)> {
         let bytes = &mut self.packet;
         bytes.clear();
+        // A packet that lies in a file comes in pieces, but is compressed as a whole.
         let copied = packet.each_piece(|piece| {
             bytes.extend_from_slice(piece);
             Ok::<(), ()>(())
@@ -116,6 +117,7 @@ impl PacketCompressor {
         self.compressed.clear();
         self.compressed
             .reserve(zstd::zstd_safe::compress_bound(bytes.len()));
+        // This does not enlarge the buffer, which has room for the worst case.
         zstd.compress_to_buffer(bytes, &mut self.compressed).ok()?;
         let compressed = self.compressed.as_slice().into();
         let size = bytes.len();

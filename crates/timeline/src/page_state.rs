@@ -156,6 +156,7 @@ impl PageState {
             "" => None,
             text => {
                 let filter = Filter::parse(text).map_err(|error| error.to_string())?;
+                // Started with the first filter, because most pages have none.
                 let thread = match self.filter_thread.take() {
                     Some(thread) => thread,
                     None => {
@@ -180,6 +181,7 @@ impl PageState {
         let edge = edge(store, now)?;
         let added = store.changes();
         let filtered = self.filtered_packets();
+        // A view that follows moves with the clock, whether events come or not.
         let is_moving = request.is_following && edge.is_live;
         let is_unchanged = added == self.rows_added && filtered == self.filtered_packets;
         if !self.is_view_new && !is_moving && is_unchanged {

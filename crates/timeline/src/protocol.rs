@@ -180,6 +180,7 @@ impl ViewRequest {
         };
         View {
             from,
+            // Whatever was asked for, the end is later than the begin.
             to: to.max(from.saturating_add(1)),
             width: self.width,
         }
@@ -240,10 +241,10 @@ pub(super) struct TrackState {
     pub(super) pid: Option<i64>,
     pub(super) thread: String,
     pub(super) is_counter: bool,
-    /// The number of lines that its spans need.
+    /// The number of lines that the spans of the track need.
     pub(super) depths: u16,
-    /// When its session ended: it has no value and no span after that. Absent while events may
-    /// come.
+    /// When the session of the track ended: the track has no value and no span after that. Absent
+    /// while events may come.
     pub(super) ended_at: Option<String>,
 }
 

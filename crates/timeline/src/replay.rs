@@ -122,6 +122,8 @@ impl Replay {
             Entry::Vacant(new) => {
                 let mut mux = Mux::with_memory(self.memory.clone());
                 if !self.is_ordered {
+                    // The packets of other streams may have been dropped: no event can wait for
+                    // them.
                     mux.set_unordered();
                 }
                 mux.add_trace(key, packet.trace.info.name.clone());

@@ -66,6 +66,7 @@ impl Row {
     pub(super) fn new(kind: RowKind, start: i64, end: i64, name: u32, place: EventPlace) -> Self {
         Self {
             start,
+            // Whatever a trace says, no span is shown that ends before it begins.
             end: end.max(start),
             name,
             place,

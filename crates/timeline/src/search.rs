@@ -35,6 +35,7 @@ pub(super) fn search(
     };
     let (mut total, mut best): (u64, Option<(i64, FoundRow)>) = (0, None);
     for track in store.tracks() {
+        // One track at a time, so that the decoding thread never waits for long.
         let rows = track.rows.lock();
         let numbered = rows.blocks.iter().flat_map(|block| &block.rows);
         for (number, row) in (rows.first_row..).zip(numbered) {

@@ -55,7 +55,7 @@ pub(super) enum SentAction {
 }
 
 impl SentAction {
-    /// The process that it is about.
+    /// The process that the action is about.
     pub(super) fn process(&self) -> Option<&Id> {
         match self {
             Self::Nothing => None,
@@ -68,7 +68,7 @@ impl SentAction {
         }
     }
 
-    /// Where it is on the timeline, in nanoseconds.
+    /// The time of the action on the timeline, in nanoseconds. Absent if it has none.
     pub(super) fn time(&self) -> Option<i64> {
         match self {
             Self::Row { time, .. } | Self::Async { time, .. } | Self::Values { time, .. } => {

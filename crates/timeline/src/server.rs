@@ -157,6 +157,7 @@ pub(super) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, share
             Ok(accepted) => accepted,
             Err(error) => {
                 warn!(%error, "cannot accept a connection; waiting");
+                // Idle connections may be what has used up the descriptors.
                 limit.make_room(Instant::now());
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
@@ -205,6 +206,7 @@ where
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        // A WebSocket takes over the connection of its request.
         .with_upgrades()
         .await;
     if let Err(error) = served {
@@ -323,6 +325,7 @@ async fn open_socket(
     let page = OpenPage(Arc::clone(&shared));
     upgrade
         .max_message_size(MAX_REQUEST_BYTES)
+        // The size is checked before memory is taken for a message.
         .max_frame_size(MAX_REQUEST_BYTES)
         .on_upgrade(move |socket| async move {
             let lifetime = page.0.access.token.as_ref();
@@ -412,6 +415,7 @@ async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
                 text.map(|text| Message::Text(text.into()))
             }
             Some(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => None,
+            // The page has gone, or has sent bytes, which none of ours does.
             Some(_) => return,
         };
         if let Some(message) = message

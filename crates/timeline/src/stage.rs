@@ -465,6 +465,7 @@ impl Stage for TimelineStage {
     fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError> {
         let stream = self.streams.entry(origin.stream.key).or_default();
         stream.end_packet(&self.log);
+        // One copy, which all packets of the stream in the log share.
         let info = stream
             .info
             .get_or_insert_with(|| Arc::new(origin.stream.clone()));

@@ -30,7 +30,7 @@ const DROP_INTERVAL: usize = 4096;
 pub(super) struct Session {
     pub(super) id: u32,
     pub(super) name: String,
-    /// Whether this is a recording on disk that is read at once.
+    /// Whether the session is a recording on disk that is read at once.
     pub(super) is_recording: bool,
     is_ended: AtomicBool,
     pub(super) events: AtomicU64,

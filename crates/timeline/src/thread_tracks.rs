@@ -94,7 +94,7 @@ impl ThreadTracks {
         track
     }
 
-    /// Whether it is the track for threads that found no room.
+    /// Whether a track is that for threads which found no room.
     pub(super) fn is_shared(&self, track: &Track) -> bool {
         let key = TrackKey {
             session: track.session.id,
@@ -140,6 +140,7 @@ impl ThreadTracks {
 
     /// Names a process, as it says itself.
     pub(super) fn name_process(&mut self, session: u32, process: &Id, name: &str) {
+        // Tracks that have a name keep it: only later ones miss theirs.
         if self.process_names.len() >= MAX_PROCESS_NAMES {
             self.process_names.clear();
         }

@@ -105,6 +105,7 @@ impl TraceMuxes {
                 continue;
             };
             mux.run(stage, stop)?;
+            // All of the trace has ended and has been shown.
             if mux.counts() == (0, 0) {
                 self.muxes.remove(&trace);
             }

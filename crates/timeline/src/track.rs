@@ -130,6 +130,7 @@ impl Block {
     /// The rows by kind and depth.
     pub(super) fn summary(&mut self) -> &[Summary] {
         let rows = &self.rows;
+        // Made late, because most blocks are never shown as a whole.
         self.summary.get_or_insert_with(|| summarize(rows))
     }
 }
@@ -197,6 +198,7 @@ fn is_longer(one: &Row, other: &Row) -> bool {
 impl TrackRows {
     /// The number of rows that are kept.
     pub(super) fn len(&self) -> usize {
+        // All blocks but the last are full.
         let last = self.blocks.back().map_or(0, |block| block.rows.len());
         self.blocks.len().saturating_sub(1) * BLOCK_ROWS + last
     }

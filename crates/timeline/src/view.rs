@@ -119,6 +119,7 @@ impl TrackRows {
         let mut before: Option<Summary> = None;
         let mut number = self.first_row;
         for block in &mut self.blocks {
+            // The view is made again in fewer pixels: the rest of this one is not needed.
             if merger.is_full {
                 return false;
             }

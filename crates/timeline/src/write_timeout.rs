@@ -41,6 +41,7 @@ impl<S> WriteTimeout<S> {
         }
         if !self.is_waiting {
             self.is_waiting = true;
+            // Set by the first write that waits: those after it are the same wait.
             self.timer.as_mut().reset(Instant::now() + self.timeout);
         }
         // Polled even if it has just been set: only then it wakes the task.
