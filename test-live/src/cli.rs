@@ -290,6 +290,7 @@ fn sink_parser() -> impl TypedValueParser<Value = &'static SinkRow> {
         .iter()
         .map(|row| PossibleValue::new(row.name).help(row.help));
     PossibleValuesParser::new(names).try_map(|name| {
+        // Found in any case, because the parser accepts only these names.
         let row = SINKS.iter().copied().find(|row| row.name == name);
         row.ok_or("no such sink")
     })
@@ -338,6 +339,7 @@ fn set_certificates(targets: &mut [Target], tls: &TlsArguments) -> Result<(), Mi
         if let Target::Relay(relay) = target
             && relay.is_tls
         {
+            // Only here, because without such targets no file has to be named.
             relay.tls = Some(tls.files()?);
         }
     }

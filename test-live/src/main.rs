@@ -105,8 +105,10 @@ fn stop_on_signals(stop: Stop, has_screen: bool) -> io::Result<()> {
         stop.request();
         signals.wait().await;
         top::restore_terminal_before_exit();
+        // Nothing is completed: whatever the first signal has begun takes too long for the user.
         std::process::exit(INTERRUPTED);
     };
+    // A thread of its own, because the main thread may wait in a call that nothing interrupts.
     let thread = std::thread::Builder::new().name("signals".to_owned());
     thread.spawn(move || runtime.block_on(wait))?;
     Ok(())
@@ -116,6 +118,7 @@ fn stop_on_signals(stop: Stop, has_screen: bool) -> io::Result<()> {
 fn init_logging(verbose: u8) {
     let targets = std::env::var("RUST_LOG")
         .ok()
+        // A value that cannot be read counts as none: logging is no reason to fail.
         .and_then(|text| text.parse().ok());
     let to_stderr = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)

@@ -108,6 +108,7 @@ async fn accept(listener: TcpListener, target: RelayTarget) {
                 print_message(format_args!(
                     "test-live: warning: connection not accepted: {error}; retrying"
                 ));
+                // Idle connections may be what has used up the descriptors.
                 limit.make_room(Instant::now());
                 tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 continue;
@@ -162,6 +163,7 @@ impl Direction {
     /// were moved.
     fn advance(&mut self, source: &mut Socket, destination: &mut Socket) -> io::Result<bool> {
         let mut some = false;
+        // Nothing is read before all has been written, so that memory stays bounded.
         if self.buffer.is_empty() && !self.has_ended {
             self.buffer.reserve(BUFFER_BYTES);
             if let Some(read) = or_nothing(source.try_read_buf(&mut self.buffer))? {
@@ -189,6 +191,7 @@ impl Direction {
 fn or_nothing<T>(moved: io::Result<T>) -> io::Result<Option<T>> {
     match moved {
         Ok(moved) => Ok(Some(moved)),
+        // A call that was interrupted is made again in the next round.
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
             Ok(None)
         }
@@ -230,6 +233,7 @@ async fn forward(
                 ready = wait(&relay, of_relay) => ready,
             }
         };
+        // The relay is gone: the viewer only has to take what was sent before.
         if replies.has_ended {
             timeout(DRAIN_TIMEOUT, ready).await??;
         } else {

@@ -55,6 +55,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     let memory = MemoryBudget::default();
     let mut mux = Mux::with_memory(memory.clone());
     if !arguments.sink.needs.order {
+        // Without an order, no stream waits for another.
         mux.set_unordered();
     }
     let mut sliced = None;
@@ -139,6 +140,7 @@ fn report_end(
     if let Some(summary) = finished.summary.filter(|_| !arguments.quiet) {
         print_message(format_args!("test-live: {summary}"));
     }
+    // A run that was stopped may not have come to the events that match.
     let has_matched = stop.is_requested() || report_no_match(arguments, finished.missing, select);
     match outcome(arguments, select.tally()) {
         Outcome::Whole if !has_matched => Outcome::Partial,
@@ -147,6 +149,7 @@ fn report_end(
 }
 
 fn directory_options(arguments: &Arguments) -> DirectoryOptions {
+    // On a terminal, events and the progress bar would write over each other.
     let is_terminal = arguments.output.is_none() && io::stdout().is_terminal();
     DirectoryOptions {
         shows_progress: !arguments.quiet && !is_terminal,
@@ -208,6 +211,7 @@ fn show_events(
     stop: &Stop,
     quiet: bool,
 ) -> Result<(), SinkError> {
+    // With `--limit 0`, no event has to be waited for.
     if select.is_limit_reached() {
         return Ok(());
     }
@@ -229,6 +233,7 @@ fn show_events(
             Next::Finish => return Ok(()),
         };
         if newcomer_hold.is_over(mux.is_held_by_newcomers(), Instant::now()) {
+            // What waited for these streams can be shown in the next turn.
             mux.release_newcomers();
             continue;
         }
@@ -322,6 +327,7 @@ fn report_no_match(
 fn outcome(arguments: &Arguments, tally: Tally) -> Outcome {
     let lost = !tally.lost.is_empty();
     let is_incomplete = tally.incomplete > 0;
+    // A summary is only worth a line if something was unusual.
     if !arguments.quiet && (lost || is_incomplete || tally.failures > 0 || arguments.verbose > 0) {
         let mut summary = format!("{} events shown", tally.events);
         if lost {
@@ -360,6 +366,7 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
     }
     let begin = arguments.begin.map(|time| time.in_zone(&zone));
     let end = arguments.end.map(|time| time.in_zone(&zone));
+    // A time of the day is a time only when the first event is known.
     if let (Some(Bound::At(begin)), Some(Bound::At(end))) = (&begin, &end)
         && begin > end
     {

@@ -81,6 +81,7 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
         .map_err(|_| "expected a number of seconds".to_owned())?;
+    // This refuses NaN, too, because it is in no range.
     if !INTERVALS.contains(&seconds) {
         let (min, max) = (INTERVALS.start(), INTERVALS.end());
         return Err(format!("expected {min} to {max} seconds"));

@@ -58,6 +58,7 @@ pub(super) struct CountingSink {
 
 /// A sink, and the place where its counts are when it has finished.
 pub(super) fn counting_sink() -> (CountingSink, Rc<RefCell<Contents>>) {
+    // Shared, because the sink is given away.
     let contents = Rc::new(RefCell::new(Contents::default()));
     let sink = CountingSink {
         contents: Rc::clone(&contents),

@@ -56,6 +56,7 @@ pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
             outcome = Outcome::Partial;
             print_message(format_args!("test-live: error: {what}"));
         })?;
+        // First, because decoding the events takes the traces.
         let mut report = Report::of_traces(&traces);
         if !arguments.no_events {
             let (contents, failures) = read_contents(traces)?;
@@ -90,6 +91,7 @@ fn read_contents(traces: Vec<TraceDirectory>) -> anyhow::Result<(Contents, u64)>
     for trace in traces {
         mux.add_directory(TraceKey::fresh(), trace, &mut select)?;
     }
+    // A signal just ends the program: nothing that it has written must be completed.
     mux.run(&mut select, &|| false)?;
     select.clear_progress_bar();
     select.finish()?;

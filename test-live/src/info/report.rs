@@ -116,6 +116,7 @@ impl Report {
                     frequency: clock.frequency,
                     is_absolute: clock.absolute,
                 };
+                // The traces of one recording have the same clock.
                 if !report.clocks.contains(&clock) {
                     report.clocks.push(clock);
                 }
@@ -195,6 +196,7 @@ impl Report {
             per_second: (u128::from(*count) * 1_000_000_000 + duration / 2).checked_div(duration),
         });
         let mut events: Vec<_> = events.collect();
+        // The name decides between equals, so that the order is the same each time.
         events.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
         self.events = Some(events);
     }

@@ -33,6 +33,7 @@ pub(super) fn append_or_write(
         buffer.extend_from_slice(bytes);
         return write_if_full(buffer, out);
     }
+    // The bytes are many: to copy them into the buffer would cost more than another write.
     write(buffer, out)?;
     out.write_all(bytes)
 }

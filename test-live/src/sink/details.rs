@@ -278,6 +278,7 @@ impl Visitor for Tree {
             let text = match (value.is_nan(), value.is_sign_negative()) {
                 (true, true) => "-nan".to_owned(),
                 (true, false) => "nan".to_owned(),
+                // babeltrace2 writes six digits after the point.
                 (false, _) => format!("{value:.6}"),
             };
             out.extend_from_slice(text.as_bytes());

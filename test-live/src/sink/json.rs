@@ -246,6 +246,7 @@ impl Renderer for Lines {
         let has_json_args = has_json_args(class.name());
         self.write_line(&head, environment, origin, out, |fields| {
             if has_json_args {
+                // What was sent as JSON becomes JSON again, not a text that contains it.
                 fields.expect_json_args();
             }
             event.visit(fields)

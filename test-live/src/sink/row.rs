@@ -67,6 +67,7 @@ impl SinkRow {
         match (&self.open, output) {
             (Open::Stream(open), None) => open(Box::new(stdout()), &context),
             (Open::Stream(open), Some(path)) => {
+                // A file that is there is overwritten, as a shell does for `>`.
                 let file = File::create(path);
                 let file = file.with_context(|| format!("cannot write {}", path.display()))?;
                 open(Box::new(file), &context)

@@ -65,8 +65,8 @@ pub(super) struct SessionCounts {
     pub(super) id: u64,
     /// The name, without characters that a terminal interprets.
     pub(super) name: String,
-    /// Whether this is a recording on disk that is read at once: its rates are per second of the
-    /// trace.
+    /// Whether the session is a recording on disk that is read at once: its rates are per second of
+    /// the trace.
     pub(super) is_recording: bool,
     pub(super) events: Count,
     lost_events: Count,
@@ -190,6 +190,7 @@ impl Counts {
     pub(super) fn restart_session(&self, old: &SessionCounts) -> Arc<SessionCounts> {
         let new = self.new_session(old.id, old.name.clone(), old.is_recording);
         let losses = old.losses();
+        // Losses stay, because no filter tells which events were lost.
         new.lost_events.add(losses.events);
         new.lost_packets.add(losses.packets);
         new.uncertain_losses.add(losses.uncertain);

@@ -58,6 +58,7 @@ impl Messages {
         if severity == Severity::Error {
             kept.errors.push_back(text.clone());
             if kept.errors.len() > MAX_MESSAGES {
+                // It is only counted from here on: the screen has shown it.
                 kept.errors.pop_front();
                 kept.forgotten_errors += 1;
             }

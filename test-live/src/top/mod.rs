@@ -146,6 +146,7 @@ pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
     for source in sources {
         source.join();
     }
+    // Only after the screen is left, standard error can be seen.
     messages.write_errors();
     displayed.context("cannot write to the terminal")?;
     let failures = counted? + stage.failures();
@@ -196,6 +197,7 @@ fn count_events(
             failures += handle_event(mux, stage, event, messages)?;
         }
         mux.run(stage, &|| stop.is_requested())?;
+        // Without events, the stage would not look for a request.
         stage.apply_filter_request();
         if stop.is_requested() {
             break;
@@ -262,6 +264,7 @@ impl Display {
         let (interval, tables) = (arguments.interval, arguments.iterations);
         Self::start("tables", stop, move |stop, have_ended| {
             let printed = print_tables(counts, interval, tables, &stop, &have_ended);
+            // When all tables have been printed, nothing has to be counted any more.
             stop.request();
             printed
         })
@@ -280,6 +283,7 @@ impl Display {
             if stop.is_requested() {
                 let now = Instant::now();
                 if now >= *deadline.get_or_insert(now + SCREEN_CLOSE_TIMEOUT) {
+                    // The thread still waits for the terminal, and cannot restore it.
                     restore_terminal_before_exit();
                     return Err(io::Error::other("it takes no output"));
                 }
@@ -301,6 +305,7 @@ fn print_tables(
     let mut sampler = Sampler::new(counts, 1, sampled_at);
     let mut printed = 0;
     while tables.is_none_or(|tables| printed < tables) {
+        // From the last sample on, so that printing is part of the interval.
         let wait = (sampled_at + interval).saturating_duration_since(Instant::now());
         let waited = sources_have_ended.recv_timeout(wait);
         if stop.is_requested() {

@@ -35,7 +35,7 @@ pub(super) struct SampledSession {
     /// Wall-clock time minus the time of the latest event, in nanoseconds. Absent if the clock of
     /// the trace has no known origin, and for recordings.
     pub(super) lag: Option<i64>,
-    /// The first sample at which it had ended.
+    /// The time of the first sample at which the session had ended.
     ended_at: Option<Instant>,
 }
 
@@ -126,7 +126,7 @@ impl SampledSession {
         &self.counts.name
     }
 
-    /// Whether this is a recording: its rates are per second of the trace.
+    /// Whether the session is a recording: its rates are per second of the trace.
     pub(super) fn is_recording(&self) -> bool {
         self.counts.is_recording
     }
@@ -207,6 +207,7 @@ impl Sampled {
 
 /// Events per 1000 seconds; 0 if no time has passed.
 fn per_kilosecond(events: u64, nanoseconds: u64) -> u64 {
+    // In 64 bits, 19 million events would overflow.
     let scaled = u128::from(events) * 1_000_000_000_000;
     let rate = scaled.checked_div(u128::from(nanoseconds)).unwrap_or(0);
     u64::try_from(rate).unwrap_or(u64::MAX)

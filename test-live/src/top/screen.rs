@@ -73,6 +73,7 @@ impl Drop for Screen {
 
 /// Leaves the screen, unless that has been done.
 fn restore_terminal() {
+    // Only the first of the threads that may come here restores the terminal.
     if IS_OPEN.swap(false, Ordering::SeqCst) {
         let _ = disable_raw_mode();
         // A terminal that is gone needs no restoring.
@@ -83,6 +84,7 @@ fn restore_terminal() {
 /// Leaves the screen, if there is one, because the process ends at once. Does not wait for a
 /// terminal that takes no output (Ctrl-S): only what it does with keys is restored then.
 pub fn restore_terminal_before_exit() {
+    // First, because this does not wait for output to be taken.
     let _ = disable_raw_mode();
     let (alive, is_restored) = mpsc::channel::<()>();
     thread::spawn(move || {

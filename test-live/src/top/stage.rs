@@ -338,6 +338,7 @@ fn count_process(
     name: &[u8],
 ) {
     let id = session.counts.id;
+    // Many events in a row are of one process: these need no table.
     if let Some((session, process, row)) = last
         && *session == id
         && *process == pid
@@ -362,6 +363,7 @@ impl SessionStage for CountingStage {
         };
         if let Some(state) = self.sessions.get_mut(&id) {
             state.traces += 1;
+            // A session of this name may have ended, and begins again.
             state.counts.set_ended(false);
         }
         self.traces.insert(trace, id);

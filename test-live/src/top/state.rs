@@ -111,11 +111,13 @@ impl SortKey {
             }
             Self::Name => (0, 0),
         };
+        // A recording has ended as soon as it is read, and stays in its place.
         let is_over = |session: &SampledSession| session.is_ended() && !session.is_recording();
         sessions.sort_by(|a, b| {
             let order = is_over(a).cmp(&is_over(b));
             let order = order.then_with(|| size(b).cmp(&size(a)));
             let order = order.then_with(|| a.name().cmp(b.name()));
+            // Sessions may have one name: their order must be the same in each picture.
             order.then_with(|| a.id().cmp(&b.id()))
         });
         sessions
@@ -202,6 +204,7 @@ impl State {
             KeyCode::Backspace => {
                 input.text.pop();
             }
+            // Shells clear their line by this key.
             KeyCode::Char('u') if is_control => input.text.clear(),
             KeyCode::Char(character)
                 if !is_control && input.text.chars().count() < MAX_FILTER_CHARACTERS =>

@@ -32,8 +32,10 @@ pub(super) fn cut_to_width(text: &str, columns: usize) -> String {
         return text.to_owned();
     }
     let mut cut = String::new();
+    // One column is for the ellipsis.
     let mut free = columns.saturating_sub(1);
     for character in text.chars() {
+        // Some characters take two columns, others none.
         let width = character.width().unwrap_or(0);
         if width > free {
             break;

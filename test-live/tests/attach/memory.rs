@@ -11,7 +11,7 @@ use crate::trace::{Tracefile, metadata};
 /// The number of sessions at the same time, each of one stream.
 const AT_ONCE: u64 = 10;
 
-/// One tick.
+/// A tracefile of one packet.
 const SHORT: Tracefile = Tracefile {
     stream: 0,
     streams: 1,

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fake::Fake;
 
-/// A running `test-live`.
+/// A running `test-live`, with its output.
 pub(crate) struct Program {
     child: Child,
     out: Option<ChildStdout>,
@@ -64,7 +64,7 @@ impl Program {
         self.out.take().unwrap()
     }
 
-    /// Its lines on standard output.
+    /// The lines of the program on standard output.
     pub(crate) fn lines(&mut self) -> Lines<BufReader<ChildStdout>> {
         BufReader::new(self.take_output()).lines()
     }

@@ -198,7 +198,9 @@ impl CodetracerSink {
             if before.name != name {
                 return Err(several(BTreeSet::from([before.name, name])));
             }
+            // What is left of the old trace must not be taken for a recording of its own.
             self.superseded.insert(before.trace);
+            // The recording comes again from its begin, and its records are counted anew.
             self.filter = ReplayFilter::new(self.form);
         }
         let uuid = trace.uuid.map(|uuid| uuid.to_string());
@@ -428,6 +430,7 @@ impl Sink for CodetracerSink {
             None => self.filter.count_unreadable(),
         }
         recording.has_news = true;
+        // To read the clock for each event would take longer than to write most of them.
         match self.events_until_check.checked_sub(1) {
             Some(left) => {
                 self.events_until_check = left;
@@ -460,6 +463,7 @@ impl Sink for CodetracerSink {
             return Err(RecordingError::None.into());
         };
         let has_ended = recording.ended.is_some();
+        // Without an end, the records that are not certain may still be completed.
         if has_ended {
             self.filter.finish();
         }

@@ -46,6 +46,7 @@ pub const ROW: SinkRow = SinkRow {
 /// The size of the terminal: rows and columns.
 fn terminal_size() -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(io::stdout());
+    // The size of a VT100, for a terminal that does not say its own.
     size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()))
 }
 
@@ -104,6 +105,7 @@ impl<W: Write> Counter<W> {
         let (rows, columns) = size();
         let text = self.table.text(
             Span::Last(time_between(self.shown_time, self.last_time)),
+            // The last row stays free, because a line end there would scroll the picture.
             rows.saturating_sub(1),
             columns,
         );

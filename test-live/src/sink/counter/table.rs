@@ -116,6 +116,7 @@ impl CountTable {
             Some(place) => *place,
             None => {
                 let place = self.name_place(name.unwrap_or("<unknown>"));
+                // Several classes of one name share a row.
                 self.by_class.insert(class, place);
                 place
             }
@@ -174,6 +175,7 @@ impl CountTable {
         for place in self.ended.split_off(MAX_ENDED_STREAMS / 2) {
             if let Some(row) = self.streams.remove(place) {
                 self.others.count += row.count;
+                // Otherwise all these events would be in the rate of the next picture.
                 self.others.before += row.before;
                 self.other_streams += 1;
             }
@@ -209,6 +211,7 @@ impl CountTable {
         let streams_of = || self.streams.iter().map(|(_, row)| row).chain(others);
         // The sum, and an empty line and a heading before each list.
         let free = rows.saturating_sub(5);
+        // Streams get half of the lines, and those that the names leave.
         let streams = streams_of()
             .count()
             .min((free / 2).max(free.saturating_sub(self.names.len())));
@@ -236,6 +239,7 @@ impl CountTable {
 impl CountRow {
     fn new(name: &str) -> Self {
         Self {
+            // Names come from traces, and are shown on a terminal.
             name: printable(name).collect(),
             ..Self::default()
         }

@@ -96,6 +96,7 @@ impl Recorder {
             source,
         };
         fs::create_dir_all(root).map_err(failed)?;
+        // What is there must not be mixed with the copy.
         if fs::read_dir(root).map_err(failed)?.next().is_some() {
             let path = root.to_owned();
             return Err(RecordError::NotEmpty { path });
@@ -128,6 +129,7 @@ impl Recorder {
             self.traces.insert(trace.key, recording);
         }
         let known = self.traces.get_mut(&trace.key);
+        // It was added above: only a defect leads here.
         known.ok_or_else(|| io::Error::other("a trace vanished"))
     }
 
@@ -145,6 +147,7 @@ impl Recorder {
         }
         let files = self.streams.get_mut(&key);
         let known = files.and_then(|files| files.get_mut(&class));
+        // It was added above: only a defect leads here.
         known.ok_or_else(|| io::Error::other("a stream vanished"))
     }
 

@@ -232,6 +232,7 @@ impl LogFields {
             return;
         }
         let begin = self.before_value;
+        // The root itself has no braces.
         if !self.frames.is_empty() {
             self.out().push(brace);
         }

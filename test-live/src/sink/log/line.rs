@@ -32,10 +32,12 @@ impl LineWriter {
         log_level: Option<u8>,
         depth: usize,
     ) {
+        // The memory is kept for the next line.
         self.line.clear();
         if let Some(time) = time {
             self.time.clear();
             self.times.write_event_time(&mut self.time, time);
+            // Times are ASCII: nothing is replaced.
             self.line.push_str(&String::from_utf8_lossy(&self.time));
             self.line.push(' ');
         }

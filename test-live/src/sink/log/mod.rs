@@ -186,6 +186,7 @@ impl<W: Write> Log<W> {
         let environment = head.environment;
         let context = &self.fields.head;
         let is_recording = environment.is_recording;
+        // The number of the innermost namespace is the one that the program itself sees.
         let pid = context.vpid.or(context.pid).or(environment.process);
         let tid = context.vtid.or(context.tid);
         // The contexts of a recording say nothing.
@@ -200,6 +201,7 @@ impl<W: Write> Log<W> {
         let is_paired = kind.fits(thread.is_some(), environment.is_kernel);
         let edge = Edge::of(kind, captured).filter(|_| is_paired);
         let is_span = matches!(kind, RecordKind::SpanEnter | RecordKind::SpanExit);
+        // In other events, `span` is a field of the program.
         let id = context.span.filter(|_| is_span);
         let span = |name| SpanEdge {
             id,
@@ -232,6 +234,7 @@ impl<W: Write> Log<W> {
             .begin(head.time, source, head.log_level, ended.depth);
         push_name(&mut self.line, head.name, captured, kind, edge, &ended);
         self.line.end(self.fields.texts(), &mut self.out);
+        // After its line, because a begin is not within its own span.
         if let Some(Edge::Begin(name)) = edge {
             self.spans.begin(key, head.trace.0, span(name), ());
         }
@@ -246,6 +249,7 @@ impl<W: Write> Log<W> {
             CallRecord::None | CallRecord::Instant => return,
         };
         self.fields.begin_event(Omitted::Nothing);
+        // A call has the members of an object, without the braces.
         let args = format!("{{{}}}", String::from_utf8_lossy(args));
         if !visit_object(&args, &mut self.fields) {
             self.fields.push_text("args", &args);
@@ -273,6 +277,7 @@ impl<W: Write> Log<W> {
     }
 
     fn write_loss(&mut self, loss: &Loss, origin: Origin<'_>) {
+        // The ends of open spans may be among what was lost.
         self.spans.add_loss(origin.trace.key.0);
         let mut what = match loss.what {
             Lost::Events(LostEvents::Some) => "events may be lost".to_owned(),
@@ -395,6 +400,7 @@ impl<W: Write> Sink for Log<W> {
         match self.recordings.record(event, trace)? {
             Some(CallRecord::None) => return Ok(()),
             Some(call @ (CallRecord::Begin(..) | CallRecord::End(..))) => {
+                // Copied, because the rest of the sink changes while the name is in use.
                 let program = self.recordings.program(trace).map(str::to_owned);
                 let environment = environment.of_program(program.as_deref());
                 self.write_call(
@@ -422,6 +428,7 @@ impl<W: Write> Sink for Log<W> {
         for trace in &ended.traces {
             self.kinds.forget_trace(*trace);
             self.recordings.forget_trace(*trace);
+            // The ends of its open spans do not come any more.
             self.spans.forget_group(trace.0);
         }
         buffer::flush(&mut self.out, &mut self.output)?;

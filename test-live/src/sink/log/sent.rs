@@ -43,6 +43,7 @@ impl<W: Write> Log<W> {
                 true
             }
             Some(Decoded::Client(client)) => {
+                // Users know a program by its name, not by where it lies.
                 let exe = Path::new(client.exe).file_name();
                 if let (Some(pid), Some(exe)) = (client.pid, exe) {
                     let exe = exe.to_string_lossy();
@@ -160,6 +161,7 @@ fn push_members(fields: &mut LogFields, sent: &SentEvent<'_>) {
         ("bind_id", sent.bind_id),
     ] {
         if let Some(json) = json {
+            // An id may be a number or a text in JSON: people see the same.
             fields.push_text(name, json.trim_matches('"'));
         }
     }

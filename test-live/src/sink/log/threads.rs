@@ -66,6 +66,7 @@ impl NameNumbers {
             return *number;
         }
         if self.names.len() >= MAX_REMEMBERED {
+            // All at once: hosts and owners this many are not worth an order of use.
             self.names.clear();
         }
         // Counted on when all are forgotten: no number ever stands for two names.

@@ -48,6 +48,7 @@ impl Counters {
     ) -> Result<(), FieldError> {
         let class = event.stream_class();
         let known = Some((trace, class.id(), class.events().len()));
+        // Declarations change rarely: to compare names at each event would take long.
         if self.known != known {
             self.known = known;
             for counter in &mut self.counters {

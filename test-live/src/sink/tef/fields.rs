@@ -101,6 +101,7 @@ impl EventFields {
     /// Forgets the event before.
     pub(super) fn begin_event(&mut self, is_generic: bool) {
         self.numbers = [None; MEMBERS];
+        // Cleared, not replaced, because the next event uses their memory again.
         self.texts.iter_mut().for_each(Vec::clear);
         self.arguments.clear();
         self.context.clear();
@@ -166,6 +167,7 @@ impl EventFields {
             for (member, id) in [("span", Member::Span), ("parent", Member::Parent)] {
                 if self.unsigned(id) > 0 {
                     name(member, out);
+                    // As text, because a number of JavaScript has 53 bits.
                     string(&format!("{:#x}", self.unsigned(id)), out);
                 }
             }

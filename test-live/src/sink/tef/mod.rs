@@ -202,6 +202,7 @@ impl<W: Write> Tef<W> {
             args: self.members.get(parts.args).unwrap_or_default(),
         };
         match kind {
+            // A span without an id is a slice, which only nests by time.
             RecordKind::SpanEnter if fits && span.id != 0 => self.spans.begin(span, records),
             RecordKind::SpanExit if fits && span.id != 0 => self.spans.end(span, records),
             _ => {
@@ -228,6 +229,7 @@ impl<W: Write> Tef<W> {
             CallRecord::None | CallRecord::Instant => return Ok(()),
         };
         self.fields.begin_event(false);
+        // Only the CPU is needed: the arguments are in the call.
         event.visit_packet_context(&mut self.fields)?;
         self.now = event.time().unwrap_or(self.now);
         let program = self.recordings.program(origin.trace.key);
@@ -260,6 +262,7 @@ impl<W: Write> Tef<W> {
     /// Writes the records of an event, without counters.
     fn write_records(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
         let options = &self.options;
+        // The records of an event without a process must get no counter.
         self.last_shown = None;
         if let Some(sent) = self.sent.write_event(event, options, &mut self.records)? {
             self.last_shown = sent.ts.zip(sent.process);
@@ -401,6 +404,7 @@ fn write_members(
         lossy_string(category, out);
     }
     if matches!(phase, b"i" | b"I") {
+        // The scope: an instant is drawn on the line of its thread only.
         out.extend_from_slice(b",\"s\":\"t\"");
     }
     if matches!(kind, RecordKind::Record) {
@@ -411,6 +415,7 @@ fn write_members(
         }
         let flow = fields.unsigned(Member::Flow);
         if flow != 0 {
+            // Slices and flow events name their flow by different members.
             let member = if is_slice { "bind_id" } else { "id" };
             out.extend_from_slice(format!(",\"{member}\":\"{flow:#x}\"").as_bytes());
         }

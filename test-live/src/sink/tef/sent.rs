@@ -57,6 +57,7 @@ impl SentRecordWriter {
         let process = match &mut record {
             Record::Event(sent) => {
                 if options.perfetto {
+                    // Perfetto knows only positive numbers of 32 bits as ids.
                     self.numbers.renumber(sent, records);
                 }
                 sent.process().map(OwnerId::into_owned)
@@ -77,6 +78,7 @@ impl SentRecordWriter {
         } else {
             json.as_bytes()
         };
+        // The records add the time, and the braces with it.
         if let [b'{', members @ .., b'}'] = json.trim_ascii() {
             records.add(time, members);
         }

@@ -83,6 +83,7 @@ impl Spans {
     /// be lost end too.
     pub(super) fn end(&mut self, end: SpanRecord<'_>, records: &mut Records) {
         let (thread, edge) = (end.thread(), end.edge());
+        // Before the span is ended, because those within it are found by it.
         for slice in self.0.outliving(&thread, edge) {
             slice.make_async(records);
         }

@@ -236,7 +236,7 @@ fn function_events_are_tef_spans_named_by_their_address() {
     );
 }
 
-/// As our producers write arguments.
+/// Shows arguments as our producers write them.
 fn arguments(to: &mut EventFields, name: &str) {
     to.member(name);
     to.begin_array(7);

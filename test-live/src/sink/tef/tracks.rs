@@ -87,6 +87,7 @@ impl Tracks {
                 None if pid.is_some() && !procname.is_empty() => procname.to_vec(),
                 None => origin.trace.name.clone().into_bytes(),
             };
+            // Processes of several hosts often have the same name.
             if let Some(host) = environment.host.filter(|_| pid.is_some()) {
                 name.extend_from_slice(b" @ ");
                 name.extend_from_slice(host.as_bytes());
@@ -169,6 +170,7 @@ impl Tracks {
             // Not that of a trace which has ended: what has been shown of it is still to be seen.
             Owner::Trace(_) => self.invent_number(),
         };
+        // A process of another host may have the same number.
         while !self.taken.insert(process) {
             process = self.invent_number();
         }

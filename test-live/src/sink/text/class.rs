@@ -73,6 +73,7 @@ impl ClassPrograms {
         let class = self
             .known
             .get_or_insert(event.class().ordinal() as u64, || {
+                // Boxed, so that the table that each event looks into stays small.
                 Box::new(ClassProgram::new(event, origin, self.fields, names, style))
             });
         let key = origin.stream.key.0;
@@ -108,6 +109,7 @@ impl ClassProgram {
             .into_iter()
             .filter_map(|(scope, root)| Some((scope, root?)));
         let context = stream.packet_context();
+        // The context of the packet has been written before, as a text of its own.
         let follows = context.is_some_and(|context| !context.is_hidden());
         Self {
             trace: origin.trace.key,

@@ -44,6 +44,7 @@ pub(super) struct Literal {
 
 impl Literal {
     pub(super) fn push(&mut self, text: &[u8]) {
+        // The zeros of the text before are not part of it.
         self.padded.truncate(self.length);
         self.padded.extend_from_slice(text);
         self.length = self.padded.len();
@@ -147,6 +148,7 @@ impl<'a> Line<'a> {
     /// Appends the first bytes of a piece: `length` of them, at most `N`.
     #[inline(always)]
     pub(super) fn copy<const N: usize>(&mut self, piece: &[u8; N], length: usize) {
+        // One check for each piece, because no piece is longer than this room.
         if self.length > CAPACITY - ROOM {
             flush(self.buffer, self.length, self.out);
             self.length = 0;

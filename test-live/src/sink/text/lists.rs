@@ -18,6 +18,7 @@ impl FromStr for NamesList {
             scope: all,
             header: all,
         };
+        // A list says all that is shown: what is not in it is not.
         let mut names = of(false);
         for word in text.split(',') {
             match word.trim() {

@@ -223,6 +223,7 @@ impl<W: Write> RenderedSink for TextSink<W> {
             line.text(time);
             lines.frame.write_delta(&mut line, first.cycles, first.time);
             line.out();
+            // The line after the run begins with the time since its last event.
             lines.frame.last = Some((last.cycles, last.time));
         }
         Ok(buffer::append_or_write(
@@ -235,6 +236,7 @@ impl<W: Write> RenderedSink for TextSink<W> {
 
 impl Renderer for Lines {
     fn forget_streams(&mut self) {
+        // What is known of classes holds for all parts of their traces.
         self.classes.forget_packets();
     }
 

@@ -78,6 +78,7 @@ impl SixDigits {
         let bits = magnitude.to_bits();
         let integer = u128::from(bits & ((1 << 52) - 1) | 1 << 52);
         let shift = u32::try_from(1075 - (bits >> 52)).ok()?;
+        // Compared with each: that is exact, unlike a logarithm, and has no branch.
         let powers = [1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3, 1e4, 1e5];
         let mut exponent = -4;
         for power in powers {

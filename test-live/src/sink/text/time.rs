@@ -179,6 +179,7 @@ impl Times {
 
     /// Appends the cycles of an event's clock.
     fn write_cycles(out: &mut Vec<u8>, cycles: u64) {
+        // As many digits as the largest number of 64 bits has, as in babeltrace2.
         padded(out, cycles, 20);
     }
 }
@@ -193,6 +194,7 @@ fn signed_seconds(out: &mut Vec<u8>, nanoseconds: i64) {
 /// Writes the seconds of a time that is too far to be a date, as `SECONDS.NNNNNNNNN`.
 #[cold]
 fn far_time(out: &mut Vec<u8>, seconds: i64, nanoseconds: i64) {
+    // As nanoseconds, times this far away do not fit into 64 bits.
     let sum = i128::from(seconds) * i128::from(NANOSECONDS) + i128::from(nanoseconds);
     let second = u128::from(NANOSECONDS.unsigned_abs());
     let (whole, rest) = (sum.unsigned_abs() / second, sum.unsigned_abs() % second);

@@ -176,6 +176,7 @@ impl Visitor for Values<'_, '_> {
     }
 
     fn begin_optional(&mut self, present: bool) {
+        // babeltrace2 shows an optional field as a variant has its value, in braces.
         self.push_text(if present { "{ " } else { "<none>" });
         self.first = !present;
     }

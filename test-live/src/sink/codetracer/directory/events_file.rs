@@ -205,6 +205,7 @@ fn sum_of_seek_table(file: &File, length: u64) -> Option<u64> {
         .ok()?;
     let [a, b, c, d, _, magic @ ..] = footer;
     let count = u32::from_le_bytes([a, b, c, d]);
+    // Another program may have written the file: its numbers are checked before memory is taken.
     if magic != SEEK_TABLE_MAGIC || count > MAX_FRAMES {
         return None;
     }
@@ -213,6 +214,7 @@ fn sum_of_seek_table(file: &File, length: u64) -> Option<u64> {
     let mut table = vec![0; usize::try_from(table_bytes).ok()?];
     file.read_exact_at(&mut table, table_at).ok()?;
     let entries = table.chunks_exact(8);
+    // The second number of an entry is the length before compression.
     let lengths = entries.filter_map(|entry| entry.last_chunk().copied().map(u32::from_le_bytes));
     Some(lengths.map(u64::from).sum())
 }

@@ -97,6 +97,7 @@ impl RecordingId {
     /// Returns the id with no more than can be read again from a marker.
     fn shortened(&self) -> Self {
         let shortened = |text: &String| {
+            // Cut between characters, because the marker is JSON.
             let end = text.floor_char_boundary(MAX_ID_BYTES);
             text.get(..end).unwrap_or_default().to_owned()
         };
@@ -373,6 +374,7 @@ fn check_marker(
     if found.id == recording.id {
         return Ok(false);
     }
+    // The producer may have been started again: whether it was, the records will tell.
     if found.name == recording.name {
         return Ok(true);
     }
@@ -387,6 +389,7 @@ fn write_marker(marker: &File, recording: &RecordingId) -> io::Result<()> {
     let text = serde_json::to_vec(recording)?;
     steps::check()?;
     marker.write_all_at(&text, 0)?;
+    // An earlier text may have been longer.
     marker.set_len(text.len() as u64)
 }
 

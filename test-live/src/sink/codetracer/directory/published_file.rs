@@ -82,6 +82,7 @@ impl PublishedFile {
             name,
         };
         published.visible = published.open_copy(name)?;
+        // Copies that an earlier process has left are used again, or they would pile up.
         for number in 1..=MAX_SPARES {
             let name = published.spare_name(number);
             if let Some(copy) = published.open_copy(&name)? {
@@ -107,6 +108,7 @@ impl PublishedFile {
         }
         let (place, lease) = self.writable_spare()?;
         let (_, spare) = self.spares.get(place).ok_or(ErrorKind::NotFound)?;
+        // Bytes of an earlier process may be those of another recording: they are written over.
         let has = spare.len.unwrap_or(0);
         if has < self.len {
             let source = self.newest().ok_or(ErrorKind::NotFound)?;
@@ -183,6 +185,7 @@ impl PublishedFile {
         };
         // One call within a page: a process that is killed leaves all of it or nothing.
         let mut all = [bytes, end].concat();
+        // What the new end does not cover of the old one becomes padding.
         all.resize(all.len() + surplus, self.padding.unwrap_or_default());
         if !reserve(&visible.file, self.len, all.len() as u64)? {
             return Ok(false);
@@ -252,6 +255,7 @@ impl PublishedFile {
                 name
             }
         };
+        // A file of this name that has come meanwhile may have readers.
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let file = openat(&*self.directory, &*name, flags, MODE)?;
         let copy = FileCopy {
@@ -276,6 +280,7 @@ impl PublishedFile {
         if let Some(visible) = &mut self.visible {
             match rename(RenameFlags::EXCHANGE) {
                 Ok(()) => {
+                    // The file system has exchanged the names already.
                     std::mem::swap(visible, spare);
                     return Ok(());
                 }
@@ -284,6 +289,7 @@ impl PublishedFile {
                 Err(error) => return Err(error.into()),
             }
         }
+        // Readers of the old file go on with it, but no later reader finds it.
         rename(RenameFlags::empty())?;
         self.visible = Some(self.spares.remove(place).1);
         Ok(())
@@ -358,6 +364,7 @@ fn reserve(file: &File, offset: u64, length: u64) -> io::Result<bool> {
     }
     match fallocate(file, FallocateFlags::KEEP_SIZE, offset, length) {
         Ok(()) => Ok(true),
+        // The caller then writes another copy, which needs no reservation.
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
     }

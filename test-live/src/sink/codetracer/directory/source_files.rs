@@ -76,6 +76,7 @@ impl SourceFiles {
 
     /// Takes the next part of a file. With the last one the file gets its name.
     pub(super) fn write_chunk(&mut self, chunk: &FileChunk<'_>) -> Result<(), SourceFileError> {
+        // A part at 0 begins a file, also if the last part of the file before never came.
         let mut incoming = match self.incoming.take() {
             Some(incoming) if chunk.offset > 0 => incoming,
             _ => Incoming::begin(&self.root, chunk)?,
@@ -115,11 +116,13 @@ impl Incoming {
     fn append(&mut self, chunk: &FileChunk<'_>) -> Result<(), SourceFileError> {
         let end = self.written.saturating_add(chunk.content.len() as u64);
         let fits = self.path == chunk.path && self.size == chunk.size;
+        // Parts come through a trace, from which packets may be missing.
         if !fits || self.written != chunk.offset || end > self.size {
             return Err(SourceFileError::Parts);
         }
         steps::check()?;
         self.file.write_all_at(&chunk.content, self.written)?;
+        // As the parts come, so that the file need not be read again.
         self.hash.update(&chunk.content);
         self.written = end;
         Ok(())
@@ -137,6 +140,7 @@ impl Incoming {
         let (name, parents) = parts.split_last().ok_or(SourceFileError::Path)?;
         let mut parent = root.try_clone()?;
         for part in parents {
+            // One part after the other, because a symbolic link could lead out of the directory.
             parent = enter(&parent, part)?;
         }
         steps::check()?;
