@@ -15,7 +15,7 @@ const MAX_TURN: Duration = Duration::from_millis(20);
 pub struct Turn(Instant);
 
 impl Turn {
-    /// Begins a turn, which lasts [`MAX_TURN`] from now.
+    /// Begins a turn, which is over after a short time.
     pub fn begin() -> Self {
         Self(Instant::now())
     }
