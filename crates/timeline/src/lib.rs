@@ -1,5 +1,5 @@
-//! A live timeline in a browser: `test-live web`. The program calls [`run`] with the settings of its
-//! command line, and gives it the sinks that write downloads; the page is in `web/src`.
+//! A live timeline in a browser: `test-live web`. The program calls [`run`] with the settings of
+//! its command line, and gives it the sinks that write downloads; the page is in `web/src`.
 //!
 //! The main thread runs sources, a mux for each trace and `stage`, which turns events into rows of
 //! a bounded `store`. Other threads serve pages from the store: a slow page delays neither events
@@ -194,7 +194,7 @@ fn token(settings: &TimelineSettings) -> anyhow::Result<Option<Token>> {
         let token = Token::parse(&text, expires).with_context(cannot)?;
         return Ok(Some(token));
     }
-    // A token with a lifetime is one that the user wants, whoever can connect.
+    // A token with a lifetime is one that the user wants, on loopback too.
     if settings.listen.ip().is_loopback() && settings.token_lifetime.is_none() {
         return Ok(None);
     }
