@@ -95,21 +95,14 @@ pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
     stop.set_waker(sender.downgrade());
     // No event is held back: watermarks are not needed.
     let (_held_back, is_held_back) = watch::channel(false);
-    let opened = sources::open(
-        &arguments.targets,
-        arguments.seek.into(),
-        &memory,
-        &sender,
-        &is_held_back,
-        &mut stage,
-    )?;
+    let (targets, seek) = (&arguments.targets, arguments.seek.into());
+    let opened = sources::open(targets, seek, &memory, &sender, &is_held_back, &mut stage)?;
     let sources = opened.running;
     for (session, trace) in opened.complete {
         let key = TraceKey::fresh();
         stage.add_trace(key, &session, true);
         mux.add_directory(key, trace, &mut stage)?;
     }
-    // The channel ends with the last source, which has a sender of its own.
     drop(sender);
     let is_complete = Arc::new(AtomicBool::new(false));
     let display = if arguments.batch {

@@ -40,7 +40,7 @@ pub(super) struct FilterRequest {
 impl FilterRequest {
     /// Requests that only events that match `filter` are counted from now on, from zero.
     pub(super) fn set(&self, filter: Option<Filter>) {
-        // Before the generation, so that whoever sees the new one finds the filter.
+        // Before the generation, so that the stage that sees the new one finds the filter.
         *self.filter.lock() = filter;
         self.generation.fetch_add(1, Ordering::Release);
     }
