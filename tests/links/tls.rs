@@ -74,7 +74,9 @@ fn control_may_be_encrypted_while_data_is_not() {
 fn viewers_over_tls_show_a_live_session_with_and_without_push() {
     let lab = Lab::new();
     let certificates = Certificates::create(&lab, "certs");
-    let relay = start_relay(&lab, &certificates);
+    let mut options = certificates.of_server(true);
+    options.push("-vv".to_owned());
+    let relay = Relay::start_with_schemes(&lab, ["tls"; 3], &options);
     let directory = traces::with_numbered_events(&lab, "live", 2000, 1000);
     let want = events(&directory);
     let options = certificates.of_client(Some("producer"));
@@ -90,7 +92,14 @@ fn viewers_over_tls_show_a_live_session_with_and_without_push() {
         Process::start(command.args(how).arg(&url))
     });
     Viewer::connect(address).wait_for_listed("live", |listed| listed.viewers == 2);
+    let pushes = || {
+        let lines = relay.log();
+        let accepted = |line: &&String| line.contains("push connection accepted");
+        lines.iter().filter(accepted).count()
+    };
+    wait_until("the relay pushes to a viewer", || pushes() > 0);
     assert_viewers_show(&want, held, viewers);
+    assert_eq!(pushes(), 1, "to the viewer that does not poll");
 }
 
 #[test]

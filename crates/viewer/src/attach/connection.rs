@@ -110,10 +110,30 @@ pub async fn connect_socket(target: &RelayTarget) -> Result<(Socket, SocketAddr)
         return connect_quic(target).await;
     }
     let (socket, relay) = connect_to_any_address(target).await?;
+    Ok((prepare(socket, target).await?, relay))
+}
+
+/// Connects to one address of the relay, as [`connect_socket`] does.
+pub(super) async fn connect_address(
+    target: &RelayTarget,
+    address: SocketAddr,
+) -> Result<Socket, AttachError> {
+    let failed = |source| connect_error(target, source);
+    if target.is_quic {
+        let client = quic_config(target).await?;
+        let stream = open_stream(address, &target.host, client).await;
+        return Ok(Socket::Quic(Box::new(stream.map_err(failed)?)));
+    }
+    let socket = TcpStream::connect(address).await.map_err(failed)?;
+    prepare(socket, target).await
+}
+
+/// Sets the options of a socket, and makes the TLS handshake if the target asks for it.
+async fn prepare(socket: TcpStream, target: &RelayTarget) -> Result<Socket, AttachError> {
     // Commands are small, and the next one waits for the reply: Nagle would delay each.
     socket.set_nodelay(true).map_err(AttachError::Lost)?;
     enable_keep_alive(&socket);
-    Ok((encrypt(socket, target).await?, relay))
+    encrypt(socket, target).await
 }
 
 /// Lets the system notice a peer that vanishes.
@@ -126,9 +146,7 @@ pub fn enable_keep_alive(socket: &TcpStream) {
 
 /// Connects over QUIC, and opens a stream for one connection of the live protocol.
 async fn connect_quic(target: &RelayTarget) -> Result<(Socket, SocketAddr), AttachError> {
-    let tls = read_certificates(target).await?;
-    let client = quic::client_config(tls, quic::transport_config());
-    let client = client.map_err(|error| AttachError::Certificates(Box::new(error)))?;
+    let client = quic_config(target).await?;
     let mut last = io::ErrorKind::AddrNotAvailable.into();
     for address in resolve(target).await? {
         match open_stream(address, &target.host, client.clone()).await {
@@ -137,6 +155,12 @@ async fn connect_quic(target: &RelayTarget) -> Result<(Socket, SocketAddr), Atta
         }
     }
     Err(connect_error(target, last))
+}
+
+async fn quic_config(target: &RelayTarget) -> Result<quic::ClientConfig, AttachError> {
+    let tls = read_certificates(target).await?;
+    let client = quic::client_config(tls, quic::transport_config());
+    client.map_err(|error| AttachError::Certificates(Box::new(error)))
 }
 
 async fn open_stream(

@@ -3,19 +3,21 @@
 //! nothing. A relay that does not push costs a connection that is closed after a moment.
 
 use std::future::pending;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::WriteHalf;
+use tokio::io::Interest;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::debug;
+use transport::socket::Socket;
 use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::push::{Notification, PushClient};
 use wire::ViewerId;
+
+use super::connection::connect_address;
+use super::target::RelayTarget;
 
 /// Timeout of connecting, and of the relay's answer that it pushes. A relay that answers and then
 /// sends nothing for a second is one that does not push.
@@ -32,6 +34,7 @@ const UNSUBSCRIBE_DELAY: Duration = Duration::from_millis(100);
 /// notifications. The first is [`Notification::Hello`]; if the relay does not push, there is none.
 /// Watermarks come while `is_held_back` is true.
 pub(super) fn open(
+    target: RelayTarget,
     relay: SocketAddr,
     viewer: ViewerId,
     is_held_back: watch::Receiver<bool>,
@@ -39,7 +42,7 @@ pub(super) fn open(
     let (sender, receiver) = mpsc::channel(NOTIFICATION_CAPACITY);
     tokio::spawn(async move {
         let ended = tokio::select! {
-            ended = read_notifications(relay, viewer, is_held_back, &sender) => ended,
+            ended = read_notifications(&target, relay, viewer, is_held_back, &sender) => ended,
             // The session may end while the relay has nothing to notify.
             () = sender.closed() => Ok(()),
         };
@@ -52,35 +55,35 @@ pub(super) fn open(
 }
 
 async fn read_notifications(
+    target: &RelayTarget,
     relay: SocketAddr,
     viewer: ViewerId,
     is_held_back: watch::Receiver<bool>,
     to: &mpsc::Sender<Notification>,
 ) -> io::Result<()> {
-    let mut hello = Vec::new();
-    PushClient::connect_command(viewer).encode(&mut hello);
+    let mut interest = BeaconInterestMessages::new(is_held_back);
+    PushClient::connect_command(viewer).encode(&mut interest.unsent);
     let mut listener = PushClient::default();
-    let mut socket = timeout(HELLO_TIMEOUT, TcpStream::connect(relay)).await??;
-    // Without it, a small message waits for the acknowledgement of the one before (Nagle).
-    socket.set_nodelay(true)?;
-    socket.write_all(&hello).await?;
-    let (mut reader, writer) = socket.split();
-    let mut attention = BeaconInterestSender::new(is_held_back, writer);
+    // The same address, because another one may be that of another relay.
+    let connected = timeout(HELLO_TIMEOUT, connect_address(target, relay)).await?;
+    let mut socket = connected.map_err(io::Error::other)?;
     let mut buffer = [0; 4096];
     loop {
-        let reading = reader.read(&mut buffer);
-        let read = if listener.is_supported() {
-            // Either future may be dropped: a read takes nothing before it ends, and what is unsent
-            // is kept.
+        let is_supported = listener.is_supported();
+        // The futures may be dropped: a read takes nothing before it ends, and what is unsent is
+        // kept.
+        let read = if is_supported && interest.unsent.is_empty() {
+            let mut nothing = Vec::new();
             tokio::select! {
-                read = reading => read?,
-                sent = attention.send_attention() => {
-                    sent?;
-                    continue;
-                }
+                read = exchange(&mut socket, &mut nothing, &mut buffer) => read?,
+                () = interest.next_message() => continue,
             }
         } else {
-            timeout(HELLO_TIMEOUT, reading).await??
+            let exchange = exchange(&mut socket, &mut interest.unsent, &mut buffer);
+            match is_supported {
+                true => exchange.await?,
+                false => timeout(HELLO_TIMEOUT, exchange).await??,
+            }
         };
         if read == 0 {
             return Ok(());
@@ -95,38 +98,62 @@ async fn read_notifications(
     }
 }
 
-/// Sends to the relay whether watermarks are needed.
-struct BeaconInterestSender<'a> {
+/// Waits for bytes of the relay, and sends what is unsent meanwhile. Returns the number of bytes
+/// that were read, 0 at the end.
+async fn exchange(
+    socket: &mut Socket,
+    unsent: &mut Vec<u8>,
+    buffer: &mut [u8],
+) -> io::Result<usize> {
+    let is_blocked =
+        |error: &io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+    loop {
+        while !unsent.is_empty() {
+            match socket.try_write(unsent) {
+                // At once, so that a future that is dropped at the next `await` sends nothing
+                // twice.
+                Ok(sent) => drop(unsent.drain(..sent)),
+                Err(error) if is_blocked(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let wanted = match unsent.is_empty() {
+            true => Interest::READABLE,
+            false => Interest::READABLE | Interest::WRITABLE,
+        };
+        socket.ready(wanted).await?;
+        match socket.try_read(buffer) {
+            Err(error) if is_blocked(&error) => {}
+            read => return read,
+        }
+    }
+}
+
+/// The messages to the relay that say whether watermarks are needed.
+struct BeaconInterestMessages {
     is_held_back: watch::Receiver<bool>,
-    relay: WriteHalf<'a>,
     /// The interest that the relay was sent last. At first the relay assumes that watermarks are
     /// needed.
     announced: BeaconInterest,
-    /// Bytes of the message that have not been written to the socket.
+    /// Bytes of messages that have not been written to the socket.
     unsent: Vec<u8>,
     /// The time since which nothing has been held back. Absent once that has been sent.
     idle_since: Option<Instant>,
 }
 
-impl<'a> BeaconInterestSender<'a> {
-    fn new(is_held_back: watch::Receiver<bool>, relay: WriteHalf<'a>) -> Self {
+impl BeaconInterestMessages {
+    fn new(is_held_back: watch::Receiver<bool>) -> Self {
         Self {
             is_held_back,
-            relay,
             announced: BeaconInterest::Subscribed,
             unsent: Vec::new(),
             idle_since: None,
         }
     }
 
-    /// Waits until something changes, and sends the new interest to the relay. The future may be
-    /// dropped at any time: unsent bytes are kept in `unsent`.
-    async fn send_attention(&mut self) -> io::Result<()> {
-        while !self.unsent.is_empty() {
-            let sent = self.relay.write(&self.unsent).await?;
-            // At once, so that a future that is dropped at the next `await` sends nothing twice.
-            self.unsent.drain(..sent);
-        }
+    /// Waits until something changes, and appends the message about it to `unsent`, if it needs one.
+    /// The future may be dropped at any time.
+    async fn next_message(&mut self) {
         // Marks the value as seen, so that `changed` waits for the next one.
         let is_held_back = *self.is_held_back.borrow_and_update();
         let wanted = match (self.announced, is_held_back) {
@@ -134,20 +161,19 @@ impl<'a> BeaconInterestSender<'a> {
             (BeaconInterest::Subscribed, false) => {
                 let idle_since = *self.idle_since.get_or_insert_with(Instant::now);
                 tokio::select! {
-                    () = changed(&mut self.is_held_back) => return Ok(()),
+                    () = changed(&mut self.is_held_back) => return,
                     () = sleep_until(idle_since + UNSUBSCRIBE_DELAY) => BeaconInterest::Unsubscribed,
                 }
             }
             (BeaconInterest::Unsubscribed, false) | (BeaconInterest::Subscribed, true) => {
                 self.idle_since = None;
                 changed(&mut self.is_held_back).await;
-                return Ok(());
+                return;
             }
         };
         self.idle_since = None;
         self.announced = wanted;
         wanted.encode(&mut self.unsent);
-        Ok(())
     }
 }
 

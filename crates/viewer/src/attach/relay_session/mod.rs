@@ -161,7 +161,8 @@ impl RelaySession {
         let push = match connection.identity() {
             // No viewer has the number 0: the relay has given none.
             (relay, Some(viewer)) if options.push && viewer.0 != 0 => {
-                Some(push::open(relay, viewer, is_held_back.clone()))
+                let target = target.clone();
+                Some(push::open(target, relay, viewer, is_held_back.clone()))
             }
             _ => None,
         };
