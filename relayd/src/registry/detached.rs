@@ -39,8 +39,11 @@ impl DetachedSessions {
 
     /// Adds a session, and returns those to be given up for it.
     pub(super) fn add(&self, session: &Arc<Session>) -> Vec<Arc<Session>> {
+        // Before the lock is taken: the size of the log is behind a lock that is held while the log
+        // is written, and the monitor, which must not wait for a disk, looks into the entries.
+        let entry = DetachedSession::new(session);
         let mut entries = self.entries.lock();
-        entries.push_back(DetachedSession::new(session));
+        entries.push_back(entry);
         let log_bytes = |entries: &VecDeque<DetachedSession>| -> u64 {
             entries.iter().map(|entry| entry.log_bytes).sum()
         };
@@ -48,9 +51,10 @@ impl DetachedSessions {
             entries.len() > self.max || log_bytes(entries) > MAX_DETACHED_LOG_BYTES
         };
         // Those of sessions that were resumed are removed only here, where their number matters.
-        if is_above(&entries) {
-            entries.retain(DetachedSession::is_current);
-        }
+        let outdated = match is_above(&entries) {
+            true => take_outdated(&mut entries),
+            false => VecDeque::new(),
+        };
         let mut given_up = Vec::new();
         while is_above(&entries) {
             match take_oldest(&mut entries) {
@@ -58,27 +62,35 @@ impl DetachedSessions {
                 None => break,
             }
         }
+        drop(entries);
+        drop(outdated);
         given_up
     }
 
     /// The session to be given up next. None: no session is detached.
     pub(super) fn take(&self) -> Option<Arc<Session>> {
         let mut entries = self.entries.lock();
-        entries.retain(DetachedSession::is_current);
-        take_oldest(&mut entries)
+        let outdated = take_outdated(&mut entries);
+        let oldest = take_oldest(&mut entries);
+        drop(entries);
+        drop(outdated);
+        oldest
     }
 
     /// Removes and returns the sessions that have been detached for too long.
     pub(super) fn take_expired(&self, now: Instant) -> Vec<Arc<Session>> {
         let mut expired = Vec::new();
-        self.entries.lock().retain(|entry| {
-            let is_current = entry.is_current();
-            if is_current && entry.session.expire(Some(now)) {
+        let mut entries = self.entries.lock();
+        let outdated = take_outdated(&mut entries);
+        entries.retain(|entry| {
+            let has_expired = entry.session.expire(Some(now));
+            if has_expired {
                 expired.push(Arc::clone(&entry.session));
-                return false;
             }
-            is_current
+            !has_expired
         });
+        drop(entries);
+        drop(outdated);
         expired
     }
 
@@ -101,6 +113,14 @@ impl DetachedSession {
     fn is_current(&self) -> bool {
         self.session.is_detached() && self.session.is_owned_by(self.generation)
     }
+}
+
+/// Removes the sessions that are no longer detached. The caller drops them without a lock, because
+/// the last reference to a session may close files.
+fn take_outdated(entries: &mut VecDeque<DetachedSession>) -> VecDeque<DetachedSession> {
+    let (current, outdated) = entries.drain(..).partition(DetachedSession::is_current);
+    *entries = current;
+    outdated
 }
 
 /// Removes the oldest session of the address that has most of them.

@@ -413,11 +413,13 @@ impl Registry {
     fn remove_ended(&self, session: &Arc<Session>, now: Instant) {
         if session.viewers().are_any(now) {
             let mut ended = self.ended.lock();
-            if ended.len() >= MAX_ENDED_SESSIONS {
-                ended.pop_front();
-            }
+            let is_full = ended.len() >= MAX_ENDED_SESSIONS;
+            let oldest = is_full.then(|| ended.pop_front());
             // Before it is removed from the others, so that viewers see it in one of the two.
             ended.push_back(Arc::clone(session));
+            drop(ended);
+            // Not under the lock: the last reference to a session may close files.
+            drop(oldest);
         }
         self.sessions.write().remove(&session.id());
         self.subscriptions.lock().notify();
