@@ -293,7 +293,8 @@ impl Store {
 
     /// The earliest and the latest time of an event, in nanoseconds. Absent before the first event.
     pub(super) fn times(&self) -> Option<(i64, i64)> {
-        let last = self.last_time.load(Ordering::Relaxed);
+        // Read first, and written last: with a last time there is a first one.
+        let last = self.last_time.load(Ordering::Acquire);
         (last != i64::MIN).then(|| (self.first_time.load(Ordering::Relaxed), last))
     }
 
@@ -310,8 +311,8 @@ impl Store {
     }
 
     fn include_time(&self, time: i64) {
-        self.last_time.fetch_max(time, Ordering::Relaxed);
         self.first_time.fetch_min(time, Ordering::Relaxed);
+        self.last_time.fetch_max(time, Ordering::Release);
     }
 
     /// Changes the rows of a track.
