@@ -151,7 +151,7 @@ impl BeaconInterestMessages {
         }
     }
 
-    /// Waits until something changes, and appends the message about it to `unsent`, if it needs one.
+    /// Waits until something changes, and appends the message about it to `unsent` if one is due.
     /// The future may be dropped at any time.
     async fn next_message(&mut self) {
         // Marks the value as seen, so that `changed` waits for the next one.
