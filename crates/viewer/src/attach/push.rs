@@ -85,6 +85,7 @@ async fn read_notifications(
                 false => timeout(HELLO_TIMEOUT, exchange).await??,
             }
         };
+        let Some(read) = read else { continue };
         if read == 0 {
             return Ok(());
         }
@@ -98,13 +99,14 @@ async fn read_notifications(
     }
 }
 
-/// Waits for bytes of the relay, and sends what is unsent meanwhile. Returns the number of bytes
-/// that were read, 0 at the end.
+/// Sends what is unsent, and reads bytes of the relay, whichever comes first. Returns the number of
+/// bytes that were read, 0 at the end; none once all is sent, so that a further message can follow.
 async fn exchange(
     socket: &mut Socket,
     unsent: &mut Vec<u8>,
     buffer: &mut [u8],
-) -> io::Result<usize> {
+) -> io::Result<Option<usize>> {
+    let is_sending = !unsent.is_empty();
     let is_blocked =
         |error: &io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
     loop {
@@ -117,6 +119,9 @@ async fn exchange(
                 Err(error) => return Err(error),
             }
         }
+        if is_sending && unsent.is_empty() {
+            return Ok(None);
+        }
         let wanted = match unsent.is_empty() {
             true => Interest::READABLE,
             false => Interest::READABLE | Interest::WRITABLE,
@@ -124,7 +129,7 @@ async fn exchange(
         socket.ready(wanted).await?;
         match socket.try_read(buffer) {
             Err(error) if is_blocked(&error) => {}
-            read => return read,
+            read => return read.map(Some),
         }
     }
 }
