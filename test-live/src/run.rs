@@ -20,15 +20,13 @@ use viewer::mux::{Mux, Progress, Report, Stage};
 use viewer::run::{Outcome, Stop, UsageError};
 use viewer::select::{Select, Selection, Tally};
 use viewer::sink::{Finished, Next, OpenSink, SinkError};
+use viewer::sources::EVENT_CAPACITY;
 use viewer::turn::{NewcomerHold, Turn};
 use viewer_proto::session::Seek;
 
 use crate::cli::{Arguments, NotFound};
 use crate::sink::row::SinkRow;
 use crate::sink::text::{ClockFormat, Times};
-
-/// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
-const EVENT_CAPACITY: usize = 256;
 
 /// Time for which the events of other targets wait for those of a relay that has gone away.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(120);
