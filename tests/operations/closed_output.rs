@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use ::test_live::sink::SINKS;
+use ::test_live::sink::row::Open;
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::{Relay, free_addresses};
@@ -161,8 +163,9 @@ fn commands_of_test_live_end_silently_if_their_output_is_closed() {
         vec!["top", "--batch", trace],
         vec!["web", "--listen=127.0.0.1:0", trace],
     ];
-    for sink in ["text", "log", "details", "json", "tef", "counter"] {
-        rows.push(vec!["--sink", sink, trace]);
+    let sinks = SINKS.iter();
+    for sink in sinks.filter(|sink| matches!(sink.open, Open::Stream(_))) {
+        rows.push(vec!["--sink", sink.name, trace]);
     }
     for arguments in rows {
         expect_silent_success(command(&lab, binaries::test_live(), &arguments));
