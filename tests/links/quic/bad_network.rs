@@ -74,6 +74,10 @@ fn session_and_viewer_continue_after_a_cut_in_which_the_relay_is_killed() {
     };
     events.send_slowly(50, Duration::from_millis(5), 100);
     wait_until_shown(&mut shown, events.sent);
+    // Those of agent and viewer, and the one on which the relay pushes to the viewer.
+    relay
+        .status
+        .wait_for_metric("relayd_connections{port=\"quic\"}", 3);
     // A cut that the connections survive.
     link.set_cut(true);
     events.send_slowly(50, Duration::from_millis(20), 100);
