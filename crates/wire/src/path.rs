@@ -70,6 +70,12 @@ impl FileName {
     pub fn as_os_str(&self) -> &OsStr {
         &self.0
     }
+
+    /// The name as peers send it.
+    #[must_use]
+    pub fn to_text(&self) -> Text {
+        Text::from(self.0.as_bytes())
+    }
 }
 
 impl AsRef<Path> for FileName {
@@ -80,7 +86,7 @@ impl AsRef<Path> for FileName {
 
 impl fmt::Display for FileName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Text::from(self.0.as_bytes()).fmt(f)
+        self.to_text().fmt(f)
     }
 }
 

@@ -60,6 +60,7 @@ fn registry(output: &Path) -> Arc<Registry> {
         resume_timeout: Duration::from_secs(600),
         max_detached: 10,
         time_zone: jiff::tz::TimeZone::UTC,
+        archive: None,
         pool: Pool::new(100),
     })
 }
