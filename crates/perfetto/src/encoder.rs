@@ -1,0 +1,425 @@
+//! A trace as bytes.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use crate::argument::Argument;
+use crate::batch::{Batch, Rank, write_packet};
+use crate::ftrace::{FtraceEvent, FtraceEventBundle, KernelEvent};
+use crate::interner::Interner;
+use crate::lanes::Lanes;
+use crate::message::{
+    Clock, ClockSnapshot, NEEDS_STATE, ProcessTree, STATE_CLEARED, SystemInfo, TracePacket,
+    TrackDescriptor, TrackEvent, Utsname,
+};
+
+/// The sequence of all packets with interned texts.
+const SEQUENCE: u32 = 1;
+/// Largest number of events of one CPU in a packet.
+const MAX_BUNDLED: usize = 1024;
+/// Largest number of CPUs whose events are collected. Those of more are packets of their own.
+const MAX_CPUS: usize = 4096;
+/// Largest number of rows whose lanes are remembered. With one more, all are forgotten.
+const MAX_ROWS: usize = 1 << 14;
+
+/// The id of a track. Not 0, and never narrowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TrackId(pub u64);
+
+/// What a slice or a point in time is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Mark {
+    /// The name.
+    pub name: String,
+    /// The category; empty if there is none.
+    pub category: String,
+    /// The arguments.
+    pub arguments: Vec<Argument>,
+    /// The flows that go through it.
+    pub flows: Vec<u64>,
+    /// The flows that end at it.
+    pub ending_flows: Vec<u64>,
+}
+
+impl Mark {
+    /// The number of bytes of memory that it takes, about.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let arguments: usize = self.arguments.iter().map(Argument::bytes).sum();
+        size_of::<Self>() + self.name.len() + self.category.len() + arguments
+    }
+}
+
+/// The value of a counter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum CounterValue {
+    /// An integer.
+    Integer(i64),
+    /// Any other number.
+    Float(f64),
+}
+
+/// Where a slice is: the lane of its row, or the first one, which is the row's own track.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// The number of the lane, from 0.
+    pub lane: u64,
+    /// Differs for lanes of one row that must not be taken for each other.
+    pub generation: u64,
+}
+
+/// Encodes a trace. Times are in nanoseconds since 1970; those before are shown as 1970.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    /// Packets that come before those of the batch.
+    head: Vec<u8>,
+    batch: Batch,
+    interner: Interner,
+    rows: HashMap<TrackId, Lanes>,
+    /// The end of everything that was in rows which have been forgotten.
+    floor: Option<i64>,
+    generation: u64,
+    latest: i64,
+    /// The time from which described tracks exist.
+    now: Option<i64>,
+    cpus: HashMap<u32, Vec<FtraceEvent>>,
+    lossy_cpus: Vec<u32>,
+    has_begun: bool,
+}
+
+impl Encoder {
+    /// Sets the time from which tracks exist that are described now: threads of the same numbers
+    /// may have existed before.
+    pub fn set_time(&mut self, time: i64) {
+        self.now = Some(time);
+    }
+
+    /// Describes a track, which must come before what is on it.
+    pub fn track(&mut self, descriptor: TrackDescriptor) {
+        let packet = TracePacket {
+            timestamp: self.now.map(timestamp),
+            sequence: Some(SEQUENCE),
+            track_descriptor: Some(descriptor),
+            ..TracePacket::default()
+        };
+        write_packet(&packet, &mut self.head);
+    }
+
+    /// Finds the lane of a slice of a row; the first lane is the track of the row itself. To be
+    /// called for a slice when it ends.
+    pub fn place(&mut self, row: TrackId, begin: i64, end: Option<i64>) -> Placed {
+        if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&row) {
+            self.rows.clear();
+            self.floor = Some(self.latest);
+            self.generation += 1;
+        }
+        self.latest = self.latest.max(end.unwrap_or(begin));
+        let floor = self.floor.unwrap_or(i64::MIN);
+        let lanes = self.rows.entry(row).or_insert_with(|| Lanes::new(floor));
+        let is_point = end == Some(begin);
+        Placed {
+            // A slice without a duration nests wherever it is.
+            lane: match is_point {
+                true => 0,
+                false => lanes.place(begin, end, self.batch.number()),
+            },
+            generation: self.generation,
+        }
+    }
+
+    /// Adds a slice, on a track where it [has its place](Self::place). Without an end it goes on
+    /// until the end of the trace.
+    pub fn slice(&mut self, track: TrackId, begin: i64, end: Option<i64>, mark: &Mark) {
+        let is_point = end == Some(begin);
+        let rank = match is_point {
+            true => Rank::Instant,
+            false => Rank::Begin(Reverse(end.unwrap_or(i64::MAX))),
+        };
+        let event = self.event(TrackEvent::BEGIN, track, Some(mark));
+        self.add(begin, rank, event);
+        if let Some(end) = end {
+            let rank = if is_point { Rank::Instant } else { Rank::End };
+            let event = self.event(TrackEvent::END, track, None);
+            self.add(end, rank, event);
+        }
+    }
+
+    /// Adds a point in time.
+    pub fn instant(&mut self, track: TrackId, time: i64, mark: &Mark) {
+        let event = self.event(TrackEvent::INSTANT, track, Some(mark));
+        self.add(time, Rank::Instant, event);
+    }
+
+    /// Adds a value of a counter.
+    pub fn counter(&mut self, track: TrackId, time: i64, value: CounterValue) {
+        let mut event = self.event(TrackEvent::COUNTER, track, None);
+        match value {
+            CounterValue::Integer(value) => event.counter_value = Some(value),
+            CounterValue::Float(value) => event.double_counter_value = Some(value),
+        }
+        self.add(time, Rank::Instant, event);
+    }
+
+    /// Adds an event of a kernel, on the CPU where `thread` ran.
+    pub fn kernel_event(&mut self, cpu: u32, time: i64, thread: u32, event: KernelEvent) {
+        self.begin(time);
+        let event = FtraceEvent {
+            timestamp: Some(timestamp(time)),
+            thread: Some(thread),
+            event: Some(event),
+        };
+        if self.cpus.len() >= MAX_CPUS && !self.cpus.contains_key(&cpu) {
+            self.bundle(cpu, vec![event]);
+            return;
+        }
+        let events = self.cpus.entry(cpu).or_default();
+        events.push(event);
+        if events.len() >= MAX_BUNDLED {
+            let events = std::mem::take(events);
+            self.bundle(cpu, events);
+        }
+    }
+
+    /// Records that events of a CPU were lost before the next one.
+    pub fn kernel_loss(&mut self, cpu: u32) {
+        // Those before are in a packet without a loss.
+        if let Some(events) = self.cpus.remove(&cpu) {
+            self.bundle(cpu, events);
+        }
+        if self.lossy_cpus.len() < MAX_CPUS && !self.lossy_cpus.contains(&cpu) {
+            self.lossy_cpus.push(cpu);
+        }
+    }
+
+    /// Adds processes and threads that existed at a time.
+    pub fn process_tree(&mut self, time: i64, tree: ProcessTree) {
+        self.begin(time);
+        let packet = TracePacket {
+            timestamp: Some(timestamp(time)),
+            sequence: Some(SEQUENCE),
+            process_tree: Some(tree),
+            ..TracePacket::default()
+        };
+        write_packet(&packet, &mut self.head);
+    }
+
+    /// Says which kernel the events are of: the states of threads depend on it.
+    pub fn kernel(&mut self, kernel: Utsname) {
+        let packet = TracePacket {
+            sequence: Some(SEQUENCE),
+            system_info: Some(SystemInfo {
+                utsname: Some(kernel),
+            }),
+            ..TracePacket::default()
+        };
+        write_packet(&packet, &mut self.head);
+    }
+
+    /// Whether there are enough bytes to be [taken](Self::take).
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.batch.is_full() || self.head.len() >= 4 << 20
+    }
+
+    /// Appends to `out` all that has been added.
+    pub fn take(&mut self, out: &mut Vec<u8>) {
+        let mut cpus: Vec<_> = self.cpus.drain().collect();
+        cpus.sort_unstable_by_key(|(cpu, _)| *cpu);
+        for (cpu, events) in cpus {
+            self.bundle(cpu, events);
+        }
+        out.append(&mut self.head);
+        self.batch.write(out);
+    }
+
+    /// As [`take`](Self::take), at the end. A trace is never empty: readers would not know it.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        self.begin(0);
+        self.take(out);
+    }
+
+    fn bundle(&mut self, cpu: u32, events: Vec<FtraceEvent>) {
+        let is_lossy = self.lossy_cpus.contains(&cpu);
+        self.lossy_cpus.retain(|lossy| *lossy != cpu);
+        let packet = TracePacket {
+            sequence: Some(SEQUENCE),
+            ftrace: Some(FtraceEventBundle {
+                cpu: Some(cpu),
+                events,
+                lost_events: is_lossy.then_some(true),
+            }),
+            ..TracePacket::default()
+        };
+        write_packet(&packet, &mut self.head);
+    }
+
+    /// Writes what comes before the first packet with a time.
+    fn begin(&mut self, time: i64) {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        // Both clocks show the same: so times of the trace are times since 1970.
+        let clock = |clock| Clock {
+            clock: Some(clock),
+            timestamp: Some(timestamp(time)),
+        };
+        let packet = TracePacket {
+            timestamp: Some(timestamp(time)),
+            sequence: Some(SEQUENCE),
+            sequence_flags: Some(STATE_CLEARED),
+            clock_snapshot: Some(ClockSnapshot {
+                clocks: vec![clock(Clock::BOOTTIME), clock(Clock::REALTIME)],
+            }),
+            ..TracePacket::default()
+        };
+        let mut first = Vec::new();
+        write_packet(&packet, &mut first);
+        first.append(&mut self.head);
+        self.head = first;
+    }
+
+    fn event(&mut self, tag: i32, track: TrackId, mark: Option<&Mark>) -> Box<TrackEvent> {
+        let mut event = TrackEvent {
+            tag: Some(tag),
+            track: Some(track.0),
+            ..TrackEvent::default()
+        };
+        let Some(mark) = mark else {
+            return event.into();
+        };
+        if self.interner.is_full() {
+            self.forget_texts();
+        }
+        if !mark.name.is_empty() {
+            event.name_iid = Some(self.interner.event_name(&mark.name));
+        }
+        if !mark.category.is_empty() {
+            event
+                .category_iids
+                .push(self.interner.category(&mark.category));
+        }
+        event.annotations = self.interner.annotations(&mark.arguments);
+        event.flow_ids.clone_from(&mark.flows);
+        event.terminating_flow_ids.clone_from(&mark.ending_flows);
+        event.into()
+    }
+
+    fn add(&mut self, time: i64, rank: Rank, event: Box<TrackEvent>) {
+        self.begin(time);
+        if let Some(data) = self.interner.unwritten() {
+            let packet = TracePacket {
+                sequence: Some(SEQUENCE),
+                interned_data: Some(data),
+                ..TracePacket::default()
+            };
+            write_packet(&packet, &mut self.head);
+        }
+        let packet = TracePacket {
+            timestamp: Some(timestamp(time)),
+            sequence: Some(SEQUENCE),
+            sequence_flags: Some(NEEDS_STATE),
+            track_event: Some(event),
+            ..TracePacket::default()
+        };
+        self.batch.add(time, rank, &packet);
+    }
+
+    /// Forgets all interned texts, after what uses them.
+    fn forget_texts(&mut self) {
+        self.batch.write(&mut self.head);
+        self.interner = Interner::default();
+        let packet = TracePacket {
+            sequence: Some(SEQUENCE),
+            sequence_flags: Some(STATE_CLEARED),
+            ..TracePacket::default()
+        };
+        write_packet(&packet, &mut self.head);
+    }
+}
+
+fn timestamp(time: i64) -> u64 {
+    u64::try_from(time).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::message::InternedText;
+
+    #[derive(Clone, PartialEq, Message)]
+    struct Trace {
+        #[prost(message, repeated, tag = "1")]
+        packets: Vec<TracePacket>,
+    }
+
+    /// The packets of a trace.
+    fn packets(mut encoder: Encoder) -> Vec<TracePacket> {
+        let mut out = Vec::new();
+        encoder.finish(&mut out);
+        Trace::decode(&*out).unwrap().packets
+    }
+
+    fn mark(name: &str) -> Mark {
+        Mark {
+            name: name.to_owned(),
+            ..Mark::default()
+        }
+    }
+
+    #[test]
+    fn slices_that_end_first_are_written_within_those_around_them() {
+        let mut encoder = Encoder::default();
+        let row = TrackId(9);
+        for (name, begin, end) in [("inner", 10, 20), ("outer", 10, 30), ("point", 10, 10)] {
+            assert_eq!(encoder.place(row, begin, Some(end)).lane, 0);
+            encoder.slice(row, begin, Some(end), &mark(name));
+        }
+        let events: Vec<_> = packets(encoder)
+            .into_iter()
+            .filter_map(|packet| {
+                let event = packet.track_event?;
+                assert_eq!(event.track, Some(9));
+                Some((packet.timestamp?, event.tag?, event.name_iid))
+            })
+            .collect();
+        let (begin, end) = (TrackEvent::BEGIN, TrackEvent::END);
+        let want = [
+            (10, begin, Some(2)),
+            (10, begin, Some(1)),
+            (10, begin, Some(3)),
+            (10, end, None),
+            (20, end, None),
+            (30, end, None),
+        ];
+        assert_eq!(events, want);
+    }
+
+    #[test]
+    fn names_are_defined_before_they_are_used_also_after_they_were_forgotten() {
+        let mut encoder = Encoder::default();
+        for number in 0..150_000 {
+            encoder.instant(TrackId(1), number, &mark(&format!("event {number}")));
+        }
+        let mut names: HashMap<u64, String> = HashMap::new();
+        let (mut seen, mut resets, mut most) = (0, 0, 0);
+        for packet in packets(encoder) {
+            if packet.sequence_flags == Some(STATE_CLEARED) {
+                names.clear();
+                resets += 1;
+            }
+            for text in packet.interned_data.unwrap_or_default().event_names {
+                let InternedText { iid, text } = text;
+                names.insert(iid.unwrap(), text.unwrap());
+            }
+            most = most.max(names.len());
+            if let Some(event) = packet.track_event {
+                let name = &names[&event.name_iid.unwrap()];
+                assert_eq!(*name, format!("event {}", packet.timestamp.unwrap()));
+                seen += 1;
+            }
+        }
+        assert_eq!((seen, resets, most), (150_000, 3, 1 << 16));
+    }
+}
