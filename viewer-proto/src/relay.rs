@@ -4,6 +4,7 @@
 use bytes::BytesMut;
 use wire::{Bytes, ClassId, PacketIndex, SessionId, Timestamp, ViewerId};
 
+use crate::command::Command;
 use crate::session::{ListedSession, Seek, TraceFormat};
 use crate::stream::StreamRecord;
 
@@ -12,7 +13,14 @@ pub trait Relay {
     /// A session that the viewer is attached to. Dropping it detaches.
     type Session: Session;
 
-    /// The sessions whose producers are connected, in the order of their ids.
+    /// Whether something has to be looked up before a command is handled. False if that has failed,
+    /// too. By default, nothing is.
+    fn must_await(&self, awaited: Awaited) -> bool {
+        let _ = awaited;
+        false
+    }
+
+    /// The sessions to which viewers may attach, in the order of their ids.
     fn sessions(&self) -> Vec<ListedSession>;
 
     /// The properties of a session that attaching depends on. None if it is unknown or its producer
@@ -33,6 +41,29 @@ pub trait Relay {
     /// they are. After this has returned, [`ahead`](Stream::ahead) includes all beacons that were
     /// not reported.
     fn set_beacon_interest(&self, on: bool);
+}
+
+/// What a relay may have to look up before a command is handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// The list of sessions.
+    Sessions,
+    /// A session that a viewer attaches to, at this position.
+    Session(SessionId, Seek),
+}
+
+impl Awaited {
+    /// What a command may have to wait for.
+    pub(crate) fn by(command: &Command) -> Option<Self> {
+        match command {
+            Command::ListSessions => Some(Self::Sessions),
+            Command::AttachSession(attach) => {
+                let seek = Seek::from_code(attach.seek).ok()?;
+                Some(Self::Session(attach.session, seek))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The properties of a session that attaching depends on.

@@ -6,6 +6,7 @@
 //! watermark passes its beginning; the end of a stream or session is reported once and after
 //! everything else.
 
+mod progress;
 mod push;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -20,7 +21,7 @@ use crate::cursor::{
 use crate::error::ViewerError;
 use crate::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
 use crate::packet::{GetPacket, PacketHead};
-use crate::relay::{NewStream, Position, Relay, Session, Stream};
+use crate::relay::{Awaited, NewStream, Position, Relay, Session, Stream};
 use crate::session::{
     AttachSession, AttachStatus, Attached, CreateStatus, DetachStatus, ListedSession, Seek,
     SessionList, TraceFormat,
@@ -43,29 +44,12 @@ const MAX_ENDED: usize = 16;
 /// The reply to an unknown command, before the connection is closed.
 const UNKNOWN_COMMAND: u32 = 11;
 
+pub use progress::Progress;
 pub use push::Change;
 
 type StreamOf<R> = <<R as Relay>::Session as Session>::Stream;
 type MetadataOf<R> = <<R as Relay>::Session as Session>::Metadata;
 type PacketOf<R> = <StreamOf<R> as Stream>::Packet;
-
-/// Outcome of a call to [`Connection::advance`].
-#[derive(Debug)]
-pub enum Progress<P> {
-    /// A command, or part of one, has been handled. Call again, even without further input.
-    Advanced,
-    /// The replies end with the head of a packet: its bytes must be sent before any other reply.
-    Packet(P),
-    /// The connection is a push connection, and has received its only command. It is to be handed
-    /// over to the command connection with this id, which [`subscribe`](Connection::subscribe)s; if
-    /// there is none, it is to be closed.
-    Push(ViewerId),
-    /// More bytes are needed.
-    NeedsMore,
-    /// The last command of the input requests an index whose packet is arriving. Call again with
-    /// the same input when a change has been reported, or after a short time without one.
-    PacketArriving,
-}
 
 /// One viewer's connection, from `CONNECT` on.
 pub struct Connection<R: Relay> {
@@ -209,6 +193,10 @@ impl<R: Relay> Connection<R> {
         {
             *input = before;
             return Ok(Progress::PacketArriving);
+        }
+        if let Some(awaited) = Awaited::by(&command).filter(|it| relay.must_await(*it)) {
+            *input = before;
+            return Ok(Progress::Awaits(awaited));
         }
         self.handle_command(command, relay, replies)
     }

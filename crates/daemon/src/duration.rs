@@ -2,24 +2,26 @@
 
 use std::time::Duration;
 
-/// Parses a duration: a number with a unit, `90s`, `15m`, `12h`, `30d` or `8w`.
+/// Parses a duration: a number with a unit, `250ms`, `90s`, `15m`, `12h`, `30d` or `8w`.
 ///
 /// # Errors
-/// If the text is no such duration, or its number of seconds does not fit 64 bits; with a message
+/// If the text is no such duration, or its milliseconds do not fit 64 bits; with a message
 /// for the user.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    const UNITS: [(char, u64); 5] = [
-        ('s', 1),
-        ('m', 60),
-        ('h', 3600),
-        ('d', 24 * 3600),
-        ('w', 7 * 24 * 3600),
+    // The unit that ends with another one first.
+    const UNITS: [(&str, u64); 6] = [
+        ("ms", 1),
+        ("s", 1000),
+        ("m", 60_000),
+        ("h", 3_600_000),
+        ("d", 24 * 3_600_000),
+        ("w", 7 * 24 * 3_600_000),
     ];
     UNITS
         .into_iter()
-        .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)))
-        .and_then(|(digits, seconds)| digits.parse::<u64>().ok()?.checked_mul(seconds))
-        .map(Duration::from_secs)
+        .find_map(|(unit, millis)| Some((text.strip_suffix(unit)?, millis)))
+        .and_then(|(digits, millis)| digits.parse::<u64>().ok()?.checked_mul(millis))
+        .map(Duration::from_millis)
         .ok_or_else(|| "not a duration, such as 90s, 15m, 12h, 30d or 8w".to_owned())
 }
 
@@ -39,6 +41,7 @@ mod tests {
         ] {
             assert_eq!(parse(text), Ok(Duration::from_secs(seconds)));
         }
+        assert_eq!(parse("250ms"), Ok(Duration::from_millis(250)));
         for text in ["", "d", "30", "-1d", "1y", "1.5h", "99999999999999999999w"] {
             assert!(parse(text).is_err(), "{text}");
         }

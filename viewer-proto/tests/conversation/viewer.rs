@@ -103,6 +103,7 @@ impl Viewer {
                 Progress::Push(_) => panic!("not a command connection"),
                 // The packet does not come in time.
                 Progress::PacketArriving => self.waits += 1,
+                Progress::Awaits(what) => panic!("{what:?} is there"),
                 Progress::NeedsMore => return Ok(replies),
             }
         }

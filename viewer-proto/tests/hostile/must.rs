@@ -187,6 +187,7 @@ impl End {
         let mut reply = BytesMut::new();
         let progress = self.connection.advance(input, &relay, &mut reply);
         match progress {
+            Ok(Progress::Awaits(_)) => unreachable!("the relay has all"),
             Ok(Progress::NeedsMore) => {
                 assert!(reply.is_empty() && input.len() == before.len());
                 assert!(

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// The state LISTEN in `/proc/net/tcp`: see proc_net_tcp.rst of the kernel's documentation.
+/// The state LISTEN in `/proc/PID/net/tcp`: see proc_net_tcp.rst of the kernel's documentation.
 const LISTEN: &str = "0A";
 
 /// A process that listens on a port.
@@ -19,7 +19,8 @@ pub struct Listener {
 /// it.
 #[must_use]
 pub fn find_listener(port: u16) -> Option<Listener> {
-    let sockets: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
+    // Not /proc/net, which a service with ProcSubset=pid does not have.
+    let sockets: Vec<String> = ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
         .iter()
         .filter_map(|table| fs::read_to_string(table).ok())
         .flat_map(|table| listening_sockets(&table, port))
