@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
 use viewer::filter::Filter;
 use viewer::sink::{Origin, Sink, SinkError};
+use viewer::time::Nanoseconds;
 
 use super::archive;
 use super::client_clocks::ClientClocks;
@@ -184,15 +185,16 @@ impl Events for Range {
     fn event(
         &mut self,
         event: &Event<'_>,
-        time: i64,
+        time: Option<Nanoseconds>,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
         let Selected {
             from, to, filter, ..
         } = &mut self.selected;
+        let range = Nanoseconds::new(*from)..=Nanoseconds::new(*to);
         let is_within = match self.sent.time(event, origin.trace.key)? {
-            None => (*from..=*to).contains(&time),
-            Some(SentTime::At(time)) => (*from..=*to).contains(&time),
+            None => range.contains(&time),
+            Some(SentTime::At(time)) => range.contains(&Nanoseconds::new(time)),
             // Names are needed whatever the range is.
             Some(SentTime::Always) => true,
         };

@@ -15,6 +15,8 @@ pub(super) struct Histogram {
     pub(super) begin: i64,
     /// The width of a bucket, in nanoseconds.
     pub(super) width: i64,
+    /// The earliest and the latest time of an event or a loss, in nanoseconds.
+    times: Option<(i64, i64)>,
     pub(super) events: Vec<u32>,
     pub(super) losses: Vec<u32>,
 }
@@ -24,6 +26,7 @@ impl Default for Histogram {
         Self {
             begin: 0,
             width: FIRST_WIDTH,
+            times: None,
             events: Vec::new(),
             losses: Vec::new(),
         }
@@ -31,6 +34,12 @@ impl Default for Histogram {
 }
 
 impl Histogram {
+    /// The earliest and the latest time of an event or a loss, in nanoseconds. Absent before the
+    /// first.
+    pub(super) fn times(&self) -> Option<(i64, i64)> {
+        self.times
+    }
+
     /// Counts an event at this time.
     #[inline]
     pub(super) fn add_event(&mut self, time: i64) {
@@ -48,9 +57,11 @@ impl Histogram {
         }
     }
 
-    /// The bucket of a time. There is one after the call.
+    /// The bucket of a time, which is new. There is one after the call.
     #[inline]
     fn place(&mut self, time: i64) -> usize {
+        let (first, last) = self.times.unwrap_or((time, time));
+        self.times = Some((first.min(time), last.max(time)));
         if self.events.is_empty() {
             // Rounded down for times before the origin, too.
             self.begin = time.div_euclid(self.width).saturating_mul(self.width);

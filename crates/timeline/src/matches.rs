@@ -14,6 +14,7 @@ use ctf::metadata::Trace;
 use parking_lot::{Mutex, RwLock};
 use viewer::filter::{Filter, UndeclaredNames};
 use viewer::sink::{Origin, SinkError};
+use viewer::time::Nanoseconds;
 
 use super::packet_log::PacketLog;
 use super::replay::{Events, Replay};
@@ -257,7 +258,7 @@ impl Events for Matcher {
     fn event(
         &mut self,
         event: &Event<'_>,
-        _time: i64,
+        _time: Option<Nanoseconds>,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
         let (word, bit) = (self.next / 64, self.next % 64);

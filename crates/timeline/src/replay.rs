@@ -12,6 +12,7 @@ use viewer::json_args::has_json_args;
 use viewer::json_fields::{JsonFields, JsonPosition, Scopes};
 use viewer::mux::{Mux, Stage};
 use viewer::sink::{Loss, Origin, SinkError};
+use viewer::time::Nanoseconds;
 
 use super::packet_log::LoggedPacket;
 
@@ -43,7 +44,7 @@ pub(super) trait Events {
     fn event(
         &mut self,
         event: &Event<'_>,
-        time: i64,
+        time: Option<Nanoseconds>,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError>;
 
@@ -58,7 +59,7 @@ impl<E: Events> Stage for EventStage<'_, E> {
     fn event(
         &mut self,
         event: &Event<'_>,
-        time: i64,
+        time: Option<Nanoseconds>,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
         self.0.event(event, time, origin)
@@ -242,7 +243,7 @@ impl Events for OneEvent {
     fn event(
         &mut self,
         event: &Event<'_>,
-        _time: i64,
+        _time: Option<Nanoseconds>,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
         if self.next == self.wanted {

@@ -17,6 +17,7 @@ use viewer::mux::{Stage, is_since_1970};
 use viewer::sink::{Loss, Origin, SinkError};
 use viewer::sources::SessionStage;
 use viewer::terminal::printable;
+use viewer::time::Nanoseconds;
 
 use super::fields::EventFields;
 use super::names::shortened;
@@ -435,7 +436,7 @@ impl Stage for TimelineStage {
     fn event(
         &mut self,
         event: &Event<'_>,
-        _time: i64,
+        _time: Option<Nanoseconds>,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
         let stream = self.streams.entry(origin.stream.key).or_default();

@@ -6,12 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ctf::decode::LostEvents;
 use parking_lot::{Mutex, RwLock};
 use viewer::sink::losses::LossSum;
 use viewer::sink::{Loss, Lost};
+use viewer::time::{AtomicTime, Nanoseconds};
 
 use super::histogram::Histogram;
 use super::names::{Names, shortened};
@@ -34,11 +35,10 @@ pub(super) struct Session {
     pub(super) is_recording: bool,
     is_ended: AtomicBool,
     pub(super) events: AtomicU64,
-    /// Nanoseconds since the clock's origin; `i64::MIN` before the first event.
-    last_time: AtomicI64,
-    /// Nanoseconds since 1970; `i64::MIN` before the first event, and if the clock has another
-    /// origin.
-    last_unix_time: AtomicI64,
+    /// The time of the latest event or loss.
+    last_time: AtomicTime,
+    /// The time of the latest event. Absent if the clock does not count from 1970.
+    last_unix_time: AtomicTime,
     losses: Mutex<LossSum>,
 }
 
@@ -77,11 +77,8 @@ pub(super) struct Store {
     tracks: RwLock<BTreeMap<u32, Arc<Track>>>,
     next_id: AtomicUsize,
     pub(super) histogram: Mutex<Histogram>,
-    /// The earliest and latest time of an event, in nanoseconds.
-    first_time: AtomicI64,
-    last_time: AtomicI64,
     /// The time up to which rows have been dropped, of any track.
-    dropped_until: AtomicI64,
+    dropped_until: AtomicTime,
 }
 
 impl Session {
@@ -100,27 +97,25 @@ impl Session {
     /// The time of the latest event in nanoseconds since 1970. Absent before the first, and if the
     /// clock has another origin.
     pub(super) fn last_unix_time(&self) -> Option<i64> {
-        Some(self.last_unix_time.load(Ordering::Relaxed)).filter(|time| *time != i64::MIN)
+        self.last_unix_time.load().map(Nanoseconds::get)
     }
 
     /// The time of the latest event or loss, in nanoseconds since the clock's origin. Absent before
     /// the first.
     pub(super) fn last_time(&self) -> Option<i64> {
-        Some(self.last_time.load(Ordering::Relaxed)).filter(|time| *time != i64::MIN)
-    }
-
-    fn include_time(&self, time: i64) {
-        self.last_time.fetch_max(time, Ordering::Relaxed);
+        self.last_time.load().map(Nanoseconds::get)
     }
 
     /// Counts an event of the session, at this time if it has one.
     #[inline]
     pub(super) fn add_event(&self, time: Option<i64>, is_unix_time: bool) {
         self.events.fetch_add(1, Ordering::Relaxed);
-        let Some(time) = time else { return };
-        self.include_time(time);
+        let Some(time) = time.and_then(Nanoseconds::new) else {
+            return;
+        };
+        self.last_time.fetch_max(time);
         if is_unix_time {
-            self.last_unix_time.fetch_max(time, Ordering::Relaxed);
+            self.last_unix_time.fetch_max(time);
         }
     }
 }
@@ -164,9 +159,7 @@ impl Store {
             tracks: RwLock::default(),
             next_id: AtomicUsize::new(0),
             histogram: Mutex::default(),
-            first_time: AtomicI64::new(i64::MAX),
-            last_time: AtomicI64::new(i64::MIN),
-            dropped_until: AtomicI64::new(i64::MIN),
+            dropped_until: AtomicTime::default(),
         }
     }
 
@@ -184,8 +177,8 @@ impl Store {
             is_recording,
             is_ended: AtomicBool::new(false),
             events: AtomicU64::new(0),
-            last_time: AtomicI64::new(i64::MIN),
-            last_unix_time: AtomicI64::new(i64::MIN),
+            last_time: AtomicTime::default(),
+            last_unix_time: AtomicTime::default(),
             losses: Mutex::default(),
         });
         let mut sessions = self.sessions.write();
@@ -250,8 +243,8 @@ impl Store {
     }
 
     fn raise_dropped_until(&self, time: Option<i64>) {
-        if let Some(time) = time {
-            self.dropped_until.fetch_max(time, Ordering::Relaxed);
+        if let Some(time) = time.and_then(Nanoseconds::new) {
+            self.dropped_until.fetch_max(time);
         }
     }
 
@@ -291,28 +284,21 @@ impl Store {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// The earliest and the latest time of an event, in nanoseconds. Absent before the first event.
+    /// The earliest and the latest time of an event or a loss, in nanoseconds. Absent before the
+    /// first.
     pub(super) fn times(&self) -> Option<(i64, i64)> {
-        // Read first, and written last: with a last time there is a first one.
-        let last = self.last_time.load(Ordering::Acquire);
-        (last != i64::MIN).then(|| (self.first_time.load(Ordering::Relaxed), last))
+        self.histogram.lock().times()
     }
 
     /// The time up to which rows have been dropped. Absent if none were.
     pub(super) fn dropped_until(&self) -> Option<i64> {
-        Some(self.dropped_until.load(Ordering::Relaxed)).filter(|time| *time != i64::MIN)
+        self.dropped_until.load().map(Nanoseconds::get)
     }
 
     /// Counts an event at this time.
     #[inline]
     pub(super) fn count_event(&self, time: i64) {
         self.histogram.lock().add_event(time);
-        self.include_time(time);
-    }
-
-    fn include_time(&self, time: i64) {
-        self.first_time.fetch_min(time, Ordering::Relaxed);
-        self.last_time.fetch_max(time, Ordering::Release);
     }
 
     /// Changes the rows of a track.
@@ -357,9 +343,9 @@ impl Store {
         let Some((begin, end)) = loss.begin.zip(loss.end) else {
             return;
         };
+        session.last_time.fetch_max(end);
+        let (begin, end) = (begin.get(), end.get());
         self.histogram.lock().add_loss(end);
-        self.include_time(end);
-        session.include_time(end);
         for track in tracks {
             let row = Row::new(RowKind::Loss, begin, end, name, EventPlace::default());
             self.change_rows(track, |rows| rows.add(row));

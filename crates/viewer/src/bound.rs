@@ -7,11 +7,13 @@ use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 use thiserror::Error;
 
+use crate::time::Nanoseconds;
+
 /// A time that events are compared with.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Bound {
-    /// Nanoseconds since the clock's origin.
-    At(i64),
+    /// A time since the clock's origin.
+    At(Nanoseconds),
     /// A time of the day: on that of the first event it is compared with.
     OfDay(Time, TimeZone),
 }
@@ -19,8 +21,8 @@ pub enum Bound {
 /// A time as it was typed, before the time zone is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TypedTime {
-    /// `SECONDS[.N]`: nanoseconds since the clock's origin.
-    Seconds(i64),
+    /// `SECONDS[.N]`: a time since the clock's origin.
+    Seconds(Nanoseconds),
     /// `YYYY-MM-DD HH:MM:SS[.N]`: a date and a time of the day.
     DateTime(Date, Time),
     /// `HH:MM:SS[.N]`: a time of the day.
@@ -56,7 +58,7 @@ impl FromStr for TypedTime {
     }
 }
 
-fn seconds(text: &str) -> Option<i64> {
+fn seconds(text: &str) -> Option<Nanoseconds> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => (-1, digits),
         None => (1, text),
@@ -70,10 +72,8 @@ fn seconds(text: &str) -> Option<i64> {
     let whole: i64 = whole.parse().ok()?;
     // Zeros follow, because `.5` is half a second.
     let nanoseconds: i64 = format!("{fraction:0<9}").parse().ok()?;
-    whole
-        .checked_mul(1_000_000_000)?
-        .checked_add(nanoseconds)?
-        .checked_mul(sign)
+    let nanoseconds = whole.checked_mul(1_000_000_000)?.checked_add(nanoseconds)?;
+    Nanoseconds::new(nanoseconds.checked_mul(sign)?)
 }
 
 impl TypedTime {
@@ -81,7 +81,7 @@ impl TypedTime {
     #[must_use]
     pub fn in_zone(self, zone: &TimeZone) -> Bound {
         match self {
-            Self::Seconds(nanoseconds) => Bound::At(nanoseconds),
+            Self::Seconds(time) => Bound::At(time),
             Self::DateTime(date, time) => Bound::At(on_date(date, time, zone)),
             Self::OfDay(time) => Bound::OfDay(time, zone.clone()),
         }
@@ -89,14 +89,14 @@ impl TypedTime {
 }
 
 impl Bound {
-    /// The bound in nanoseconds since the clock's origin. A time of the day is on the date of
-    /// `time`, that of the event with which the bound is first compared.
+    /// The bound as a time since the clock's origin. A time of the day is on the date of `time`,
+    /// that of the event with which the bound is first compared.
     #[inline]
-    pub fn nanoseconds(&mut self, time: i64) -> i64 {
+    pub fn time(&mut self, time: Nanoseconds) -> Nanoseconds {
         match self {
-            Self::At(nanoseconds) => *nanoseconds,
+            Self::At(at) => *at,
             Self::OfDay(of_day, zone) => {
-                let stamp = Timestamp::from_nanosecond(i128::from(time)).unwrap_or_default();
+                let stamp = Timestamp::from_nanosecond(i128::from(time.get())).unwrap_or_default();
                 let at = on_date(stamp.to_zoned(zone.clone()).date(), *of_day, zone);
                 // Kept for all later events: a run may go past midnight.
                 *self = Self::At(at);
@@ -106,10 +106,13 @@ impl Bound {
     }
 }
 
-fn on_date(date: Date, time: Time, zone: &TimeZone) -> i64 {
+fn on_date(date: Date, time: Time, zone: &TimeZone) -> Nanoseconds {
     let at = date.to_datetime(time).to_zoned(zone.clone());
     let nanoseconds = at.map_or(0, |at| at.timestamp().as_nanosecond());
-    i64::try_from(nanoseconds).unwrap_or(i64::MAX)
+    let nanoseconds = i64::try_from(nanoseconds).ok();
+    nanoseconds
+        .and_then(Nanoseconds::new)
+        .unwrap_or(Nanoseconds::MAX)
 }
 
 #[cfg(test)]
@@ -118,9 +121,8 @@ mod tests {
 
     fn at(text: &str) -> i64 {
         let typed: TypedTime = text.parse().unwrap();
-        typed
-            .in_zone(&TimeZone::UTC)
-            .nanoseconds(1_700_000_000_000_000_260)
+        let event = Nanoseconds::new(1_700_000_000_000_000_260).unwrap();
+        typed.in_zone(&TimeZone::UTC).time(event).get()
     }
 
     #[test]

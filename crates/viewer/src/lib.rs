@@ -1,12 +1,13 @@
-//! What every viewer of traces needs: packets of relays and directories become events in order of
-//! time, are selected, and go to a [`sink`]. The program `test-live` and the package `timeline` use
-//! it; they own the command line, the sinks and the page.
+//! What every viewer of traces needs: packets of relays, archives and directories become events in
+//! order of time, are selected, and go to a [`sink`]. The program `test-live` and the package
+//! `timeline` use it; they own the command line, the sinks and the page.
 //!
 //! Read in this order, which is the way of a packet:
 //!
 //! | module | what |
 //! |---|---|
-//! | [`attach`] | the sources of packets: sessions of a relay, and directories that grow |
+//! | [`time`] | the times of events, packets and losses |
+//! | [`attach`] | sources of packets: sessions of a relay or an archive, directories that grow |
 //! | [`mux`] | decodes packets, and merges the events of all streams in order of time |
 //! | [`filter`], [`bound`] | what `--filter`, `--begin` and `--end` say |
 //! | [`sink`] | what a destination of events is, and what it needs |
@@ -39,6 +40,7 @@ pub mod sources;
 pub mod terminal;
 #[cfg(any(test, feature = "test-support"))]
 pub mod test_support;
+pub mod time;
 pub mod trace_tree;
 pub mod turn;
 

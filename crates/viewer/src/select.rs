@@ -20,6 +20,7 @@ use crate::sink::losses::{LossSum, write_warning};
 use crate::sink::{
     Ended, Finished, Loss, Needs, Next, OpenSink, Origin, RenderedRun, Renderer, SinkError,
 };
+use crate::time::Nanoseconds;
 
 /// The events that are to be shown.
 #[derive(Debug, Default)]
@@ -56,8 +57,11 @@ pub struct Tally {
 /// are not waited for until there is nothing to show.
 const MAX_ENDED: usize = 64;
 
-/// Appends a time, in nanoseconds since the clock's origin, as users want to see it.
-pub type WriteTime = Box<dyn FnMut(i64, &mut Vec<u8>)>;
+/// Appends a time as users want to see it.
+pub type WriteTime = Box<dyn FnMut(Nanoseconds, &mut Vec<u8>)>;
+
+/// The earliest and the latest time of a part of a trace that is shown.
+type Span = (Nanoseconds, Nanoseconds);
 
 /// The stage between the mux and a sink.
 pub struct Select {
@@ -65,16 +69,16 @@ pub struct Select {
     /// The names in the filter that no trace has declared, until they have been reported.
     undeclared: UndeclaredNames,
     /// The time of the last event that was not shown because of `begin` or `end`.
-    outside: Option<i64>,
+    outside: Option<Nanoseconds>,
     /// The times of single traces that are shown.
-    spans: HashMap<TraceKey, (i64, i64)>,
+    spans: HashMap<TraceKey, Span>,
     /// Whether events are shown only at some times.
     has_times: bool,
     sink: OpenSink,
     needs: Needs,
     /// What has ended since the last flush.
     ended: Ended,
-    /// Writes a time in warnings, in nanoseconds since the clock's origin.
+    /// Writes a time in warnings.
     write_time: WriteTime,
     tally: Tally,
     progress: ProgressBar,
@@ -153,9 +157,10 @@ impl Select {
         let spans = trace.streams.iter().filter_map(|stream| {
             let scale = declared.stream(stream.class)?.timescale()?;
             let (begin, end) = stream.span()?;
-            Some((scale.nanoseconds(begin)?, scale.nanoseconds(end)?))
+            let time = |cycles| Nanoseconds::of_cycles(scale, cycles);
+            time(begin).zip(time(end))
         });
-        let both = |one: (i64, i64), other: (i64, i64)| (one.0.max(other.0), one.1.min(other.1));
+        let both = |one: Span, other: Span| (one.0.max(other.0), one.1.min(other.1));
         if let Some(span) = spans.reduce(both) {
             self.spans.insert(key, span);
             self.has_times = true;
@@ -194,7 +199,7 @@ impl Select {
         }
         let time = String::from_utf8_lossy(&time);
         let is_before_begin = match (&mut self.selection.begin, self.outside) {
-            (Some(begin), Some(last)) => begin.nanoseconds(last) > last,
+            (Some(begin), Some(last)) => begin.time(last) > last,
             _ => false,
         };
         Some(match self.outside {
@@ -222,7 +227,7 @@ impl Select {
 
     /// Counts an event, and says whether it is within the times that are shown.
     #[inline]
-    fn place(&mut self, time: i64, trace: TraceKey) -> Place {
+    fn place(&mut self, time: Option<Nanoseconds>, trace: TraceKey) -> Place {
         // By the first event, the traces that are there have declared theirs.
         if self.tally.read == 0 {
             self.report_undeclared_names();
@@ -234,16 +239,18 @@ impl Select {
         Place::Within
     }
 
-    fn place_in_times(&mut self, time: i64, trace: TraceKey) -> Place {
+    fn place_in_times(&mut self, time: Option<Nanoseconds>, trace: TraceKey) -> Place {
+        // An event without a time is before all others.
+        let time = time.unwrap_or(Nanoseconds::MIN);
         let selection = &mut self.selection;
         if let Some(begin) = &mut selection.begin
-            && time < begin.nanoseconds(time)
+            && time < begin.time(time)
         {
             self.outside = Some(time);
             return Place::Outside;
         }
         if let Some(end) = &mut selection.end
-            && time > end.nanoseconds(time)
+            && time > end.time(time)
         {
             // Events arrive in time order: none that follows is earlier.
             self.outside = Some(time);
@@ -281,7 +288,7 @@ impl Stage for Select {
     fn event(
         &mut self,
         event: &Event<'_>,
-        time: i64,
+        time: Option<Nanoseconds>,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
         match self.place(time, origin.trace.key) {
@@ -305,7 +312,11 @@ impl Stage for Select {
     }
 
     #[inline]
-    fn count_event(&mut self, time: i64, trace: TraceKey) -> Result<bool, SinkError> {
+    fn count_event(
+        &mut self,
+        time: Option<Nanoseconds>,
+        trace: TraceKey,
+    ) -> Result<bool, SinkError> {
         match self.place(time, trace) {
             Place::Within => {}
             Place::Outside => return Ok(true),

@@ -6,6 +6,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::watch;
 use viewer_proto::session::Seek;
 
+use crate::attach::archive::{ArchiveOptions, ArchiveSource};
 use crate::attach::follow::{self, FollowOptions};
 use crate::attach::target::{RelayTarget, Target};
 use crate::attach::{MemoryBudget, SourceEvent, SourceHandle, TraceKey, relay};
@@ -23,14 +24,15 @@ pub trait SessionStage: Stage {
 
 /// What has been opened.
 pub struct OpenedSources {
-    /// Relays and directories that are being written: their events come through the channel.
+    /// Relays, archives, and directories that are being written: their events come through the
+    /// channel.
     pub running: Vec<SourceHandle>,
     /// Traces that are complete, each with the name of its session.
     pub complete: Vec<(String, TraceDirectory)>,
 }
 
-/// Opens all targets. Events of relays and of growing directories come through `sender`, their
-/// packets in `memory`. Traces that cannot be read are reported to `stage`.
+/// Opens all targets. Events of relays, archives and growing directories come through `sender`,
+/// their packets in `memory`. Traces that cannot be read are reported to `stage`.
 pub fn open(
     targets: &[Target],
     seek: Seek,
@@ -55,6 +57,15 @@ pub fn open(
                 } else {
                     directories.push(path.clone());
                 }
+            }
+            Target::Archive(target) => {
+                let cannot = || format!("cannot read {target}");
+                let source = ArchiveSource::open(target.clone()).with_context(cannot)?;
+                let options = ArchiveOptions {
+                    memory: memory.clone(),
+                    ..ArchiveOptions::default()
+                };
+                running.push(source.spawn(options, sender.clone(), is_held_back.clone())?);
             }
             Target::Relay(target) => {
                 let options = relay_options(target, seek, memory);

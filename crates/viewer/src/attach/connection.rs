@@ -3,12 +3,11 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use transport::config::ALPN_LIVE;
 use transport::fault::is_alert;
@@ -27,7 +26,8 @@ use viewer_proto::{Command, Minor};
 use wire::{SessionId, StreamId, ViewerId};
 
 use super::error::AttachError;
-use super::target::{Family, RelayTarget};
+use super::relay_selector::{RelaySelector, SelectedRelay};
+use super::target::RelayTarget;
 
 /// Timeout of a relay that sends nothing while a reply is pending, unless another is set. Old
 /// relays serve all viewers in turn, so that a reply may take long.
@@ -36,6 +36,9 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time without traffic after which the kernel probes whether the relay still exists.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
+/// Timeout of looking up one host, and of connecting to one address.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Largest number of bytes that are read from the socket at once.
 const READ_SIZE: usize = 128 << 10;
 
@@ -43,7 +46,6 @@ const READ_SIZE: usize = 128 << 10;
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: Socket,
-    relay: SocketAddr,
     client: Client,
     minor: Minor,
     viewer: Option<ViewerId>,
@@ -61,79 +63,54 @@ struct Reply {
     streams: Vec<StreamRecord>,
 }
 
-/// Looks up the addresses of the relay of the target's family; at least one.
-async fn resolve(target: &RelayTarget) -> Result<Vec<SocketAddr>, AttachError> {
-    let addresses = lookup_host((target.host.as_str(), target.port))
-        .await
-        .map_err(|source| AttachError::Resolve {
-            host: target.host.clone(),
-            source,
-        })?;
-    let (family, fits): (_, fn(&SocketAddr) -> bool) = match target.family {
-        // A host without any address fails in the lookup: this number is not shown.
-        Family::Any => (4, |_| true),
-        Family::V4 => (4, SocketAddr::is_ipv4),
-        Family::V6 => (6, SocketAddr::is_ipv6),
-    };
-    let addresses: Vec<SocketAddr> = addresses.filter(fits).collect();
-    if addresses.is_empty() {
-        let host = target.host.clone();
-        return Err(AttachError::NoAddress { host, family });
-    }
-    Ok(addresses)
-}
-
-fn connect_error(target: &RelayTarget, source: io::Error) -> AttachError {
-    AttachError::Connect {
-        relay: format!("{}:{}", target.host, target.port),
-        source,
-    }
-}
-
-/// Connects to whichever address of the relay answers.
-async fn connect_to_any_address(
-    target: &RelayTarget,
-) -> Result<(TcpStream, SocketAddr), AttachError> {
-    let mut last = io::ErrorKind::AddrNotAvailable.into();
-    for address in resolve(target).await? {
-        match TcpStream::connect(address).await {
-            Ok(socket) => return Ok((socket, address)),
-            Err(error) => last = error,
+/// Connects to the first relay of the target that answers.
+///
+/// # Errors
+/// The last relay's, if none does.
+pub async fn connect_socket(target: &RelayTarget) -> Result<Socket, AttachError> {
+    let mut selector = RelaySelector::new(target);
+    let mut last = Err(AttachError::Connect {
+        relay: target.to_string(),
+        source: io::ErrorKind::AddrNotAvailable.into(),
+    });
+    while let Some(selected) = selector.select_next(target, CONNECT_TIMEOUT).await {
+        last = match selected {
+            Ok(relay) => {
+                let within = relay.connect_timeout(CONNECT_TIMEOUT);
+                let connected = timeout(within, connect(target, &relay)).await;
+                let timed_out = || relay.connect_error(io::ErrorKind::TimedOut.into());
+                connected.unwrap_or_else(|_| Err(timed_out()))
+            }
+            Err(error) => Err(error),
+        };
+        if last.is_ok() {
+            break;
         }
     }
-    Err(connect_error(target, last))
+    last
 }
 
-/// Connects to the relay, with TLS if the target asks for it. Also returns the relay's address.
-pub async fn connect_socket(target: &RelayTarget) -> Result<(Socket, SocketAddr), AttachError> {
-    if target.is_quic {
-        return connect_quic(target).await;
-    }
-    let (socket, relay) = connect_to_any_address(target).await?;
-    Ok((prepare(socket, target).await?, relay))
-}
-
-/// Connects to one address of the relay, as [`connect_socket`] does.
-pub(super) async fn connect_address(
+/// Connects to a relay of the target, with TLS if that asks for it.
+pub(super) async fn connect(
     target: &RelayTarget,
-    address: SocketAddr,
+    relay: &SelectedRelay,
 ) -> Result<Socket, AttachError> {
-    let failed = |source| connect_error(target, source);
+    let failed = |source| relay.connect_error(source);
     if target.is_quic {
         let client = quic_config(target).await?;
-        let stream = open_stream(address, &target.host, client).await;
+        let stream = open_stream(relay, client).await;
         return Ok(Socket::Quic(Box::new(stream.map_err(failed)?)));
     }
-    let socket = TcpStream::connect(address).await.map_err(failed)?;
-    prepare(socket, target).await
-}
-
-/// Sets the options of a socket, and makes the TLS handshake if the target asks for it.
-async fn prepare(socket: TcpStream, target: &RelayTarget) -> Result<Socket, AttachError> {
+    let socket = TcpStream::connect(relay.address).await.map_err(failed)?;
     // Commands are small, and the next one waits for the reply: Nagle would delay each.
     socket.set_nodelay(true).map_err(AttachError::Lost)?;
     enable_keep_alive(&socket);
-    encrypt(socket, target).await
+    if !target.is_tls {
+        return Ok(Socket::Plain(socket));
+    }
+    let config = read_certificates(target).await?;
+    let encrypted = tls_stream::connect(socket, config, &relay.host.host).await;
+    Ok(Socket::Tls(Box::new(encrypted.map_err(failed)?)))
 }
 
 /// Lets the system notice a peer that vanishes.
@@ -144,44 +121,17 @@ pub fn enable_keep_alive(socket: &TcpStream) {
     let _ = rustix::net::sockopt::set_tcp_keepintvl(socket, KEEP_ALIVE);
 }
 
-/// Connects over QUIC, and opens a stream for one connection of the live protocol.
-async fn connect_quic(target: &RelayTarget) -> Result<(Socket, SocketAddr), AttachError> {
-    let client = quic_config(target).await?;
-    let mut last = io::ErrorKind::AddrNotAvailable.into();
-    for address in resolve(target).await? {
-        match open_stream(address, &target.host, client.clone()).await {
-            Ok(stream) => return Ok((Socket::Quic(Box::new(stream)), address)),
-            Err(error) => last = error,
-        }
-    }
-    Err(connect_error(target, last))
-}
-
 async fn quic_config(target: &RelayTarget) -> Result<quic::ClientConfig, AttachError> {
     let tls = read_certificates(target).await?;
     let client = quic::client_config(tls, quic::transport_config());
     client.map_err(|error| AttachError::Certificates(Box::new(error)))
 }
 
-async fn open_stream(
-    address: SocketAddr,
-    host: &str,
-    client: quic::ClientConfig,
-) -> io::Result<QuicStream> {
-    let (_, connection) = quic::connect(address, host, client).await?;
+/// Connects over QUIC, and opens a stream for one connection of the live protocol.
+async fn open_stream(relay: &SelectedRelay, client: quic::ClientConfig) -> io::Result<QuicStream> {
+    let (_, connection) = quic::connect(relay.address, &relay.host.host, client).await?;
     let ends = connection.open_bi().await?;
     Ok(QuicStream::new(connection, ends))
-}
-
-/// Makes the TLS handshake if the target asks for it.
-async fn encrypt(socket: TcpStream, target: &RelayTarget) -> Result<Socket, AttachError> {
-    if !target.is_tls {
-        return Ok(Socket::Plain(socket));
-    }
-    let config = read_certificates(target).await?;
-    let encrypted = tls_stream::connect(socket, config, &target.host).await;
-    let encrypted = encrypted.map_err(|source| connect_error(target, source))?;
-    Ok(Socket::Tls(Box::new(encrypted)))
 }
 
 /// Reads the certificates on a thread that may block.
@@ -193,28 +143,24 @@ async fn read_certificates(target: &RelayTarget) -> Result<Arc<ClientConfig>, At
 }
 
 impl Connection {
-    /// Connects, and exchanges `CONNECT` with the relay.
+    /// Connects to a relay of the target, and exchanges `CONNECT` with it.
     pub(super) async fn open(
         target: &RelayTarget,
+        relay: &SelectedRelay,
         connect_timeout: Duration,
     ) -> Result<Self, AttachError> {
-        // One timeout for the lookup, the connection, TLS and the greeting: users wait for all.
-        let opened = timeout(connect_timeout, Self::connect(target)).await;
-        opened.unwrap_or_else(|_| {
-            Err(AttachError::Connect {
-                relay: format!("{}:{}", target.host, target.port),
-                source: io::ErrorKind::TimedOut.into(),
-            })
-        })
+        // One timeout for the connection, TLS and the greeting: users wait for all.
+        let within = relay.connect_timeout(connect_timeout);
+        let opened = timeout(within, Self::connect(target, relay)).await;
+        opened.unwrap_or_else(|_| Err(relay.connect_error(io::ErrorKind::TimedOut.into())))
     }
 
-    async fn connect(target: &RelayTarget) -> Result<Self, AttachError> {
-        let (socket, relay) = connect_socket(target).await?;
+    async fn connect(target: &RelayTarget, relay: &SelectedRelay) -> Result<Self, AttachError> {
+        let socket = connect(target, relay).await?;
         let client = Client::new(Minor::OURS);
         let hello = client.connect_command();
         let mut connection = Self {
             socket,
-            relay,
             client,
             minor: Minor(0),
             viewer: None,
@@ -243,9 +189,9 @@ impl Connection {
         self.reply_timeout = reply_timeout;
     }
 
-    /// The address of the relay, and the number that the relay has given to this connection.
-    pub(super) fn identity(&self) -> (SocketAddr, Option<ViewerId>) {
-        (self.relay, self.viewer)
+    /// The number that the relay has given to this connection.
+    pub(super) fn viewer(&self) -> Option<ViewerId> {
+        self.viewer
     }
 
     /// Whether the relay knows `DETACH_SESSION`; an older one hangs up on it.

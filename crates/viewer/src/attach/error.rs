@@ -105,6 +105,9 @@ pub enum AttachError {
     /// The relay has no such session, and the options demand one. The text suggests others.
     #[error("{0}")]
     NoSession(String),
+    /// The relay does not list what was followed at another one.
+    #[error("the relay does not have the sessions that were followed")]
+    NotHere,
     /// Something that was followed is no longer to be had: what is missing has been reported.
     #[error("not everything could be read after the connection was lost")]
     Incomplete,
@@ -114,6 +117,12 @@ pub enum AttachError {
 }
 
 impl AttachError {
+    /// Whether another relay of a list may do better.
+    #[must_use]
+    pub(super) fn may_be_of_one_relay(&self) -> bool {
+        !matches!(self, Self::Incomplete | Self::ReceiverGone)
+    }
+
     /// Whether a later attempt may succeed: the relay was not there.
     #[must_use]
     pub fn may_pass(&self) -> bool {
@@ -131,6 +140,7 @@ impl AttachError {
                 | Self::HungUp
                 | Self::Lost(_)
                 | Self::Silent(_)
+                | Self::NotHere
         )
     }
 }

@@ -8,6 +8,7 @@ use viewer_proto::session::{ListedSession, TraceFormat};
 
 use super::connection::Connection;
 use super::error::AttachError;
+use super::relay_selector::{RelaySelector, SelectedRelay};
 use super::target::{RelayTarget, SessionName};
 use crate::near::{did_you_mean, near_names};
 
@@ -153,10 +154,10 @@ pub(super) fn describe_missing(target: &RelayTarget, listed: &[ListedSession]) -
     format!("the relay has no live session {wanted}{hint}")
 }
 
-/// Asks a relay for its sessions.
+/// Asks the first relay of the target that answers for its sessions.
 ///
 /// # Errors
-/// If it cannot be reached within `connect_timeout`, or does not keep to the protocol.
+/// If none can be reached within `connect_timeout`, or keeps to the protocol: that of the last one.
 pub fn list(target: &RelayTarget, connect_timeout: Duration) -> Result<Listing, AttachError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -166,10 +167,29 @@ pub fn list(target: &RelayTarget, connect_timeout: Duration) -> Result<Listing, 
             source,
         })?;
     let sessions = runtime.block_on(async {
-        let mut connection = Connection::open(target, connect_timeout).await?;
-        connection.sessions().await
+        let mut selector = RelaySelector::new(target);
+        let mut last = Ok(Vec::new());
+        while let Some(selected) = selector.select_next(target, connect_timeout).await {
+            last = match selected {
+                Ok(relay) => sessions_of(target, &relay, connect_timeout).await,
+                Err(error) => Err(error),
+            };
+            if last.is_ok() {
+                break;
+            }
+        }
+        last
     })?;
     Ok(Listing::new(target, &sessions))
+}
+
+async fn sessions_of(
+    target: &RelayTarget,
+    relay: &SelectedRelay,
+    connect_timeout: Duration,
+) -> Result<Vec<ListedSession>, AttachError> {
+    let mut connection = Connection::open(target, relay, connect_timeout).await?;
+    connection.sessions().await
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
-//! The sources of packets: sessions of a relay, and directories.
+//! The sources of packets: sessions of a relay or of an archive, and directories.
 //!
 //! A source that grows while it is watched (a session, a directory that is being written) runs
 //! beside the main thread and sends [`SourceEvent`]s through a channel, in the order in which they
 //! must be handled.
 //!
 //! Read in this order; each module uses only those before it: `target` (what users name), `error`,
+//! `relay_selector` (which relay of a list is next),
 //! `source_handle`, `spill`, `budget`, `packet` and `backlog` (the memory that packets take),
 //! `metadata_piece`, `connection`, `push` and `list` (commands to a relay and their replies),
 //! `relay_options`, `read_position`, `shown_trace`, `resume_state`, `relay_session` and `relay` (a
-//! relay as a source), `follow` (a directory as a source).
+//! relay as a source), `follow` (a directory as a source), `archive` (an archive as a source).
 
+pub mod archive;
 pub mod backlog;
 mod budget;
 pub mod connection;
@@ -22,6 +24,7 @@ mod push;
 mod read_position;
 pub mod relay;
 mod relay_options;
+pub mod relay_selector;
 mod relay_session;
 mod resume_state;
 mod shown_trace;

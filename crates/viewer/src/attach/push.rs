@@ -4,7 +4,6 @@
 
 use std::future::pending;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::Interest;
@@ -16,7 +15,8 @@ use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::push::{Notification, PushClient};
 use wire::ViewerId;
 
-use super::connection::connect_address;
+use super::connection::connect;
+use super::relay_selector::SelectedRelay;
 use super::target::RelayTarget;
 
 /// Timeout of connecting, and of the relay's answer that it pushes. A relay that answers and then
@@ -35,14 +35,14 @@ const UNSUBSCRIBE_DELAY: Duration = Duration::from_millis(100);
 /// Watermarks come while `is_held_back` is true.
 pub(super) fn open(
     target: RelayTarget,
-    relay: SocketAddr,
+    relay: SelectedRelay,
     viewer: ViewerId,
     is_held_back: watch::Receiver<bool>,
 ) -> mpsc::Receiver<Notification> {
     let (sender, receiver) = mpsc::channel(NOTIFICATION_CAPACITY);
     tokio::spawn(async move {
         let ended = tokio::select! {
-            ended = read_notifications(&target, relay, viewer, is_held_back, &sender) => ended,
+            ended = read_notifications(&target, &relay, viewer, is_held_back, &sender) => ended,
             // The session may end while the relay has nothing to notify.
             () = sender.closed() => Ok(()),
         };
@@ -56,7 +56,7 @@ pub(super) fn open(
 
 async fn read_notifications(
     target: &RelayTarget,
-    relay: SocketAddr,
+    relay: &SelectedRelay,
     viewer: ViewerId,
     is_held_back: watch::Receiver<bool>,
     to: &mpsc::Sender<Notification>,
@@ -65,7 +65,7 @@ async fn read_notifications(
     PushClient::connect_command(viewer).encode(&mut interest.unsent);
     let mut listener = PushClient::default();
     // The same address, because another one may be that of another relay.
-    let connected = timeout(HELLO_TIMEOUT, connect_address(target, relay)).await?;
+    let connected = timeout(HELLO_TIMEOUT, connect(target, relay)).await?;
     let mut socket = connected.map_err(io::Error::other)?;
     let mut buffer = [0; 4096];
     loop {

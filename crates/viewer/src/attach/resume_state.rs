@@ -14,6 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use viewer_proto::session::Seek;
 use wire::{SessionId, TraceId};
 
@@ -35,6 +36,13 @@ pub(super) struct ResumeState {
     pub(super) has_had_traces: bool,
     /// Whether the connection was lost, which has been reported, and none is restored.
     pub(super) is_disconnected: bool,
+    /// Whether the connections were to more than one address: relays may differ.
+    pub(super) has_moved: bool,
+    /// Whether the sessions are looked for at one relay after the other, which has been reported.
+    pub(super) is_searching: bool,
+    /// When what was followed on an earlier connection ends, unless a relay has announced it again.
+    /// Absent if everything has been found or ended, and before a relay has answered.
+    pub(super) orphans_due: Option<Instant>,
     /// Whether anything that was followed has not been found again.
     pub(super) is_incomplete: bool,
     /// Notified whenever a packet is removed from the backlog of a stream.
@@ -107,6 +115,17 @@ impl ResumeState {
     pub(super) fn take_session(&mut self, name: &str) -> Option<RetainedSession> {
         let found = self.sessions.iter().position(|known| known.name == name)?;
         Some(self.sessions.swap_remove(found))
+    }
+
+    /// Begins anew to look for what was followed, at the next relay that answers.
+    pub(super) fn restart_search(&mut self) {
+        (self.is_searching, self.orphans_due) = (false, None);
+    }
+
+    /// Whether the session was attached when the connection was lost, and may still be found again.
+    pub(super) fn awaits_session(&self, name: &str) -> bool {
+        let mut sessions = self.sessions.iter();
+        self.orphans_due.is_some() && sessions.any(|known| known.name == name)
     }
 
     /// Keeps a trace with its streams, whether it is followed or has ended.

@@ -1,4 +1,5 @@
-//! The targets of the command line: a session of a relay, a whole relay, or a directory.
+//! The targets of the command line: a session of a relay or of an archive, a whole relay or
+//! archive, or a directory.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,6 +7,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 use transport::client_files::ClientFiles;
+use transport::relay_list::{ListFault, split_relays};
 
 /// The port on which relays listen for viewers.
 pub const DEFAULT_PORT: u16 = 5344;
@@ -18,21 +20,33 @@ const DEFAULT_QUIC_PORT: u16 = 5346;
 pub enum Target {
     /// The live sessions of a relay.
     Relay(RelayTarget),
+    /// The sessions that relays have archived on object storage.
+    Archive(ArchiveTarget),
     /// A trace on disk, or a directory with traces.
     Directory(PathBuf),
 }
 
-/// A relay, and perhaps a session of it.
+/// An archive, and perhaps a session in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveTarget {
+    /// The URL of the archive without a session, as it was typed: `s3://BUCKET[/PREFIX]`, the same
+    /// with `gs` or `az`, or `file:///DIRECTORY`.
+    pub url: String,
+    /// The URL of the S3 service, which an option names. Absent: the environment says it.
+    pub endpoint: Option<String>,
+    /// The sessions to read: all of this name. Absent: all sessions of the archive.
+    pub session: Option<SessionName>,
+}
+
+/// A relay, or a list of which one is used at a time, and perhaps a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayTarget {
-    /// The URL of the relay without a session, as it was typed.
+    /// The URL of the relay or relays without a session, as it was typed.
     pub url: String,
     /// The family of addresses that may be used.
     pub family: Family,
-    /// The relay's host, as name or address.
-    pub host: String,
-    /// The port for viewers.
-    pub port: u16,
+    /// The relays, in the order in which they are tried; at least one.
+    pub relays: Vec<RelayHost>,
     /// Whether the connection is encrypted: `nets://`, `quic://`.
     pub is_tls: bool,
     /// Whether the connection is QUIC: `quic://`.
@@ -41,6 +55,15 @@ pub struct RelayTarget {
     pub tls: Option<ClientFiles>,
     /// The session to follow. Absent: all sessions of the relay.
     pub session: Option<SessionName>,
+}
+
+/// Where a relay listens for viewers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayHost {
+    /// The relay's host, as name or address.
+    pub host: String,
+    /// The port for viewers.
+    pub port: u16,
 }
 
 /// The name of a session at a relay. Several may have the same: they belong together.
@@ -77,18 +100,22 @@ pub struct TargetError {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The text is empty.
-    #[error("expected a relay or a directory")]
+    #[error("expected a relay, an archive or a directory")]
     Empty,
     /// The URL has this unknown scheme.
     #[error(
-        "unknown scheme {0}://; expected net[s]:// or quic://HOST[:PORT][/host/TRACED-HOST/SESSION]"
+        "unknown scheme {0}://; expected net[s]:// or quic://HOST[:PORT][,HOST[:PORT]...][/host/TRACED-HOST/SESSION], \
+         s3://BUCKET[/PREFIX][/host/TRACED-HOST/SESSION] or file:///DIRECTORY"
     )]
     Scheme(String),
+    /// The list of relays is malformed.
+    #[error(transparent)]
+    List(#[from] ListFault),
     /// The relay has no host.
     #[error("the host of the relay is missing")]
     NoHost,
-    /// The host name has white space or a control character.
-    #[error("invalid character {0:?} in the host name")]
+    /// A name in the URL has white space or a control character.
+    #[error("invalid character {0:?} in a name")]
     Character(char),
     /// The address has `[` without `]`.
     #[error("the ] after an IPv6 address is missing")]
@@ -114,6 +141,12 @@ pub enum Fault {
     /// The session is followed by `/`, or by more after it.
     #[error("unexpected {0:?} after the session")]
     BehindSession(String),
+    /// The URL of an archive has no bucket.
+    #[error("the bucket is missing: expected s3://BUCKET[/PREFIX]")]
+    NoBucket,
+    /// The URL of an archive in a directory does not have its whole path.
+    #[error("expected file:///DIRECTORY, with the whole path of the directory")]
+    NotAbsolute,
     /// The text is a path where nothing is.
     #[error("no such directory; a relay's URL begins with net://")]
     NoDirectory,
@@ -139,6 +172,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Relay(relay) => relay.fmt(f),
+            Self::Archive(archive) => archive.fmt(f),
             Self::Directory(path) => path.display().fmt(f),
         }
     }
@@ -146,11 +180,30 @@ impl fmt::Display for Target {
 
 impl fmt::Display for RelayTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.url)?;
-        match &self.session {
-            Some(session) => write!(f, "/host/{session}"),
-            None => Ok(()),
+        write_url(&self.url, self.session.as_ref(), f)
+    }
+}
+
+impl fmt::Display for ArchiveTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_url(&self.url, self.session.as_ref(), f)
+    }
+}
+
+impl fmt::Display for RelayHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            return write!(f, "[{}]:{}", self.host, self.port);
         }
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+fn write_url(url: &str, session: Option<&SessionName>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(url)?;
+    match session {
+        Some(session) => write!(f, "/host/{session}"),
+        None => Ok(()),
     }
 }
 
@@ -169,6 +222,7 @@ fn parse(text: &str) -> Result<Target, Fault> {
             "net" | "nets" | "quic" => Family::Any,
             "net4" | "nets4" | "quic4" => Family::V4,
             "net6" | "nets6" | "quic6" => Family::V6,
+            "s3" | "gs" | "az" | "file" => return archive(scheme, rest).map(Target::Archive),
             other => return Err(Fault::Scheme(other.escape_debug().to_string())),
         };
         return relay(scheme, family, rest).map(Target::Relay);
@@ -188,19 +242,69 @@ fn parse(text: &str) -> Result<Target, Fault> {
     relay("net", Family::Any, text).map(Target::Relay)
 }
 
+fn archive(scheme: &str, text: &str) -> Result<ArchiveTarget, Fault> {
+    let (place, path) = match scheme {
+        "file" if !text.starts_with('/') => return Err(Fault::NotAbsolute),
+        // The path of the archive may itself have a directory `host`.
+        "file" if Path::new(text).is_dir() => (text, ""),
+        _ => match split_at_host(text) {
+            Some(parts) => parts,
+            None if text.ends_with("/host") => return Err(Fault::NoTracedHost),
+            None => (text, ""),
+        },
+    };
+    let place = place.trim_end_matches('/');
+    let bucket = place.split('/').next();
+    if scheme != "file" && bucket.is_none_or(str::is_empty) {
+        return Err(Fault::NoBucket);
+    }
+    if let Some(odd) = place.chars().find(|c| c.is_control()) {
+        return Err(Fault::Character(odd));
+    }
+    Ok(ArchiveTarget {
+        url: format!("{scheme}://{place}"),
+        endpoint: None,
+        session: session(path)?,
+    })
+}
+
+/// Splits a text before the last `/host/`, or the one before if the traced host has that name.
+fn split_at_host(text: &str) -> Option<(&str, &str)> {
+    let (place, path) = text.split_at(text.rfind("/host/")?);
+    let has_session = path.matches('/').count() > 2;
+    match place.strip_suffix("/host") {
+        Some(shorter) if !has_session => Some(text.split_at(shorter.len())),
+        _ => Some((place, path)),
+    }
+}
+
 fn relay(scheme: &str, family: Family, text: &str) -> Result<RelayTarget, Fault> {
     let (authority, path) = match text.find('/') {
         Some(at) => text.split_at(at),
         None => (text, ""),
     };
-    let (host, port) = authority_parts(authority)?;
+    let is_quic = scheme.starts_with("quic");
+    let relays = split_relays(authority)?;
+    let relays = relays.into_iter().map(|relay| relay_host(relay, is_quic));
+    Ok(RelayTarget {
+        url: format!("{scheme}://{authority}"),
+        family,
+        relays: relays.collect::<Result<_, Fault>>()?,
+        is_tls: is_quic || scheme.starts_with("nets"),
+        is_quic,
+        tls: None,
+        session: session(path)?,
+    })
+}
+
+fn relay_host(text: &str, is_quic: bool) -> Result<RelayHost, Fault> {
+    let (host, port) = authority_parts(text)?;
     if host.is_empty() {
         return Err(Fault::NoHost);
     }
     if let Some(odd) = host.chars().find(|c| c.is_whitespace() || c.is_control()) {
         return Err(Fault::Character(odd));
     }
-    let is_quic = scheme.starts_with("quic");
     let port = match port {
         None if is_quic => DEFAULT_QUIC_PORT,
         None => DEFAULT_PORT,
@@ -210,19 +314,11 @@ fn relay(scheme: &str, family: Family, text: &str) -> Result<RelayTarget, Fault>
         }
         Some(other) => return Err(Fault::Port(other.to_owned())),
     };
-    Ok(RelayTarget {
-        url: format!("{scheme}://{authority}"),
-        family,
-        host: host.to_owned(),
-        port,
-        is_tls: is_quic || scheme.starts_with("nets"),
-        is_quic,
-        tls: None,
-        session: session(path)?,
-    })
+    let host = host.to_owned();
+    Ok(RelayHost { host, port })
 }
 
-/// Splits an authority into host and port.
+/// Splits a relay into host and port.
 fn authority_parts(text: &str) -> Result<(&str, Option<&str>), Fault> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, behind) = rest.split_once(']').ok_or(Fault::Bracket)?;
@@ -312,8 +408,11 @@ mod tests {
                 .session
                 .as_ref()
                 .map(|session| (session.host.as_str(), session.name.as_str()));
+            let [only] = &relay.relays[..] else {
+                panic!("{text} is one relay");
+            };
             assert_eq!(
-                (relay.host.as_str(), relay.port, relay.family, names),
+                (only.host.as_str(), only.port, relay.family, names),
                 (host, port, family, session),
                 "{text}"
             );
@@ -321,8 +420,29 @@ mod tests {
     }
 
     #[test]
+    fn lists_of_relays_are_parsed() {
+        for (text, relays) in [
+            ("a,b:1", vec!["a:5344", "b:1"]),
+            (
+                "net://a:1,[::1]:2,[::2]",
+                vec!["a:1", "[::1]:2", "[::2]:5344"],
+            ),
+            ("nets4://a,b/host/vm/s,t", vec!["a:5344", "b:5344"]),
+            ("quic://a,b:7", vec!["a:5346", "b:7"]),
+        ] {
+            let target = relay_of(text);
+            let shown: Vec<_> = target.relays.iter().map(ToString::to_string).collect();
+            assert_eq!(shown, relays, "{text}");
+            assert!(target.to_string().ends_with(text), "{target}");
+        }
+        let session = relay_of("net://a,b/host/vm/s,t").session.unwrap();
+        assert_eq!(session.to_string(), "vm/s,t");
+    }
+
+    #[test]
     fn each_invalid_target_is_refused_with_its_own_error() {
         let owned = |text: &str| text.to_owned();
+        let many = ["h"; 17].join(",");
         for (text, fault) in [
             ("", Fault::Empty),
             ("http://h", Fault::Scheme(owned("http"))),
@@ -349,6 +469,17 @@ mod tests {
             ("./no-such-directory", Fault::NoDirectory),
             ("h/host/a/b", Fault::NoDirectory),
             ("/dev/null", Fault::NotADirectory),
+            ("s3://", Fault::NoBucket),
+            ("s3:///prefix", Fault::NoBucket),
+            ("s3://b/host", Fault::NoTracedHost),
+            ("s3://b/host/vm", Fault::NoSession),
+            ("s3://b/host/vm/s/", Fault::BehindSession(owned("/"))),
+            ("file://directory", Fault::NotAbsolute),
+            ("a,", Fault::List(ListFault::Empty(2))),
+            ("net://,a/host/vm/s", Fault::List(ListFault::Empty(1))),
+            ("net://a,:1", Fault::NoHost),
+            ("net://a,b:x", Fault::Port(owned("x"))),
+            (&many, Fault::List(ListFault::TooMany(17))),
         ] {
             let error = text.parse::<Target>().unwrap_err();
             assert_eq!(error.fault, fault, "{text}");
@@ -356,8 +487,43 @@ mod tests {
     }
 
     #[test]
+    fn urls_of_archives_are_parsed() {
+        for (text, url, session) in [
+            ("s3://bucket", "s3://bucket", None),
+            ("s3://bucket/a/b/", "s3://bucket/a/b", None),
+            ("s3://b/host/vm/s", "s3://b", Some("vm/s")),
+            ("s3://b/host/host/s", "s3://b", Some("host/s")),
+            ("s3://b/host/host/host/s", "s3://b/host", Some("host/s")),
+            ("s3://b/host/x/host/vm/s", "s3://b/host/x", Some("vm/s")),
+            ("file:///no/such", "file:///no/such", None),
+            ("file:///no/such/host/vm/s", "file:///no/such", Some("vm/s")),
+            ("file:///", "file://", None),
+        ] {
+            let Ok(Target::Archive(archive)) = text.parse() else {
+                panic!("{text} is an archive")
+            };
+            let named = archive.session.as_ref().map(ToString::to_string);
+            assert_eq!((&*archive.url, named.as_deref()), (url, session), "{text}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let below = directory.path().join("host/vm/s");
+        std::fs::create_dir_all(&below).unwrap();
+        let url = format!("file://{}", below.display());
+        let target: Target = url.parse().unwrap();
+        let is_whole = matches!(&target, Target::Archive(whole) if whole.session.is_none());
+        assert!(is_whole, "an existing directory is the archive itself");
+        assert_eq!(target.to_string(), url);
+    }
+
+    #[test]
     fn error_of_a_target_changes_no_terminal() {
-        for text in ["\u{1b}[31m://h", "net://\u{7}h", "h:\n", "net://h/\u{9b}"] {
+        for text in [
+            "\u{1b}[31m://h",
+            "net://\u{7}h",
+            "h:\n",
+            "net://h/\u{9b}",
+            "s3://b/\u{9b}",
+        ] {
             let error = text.parse::<Target>().unwrap_err().to_string();
             assert!(!error.contains(char::is_control), "{error:?}");
         }

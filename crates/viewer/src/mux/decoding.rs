@@ -12,6 +12,7 @@ use ctf::metadata::Trace;
 use super::window::Window;
 use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo};
 use crate::sink::{Loss, Lost};
+use crate::time::Nanoseconds;
 
 /// Most events of a packet that are found at a time.
 const MAX_FOUND: usize = 256;
@@ -30,16 +31,16 @@ pub(super) struct Decoding {
     /// Whether events must have times within their packet, each no earlier than the one before.
     checks_times: bool,
     /// The times that the next events of the packet may have.
-    allowed_times: Option<RangeInclusive<i64>>,
+    allowed_times: Option<RangeInclusive<Option<Nanoseconds>>>,
     /// An error after the events that were found last, which are shown before it is reported.
     problem: Option<String>,
     /// How cycles become nanoseconds. Absent before the first packet, or without a clock.
     timescale: Option<Timescale>,
-    /// No event before this time will arrive, in nanoseconds.
-    watermark: i64,
-    /// The time up to which the stream has been decoded, in nanoseconds: the watermark may be
-    /// beyond packets that are still queued.
-    reached: i64,
+    /// No event before this time will arrive. Absent if nothing is known of the stream's times.
+    watermark: Option<Nanoseconds>,
+    /// The time up to which the stream has been decoded: the watermark may be beyond packets that
+    /// are still queued. Absent before the first.
+    reached: Option<Nanoseconds>,
 }
 
 /// The source of a stream's packets.
@@ -72,8 +73,8 @@ pub(super) enum Piece {
 pub(super) struct PacketStart {
     pub(super) class: u64,
     pub(super) id: Option<u64>,
-    /// The time at which the packet begins, in nanoseconds. None if packets do not say.
-    pub(super) begin: Option<i64>,
+    /// The time at which the packet begins. None if packets do not say.
+    pub(super) begin: Option<Nanoseconds>,
     /// Losses before the packet, or in it.
     pub(super) losses: Vec<Loss>,
 }
@@ -82,8 +83,8 @@ pub(super) struct PacketStart {
 #[derive(Default)]
 pub(super) struct TimedEvents {
     pub(super) events: FoundEvents,
-    /// The time of each, in nanoseconds; the least number if the stream has no clock.
-    pub(super) times: Vec<i64>,
+    /// The time of each; none if the stream has no clock.
+    pub(super) times: Vec<Option<Nanoseconds>>,
 }
 
 impl TimedEvents {
@@ -91,11 +92,11 @@ impl TimedEvents {
     fn fill_times(&mut self, scale: Option<Timescale>) -> Result<(), String> {
         let count = self.events.len();
         let Some(scale) = scale else {
-            self.times.resize(count, i64::MIN);
+            self.times.resize(count, None);
             return Ok(());
         };
         let times = self.events.all_cycles();
-        let times = times.map_while(|cycles| scale.nanoseconds(cycles));
+        let times = times.map_while(|cycles| scale.nanoseconds(cycles).map(Nanoseconds::new));
         self.times.extend(times);
         let known = self.times.len();
         if known < count {
@@ -126,8 +127,8 @@ impl Decoding {
             allowed_times: None,
             problem: None,
             timescale: None,
-            watermark: i64::MIN,
-            reached: i64::MIN,
+            watermark: None,
+            reached: None,
         }
     }
 
@@ -181,7 +182,8 @@ impl Decoding {
         let scale = self
             .timescale
             .or_else(|| trace.streams().find_map(|stream| stream.timescale()));
-        if let Some(time) = scale.and_then(|scale| scale.nanoseconds(cycles)) {
+        let time = scale.and_then(|scale| Nanoseconds::of_cycles(scale, cycles));
+        if time.is_some() {
             self.watermark = self.watermark.max(time);
             // Packets that are queued may have events from before the watermark.
             if !self.in_packet && self.feed.is_empty() {
@@ -190,8 +192,8 @@ impl Decoding {
         }
     }
 
-    /// No event before this time will arrive, in nanoseconds.
-    pub(super) fn watermark(&self) -> i64 {
+    /// No event before this time will arrive. Absent if nothing is known of the stream's times.
+    pub(super) fn watermark(&self) -> Option<Nanoseconds> {
         self.watermark
     }
 
@@ -274,25 +276,25 @@ impl Decoding {
     }
 
     /// Whether the packet may have events at these times.
-    fn allow_times(&mut self, times: &[i64]) -> bool {
+    fn allow_times(&mut self, times: &[Option<Nanoseconds>]) -> bool {
         let (Some(first), Some(last)) = (times.first(), times.last()) else {
             return true;
         };
         let Some(allowed) = &mut self.allowed_times else {
             return false;
         };
-        let are_allowed = times.is_sorted() && allowed.contains(first) && allowed.contains(last);
+        // By key, because `is_sorted` itself compares `Option`s in two steps.
+        let are_sorted = times.is_sorted_by_key(|time| Nanoseconds::order_key(*time));
+        let are_allowed = are_sorted && allowed.contains(first) && allowed.contains(last);
         *allowed = *last..=*allowed.end();
         are_allowed
     }
 
     fn end_packet(&mut self) {
         let scale = self.timescale;
-        let end = scale.and_then(|scale| scale.nanoseconds(self.decoder.cycles()));
-        if let Some(end) = end {
-            self.reached = self.reached.max(end);
-            self.watermark = self.watermark.max(end);
-        }
+        let end = scale.and_then(|scale| Nanoseconds::of_cycles(scale, self.decoder.cycles()));
+        self.reached = self.reached.max(end);
+        self.watermark = self.watermark.max(end);
         self.in_packet = false;
     }
 
@@ -333,11 +335,11 @@ impl Decoding {
         }
         let class = trace.stream(head.stream_class);
         self.timescale = class.and_then(|class| class.timescale());
-        let time = |cycles: Option<u64>| self.timescale?.nanoseconds(cycles?);
+        let time = |cycles: Option<u64>| Nanoseconds::of_cycles(self.timescale?, cycles?);
         let losses = self.decoder.losses();
-        let before = time(losses.previous_end).map(|end| end.max(self.reached));
+        let before = time(losses.previous_end).and_then(|end| self.reached.max(Some(end)));
         let (begin, end) = (time(head.begin), time(head.end));
-        self.allowed_times = begin.zip(end).map(|(begin, end)| begin..=end);
+        self.allowed_times = begin.zip(end).map(|(begin, end)| Some(begin)..=Some(end));
         PacketStart {
             class: self.info.class,
             id: self.info.id,
@@ -372,12 +374,12 @@ impl Decoding {
 
 fn found_losses(
     losses: &Losses,
-    before: Option<i64>,
-    begin: Option<i64>,
-    end: Option<i64>,
+    before: Option<Nanoseconds>,
+    begin: Option<Nanoseconds>,
+    end: Option<Nanoseconds>,
 ) -> Vec<Loss> {
     let mut found = Vec::new();
-    let mut push = |what, begin: Option<i64>, end: Option<i64>| {
+    let mut push = |what, begin: Option<Nanoseconds>, end: Option<Nanoseconds>| {
         // Half a range is none.
         let (begin, end) = match (begin, end) {
             (Some(begin), Some(end)) => (Some(begin), Some(end)),

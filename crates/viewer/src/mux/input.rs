@@ -11,6 +11,7 @@ use super::slices::TracePart;
 use super::stage::Stage;
 use crate::attach::{MemoryBudget, Packet, StreamInfo, TraceKey};
 use crate::sink::Loss;
+use crate::time::Nanoseconds;
 
 /// A stream that is being read.
 pub(super) struct Input {
@@ -36,13 +37,13 @@ pub(super) struct Input {
     /// Whether the other streams wait no longer, until this one has its first packet or watermark.
     is_released: bool,
     /// The time from which on events and losses are shown, of a part of a trace.
-    begin: Option<i64>,
+    begin: Option<Nanoseconds>,
     /// Whether the events from here on are shown.
     has_begun: bool,
     /// Losses that have been found and not shown.
     losses: Vec<Loss>,
-    /// The time of the event that was found last.
-    time: i64,
+    /// The time of the event that was shown last.
+    time: Option<Nanoseconds>,
     went_back: bool,
 }
 
@@ -50,8 +51,8 @@ pub(super) struct Input {
 pub(super) enum Step {
     /// A packet begins. Losses before it may be known.
     Packet,
-    /// An event, at this time.
-    Event(i64),
+    /// An event, at this time if the stream has a clock.
+    Event(Option<Nanoseconds>),
     /// No event can be found for now.
     Waiting,
     /// No event will be found any more. With the reason if that is a failure.
@@ -84,7 +85,7 @@ impl Input {
             begin: None,
             has_begun: true,
             losses: Vec::new(),
-            time: i64::MIN,
+            time: None,
             went_back: false,
         }
     }
@@ -122,8 +123,8 @@ impl Input {
         self.decoding.advance_watermark(trace, cycles);
     }
 
-    /// No event before this time will arrive, in nanoseconds.
-    pub(super) fn watermark(&self) -> i64 {
+    /// No event before this time will arrive. Absent if nothing is known of the stream's times.
+    pub(super) fn watermark(&self) -> Option<Nanoseconds> {
         self.decoding.watermark()
     }
 
@@ -135,7 +136,7 @@ impl Input {
     /// Whether the stream is a newcomer that has had neither a packet nor a watermark: nothing is
     /// known of its times.
     pub(super) fn is_unknown_newcomer(&self) -> bool {
-        self.is_newcomer && self.watermark() == i64::MIN
+        self.is_newcomer && self.watermark().is_none()
     }
 
     /// Lets the events of other streams wait no longer, until this one has its first packet or
@@ -202,17 +203,14 @@ impl Input {
     pub(super) fn remove_losses_before_part(&mut self) {
         let first = self.losses.first().and_then(|loss| loss.begin);
         // Without a time they belong to the begin of the stream, and that to the first part.
-        if self
-            .begin
-            .is_some_and(|begin| first.is_none_or(|first| first < begin))
-        {
+        if first < self.begin {
             self.losses.clear();
         }
     }
 
     /// Reports, once, that an event is earlier than the one before.
     #[inline]
-    pub(super) fn check_order(&mut self, time: i64, stage: &mut impl Stage) {
+    pub(super) fn check_order(&mut self, time: Option<Nanoseconds>, stage: &mut impl Stage) {
         if time < self.time && !self.went_back {
             self.went_back = true;
             let stream = &self.info.name;
@@ -229,7 +227,7 @@ impl Input {
     /// Returns the time of the event after the next one, if both have been found. Both are in
     /// memory then: of a stored packet one event is found at a time.
     #[inline]
-    pub(super) fn time_behind(&self) -> Option<i64> {
+    pub(super) fn time_behind(&self) -> Option<Option<Nanoseconds>> {
         let behind = self.found.times.get(self.place + 1);
         behind.filter(|_| self.has_event).copied()
     }
@@ -242,7 +240,7 @@ impl Input {
 
     /// The time of the next event, if that has been found already.
     #[inline]
-    pub(super) fn advance_in_found(&mut self) -> Option<i64> {
+    pub(super) fn advance_in_found(&mut self) -> Option<Option<Nanoseconds>> {
         let next = self.place + 1;
         let time = *self.found.times.get(next)?;
         self.place = next;
@@ -261,7 +259,7 @@ impl Input {
                 return self.step(piece);
             }
             let mut times = self.found.times.iter();
-            let first = times.position(|time| self.begin.is_none_or(|begin| *time >= begin));
+            let first = times.position(|time| *time >= self.begin);
             if let Some(first) = first {
                 self.has_begun = true;
                 let step = self.step(piece);
@@ -286,7 +284,7 @@ impl Input {
             Piece::Events => {
                 self.has_event = true;
                 let time = self.found.times.first();
-                Step::Event(time.copied().unwrap_or(i64::MIN))
+                Step::Event(time.copied().flatten())
             }
             Piece::Waiting => Step::Waiting,
             Piece::Ended(problem) => Step::Ended(problem),
@@ -299,7 +297,7 @@ impl Input {
         self.info.id = start.id;
         self.losses = start.losses;
         // Only the packet before the part has events that are passed over.
-        let is_before = |begin: i64| start.begin.is_some_and(|of_packet| of_packet < begin);
+        let is_before = |begin: Nanoseconds| start.begin.is_some_and(|of_packet| of_packet < begin);
         self.has_begun |= !self.begin.is_some_and(is_before);
     }
 }

@@ -35,6 +35,7 @@ pub use self::stage::{Progress, Stage};
 use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
 use crate::sink::{Origin, SinkError};
 use crate::slots::Slots;
+use crate::time::Nanoseconds;
 
 /// The traces and streams that are being read, merged in time order. One that has ended is removed
 /// when all of it has been shown.
@@ -55,9 +56,9 @@ pub struct Mux {
     /// The streams that have neither an event nor a loss for now.
     waiting: Vec<usize>,
     /// The lowest watermark of the waiting streams: none of their events will be earlier.
-    watermark: (i64, u32),
+    watermark: Place,
     /// The time from which on nothing is shown, of a part of traces.
-    end: Option<i64>,
+    end: Option<Nanoseconds>,
     /// Whether events are shown as they come.
     is_unordered: bool,
     clocks: Clocks,
@@ -68,9 +69,6 @@ const READ_AHEAD_BYTES: usize = 64 << 10;
 /// Largest number of streams that are read ahead: with more, their bytes would take too much
 /// memory.
 const MAX_READ_AHEAD_STREAMS: usize = 64;
-
-/// A watermark later than every event.
-const END_OF_TIME: (i64, u32) = (i64::MAX, u32::MAX);
 
 struct TraceState {
     info: TraceInfo,
@@ -454,8 +452,7 @@ impl Mux {
                     if let Some(begin) = lost {
                         // Losses have their place in time too.
                         let rank = self.rank_of(slot);
-                        let time = begin.unwrap_or(i64::MIN);
-                        self.ready.insert(Place::new(time, rank, slot));
+                        self.ready.insert(Place::new(begin, rank, slot));
                         return Ok(());
                     }
                 }
@@ -494,15 +491,17 @@ impl Mux {
         let is_holding = |slot: &&usize| !self.is_unordered && is_holding(slot);
         let holding = self.waiting.iter().filter(is_holding);
         let watermark = holding.map(|slot| self.watermark_of(*slot));
-        let end = self.end.map_or(END_OF_TIME, |end| (end, 0));
+        let end = self
+            .end
+            .map_or(Place::NONE, |end| Place::before(Some(end), 0));
         self.watermark = watermark.min().unwrap_or(end).min(end);
     }
 
     /// What a stream that is waiting may yet bring has its place here at the earliest. As long as
     /// nothing is known of it but its watermark, it may come first of what happens at that time.
-    fn watermark_of(&self, slot: usize) -> (i64, u32) {
-        let watermark = self.streams.get(slot).map_or(i64::MIN, Input::watermark);
-        (watermark, self.rank_of(slot))
+    fn watermark_of(&self, slot: usize) -> Place {
+        let watermark = self.streams.get(slot).and_then(Input::watermark);
+        Place::before(watermark, self.rank_of(slot))
     }
 
     fn rank_of(&self, slot: usize) -> u32 {

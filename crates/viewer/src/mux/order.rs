@@ -3,6 +3,7 @@
 use ctf::model::Uuid;
 
 use crate::attach::{StreamInfo, StreamKey, TraceInfo};
+use crate::time::Nanoseconds;
 
 /// Orders streams as `babeltrace2` does, so that equal times give equal output: by the identity of
 /// the trace, its name, the stream's class and its number.
@@ -28,31 +29,31 @@ impl Rank {
 }
 
 /// The place of an event or a loss in the order of all streams, with the slot of its stream. One
-/// number: the time, then the rank, then the slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// number: the time, then the rank, then the slot. What has no time is before all that has one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(u128);
 
 impl Place {
     /// A place after all others, which stands for none.
     pub(super) const NONE: Self = Self(u128::MAX);
 
-    pub(super) fn new(time: i64, rank: u32, slot: usize) -> Self {
+    pub(super) fn new(time: Option<Nanoseconds>, rank: u32, slot: usize) -> Self {
         // There are not as many streams.
         let slot = u32::try_from(slot).unwrap_or(u32::MAX);
         let low = u64::from(rank) << 32 | u64::from(slot);
-        Self(u128::from(ordered(time)) << 64 | u128::from(low))
+        Self(u128::from(Nanoseconds::order_key(time)) << 64 | u128::from(low))
     }
 
     /// The first place at this time and rank.
-    pub(super) fn before((time, rank): (i64, u32)) -> Self {
+    pub(super) fn before(time: Option<Nanoseconds>, rank: u32) -> Self {
         Self::new(time, rank, 0)
     }
 
     /// The place of another event of the same stream.
     #[inline]
-    pub(super) fn at(self, time: i64) -> Self {
+    pub(super) fn at(self, time: Option<Nanoseconds>) -> Self {
         let low = self.0 & u128::from(u64::MAX);
-        Self(u128::from(ordered(time)) << 64 | low)
+        Self(u128::from(Nanoseconds::order_key(time)) << 64 | low)
     }
 
     /// The smaller of two places, without a branch: which of two streams comes first is often as
@@ -64,9 +65,9 @@ impl Place {
     }
 
     #[inline]
-    pub(super) fn time(self) -> i64 {
+    pub(super) fn time(self) -> Option<Nanoseconds> {
         let [_, high] = self.low_and_high();
-        (high ^ 1 << 63).cast_signed()
+        Nanoseconds::of_order_key(high)
     }
 
     #[inline]
@@ -83,27 +84,20 @@ impl Place {
     }
 }
 
-/// Maps times to numbers without a sign, in the same order.
-#[inline]
-fn ordered(time: i64) -> u64 {
-    // With the sign bit flipped, negative numbers come first.
-    time.cast_unsigned() ^ 1 << 63
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn places_are_ordered_by_time_then_rank_then_slot() {
-        let times = [i64::MIN, -1, 0, 1, i64::MAX];
+        let times = [i64::MIN, -1, 0, 1, i64::MAX].map(Nanoseconds::new);
         let mut places = Vec::new();
         for time in times {
             for rank in [0, 1, u32::MAX] {
                 for slot in [0, 1, 70_000] {
                     let place = Place::new(time, rank, slot);
                     assert_eq!((place.time(), place.slot()), (time, slot));
-                    assert_eq!(place, Place::new(5, rank, slot).at(time));
+                    assert_eq!(place, Place::new(None, rank, slot).at(time));
                     places.push(place);
                 }
             }
@@ -114,7 +108,8 @@ mod tests {
                 assert_eq!(one.earlier(*other), *one.min(other));
             }
         }
-        assert!(Place::before((1, 1)) <= Place::new(1, 1, 0));
-        assert!(Place::new(1, 0, 70_000) < Place::before((1, 1)));
+        let time = Nanoseconds::new(1);
+        assert!(Place::before(time, 1) <= Place::new(time, 1, 0));
+        assert!(Place::new(time, 0, 70_000) < Place::before(time, 1));
     }
 }

@@ -102,13 +102,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::time::Nanoseconds;
 
     #[test]
     fn no_stream_is_ready_before_the_first_and_after_the_last() {
         let mut ready = ReadyStreams::default();
         assert!(ready.is_empty());
         for slot in [0, 5, 70] {
-            let place = Place::new(3, 1, slot);
+            let place = Place::new(Nanoseconds::new(3), 1, slot);
             ready.insert(place);
             assert_eq!(ready.first(), place);
             ready.remove(slot);
@@ -126,7 +127,7 @@ mod tests {
             let mut ready = ReadyStreams::default();
             let mut naive = BTreeMap::new();
             for (slot, is_ready, time, rank) in steps {
-                let place = Place::new(time, rank, slot);
+                let place = Place::new(Nanoseconds::new(time), rank, slot);
                 if is_ready {
                     ready.insert(place);
                     naive.insert(slot, place);
@@ -137,7 +138,10 @@ mod tests {
                 let first = naive.values().min().copied();
                 prop_assert_eq!(ready.first(), first.unwrap_or(Place::NONE));
             }
-            let later = |place: Place| place.at(7 - place.time());
+            let later = |place: Place| {
+                let time = place.time().unwrap().get();
+                place.at(Nanoseconds::new(7 - time))
+            };
             ready.replace_all(later);
             let first = naive.values().map(|place| later(*place)).min();
             prop_assert_eq!(ready.first(), first.unwrap_or(Place::NONE));

@@ -29,7 +29,7 @@ impl Mux {
                 break;
             }
             // An event without a time is shown at once.
-            if first.time() > i64::MIN && first >= Place::before(self.watermark) {
+            if first.time().is_some() && first >= self.watermark {
                 return Ok(Progress::Waiting);
             }
             if stop() || !self.show_first(first, stage)? {
@@ -51,7 +51,7 @@ impl Mux {
         stage: &mut impl Stage,
         stop: &impl Fn() -> bool,
     ) -> Result<bool, SinkError> {
-        let watermark = Place::before(self.watermark);
+        let watermark = self.watermark;
         // Asked once, because it is the same for all events of a run.
         let counts_only = stage.counts_only();
         loop {

@@ -5,17 +5,19 @@ use ctf::metadata::{Trace, Warning};
 
 use crate::attach::{Packet, StreamKey, TraceInfo, TraceKey};
 use crate::sink::{Loss, Origin, SinkError};
+use crate::time::Nanoseconds;
 
 /// Receives the events of all streams, merged in time order.
 pub trait Stage {
-    /// Shows an event. Returns false if no further event is wanted.
+    /// Shows an event. Returns false if no further event is wanted. `time` is absent if the stream
+    /// has no clock.
     ///
     /// # Errors
     /// If it cannot be shown.
     fn event(
         &mut self,
         event: &Event<'_>,
-        time: i64,
+        time: Option<Nanoseconds>,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError>;
 
@@ -25,11 +27,16 @@ pub trait Stage {
         false
     }
 
-    /// Counts an event. Returns false if no further event is wanted.
+    /// Counts an event. Returns false if no further event is wanted. `time` is absent if the stream
+    /// has no clock.
     ///
     /// # Errors
     /// If it cannot be shown.
-    fn count_event(&mut self, time: i64, trace: TraceKey) -> Result<bool, SinkError> {
+    fn count_event(
+        &mut self,
+        time: Option<Nanoseconds>,
+        trace: TraceKey,
+    ) -> Result<bool, SinkError> {
         let _ = (time, trace);
         Ok(true)
     }

@@ -6,6 +6,7 @@ use ctf::decode::LostEvents;
 
 use super::{Loss, Lost, Origin};
 use crate::terminal::printable;
+use crate::time::Nanoseconds;
 
 /// Writes one line about `loss`. `time` writes a time as the times of events are shown.
 ///
@@ -15,7 +16,7 @@ pub fn write_warning(
     out: &mut impl Write,
     loss: &Loss,
     origin: Origin<'_>,
-    mut time: impl FnMut(i64, &mut Vec<u8>),
+    mut time: impl FnMut(Nanoseconds, &mut Vec<u8>),
 ) -> io::Result<()> {
     // Written at once, because other threads write to standard error too.
     let mut line = Vec::with_capacity(256);
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
     use crate::test_support::TestOrigin;
 
-    fn warning(what: Lost, begin: Option<i64>, uuid: bool) -> String {
+    fn warning(what: Lost, begin: Option<Nanoseconds>, uuid: bool) -> String {
         let mut place = TestOrigin::new("host-a", "/t/s0");
         if !uuid {
             place.trace.uuid = None;
@@ -127,11 +128,12 @@ mod tests {
         let loss = Loss {
             what,
             begin,
-            end: Some(20),
+            end: Nanoseconds::new(20),
         };
         let mut out = Vec::new();
-        let time =
-            |time: i64, line: &mut Vec<u8>| line.extend_from_slice(format!("T{time}").as_bytes());
+        let time = |time: Nanoseconds, line: &mut Vec<u8>| {
+            line.extend_from_slice(format!("T{}", time.get()).as_bytes());
+        };
         write_warning(&mut out, &loss, place.origin(), time).unwrap();
         String::from_utf8(out).unwrap()
     }
@@ -141,13 +143,17 @@ mod tests {
         let whence = "within stream \"/t/s0\" (stream class ID: 3, stream ID: 4).\n";
         let known = "(UUID: abababab-abab-abab-abab-abababababab)";
         assert_eq!(
-            warning(Lost::Events(LostEvents::Count(5)), Some(10), true),
+            warning(
+                Lost::Events(LostEvents::Count(5)),
+                Nanoseconds::new(10),
+                true
+            ),
             format!(
                 "WARNING: Tracer discarded 5 events between [T10] and [T20] in trace \"host-a\" {known} {whence}"
             )
         );
         assert_eq!(
-            warning(Lost::Events(LostEvents::Some), Some(10), false),
+            warning(Lost::Events(LostEvents::Some), Nanoseconds::new(10), false),
             format!(
                 "WARNING: Tracer may have discarded events between [T10] and [T20] in trace \"host-a\" (no UUID) {whence}"
             )

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 pub use self::render::{EventTime, RenderedRun, Renderer};
 use crate::attach::{StreamInfo, StreamKey, TraceInfo, TraceKey};
+use crate::time::Nanoseconds;
 
 /// A destination of events, which have been put in order.
 pub trait Sink {
@@ -174,12 +175,10 @@ pub enum Number {
 pub struct Loss {
     /// The things that were lost.
     pub what: Lost,
-    /// The begin of the time of the loss, in nanoseconds since the clock's origin. Absent if it is
-    /// not known.
-    pub begin: Option<i64>,
-    /// The end of the time of the loss, in nanoseconds since the clock's origin. Absent if it is
-    /// not known.
-    pub end: Option<i64>,
+    /// The begin of the time of the loss. Absent if it is not known.
+    pub begin: Option<Nanoseconds>,
+    /// The end of the time of the loss. Absent if it is not known.
+    pub end: Option<Nanoseconds>,
 }
 
 /// The things that were lost.

@@ -3,6 +3,7 @@
 use ctf::decode::Event;
 
 use super::{Origin, SinkError};
+use crate::time::Nanoseconds;
 
 /// Renders events for a sink, on a thread of its own.
 pub trait Renderer: Send {
@@ -42,8 +43,8 @@ pub trait Renderer: Send {
 pub struct EventTime {
     /// The time in cycles of the stream's clock.
     pub cycles: u64,
-    /// The time in nanoseconds since the clock's origin; none if the stream has no clock.
-    pub time: Option<i64>,
+    /// The time since the clock's origin; none if the stream has no clock.
+    pub time: Option<Nanoseconds>,
 }
 
 /// Events that a [`Renderer`] has rendered, one after the other.
@@ -104,7 +105,7 @@ impl RenderedRun {
     ) -> Result<(), SinkError> {
         let time = EventTime {
             cycles: event.cycles(),
-            time: event.time(),
+            time: event.time().and_then(Nanoseconds::new),
         };
         let begin = self.text.len();
         let rendered = match &mut self.times {

@@ -10,6 +10,7 @@ use super::metadata::GrowingMetadataFile;
 use super::stream::FollowedStream;
 use super::tracefile_reader::TracefileReader;
 use crate::attach::{SourceEvent, StreamKey, TraceKey};
+use crate::time::Nanoseconds;
 
 impl DirectoryFollower {
     /// Whether a tracefile of which all entries are known may get more. `has_next`: a later
@@ -165,7 +166,7 @@ impl DirectoryFollower {
                 && !trace.has_locks
                 && let Some(scale) = trace.timescale
             {
-                let until = cycles_at(until, |cycles| scale.nanoseconds(cycles));
+                let until = cycles_at(until, |cycles| Nanoseconds::of_cycles(scale, cycles));
                 stream.send_watermark(until, &mut self.events)?;
             }
         }
@@ -178,7 +179,8 @@ impl DirectoryFollower {
             return;
         };
         trace.grown = trace.grown.max(written);
-        let time = trace.timescale.and_then(|scale| scale.nanoseconds(end));
+        let scale = trace.timescale;
+        let time = scale.and_then(|scale| Nanoseconds::of_cycles(scale, end));
         let last = self.packet_ends.back().map(|(_, time)| *time);
         // Relays with beacons need no help.
         if let Some(time) = time.filter(|time| !trace.has_locks && Some(*time) > last) {
@@ -214,12 +216,12 @@ pub(super) fn is_silent(grown: SystemTime, silence: Option<Duration>) -> bool {
 }
 
 /// The first clock value that is not before `time`.
-fn cycles_at(time: i64, nanoseconds: impl Fn(u64) -> Option<i64>) -> u64 {
+fn cycles_at(time: Nanoseconds, time_of: impl Fn(u64) -> Option<Nanoseconds>) -> u64 {
     // By binary search: an inverse formula would have to repeat how the conversion rounds.
     let (mut low, mut high) = (0, u64::MAX);
     while low < high {
         let middle = low + (high - low) / 2;
-        if nanoseconds(middle).is_none_or(|at| at >= time) {
+        if time_of(middle).is_none_or(|at| at >= time) {
             high = middle;
         } else {
             low = middle + 1;
@@ -235,13 +237,12 @@ mod tests {
     #[test]
     fn cycles_at_gives_the_first_clock_value_not_before_a_time() {
         let scale = |cycles: u64| {
-            i64::try_from(cycles)
-                .ok()?
-                .checked_mul(10)?
-                .checked_add(100)
+            let time = i64::try_from(cycles).ok()?.checked_mul(10)?;
+            Nanoseconds::new(time.checked_add(100)?)
         };
         for (time, cycles) in [(0, 0), (100, 0), (101, 1), (110, 1), (111, 2)] {
-            assert_eq!(cycles_at(time, scale), cycles, "{time}");
+            let at = Nanoseconds::new(time).unwrap();
+            assert_eq!(cycles_at(at, scale), cycles, "{time}");
         }
     }
 

@@ -16,6 +16,7 @@ use super::stream::FollowedStream;
 use super::tracefile_reader::TracefileReader;
 use super::watch::DirectoryWatch;
 use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
+use crate::time::Nanoseconds;
 
 /// First wait for a reader that has no room; each further one is twice as long.
 pub(super) const MIN_FULL_BACKLOG_INTERVAL: Duration = Duration::from_millis(2);
@@ -46,8 +47,8 @@ pub(super) struct DirectoryFollower {
     pub(super) has_sent_packet: bool,
     /// Whether something is expected at any moment.
     pub(super) is_retry_soon: bool,
-    /// Ends of packets, in nanoseconds, and since when they are known.
-    pub(super) packet_ends: VecDeque<(Instant, i64)>,
+    /// Ends of packets, and since when they are known.
+    pub(super) packet_ends: VecDeque<(Instant, Nanoseconds)>,
     pub(super) next_poll: Instant,
     pub(super) next_scan: Instant,
     pub(super) full_backlog_interval: Duration,

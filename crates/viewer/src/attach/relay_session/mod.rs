@@ -29,6 +29,7 @@ use super::connection::Connection;
 use super::error::AttachError;
 use super::push;
 use super::relay_options::RelayOptions;
+use super::relay_selector::SelectedRelay;
 use super::resume_state::ResumeState;
 use super::shown_trace::{Phase, ShownStream, ShownTrace};
 use super::target::RelayTarget;
@@ -46,10 +47,15 @@ const MIN_FULL_BACKLOG_BYTES: usize = 1 << 20;
 /// Number of packets with which a backlog is full, however small they are.
 const MAX_BACKLOG_PACKETS: usize = 128;
 
+/// Time in which another relay of the target may list the sessions that were followed, before they
+/// are looked for at the next one.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// One connection to a relay, with the sessions that are attached on it and their traces and
 /// streams.
 pub(super) struct RelaySession {
     target: RelayTarget,
+    relay: SelectedRelay,
     options: RelayOptions,
     events: mpsc::Sender<SourceEvent>,
     connection: Connection,
@@ -79,9 +85,9 @@ pub(super) struct RelaySession {
     has_read: bool,
     /// Whether any packet has been handed over on this connection.
     has_sent_packet: bool,
-    /// When what was followed on an earlier connection ends, unless the relay has announced it
-    /// again. Absent if everything has been found or ended.
-    orphans_due: Option<Instant>,
+    /// When to look for the sessions at another relay if this one lists none of them. Absent if
+    /// there is no other.
+    leave_due: Option<Instant>,
     /// Whether the relay has refused to attach to a session that the target names, which has been
     /// reported.
     has_refused: bool,
@@ -137,6 +143,8 @@ struct AttachedStream {
     may_have_packets: bool,
     /// Packets that the relay has said are there and that have not been asked for.
     unread: u64,
+    /// Whether the last reply was that there is no further packet.
+    is_at_end: bool,
     /// Replies to `GET_NEXT_INDEX` that have not been handled, oldest first.
     replies: VecDeque<IndexReply>,
 }
@@ -152,22 +160,24 @@ impl RelaySession {
     /// Connects to the relay, and opens a push connection beside it if the relay may push.
     pub(super) async fn connect(
         target: &RelayTarget,
+        relay: &SelectedRelay,
         options: &RelayOptions,
         events: mpsc::Sender<SourceEvent>,
         is_held_back: &watch::Receiver<bool>,
     ) -> Result<Self, AttachError> {
-        let mut connection = Connection::open(target, options.connect_timeout).await?;
+        let mut connection = Connection::open(target, relay, options.connect_timeout).await?;
         connection.set_reply_timeout(options.reply_timeout);
-        let push = match connection.identity() {
+        let push = match connection.viewer() {
             // No viewer has the number 0: the relay has given none.
-            (relay, Some(viewer)) if options.push && viewer.0 != 0 => {
-                let target = target.clone();
+            Some(viewer) if options.push && viewer.0 != 0 => {
+                let (target, relay) = (target.clone(), relay.clone());
                 Some(push::open(target, relay, viewer, is_held_back.clone()))
             }
             _ => None,
         };
         Ok(Self {
             target: target.clone(),
+            relay: relay.clone(),
             options: options.clone(),
             events,
             connection,
@@ -186,7 +196,7 @@ impl RelaySession {
             streams_due: Instant::now(),
             has_read: false,
             has_sent_packet: false,
-            orphans_due: None,
+            leave_due: None,
             has_refused: false,
             is_finished: false,
             resume: ResumeState::default(),
@@ -200,7 +210,10 @@ impl RelaySession {
         self.metadata_backlog = Backlog::with_notify(Arc::clone(&resume.packet_removed));
         self.resume = resume;
         if self.resume.has_orphans() {
-            self.orphans_due = Some(Instant::now() + self.options.grace_period);
+            let now = Instant::now();
+            let due = now + self.options.grace_period;
+            self.resume.orphans_due.get_or_insert(due);
+            self.leave_due = self.relay.is_one_of_several.then_some(now + SEARCH_TIMEOUT);
         }
         loop {
             let is_polling = self.mark_all_if_poll_due();

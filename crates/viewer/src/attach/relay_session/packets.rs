@@ -85,7 +85,7 @@ impl RelaySession {
         };
         let unread = usize::try_from(stream.unread).unwrap_or(usize::MAX);
         // The reply to the last request says whether there are more than the relay has announced.
-        let times = if stream.shown.position.is_searching() {
+        let times = if stream.shown.position.is_searching() && !stream.is_at_end {
             // What was handed over on an earlier connection is passed at once.
             MAX_PIPELINED_REQUESTS
         } else {
@@ -106,6 +106,8 @@ impl RelaySession {
         if indexes.last().is_some_and(is_flag_carrier) {
             stream.may_have_packets = is_progress;
         }
+        let is_ready = |index: &NextIndex| index.status == IndexStatus::Ready;
+        stream.is_at_end = !indexes.last().is_some_and(is_ready);
         let replies = indexes.into_iter().filter(|index| !is_flag_carrier(index));
         stream.replies = replies.map(IndexReply::new).collect();
         Ok(is_progress)
@@ -131,7 +133,9 @@ impl RelaySession {
         let index = &reply.index;
         stream.may_have_packets = index.status == IndexStatus::Ready;
         let is_broken = stream.shown.is_broken;
-        if !stream.may_have_packets && stream.shown.position.give_up_search() {
+        // What another relay has may come with some delay.
+        let is_all = !self.resume.has_moved || self.resume.orphans_due.is_none();
+        if !stream.may_have_packets && is_all && stream.shown.position.give_up_search() {
             self.report_gap(id).await?;
         }
         match index.status {

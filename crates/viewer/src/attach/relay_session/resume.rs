@@ -65,6 +65,14 @@ impl RelaySession {
             }
             TraceIdentity::New => {
                 trace.shown.record_metadata(&metadata);
+                if self.resume.is_followed(&trace.shown.name) {
+                    let text = format!(
+                        "trace {}: the relay has one with other metadata, which is shown from its \
+                         beginning",
+                        trace.shown.name
+                    );
+                    self.send_notice(text).await?;
+                }
                 self.announce_trace(id).await?;
             }
         }
@@ -101,12 +109,13 @@ impl RelaySession {
             return Ok(());
         };
         let wanted_from = trace.shown.wanted_from();
+        let has_moved = self.resume.has_moved;
         let Some(mut shown) = trace.shown.take_stream(&stream.shown.name) else {
             // A stream that is new here may have packets from before the viewer, too.
-            stream.shown.position.search(wanted_from);
+            stream.shown.position.search(wanted_from, has_moved);
             return self.announce_stream_to_reader(id).await;
         };
-        shown.position.search(wanted_from);
+        shown.position.search(wanted_from, has_moved);
         let is_released = std::mem::take(&mut shown.is_released);
         let key = shown.key;
         stream.shown = shown;
@@ -195,14 +204,18 @@ impl RelaySession {
     /// Ends the sessions that had ended before the connection was lost and that are not listed any
     /// more, and when the grace period is over, everything else that has not been found again.
     pub(super) async fn end_orphans_if_due(&mut self) -> Result<(), AttachError> {
-        let Some(due) = self.orphans_due else {
+        let Some(due) = self.resume.orphans_due else {
             return Ok(());
         };
         if Instant::now() < due {
+            if self.resume.has_moved {
+                // Another relay may list them with some delay.
+                return Ok(());
+            }
             let is_over = |session: &RetainedSession| session.is_over;
             return self.end_retained_sessions(is_over).await;
         }
-        self.orphans_due = None;
+        self.resume.orphans_due = None;
         let unidentified = self.traces.iter();
         let unidentified = unidentified.filter(|(_, trace)| trace.unidentified.is_some());
         for id in unidentified.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -213,10 +226,7 @@ impl RelaySession {
         }
         self.end_retained_sessions(|_| true).await?;
         for (id, trace) in self.resume.take_followed_traces(|_| true) {
-            let text = format!(
-                "trace {}: the relay does not have it any more; what it had not sent is missing",
-                trace.name
-            );
+            let text = format!("trace {}: {}", trace.name, self.describe_absence("it"));
             self.end_retained_trace(id, trace).await?;
             self.send_missing(text).await?;
         }
@@ -242,11 +252,9 @@ impl RelaySession {
         if ended.is_empty() {
             return Ok(());
         }
-        let text = format!(
-            "trace {}: the relay does not have {} of its streams any more; what it had not sent of them is missing",
-            trace.shown.name,
-            ended.len()
-        );
+        let name = trace.shown.name.clone();
+        let streams = format!("{} of its streams", ended.len());
+        let text = format!("trace {name}: {}", self.describe_absence(&streams));
         for stream in ended {
             self.send_event(SourceEvent::StreamEnd { stream }).await?;
         }
@@ -275,9 +283,7 @@ impl RelaySession {
             }
             let name = &session.name;
             if is_missing {
-                let text = format!(
-                    "session {name}: the relay does not have it any more; what it had not sent is missing"
-                );
+                let text = format!("session {name}: {}", self.describe_absence("it"));
                 self.send_missing(text).await?;
             } else {
                 self.send_notice(format_args!("session {name} has ended"))
@@ -299,6 +305,14 @@ impl RelaySession {
             self.send_event(event).await?;
         }
         Ok(())
+    }
+
+    fn describe_absence(&self, what: &str) -> String {
+        let relay = match self.relay.is_one_of_several {
+            true => "none of the relays has",
+            false => "the relay does not have",
+        };
+        format!("{relay} {what} any more; what had not been sent is missing")
     }
 
     async fn send_missing(&mut self, text: String) -> Result<(), AttachError> {

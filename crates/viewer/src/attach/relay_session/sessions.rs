@@ -36,7 +36,14 @@ impl RelaySession {
     pub(super) async fn request_sessions(&mut self) -> Result<(), AttachError> {
         let mut listed = self.connection.sessions().await?;
         if std::mem::take(&mut self.resume.is_disconnected) {
-            self.send_notice("connection restored").await?;
+            let is_only = self.target.relays.len() == 1 && !self.resume.has_moved;
+            if is_only {
+                self.send_notice("connection restored").await?;
+            } else {
+                let relay = &self.relay;
+                self.send_notice(format_args!("connection restored, to {relay}"))
+                    .await?;
+            }
         }
         // A session number is never reused, so that one no longer listed can be forgotten.
         let ids: HashSet<SessionId> = listed.iter().map(|session| session.session).collect();
@@ -95,9 +102,18 @@ impl RelaySession {
 
     /// Waits, fails or ends, because there is no session.
     async fn handle_no_session(&mut self, listed: &[ListedSession]) -> Result<(), AttachError> {
-        if self.orphans_due.is_some() && self.has_orphans() {
+        if let Some(due) = self.resume.orphans_due
+            && self.has_orphans()
+        {
+            let now = Instant::now();
             // A relay that has been restarted restores its sessions first.
-            return Ok(());
+            return match self
+                .leave_due
+                .is_some_and(|leave| leave <= now && now < due)
+            {
+                true => Err(AttachError::NotHere),
+                false => Ok(()),
+            };
         }
         let has_followed = self.resume.has_followed && !self.awaits_first_trace();
         // Sessions that follow one are waited for, the first one only if the options say so.
@@ -151,6 +167,8 @@ impl RelaySession {
                 let reason = format!("{} sessions are attached", self.sessions.len());
                 return self.report_waiting_sessions(reason).await;
             }
+            // Another relay may list a session before it can read all of it.
+            AttachStatus::Unknown if self.resume.awaits_session(&name) => return Ok(()),
             // It has ended meanwhile. The next one of that name is waited for.
             AttachStatus::Unknown if self.options.missing == Missing::Wait => {
                 self.skipped_sessions.insert(id);
@@ -173,7 +191,7 @@ impl RelaySession {
                     self.send_notice(text).await?;
                 }
                 // The other may be the lost connection, which the relay has not noticed yet.
-                if let Some(due) = &mut self.orphans_due {
+                if let Some(due) = &mut self.resume.orphans_due {
                     *due = Instant::now() + self.options.grace_period;
                 }
                 return Ok(());
@@ -192,7 +210,15 @@ impl RelaySession {
         } else {
             "following"
         };
-        self.send_notice(format_args!("{word} session {name}"))
+        let at = match std::mem::take(&mut self.resume.is_searching) {
+            true => {
+                // The streams may come one after the other, too.
+                self.resume.orphans_due = Some(Instant::now() + self.options.grace_period);
+                format!(" at {}", self.relay)
+            }
+            false => String::new(),
+        };
+        self.send_notice(format_args!("{word} session {name}{at}"))
             .await?;
         let session = AttachedSession {
             name,
@@ -305,6 +331,7 @@ impl RelaySession {
             trace: id,
             may_have_packets: true,
             unread: 0,
+            is_at_end: false,
             replies: VecDeque::new(),
         };
         self.streams.insert(record.stream, stream);

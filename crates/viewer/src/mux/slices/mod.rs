@@ -38,6 +38,7 @@ use super::{Mux, Progress, Stage};
 use crate::attach::{MemoryBudget, Packet, TraceInfo, TraceKey};
 use crate::sink::render::RenderedRun;
 use crate::sink::{Loss, Origin, Renderer, SinkError};
+use crate::time::Nanoseconds;
 
 /// A trace whose streams are complete.
 pub struct CompleteTrace {
@@ -263,7 +264,7 @@ impl<S: Stage> Stage for SkipShown<'_, S> {
     fn event(
         &mut self,
         _event: &Event<'_>,
-        _time: i64,
+        _time: Option<Nanoseconds>,
         _origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
         Ok(self.pass_event())

@@ -8,6 +8,7 @@ use ctf::metadata::Trace;
 use super::CompleteTrace;
 use crate::attach::MAX_MEMORY_BYTES;
 use crate::mux::clocks::Clocks;
+use crate::time::Nanoseconds;
 
 /// Fewest bytes of packets for which threads are started.
 const MIN_BYTES: u64 = 4 << 20;
@@ -34,7 +35,7 @@ pub(crate) struct SliceRules {
 pub(crate) struct SlicePlan {
     threads: usize,
     /// The time at which each slice but the first begins, in ascending order.
-    cuts: Vec<i64>,
+    cuts: Vec<Nanoseconds>,
     streams: Vec<Packets>,
     /// Bytes of the packets that begin in each slice.
     bytes: Vec<u64>,
@@ -44,7 +45,7 @@ pub(crate) struct SlicePlan {
 #[derive(Debug, Default)]
 struct Packets {
     /// The time at which each begins, in ascending order.
-    begins: Vec<i64>,
+    begins: Vec<Nanoseconds>,
     /// For each packet the number of the first one from there on that has events; the number of
     /// packets if none has.
     with_events: Vec<usize>,
@@ -54,9 +55,9 @@ struct Packets {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::mux) struct TracePart {
     /// The earliest time that is shown. None: from the begin.
-    pub(in crate::mux) begin: Option<i64>,
+    pub(in crate::mux) begin: Option<Nanoseconds>,
     /// The time from which on nothing is shown. None: to the end.
-    pub(in crate::mux) end: Option<i64>,
+    pub(in crate::mux) end: Option<Nanoseconds>,
     /// The packets to be read, for each stream of all traces.
     pub(in crate::mux) packets: Vec<Range<usize>>,
     /// Whether an event whose time is not in its packet, or before that of the event before it,
@@ -159,7 +160,7 @@ impl SlicePlan {
             .and_then(|before| self.cuts.get(before));
         let (begin, end) = (begin.copied(), self.cuts.get(slice).copied());
         let packets = self.streams.iter().map(|packets| {
-            let before = |time: i64| packets.begins.partition_point(|begin| *begin < time);
+            let before = |time: Nanoseconds| packets.begins.partition_point(|begin| *begin < time);
             // The packet before may have events after the begin; with its end, what was lost after
             // it is known.
             let first = begin.map_or(0, |begin| before(begin).saturating_sub(1));
@@ -195,7 +196,10 @@ impl TracePart {
 
 /// Cuts packets, with their begins and sizes, into slices of at least `min_bytes`. Returns the
 /// cuts, and the bytes of each slice; none if the packets cannot be cut.
-fn cut(mut packets: Vec<(i64, u64)>, min_bytes: u64) -> Option<(Vec<i64>, Vec<u64>)> {
+fn cut(
+    mut packets: Vec<(Nanoseconds, u64)>,
+    min_bytes: u64,
+) -> Option<(Vec<Nanoseconds>, Vec<u64>)> {
     packets.sort_unstable();
     let (mut cuts, mut bytes) = (Vec::new(), vec![0]);
     let mut last = packets.first()?.0;
@@ -223,15 +227,15 @@ impl Packets {
             return None;
         }
         let mut begins = Vec::with_capacity(stream.packets());
-        let mut last = i64::MIN;
+        let mut last = None;
         for packet in stream.packet_summaries() {
-            let begin = scale.nanoseconds(packet.begin?)?;
-            let end = scale.nanoseconds(packet.end?)?;
-            if begin < last || end < begin {
+            let begin = Nanoseconds::of_cycles(scale, packet.begin?)?;
+            let end = Nanoseconds::of_cycles(scale, packet.end?)?;
+            if Some(begin) < last || end < begin {
                 return None;
             }
             begins.push(begin);
-            last = end;
+            last = Some(end);
         }
         let mut with_events = vec![begins.len(); begins.len()];
         let mut next = begins.len();
@@ -256,13 +260,14 @@ mod tests {
 
     /// Two streams with a packet each 10 and each 40 nanoseconds, cut at 20 and at 60.
     fn plan() -> SlicePlan {
+        let time = |number| Nanoseconds::new(number).unwrap();
         let packets = |begins: Vec<i64>| Packets {
             with_events: (0..begins.len()).collect(),
-            begins,
+            begins: begins.into_iter().map(time).collect(),
         };
         SlicePlan {
             threads: 2,
-            cuts: vec![20, 60],
+            cuts: vec![time(20), time(60)],
             streams: vec![
                 packets((0..8).map(|packet| packet * 10).collect()),
                 packets(vec![5, 45, 85]),
@@ -282,12 +287,13 @@ mod tests {
                 checks_times: true,
             })
         };
+        let cut = [20, 60].map(Nanoseconds::new);
         assert_eq!(
             parts,
             [
-                part(None, Some(20), [0..3, 0..2]),
-                part(Some(20), Some(60), [1..7, 0..3]),
-                part(Some(60), None, [5..8, 1..3]),
+                part(None, cut[0], [0..3, 0..2]),
+                part(cut[0], cut[1], [1..7, 0..3]),
+                part(cut[1], None, [5..8, 1..3]),
                 None,
             ]
         );
@@ -295,7 +301,7 @@ mod tests {
         assert_eq!(rest.packets, [1..8, 0..3]);
         assert_eq!(
             (rest.begin, rest.end, rest.checks_times),
-            (Some(20), None, false)
+            (cut[0], None, false)
         );
     }
 

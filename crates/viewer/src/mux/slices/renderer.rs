@@ -7,6 +7,7 @@ use crate::attach::{Packet, TraceInfo, TraceKey};
 use crate::mux::Stage;
 use crate::sink::render::RenderedRun;
 use crate::sink::{Loss, Origin, Renderer, SinkError};
+use crate::time::Nanoseconds;
 
 /// Bytes of text that are handed over at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -76,7 +77,7 @@ impl Stage for SliceRenderer<'_> {
     fn event(
         &mut self,
         event: &Event<'_>,
-        _time: i64,
+        _time: Option<Nanoseconds>,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
         if !self.wants_more() {
@@ -98,7 +99,11 @@ impl Stage for SliceRenderer<'_> {
     }
 
     #[inline]
-    fn count_event(&mut self, _time: i64, _trace: TraceKey) -> Result<bool, SinkError> {
+    fn count_event(
+        &mut self,
+        _time: Option<Nanoseconds>,
+        _trace: TraceKey,
+    ) -> Result<bool, SinkError> {
         let wants_more = self.wants_more();
         self.counted += u64::from(wants_more);
         Ok(wants_more)
