@@ -38,11 +38,11 @@ pub use web::WebArguments;
     disable_version_flag = true
 )]
 pub struct Arguments {
-    /// The relays and directories to read.
+    /// The relays, archives and directories to read.
     #[arg(value_name = "TARGET", required = true, help = TARGETS)]
     pub targets: Vec<Target>,
 
-    /// List the sessions of the relays, and exit.
+    /// List the sessions of the relays and archives, and exit.
     #[arg(short, long)]
     pub list: bool,
     /// Write the list of sessions as JSON.
@@ -75,6 +75,9 @@ pub struct Arguments {
     /// The certificates for encrypted relays.
     #[command(flatten)]
     pub tls: TlsArguments,
+    /// The archives that relays write.
+    #[command(flatten)]
+    pub archive: ArchiveArguments,
     /// Poll the relay, even if it offers to push notifications of new packets.
     #[arg(long, help_heading = "Live")]
     pub poll: bool,
@@ -166,6 +169,16 @@ pub struct TlsArguments {
     pub tls_key: Option<PathBuf>,
 }
 
+/// The options of `s3://` targets.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ArchiveArguments {
+    /// Read s3:// targets from the server at URL, which has the interface of S3; default:
+    /// AWS_ENDPOINT_URL, or that of AWS. Credentials come from the environment, as those of
+    /// relayd --archive.
+    #[arg(long, value_name = "URL")]
+    pub archive_endpoint: Option<String>,
+}
+
 /// Forward connections of viewers without encryption to an encrypted relay.
 ///
 /// test-live proxy listens on a plain port of this host, and forwards each connection to the
@@ -201,8 +214,10 @@ Example:
 
 // Not a doc comment of the field, where rustdoc takes brackets for links.
 const TARGETS: &str = "The source of events: HOST[:PORT] for all live sessions of a relay, \
-net://HOST[:PORT]/host/TRACED/SESSION for one session, or a directory with traces. nets:// or quic:// in place of \
-net:// is an encrypted connection";
+net://HOST[:PORT]/host/TRACED/SESSION for one session, in both cases with a list HOST[:PORT],HOST[:PORT]... \
+where one of several relays has them, s3://BUCKET[/PREFIX][/host/TRACED/SESSION] or \
+file:///DIRECTORY[/host/TRACED/SESSION] for what relays have archived, or a directory with traces. nets:// or quic:// \
+in place of net:// is an encrypted connection";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -215,6 +230,9 @@ Examples:
   Show the session my-session of the host TRACED:
     test-live net://COLLECTOR/host/TRACED/my-session
 
+  Show it by whichever of three relays has it, and go on at the next one when that is lost:
+    test-live net://R1,R2,R3/host/TRACED/my-session
+
   Show the sessions of a relay with TLS:
     test-live --tls-ca ca.pem --tls-cert viewer.pem --tls-key viewer.key nets://COLLECTOR
 
@@ -223,6 +241,9 @@ Examples:
 
   Show a recording as text:
     test-live ~/lttng-traces/my-session-20260101-101500
+
+  Show what relays have archived of a session since then, without a relay:
+    test-live s3://BUCKET/PREFIX/host/TRACED/my-session -b '2026-01-01 10:00:00'
 
   Show live sessions with lines for people:
     test-live --sink log COLLECTOR
@@ -323,6 +344,17 @@ impl TlsArguments {
     }
 }
 
+/// Gives archives their endpoint.
+fn set_endpoint(targets: &mut [Target], archive: &ArchiveArguments) {
+    for target in targets {
+        if let Target::Archive(target) = target
+            && !target.url.starts_with("file://")
+        {
+            target.endpoint.clone_from(&archive.archive_endpoint);
+        }
+    }
+}
+
 /// Gives encrypted targets their certificates. Exits with the usage of the command `A` if a file is
 /// not named.
 fn set_certificates_or_exit<A: CommandFactory>(targets: &mut [Target], tls: &TlsArguments) {
@@ -356,6 +388,7 @@ impl Arguments {
     {
         let mut arguments = Self::parse_from(words);
         set_certificates_or_exit::<Self>(&mut arguments.targets, &arguments.tls);
+        set_endpoint(&mut arguments.targets, &arguments.archive);
         arguments
     }
 }

@@ -146,7 +146,7 @@ async fn serve(
         .map_err(|error| error.to_string())?;
     let connected = timeout(CONNECT_TIMEOUT, connect_socket(target)).await;
     let connected = connected.map_err(|_| format!("cannot connect to {target}: timeout"))?;
-    let (relay, _) = connected.map_err(|error| with_sources(&error))?;
+    let relay = connected.map_err(|error| with_sources(&error))?;
     let forwarded = forward(Socket::Plain(viewer), relay, admitted).await;
     forwarded.map_err(|error| error.to_string())
 }

@@ -1,19 +1,22 @@
 //! The run: joins sources, mux and sink, and returns how it ended.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use daemon::output::{print_message, stdout};
+use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::watch;
 use tokio::time::timeout_at;
+use viewer::attach::archive::{ArchiveOptions, ArchiveSource};
 use viewer::attach::follow::{self, FollowOptions};
-use viewer::attach::target::{RelayTarget, Target};
+use viewer::attach::target::{ArchiveTarget, RelayTarget, Target};
 use viewer::attach::{MemoryBudget, SourceEvent, SourceHandle, list, relay};
-use viewer::bound::Bound;
+use viewer::bound::{Bound, TypedTime};
 use viewer::directories::{self, DirectoryOptions};
 use viewer::filter::Filter;
 use viewer::mux::{Mux, Progress, Report, Stage};
@@ -42,8 +45,10 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     let mut complete = Vec::new();
     let mut growing = Vec::new();
     let mut relays = Vec::new();
+    let mut archives = Vec::new();
     for target in &arguments.targets {
         match target {
+            Target::Archive(archive) => archives.push(open_archive(archive)?),
             Target::Directory(path) if is_followed(arguments, path)? => growing.push(path.clone()),
             Target::Directory(path) => complete.push(path.clone()),
             Target::Relay(relay) => relays.push(relay.clone()),
@@ -60,7 +65,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     if !complete.is_empty() {
         let traces = directories::open(&complete, directory_options(arguments), &mut select)?;
         // Events of other sources would have to be put in order with those of slices.
-        let are_alone = relays.is_empty() && growing.is_empty();
+        let are_alone = relays.is_empty() && growing.is_empty() && archives.is_empty();
         let threads = arguments.threads.map(usize::from);
         match directories::plan_slices(traces, threads, are_alone, &mut select) {
             Ok(slices) => sliced = Some(slices),
@@ -73,7 +78,11 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     }
     let (sender, source_events) = mpsc::channel(EVENT_CAPACITY);
     let (held_back, is_held_back) = watch::channel(false);
-    let sources = start_sources(arguments, relays, growing, &memory, &sender, &is_held_back)?;
+    let mut sources = start_sources(arguments, relays, growing, &memory, &sender, &is_held_back)?;
+    for archive in archives {
+        let options = archive_options(arguments, &memory);
+        sources.push(archive.spawn(options, sender.clone(), is_held_back.clone())?);
+    }
     // Wakes the main thread when it waits for an event and shall stop; does not keep it waiting.
     stop.set_waker(sender.downgrade());
     drop(sender);
@@ -182,6 +191,26 @@ fn start_sources(
         sources.push(follow::spawn(directory, options, sender.clone())?);
     }
     Ok(sources)
+}
+
+fn open_archive(target: &ArchiveTarget) -> anyhow::Result<ArchiveSource> {
+    let cannot = || format!("cannot read {target}");
+    ArchiveSource::open(target.clone()).with_context(cannot)
+}
+
+fn archive_options(arguments: &Arguments, memory: &MemoryBudget) -> ArchiveOptions {
+    let zone = arguments.options.text.zone();
+    // A time of the day is a time only when the first event is known: all is fetched then.
+    let nanoseconds = |time: TypedTime| match time.in_zone(&zone) {
+        Bound::At(time) => Some(time),
+        Bound::OfDay(..) => None,
+    };
+    ArchiveOptions {
+        begin: arguments.begin.and_then(nanoseconds),
+        end: arguments.end.and_then(nanoseconds),
+        may_be_missing: arguments.session_not_found == Some(NotFound::End),
+        memory: memory.clone(),
+    }
 }
 
 /// Whether more may come of a directory, and is waited for.
@@ -382,7 +411,7 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
 fn open_sink(arguments: &Arguments) -> anyhow::Result<OpenSink> {
     let is_whole_relay = |target: &Target| match target {
         Target::Relay(relay) => relay.session.is_none(),
-        Target::Directory(_) => false,
+        Target::Archive(_) | Target::Directory(_) => false,
     };
     let is_endless = !arguments.no_follow && arguments.targets.iter().any(is_whole_relay);
     let output = arguments.output.as_deref();
@@ -422,20 +451,42 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOpt
 }
 
 fn list_sessions(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let connect_timeout = relay::RelayOptions::default().connect_timeout;
     let mut out = stdout();
+    let mut outcome = Outcome::Whole;
     for target in &arguments.targets {
-        let Target::Relay(target) = target else {
-            let what = format!("cannot list sessions: {target}: a directory, not a relay");
-            bail!(UsageError(what));
-        };
-        let listing = list::list(target, connect_timeout)?;
-        if arguments.json {
-            writeln!(out, "{}", serde_json::to_string_pretty(&listing)?)?;
-        } else {
-            write!(out, "{listing}")?;
+        match target {
+            Target::Relay(target) => {
+                let connect_timeout = relay::RelayOptions::default().connect_timeout;
+                let listing = list::list(target, connect_timeout)?;
+                write_listing(&listing, arguments.json, &mut out)?;
+            }
+            Target::Archive(target) => {
+                let listed = open_archive(target)?.list(|failure| {
+                    outcome = Outcome::Partial;
+                    print_message(format_args!("test-live: error: {target}: {failure}"));
+                });
+                let listing = listed.with_context(|| format!("cannot list {target}"))?;
+                write_listing(&listing, arguments.json, &mut out)?;
+            }
+            Target::Directory(_) => {
+                let what = format!("cannot list sessions: {target}: a directory, not a relay");
+                bail!(UsageError(what));
+            }
         }
     }
     out.flush()?;
-    Ok(Outcome::Whole)
+    Ok(outcome)
+}
+
+fn write_listing(
+    listing: &(impl Serialize + Display),
+    is_json: bool,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    if is_json {
+        writeln!(out, "{}", serde_json::to_string_pretty(listing)?)?;
+    } else {
+        write!(out, "{listing}")?;
+    }
+    Ok(())
 }

@@ -125,7 +125,10 @@ fn a_counter_that_is_malformed_or_has_no_sink_is_a_usage_error() {
             &["--sink", "tef", "--counter", "a >"][..],
             "invalid --counter \"a >\": expected the end",
         ),
-        (&["--counter", "depth"], "--counter requires --sink tef"),
+        (
+            &["--counter", "depth"],
+            "--counter requires --sink perfetto or --sink tef",
+        ),
     ] {
         let error = run(&arguments(&trace, options), &Stop::default()).unwrap_err();
         assert!(

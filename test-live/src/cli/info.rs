@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use clap::Parser;
 use viewer::attach::target::Target;
 
-use super::{TlsArguments, set_certificates_or_exit};
+use super::{ArchiveArguments, TlsArguments, set_certificates_or_exit, set_endpoint};
 
 /// Show what traces are at a glance.
 ///
 /// test-live info prints the time range, duration, size, hosts, clocks and streams of the traces in
-/// a directory, and decodes them for the processes, the losses, and the events by name with their
-/// rates. Of a relay it prints the sessions. A host that is called info is the target net://info.
+/// a directory or archive, and decodes them for the processes, the losses, and the events by name
+/// with their rates. Of a relay it prints the sessions. A host that is called info is the target
+/// net://info.
 #[derive(Debug, Parser)]
 #[command(
     name = "test-live info",
@@ -19,7 +20,7 @@ use super::{TlsArguments, set_certificates_or_exit};
     max_term_width = 100
 )]
 pub struct InfoArguments {
-    /// Directories with traces, or relays, as those of test-live.
+    /// Directories with traces, archives, or relays, as those of test-live.
     #[arg(value_name = "TARGET", required = true)]
     pub targets: Vec<Target>,
     /// Write JSON.
@@ -31,6 +32,9 @@ pub struct InfoArguments {
     /// The certificates for encrypted relays.
     #[command(flatten)]
     pub tls: TlsArguments,
+    /// The archives that relays write.
+    #[command(flatten)]
+    pub archive: ArchiveArguments,
 }
 
 impl InfoArguments {
@@ -43,6 +47,7 @@ impl InfoArguments {
     {
         let mut arguments = Self::parse_from(words);
         set_certificates_or_exit::<Self>(&mut arguments.targets, &arguments.tls);
+        set_endpoint(&mut arguments.targets, &arguments.archive);
         arguments
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Parser};
 use viewer::attach::target::Target;
 
-use super::{SeekTo, TlsArguments, set_certificates_or_exit};
+use super::{ArchiveArguments, SeekTo, TlsArguments, set_certificates_or_exit, set_endpoint};
 
 /// Shortest and longest time between two samples, in seconds.
 const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
@@ -28,7 +28,7 @@ const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
     max_term_width = 100
 )]
 pub struct TopArguments {
-    /// Relays, sessions and directories, as those of test-live.
+    /// Relays, archives, sessions and directories, as those of test-live.
     #[arg(value_name = "TARGET", required = true)]
     pub targets: Vec<Target>,
     /// Print a table of plain text after each interval, instead of a screen; for scripts, and
@@ -52,6 +52,9 @@ pub struct TopArguments {
     /// The certificates for encrypted relays.
     #[command(flatten)]
     pub tls: TlsArguments,
+    /// The archives that relays write.
+    #[command(flatten)]
+    pub archive: ArchiveArguments,
     /// Log more, to the status line or with --batch to standard error; may be given up to three
     /// times.
     #[arg(short, long, action = ArgAction::Count)]
@@ -99,6 +102,7 @@ impl TopArguments {
     {
         let mut arguments = Self::parse_from(words);
         set_certificates_or_exit::<Self>(&mut arguments.targets, &arguments.tls);
+        set_endpoint(&mut arguments.targets, &arguments.archive);
         arguments
     }
 }

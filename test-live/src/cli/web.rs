@@ -11,7 +11,7 @@ use viewer::attach::target::Target;
 use viewer::filter::Filter;
 use viewer::run::UsageError;
 
-use super::{SeekTo, TlsArguments, set_certificates_or_exit};
+use super::{ArchiveArguments, SeekTo, TlsArguments, set_certificates_or_exit, set_endpoint};
 use crate::sink::SINKS;
 
 /// Smallest and largest number of rows of the history. A row takes 32 bytes.
@@ -34,7 +34,7 @@ const HISTORIES: std::ops::RangeInclusive<u64> = 10_000..=1_000_000_000;
     max_term_width = 100
 )]
 pub struct WebArguments {
-    /// Relays, sessions and directories, as those of test-live.
+    /// Relays, archives, sessions and directories, as those of test-live.
     #[arg(value_name = "TARGET", required = true)]
     pub targets: Vec<Target>,
     /// Listen on ADDRESS:PORT; with port 0 on a free port. On an address that other hosts reach,
@@ -69,6 +69,9 @@ pub struct WebArguments {
     /// The certificates for encrypted relays.
     #[command(flatten)]
     pub tls: TlsArguments,
+    /// The archives that relays write.
+    #[command(flatten)]
+    pub archive: ArchiveArguments,
     /// Log more to standard error; may be given up to three times.
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
@@ -145,6 +148,7 @@ impl WebArguments {
     {
         let mut arguments = Self::parse_from(words);
         set_certificates_or_exit::<Self>(&mut arguments.targets, &arguments.tls);
+        set_endpoint(&mut arguments.targets, &arguments.archive);
         arguments
     }
 }

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use ::tef::event::OwnerId;
 use ctf::directory::TraceDirectory;
+use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
 use jiff::Timestamp;
 use serde::Serialize;
+use viewer::attach::archive::ArchivedTrace;
 use viewer::attach::list::Listing;
 use viewer::terminal::printable;
 
 use super::contents::Contents;
 
-/// What is known of the traces of one or more directories.
+/// What is known of the traces of one or more directories and archives.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Report {
@@ -101,12 +103,86 @@ struct ReportedEvent {
     per_second: Option<u128>,
 }
 
-impl Report {
+/// What is known of a trace without decoding its events.
+pub(super) struct TraceSummary<'a> {
+    name: &'a str,
+    declared: &'a Trace,
+    paths: Vec<String>,
+    streams: Vec<ReportedStream>,
+}
+
+impl<'a> TraceSummary<'a> {
     /// What the metadata and the heads of packets say.
-    pub(super) fn of_traces(traces: &[TraceDirectory]) -> Self {
+    pub(super) fn of_directory(trace: &'a TraceDirectory) -> Self {
+        let declared = trace.metadata.trace();
+        let streams = trace.streams.iter().map(|stream| {
+            let file = stream.files.first().and_then(|file| file.file_name());
+            let name = file.unwrap_or_default().to_string_lossy().into_owned();
+            ReportedStream {
+                bytes: stream.bytes(),
+                packets: stream.packets(),
+                ..ReportedStream::new(declared, name, (stream.class, stream.id), stream.span())
+            }
+        });
+        let paths = trace.paths.iter();
+        Self {
+            name: &trace.name,
+            declared,
+            paths: paths.map(|path| path.display().to_string()).collect(),
+            streams: streams.collect(),
+        }
+    }
+
+    /// What the metadata and the directories of the objects say.
+    pub(super) fn of_archive(trace: &'a ArchivedTrace) -> Self {
+        let declared = trace.metadata.trace();
+        let streams = trace.streams.iter().map(|stream| {
+            let (name, key) = (stream.name.clone(), (stream.class, stream.id));
+            ReportedStream {
+                bytes: stream.bytes,
+                packets: usize::try_from(stream.packets).unwrap_or(usize::MAX),
+                ..ReportedStream::new(declared, name, key, stream.span)
+            }
+        });
+        Self {
+            name: &trace.name,
+            declared,
+            paths: vec![trace.url.clone()],
+            streams: streams.collect(),
+        }
+    }
+}
+
+impl ReportedStream {
+    /// A stream of no packets, with the times `span` in cycles.
+    fn new(
+        declared: &Trace,
+        name: String,
+        (class, id): (u64, u64),
+        span: Option<(u64, u64)>,
+    ) -> Self {
+        let scale = declared.stream(class).and_then(|class| class.timescale());
+        // The times of clocks far from their origin do not fit into nanoseconds.
+        let scale = scale.filter(|scale| scale.far_seconds() == 0);
+        let at = |cycles| scale.and_then(|scale| scale.nanoseconds(cycles));
+        Self {
+            name,
+            class,
+            id,
+            bytes: 0,
+            packets: 0,
+            begin_ns: span.and_then(|(begin, _)| at(begin)),
+            end_ns: span.and_then(|(_, end)| at(end)),
+        }
+    }
+}
+
+impl Report {
+    /// What is known of traces without decoding their events.
+    pub(super) fn of_traces<'a>(traces: impl Iterator<Item = TraceSummary<'a>>) -> Self {
         let mut report = Self::default();
         for trace in traces {
-            let declared = trace.metadata.trace();
+            let declared = trace.declared;
             if let Some(EnvironmentValue::Text(host)) = declared.environment_value("hostname") {
                 report.hosts.insert(host.to_string());
             }
@@ -121,45 +197,17 @@ impl Report {
                     report.clocks.push(clock);
                 }
             }
-            let streams = trace.streams.iter().map(|stream| {
-                let scale = declared
-                    .stream(stream.class)
-                    .and_then(|class| class.timescale());
-                // The times of clocks far from their origin do not fit into nanoseconds.
-                let scale = scale.filter(|scale| scale.far_seconds() == 0);
-                let at = |cycles| scale.and_then(|scale| scale.nanoseconds(cycles));
-                let span = stream.span();
-                ReportedStream {
-                    name: stream.files.first().map_or_else(String::new, |file| {
-                        file.file_name()
-                            .unwrap_or_default()
-                            .to_string_lossy()
-                            .into_owned()
-                    }),
-                    class: stream.class,
-                    id: stream.id,
-                    bytes: stream.bytes(),
-                    packets: stream.packets(),
-                    begin_ns: span.and_then(|(begin, _)| at(begin)),
-                    end_ns: span.and_then(|(_, end)| at(end)),
-                }
-            });
-            let trace = ReportedTrace {
-                name: trace.name.clone(),
-                uuid: declared.uuid().map(|uuid| uuid.to_string()),
-                paths: trace
-                    .paths
-                    .iter()
-                    .map(|path| path.display().to_string())
-                    .collect(),
-                streams: streams.collect(),
-            };
             for stream in &trace.streams {
-                report.bytes += stream.bytes;
-                report.packets += stream.packets;
+                report.bytes = report.bytes.saturating_add(stream.bytes);
+                report.packets = report.packets.saturating_add(stream.packets);
                 report.extend_span(stream.begin_ns, stream.end_ns);
             }
-            report.traces.push(trace);
+            report.traces.push(ReportedTrace {
+                name: trace.name.to_owned(),
+                uuid: declared.uuid().map(|uuid| uuid.to_string()),
+                paths: trace.paths,
+                streams: trace.streams,
+            });
         }
         report
     }

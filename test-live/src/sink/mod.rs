@@ -2,16 +2,19 @@
 //! program and downloads of `test-live web` open them.
 //!
 //! Read `row` first (what a sink is for the program), then `buffer` (its output), then any sink.
-//! `log` takes the forms of times from `text`; otherwise no sink knows another.
+//! `log` takes the forms of times from `text`, `perfetto` its options from `tef`, and both of these
+//! use `counters`; otherwise no sink knows another.
 
 mod buffer;
 pub mod codetracer;
 pub mod counter;
+mod counters;
 pub mod ctf;
 pub mod details;
 pub mod dummy;
 pub mod json;
 pub mod log;
+pub mod perfetto;
 pub mod row;
 pub mod tef;
 pub mod text;
@@ -27,6 +30,7 @@ pub const SINKS: &[&SinkRow] = &[
     &log::ROW,
     &details::ROW,
     &json::ROW,
+    &perfetto::ROW,
     &tef::ROW,
     &ctf::ROW,
     &codetracer::ROW,
@@ -54,9 +58,10 @@ impl SinkOptions {
     /// # Errors
     /// If an option would have no effect that a user cannot miss.
     pub fn check_used_by(&self, sink: &SinkRow) -> Result<(), UsageError> {
-        let tef = tef::ROW.name;
-        if sink.name != tef && !self.tef.counter.is_empty() {
-            return Err(UsageError(format!("--counter requires --sink {tef}")));
+        let with_counters = [perfetto::ROW.name, tef::ROW.name];
+        if !with_counters.contains(&sink.name) && !self.tef.counter.is_empty() {
+            let sinks = with_counters.join(" or --sink ");
+            return Err(UsageError(format!("--counter requires --sink {sinks}")));
         }
         Ok(())
     }

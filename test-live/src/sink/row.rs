@@ -41,6 +41,8 @@ pub enum Open {
 pub struct SinkContext<'a> {
     /// The options of all sinks.
     pub options: &'a SinkOptions,
+    /// The file that the sink writes. Absent if it writes to standard output.
+    pub output: Option<&'a Path>,
     /// Whether the output is a terminal.
     pub is_terminal: bool,
     /// Whether further sessions may come when all that exist have ended.
@@ -61,6 +63,7 @@ impl SinkRow {
         options.check_used_by(self)?;
         let context = SinkContext {
             options,
+            output,
             is_terminal: output.is_none() && io::stdout().is_terminal(),
             is_endless,
         };

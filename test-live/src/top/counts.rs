@@ -2,12 +2,13 @@
 //! time: there is no lock and no allocation for an event whose session, name and process are known.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ctf::decode::LostEvents;
 use parking_lot::Mutex;
 use viewer::sink::losses::LossSum;
 use viewer::sink::{Loss, Lost};
+use viewer::time::{AtomicTime, Nanoseconds};
 
 use super::text::escape_name;
 
@@ -72,10 +73,9 @@ pub(super) struct SessionCounts {
     lost_events: Count,
     lost_packets: Count,
     uncertain_losses: Count,
-    /// Times of the earliest and latest event, in nanoseconds since the clock's origin; `i64::MAX`
-    /// and `i64::MIN` before the first.
-    first_time: AtomicI64,
-    last_time: AtomicI64,
+    /// Times of the earliest and latest event.
+    first_time: AtomicTime,
+    last_time: AtomicTime,
     /// Whether these times count from 1970.
     is_unix_time: AtomicBool,
     is_ended: AtomicBool,
@@ -90,13 +90,15 @@ impl SessionCounts {
     #[inline]
     pub(super) fn add_event(&self, time: Option<i64>, is_unix_time: bool) {
         self.events.add(1);
-        let Some(time) = time else { return };
+        let Some(time) = time.and_then(Nanoseconds::new) else {
+            return;
+        };
         // Only one thread writes these times: no locked instruction is needed.
-        if time > self.last_time.load(Ordering::Relaxed) {
-            self.last_time.store(time, Ordering::Relaxed);
+        if Some(time) > self.last_time.load() {
+            self.last_time.store(time);
         }
-        if time < self.first_time.load(Ordering::Relaxed) {
-            self.first_time.store(time, Ordering::Relaxed);
+        if self.first_time.load().is_none_or(|first| time < first) {
+            self.first_time.store(time);
             self.is_unix_time.store(is_unix_time, Ordering::Relaxed);
         }
     }
@@ -120,16 +122,16 @@ impl SessionCounts {
     /// Time of the latest event in nanoseconds since 1970. Absent before the first event, and if
     /// the clock has another origin.
     pub(super) fn last_unix_time(&self) -> Option<i64> {
-        let last = self.last_time.load(Ordering::Relaxed);
-        let is_known = self.is_unix_time.load(Ordering::Relaxed) && last > i64::MIN;
-        is_known.then_some(last)
+        let last = self.last_time.load();
+        let last = last.filter(|_| self.is_unix_time.load(Ordering::Relaxed));
+        last.map(Nanoseconds::get)
     }
 
     /// The time between the earliest and the latest event, in nanoseconds.
     pub(super) fn trace_time(&self) -> u64 {
-        let first = self.first_time.load(Ordering::Relaxed);
-        let last = self.last_time.load(Ordering::Relaxed);
-        u64::try_from(last.saturating_sub(first)).unwrap_or(0)
+        let times = self.first_time.load().zip(self.last_time.load());
+        let span = times.map_or(0, |(first, last)| last.get().saturating_sub(first.get()));
+        u64::try_from(span).unwrap_or(0)
     }
 
     pub(super) fn set_ended(&self, is_ended: bool) {
@@ -222,8 +224,8 @@ impl Counts {
             lost_events: Count::default(),
             lost_packets: Count::default(),
             uncertain_losses: Count::default(),
-            first_time: AtomicI64::new(i64::MAX),
-            last_time: AtomicI64::new(i64::MIN),
+            first_time: AtomicTime::default(),
+            last_time: AtomicTime::default(),
             is_unix_time: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
             names: Table::default(),

@@ -19,6 +19,7 @@ use viewer::mux::{Stage, is_since_1970};
 use viewer::sink::{Loss, Origin, SinkError};
 use viewer::slots::Slots;
 use viewer::sources::SessionStage;
+use viewer::time::Nanoseconds;
 
 use super::counts::{CountRow, Counts, MAX_SESSIONS, OTHER, SessionCounts, Table};
 use super::messages::{Messages, Severity};
@@ -375,7 +376,7 @@ impl Stage for CountingStage {
     fn event(
         &mut self,
         event: &Event<'_>,
-        _time: i64,
+        _time: Option<Nanoseconds>,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
         self.apply_filter_request();

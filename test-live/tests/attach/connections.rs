@@ -29,7 +29,7 @@ fn stopping_a_relay_source_detaches_with_or_without_a_receiver() {
 fn an_unreachable_relay_is_reported_or_retried() {
     let fake = one_stream();
     let mut nowhere = target(&fake, "");
-    nowhere.port = 1;
+    nowhere.relays[0].port = 1;
     let (sender, mut events) = mpsc::channel(4);
     let (_held_back, is_held_back) = watch::channel(true);
     let handle = spawn(nowhere.clone(), options(), sender, is_held_back.clone()).unwrap();

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use viewer::attach::{Packet, TraceInfo, TraceKey};
 use viewer::mux::{Mux, Progress, Stage};
 use viewer::sink::{Loss, Origin, SinkError};
+use viewer::time::Nanoseconds;
 
 /// Records the order of events: their times and the numbers of their streams.
 #[derive(Default)]
@@ -20,8 +21,8 @@ struct Order {
 }
 
 impl Order {
-    fn add(&mut self, time: i64, stream: u64) -> bool {
-        self.shown.push((time, stream));
+    fn add(&mut self, time: Option<Nanoseconds>, stream: u64) -> bool {
+        self.shown.push((time.unwrap().get(), stream));
         Some(self.shown.len()) != self.limit
     }
 }
@@ -30,10 +31,10 @@ impl Stage for Order {
     fn event(
         &mut self,
         event: &Event<'_>,
-        time: i64,
+        time: Option<Nanoseconds>,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
-        assert_eq!(event.time(), Some(time));
+        assert_eq!(event.time().and_then(Nanoseconds::new), time);
         Ok(self.add(time, origin.stream.id.unwrap()))
     }
 
@@ -41,7 +42,7 @@ impl Stage for Order {
         self.counts_only
     }
 
-    fn count_event(&mut self, time: i64, _: TraceKey) -> Result<bool, SinkError> {
+    fn count_event(&mut self, time: Option<Nanoseconds>, _: TraceKey) -> Result<bool, SinkError> {
         Ok(self.add(time, 0))
     }
 

@@ -7,6 +7,7 @@ use viewer::attach::{
 };
 use viewer::mux::{Mux, Progress, Stage};
 use viewer::sink::{Loss, Origin, SinkError};
+use viewer::time::Nanoseconds;
 
 use crate::trace::{Tracefile, metadata};
 
@@ -20,8 +21,13 @@ struct Shown {
 }
 
 impl Stage for Shown {
-    fn event(&mut self, _: &Event<'_>, time: i64, _: Origin<'_>) -> Result<bool, SinkError> {
-        self.times.push(time);
+    fn event(
+        &mut self,
+        _: &Event<'_>,
+        time: Option<Nanoseconds>,
+        _: Origin<'_>,
+    ) -> Result<bool, SinkError> {
+        self.times.push(time.unwrap().get());
         Ok(true)
     }
 

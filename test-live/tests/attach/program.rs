@@ -60,6 +60,12 @@ impl Program {
         number.parse().unwrap()
     }
 
+    /// Returns in MiB the largest memory without pages of files, which here are those of the
+    /// program itself.
+    pub(crate) fn peak_of_own_memory(&self) -> u64 {
+        (self.memory("VmHWM") - self.memory("RssFile")) >> 10
+    }
+
     pub(crate) fn take_output(&mut self) -> ChildStdout {
         self.out.take().unwrap()
     }

@@ -288,7 +288,7 @@ impl<W: Write> Log<W> {
         };
         if let Some(begin) = loss.begin {
             let mut time = Vec::new();
-            self.line.times.write(&mut time, begin);
+            self.line.times.write(&mut time, begin.get());
             what.push_str(&format!(" since {}", String::from_utf8_lossy(&time)));
         }
         what.push_str(&format!(" in stream {}", origin.stream.name));
@@ -296,7 +296,8 @@ impl<W: Write> Log<W> {
             what.push_str(&format!(" of trace {}", origin.trace.name));
         }
         // A loss has no cycles.
-        let time = loss.end.or(loss.begin).map(ShownTime::near);
+        let time = loss.end.or(loss.begin);
+        let time = time.map(|time| ShownTime::near(time.get()));
         self.line.begin(time, EventSource::default(), None, 0);
         self.line.push_loss(&what);
         self.line.end(["", ""], &mut self.out);

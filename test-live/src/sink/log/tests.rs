@@ -4,6 +4,7 @@ use ::tef::Record;
 use ctf::decode::Visitor;
 use ctf::model::Scope;
 use viewer::test_support::TestOrigin;
+use viewer::time::Nanoseconds;
 
 use super::fields::tests::{number, scope, text};
 use super::*;
@@ -388,10 +389,13 @@ fn losses_are_lines_in_red() {
     let loss = |what, begin| Loss {
         what,
         begin,
-        end: Some(2_000_000_000),
+        end: Nanoseconds::new(2_000_000_000),
     };
     let events = |log: &mut TestSink<'_>| {
-        let known = loss(Lost::Events(LostEvents::Count(5)), Some(1_000_000_000));
+        let known = loss(
+            Lost::Events(LostEvents::Count(5)),
+            Nanoseconds::new(1_000_000_000),
+        );
         log.lost(&known, place.origin()).unwrap();
         log.lost(&loss(Lost::Packets(1), None), place.origin())
             .unwrap();

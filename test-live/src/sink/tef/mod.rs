@@ -24,7 +24,6 @@
 //! and there to the CPU of its packet.
 
 mod arguments;
-mod counters;
 mod fields;
 mod sent;
 mod spans;
@@ -49,12 +48,12 @@ use viewer::json_text::{float, integer, lossy_string, string};
 use viewer::sink::{Ended, Finished, Loss, Needs, Next, Number, OpenSink, Origin, Sink, SinkError};
 
 pub use self::arguments::TefArguments;
-use self::counters::Counters;
 use self::fields::{EventFields, Member};
 use self::sent::SentRecordWriter;
 use self::spans::{SpanRecord, Spans};
 use self::tracks::{Track, Tracks};
 use super::buffer;
+use super::counters::Counters;
 use super::row::{Open, SinkRow};
 
 /// Warns of spans that are shown as instants.

@@ -23,6 +23,7 @@ use viewer::sink::{
     Ended, Finished, Loss, Needs, Next, OpenSink, Origin, RenderedRun, RenderedSink, Renderer,
     Sink, SinkError,
 };
+use viewer::time::Nanoseconds;
 
 use self::class::ClassPrograms;
 use self::line::{Line, LineBuffer, Literal, line_buffer};
@@ -221,10 +222,11 @@ impl<W: Write> RenderedSink for TextSink<W> {
             let mut line = Line::new(&mut lines.line, &mut self.out);
             line.literal(&lines.frame.before);
             line.text(time);
-            lines.frame.write_delta(&mut line, first.cycles, first.time);
+            let time = first.time.map(Nanoseconds::get);
+            lines.frame.write_delta(&mut line, first.cycles, time);
             line.out();
             // The line after the run begins with the time since its last event.
-            lines.frame.last = Some((last.cycles, last.time));
+            lines.frame.last = Some((last.cycles, last.time.map(Nanoseconds::get)));
         }
         Ok(buffer::append_or_write(
             &mut self.out,

@@ -90,7 +90,7 @@ impl Times {
     /// Makes a writer of times for messages.
     #[must_use]
     pub fn into_writer(mut self) -> WriteTime {
-        Box::new(move |time, out| self.write(out, time))
+        Box::new(move |time, out| self.write(out, time.get()))
     }
 
     /// Appends a time in nanoseconds since 1970.

@@ -1,0 +1,148 @@
+//! Where slices, points in time and counters are drawn: tracks, and what is open on them.
+
+use std::hash::Hash;
+
+use perfetto::{CounterValue, Encoder, Mark, TrackId};
+use viewer::sink::{Number, Origin};
+
+use super::open_slices::{EndOf, OpenSlice, OpenSlices};
+use super::tracks::{Owner, Place, Tracks};
+
+/// The trace that is being written.
+#[derive(Debug, Default)]
+pub(super) struct Canvas {
+    pub(super) encoder: Encoder,
+    tracks: Tracks,
+    open: OpenSlices,
+    /// The number of losses so far.
+    losses: u64,
+}
+
+impl Canvas {
+    /// The place of an event of this owner at this time.
+    pub(super) fn place(&mut self, owner: &Owner<'_>, origin: Origin<'_>, time: i64) -> Place {
+        self.encoder.set_time(time);
+        self.tracks.forget_if_many();
+        self.tracks.place(owner, origin, &mut self.encoder)
+    }
+
+    /// Names the process of an owner.
+    pub(super) fn name_process(&mut self, owner: &Owner<'_>, origin: Origin<'_>) {
+        self.tracks.parent(owner, origin, &mut self.encoder);
+    }
+
+    /// The place of something asynchronous of an owner: a row for each id.
+    pub(super) fn asynchronous(&mut self, place: Place, id: impl Hash, name: &str) -> Place {
+        let tracks = &mut self.tracks;
+        Place {
+            row: tracks.asynchronous(place.parent, id, name, &mut self.encoder),
+            is_thread: true,
+            ..place
+        }
+    }
+
+    /// Draws a point in time.
+    pub(super) fn instant(&mut self, place: Place, time: i64, mark: &Mark) {
+        self.encoder.instant(place.row, time, mark);
+    }
+
+    /// Begins a slice, which is drawn when it ends.
+    pub(super) fn begin(&mut self, place: Place, time: i64, span: Option<u64>, mark: Mark) {
+        if self.open.is_full() {
+            self.draw_open();
+        }
+        let slice = OpenSlice {
+            span,
+            place,
+            begin: time,
+            mark,
+            losses: self.losses,
+        };
+        self.open.begin(place.row, slice);
+    }
+
+    /// Ends a slice, to which `add` adds what is known now. Returns false if no such slice is open.
+    pub(super) fn end(
+        &mut self,
+        place: Place,
+        time: i64,
+        of: EndOf<'_>,
+        add: impl FnOnce(&mut Mark),
+    ) -> bool {
+        let mut ended = self.open.end(place.row, of, self.losses);
+        let Some(slice) = ended.last_mut() else {
+            return false;
+        };
+        add(&mut slice.mark);
+        for slice in ended {
+            self.slice(slice.place, slice.begin, Some(time), &slice.mark);
+        }
+        true
+    }
+
+    /// Draws a slice on the first lane of its row where it nests. `end` is absent if it is not
+    /// known.
+    pub(super) fn slice(&mut self, place: Place, begin: i64, end: Option<i64>, mark: &Mark) {
+        // Clocks of programs may go back.
+        let end = end.map(|end| end.max(begin));
+        let placed = self.encoder.place(place.row, begin, end);
+        let track = match placed.lane {
+            0 => place.row,
+            lane => {
+                let encoder = &mut self.encoder;
+                self.tracks
+                    .lane(place.row, lane, placed.generation, encoder)
+            }
+        };
+        self.encoder.slice(track, begin, end, mark);
+    }
+
+    /// Draws a value of a counter below a track.
+    pub(super) fn counter(&mut self, parent: TrackId, name: &str, time: i64, value: Number) {
+        let track = self.tracks.counter(parent, name, &mut self.encoder);
+        self.encoder.counter(track, time, counter_value(value));
+    }
+
+    /// Draws a loss on a track of its stream. `begin` is absent if it is not known.
+    pub(super) fn lost(
+        &mut self,
+        owner: &Owner<'_>,
+        origin: Origin<'_>,
+        (begin, end): (Option<i64>, i64),
+        mark: &Mark,
+    ) {
+        self.losses += 1;
+        let row = self.tracks.losses(owner, origin, &mut self.encoder);
+        match begin.filter(|begin| *begin < end) {
+            Some(begin) => {
+                let place = Place {
+                    row,
+                    parent: row,
+                    is_thread: true,
+                };
+                self.slice(place, begin, Some(end), mark);
+            }
+            None => self.encoder.instant(row, end, mark),
+        }
+    }
+
+    /// Draws all slices that are open as slices without an end.
+    pub(super) fn draw_open(&mut self) {
+        for (_, slice) in self.open.take_all() {
+            self.slice(slice.place, slice.begin, None, &slice.mark);
+        }
+    }
+}
+
+fn counter_value(value: Number) -> CounterValue {
+    match value {
+        Number::Signed(value) => CounterValue::Integer(value),
+        Number::Float(value) => CounterValue::Float(value),
+        Number::Unsigned(value) => match i64::try_from(value) {
+            Ok(value) => CounterValue::Integer(value),
+            // The nearest that there is: values of counters have 64 bits with a sign.
+            #[expect(clippy::cast_precision_loss, reason = "see above")]
+            Err(_) => CounterValue::Float(value as f64),
+        },
+    }
+}

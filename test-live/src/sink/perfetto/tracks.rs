@@ -1,0 +1,378 @@
+//! The tracks of hosts, processes, threads, CPUs, asynchronous ids and counters.
+//!
+//! The id of a track is a hash of all that it stands for. Perfetto also has numbers of 32 bits for
+//! processes and threads, which are invented where the own ones do not fit; the own ones are in the
+//! names then.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use ::tef::event::OwnerId;
+use perfetto::message::{CounterDescriptor, ProcessDescriptor, ThreadDescriptor, TrackDescriptor};
+use perfetto::{Encoder, TrackId};
+use viewer::attach::TraceKey;
+use viewer::interpret::environment::Environment;
+use viewer::sink::Origin;
+
+/// The first of the invented numbers, above every real process: Linux has at most 2^22.
+const FIRST_INVENTED: i32 = 1 << 23;
+/// Largest number of tracks that are remembered. With one more, all are forgotten, and what comes
+/// then gets other ones.
+const MAX_REMEMBERED: usize = 1 << 16;
+
+/// The tracks that have been described.
+#[derive(Debug, Default)]
+pub(super) struct Tracks {
+    generation: u64,
+    described: HashSet<TrackId>,
+    numbers: HashMap<TrackId, i32>,
+    taken: HashSet<i32>,
+    names: HashMap<TrackId, String>,
+    invented: i32,
+}
+
+/// The host of a trace. A trace that does not name its host has one of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Host<'a> {
+    Named(&'a str),
+    Of(TraceKey),
+}
+
+impl<'a> Host<'a> {
+    pub(super) fn of(environment: Environment<'a>, origin: Origin<'_>) -> Self {
+        environment
+            .host
+            .map_or(Self::Of(origin.trace.key), Host::Named)
+    }
+}
+
+/// Whose an event is.
+#[derive(Debug, Clone)]
+pub(super) struct Owner<'a> {
+    pub(super) host: Host<'a>,
+    pub(super) process: Option<OwnerId<'a>>,
+    pub(super) process_name: Option<String>,
+    pub(super) thread: Option<OwnerId<'a>>,
+    pub(super) thread_name: Option<String>,
+    pub(super) cpu: i64,
+    /// Whether the events are in the order of one thread, although it is not known.
+    pub(super) is_recording: bool,
+}
+
+/// Where an event is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The track of the thread or the CPU.
+    pub(super) row: TrackId,
+    /// The track of the process, or that of the whole trace.
+    pub(super) parent: TrackId,
+    /// Whether only events of one thread come here.
+    pub(super) is_thread: bool,
+}
+
+/// A kind of track, so that two of them never have one hash.
+#[derive(Debug, Hash)]
+enum Kind {
+    Host,
+    Trace,
+    Process,
+    Thread,
+    Cpu,
+    Async,
+    Counter,
+    Lane,
+    Loss,
+}
+
+impl Tracks {
+    /// The place of an event of this owner. New tracks are described.
+    pub(super) fn place(
+        &mut self,
+        owner: &Owner<'_>,
+        origin: Origin<'_>,
+        encoder: &mut Encoder,
+    ) -> Place {
+        let parent = self.parent(owner, origin, encoder);
+        let row = match (&owner.process, &owner.thread) {
+            (Some(process), Some(thread)) => self.thread(parent, process, thread, owner, encoder),
+            (None, Some(thread)) => {
+                let row = self.id(Kind::Thread, (parent.0, thread));
+                let name = owner.thread_name.as_deref().unwrap_or("thread");
+                self.plain(row, &format!("{name} {}", text(thread)), parent, encoder);
+                row
+            }
+            (_, None) => {
+                let row = self.id(Kind::Cpu, (parent.0, owner.cpu));
+                let name = match owner.is_recording {
+                    true => "recording".to_owned(),
+                    false => format!("CPU {}", owner.cpu),
+                };
+                self.plain(row, &name, parent, encoder);
+                row
+            }
+        };
+        Place {
+            row,
+            parent,
+            is_thread: owner.thread.is_some() || owner.is_recording,
+        }
+    }
+
+    /// The track of the process, or of the whole trace.
+    pub(super) fn parent(
+        &mut self,
+        owner: &Owner<'_>,
+        origin: Origin<'_>,
+        encoder: &mut Encoder,
+    ) -> TrackId {
+        match &owner.process {
+            Some(process) => self.process(owner.host, process, owner, encoder),
+            None => self.trace(owner, origin, encoder),
+        }
+    }
+
+    /// The track of a lane of a row that is not the row itself.
+    pub(super) fn lane(
+        &mut self,
+        row: TrackId,
+        lane: u64,
+        generation: u64,
+        encoder: &mut Encoder,
+    ) -> TrackId {
+        let track = self.id(Kind::Lane, (row.0, lane, generation));
+        // Lanes of one name are shown as one track of several lines.
+        self.plain(track, "overlapping", row, encoder);
+        track
+    }
+
+    /// The track of an asynchronous id below `parent`.
+    pub(super) fn asynchronous(
+        &mut self,
+        parent: TrackId,
+        id: impl Hash,
+        name: &str,
+        encoder: &mut Encoder,
+    ) -> TrackId {
+        let track = self.id(Kind::Async, (parent.0, id));
+        self.plain(track, name, parent, encoder);
+        track
+    }
+
+    /// The track of what a stream has lost.
+    pub(super) fn losses(
+        &mut self,
+        owner: &Owner<'_>,
+        origin: Origin<'_>,
+        encoder: &mut Encoder,
+    ) -> TrackId {
+        let parent = self.trace(owner, origin, encoder);
+        let track = self.id(Kind::Loss, (parent.0, &origin.stream.name));
+        let name = format!("lost: {}", origin.stream.name);
+        self.plain(track, &name, parent, encoder);
+        track
+    }
+
+    /// The track of a counter below `parent`.
+    pub(super) fn counter(
+        &mut self,
+        parent: TrackId,
+        name: &str,
+        encoder: &mut Encoder,
+    ) -> TrackId {
+        let track = self.id(Kind::Counter, (parent.0, name));
+        if self.is_new(track) {
+            encoder.track(TrackDescriptor {
+                uuid: Some(track.0),
+                name: Some(name.to_owned()),
+                parent: Some(parent.0),
+                counter: Some(CounterDescriptor {}),
+                ..TrackDescriptor::default()
+            });
+        }
+        track
+    }
+
+    fn process(
+        &mut self,
+        host: Host<'_>,
+        id: &OwnerId<'_>,
+        owner: &Owner<'_>,
+        encoder: &mut Encoder,
+    ) -> TrackId {
+        let track = self.id(Kind::Process, (host, id));
+        let is_new = self.is_new(track);
+        if !is_new && !self.is_renamed(track, owner.process_name.as_deref()) {
+            return track;
+        }
+        let pid = self.number(track, id);
+        let own = id.number() == Some(pid.into());
+        let mut name = full_name(owner.process_name.as_deref(), id, own, "PID");
+        if let (Some(name), Host::Named(host)) = (&mut name, host) {
+            // Processes of several hosts often have the same name.
+            name.push_str(" @ ");
+            name.push_str(host);
+        }
+        encoder.track(TrackDescriptor {
+            uuid: Some(track.0),
+            process: Some(ProcessDescriptor {
+                pid: Some(pid),
+                process_name: name,
+            }),
+            ..TrackDescriptor::default()
+        });
+        track
+    }
+
+    fn thread(
+        &mut self,
+        parent: TrackId,
+        process: &OwnerId<'_>,
+        id: &OwnerId<'_>,
+        owner: &Owner<'_>,
+        encoder: &mut Encoder,
+    ) -> TrackId {
+        let track = self.id(Kind::Thread, (parent.0, id));
+        let is_new = self.is_new(track);
+        if !is_new && !self.is_renamed(track, owner.thread_name.as_deref()) {
+            return track;
+        }
+        let pid = self.number(parent, process);
+        // The first thread has the id of its process.
+        let (tid, own) = match id.number().map(i32::try_from) {
+            _ if id == process => (pid, id.number() == Some(pid.into())),
+            Some(Ok(tid)) if tid > 0 => (tid, true),
+            _ => (self.invented_number(track), false),
+        };
+        encoder.track(TrackDescriptor {
+            uuid: Some(track.0),
+            thread: Some(ThreadDescriptor {
+                pid: Some(pid),
+                tid: Some(tid),
+                thread_name: full_name(owner.thread_name.as_deref(), id, own, "TID"),
+            }),
+            parent: Some(parent.0),
+            ..TrackDescriptor::default()
+        });
+        track
+    }
+
+    /// The track of what is of no process.
+    fn trace(&mut self, owner: &Owner<'_>, origin: Origin<'_>, encoder: &mut Encoder) -> TrackId {
+        let host = match owner.host {
+            Host::Named(name) => {
+                let host = self.id(Kind::Host, name);
+                self.describe(host, name, None, encoder);
+                Some(host)
+            }
+            Host::Of(_) => None,
+        };
+        let trace = self.id(Kind::Trace, (owner.host, &origin.trace.name));
+        self.describe(trace, &origin.trace.name, host, encoder);
+        trace
+    }
+
+    fn plain(&mut self, track: TrackId, name: &str, parent: TrackId, encoder: &mut Encoder) {
+        self.describe(track, name, Some(parent), encoder);
+    }
+
+    fn describe(
+        &mut self,
+        track: TrackId,
+        name: &str,
+        parent: Option<TrackId>,
+        encoder: &mut Encoder,
+    ) {
+        if self.is_new(track) {
+            encoder.track(TrackDescriptor {
+                uuid: Some(track.0),
+                name: Some(name.to_owned()),
+                parent: parent.map(|parent| parent.0),
+                ..TrackDescriptor::default()
+            });
+        }
+    }
+
+    fn is_new(&mut self, track: TrackId) -> bool {
+        self.described.insert(track)
+    }
+
+    /// Whether a process or thread has another name than before.
+    fn is_renamed(&mut self, track: TrackId, name: Option<&str>) -> bool {
+        let Some(name) = name else {
+            return false;
+        };
+        let is_renamed = self.names.get(&track).is_none_or(|known| known != name);
+        if is_renamed {
+            self.names.insert(track, name.to_owned());
+        }
+        is_renamed
+    }
+
+    /// Forgets everything if it is much. To be called between events.
+    pub(super) fn forget_if_many(&mut self) {
+        if self.described.len() >= MAX_REMEMBERED {
+            *self = Self {
+                generation: self.generation + 1,
+                // Numbers go on: one that was shown must not mean another process now.
+                invented: self.invented,
+                ..Self::default()
+            };
+        }
+    }
+
+    /// The number of a process: its own, unless it does not fit or another host has it.
+    fn number(&mut self, process: TrackId, id: &OwnerId<'_>) -> i32 {
+        if let Some(number) = self.numbers.get(&process) {
+            return *number;
+        }
+        let own = id.number().and_then(|id| i32::try_from(id).ok());
+        match own.filter(|own| *own > 0 && self.taken.insert(*own)) {
+            Some(own) => {
+                self.numbers.insert(process, own);
+                own
+            }
+            None => self.invented_number(process),
+        }
+    }
+
+    fn invented_number(&mut self, track: TrackId) -> i32 {
+        if let Some(number) = self.numbers.get(&track) {
+            return *number;
+        }
+        let mut number = FIRST_INVENTED + self.invented;
+        while !self.taken.insert(number) {
+            self.invented += 1;
+            number = FIRST_INVENTED + self.invented;
+        }
+        self.invented = (self.invented + 1) % (1 << 30);
+        self.numbers.insert(track, number);
+        number
+    }
+
+    fn id(&self, kind: Kind, of: impl Hash) -> TrackId {
+        TrackId(hash((self.generation, kind, of)))
+    }
+}
+
+/// A number of 64 bits for something, not 0.
+pub(super) fn hash(of: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish().max(1)
+}
+
+/// The name of a process or thread, with its id if that is not its number.
+fn full_name(name: Option<&str>, id: &OwnerId<'_>, is_number: bool, what: &str) -> Option<String> {
+    match (name, is_number) {
+        (name, true) => name.map(str::to_owned),
+        (Some(name), false) => Some(format!("{name} ({what} {})", text(id))),
+        (None, false) => Some(format!("{what} {}", text(id))),
+    }
+}
+
+fn text(id: &OwnerId<'_>) -> String {
+    match id {
+        OwnerId::Number(number) => number.to_string(),
+        OwnerId::Text(text) => text.to_string(),
+    }
+}
