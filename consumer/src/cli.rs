@@ -29,6 +29,8 @@ Examples:
   consumer replay -U net://COLLECTOR --live 1000000 --rate realtime TRACE_DIR
                                                  Send them at their original pace, for live viewers
   consumer codetracer -U net://COLLECTOR DIR     Send a CodeTracer recording, also while it is made
+  consumer serve -U net://R1,R2,R3 --ring --spool DIR
+                                                 Go on at the next relay when one is lost
   consumer rings --print                         Show events of shared-memory rings as they are written
   consumer status                                Show the sessions of a running agent
   consumer doctor -U net://COLLECTOR             Say whether the relay can be reached, or why not
@@ -37,6 +39,8 @@ A relay is relayd, or lttng-relayd 2.11 or later. Its URL is
 net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH], or net6:// with [ADDRESS] for IPv6; the default ports
 are 5342 and 5343. Instead of -U, -C and -D together name the two ports, as tcp://HOST[:PORT] or
 tcp6://. With PATH, the relay writes the traces to that path below the host's directory.
+HOST[:CONTROL-PORT[:DATA-PORT]] may be a list, separated by commas, of at most 16 relays, and a HOST
+may have several addresses: a session uses one relay, and goes on at the next when it is lost.
 nets://, or tls:// for one port, encrypts the connections; --tls-ca is needed, and --tls-cert and
 --tls-key if the relay requires a certificate. `relayd certs` creates such files.
 
@@ -83,7 +87,8 @@ pub enum Command {
 /// The options that name a relay.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RelayUrls {
-    /// Send to the relay at net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]
+    /// Send to the relay at net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH], or to one of several, as
+    /// net://HOST,HOST...: at the next one when it is lost
     #[arg(short = 'U', long, value_name = "URL", conflicts_with_all = ["ctrl_url", "data_url"])]
     set_url: Option<String>,
     /// Send commands to the control port tcp://HOST[:PORT] of the relay; needs -D

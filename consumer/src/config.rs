@@ -63,7 +63,8 @@ frontends!(define_config);
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RelayConfig {
-    /// Both ports in one: `net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]`, with TLS `nets://`.
+    /// Both ports in one: `net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]`, with TLS `nets://`; for
+    /// several relays a list, `net://HOST,HOST`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The port for commands: `tcp://HOST[:PORT]`, with TLS `tls://`.

@@ -2,7 +2,7 @@
 //! the relay can be reached, and what the frontends need. It opens no session and changes nothing.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,8 +12,10 @@ use daemon::error_text::describe_error;
 
 use crate::config::Config;
 use crate::frontend::Frontend;
-use crate::uplink::target::{AddressFamily, Link, RelayEndpoint, RelayTarget};
-use crate::uplink::{ClockDifference, greet};
+use crate::uplink::target::{Link, RelayEndpoint, RelayTarget};
+use crate::uplink::{
+    ClockDifference, EndpointAddress, RelaySelector, SelectedRelay, UplinkError, greet, resolve,
+};
 
 /// Time for a connection to a port of the relay.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,7 +31,7 @@ const UNIT: &str = "consumer";
 pub async fn check(config: &Config) -> Report {
     let mut report = Report::default();
     match config.relay.target() {
-        Ok(target) => check_relay(&mut report, &target).await,
+        Ok(target) => check_relays(&mut report, &target).await,
         Err(error) => report.problem(describe_error(&error), "-U net://COLLECTOR"),
     }
     if let Some(spool) = &config.spool {
@@ -47,21 +49,47 @@ pub async fn check(config: &Config) -> Report {
     report
 }
 
-async fn check_relay(report: &mut Report, target: &RelayTarget) {
-    let ports = match target.link {
-        // One UDP port: there is no connection without a handshake.
-        Link::Quic => Vec::new(),
-        Link::Tcp => vec![("control", &target.control), ("data", &target.data)],
-    };
-    let mut can_connect = true;
-    for (name, endpoint) in ports {
-        can_connect &= check_port(report, name, endpoint);
+/// Checks every address of every relay of the target.
+async fn check_relays(report: &mut Report, target: &RelayTarget) {
+    let mut selector = RelaySelector::new(target);
+    while let Some(selected) = selector.select_next(target).await {
+        match selected {
+            Ok(relay) => check_relay(report, target, &relay).await,
+            Err(UplinkError::Connect { to, source }) => {
+                report_unresolved(report, "control", &to, &source.to_string());
+            }
+            Err(error) => report.problem(error.to_string(), "-U with an address"),
+        }
     }
+}
+
+async fn check_relay(report: &mut Report, target: &RelayTarget, relay: &SelectedRelay) {
+    let control = relay.control();
+    let can_connect = match target.link {
+        // One UDP port: there is no connection without a handshake.
+        Link::Quic => true,
+        Link::Tcp => {
+            let can_control = check_port(report, "control", &control, relay.address);
+            let (data, address) = relay.data();
+            let address = match address {
+                Some(address) => Ok(address),
+                None => resolve_first(&data).await,
+            };
+            let can_send = match address {
+                Ok(address) => check_port(report, "data", &data, address),
+                Err(error) => {
+                    report_unresolved(report, "data", &data, &error.to_string());
+                    false
+                }
+            };
+            can_control && can_send
+        }
+    };
     // A greeting would report the same fault again, after another timeout.
     if !can_connect {
         return;
     }
-    match greet(target).await {
+    match greet(target, relay).await {
         Ok(greeting) => {
             let resume = match greeting.has_resume {
                 true => "it continues sessions after a lost connection",
@@ -69,16 +97,28 @@ async fn check_relay(report: &mut Report, target: &RelayTarget) {
             };
             let (minor, micros) = (greeting.minor, greeting.round_trip.as_micros());
             report.ok(format!(
-                "relay {}: speaks protocol 2.{minor} and answers in {micros} us; {resume}",
-                target.control
+                "relay {control}: speaks protocol 2.{minor} and answers in {micros} us; {resume}",
             ));
-            check_clock_of_relay(report, greeting.clock, &target.control.host);
+            check_clock_of_relay(report, greeting.clock, &control.endpoint.host);
         }
         Err(error) => report.problem(
-            format!("relay {}: {}", target.control, describe_error(&error)),
+            format!("relay {control}: {}", describe_error(&error)),
             "give its control port, or run relayd doctor on its host",
         ),
     }
+}
+
+fn report_unresolved(report: &mut Report, name: &str, port: &EndpointAddress, why: &str) {
+    report.problem(
+        format!("{name} port {port}: {why}"),
+        format!("getent hosts {}, or -U with an address", port.endpoint.host),
+    );
+}
+
+async fn resolve_first(port: &EndpointAddress) -> std::io::Result<SocketAddr> {
+    let addresses = resolve(&port.endpoint).await?;
+    let first = addresses.first().copied();
+    first.ok_or_else(|| ErrorKind::AddrNotAvailable.into())
 }
 
 /// Whether events of this host and of others are in the right order.
@@ -114,23 +154,18 @@ fn check_clock_of_relay(report: &mut Report, clock: Option<ClockDifference>, hos
 }
 
 /// Connects to a port of the relay. Returns whether that was possible.
-fn check_port(report: &mut Report, name: &str, endpoint: &RelayEndpoint) -> bool {
-    let address = match resolve(endpoint) {
-        Ok(address) => address,
-        Err(why) => {
-            report.problem(
-                format!("{name} port {endpoint}: {why}"),
-                format!("getent hosts {}, or -U with an address", endpoint.host),
-            );
-            return false;
-        }
-    };
+fn check_port(
+    report: &mut Report,
+    name: &str,
+    port: &EndpointAddress,
+    address: SocketAddr,
+) -> bool {
     let connected = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT);
     match &connected {
-        Ok(_) => report.ok(format!("{name} port {endpoint}: accepts connections")),
+        Ok(_) => report.ok(format!("{name} port {port}: accepts connections")),
         Err(error) => report.problem(
-            format!("{name} port {endpoint}: {error}"),
-            remedy(error, endpoint),
+            format!("{name} port {port}: {error}"),
+            remedy(error, &port.endpoint),
         ),
     }
     connected.is_ok()
@@ -148,19 +183,6 @@ fn remedy(error: &std::io::Error, endpoint: &RelayEndpoint) -> String {
         }
         _ => format!("check the route: ping {host}"),
     }
-}
-
-fn resolve(endpoint: &RelayEndpoint) -> Result<SocketAddr, String> {
-    let host = (endpoint.host.as_str(), endpoint.port);
-    let mut addresses = host.to_socket_addrs().map_err(|error| error.to_string())?;
-    let wants_v6 = endpoint.family == AddressFamily::V6;
-    let address = addresses.find(|address| address.is_ipv6() == wants_v6);
-    address.ok_or_else(|| {
-        format!(
-            "the host has no IPv{} address",
-            if wants_v6 { 6 } else { 4 }
-        )
-    })
 }
 
 /// Checks the directory of a Unix socket that the agent listens on.

@@ -98,7 +98,15 @@ pub const QUIC_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long connecting to a relay may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a reply may take. A relay with a slow disk takes seconds.
+/// How long connecting to a relay may take while there are others to be tried: two lost datagrams
+/// of TCP's handshake.
+pub const CONNECT_TIMEOUT_WITH_OTHERS: Duration = Duration::from_secs(4);
+
+/// How long the reply to the first command of a connection may take, for which a relay needs no
+/// disk. The kernel of a relay that is stopped accepts connections; others may not be stopped.
+pub const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long any other reply may take. A relay with a slow disk takes seconds.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// TCP keep-alive: time without traffic after which the kernel probes the relay. The loss of a

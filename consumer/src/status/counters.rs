@@ -64,10 +64,17 @@ pub enum ConnectionState {
     /// The first connection is being made.
     #[default]
     Connecting,
-    /// The relay has opened the session.
+    /// A relay has opened the session.
     Connected {
         /// Path of the trace below the output directory of the relay.
         path: String,
+        /// URL of the relay, and its address if the URL has a name. Empty in the status of agents
+        /// that are older than lists of relays.
+        #[serde(default)]
+        relay: String,
+        /// Time of the connection in UTC, as RFC 3339 writes it; empty where `relay` is.
+        #[serde(default)]
+        since: String,
     },
     /// The connection has failed, and is made again after a delay.
     Waiting {

@@ -80,7 +80,10 @@ impl SessionReport {
     fn row(&self) -> [String; 8] {
         let state = match &self.state {
             ConnectionState::Connecting => "connecting".to_owned(),
-            ConnectionState::Connected { path } => format!("connected: {path}"),
+            ConnectionState::Connected { path, relay, since } => match &relay[..] {
+                "" => format!("connected: {path}"),
+                relay => format!("connected: {path} at {relay} since {since}"),
+            },
             ConnectionState::Waiting { why } => format!("waiting: {why}"),
         };
         [
@@ -159,6 +162,8 @@ mod tests {
         other.acknowledged.add(3);
         other.set_connection_state(ConnectionState::Connected {
             path: "h/s-1".into(),
+            relay: "net://collector:5342:5343 (10.0.0.2)".into(),
+            since: "2026-11-28T17:06:49Z".into(),
         });
         let ended = registry.add_session("gone", "h");
         ended.lost.add(5);
@@ -184,7 +189,7 @@ mod tests {
         );
         assert_eq!(
             lines[2],
-            "h/s            0      0     0      3     0           0  connected: h/s-1"
+            "h/s            0      0     0      3     0           0  connected: h/s-1 at net://collector:5342:5343 (10.0.0.2) since 2026-11-28T17:06:49Z"
         );
         assert!(lines[3].ends_with("1 sessions ended, 0 packets acknowledged, 5 lost"));
     }
@@ -193,6 +198,12 @@ mod tests {
     fn status_report_reads_back_as_it_was_written() {
         let json = serde_json::to_string(&report()).unwrap();
         assert!(json.contains(r#""state":"waiting""#), "{json}");
+        let relay =
+            r#""relay":"net://collector:5342:5343 (10.0.0.2)","since":"2026-11-28T17:06:49Z""#;
+        assert!(json.contains(relay), "{json}");
+        let old: ConnectionState =
+            serde_json::from_str(r#"{"state":"connected","path":"h/s-1"}"#).unwrap();
+        assert!(matches!(old, ConnectionState::Connected { path, .. } if path == "h/s-1"));
         assert_eq!(
             serde_json::from_str::<StatusReport>(&json).unwrap(),
             report()

@@ -7,6 +7,7 @@ use bytes::Buf;
 use super::connection_pair::ConnectionPair;
 use super::error::UplinkError;
 use super::quic_connection::QuicConnection;
+use super::relay_selector::SelectedRelay;
 use super::send_queue::{PacketOrigin, SendQueue};
 use super::target::{Link, RelayTarget};
 
@@ -20,11 +21,17 @@ pub(super) enum Connection {
 }
 
 impl Connection {
-    /// Connects to a relay.
-    pub(super) async fn connect(target: &RelayTarget) -> Result<Self, UplinkError> {
+    /// Connects to a relay of the target.
+    pub(super) async fn connect(
+        target: &RelayTarget,
+        relay: &SelectedRelay,
+    ) -> Result<Self, UplinkError> {
         Ok(match target.link {
-            Link::Quic => Self::Quic(Box::new(QuicConnection::connect(target).await?)),
-            Link::Tcp => Self::Pair(ConnectionPair::connect(target).await?),
+            Link::Quic => Self::Quic(Box::new(QuicConnection::connect(target, relay).await?)),
+            Link::Tcp => {
+                let files = target.tls.as_ref();
+                Self::Pair(ConnectionPair::connect(relay, files).await?)
+            }
         })
     }
 

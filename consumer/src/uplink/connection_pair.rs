@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use rustix::net::sockopt;
@@ -18,12 +19,11 @@ use transport::rustls::ClientConfig;
 use transport::socket::Socket;
 use transport::tls_stream;
 
+use super::endpoint_address::EndpointAddress;
 use super::error::UplinkError;
+use super::relay_selector::{SelectedRelay, resolve};
 use super::send_queue::SendQueue;
-use super::target::{AddressFamily, RelayEndpoint, RelayTarget};
-use crate::limits::{
-    CONNECT_TIMEOUT, KEEP_ALIVE_COUNT, KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, MAX_WRITE_SLICES,
-};
+use crate::limits::{KEEP_ALIVE_COUNT, KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, MAX_WRITE_SLICES};
 
 /// Bytes of one read of replies; most replies have 4 bytes.
 const READ_BYTES: usize = 4096;
@@ -40,11 +40,19 @@ pub(super) struct ConnectionPair {
 }
 
 impl ConnectionPair {
-    /// Connects to both ports.
-    pub(super) async fn connect(target: &RelayTarget) -> Result<Self, UplinkError> {
+    /// Connects to both ports of a relay.
+    pub(super) async fn connect(
+        relay: &SelectedRelay,
+        files: Option<&ClientFiles>,
+    ) -> Result<Self, UplinkError> {
+        let within = relay.connect_timeout;
+        let to = relay.control();
+        let address = Some(relay.address);
+        let control = connect(&to, address, files, ALPN_CONTROL, within).await?;
+        let (to, address) = relay.data();
         Ok(Self {
-            control: connect(&target.control, target.tls.as_ref(), ALPN_CONTROL).await?,
-            data: connect(&target.data, target.tls.as_ref(), ALPN_DATA).await?,
+            control,
+            data: connect(&to, address, files, ALPN_DATA, within).await?,
             replies: BytesMut::new(),
             is_answered: false,
         })
@@ -163,18 +171,26 @@ fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Connects to a port; to one with TLS by this application protocol.
+/// Connects to a port at this address, or at whichever of its host answers; to one with TLS by this
+/// application protocol.
 async fn connect(
-    to: &RelayEndpoint,
+    to: &EndpointAddress,
+    address: Option<SocketAddr>,
     files: Option<&ClientFiles>,
     protocol: &'static [u8],
+    within: Duration,
 ) -> Result<Socket, UplinkError> {
     let failed = |source| UplinkError::Connect {
         to: to.clone(),
         source,
     };
-    let within = CONNECT_TIMEOUT;
-    let socket = timeout(within, connect_any(to)).await;
+    let connecting = async {
+        match address {
+            Some(address) => TcpStream::connect(address).await,
+            None => TcpStream::connect(&*resolve(&to.endpoint).await?).await,
+        }
+    };
+    let socket = timeout(within, connecting).await;
     let timeout = |_| UplinkError::ConnectTimeout {
         to: to.clone(),
         within,
@@ -186,12 +202,12 @@ async fn connect(
     if let Err(error) = enable_keep_alive(&socket) {
         debug!(%to, %error, "no keep-alive");
     }
-    if !to.is_tls {
+    if !to.endpoint.is_tls {
         return Ok(Socket::Plain(socket));
     }
     // Read for each connection, so that renewed certificates are used without a restart.
     let config = read_certificates(files.cloned(), protocol).await?;
-    let handshake = tls_stream::connect(socket, config, &to.host);
+    let handshake = tls_stream::connect(socket, config, &to.endpoint.host);
     let encrypted = tokio::time::timeout(within, handshake).await;
     let encrypted = encrypted.map_err(timeout)?.map_err(failed)?;
     Ok(Socket::Tls(Box::new(encrypted)))
@@ -210,28 +226,6 @@ pub(super) async fn read_certificates(
     let config = tokio::task::spawn_blocking(read).await;
     let config = config.map_err(io::Error::other)?;
     config.map_err(|error| UplinkError::Certificates(Box::new(error)))
-}
-
-/// Tries the host's addresses of the family, one after another.
-async fn connect_any(to: &RelayEndpoint) -> io::Result<TcpStream> {
-    TcpStream::connect(&*resolve(to).await?).await
-}
-
-/// Looks up the host's addresses of the family; at least one.
-pub(super) async fn resolve(to: &RelayEndpoint) -> io::Result<Vec<SocketAddr>> {
-    let addresses: Vec<SocketAddr> = tokio::net::lookup_host((to.host.as_str(), to.port))
-        .await?
-        .filter(|address| address.is_ipv6() == (to.family == AddressFamily::V6))
-        .collect();
-    if addresses.is_empty() {
-        let family = match to.family {
-            AddressFamily::V4 => "IPv4",
-            AddressFamily::V6 => "IPv6",
-        };
-        let message = format!("the host has no {family} address");
-        return Err(io::Error::new(ErrorKind::AddrNotAvailable, message));
-    }
-    Ok(addresses)
 }
 
 fn enable_keep_alive(socket: &TcpStream) -> rustix::io::Result<()> {

@@ -10,18 +10,21 @@ use thiserror::Error;
 use transport::error::TransportError;
 use transport::fault::TlsFault;
 
-use super::target::RelayEndpoint;
+use super::endpoint_address::EndpointAddress;
 
 /// A connection to a relay has failed.
 #[derive(Debug, Error)]
 pub(crate) enum UplinkError {
     #[error("cannot connect to {to}: {source}")]
     Connect {
-        to: RelayEndpoint,
+        to: EndpointAddress,
         source: io::Error,
     },
     #[error("cannot connect to {to}: no answer within {} s", within.as_secs())]
-    ConnectTimeout { to: RelayEndpoint, within: Duration },
+    ConnectTimeout {
+        to: EndpointAddress,
+        within: Duration,
+    },
     #[error("cannot encrypt the connection: {}", with_sources(.0))]
     Certificates(Box<TransportError>),
     #[error("the port is encrypted: the URL of the relay must begin with nets:// or tls://")]
@@ -91,6 +94,13 @@ impl UplinkError {
             | Self::ClosedEarly { .. }
             | Self::Unknown { .. } => Consequence::GiveUp,
         }
+    }
+
+    /// Whether another relay may take a session that this one refuses for good.
+    pub(super) fn is_of_one_relay(&self) -> bool {
+        let is_refused = matches!(self, Self::SessionRefused { .. } | Self::TooOld { .. });
+        let is_incompatible = matches!(self, Self::Protocol(ProducerError::Incompatible { .. }));
+        is_refused || is_incompatible || self.is_refused_by_tls()
     }
 
     /// Whether the connection failed by certificates or by TLS against plain text, and every other

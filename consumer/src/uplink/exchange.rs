@@ -1,5 +1,6 @@
 //! One command on a new connection, and its reply.
 
+use relay_proto::command::CommandCode;
 use relay_proto::producer::Producer;
 use relay_proto::{Command, Reply};
 use tokio::time::timeout;
@@ -7,7 +8,7 @@ use tokio::time::timeout;
 use super::connection::Connection;
 use super::error::UplinkError;
 use super::send_queue::SendQueue;
-use crate::limits::REPLY_TIMEOUT;
+use crate::limits::{REPLY_TIMEOUT, VERSION_TIMEOUT};
 
 /// Sends a command and waits for its reply, which must report success.
 pub(super) async fn send_and_wait(
@@ -42,7 +43,10 @@ pub(super) async fn send_and_receive(
             pair.wait_ready(&mut out).await?;
         }
     };
-    let within = REPLY_TIMEOUT;
+    let within = match command {
+        CommandCode::Version => VERSION_TIMEOUT,
+        _ => REPLY_TIMEOUT,
+    };
     let silent = |_| UplinkError::ReplyTimeout { command, within };
     timeout(within, replied).await.map_err(silent)?
 }

@@ -9,6 +9,7 @@ use relay_proto::{Command, Minor, Reply, Version};
 use super::connection::Connection;
 use super::error::UplinkError;
 use super::exchange::send_and_wait;
+use super::relay_selector::SelectedRelay;
 use super::target::RelayTarget;
 
 /// The oldest supported minor version of the protocol: the first with trace chunks.
@@ -40,13 +41,16 @@ pub(crate) struct ClockDifference {
     pub(crate) uncertainty: i64,
 }
 
-/// Connects to a relay, with TLS or QUIC if the target says so, and asks it for its version and
-/// extensions.
+/// Connects to a relay of the target, with TLS or QUIC if that says so, and asks it for its version
+/// and extensions.
 ///
 /// # Errors
 /// If it cannot be reached, its certificate is not trusted, it is no relay, or it is too old.
-pub(crate) async fn greet(target: &RelayTarget) -> Result<Greeting, UplinkError> {
-    let mut pair = Connection::connect(target).await?;
+pub(crate) async fn greet(
+    target: &RelayTarget,
+    relay: &SelectedRelay,
+) -> Result<Greeting, UplinkError> {
+    let mut pair = Connection::connect(target, relay).await?;
     let mut machine = Producer::default();
     let asked = Instant::now();
     let minor = exchange_versions(&mut pair, &mut machine).await?;

@@ -1,6 +1,6 @@
-//! Sends sessions to a relay: one task for each session, which speaks `relay-proto`, and reconnects
-//! with backoff when the connection is lost. The uplink looks into no packet, and does not know
-//! which frontend has made it.
+//! Sends sessions to a relay: one task for each session, which speaks `relay-proto`. When the
+//! connection is lost, the task goes on at the next relay of the list, with backoff when all have
+//! been tried. The uplink looks into no packet, and does not know which frontend has made it.
 //!
 //! A relay with the resume extension keeps the session when its connection is lost. After a
 //! reconnect the task resumes it: each stream continues with the packet that the relay expects next
@@ -11,20 +11,23 @@
 //! the relay had not confirmed. No packet is lost by that, but a packet may be in both sessions, if
 //! it had arrived and its confirmation had not.
 //!
-//! Read in this order: `session` (the task), `handshake`, `upload` (the commands and replies of one
-//! connection, a state machine without I/O), `session_state` (what a reconnect resumes),
-//! `send_queue` and `connection` (bytes), with `connection_pair` (TCP), and `quic_connection` with
-//! `transit` (QUIC). `greeting` is how every connection begins.
+//! Read in this order: `session` (the task), `relay_selector` (which relay is next), `handshake`,
+//! `upload` (the commands and replies of one connection, a state machine without I/O),
+//! `session_state` (what a reconnect resumes), `send_queue` and `connection` (bytes), with
+//! `connection_pair` (TCP), and `quic_connection` with `transit` (QUIC). `greeting` is how every
+//! connection begins.
 
 mod backoff;
 mod connection;
 mod connection_pair;
 mod creation_times;
+mod endpoint_address;
 mod error;
 mod exchange;
 mod greeting;
 mod handshake;
 mod quic_connection;
+mod relay_selector;
 mod send_queue;
 mod session;
 mod session_state;
@@ -42,7 +45,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::creation_times::CreationTimes;
+pub(crate) use self::endpoint_address::EndpointAddress;
+pub(crate) use self::error::UplinkError;
 pub(crate) use self::greeting::{ClockDifference, greet};
+pub(crate) use self::relay_selector::{RelaySelector, SelectedRelay, resolve};
 use self::session::{SessionTask, UplinkContext};
 use self::target::RelayTarget;
 use crate::queue::OpenedSession;
@@ -51,7 +57,7 @@ use crate::status::StatusRegistry;
 /// The settings of the uplink.
 #[derive(Debug, Clone)]
 pub struct UplinkSettings {
-    /// The address of the relay, and how it is reached.
+    /// The addresses of the relays, and how they are reached.
     pub target: RelayTarget,
     /// How long a session may be without a connection before it is given up. If absent, it
     /// reconnects without a limit.

@@ -4,7 +4,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -16,12 +15,13 @@ use transport::config::ALPN_CONTROL;
 use transport::quic::{self, CLOSED, TOO_LATE};
 use transport::quic_stream::QuicStream;
 
-use super::connection_pair::{read_certificates, resolve};
+use super::connection_pair::read_certificates;
 use super::error::UplinkError;
+use super::relay_selector::SelectedRelay;
 use super::send_queue::{PacketOrigin, QueuedPacket, SendQueue};
-use super::target::{RelayEndpoint, RelayTarget};
+use super::target::RelayTarget;
 use super::transit::Transit;
-use crate::limits::{CONNECT_TIMEOUT, QUIC_CLOSE_TIMEOUT};
+use crate::limits::QUIC_CLOSE_TIMEOUT;
 
 /// Bytes of one read of replies; most replies have 4 bytes.
 const READ_BYTES: usize = 4096;
@@ -60,19 +60,22 @@ struct PacketSender {
 type Acknowledged = Pin<Box<dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send>>;
 
 impl QuicConnection {
-    /// Connects to the port.
-    pub(super) async fn connect(target: &RelayTarget) -> Result<Self, UplinkError> {
-        let (to, within) = (&target.control, CONNECT_TIMEOUT);
+    /// Connects to a relay of the target.
+    pub(super) async fn connect(
+        target: &RelayTarget,
+        relay: &SelectedRelay,
+    ) -> Result<Self, UplinkError> {
+        let within = relay.connect_timeout;
         let tls = read_certificates(target.tls.clone(), ALPN_CONTROL).await?;
         let client = quic::client_config(tls, quic::transport_config());
         let client = client.map_err(|error| UplinkError::Certificates(Box::new(error)))?;
-        let connected = timeout(within, connect_any(to, client)).await;
+        let connected = timeout(within, connect_to(relay, client)).await;
         let timed_out = |_| UplinkError::ConnectTimeout {
-            to: to.clone(),
+            to: relay.control(),
             within,
         };
         let failed = |source| UplinkError::Connect {
-            to: to.clone(),
+            to: relay.control(),
             source,
         };
         let (endpoint, connection, control) = connected.map_err(timed_out)?.map_err(failed)?;
@@ -305,28 +308,13 @@ impl PacketSender {
     }
 }
 
-/// Tries the host's addresses of the family, one after another.
-async fn connect_any(
-    to: &RelayEndpoint,
-    client: quinn::ClientConfig,
-) -> io::Result<(Endpoint, Connection, QuicStream)> {
-    let mut last = None;
-    for address in resolve(to).await? {
-        match connect_to(address, &to.host, client.clone()).await {
-            Ok(connected) => return Ok(connected),
-            // The next address may be in a network that works.
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
-}
-
+/// Connects to the relay, and opens the stream of commands.
 async fn connect_to(
-    address: SocketAddr,
-    host: &str,
+    relay: &SelectedRelay,
     client: quinn::ClientConfig,
 ) -> io::Result<(Endpoint, Connection, QuicStream)> {
-    let (endpoint, connection) = quic::connect(address, host, client).await?;
+    let host = &relay.ports.control.host;
+    let (endpoint, connection) = quic::connect(relay.address, host, client).await?;
     let ends = connection.open_bi().await?;
     let control = QuicStream::new(connection.clone(), ends);
     // Commands are short, and the relay can publish no packet without them.

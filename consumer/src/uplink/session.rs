@@ -1,26 +1,31 @@
-//! One session's task: connects to a relay, runs the upload, and reconnects with backoff.
+//! One session's task: connects to a relay, runs the upload, and when the connection is lost, goes
+//! on at the next relay, with backoff when all have been tried.
+
+mod attempts;
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
 use relay_proto::session::DaemonId;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use wire::Text;
 
-use super::backoff::Backoff;
+use self::attempts::Attempts;
 use super::connection::Connection;
 use super::creation_times::CreationTimes;
 use super::error::{Consequence, UplinkError};
 use super::handshake::{HandshakeParameters, Opened, OpenedOnRelay, open_relay_session};
+use super::relay_selector::{RelaySelector, SelectedRelay};
 use super::session_state::SessionState;
 use super::target::RelayTarget;
 use super::upload::SessionUpload;
 use crate::limits::{
-    MAX_HOST_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES, REPLY_TIMEOUT, RESUME_TIMEOUT_IN_MEMORY,
-    STABLE_CONNECTION_TIME,
+    MAX_HOST_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES, MIN_RECONNECT_DELAY, REPLY_TIMEOUT,
+    RESUME_TIMEOUT_IN_MEMORY, STABLE_CONNECTION_TIME,
 };
 use crate::queue::{
     OpenedSession, QueuedStep, SessionDescription, SessionEnd, SessionIdentity, SessionOutcome,
@@ -63,6 +68,11 @@ pub(super) struct SessionTask {
     may_exist: bool,
     /// Number of connections on which the session was opened or resumed.
     connections: u64,
+    selector: RelaySelector,
+    /// The relay that is connected to, or was last. Absent at first, and after a failed lookup.
+    relay: Option<SelectedRelay>,
+    /// The address of the relay that had the session last.
+    last_address: Option<SocketAddr>,
     /// Whether a relay has confirmed all packets, and only the closing is left.
     is_all_confirmed: bool,
     give_up: CancellationToken,
@@ -90,8 +100,14 @@ impl SessionTask {
         let counters = context
             .registry
             .add_session(&description.name, &description.host);
+        let mut state = SessionState::new(Arc::clone(&counters));
+        // An earlier process may have sent it to any of them.
+        state.has_moved = identity.is_recovered && context.target.relays.len() > 1;
         Self {
-            state: SessionState::new(Arc::clone(&counters)),
+            selector: RelaySelector::new(&context.target),
+            relay: None,
+            last_address: None,
+            state,
             description,
             identity,
             context,
@@ -147,13 +163,14 @@ impl SessionTask {
             let received = give_up.run_until_cancelled(self.receive_first()).await;
             received.ok_or_else(|| stop_reason(None))?;
         }
-        let mut backoff = Backoff::default();
-        let mut last_good = Instant::now();
+        let mut attempts = Attempts::default();
+        let mut failure = None;
         loop {
+            let selected = self.next_relay(failure, &mut attempts).await?;
             let began = Instant::now();
             let before = self.counters.acknowledged.get();
             let give_up = self.give_up.clone();
-            let error = match give_up.run_until_cancelled(self.run_connection()).await {
+            let error = match give_up.run_until_cancelled(self.try_relay(selected)).await {
                 Some(Ok(())) => return Ok(()),
                 Some(Err(error)) => error,
                 None => return Err(stop_reason(None)),
@@ -161,10 +178,12 @@ impl SessionTask {
             // A user who waits for the session has to change options; an agent may get new
             // certificates.
             let is_awaited = self.context.reconnect_timeout.is_some() && self.opened == 0;
-            if error.consequence() == Consequence::GiveUp || is_awaited && error.is_refused_by_tls()
-            {
+            let is_final = error.consequence() == Consequence::GiveUp
+                || is_awaited && error.is_refused_by_tls();
+            if is_final && !error.is_of_one_relay() {
                 return Err(StopReason::Failed(error));
             }
+            attempts.is_refused_by_all &= is_final;
             // Only a connection that has got as far as its session sets this state, and nothing has
             // changed it since that connection was lost.
             let connected = matches!(
@@ -177,24 +196,32 @@ impl SessionTask {
                 return Ok(());
             }
             if connected {
-                last_good = Instant::now();
+                attempts.last_good = Instant::now();
                 // A relay that accepts connections and closes them at once does not reset the
                 // backoff.
                 let has_progress = self.counters.acknowledged.get() > before;
-                if has_progress || began.elapsed() >= STABLE_CONNECTION_TIME {
-                    backoff.reset();
+                let lasted = began.elapsed();
+                if has_progress || lasted >= STABLE_CONNECTION_TIME {
+                    attempts.backoff.reset();
+                }
+                // Two relays that close each connection after the first packet must not be tried in
+                // turns without a pause.
+                if has_progress && lasted >= MIN_RECONNECT_DELAY || lasted >= STABLE_CONNECTION_TIME
+                {
+                    self.selector.restart();
                 }
             }
-            let pause = backoff.next_delay(random_u32());
-            if let Some(reconnect_timeout) = self.context.reconnect_timeout
-                && last_good.elapsed() + pause > reconnect_timeout
-            {
-                return Err(StopReason::GivenUp(error.to_string()));
-            }
-            self.report_waiting(&error, pause);
-            let slept = give_up.run_until_cancelled(sleep(pause)).await;
-            slept.ok_or_else(|| stop_reason(Some(&error)))?;
+            failure = Some(error);
         }
+    }
+
+    /// Runs a connection to the relay that has been selected.
+    async fn try_relay(
+        &mut self,
+        selected: Result<SelectedRelay, UplinkError>,
+    ) -> Result<(), UplinkError> {
+        self.relay = selected.as_ref().ok().cloned();
+        self.run_connection(selected?).await
     }
 
     /// Receives the first steps of a session in the spool: of a new session one, of a session that
@@ -217,52 +244,13 @@ impl SessionTask {
         self.is_all_confirmed = self.is_last;
     }
 
-    fn report_waiting(&self, error: &UplinkError, pause: Duration) {
-        self.counters
-            .set_connection_state(ConnectionState::Waiting {
-                why: error.to_string(),
-            });
-        warn!(
-            session = %self.description.name,
-            relay = %self.context.target,
-            unacknowledged = self.counters.queued_packets.get(),
-            "{error}; reconnecting in {} ms, nothing is lost so far",
-            pause.as_millis()
-        );
-    }
-
-    fn report_connected(&self, path: &Text, how: Opened) {
-        let (session, relay) = (&self.description.name, &self.context.target);
-        let unconfirmed = self.state.unconfirmed();
-        if self.connections == 0 && how != Opened::Resumed {
-            info!(%session, %relay, %path, "connected");
-            return;
-        }
-        self.counters.reconnects.add(1);
-        // Warnings, like the loss before them: a log at the default level shows both.
-        match how {
-            Opened::Resumed => warn!(
-                %session, %relay, %path,
-                "reconnected; the session continues in the same files"
-            ),
-            Opened::New { has_resume: true } => warn!(
-                %session, %relay, %path,
-                "reconnected; the relay does not have the session any more: a new one is opened in another directory, and {unconfirmed} packets are sent again"
-            ),
-            Opened::New { has_resume: false } => warn!(
-                %session, %relay, %path,
-                "reconnected; the relay cannot resume sessions: a new one is opened in another directory, and {unconfirmed} packets are sent again"
-            ),
-        }
-    }
-
     /// Runs one connection from its handshake to its end, and resends what no relay has confirmed.
-    async fn run_connection(&mut self) -> Result<(), UplinkError> {
+    async fn run_connection(&mut self, relay: SelectedRelay) -> Result<(), UplinkError> {
         let mut attempts = MAX_CREATION_TIMES;
         let (mut pair, opened) = loop {
             attempts -= 1;
             let may_exist = self.may_exist;
-            match self.open_connection().await {
+            match self.open_connection(&relay).await {
                 Err(UplinkError::DirectoryInUse { .. }) if attempts > 0 => {
                     // The relay has refused this attempt, so that it leaves no session there to be
                     // resumed. The next attempt has a later second.
@@ -271,26 +259,37 @@ impl SessionTask {
                 opened => break opened?,
             }
         };
+        let last_address = self.last_address.replace(relay.address);
+        let has_moved = last_address.is_some_and(|last| last != relay.address);
+        self.state.has_moved |= has_moved;
+        let session = &self.description.name;
         let Some((opened, path, how)) = opened else {
-            info!(session = %self.description.name, "complete: the relay has closed the session");
+            if has_moved {
+                warn!(%session, %relay, "complete: another relay has all packets of the session, but its end was lost");
+            } else {
+                info!(%session, %relay, "complete: the relay has closed the session");
+            }
             return Ok(());
         };
         if !opened.is_resumable && pair.remove_deadline() {
-            warn!(session = %self.description.name, "the relay cannot be told that packets will not come: all are sent, however late they are");
+            warn!(%session, %relay, "the relay cannot be told that packets will not come: all are sent, however late they are");
         }
-        self.report_connected(&path, how);
+        self.report_connected(&relay, &path, how, has_moved);
         self.connections += 1;
         self.opened += u64::from(how != Opened::Resumed);
         self.may_exist = opened.is_resumable;
         self.counters
             .set_connection_state(ConnectionState::Connected {
                 path: path.to_string(),
+                relay: relay.to_string(),
+                since: now_as_text(),
             });
         let mut upload = SessionUpload::begin(opened, &mut self.state)?;
         self.run_upload(&mut pair, &mut upload).await?;
         pair.close().await;
         info!(
             session = %self.description.name,
+            %relay,
             packets = self.counters.acknowledged.get(),
             path = %upload.path.as_ref().unwrap_or(&path),
             "complete"
@@ -298,12 +297,13 @@ impl SessionTask {
         Ok(())
     }
 
-    /// Connects to the relay, and opens or resumes the session.
+    /// Connects to a relay, and opens or resumes the session.
     async fn open_connection(
         &mut self,
+        relay: &SelectedRelay,
     ) -> Result<(Connection, Option<OpenedOnRelay>), UplinkError> {
         let target = &self.context.target;
-        let mut pair = Connection::connect(target).await?;
+        let mut pair = Connection::connect(target, relay).await?;
         let base_path = self.base_path();
         let parameters = HandshakeParameters {
             description: &self.description,
@@ -477,16 +477,14 @@ async fn until(wake: Option<Instant>) {
     }
 }
 
+/// Returns the present second in UTC, as RFC 3339 writes it.
+fn now_as_text() -> String {
+    let now = Timestamp::now();
+    let second = Timestamp::from_second(now.as_second());
+    second.unwrap_or(now).to_string()
+}
+
 fn epoch_seconds() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
-}
-
-/// Returns a random number, or `u32::MAX` if the system has none. Only a delay depends on it.
-fn random_u32() -> u32 {
-    let mut bytes = [0; 4];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(_) => u32::from_be_bytes(bytes),
-        Err(_) => u32::MAX,
-    }
 }

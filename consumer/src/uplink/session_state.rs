@@ -29,6 +29,8 @@ pub(super) struct SessionState {
     metadata_bytes: usize,
     /// Number of packets that have been added.
     packets: u64,
+    /// Whether more than one relay has had the session, or may have had it.
+    pub(super) has_moved: bool,
 }
 
 /// A trace of the session.
@@ -195,6 +197,7 @@ impl SessionState {
             next_stream: 0,
             metadata_bytes: 0,
             packets: 0,
+            has_moved: false,
         }
     }
 

@@ -1,4 +1,5 @@
-//! The address of a relay, in the URLs that `lttng create` takes.
+//! The addresses of relays, in the URLs that `lttng create` takes, which name one, or in lists of
+//! several.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,6 +7,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use transport::client_files::ClientFiles;
+use transport::relay_list::{ListFault, split_relays};
 
 /// The default ports of a relay: control and data.
 const CONTROL_PORT: u16 = 5342;
@@ -14,15 +16,13 @@ const DATA_PORT: u16 = 5343;
 /// The default QUIC port of a relay.
 const QUIC_PORT: u16 = 5346;
 
-/// The address of a relay.
+/// The relays that sessions are sent to, one at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayTarget {
-    /// How the relay is reached.
+    /// How the relays are reached.
     pub link: Link,
-    /// The port for commands.
-    pub control: RelayEndpoint,
-    /// The port for packets.
-    pub data: RelayEndpoint,
+    /// The relays, in the order in which they are tried; at least one.
+    pub relays: Vec<RelayPorts>,
     /// Path of the trace below the host's directory on the relay; empty if the URL has none.
     pub base_path: String,
     /// The certificates for ports with TLS. Present if one of them is encrypted.
@@ -30,6 +30,15 @@ pub struct RelayTarget {
     /// Over QUIC: how long a packet may take from when it is cut until the relay has it. If absent,
     /// it may take any time.
     pub deadline: Option<Duration>,
+}
+
+/// The ports of a relay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayPorts {
+    /// The port for commands; over QUIC, for packets as well.
+    pub control: RelayEndpoint,
+    /// The port for packets; over QUIC, the same as `control`.
+    pub data: RelayEndpoint,
 }
 
 /// How a relay is reached.
@@ -113,6 +122,12 @@ pub enum UrlFault {
     /// The URLs of the two ports have different paths.
     #[error("the paths of both URLs differ")]
     TwoPaths,
+    /// The list of relays is malformed.
+    #[error(transparent)]
+    List(#[from] ListFault),
+    /// The URL of one port has a list of relays.
+    #[error("a list of relays is net://, nets:// or quic://; tcp:// or tls:// is one port")]
+    PortList,
 }
 
 impl RelayTarget {
@@ -129,22 +144,33 @@ impl RelayTarget {
             _ if path == data_path => path,
             _ => return Err(error(data, UrlFault::TwoPaths)),
         };
-        Ok(Self {
-            link: Link::Tcp,
+        let ports = RelayPorts {
             control: endpoint,
             data: data_endpoint,
+        };
+        Ok(Self {
+            link: Link::Tcp,
+            relays: vec![ports],
             base_path,
             tls: None,
             deadline: None,
         })
     }
-}
 
-impl RelayTarget {
     /// Whether one of the ports is encrypted.
     #[must_use]
     pub fn has_tls(&self) -> bool {
-        self.control.is_tls || self.data.is_tls
+        let mut relays = self.relays.iter();
+        relays.any(|relay| relay.control.is_tls || relay.data.is_tls)
+    }
+}
+
+impl RelayPorts {
+    /// Whether both ports are of the same host, so that the data connection goes to the address of
+    /// the control connection.
+    #[must_use]
+    pub fn is_one_host(&self) -> bool {
+        (&self.control.host, self.control.family) == (&self.data.host, self.data.family)
     }
 }
 
@@ -152,46 +178,84 @@ impl FromStr for RelayTarget {
     type Err = TargetError;
 
     fn from_str(url: &str) -> Result<Self, TargetError> {
-        let parts = UrlParts::parse(url).map_err(|fault| error(url, fault))?;
-        let [control, data] = parts.ports;
-        if parts.link == Link::Quic {
-            let endpoint = parts.endpoint(control, QUIC_PORT);
-            return Ok(Self {
-                link: Link::Quic,
-                // Packets go through the same connection as commands.
-                control: endpoint.clone(),
-                data: endpoint,
-                base_path: parts.path,
-                tls: None,
-                deadline: None,
-            });
-        }
-        if !parts.net {
-            return Err(error(url, UrlFault::OnePort));
-        }
+        let fault = |fault| error(url, fault);
+        let (link, relays, path) = parse_relays(url).map_err(fault)?;
         Ok(Self {
-            link: Link::Tcp,
-            control: parts.endpoint(control, CONTROL_PORT),
-            data: parts.endpoint(data, DATA_PORT),
-            base_path: parts.path,
+            link,
+            relays,
+            base_path: normalize_path(path).map_err(fault)?,
             tls: None,
             deadline: None,
         })
     }
 }
 
+/// Parses a URL of both ports, of one relay or a list. Also returns its path.
+fn parse_relays(url: &str) -> Result<(Link, Vec<RelayPorts>, &str), UrlFault> {
+    let UrlParts {
+        scheme,
+        relays,
+        path,
+    } = UrlParts::split(url)?;
+    if !scheme.is_net && scheme.link == Link::Tcp {
+        return Err(UrlFault::OnePort);
+    }
+    let ports = |relay: &&str| {
+        let HostPorts {
+            family,
+            host,
+            ports: [control, data],
+        } = HostPorts::parse(&scheme, relay)?;
+        let endpoint = |port| RelayEndpoint {
+            family,
+            host: host.to_owned(),
+            port,
+            is_tls: scheme.is_tls,
+        };
+        Ok(match scheme.link {
+            Link::Quic => {
+                let control = endpoint(control.unwrap_or(QUIC_PORT));
+                RelayPorts {
+                    data: control.clone(),
+                    control,
+                }
+            }
+            Link::Tcp => RelayPorts {
+                control: endpoint(control.unwrap_or(CONTROL_PORT)),
+                data: endpoint(data.unwrap_or(DATA_PORT)),
+            },
+        })
+    };
+    let relays = relays.iter().map(ports).collect::<Result<_, UrlFault>>()?;
+    Ok((scheme.link, relays, path))
+}
+
 impl fmt::Display for RelayTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (control, data) = (&self.control, &self.data);
-        let of_one_host = (&control.host, control.family, control.is_tls)
-            == (&data.host, data.family, data.is_tls);
-        if self.link == Link::Quic {
-            control.write(f, "quic")?;
-        } else if of_one_host {
-            control.write(f, if control.is_tls { "nets" } else { "net" })?;
-            write!(f, ":{}", self.data.port)?;
-        } else {
-            write!(f, "{} and {}", self.control, self.data)?;
+        match &self.relays[..] {
+            [relay] => relay.write_url(self.link, f)?,
+            // A list has one scheme, so that its relays differ in their hosts and ports only.
+            relays => {
+                let is_v6 = |relay: &RelayPorts| relay.control.family == AddressFamily::V6;
+                let has_tls = self.has_tls();
+                f.write_str(match self.link {
+                    Link::Quic => "quic",
+                    Link::Tcp if has_tls => "nets",
+                    Link::Tcp => "net",
+                })?;
+                f.write_str(if relays.iter().all(is_v6) {
+                    "6://"
+                } else {
+                    "://"
+                })?;
+                for (place, relay) in relays.iter().enumerate() {
+                    f.write_str(if place > 0 { "," } else { "" })?;
+                    relay.control.write_host(f)?;
+                    if self.link == Link::Tcp {
+                        write!(f, ":{}", relay.data.port)?;
+                    }
+                }
+            }
         }
         if self.base_path.is_empty() {
             Ok(())
@@ -201,11 +265,35 @@ impl fmt::Display for RelayTarget {
     }
 }
 
+impl RelayPorts {
+    /// Writes the relay's URL, or those of both ports if they are of different hosts.
+    pub(super) fn write_url(&self, link: Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (control, data) = (&self.control, &self.data);
+        if link == Link::Quic {
+            control.write(f, "quic")
+        } else if self.is_one_host() && control.is_tls == data.is_tls {
+            control.write(f, if control.is_tls { "nets" } else { "net" })?;
+            write!(f, ":{}", data.port)
+        } else {
+            write!(f, "{control} and {data}")
+        }
+    }
+}
+
 impl RelayEndpoint {
     fn write(&self, f: &mut fmt::Formatter<'_>, scheme: &str) -> fmt::Result {
+        f.write_str(scheme)?;
+        f.write_str(match self.family {
+            AddressFamily::V4 => "://",
+            AddressFamily::V6 => "6://",
+        })?;
+        self.write_host(f)
+    }
+
+    fn write_host(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.family {
-            AddressFamily::V4 => write!(f, "{scheme}://{}:{}", self.host, self.port),
-            AddressFamily::V6 => write!(f, "{scheme}6://[{}]:{}", self.host, self.port),
+            AddressFamily::V4 => write!(f, "{}:{}", self.host, self.port),
+            AddressFamily::V6 => write!(f, "[{}]:{}", self.host, self.port),
         }
     }
 }
@@ -224,40 +312,72 @@ fn error(url: &str, fault: UrlFault) -> TargetError {
 }
 
 fn parse_port_url(url: &str, usual: u16) -> Result<(RelayEndpoint, String), TargetError> {
-    let parts = UrlParts::parse(url).map_err(|fault| error(url, fault))?;
-    if parts.net || parts.link == Link::Quic {
-        return Err(error(url, UrlFault::BothPorts));
-    }
-    let [port, _] = parts.ports;
-    Ok((parts.endpoint(port, usual), parts.path))
+    let parse = || {
+        let UrlParts {
+            scheme,
+            relays,
+            path,
+        } = UrlParts::split(url)?;
+        if scheme.is_net || scheme.link == Link::Quic {
+            return Err(UrlFault::BothPorts);
+        }
+        let [relay] = relays[..] else {
+            return Err(UrlFault::PortList);
+        };
+        let HostPorts {
+            family,
+            host,
+            ports: [port, _],
+        } = HostPorts::parse(&scheme, relay)?;
+        let endpoint = RelayEndpoint {
+            family,
+            host: host.to_owned(),
+            port: port.unwrap_or(usual),
+            is_tls: scheme.is_tls,
+        };
+        Ok((endpoint, normalize_path(path)?))
+    };
+    parse().map_err(|fault| error(url, fault))
 }
 
 /// The parts of a URL.
 struct UrlParts<'a> {
+    scheme: Scheme,
+    /// Host and ports of each relay; at least one.
+    relays: Vec<&'a str>,
+    path: &'a str,
+}
+
+/// What the scheme of a URL says.
+struct Scheme {
     /// Whether the URL names both ports (`net://`).
-    net: bool,
+    is_net: bool,
     is_tls: bool,
     link: Link,
-    family: AddressFamily,
-    host: &'a str,
-    ports: [Option<u16>; 2],
-    path: String,
+    /// The family that the scheme ends in. Absent: an address in brackets is one of IPv6.
+    family: Option<AddressFamily>,
 }
 
 impl<'a> UrlParts<'a> {
-    fn parse(url: &'a str) -> Result<Self, UrlFault> {
+    fn split(url: &'a str) -> Result<Self, UrlFault> {
         let (scheme, rest) = url.split_once("://").ok_or(UrlFault::NoScheme)?;
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (v4, v6) = (AddressFamily::V4, AddressFamily::V6);
+        let (relays, path) = rest.split_once('/').unwrap_or((rest, ""));
+        Ok(Self {
+            scheme: Scheme::parse(scheme)?,
+            relays: split_relays(relays)?,
+            path,
+        })
+    }
+}
+
+impl Scheme {
+    fn parse(scheme: &str) -> Result<Self, UrlFault> {
         let (name, family) = match (scheme.strip_suffix('4'), scheme.strip_suffix('6')) {
-            // No resolver finds an address in brackets among those of IPv4.
-            (Some(_), _) if authority.starts_with('[') => return Err(UrlFault::Brackets),
-            (Some(name), _) => (name, v4),
-            (_, Some(name)) => (name, v6),
-            _ if authority.starts_with('[') => (scheme, v6),
-            _ => (scheme, v4),
+            (Some(name), _) => (name, Some(AddressFamily::V4)),
+            (_, Some(name)) => (name, Some(AddressFamily::V6)),
+            _ => (scheme, None),
         };
-        let (net, is_tls) = match name {
+        let (is_net, is_tls) = match name {
             "net" => (true, false),
             "nets" => (true, true),
             "tcp" => (false, false),
@@ -268,7 +388,33 @@ impl<'a> UrlParts<'a> {
             "quic" => Link::Quic,
             _ => Link::Tcp,
         };
-        let (host, ports) = match authority.strip_prefix('[') {
+        Ok(Self {
+            is_net,
+            is_tls,
+            link,
+            family,
+        })
+    }
+}
+
+/// Host and ports of a relay.
+struct HostPorts<'a> {
+    family: AddressFamily,
+    host: &'a str,
+    ports: [Option<u16>; 2],
+}
+
+impl<'a> HostPorts<'a> {
+    fn parse(scheme: &Scheme, relay: &'a str) -> Result<Self, UrlFault> {
+        let is_bracketed = relay.starts_with('[');
+        let family = match scheme.family {
+            // No resolver finds an address in brackets among those of IPv4.
+            Some(AddressFamily::V4) if is_bracketed => return Err(UrlFault::Brackets),
+            Some(family) => family,
+            None if is_bracketed => AddressFamily::V6,
+            None => AddressFamily::V4,
+        };
+        let (host, ports) = match relay.strip_prefix('[') {
             Some(bracketed) => {
                 let (host, rest) = bracketed.split_once(']').ok_or(UrlFault::Brackets)?;
                 match rest.strip_prefix(':') {
@@ -277,7 +423,7 @@ impl<'a> UrlParts<'a> {
                     None => return Err(UrlFault::Brackets),
                 }
             }
-            None => authority.split_once(':').unwrap_or((authority, "")),
+            None => relay.split_once(':').unwrap_or((relay, "")),
         };
         if host.is_empty() {
             return Err(UrlFault::NoHost);
@@ -287,29 +433,16 @@ impl<'a> UrlParts<'a> {
             return Err(UrlFault::Character(character));
         }
         let (first, second) = match ports.split_once(':') {
-            Some((first, second)) if net => (first, second),
+            Some((first, second)) if scheme.is_net => (first, second),
             // An IPv6 address without brackets has more than one colon as well.
             Some(_) if family == AddressFamily::V6 => return Err(UrlFault::Brackets),
             _ => (ports, ""),
         };
         Ok(Self {
-            net,
-            is_tls,
-            link,
             family,
             host,
             ports: [port(first)?, port(second)?],
-            path: normalize_path(path)?,
         })
-    }
-
-    fn endpoint(&self, port: Option<u16>, usual: u16) -> RelayEndpoint {
-        RelayEndpoint {
-            family: self.family,
-            host: self.host.to_owned(),
-            port: port.unwrap_or(usual),
-            is_tls: self.is_tls,
-        }
     }
 }
 
@@ -369,10 +502,25 @@ mod tests {
     }
 
     #[test]
+    fn list_names_relays_each_with_its_ports_and_one_path() {
+        for (url, want) in [
+            ("net://a,b:1,c:1:2", "net://a:5342:5343,b:1:5343,c:1:2"),
+            ("net://a::2,[::1]:3/p,q", "net://a:5342:2,[::1]:3:5343/p,q"),
+            ("net6://a,[::1]", "net6://[a]:5342:5343,[::1]:5342:5343"),
+            ("nets://a,b/x/y", "nets://a:5342:5343,b:5342:5343/x/y"),
+            ("quic://a,[::1]:7", "quic://a:5346,[::1]:7"),
+        ] {
+            assert_eq!(shown(url), want, "{url}");
+            assert_eq!(shown(want), want, "{url}");
+        }
+    }
+
+    #[test]
     fn control_and_data_urls_may_name_different_hosts() {
         let target = RelayTarget::from_port_urls("tcp://one", "tcp6://[::2]:9/x").unwrap();
-        assert_eq!(target.control.to_string(), "tcp://one:5342");
-        assert_eq!(target.data.to_string(), "tcp6://[::2]:9");
+        assert_eq!(target.relays[0].control.to_string(), "tcp://one:5342");
+        assert_eq!(target.relays[0].data.to_string(), "tcp6://[::2]:9");
+        assert!(!target.relays[0].is_one_host());
         assert_eq!(target.base_path, "x");
         let mixed = RelayTarget::from_port_urls("tls://one", "tcp://one").unwrap();
         assert_eq!(mixed.to_string(), "tls://one:5342 and tcp://one:5343");
@@ -385,11 +533,13 @@ mod tests {
         assert_eq!(fault("net://one", "tcp://one"), UrlFault::BothPorts);
         assert_eq!(fault("quic://one", "tcp://one"), UrlFault::BothPorts);
         assert_eq!(fault("tcp://one/a", "tcp://one/b"), UrlFault::TwoPaths);
+        assert_eq!(fault("tcp://one,two", "tcp://one,two"), UrlFault::PortList);
     }
 
     #[test]
     fn malformed_url_error_names_the_fault() {
         let scheme = || UrlFault::Scheme("http".into());
+        let many = format!("net://{}", ["h"; 17].join(","));
         for (url, want) in [
             ("relay", UrlFault::NoScheme),
             ("http://relay", scheme()),
@@ -409,6 +559,15 @@ mod tests {
             ("net4://[::1]", UrlFault::Brackets),
             ("quic4://[::1]", UrlFault::Brackets),
             ("net://relay/a/../b", UrlFault::Path),
+            ("tcp://one,two", UrlFault::OnePort),
+            ("net://one,", UrlFault::List(ListFault::Empty(2))),
+            ("net://,one/x", UrlFault::List(ListFault::Empty(1))),
+            ("net://one,:1", UrlFault::NoHost),
+            ("net://one, two", UrlFault::Character(' ')),
+            ("net4://one,[::1]", UrlFault::Brackets),
+            ("nets://one:1:2,two:1:2:3", UrlFault::Port("2:3".into())),
+            ("quic://one:1,two:1:2", UrlFault::Port("1:2".into())),
+            (&many, UrlFault::List(ListFault::TooMany(17))),
         ] {
             assert_eq!(url.parse::<RelayTarget>().unwrap_err().fault, want, "{url}");
         }
@@ -420,7 +579,7 @@ mod tests {
     fn an_address_in_brackets_prints_as_a_url_of_the_same_address() {
         for url in ["net://[::1]:1:2", "nets://[::1]/a", "quic://[::1]"] {
             let target: RelayTarget = url.parse().unwrap();
-            assert_eq!(target.control.family, AddressFamily::V6, "{url}");
+            assert_eq!(target.relays[0].control.family, AddressFamily::V6, "{url}");
             assert_eq!(target.to_string().parse(), Ok(target), "{url}");
         }
         let ports = RelayTarget::from_port_urls("tcp://[::1]", "tls://[::1]").unwrap();

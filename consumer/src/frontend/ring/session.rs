@@ -1,6 +1,6 @@
 //! The session of one traced process: drains its rings on a timer and at its death. This file owns
-//! the loop; `events` reads the records, `output` packetizes them, and `delivery` releases what is
-//! delivered.
+//! the loop; `events` reads the records, `watermark` knows up to which time they are read, `output`
+//! packetizes them, and `delivery` releases what is delivered.
 //!
 //! A ring's events stay in the ring until their packets are delivered ([`DeliveryReceipt`]): the
 //! producer is told only then, so that a consumer that dies loses none. A consumer that dies
@@ -10,6 +10,7 @@
 mod delivery;
 mod events;
 mod output;
+mod watermark;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::packetize::HostClock;
 use crate::queue::{DeliveryReceipt, SessionClosed, SessionEnd, SessionOutcome};
 use delivery::Undelivered;
 use output::Output;
+use watermark::Watermark;
 
 /// The reason why the reading of a process has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +60,7 @@ pub(super) struct RingSession {
     /// Number of losses that no ring counts and that were released, or wait for that.
     handed_over_lost: u64,
     last_flush: Instant,
+    watermark: Watermark,
     buffer: Vec<u8>,
 }
 
@@ -88,6 +91,7 @@ impl RingSession {
             ending: HashSet::new(),
             handed_over_lost,
             last_flush: Instant::now(),
+            watermark: Watermark::default(),
             buffer: Vec::new(),
         }
     }
@@ -171,6 +175,8 @@ impl RingSession {
         while Instant::now() < until && !stop.is_cancelled() {
             let pause = sleep(self.context.settings.live_timer.min(RING_GRACE_PERIOD));
             stop.run_until_cancelled(pause).await;
+            // All is read, and nothing will be written.
+            self.watermark = Watermark::at(HostClock::now());
             self.flush().await?;
             self.release_delivered(true);
         }
@@ -179,24 +185,35 @@ impl RingSession {
 
     /// Reads a part of each ring.
     async fn read_rings(&mut self) -> Result<Turn, SessionClosed> {
+        let begun = HostClock::now();
         self.producer.update();
         if let Err(fault) = self.producer.update_meta() {
             debug!(process = self.identity.directory.as_str(), %fault, "meta not read");
         }
         let mut turn = Turn::default();
-        let numbers: Vec<u32> = self.producer.rings().keys().copied().collect();
-        for number in numbers {
+        let is_snapshot = self.context.coverage == Coverage::Snapshot;
+        let mut committed = Vec::new();
+        for (number, ring) in self.producer.rings() {
+            if let ProducerRing::Open(reader) = ring
+                && (!is_snapshot || reader.header().mode == Mode::Overwrite)
+            {
+                committed.push((*number, reader.committed()));
+            }
+        }
+        self.watermark.begin_turn(begun, &committed);
+        for (number, _) in committed {
             let Some(ProducerRing::Open(reader)) = self.producer.ring(number) else {
                 continue;
             };
-            if self.context.coverage == Coverage::Snapshot
-                && reader.header().mode != Mode::Overwrite
-            {
-                continue;
-            }
             turn.is_busy |= reader.unread() > reader.header().data_size() / 8;
             turn.has_more |= self.read_ring(number).await?;
         }
+        let producer = &self.producer;
+        self.watermark
+            .end_turn(|number| match producer.ring(number) {
+                Some(ProducerRing::Open(reader)) => Some(reader.point().position),
+                Some(ProducerRing::Closed) | None => None,
+            });
         let lost = self.producer.meta().take_lost();
         if lost > 0 {
             let first = self.producer.rings().keys().next().copied();

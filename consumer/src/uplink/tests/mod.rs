@@ -2,6 +2,7 @@
 
 mod reconnect;
 mod relay;
+mod relays;
 mod resume;
 
 use std::net::Ipv4Addr;

@@ -84,14 +84,23 @@ impl SessionUpload {
             .checked_sub(next)
             .filter(|lost| *lost > 0)
         {
-            // A power failure of the relay's host, if the relay synced its files less often than it
-            // acknowledged.
-            warn!(
-                channel = %stream.channel,
-                packets = lost,
-                "packets are lost: the relay had acknowledged them, and does not have them any more"
-            );
-            state.counters.lost.add(lost);
+            if state.has_moved {
+                // The relay has an older part of the session, from before that moved elsewhere.
+                warn!(
+                    channel = %stream.channel,
+                    packets = lost,
+                    "the relay does not have packets that were acknowledged before: another relay of the list has them"
+                );
+            } else {
+                // A power failure of the relay's host, if the relay synced its files less often
+                // than it acknowledged.
+                warn!(
+                    channel = %stream.channel,
+                    packets = lost,
+                    "packets are lost: the relay had acknowledged them, and does not have them any more"
+                );
+                state.counters.lost.add(lost);
+            }
         }
         // An earlier connection has sent these, and the answer about them was lost with it.
         if stream.relay_state.in_flight > 0 {

@@ -48,7 +48,7 @@ impl RingSession {
     /// Cuts all packets, and remembers what may be released when they are delivered.
     pub(super) async fn flush(&mut self) -> Result<(), SessionClosed> {
         self.last_flush = Instant::now();
-        let now = self.now();
+        let now = self.watermark.time();
         if let Some(output) = &mut self.output {
             let even_if_idle = output.last_idle_flush.elapsed() >= IDLE_BEACON_INTERVAL;
             if even_if_idle {

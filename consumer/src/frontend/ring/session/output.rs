@@ -10,14 +10,13 @@ use ctf::write::{
 use tokio::time::Instant;
 use trace_ring_core::Severity;
 use tracing::info;
-use wire::Timestamp;
 
 use super::super::classes::{CtfClasses, log_level};
 use super::super::overload::SheddingStep;
 use super::super::trace::{CHANNEL, PATH, STREAM_CLASS};
 use super::RingSession;
-use crate::limits::{MAX_EVENT_PACKET_BYTES, RING_WATERMARK_DELAY};
-use crate::packetize::{HostClock, PacketizeError, Packetizer};
+use crate::limits::MAX_EVENT_PACKET_BYTES;
+use crate::packetize::{PacketizeError, Packetizer};
 use crate::queue::{SessionClosed, StreamKey};
 
 /// The packets of a session that is open.
@@ -100,7 +99,7 @@ impl RingSession {
         lost: u64,
     ) -> Result<(), SessionClosed> {
         let stream = self.stream(number).await?;
-        let now = self.now();
+        let now = self.watermark.time();
         if let Some(output) = &mut self.output {
             // Readers see the losses between two packets: the events before them are in the first.
             output.packets.flush(now, false).await?;
@@ -169,11 +168,5 @@ impl RingSession {
             has_refused_class: false,
             step_class,
         })
-    }
-
-    /// Returns the time of beacons and ends of packets.
-    pub(super) fn now(&self) -> Timestamp {
-        let delay = u64::try_from(RING_WATERMARK_DELAY.as_nanos()).unwrap_or(0);
-        Timestamp(HostClock::now().0.saturating_sub(delay))
     }
 }

@@ -1,0 +1,152 @@
+//! Between two connections of a session: which relay is tried when, and what the log says.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use tracing::{info, warn};
+use wire::Text;
+
+use super::{SessionTask, StopReason, stop_reason};
+use crate::limits::CONNECT_TIMEOUT;
+use crate::status::ConnectionState;
+use crate::uplink::backoff::Backoff;
+use crate::uplink::error::UplinkError;
+use crate::uplink::handshake::Opened;
+use crate::uplink::relay_selector::SelectedRelay;
+
+/// The attempts of a session to connect.
+pub(super) struct Attempts {
+    pub(super) backoff: Backoff,
+    /// When the session was connected last, or began.
+    pub(super) last_good: Instant,
+    /// Whether each relay since the last pause has refused the session for good.
+    pub(super) is_refused_by_all: bool,
+}
+
+impl Default for Attempts {
+    fn default() -> Self {
+        Self {
+            backoff: Backoff::default(),
+            last_good: Instant::now(),
+            is_refused_by_all: true,
+        }
+    }
+}
+
+impl SessionTask {
+    /// Selects the relay that is tried after a failure: at once, or after a pause if all have been
+    /// tried. The result is an error if the relay's name cannot be looked up.
+    pub(super) async fn next_relay(
+        &mut self,
+        mut failure: Option<UplinkError>,
+        attempts: &mut Attempts,
+    ) -> Result<Result<SelectedRelay, UplinkError>, StopReason> {
+        if let Some(error) = &failure {
+            let why = error.to_string();
+            self.counters
+                .set_connection_state(ConnectionState::Waiting { why });
+        }
+        let context = Arc::clone(&self.context);
+        let mut is_reported = failure.is_none();
+        loop {
+            let selecting = self.selector.select_next(&context.target);
+            let selected = self.give_up.run_until_cancelled(selecting).await;
+            let selected = selected.ok_or_else(|| stop_reason(failure.as_ref()))?;
+            if selected.is_none()
+                && attempts.is_refused_by_all
+                && let Some(error) = failure.take()
+            {
+                return Err(StopReason::Failed(error));
+            }
+            let pause = match &selected {
+                Some(_) => Duration::ZERO,
+                None => attempts.backoff.next_delay(random_u32()),
+            };
+            // Even without a timeout each relay of the list is tried once.
+            let grace = selected
+                .as_ref()
+                .map_or(Duration::ZERO, |_| CONNECT_TIMEOUT);
+            if let (Some(timeout), Some(error)) = (context.reconnect_timeout, &failure)
+                && attempts.last_good.elapsed() + pause > timeout.max(grace)
+            {
+                return Err(StopReason::GivenUp(error.to_string()));
+            }
+            if let Some(error) = failure.as_ref().filter(|_| !is_reported) {
+                is_reported = true;
+                self.report_failure(error, pause);
+            }
+            if let Some(selected) = selected {
+                return Ok(selected);
+            }
+            attempts.is_refused_by_all = true;
+            let slept = self.give_up.run_until_cancelled(sleep(pause)).await;
+            slept.ok_or_else(|| stop_reason(failure.as_ref()))?;
+        }
+    }
+
+    fn report_failure(&self, error: &UplinkError, pause: Duration) {
+        let next = match pause {
+            Duration::ZERO => "trying the next relay".to_owned(),
+            pause => format!("reconnecting in {} ms", pause.as_millis()),
+        };
+        let relay = match &self.relay {
+            Some(relay) => relay.to_string(),
+            None => self.context.target.to_string(),
+        };
+        warn!(
+            session = %self.description.name,
+            %relay,
+            unacknowledged = self.counters.queued_packets.get(),
+            "{error}; {next}, nothing is lost so far"
+        );
+    }
+
+    pub(super) fn report_connected(
+        &self,
+        relay: &SelectedRelay,
+        path: &Text,
+        how: Opened,
+        has_moved: bool,
+    ) {
+        let session = &self.description.name;
+        let unconfirmed = self.state.unconfirmed();
+        if self.connections == 0 && how != Opened::Resumed {
+            info!(%session, %relay, %path, "connected");
+            return;
+        }
+        self.counters.reconnects.add(1);
+        // Warnings, like the loss before them: a log at the default level shows both.
+        match how {
+            Opened::Resumed if has_moved => warn!(
+                %session, %relay, %path,
+                "connected to another relay, where the session continues"
+            ),
+            Opened::Resumed => warn!(
+                %session, %relay, %path,
+                "reconnected; the session continues in the same files"
+            ),
+            Opened::New { .. } if has_moved => warn!(
+                %session, %relay, %path,
+                "connected to another relay, which does not have the session: a new one is opened there, and {unconfirmed} packets are sent again"
+            ),
+            Opened::New { has_resume: true } => warn!(
+                %session, %relay, %path,
+                "reconnected; the relay does not have the session any more: a new one is opened in another directory, and {unconfirmed} packets are sent again"
+            ),
+            Opened::New { has_resume: false } => warn!(
+                %session, %relay, %path,
+                "reconnected; the relay cannot resume sessions: a new one is opened in another directory, and {unconfirmed} packets are sent again"
+            ),
+        }
+    }
+}
+
+/// Returns a random number, or `u32::MAX` if the system has none. Only a delay depends on it.
+fn random_u32() -> u32 {
+    let mut bytes = [0; 4];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(_) => u32::from_be_bytes(bytes),
+        Err(_) => u32::MAX,
+    }
+}
