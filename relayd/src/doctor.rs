@@ -1,21 +1,31 @@
 //! `relayd doctor`: checks whether a relay with these settings would work on this host, or why the
-//! one that runs does not. It changes nothing, and opens its ports only for a moment.
+//! one that runs does not. It changes nothing, opens its ports only for a moment, and deletes the
+//! objects by which it probes an archive.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+use std::time::SystemTime;
 
+use archive::name::{LOG, parse_commit};
+use archive::store::ProbeReport;
 use daemon::checkup::Report;
 use daemon::checkup::host::{check_clock, check_directory, check_open_files};
 use daemon::checkup::listener::{Listener, find_listener};
 use daemon::endpoint::Endpoint;
 use daemon::error_text::describe_error;
 
-use crate::config::Config;
+use crate::archive_commands::describe_clock;
+use crate::config::{ArchiveConfig, Config};
+use crate::limits::ARCHIVE_PROBE_TIMEOUT;
 use crate::net::Server;
 
 /// Names of the programs that a relay may be, as the kernel shows them.
 const OWN_NAME: &str = "relayd";
 const REFERENCE_NAME: &str = "lttng-relayd";
+
+/// Maximum number of objects in the logs of all relays that are listed.
+const MAX_LOG_OBJECTS: usize = 200_000;
 
 /// The unit of the service.
 const UNIT: &str = "relayd";
@@ -61,9 +71,85 @@ pub fn check(config: &Config) -> Report {
             },
         );
     }
+    if let Some(archive) = &config.archive {
+        check_archive(&mut report, archive);
+    }
     check_open_files(&mut report, UNIT);
     check_clock(&mut report);
     report
+}
+
+/// What is found out about an archive.
+struct ExaminedArchive {
+    probe: ProbeReport,
+    /// Relays that have a log in the archive.
+    relays: usize,
+    /// When the newest object of the logs was created, by the clock of the store.
+    newest: Option<SystemTime>,
+}
+
+/// Checks the store of the archive, and what relays that share it rely on.
+fn check_archive(report: &mut Report, config: &ArchiveConfig) {
+    let url = &config.url;
+    let examined = match examine_archive(config) {
+        Ok(examined) => examined,
+        Err(error) => {
+            let remedy = format!("relayd archive check {url} says more");
+            return report.problem(format!("archive {url}: {error}"), remedy);
+        }
+    };
+    report.ok(format!("archive {url}: can be used"));
+    match describe_clock(&examined.probe) {
+        Some(difference) => report.warning(
+            format!("archive {url}: {difference}, by the clock of this host"),
+            "enable NTP on this host and on that of the store: logs are moved to parts by their age",
+        ),
+        None => report.ok(format!("archive {url}: its clock agrees with that of this host")),
+    }
+    let Some(newest) = examined.newest else {
+        return report.ok(format!("archive {url}: no relay has a log there"));
+    };
+    let relays = examined.relays;
+    let age = SystemTime::now().duration_since(newest);
+    let seconds = age.unwrap_or_default().as_secs();
+    report.ok(format!(
+        "archive {url}: logs of {relays} runs of relays; the newest object is {seconds} s old"
+    ));
+    if relays > 1 && !config.is_guaranteed {
+        report.warning(
+            format!("archive {url}: packets are acknowledged before they are there"),
+            "--durability=archive, if other relays are to continue the sessions of this one",
+        );
+    }
+}
+
+fn examine_archive(config: &ArchiveConfig) -> Result<ExaminedArchive, String> {
+    let text = |error: &(dyn std::error::Error + 'static)| describe_error(error);
+    let store = archive::store::open(&config.url, config.endpoint.as_deref());
+    let store = store.map_err(|error| text(&error))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|error| text(&error))?;
+    let examine = async {
+        let probe = archive::store::probe(&*store).await;
+        let probe = probe.map_err(|error| text(&error))?;
+        let objects = store.list(LOG, None, MAX_LOG_OBJECTS).await;
+        let objects = objects.map_err(|error| text(&error))?;
+        let ours = objects.iter().filter_map(|object| {
+            let (boot, _) = parse_commit(&object.name).ok()?;
+            Some((boot, object.modified))
+        });
+        let (boots, times): (BTreeSet<_>, Vec<_>) = ours.unzip();
+        Ok(ExaminedArchive {
+            probe,
+            relays: boots.len(),
+            newest: times.into_iter().max(),
+        })
+    };
+    let examined =
+        runtime.block_on(async { tokio::time::timeout(ARCHIVE_PROBE_TIMEOUT, examine).await });
+    examined.map_err(|_| "no answer".to_owned())?
 }
 
 fn check_port(report: &mut Report, port: &Port<'_>) {

@@ -4,15 +4,21 @@
 //! The path of a packet leads through one module after the other: [`net`] (sockets) → [`producer`]
 //! (connections of producers) → [`ingest`] (sequence) → [`store`] (files) → [`publish`] (what
 //! viewers may see) → [`live`] (what a viewer gets). [`registry`] has the sessions and streams.
+//! [`archiver`] copies what is published to an archive, [`fleet`] shows viewers what is in it.
 //! [`http`] answers the status endpoint.
 //!
-//! The modules are layers: `store -> publish -> ingest -> registry -> producer, live -> net`. Each
-//! uses those to its left and none to its right. Read them in this order, after `ARCHITECTURE.md`.
+//! The modules are layers: `store -> publish -> ingest -> registry -> producer -> fleet -> live ->
+//! net`. Each uses those to its left and none to its right. Read them in this order, after
+//! `ARCHITECTURE.md`.
 
+pub mod archive_commands;
+pub mod archiver;
 pub mod certs;
 pub mod cli;
 pub mod config;
 pub mod doctor;
+pub mod drain;
+pub mod fleet;
 pub mod health;
 pub mod http;
 pub mod ingest;

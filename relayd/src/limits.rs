@@ -1,7 +1,11 @@
 //! Every limit in one place, each with its reason. `relay-proto` and `viewer-proto` limit what a
 //! peer may announce; these limit what a peer can make the relay keep.
 
+mod fleet;
+
 use std::time::Duration;
+
+pub use fleet::*;
 
 // Sessions.
 
@@ -215,6 +219,19 @@ pub const MAX_REPLACEMENT_WORKERS: usize = 16;
 /// Timeout of a [`TICK`]. A longer one hangs in a file call, and the next begins without waiting
 /// for it.
 pub const TICK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum number of sessions that a relay which drains turns away, or sends away: more than it can
+/// have. Further ones are served.
+pub const MAX_TURNED_AWAY: usize = 1 << 16;
+
+/// Interval at which `relayd drain` asks the relay how far it is.
+pub const DRAIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Timeout of an answer of the relay to `relayd drain`.
+pub const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum number of bytes of that answer.
+pub const MAX_STATUS_BYTES: u64 = 64 << 10;
 
 /// Maximum number of rejected commands on a connection before it is closed. Each is logged. Real
 /// producers give up after the first.
@@ -519,3 +536,64 @@ pub const MIN_POOL: i64 = 100;
 /// Time without a write after which a trace file is closed, at most twice as long. The next write
 /// opens it again. Live streams that are busy write more often.
 pub const IDLE_FILE_TIMEOUT: Duration = Duration::from_secs(5);
+
+// Archive.
+
+/// Default interval between commit objects (`--archive-interval`): at most 2.6 million requests a
+/// month.
+pub const ARCHIVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Default time after which a session is written again as a part (`--archive-part-age`).
+pub const ARCHIVE_PART_AGE: Duration = Duration::from_secs(900);
+
+/// Interval of commit objects that have only beacons: viewers of other relays learn by them that
+/// the streams of idle sessions have nothing for them.
+pub const ARCHIVE_BEACON_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Number of `--archive-part-age` for which the log of a relay has not grown before other relays
+/// move it to parts: a relay that runs deletes its objects long before.
+pub const ARCHIVE_ORPHAN_AGES: u32 = 4;
+
+/// Shortest mean time between two looks for such logs. Otherwise it is `--archive-part-age`.
+pub const MIN_ARCHIVE_ORPHAN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Bytes of packets, before compression, at which a commit object is complete, and at which one is
+/// begun although the interval is not over.
+pub const ARCHIVE_COMMIT_BYTES: u64 = 8 << 20;
+
+/// Maximum number of commit objects that are on their way: at 100 ms each, 300 MB/s.
+pub const MAX_ARCHIVE_COMMITS: usize = 4;
+
+/// Bytes of packets, before compression, of a part. Larger ones would cost less requests, and as
+/// much memory while they are sent.
+pub const ARCHIVE_PART_BYTES: u64 = 64 << 20;
+
+/// Maximum number of parts that are on their way.
+pub const MAX_ARCHIVE_PARTS: usize = 2;
+
+/// Bytes of packets at which a block is complete. A viewer reads whole blocks; larger ones are
+/// hardly compressed better.
+pub const ARCHIVE_BLOCK_BYTES: u64 = 256 << 10;
+
+/// Runs of packets of the same length of a stream without indexes that may be in no part, of 24
+/// bytes each. Packets of LTTng are as long as sub-buffers, or pages: a part has fewer of them.
+pub const MAX_EXTENT_RUNS: usize = 65_536;
+
+/// Interval at which the archiver looks for what has been published, if that between commit objects
+/// is not shorter.
+pub const ARCHIVE_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Maximum number of requests that open and end sessions at one time.
+pub const MAX_ARCHIVE_REQUESTS: usize = 16;
+
+/// Pause after the store has refused a request, until an operator has changed something.
+pub const ARCHIVE_REFUSED_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Pause after a file could not be read for a part.
+pub const ARCHIVE_RETRY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Time for which the start of the relay waits for the probe of the store.
+pub const ARCHIVE_PROBE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Time for which shutdown waits for the archive.
+pub const ARCHIVE_STOP_TIMEOUT: Duration = Duration::from_secs(30);

@@ -11,13 +11,12 @@ use daemon::checkup::State;
 use daemon::durability::Durability;
 use daemon::error_text::describe_error;
 use daemon::fd_limit::raise_fd_limit;
-use daemon::logging::LogTarget;
+use daemon::logging::{Log, LogTarget};
 use daemon::notify::signal_parent;
-use daemon::output::{is_closed_output, print, print_message};
+use daemon::output::{is_closed_output, print, print_line, print_message};
 use daemon::signals::StopSignals;
 use daemon::{background, logging};
-use relayd::certs;
-use relayd::cli::{Arguments, CertsArguments, Mode};
+use relayd::cli::{ArchiveArguments, ArchiveCommand, Arguments, CertsArguments, Mode};
 use relayd::config::LogFormat;
 use relayd::doctor;
 use relayd::limits::DELETION_TIMEOUT;
@@ -27,8 +26,9 @@ use relayd::store::repair::{Repaired, repair};
 use relayd::store::session_log::SessionLog;
 use relayd::store::sync::sync_file_system;
 use relayd::store::{deletion, make_directory};
+use relayd::{archive_commands, certs, drain};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// Variable that is set in the environment of the process in the background.
 const BACKGROUND_MARKER: &str = "RELAYD_IN_BACKGROUND";
@@ -40,18 +40,15 @@ fn main() -> ExitCode {
     if command == Some("certs") {
         return exit_code("relayd certs", create_certificates());
     }
+    if command == Some("archive") {
+        return exit_code("relayd archive", run_archive_command());
+    }
     let is_check = command == Some("check-config");
     let is_doctor = command == Some("doctor");
+    let is_drain = command == Some("drain");
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(message) => {
-            let _ = message.print();
-            return if message.use_stderr() {
-                ExitCode::FAILURE
-            } else {
-                ExitCode::SUCCESS
-            };
-        }
+        Err(message) => return print_usage(&message),
     };
     if let Some(version) = arguments.version() {
         let printed = print(version).map_err(anyhow::Error::from);
@@ -61,6 +58,8 @@ fn main() -> ExitCode {
         check_configuration(arguments)
     } else if is_doctor {
         check_host(arguments)
+    } else if is_drain {
+        drain_relay(arguments)
     } else {
         run(arguments)
     };
@@ -119,6 +118,19 @@ fn check_host(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Runs `relayd drain [FILE]`: has the relay with these settings send its producers to another one,
+/// and waits until they are gone.
+fn drain_relay(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
+    arguments.take_file_operand()?;
+    let (arguments, ignored) = arguments.with_files()?;
+    let config = arguments.config(raise_fd_limit())?;
+    ignored.iter().for_each(print_warning);
+    drain::drain(config.http.as_ref(), |progress| {
+        print_line(progress).map_err(anyhow::Error::from)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn print_warning(warning: impl Display) {
     print_message(format_args!("relayd: {warning}"));
 }
@@ -128,6 +140,41 @@ fn create_certificates() -> anyhow::Result<ExitCode> {
     let arguments = CertsArguments::parse_from(std::env::args_os().skip(1));
     print(certs::create(&arguments, SystemTime::now())?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `relayd archive`.
+fn run_archive_command() -> anyhow::Result<ExitCode> {
+    let arguments = match ArchiveArguments::try_parse_from(std::env::args_os().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(message) => return Ok(print_usage(&message)),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let (text, is_faultless) = match &arguments.command {
+        ArchiveCommand::Check(location) => {
+            (runtime.block_on(archive_commands::check(location))?, true)
+        }
+        ArchiveCommand::Ls(location) => runtime.block_on(archive_commands::ls(location))?,
+        ArchiveCommand::Verify(location) => runtime.block_on(archive_commands::verify(location))?,
+    };
+    print(text)?;
+    Ok(if is_faultless {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints what `clap` says about a command line, or the help that was asked for.
+fn print_usage(message: &clap::Error) -> ExitCode {
+    let _ = message.print();
+    if message.use_stderr() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -209,16 +256,36 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Mode::Background | Mode::Daemon => background::report_ready(mode == Mode::Daemon)?,
     }
     service.notify_ready();
-    while server.block_on(signals.next()) == Request::Reload {
-        log.reopen();
-        server.reload_certificates();
-    }
+    serve_until_stopped(&server, &mut signals, &log);
     service.notify_stopping();
-    server.stop();
+    Ok(stop(server))
+}
+
+/// Does what signals ask for, until one asks to stop.
+fn serve_until_stopped(server: &Server, signals: &mut Signals, log: &Log) {
+    loop {
+        match server.block_on(signals.next()) {
+            Request::Stop => return,
+            Request::Reload => {
+                log.reopen();
+                server.reload_certificates();
+            }
+            Request::Drain => server.drain(),
+        }
+    }
+}
+
+/// Shuts down. Fails if not all traces are in the archive.
+fn stop(server: Server) -> ExitCode {
+    let is_archived = server.stop();
     if !deletion::finish(DELETION_TIMEOUT) {
         warn!("chunks are still being deleted: the next start completes it");
     }
-    Ok(ExitCode::SUCCESS)
+    if !is_archived {
+        error!("not all traces are in the archive: the rest is in the output of this host");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
 }
 
 fn log_format(arguments: &Arguments) -> logging::LogFormat {
@@ -261,6 +328,8 @@ enum Request {
     Stop,
     /// The log file is to be opened and the certificates are to be read again.
     Reload,
+    /// Producers are to be sent to another relay.
+    Drain,
 }
 
 /// The signals that the relay catches.
@@ -268,6 +337,8 @@ struct Signals {
     stop: StopSignals,
     /// SIGHUP, which asks to reload. The signal ends `lttng-relayd`.
     reload: Signal,
+    /// SIGUSR2, which asks to drain. The signal ends `lttng-relayd`.
+    drain: Signal,
     /// SIGUSR1 and SIGXFSZ, caught so that they do not end the process. SIGUSR1 is the signal that
     /// a relay sends to its parent process; the system sends SIGXFSZ at a write beyond the limit of
     /// file sizes, which also fails with an error.
@@ -279,6 +350,7 @@ impl Signals {
         Ok(Self {
             stop: StopSignals::catch()?,
             reload: signal(SignalKind::hangup())?,
+            drain: signal(SignalKind::user_defined2())?,
             _harmless: [
                 signal(SignalKind::user_defined1())?,
                 signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
@@ -290,6 +362,7 @@ impl Signals {
         tokio::select! {
             () = self.stop.wait() => Request::Stop,
             _ = self.reload.recv() => Request::Reload,
+            _ = self.drain.recv() => Request::Drain,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! `file` reads the configuration files, `value` the values of options; `resolve` makes a `Config`
 //! of options, files, environment and defaults, in this order of precedence.
 
+mod archive;
 mod certs;
 mod file;
 mod resolve;
@@ -12,16 +13,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
-use daemon::durability::Durability;
 use daemon::endpoint::Endpoint;
 use thiserror::Error;
 use tracing::level_filters::LevelFilter;
 
+pub use self::archive::{ArchiveArguments, ArchiveCommand, ArchiveLocation};
 pub use self::certs::CertsArguments;
 use crate::config::{LTTNG_RELEASE, LogFormat};
 use crate::ingest::DiskFullPolicy;
 use crate::limits::MIN_POOL;
 use file::FileError;
+use value::DurabilityLevel;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,6 +35,8 @@ Examples:
                                           Run in the background, and log sessions and connections
   relayd check-config FILE                Check options and configuration files, print the settings
   relayd doctor                           Check ports, disk, limits and clock of this host
+  relayd drain --http PORT                Send producers to another relay, and wait until they are gone
+  relayd archive check URL                Check whether a bucket can hold an archive
   relayd certs                            Create certificates for tls:// ports; see relayd certs --help
 
 On the traced host:
@@ -184,14 +188,40 @@ pub struct Arguments {
 
     /// What the reply to a producer guarantees of its data: process: it is written, and survives
     /// the end of relayd; interval: it is synced to the disk within --sync-interval; packet: it is
-    /// synced, and survives a power failure [default: process]
+    /// synced, and survives a power failure; archive: it is in the archive, and survives the loss
+    /// of this host [default: process]
     #[arg(
         long,
-        value_name = "process|interval|packet",
+        value_name = "process|interval|packet|archive",
         value_parser = value::durability(),
         hide_possible_values = true
     )]
-    durability: Option<Durability>,
+    durability: Option<DurabilityLevel>,
+
+    /// Copy all traces to the archive at URL: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
+    /// az://CONTAINER/PREFIX or file:///DIR. Credentials come from the usual variables (AWS_*) and
+    /// files, or the role of the instance
+    #[arg(long, value_name = "URL")]
+    archive: Option<String>,
+
+    /// Use the server at URL, such as one of Ceph, in place of the provider's own [default:
+    /// $AWS_ENDPOINT_URL]
+    #[arg(long, value_name = "URL")]
+    archive_endpoint: Option<String>,
+
+    /// Write to the archive every DURATION, or sooner if there are 8 MiB [default: 1s]
+    #[arg(long, value_name = "DURATION", value_parser = daemon::duration::parse)]
+    archive_interval: Option<Duration>,
+
+    /// Write what each session has as one object, for readers, when the oldest of it is this old,
+    /// or there are 64 MiB, or the session ends [default: 15m]
+    #[arg(long, value_name = "DURATION", value_parser = daemon::duration::parse)]
+    archive_part_age: Option<Duration>,
+
+    /// Show viewers the sessions of the archive that ended no longer than DURATION ago, besides
+    /// those that are recorded now, by this relay or others with the archive [default: 1d]
+    #[arg(long, value_name = "DURATION", value_parser = daemon::duration::parse)]
+    archive_list: Option<Duration>,
 
     /// Sync to the disk every MS milliseconds, 1 to 3600000. Without effect with
     /// --durability=process [default: 1000]
@@ -277,9 +307,18 @@ pub enum ArgumentError {
         "--tls-cert, --tls-key and --tls-client-ca are for tls:// ports and --quic, and there is none; give for example -C tls://0.0.0.0"
     )]
     UnusedCertificate,
-    /// `check-config` or `doctor` is followed by an operand that is not the only configuration
-    /// file.
-    #[error("check-config and doctor take one configuration file; unexpected {0:?}")]
+    /// `--durability=archive` without an archive.
+    #[error("--durability=archive needs --archive URL")]
+    NoArchive,
+    /// An option about the archive without an archive.
+    #[error("{0} needs --archive URL")]
+    UnusedArchiveOption(&'static str),
+    /// An interval or age of zero.
+    #[error("{0} must be longer than 0")]
+    NoTime(&'static str),
+    /// `check-config`, `doctor` or `drain` is followed by an operand that is not the only
+    /// configuration file.
+    #[error("check-config, doctor and drain take one configuration file; unexpected {0:?}")]
     UnexpectedOperand(OsString),
     /// A variable that takes a boolean has another value.
     #[error("invalid value of {0}: expected 1, yes, true, on, 0, no, false or off")]
@@ -318,7 +357,8 @@ impl Arguments {
             .then_some(if self.verbose > 0 { details } else { brief })
     }
 
-    /// The operand of `check-config FILE` and `doctor FILE` becomes the value of `--config`.
+    /// The operand of `check-config FILE`, `doctor FILE` and `drain FILE` becomes the value of
+    /// `--config`.
     ///
     /// # Errors
     /// If there are two files.

@@ -7,15 +7,21 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use daemon::durability::Durability;
 use daemon::endpoint::Endpoint;
 use jiff::tz::TimeZone;
 use wire::Bytes;
 
 use super::file::Files;
+use super::value::DurabilityLevel;
 use super::{ArgumentError, Arguments, Mode};
-use crate::config::{Config, Network, TlsFiles, parse_boolean};
+use crate::archiver::ArchiveTimes;
+use crate::config::{ArchiveConfig, Config, Network, TlsFiles, parse_boolean};
 use crate::ingest::reorder::ReorderWindow;
-use crate::limits::{REORDER_MEMORY, RESUME_TIMEOUT, max_connections};
+use crate::limits::{
+    ARCHIVE_INTERVAL, ARCHIVE_PART_AGE, FLEET_LISTED_FOR, REORDER_MEMORY, RESUME_TIMEOUT,
+    max_connections,
+};
 use crate::service::{ServiceConfig, run_folder};
 use crate::store::layout::Grouping;
 use crate::store::retention::RetentionSettings;
@@ -108,6 +114,11 @@ impl Arguments {
             reorder_memory: self.reorder_memory.or(other.reorder_memory),
             on_disk_full: self.on_disk_full.or(other.on_disk_full),
             durability: self.durability.or(other.durability),
+            archive: self.archive.or(other.archive),
+            archive_endpoint: self.archive_endpoint.or(other.archive_endpoint),
+            archive_interval: self.archive_interval.or(other.archive_interval),
+            archive_part_age: self.archive_part_age.or(other.archive_part_age),
+            archive_list: self.archive_list.or(other.archive_list),
             sync_interval: self.sync_interval.or(other.sync_interval),
             resume_timeout: self.resume_timeout.or(other.resume_timeout),
             retain_age: self.retain_age.or(other.retain_age),
@@ -155,6 +166,17 @@ impl Arguments {
             endpoint(self.live_port, DEFAULT_LIVE),
         ];
         let files = [self.tls_cert, self.tls_key, self.tls_client_ca];
+        let (durability, is_archived) = match self.durability {
+            None => (Durability::default(), false),
+            Some(DurabilityLevel::Disk(level)) => (level, false),
+            Some(DurabilityLevel::Archive) => (Durability::Process, true),
+        };
+        let times = [
+            self.archive_interval,
+            self.archive_part_age,
+            self.archive_list,
+        ];
+        let archive = archive(self.archive, self.archive_endpoint, times, is_archived)?;
         let quic = self.quic.map(|quic| quic.or_port(DEFAULT_QUIC_PORT));
         let tls = tls_files(files, [&control, &data, &live], quic.as_ref())?;
         Ok(Config {
@@ -183,7 +205,7 @@ impl Arguments {
             reorder_memory: self.reorder_memory.unwrap_or(REORDER_MEMORY),
             when_full: self.on_disk_full.unwrap_or_default(),
             sync: SyncSettings {
-                durability: self.durability.unwrap_or_default(),
+                durability,
                 interval: self.sync_interval.map_or(DEFAULT_SYNC_INTERVAL, |millis| {
                     Duration::from_millis(millis.into())
                 }),
@@ -195,6 +217,7 @@ impl Arguments {
                 max_age: self.retain_age,
                 max_bytes: self.retain_size,
             },
+            archive,
             time_zone: local_time_zone(),
             process: ServiceConfig {
                 working_directory: working_directory.map(make_absolute).transpose()?,
@@ -251,6 +274,46 @@ fn tls_files(
     }))
 }
 
+/// The archive, whose other options need its URL.
+fn archive(
+    url: Option<String>,
+    endpoint: Option<String>,
+    [interval, part_age, list]: [Option<Duration>; 3],
+    is_guaranteed: bool,
+) -> Result<Option<ArchiveConfig>, ArgumentError> {
+    for (option, time) in [
+        ("--archive-interval", interval),
+        ("--archive-part-age", part_age),
+    ] {
+        if time.is_some_and(|time| time.is_zero()) {
+            return Err(ArgumentError::NoTime(option));
+        }
+    }
+    let given = [
+        ("--archive-endpoint", endpoint.is_some()),
+        ("--archive-interval", interval.is_some()),
+        ("--archive-part-age", part_age.is_some()),
+        ("--archive-list", list.is_some()),
+    ];
+    match url {
+        Some(url) => Ok(Some(ArchiveConfig {
+            url,
+            endpoint,
+            times: ArchiveTimes {
+                interval: interval.unwrap_or(ARCHIVE_INTERVAL),
+                part_age: part_age.unwrap_or(ARCHIVE_PART_AGE),
+            },
+            listed_for: list.unwrap_or(FLEET_LISTED_FOR),
+            is_guaranteed,
+        })),
+        None if is_guaranteed => Err(ArgumentError::NoArchive),
+        None => match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => Err(ArgumentError::UnusedArchiveOption(option)),
+            None => Ok(None),
+        },
+    }
+}
+
 /// Maximum number of open trace files of a process that may have `allowed` open files.
 fn pool_size(asked: Option<u32>, allowed: u64) -> Result<usize, ArgumentError> {
     let max = match asked {
@@ -295,7 +358,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use daemon::durability::Durability;
 
     const LIMIT: u64 = 1024;
 

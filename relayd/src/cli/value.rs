@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use daemon::durability::Durability;
 
-use crate::config::LogFormat;
+use crate::config::{ARCHIVE_LEVEL, LogFormat};
 use crate::ingest::DiskFullPolicy;
 
 impl ValueEnum for DiskFullPolicy {
@@ -20,10 +20,23 @@ impl ValueEnum for DiskFullPolicy {
     }
 }
 
+/// A level of `--durability`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DurabilityLevel {
+    /// On the disk of the relay.
+    Disk(Durability),
+    /// In the archive.
+    Archive,
+}
+
 /// Parses a level of durability.
-pub(super) fn durability() -> impl TypedValueParser<Value = Durability> {
+pub(super) fn durability() -> impl TypedValueParser<Value = DurabilityLevel> {
     let names = Durability::ALL.map(Durability::name);
-    PossibleValuesParser::new(names).try_map(|name| name.parse())
+    let names = names.into_iter().chain([ARCHIVE_LEVEL]);
+    PossibleValuesParser::new(names).try_map(|name| match &*name {
+        ARCHIVE_LEVEL => Ok(DurabilityLevel::Archive),
+        name => name.parse().map(DurabilityLevel::Disk),
+    })
 }
 
 impl ValueEnum for LogFormat {

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 
 pub use self::network::{KeepAlive, Network, Timeouts};
 pub use self::tls::TlsFiles;
+use crate::archiver::ArchiveTimes;
 use crate::ingest::DiskFullPolicy;
 use crate::ingest::reorder::ReorderWindow;
 use crate::service::ServiceConfig;
@@ -22,6 +23,9 @@ mod tls;
 /// The LTTng release whose `lttng-relayd` this daemon replaces. Packages compare it.
 pub const LTTNG_RELEASE: &str = "2.15.0";
 
+/// The level of `--durability` that guarantees that data is in the archive.
+pub const ARCHIVE_LEVEL: &str = "archive";
+
 /// Format of the log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -30,6 +34,21 @@ pub enum LogFormat {
     Text,
     /// One JSON object per event, on a line of its own.
     Json,
+}
+
+/// The archive of a relay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveConfig {
+    /// URL of the archive.
+    pub url: String,
+    /// URL of the server, if it is not the provider's own.
+    pub endpoint: Option<String>,
+    /// Settings of when objects are written.
+    pub times: ArchiveTimes,
+    /// Time since their end for which viewers are shown sessions of the archive.
+    pub listed_for: Duration,
+    /// Whether the reply to a producer guarantees that data is in the archive.
+    pub is_guaranteed: bool,
 }
 
 /// Configuration of one relay. It does not change while the relay runs.
@@ -73,6 +92,8 @@ pub struct Config {
     pub resume_timeout: Duration,
     /// Settings of which sessions are removed when they are old, or the output is large.
     pub retention: RetentionSettings,
+    /// Settings of the archive. None: there is none.
+    pub archive: Option<ArchiveConfig>,
     /// Time zone of the times in directory names.
     pub time_zone: TimeZone,
     /// Settings of what the relay sets up around itself.
@@ -80,6 +101,14 @@ pub struct Config {
 }
 
 impl Config {
+    /// The level of `--durability`.
+    fn durability(&self) -> &'static str {
+        match &self.archive {
+            Some(archive) if archive.is_guaranteed => ARCHIVE_LEVEL,
+            _ => self.sync.durability.name(),
+        }
+    }
+
     /// The settings of the relay as a configuration file, with the values of those that were not
     /// set.
     #[must_use]
@@ -100,7 +129,7 @@ impl Config {
             format!("reorder-bytes={}", self.window.bytes.0),
             format!("reorder-memory={}", self.reorder_memory),
             format!("on-disk-full={:?}", self.when_full).to_lowercase(),
-            format!("durability={}", self.sync.durability),
+            format!("durability={}", self.durability()),
             format!("sync-interval={}", self.sync.interval.as_millis()),
             format!("resume-timeout={}", self.resume_timeout.as_secs()),
         ];
@@ -111,7 +140,26 @@ impl Config {
         let path = |path: &PathBuf| path.display().to_string();
         let tls = self.tls.as_ref();
         let process = &self.process;
+        let archive = self.archive.as_ref();
+        let seconds = |time: Duration| format!("{}ms", time.as_millis());
         let optional = [
+            ("archive", archive.map(|archive| archive.url.clone())),
+            (
+                "archive-endpoint",
+                archive.and_then(|archive| archive.endpoint.clone()),
+            ),
+            (
+                "archive-interval",
+                archive.map(|archive| seconds(archive.times.interval)),
+            ),
+            (
+                "archive-part-age",
+                archive.map(|archive| seconds(archive.times.part_age)),
+            ),
+            (
+                "archive-list",
+                archive.map(|archive| seconds(archive.listed_for)),
+            ),
             ("http", self.http.as_ref().map(Endpoint::to_string)),
             ("quic", self.quic.as_ref().map(Endpoint::to_string)),
             ("tls-cert", tls.map(|tls| path(&tls.certificate))),

@@ -42,7 +42,7 @@ impl MetricsWriter {
     }
 
     /// A metric with one label.
-    fn write_labelled<'a>(
+    pub(super) fn write_labelled<'a>(
         &mut self,
         name: &str,
         label: &str,
@@ -162,6 +162,11 @@ fn write_session_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
         "counter",
         "Resumable sessions that lost their connection, were resumed, restored at the start, or not resumed in time.",
         ResumeEvent::ALL.map(|event| (event.name(), counts.of(event))),
+    );
+    metrics.write_gauge(
+        "relayd_draining",
+        "1 while the relay sends producers to another one, until it is stopped.",
+        u8::from(registry.is_draining()),
     );
     let mut lags = Lags::default();
     for session in sessions.iter().chain(&lingering) {

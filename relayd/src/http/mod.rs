@@ -3,8 +3,9 @@
 //! has the sockets.
 //!
 //! Read in this order: [`StatusApi`] here, `metrics` (Prometheus text format) with
-//! `process_metrics` and `output_metrics`, `sessions` (JSON).
+//! `process_metrics`, `output_metrics` and `archive_metrics`, `sessions` (JSON).
 
+mod archive_metrics;
 mod metrics;
 mod output_metrics;
 mod process_metrics;
@@ -14,9 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
+use crate::archiver::status::ArchiveStatus;
 use crate::health::Health;
 use crate::registry::Registry;
+use crate::registry::draining::DrainingSessions;
 use crate::store::retention::{OutputStatus, RetentionSettings};
+
+/// The reply of `/readyz` of a relay that has drained begins with it.
+pub const DRAINED: &str = "drained";
 
 /// Answers requests to the status endpoint of one relay.
 #[derive(Debug)]
@@ -29,6 +35,8 @@ pub struct StatusApi {
     /// The output as it was measured last, and the counters of what was removed.
     output: Arc<OutputStatus>,
     retention: RetentionSettings,
+    /// State of the archive. None: there is none.
+    archive: Option<Arc<ArchiveStatus>>,
     /// Start of the relay, for the metric.
     started: SystemTime,
     /// Whether shutdown has begun.
@@ -83,7 +91,7 @@ impl std::fmt::Debug for Port {
 
 impl StatusApi {
     /// Creates the status endpoint of a relay with these ports, and with these counters of its QUIC
-    /// port and this output.
+    /// port, this output and this archive.
     #[must_use]
     pub fn new(
         registry: Arc<Registry>,
@@ -92,6 +100,7 @@ impl StatusApi {
         quic: Option<Arc<QuicCounters>>,
         output: Arc<OutputStatus>,
         retention: RetentionSettings,
+        archive: Option<Arc<ArchiveStatus>>,
     ) -> Self {
         Self {
             registry,
@@ -100,6 +109,7 @@ impl StatusApi {
             quic,
             output,
             retention,
+            archive,
             started: SystemTime::now(),
             is_stopping: AtomicBool::new(false),
         }
@@ -117,7 +127,7 @@ impl StatusApi {
             "/metrics" => StatusReply {
                 status: 200,
                 content_type: "text/plain; version=0.0.4; charset=utf-8",
-                body: self.metrics(),
+                body: self.metrics(now),
             },
             "/sessions" => StatusReply {
                 status: 200,
@@ -127,26 +137,72 @@ impl StatusApi {
             "/healthz" => health_reply(self.liveness_failure(now)),
             "/readyz" => {
                 let failure = self.liveness_failure(now);
-                health_reply(failure.or_else(|| self.readiness_failure()))
+                let failure = failure.or_else(|| self.readiness_failure());
+                let draining = self.draining(now);
+                match (failure, draining, self.archive_failure(now)) {
+                    (None, Some(left), _) => text_reply(503, &left),
+                    // Producers stay: no other relay would be better off.
+                    (None, None, Some(archive)) => text_reply(200, &archive),
+                    (failure, ..) => health_reply(failure),
+                }
             }
             "/" => text_reply(200, "/metrics\n/healthz\n/readyz\n/sessions"),
             _ => text_reply(404, "not found"),
         }
     }
 
-    fn metrics(&self) -> String {
+    fn metrics(&self, now: Instant) -> String {
         let mut text = metrics::render(&self.registry, &self.ports, self.quic.as_deref());
         text += &process_metrics::render(self.started);
         text += &output_metrics::render(self.output.numbers(), self.retention);
+        if let Some(archive) = &self.archive {
+            text += &archive_metrics::render(archive, now);
+        }
         text
     }
 
     /// The reason why the relay is unhealthy, so that only a restart could help. None if it is
     /// healthy.
     fn liveness_failure(&self, now: Instant) -> Option<&'static str> {
+        if self.archive.as_ref().is_some_and(|own| own.has_stopped()) {
+            return Some("unhealthy: the archive has stopped, see the log");
+        }
         // At shutdown, ports are closed and workers end on purpose.
         (self.health.error_mask(now) != 0 && !self.is_stopping.load(Ordering::Relaxed))
             .then_some("unhealthy: workers do not respond, or a port is not listened on")
+    }
+
+    /// The reason why nothing is archived. None: the store answers, or there is no archive.
+    fn archive_failure(&self, now: Instant) -> Option<String> {
+        let archive = self.archive.as_ref()?;
+        let failure = archive.failure()?;
+        let seconds = archive.behind(now).as_secs();
+        Some(format!(
+            "ok, but the archive is {seconds} s behind: {failure}"
+        ))
+    }
+
+    /// What a relay that drains still waits for. It begins with [`DRAINED`] if that is nothing.
+    /// None: the relay does not drain.
+    fn draining(&self, now: Instant) -> Option<String> {
+        let DrainingSessions { fixed, returned } = self.registry.draining_sessions()?;
+        let archive = self.archive.as_ref();
+        let behind = archive.map(|archive| archive.behind(now));
+        let behind = behind.unwrap_or_default();
+        Some(match (fixed, returned) {
+            (0, 0) if !behind.is_zero() => {
+                let seconds = behind.as_secs_f64();
+                format!("draining: the archive is {seconds:.1} s behind")
+            }
+            (0, 0) => DRAINED.to_owned(),
+            // What the archive lacks is kept by their producers, which go on.
+            (0, returned) => {
+                format!("{DRAINED}; sessions that came back, for want of another relay: {returned}")
+            }
+            (fixed, _) => {
+                format!("draining: sessions that cannot move to another relay: {fixed}")
+            }
+        })
     }
 
     /// The reason why the relay is not ready for further producers, although it is healthy. None if
@@ -193,6 +249,8 @@ mod tests {
             time_zone: jiff::tz::TimeZone::UTC,
             resume_timeout: std::time::Duration::ZERO,
             max_detached: 100,
+            archive: None,
+            metadata_file: None,
             pool: Pool::new(7),
         });
         let port = Port {
@@ -206,6 +264,7 @@ mod tests {
             None,
             Default::default(),
             Default::default(),
+            Some(Default::default()),
         )
     }
 
@@ -235,6 +294,7 @@ mod tests {
             "relayd_connections{port=\"control\"} 3",
             "relayd_trace_files_limit 7",
             "relayd_write_errors_total{kind=\"full\"} 0",
+            "relayd_archive_requests_total{result=\"unknown\"} 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

@@ -26,6 +26,7 @@ use crate::limits::{MAX_PACKET_BYTES, MAX_READY_ENTRIES};
 use crate::publish::published::Published;
 use crate::publish::tally::Tally;
 use crate::store::StoreError;
+use crate::store::archive_log::StreamNumberLog;
 use crate::store::chunk::Holding;
 use crate::store::pipe::Pipe;
 use crate::store::session_log::{Mark, StreamLog};
@@ -65,6 +66,8 @@ pub struct StreamWriter {
     is_detached: bool,
     /// The log of the session. None: the session is not resumable.
     log: Option<StreamLog>,
+    /// The log of numbers for the archive. None: the session is not archived, or is resumable.
+    number_log: Option<StreamNumberLog>,
     /// Marks that must be in the log before the next entry is written.
     unlogged: Vec<Mark>,
     /// Ranges of packets that the producer has dropped, each with its end. Packets before them are
@@ -95,6 +98,7 @@ impl StreamWriter {
             wire_id: id,
             is_detached: false,
             log: None,
+            number_log: None,
             unlogged: Vec::new(),
             skipped: Vec::new(),
         }
@@ -253,11 +257,11 @@ impl StreamWriter {
         };
         // Entries of the current file are published before the file may be replaced.
         self.flush_entries()?;
-        if self.packets.files.replaces(number) {
+        if self.packets.files.next_replaces() {
             self.log_replacing(seq)?;
         }
         let files = &mut self.packets.files;
-        if let Some(chunk) = files.chunk().filter(|_| files.replaces(number)) {
+        if let Some(chunk) = files.chunk().filter(|_| files.next_replaces()) {
             // Before the file is replaced, so that no viewer opens the new one in its place.
             self.published.retire_tracefile(chunk.chunk(), number);
         }
@@ -273,6 +277,7 @@ impl StreamWriter {
     fn record_packet(&mut self, seq: SeqNum, place: PacketPlace) -> Result<(), IngestError> {
         trace!(stream = %self.id, %seq, bytes = place.packet_len().0, "packet written");
         self.tally.count_packet(place.packet_len().0);
+        self.log_first_number(seq);
         self.lifecycle.record_packet(seq);
         // An empty packet has no index: an index with packet size 0 is a beacon.
         let joiner = self.joiner.as_mut();
@@ -281,10 +286,24 @@ impl StreamWriter {
             let joined = joiner.add_packet(seq, place);
             joined.map_err(|source| IngestError::Pending { stream, source })?;
         }
+        if self.joiner.is_none() {
+            self.publish_unindexed(seq, place);
+        }
         if !self.skipped.is_empty() {
             self.give_up_skipped();
         }
         Ok(())
+    }
+
+    /// Publishes a packet of a stream without indexes, for the archive: viewers cannot see it.
+    fn publish_unindexed(&mut self, seq: SeqNum, place: PacketPlace) {
+        let is_archived = self.published.keeps_seqs() && place.packet_len() > Bytes(0);
+        let files = &mut self.packets.files;
+        if is_archived && let Some(segment) = files.unindexed_segment(&place) {
+            let (offset, len) = (place.offset(), place.packet_len());
+            self.published
+                .add_unindexed_packet(&segment, seq, offset, len);
+        }
     }
 
     /// Drops the packet in flight if it was arriving on this connection, which has ended.
@@ -441,7 +460,8 @@ impl StreamWriter {
         }
         for ReadyEntry { seq, index, place } in batch {
             if let Some(segment) = &segment {
-                self.published.add_packet(segment, index.class, place.end());
+                self.published
+                    .add_packet(segment, index.class, *seq, place.end());
             }
             self.lifecycle.record_entry(*seq, index.packet_seq);
         }

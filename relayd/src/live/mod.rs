@@ -5,22 +5,26 @@
 //! streams), `subscribed` (notifications), `file_calls` (reads that may block).
 
 mod file_calls;
+#[cfg(test)]
+mod fleet_tests;
 mod metadata;
 mod packets;
 mod subscribed;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use relay_proto::session::TraceFormat as ProducerFormat;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tracing::info;
-use viewer_proto::relay::{NewStream, Position, Relay, Session as _, SessionFacts};
+use viewer_proto::relay::{Awaited, NewStream, Position, Relay, Session as _, SessionFacts};
 use viewer_proto::server::Change;
 use viewer_proto::session::{ListedSession, Seek, TraceFormat};
 use wire::{Bytes, SessionId, ViewerId};
 
+use crate::fleet::{Fleet, FleetViewer};
 use crate::publish::announced::AnnouncedContent;
 use crate::publish::subscription::{ChangeQueue, Subscription};
 use crate::publish::viewer_lag::ViewerPositions;
@@ -36,6 +40,10 @@ use subscribed::Subscribed;
 #[derive(Debug)]
 pub struct View {
     registry: Arc<Registry>,
+    /// The sessions of the archive, for a viewer that is connected. None: there is no archive.
+    fleet: Option<(Arc<Fleet>, FleetViewer)>,
+    /// The sessions to which the viewer has attached, each once. Empty without an archive.
+    attached: Mutex<Vec<Weak<Session>>>,
     /// Address of the viewer, for the log.
     peer: SocketAddr,
     /// Changes that the viewer is to be notified of. Empty without a push connection.
@@ -48,15 +56,59 @@ pub struct View {
 impl View {
     /// The view of a viewer at `peer`, without a push connection.
     #[must_use]
-    pub fn new(registry: Arc<Registry>, peer: SocketAddr) -> Self {
+    pub fn new(registry: Arc<Registry>, fleet: Option<Arc<Fleet>>, peer: SocketAddr) -> Self {
         let changes = Arc::default();
         let subscription = Subscription::new(&changes, Change::Sessions);
+        let fleet = fleet.map(|fleet| {
+            let viewer = fleet.add_viewer();
+            (fleet, viewer)
+        });
         Self {
             registry,
+            fleet,
+            attached: Mutex::default(),
             peer,
             changes,
             subscription,
             file_call_limits: FileCallLimits::default(),
+        }
+    }
+
+    /// Looks up what the next command of the viewer needs.
+    pub async fn prepare(&self, awaited: Awaited) {
+        if let Some((fleet, _)) = &self.fleet {
+            fleet.prepare(awaited).await;
+        }
+    }
+
+    /// Whether a session to which the viewer has attached cannot be shown further from here. The
+    /// viewer finds all of it when it connects again.
+    #[must_use]
+    pub fn has_partial_session(&self) -> bool {
+        let attached = self.attached.lock();
+        let mut sessions = attached.iter().filter_map(Weak::upgrade);
+        sessions.any(|session| session.is_partial())
+    }
+
+    fn fleet(&self) -> Option<&Arc<Fleet>> {
+        self.fleet.as_ref().map(|(fleet, _)| fleet)
+    }
+
+    /// The relay's own sessions to which viewers may attach. One of which other relays have a part
+    /// is left out: the fleet has all of it.
+    fn own_sessions(&self) -> Vec<Arc<Session>> {
+        let mut sessions = self.registry.sessions_for_viewers(Instant::now());
+        if let Some(fleet) = self.fleet() {
+            sessions.retain(|session| !is_elsewhere(fleet, session));
+        }
+        sessions
+    }
+
+    /// The session with this id, if viewers may attach to it, and where they begin.
+    fn session(&self, id: SessionId, seek: Seek) -> Option<(Arc<Session>, Seek)> {
+        match self.registry.session_for_viewers(id, Instant::now()) {
+            Some(own) => Some((own, seek)),
+            None => self.fleet()?.session(id, seek),
         }
     }
 
@@ -76,7 +128,23 @@ impl View {
 impl Drop for View {
     fn drop(&mut self) {
         self.registry.unsubscribe(&self.subscription);
+        if let Some(fleet) = self.fleet() {
+            fleet.unsubscribe(&self.subscription);
+        }
     }
+}
+
+/// Whether other relays have archived a part of a session of this relay.
+fn is_elsewhere(fleet: &Fleet, session: &Session) -> bool {
+    if session.is_partial() {
+        return true;
+    }
+    // Until the archiver has found that out: whether the archive lists an earlier one.
+    let archived = session.archived_as();
+    let unknown = archived.filter(|archived| archived.has_moved_here.get().is_none());
+    let listed =
+        unknown.and_then(|archived| Some((fleet.created(archived.key)?, archived.created)));
+    listed.is_some_and(|(listed, own)| listed < own)
 }
 
 /// A viewer attached to a session.
@@ -100,13 +168,30 @@ pub struct Attachment {
 impl Relay for View {
     type Session = Attachment;
 
-    fn sessions(&self) -> Vec<ListedSession> {
-        let sessions = self.registry.sessions_for_viewers(Instant::now());
-        sessions.iter().map(|session| listed(session)).collect()
+    fn must_await(&self, awaited: Awaited) -> bool {
+        let fleet = self.fleet();
+        fleet.is_some_and(|fleet| fleet.must_await(awaited))
     }
 
-    fn find(&self, session: SessionId) -> Option<SessionFacts> {
-        let session = self.registry.session_for_viewers(session, Instant::now())?;
+    fn sessions(&self) -> Vec<ListedSession> {
+        let sessions = self.own_sessions();
+        let mut all: Vec<_> = sessions.iter().map(|session| listed(session)).collect();
+        if let Some(fleet) = self.fleet() {
+            let keys = sessions.iter().filter_map(|session| session.archived_as());
+            let shown = keys.map(|archived| archived.key).collect();
+            all.extend(fleet.sessions(&shown));
+        }
+        all
+    }
+
+    fn find(&self, id: SessionId) -> Option<SessionFacts> {
+        let Some(session) = self.registry.session_for_viewers(id, Instant::now()) else {
+            let listed = self.fleet()?.find(id)?;
+            return Some(SessionFacts {
+                is_live: true,
+                trace_format: listed.trace_format,
+            });
+        };
         Some(SessionFacts {
             is_live: session.identity().live_timer.period().is_some(),
             trace_format: trace_format(&session),
@@ -114,13 +199,19 @@ impl Relay for View {
     }
 
     fn attach(&self, session: SessionId, seek: Seek) -> Option<Attachment> {
-        let session = self.registry.session_for_viewers(session, Instant::now())?;
+        let (session, seek) = self.session(session, seek)?;
         let peer = self.peer;
         info!(%session, %peer, ?seek, "viewer attached");
         let seek_last_before = match seek {
             Seek::Beginning => 0,
             Seek::Last => session.announced_next(),
         };
+        if self.fleet.is_some() {
+            let attaching = Arc::downgrade(&session);
+            let mut attached = self.attached.lock();
+            attached.retain(|session| !session.ptr_eq(&attaching) && session.strong_count() > 0);
+            attached.push(attaching);
+        }
         let about = Change::Session(session.id());
         let positions = session.viewer_lag().add_viewer();
         let of_session = session.viewer_lag().file_calls();
@@ -156,8 +247,14 @@ impl Relay for View {
     fn set_subscribed(&self, on: bool) {
         // First, so that a subscription replaces the one before.
         self.registry.unsubscribe(&self.subscription);
+        if let Some(fleet) = self.fleet() {
+            fleet.unsubscribe(&self.subscription);
+        }
         if on {
             self.registry.subscribe(&self.subscription);
+            if let Some(fleet) = self.fleet() {
+                fleet.subscribe(&self.subscription);
+            }
         }
     }
 

@@ -78,10 +78,13 @@ impl Files {
             Some(files) => files,
             None => calls.run(|| segment.open())?,
         };
+        // Streams without indexes are not announced to viewers.
+        let index = files.index;
+        let (index, format) = index.ok_or_else(|| io::Error::other("the stream has no index"))?;
         Ok(Self {
             data: Arc::new(ReadFile::new(files.data, calls)),
-            index: ReadFile::new(files.index, calls),
-            format: files.format,
+            index: ReadFile::new(index, calls),
+            format,
         })
     }
 

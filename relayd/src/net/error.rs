@@ -56,6 +56,8 @@ pub(super) enum ConnectionError {
         FILE_CALL_TIMEOUT.as_secs()
     )]
     FileCallsHang,
+    #[error("the rest of the session is in the archive: viewers find it when they connect again")]
+    PartialSession,
     #[error(transparent)]
     Ingest(#[from] PositionedError),
     /// A stream of a QUIC connection is not one packet.
@@ -113,6 +115,7 @@ impl ConnectionError {
             | Self::TooManyRefusals
             | Self::ReadRestOfPacket(_)
             | Self::FileCallsHang
+            | Self::PartialSession
             | Self::PacketStream(_) => Consequence::Close,
             // Only the lengths in headers say where the next packet begins: the rest cannot be
             // decoded.

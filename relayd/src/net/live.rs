@@ -38,7 +38,7 @@ pub(super) async fn serve(
     let mut push = PushConnection::new(Arc::clone(&context.tasks));
     match serve_commands(
         &mut socket,
-        &View::new(context.registry, peer),
+        &View::new(context.registry, context.fleet, peer),
         &mut push,
         &mut ConnectionThrottle::new(context.throttle),
         context.timeouts,
@@ -85,16 +85,14 @@ async fn serve_commands(
     // Viewers are not waited for when the relay stops.
     let never = CancellationToken::new();
     loop {
-        if !connection.is_greeted() && is_handshake(received.bytes()) {
-            return Err(ConnectionError::EncryptedPeer);
-        }
+        check(&connection, &received, view)?;
         let mut input = received.bytes();
-        let (mut needs_more, mut is_arriving) = (false, false);
+        let (mut needs_more, mut is_arriving, mut awaited) = (false, false, None);
         let mut handled = Ok(None);
         let mut replies = borrow_buffer();
         let permits = acquire_file_calls(view).await?;
         while matches!(handled, Ok(None))
-            && !(needs_more || is_arriving)
+            && !(needs_more || is_arriving || awaited.is_some())
             && replies.len() < REPLY_BYTES
         {
             let before = replies.len();
@@ -114,6 +112,7 @@ async fn serve_commands(
                 Ok(Progress::Push(viewer)) => return Ok(Ended::AsPushConnection(viewer)),
                 Ok(Progress::NeedsMore) => needs_more = true,
                 Ok(Progress::PacketArriving) => is_arriving = true,
+                Ok(Progress::Awaits(what)) => awaited = Some(what),
                 Err(error) => handled = Err(error.into()),
             }
         }
@@ -139,8 +138,10 @@ async fn serve_commands(
         send(socket, &mut replies, timeouts.write).await?;
         return_buffer(replies);
         throttle.throttle(bytes).await;
-        if is_arriving {
-            packet_wait.wait(view.changes()).await;
+        match awaited {
+            Some(awaited) => view.prepare(awaited).await,
+            None if is_arriving => packet_wait.wait(view.changes()).await,
+            None => {}
         }
         if !needs_more {
             continue;
@@ -158,4 +159,19 @@ async fn serve_commands(
             return Ok(Ended::ByPeer);
         }
     }
+}
+
+/// Whether the connection can go on with what was received.
+fn check(
+    connection: &Connection<View>,
+    received: &Received,
+    view: &View,
+) -> Result<(), ConnectionError> {
+    if !connection.is_greeted() && is_handshake(received.bytes()) {
+        return Err(ConnectionError::EncryptedPeer);
+    }
+    if view.has_partial_session() {
+        return Err(ConnectionError::PartialSession);
+    }
+    Ok(())
 }

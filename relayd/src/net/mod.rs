@@ -34,13 +34,14 @@ mod receive;
 mod refusal_log;
 mod send;
 mod session_affinity;
+mod start;
 mod timeouts;
 mod viewer_throttle;
 mod worker;
 mod worker_pool;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -54,16 +55,17 @@ use transport::error::TransportError;
 use transport::role::Role;
 use wire::SessionId;
 
-use crate::config::{Config, KeepAlive, Timeouts};
+use crate::archiver::{ArchiveStartError, ArchiverThread};
+use crate::config::{Config, Timeouts};
+use crate::fleet::{Fleet, FleetThreads};
 use crate::health::{Health, ThreadHealth};
 use crate::http::StatusApi;
 use crate::limits::{
-    CLOSE_TIMEOUT, DRAIN_COMMANDS_TIMEOUT, DRAIN_TIMEOUT, MAX_HTTP_CONNECTIONS, SYNC_TIMEOUT,
-    max_detached_sessions,
+    ARCHIVE_STOP_TIMEOUT, CLOSE_TIMEOUT, DRAIN_COMMANDS_TIMEOUT, DRAIN_TIMEOUT,
+    MAX_HTTP_CONNECTIONS, SYNC_TIMEOUT,
 };
 use crate::producer::restore_sessions;
-use crate::registry::{Registry, RegistrySettings};
-use crate::store::pool::Pool;
+use crate::registry::Registry;
 use crate::store::retention::RetentionThread;
 use crate::store::sync::{SyncThread, Syncer};
 use accepted::{Accepted, TlsPort, accept};
@@ -75,6 +77,7 @@ use monitor::monitor;
 use push::ViewerTasks;
 use quic::{QuicCertificates, QuicPort, QuicServing, QuicSetup};
 use session_affinity::SessionAffinity;
+use start::{open_port, registry_settings, resolve, start_archiving};
 use viewer_throttle::ViewerThrottle;
 use worker::WorkerId;
 use worker_pool::{WorkerPool, Workers};
@@ -106,6 +109,9 @@ pub struct Server {
     commands_stop: CancellationToken,
     /// The thread that syncs. None: nothing is synced.
     sync: Option<SyncThread>,
+    /// The thread that archives. None: there is no archive.
+    archiver: Option<ArchiverThread>,
+    fleet: Option<FleetThreads>,
     /// Removes no more sessions when it is dropped.
     _retention: RetentionThread,
 }
@@ -136,6 +142,8 @@ struct ProducerContext {
 #[derive(Debug, Clone)]
 struct ViewerContext {
     registry: Arc<Registry>,
+    /// The sessions of the archive. None: there is no archive.
+    fleet: Option<Arc<Fleet>>,
     tasks: Arc<ViewerTasks>,
     throttle: Arc<ViewerThrottle>,
     timeouts: Timeouts,
@@ -190,6 +198,12 @@ pub enum StartError {
     /// The threads cannot be started.
     #[error("cannot start threads")]
     Threads(#[source] io::Error),
+    /// The archive cannot be opened.
+    #[error(transparent)]
+    OpenArchive(#[from] archive::store::OpenError),
+    /// The store of the archive cannot be relied on.
+    #[error("cannot use the archive: {0}")]
+    Archive(#[from] ArchiveStartError),
 }
 
 impl Server {
@@ -234,9 +248,11 @@ impl Server {
         };
         warn_of_open_port(addresses.live, tls.live.is_some());
         let sync = Syncer::start(config.sync).map_err(StartError::Threads)?;
-        let registry = Registry::new(registry_settings(config, sync.as_ref()));
+        let (archiver, feed, fleet) = start_archiving(config)?;
+        let registry = Registry::new(registry_settings(config, sync.as_ref(), feed));
         // Before a producer can ask for its session.
         restore_sessions(&registry, Instant::now());
+        registry.archive_unfinished();
         let open = Box::new(registry.open_directories());
         let retention = RetentionThread::start(config.output.clone(), config.retention, open)
             .map_err(StartError::Threads)?;
@@ -252,6 +268,7 @@ impl Server {
             counters,
             Arc::clone(retention.status()),
             config.retention,
+            archiver.as_ref().map(|own| Arc::clone(own.status())),
         );
         let (mut quic_port, mut quic_worker, mut quic_certificates) = (None, None, None);
         if let Some(quic) = quic {
@@ -275,6 +292,8 @@ impl Server {
             stop: CancellationToken::new(),
             commands_stop: CancellationToken::new(),
             sync,
+            archiver,
+            fleet,
             _retention: retention,
         };
         server.serve(config.network.timeouts, control, data, live, quic_port);
@@ -323,6 +342,12 @@ impl Server {
         }
     }
 
+    /// Sends the producers that can resume their sessions to another relay. The others, and
+    /// viewers, are served until the relay is stopped.
+    pub fn drain(&self) {
+        self.registry.drain();
+    }
+
     /// The addresses that it listens on.
     #[must_use]
     pub fn addresses(&self) -> Addresses {
@@ -336,13 +361,14 @@ impl Server {
 
     /// Shuts down: accepts no more connections, receives what producers have sent already (within
     /// [`DRAIN_TIMEOUT`]), and closes every session. Everything received is written when this
-    /// returns.
-    pub fn stop(self) {
+    /// returns. Returns whether it is in the archive, too, if there is one.
+    #[must_use]
+    pub fn stop(self) -> bool {
         info!("stopping");
         self.status.set_stopping();
         self.stop.cancel();
         self.connections.close();
-        if !self.main.block_on(self.drain()) {
+        if !self.main.block_on(self.receive_rest()) {
             warn!("producers not drained: they still send after the timeout; the rest is lost");
         }
         // Before the sessions are closed: a task that still runs would write to them.
@@ -360,14 +386,18 @@ impl Server {
         if self.sync.is_some_and(|sync| !sync.stop(SYNC_TIMEOUT)) {
             warn!("files not synced: the disk takes too long; a power failure may lose their end");
         }
+        // Viewers are served meanwhile.
+        let archiver = self.archiver;
+        let is_archived = archiver.is_none_or(|archiver| archiver.stop(ARCHIVE_STOP_TIMEOUT));
         drop(self.viewers);
         // Last: closes of connections are sent.
         drop(self.quic);
+        is_archived
     }
 
     /// Waits until all connections of producers have ended because they are silent. Returns false
     /// after [`DRAIN_TIMEOUT`].
-    async fn drain(&self) -> bool {
+    async fn receive_rest(&self) -> bool {
         let has_drained = async |timeout| {
             let waited = tokio::time::timeout(timeout, self.connections.wait()).await;
             waited.is_ok()
@@ -402,6 +432,7 @@ impl Server {
         };
         let viewer_context = ViewerContext {
             registry: Arc::clone(&self.registry),
+            fleet: self.fleet.as_ref().map(|own| own.fleet_of(&self.registry)),
             tasks: Arc::default(),
             throttle: Arc::clone(&context.viewer_throttle),
             timeouts,
@@ -545,54 +576,5 @@ impl TlsPorts {
         [&self.control, &self.data, &self.live]
             .into_iter()
             .filter_map(Option::as_deref)
-    }
-}
-
-/// Listens on an inherited socket if there is one, else on the endpoint. To be called on the
-/// runtime that accepts.
-fn open_port(
-    port: &'static str,
-    keep_alive: Option<KeepAlive>,
-    endpoint: &Endpoint,
-    inherited: Option<TcpListener>,
-    table: Arc<ConnectionTable>,
-) -> Result<Listener, StartError> {
-    let listener = match inherited {
-        Some(inherited) => Listener::inherit(port, inherited, keep_alive, table),
-        None => {
-            let address = resolve(port, endpoint)?;
-            Listener::bind(port, address, keep_alive, table)
-        }
-    };
-    listener.map_err(|source| StartError::Listen {
-        port,
-        endpoint: endpoint.clone(),
-        source,
-    })
-}
-
-fn resolve(port: &'static str, endpoint: &Endpoint) -> Result<SocketAddr, StartError> {
-    endpoint.resolve().map_err(|source| StartError::Endpoint {
-        port,
-        endpoint: endpoint.clone(),
-        source,
-    })
-}
-
-fn registry_settings(config: &Config, sync: Option<&SyncThread>) -> RegistrySettings {
-    RegistrySettings {
-        output: config.output.clone(),
-        grouping: config.grouping,
-        allows_clear: config.allows_clear,
-        window: config.window,
-        reorder_memory: config.reorder_memory,
-        when_full: config.when_full,
-        time_zone: config.time_zone.clone(),
-        resume_timeout: config.resume_timeout,
-        max_detached: max_detached_sessions(config.pool),
-        pool: match sync {
-            Some(sync) => Pool::with_syncer(config.pool, Arc::clone(sync.syncer())),
-            None => Pool::new(config.pool),
-        },
     }
 }

@@ -255,6 +255,10 @@ impl WorkerPool {
     /// moves the connections that they have not taken to others. To be called every
     /// [`TICK`](crate::limits::TICK). Returns whether all workers respond.
     pub(super) fn check_workers(&self) -> bool {
+        if self.inner.alive.lock().is_none() {
+            // The pool is stopping: its workers have ended on purpose.
+            return true;
+        }
         // A copy, because `add_worker` locks the list.
         let workers = self.inner.workers.read().clone();
         workers.iter().for_each(|worker| worker.request_heartbeat());
@@ -430,5 +434,20 @@ mod tests {
         assert_eq!(waiting.recv().unwrap(), free);
         drop(hung);
         worker_pool.stop(Duration::from_secs(10));
+    }
+
+    #[test]
+    fn pool_that_has_stopped_replaces_no_worker() {
+        let workers = Workers::start("test").unwrap();
+        let pool = workers.pool().clone();
+        workers.stop(Duration::from_secs(10));
+        // On an event loop as in the relay: one must not be dropped there.
+        event_loop().unwrap().block_on(async {
+            for _ in 0..=MAX_MISSED_HEARTBEATS {
+                assert!(pool.check_workers());
+            }
+        });
+        let workers = pool.inner.workers.read();
+        assert_eq!(workers.len(), pool.inner.target);
     }
 }

@@ -171,6 +171,7 @@ pub(super) fn create_chunk(
         resumable.log.append(&Record::Chunk(request.clone()))?;
         *resumable.chunk.lock() = Some(chunk.clone());
     }
+    open.session.log_chunk_for_archive(&chunk);
     recording.add_chunk(request.chunk, &chunk);
     if let Some(current) = chunks.current.replace(chunk) {
         recording.succeed(&current);
@@ -296,6 +297,10 @@ pub(super) fn close_chunk(
     }
     if !deletes && !archives && !chunk.is_named() {
         chunk.move_to(begin)?;
+    }
+    if deletes {
+        // Before the chunk is gone, so that no relay looks for it.
+        open.session.log_deletion_for_archive(chunk.id());
     }
     chunk.end(request.closed, command, &registry.settings().time_zone)?;
     let path = output_path(directory, open.is_snapshot, chunks, &chunk);

@@ -1,7 +1,6 @@
 //! A resumable session on a disk that fails or stops at the n-th operation, for all n, or that
-//! loses its power: the next relay restores the session from its log, the producer continues it
-//! from the packets that the relay asks for, and the files are those of a session that nothing has
-//! happened to.
+//! loses its power: the next relay restores the session from its log, the producer continues it,
+//! and the files are those of a session that nothing has happened to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,6 +20,7 @@ use super::*;
 use crate::ingest::DiskFullPolicy;
 use crate::ingest::reorder::ReorderWindow;
 use crate::registry::RegistrySettings;
+use crate::registry::archive_feed::ArchiveFeed;
 use crate::store::disk::plan::{self, Fault};
 use crate::store::disk::power_loss::{Unsynced, reconstruct};
 use crate::store::disk_faults::Packets;
@@ -66,10 +66,17 @@ impl MemoryRelay {
     }
 
     fn start_repaired(output: &Path, syncer: Option<Arc<Syncer>>) -> Self {
-        let pool = match &syncer {
-            Some(syncer) => Pool::with_syncer(100, Arc::clone(syncer)),
-            None => Pool::new(100),
-        };
+        let synced = |syncer: &Arc<Syncer>| Pool::with_syncer(100, Arc::clone(syncer));
+        let pool = syncer.as_ref().map_or_else(|| Pool::new(100), synced);
+        Self::start_with(output, pool, syncer, None)
+    }
+
+    fn start_with(
+        output: &Path,
+        pool: Arc<Pool>,
+        syncer: Option<Arc<Syncer>>,
+        archive: Option<Arc<ArchiveFeed>>,
+    ) -> Self {
         let registry = Registry::new(RegistrySettings {
             output: output.to_owned(),
             grouping: Grouping::ByHost,
@@ -80,9 +87,12 @@ impl MemoryRelay {
             resume_timeout: Duration::from_secs(600),
             max_detached: 100,
             time_zone: jiff::tz::TimeZone::UTC,
+            archive,
             pool,
+            metadata_file: None,
         });
         restore_sessions(&registry, Instant::now());
+        registry.archive_unfinished();
         Self {
             packets: Packets::new(),
             registry,
@@ -91,9 +101,19 @@ impl MemoryRelay {
     }
 
     fn packet(&self, (channel, _, number): Sent) -> &(Vec<u8>, PacketIndex) {
-        let packets = &self.packets.packets;
         // There are packets of two streams, which several channels send.
+        let packets = &self.packets.packets;
         &packets[channel % packets.len()][usize::try_from(number).unwrap()]
+    }
+
+    /// The packets that each channel has sent.
+    fn recorded(&self) -> SentPackets {
+        let channels = CHANNELS.iter().enumerate();
+        let packets = channels.map(|(channel, (name, ..))| {
+            let sent = (0..PACKETS).map(|number| self.packet((channel, StreamId(0), number)));
+            (*name, sent.map(|(bytes, _)| bytes.clone()).collect())
+        });
+        packets.collect()
     }
 
     /// Syncs what was written, as a reply to a producer waits for it.
@@ -103,6 +123,9 @@ impl MemoryRelay {
         }
     }
 }
+
+/// What each channel has sent.
+pub(super) type SentPackets = Vec<(&'static str, Vec<Vec<u8>>)>;
 
 /// A packet: its channel, the number of the stream, and its own.
 type Sent = (usize, StreamId, u64);
@@ -405,6 +428,35 @@ impl Connections<'_> {
         self.relay.sync();
         self.control.check_synced()
     }
+}
+
+/// Records a session that nothing happens to, whose streams are fed to an archiver. Returns the
+/// packets of its channels.
+pub(super) fn record(output: &Path, feed: &Arc<ArchiveFeed>) -> SentPackets {
+    let relay = MemoryRelay::start_with(output, Pool::new(100), None, Some(Arc::clone(feed)));
+    Client::default().send(&relay);
+    relay.recorded()
+}
+
+/// Records a session as [`record`] does with a relay that is killed at an operation, and the next
+/// one, which has the streams archived. None: there are fewer operations.
+pub(super) fn record_killed(
+    output: &Path,
+    at: usize,
+    feed: &Arc<ArchiveFeed>,
+) -> Option<SentPackets> {
+    let start = |feed| {
+        let _ = repair(output, &SessionLog::trace_directories(output));
+        MemoryRelay::start_with(output, Pool::new(100), None, Some(feed))
+    };
+    let mut client = Client::default();
+    let ((), plan) = plan::run(Some((at, Fault::Stop)), || {
+        // The feed, which holds the session and so the lock of its log, is dropped with the relay.
+        client.send(&start(Arc::new(ArchiveFeed::new(true).unwrap())));
+    });
+    let relay = start(Arc::clone(feed));
+    client.send(&relay);
+    (at <= plan.operations).then(|| relay.recorded())
 }
 
 /// The files below a directory that are not those of the relay, with their content.

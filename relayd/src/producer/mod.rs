@@ -7,6 +7,8 @@
 //! outlive their connections), `restore` (sessions that outlive the relay), and
 //! [`data_connection`].
 
+#[cfg(test)]
+mod archive_faults;
 mod chunks;
 pub mod data_connection;
 #[cfg(test)]
@@ -463,6 +465,8 @@ mod tests {
             resume_timeout,
             max_detached: 3,
             time_zone: jiff::tz::TimeZone::UTC,
+            archive: None,
+            metadata_file: None,
             pool,
         })
     }
@@ -515,8 +519,7 @@ mod tests {
         let session = Arc::clone(&producer.session.as_ref().unwrap().session);
         let (stop, address, now) = (CancellationToken::new(), producer.address, Instant::now());
         let resumed = thread::scope(|scope| {
-            // Both wait for this lock, the resumption first: the old connection then loses the
-            // session that it had.
+            // Both wait for this lock, the resumption first: the old connection loses its session.
             let directory = session.lock_directory(0);
             let resume = || registry.resume(key(), stop, address, now);
             let resuming = spawn_until_it_sleeps(scope, resume);
@@ -551,7 +554,7 @@ mod tests {
         producer.streams_sent().unwrap();
         send_metadata(&mut producer, metadata);
         let session = Arc::clone(&producer.session.as_ref().unwrap().session);
-        let view = View::new(Arc::clone(&registry), (producer.address, 0).into());
+        let view = View::new(Arc::clone(&registry), None, (producer.address, 0).into());
         let mut viewer = view.attach(session.id(), Seek::Last).unwrap();
         assert_eq!(session.viewers().attached(), 1);
         send_packet(&mut producer, id);

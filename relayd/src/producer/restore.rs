@@ -112,6 +112,7 @@ fn restore_session(
     let logged = log.with_session(LoggedSession::clone);
     // Its producer has closed everything, or this relay resumes no sessions.
     if logged.is_complete() || settings.resume_timeout.is_zero() {
+        registry.log_unresumable(log);
         log.remove();
         return Ok(());
     }
@@ -157,6 +158,7 @@ fn restore_session(
     }
     let connections = CancellationToken::new();
     let session = registry.new_session(identity, Some(locked), shared, connections);
+    registry.identify_restored(&session, key);
     registry.add_session(Arc::clone(&session))?;
     if let Some(syncer) = settings.pool.syncer() {
         log.sync_with(syncer, session.sync_status())?;
@@ -241,18 +243,26 @@ fn restore_stream(
     let request = &logged.opened.stream;
     let path = TracePath::parse_rooted(&request.path)?;
     let name = FileName::parse(&request.channel)?;
+    let channel = name.clone();
     if key.is_metadata {
         let bytes = Bytes(logged.metadata_bytes);
         let pool = Arc::clone(pool);
         let file = MetadataFile::restore(pool, path.clone(), name, chunk.clone(), bytes, sync)?;
-        let stream = MetadataStream::new(id, path, file, settings.when_full);
+        let stream = Arc::new(MetadataStream::new(
+            id,
+            path.clone(),
+            file,
+            settings.when_full,
+        ));
+        let restored = SessionStream::Metadata(Arc::clone(&stream));
+        registry.archive(session, key, &path, &channel, &restored, true);
         stream.make_resumable(log);
         if logged.closed_at.is_some() {
             stream.close_restored();
         }
-        return Ok(SessionStream::Metadata(Arc::new(stream)));
+        return Ok(restored);
     }
-    let layout = layout(request, path, name, Some(IndexFormat::V1_1));
+    let layout = layout(request, path.clone(), name, Some(IndexFormat::V1_1));
     layout.longest_name()?;
     let marks = &logged.marks;
     let file = |mark: Option<&Mark>| mark.map_or(0, |mark| mark.at.file);
@@ -266,10 +276,19 @@ fn restore_stream(
     let (window, when_full) = (settings.window, settings.when_full);
     let stream = DataStream::new(id, restored.files, window, true, when_full);
     session.watermark().observe(restored.latest);
+    registry.archive(
+        session,
+        key,
+        &path,
+        &channel,
+        &SessionStream::Data(Arc::clone(&stream)),
+        true,
+    );
     for run in &restored.runs {
-        stream
-            .published()
-            .add_tracefile(&run.segment, run.class, run.packets, run.end);
+        let seqs = logged.seqs_in(run.file);
+        let (class, packets) = (run.class, run.packets);
+        let published = stream.published();
+        published.add_tracefile(&run.segment, class, packets, run.end, seqs);
     }
     debug!(%session, stream = %id, next = next.0, "stream restored");
     let mut writer = stream.lock();

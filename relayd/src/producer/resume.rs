@@ -40,6 +40,8 @@ pub(super) enum ResumeError {
     NoId,
     #[error("another resumable session has the ids of this one")]
     Taken,
+    #[error("the relay drains: the session is to be opened at another relay")]
+    Draining,
     #[error(transparent)]
     Directory(#[from] DirectoryInUse),
     #[error("no resumable session has these ids")]
@@ -78,6 +80,7 @@ impl ResumeError {
             | Self::First => ReturnCode::INVALID,
             Self::Directory(_) => ReturnCode::EXISTS,
             Self::NoSession
+            | Self::Draining
             | Self::NotResumable
             | Self::Unknown(_)
             | Self::Store(_)
@@ -140,7 +143,10 @@ pub(super) fn make_resumable(
         // Otherwise the next relay would restore the session.
         log.remove();
         made?;
-        return Err(ResumeError::Taken);
+        return Err(match registry.is_draining() {
+            true => ResumeError::Draining,
+            false => ResumeError::Taken,
+        });
     }
     let seconds = timeout.as_secs();
     info!(%session, log = %log.path().display(), seconds, "session is resumable");
@@ -222,7 +228,7 @@ pub(super) fn open_stream(
     if key.is_metadata && first != SeqNum(0) || first == SeqNum(u64::MAX) {
         return Err(ResumeError::First.into());
     }
-    let id = create_stream(registry, open, &request.stream, |stream| {
+    let id = create_stream(registry, open, &request.stream, Some(key), |stream| {
         // In the log before the reply, by which the producer knows the stream.
         log.append(&Record::Stream(stream.id(), request.clone()))?;
         let log = StreamLog::new(log, key);
@@ -241,6 +247,10 @@ pub(super) fn position(
     id: StreamId,
 ) -> Option<(u64, u64)> {
     let (written, durable) = written_position(open, id)?;
+    if registry.guarantees_archive() {
+        let archived = archived_position(open, id, written)?;
+        return Some((written, archived));
+    }
     match registry.settings().pool.syncer() {
         Some(syncer) if syncer.settings().durability == Durability::Interval => {
             let status = open.session.sync_status();
@@ -266,6 +276,23 @@ fn written_position(open: &OpenSession, id: StreamId) -> Option<(u64, u64)> {
             let received = stream.received().0;
             Some((received, received))
         }
+    }
+}
+
+/// The first packet or byte of a stream that is not in the archive, at most `written`.
+fn archived_position(open: &OpenSession, id: StreamId, written: u64) -> Option<u64> {
+    match open.session.stream(id)? {
+        SessionStream::Data(stream) => {
+            let published = stream.published();
+            let archived = published.archived();
+            if published.next_packet().0 == archived {
+                // What follows is lost, or not written yet.
+                return Some(written);
+            }
+            let (seq, _) = published.seq_of(archived)?;
+            Some(seq.0.min(written))
+        }
+        SessionStream::Metadata(stream) => Some(stream.published().archived().min(written)),
     }
 }
 

@@ -23,6 +23,7 @@ use crate::store::StoreError;
 use crate::store::chunk::{ChunkPlace, Holding};
 use crate::store::layout::{LayoutError, check_stream_path};
 use crate::store::metadata::MetadataFile;
+use crate::store::session_log::StreamKey;
 use crate::store::stream_files::{StreamFiles, StreamLayout, TracefileLimits};
 
 /// A rejected command about a stream.
@@ -79,14 +80,16 @@ pub(super) fn add_stream(
     if open.session.is_resumable() {
         return Err(StreamError::NoKey.into());
     }
-    create_stream(registry, open, request, |_| Ok(()))
+    create_stream(registry, open, request, None, |_| Ok(()))
 }
 
-/// Adds a stream. `prepare` is called when its files exist, before it takes packets.
+/// Adds a stream. `key` is the number by which its producer names it in a resumable session.
+/// `prepare` is called when its files exist, before it takes packets.
 pub(super) fn create_stream(
     registry: &Arc<Registry>,
     open: &mut OpenSession,
     request: &AddStream,
+    key: Option<StreamKey>,
     prepare: impl FnOnce(&SessionStream) -> Result<(), StoreError>,
 ) -> Result<StreamId, Refusal> {
     let id = registry.next_stream();
@@ -138,17 +141,28 @@ pub(super) fn create_stream(
         StreamError::Store(error)
     };
     let sync = Arc::clone(session.sync_status());
+    let file_name = name.clone();
+    let has_indexes = layout.index_format.is_some();
     let stream = if request.is_metadata() {
-        let file = MetadataFile::create(pool, path.clone(), name, chunk, sync).map_err(counted)?;
+        let file_name = settings.metadata_file.clone().unwrap_or(name);
+        let file = MetadataFile::create(pool, path.clone(), file_name, chunk, sync);
+        let file = file.map_err(counted)?;
         let stream = MetadataStream::new(id, path.clone(), file, when_full);
         SessionStream::Metadata(Arc::new(stream))
     } else {
-        let has_indexes = layout.index_format.is_some();
         let files = StreamFiles::create(layout, pool, chunk, sync).map_err(counted)?;
         let window = registry.settings().window;
         SessionStream::Data(DataStream::new(id, files, window, has_indexes, when_full))
     };
     prepare(&stream).map_err(counted)?;
+    let key = key.unwrap_or(StreamKey {
+        number: id.0,
+        is_metadata: request.is_metadata(),
+    });
+    registry.archive(&session, key, &path, &file_name, &stream, false);
+    if let Some(chunk) = open.chunks.current() {
+        session.log_chunk_for_archive(chunk);
+    }
     if let SessionStream::Data(stream) = &stream {
         registry.add_data_stream(&open.session, Arc::clone(stream));
     }

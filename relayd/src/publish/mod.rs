@@ -2,11 +2,13 @@
 //! grows. Knows no session and no socket.
 //!
 //! Read in this order: [`published`] (the packets and metadata of one stream that are on disk),
-//! [`announced`] (the announced streams of a session), [`watermark`] (the time before which no
-//! event will arrive), [`subscription`] (notification of changes), [`tally`] and [`viewer_lag`]
-//! (counters of streams, and the lag of their viewers).
+//! `extents` (where packets without an index are), [`announced`] (the announced streams of a
+//! session), [`watermark`] (the time before which no event will arrive), [`subscription`]
+//! (notification of changes), [`tally`] and [`viewer_lag`] (counters of streams, and the lag of
+//! their viewers).
 
 pub mod announced;
+mod extents;
 pub mod published;
 pub mod subscription;
 pub mod tally;

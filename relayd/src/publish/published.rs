@@ -4,13 +4,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use viewer_proto::relay::Ahead;
-use wire::{Bytes, ClassId, Timestamp};
+use wire::{Bytes, ClassId, SeqNum, Timestamp};
 
+use super::extents::Extents;
 use super::subscription::{Subscription, Subscriptions};
 use crate::limits::MAX_TRACEFILES;
 use crate::store::chunk::Chunk;
@@ -23,6 +24,8 @@ use crate::store::segment::Segment;
 pub struct Published<T = Packets> {
     /// A part of the next packet has arrived: its first bytes, or its index.
     is_arriving: AtomicBool,
+    /// Number of packets, or bytes of metadata, that are in the archive.
+    archived: AtomicU64,
     state: Mutex<PublishedState<T>>,
 }
 
@@ -48,6 +51,18 @@ impl<T> Published<T> {
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state.lock().is_over
+    }
+
+    /// Number of packets, counted as those for viewers, or bytes of metadata, that are in the
+    /// archive. Without an archive, none are.
+    #[must_use]
+    pub fn archived(&self) -> u64 {
+        self.archived.load(Ordering::Acquire)
+    }
+
+    /// Sets the number of packets, or bytes of metadata, that are in the archive.
+    pub fn set_archived(&self, archived: u64) {
+        self.archived.store(archived, Ordering::Release);
     }
 
     /// Subscribes to everything new and to the end of the stream.
@@ -83,6 +98,19 @@ pub struct Packets {
     beacon: Option<Timestamp>,
     /// The class of the stream. None: neither an index nor a beacon has arrived.
     class: Option<ClassId>,
+    /// The sequence numbers of packets, for the archive. None: the stream is not archived.
+    seqs: Option<SeqMarks>,
+    /// The extents of packets that have no index, for the archive. None: there are none.
+    extents: Option<Box<Extents>>,
+}
+
+/// The sequence numbers of packets, which are counted without those that were lost.
+#[derive(Debug, Default)]
+struct SeqMarks {
+    /// The packets whose sequence number is not one more than that of the packet before.
+    marks: VecDeque<(u64, SeqNum)>,
+    /// Sequence number of the packet after the last one.
+    next: Option<SeqNum>,
 }
 
 /// A run of packets that lie in one tracefile.
@@ -123,24 +151,96 @@ pub enum PacketLookup {
 }
 
 impl Published {
-    /// Adds a packet that ends at `end` in its tracefile. The packet and its entry must be on disk.
-    pub fn add_packet(&self, segment: &Arc<Segment>, class: ClassId, end: Bytes) {
+    /// Adds packet `seq`, which ends at `end` in its tracefile. The packet and its entry must be on
+    /// disk.
+    pub fn add_packet(&self, segment: &Arc<Segment>, class: ClassId, seq: SeqNum, end: Bytes) {
         let mut state = self.state.lock();
-        state.content.add(segment, class, end);
+        state.content.mark_seq(seq, 1);
+        state.content.add(segment, end);
+        state.content.class.get_or_insert(class);
         state.subscriptions.notify();
     }
 
+    /// Adds packet `seq`, which has no index, of a stream that is archived and that viewers do not
+    /// see. `offset` and `len` are its extent.
+    pub fn add_unindexed_packet(
+        &self,
+        segment: &Arc<Segment>,
+        seq: SeqNum,
+        offset: Bytes,
+        len: Bytes,
+    ) {
+        let content = &mut self.state.lock().content;
+        content.mark_seq(seq, 1);
+        let extents = content.extents.get_or_insert_default();
+        extents.add(content.packets, offset, len);
+        content.add(segment, Bytes(offset.0 + len.0));
+    }
+
+    /// Offset and length of a packet that has no index. None: they are not known, because too many
+    /// packets are in no part of the archive.
+    #[must_use]
+    pub fn extent_of(&self, packet: u64) -> Option<(Bytes, Bytes)> {
+        self.state.lock().content.extents.as_ref()?.get(packet)
+    }
+
     /// Adds the packets of a tracefile that a relay before this one has written, the last of which
-    /// ends at `end`.
-    pub fn add_tracefile(&self, segment: &Arc<Segment>, class: ClassId, packets: u64, end: Bytes) {
+    /// ends at `end`. `seqs` are the sequence numbers of those of them that do not follow on the
+    /// packet before, each with the number of the packet in the tracefile.
+    pub fn add_tracefile(
+        &self,
+        segment: &Arc<Segment>,
+        class: ClassId,
+        packets: u64,
+        end: Bytes,
+        seqs: impl IntoIterator<Item = (u64, SeqNum)>,
+    ) {
         let mut state = self.state.lock();
-        state.content.add(segment, class, end);
+        state.content.mark_seqs(packets, seqs);
+        state.content.add(segment, end);
+        state.content.class.get_or_insert(class);
         // All but the one that has just been added.
         let others = packets.saturating_sub(1);
         state.content.packets += others;
         if let Some(run) = state.content.runs.back_mut() {
             run.len += others;
         }
+    }
+
+    /// Has the sequence numbers of the packets kept for the archive. To be called before the first
+    /// packet.
+    pub fn keep_seqs(&self) {
+        self.state.lock().content.seqs = Some(SeqMarks::default());
+    }
+
+    /// Whether the sequence numbers of the packets are kept.
+    #[must_use]
+    pub fn keeps_seqs(&self) -> bool {
+        self.state.lock().content.seqs.is_some()
+    }
+
+    /// Forgets the sequence numbers and extents of packets before this one.
+    pub fn forget_seqs_before(&self, packet: u64) {
+        let content = &mut self.state.lock().content;
+        if let Some(seqs) = &mut content.seqs {
+            let later = seqs.marks.partition_point(|(number, _)| *number <= packet);
+            seqs.marks.drain(..later.saturating_sub(1));
+        }
+        if let Some(extents) = &mut content.extents {
+            extents.forget_before(packet);
+        }
+    }
+
+    /// Sequence number of a packet, and the number of the first packet after it whose sequence
+    /// number is not one more than that of the packet before. None: it is not known.
+    #[must_use]
+    pub fn seq_of(&self, packet: u64) -> Option<(SeqNum, Option<u64>)> {
+        let state = self.state.lock();
+        let marks = &state.content.seqs.as_ref()?.marks;
+        let after = marks.partition_point(|(number, _)| *number <= packet);
+        let (number, seq) = marks.get(after.checked_sub(1)?)?;
+        let next = marks.get(after).map(|(number, _)| *number);
+        Some((SeqNum(seq.0 + (packet - number)), next))
     }
 
     /// Sets whether a part of the next packet has arrived.
@@ -256,7 +356,29 @@ impl Published {
 }
 
 impl Packets {
-    fn add(&mut self, segment: &Arc<Segment>, class: ClassId, end: Bytes) {
+    /// Records the sequence number of the next packet, with which `count` packets follow on each
+    /// other.
+    fn mark_seq(&mut self, seq: SeqNum, count: u64) {
+        if let Some(seqs) = &mut self.seqs {
+            if seqs.next != Some(seq) {
+                seqs.marks.push_back((self.packets, seq));
+            }
+            seqs.next = seq.0.checked_add(count).map(SeqNum);
+        }
+    }
+
+    /// Records the sequence numbers of the next `packets` packets.
+    fn mark_seqs(&mut self, packets: u64, marks: impl IntoIterator<Item = (u64, SeqNum)>) {
+        let Some(seqs) = &mut self.seqs else { return };
+        let mut last = seqs.next.map(|seq| (0, seq));
+        for (number, seq) in marks {
+            seqs.marks.push_back((self.packets + number, seq));
+            last = Some((number, seq));
+        }
+        seqs.next = last.map(|(number, seq)| SeqNum(seq.0 + (packets - number)));
+    }
+
+    fn add(&mut self, segment: &Arc<Segment>, end: Bytes) {
         let (first, last_end) = (self.packets, self.end);
         let begin = match self.runs.back_mut() {
             Some(run) if Arc::ptr_eq(&run.segment, segment) => {
@@ -282,7 +404,6 @@ impl Packets {
         self.end = Bytes(begin.0.saturating_add(end.0)).max(last_end);
         // The beacon is outdated: the stream was not idle.
         self.beacon = None;
-        self.class.get_or_insert(class);
     }
 
     /// The first tracefile that still exists and has this packet or a later one. Removes tracefiles
@@ -306,6 +427,8 @@ pub struct Metadata {
     source: Option<Arc<MetadataSource>>,
     /// Length of the complete pieces in the file.
     received: Bytes,
+    /// The files that were withdrawn, for the archive. None: the stream is not archived.
+    withdrawn: Option<Vec<(Arc<MetadataSource>, Bytes)>>,
 }
 
 impl Drop for Metadata {
@@ -337,17 +460,47 @@ impl PublishedMetadata {
     pub fn restart(&self) {
         let mut state = self.state.lock();
         let before = state.content.source.take();
-        state.content.received = Bytes(0);
+        let received = std::mem::take(&mut state.content.received);
+        if let (Some(withdrawn), Some(before)) = (&mut state.content.withdrawn, &before) {
+            withdrawn.push((Arc::clone(before), received));
+        }
         drop(state);
         // Without the lock, because this may close the file.
         drop(before);
+    }
+
+    /// Has the files kept that are withdrawn, for the archive.
+    pub fn keep_withdrawn(&self) {
+        self.state.lock().content.withdrawn = Some(Vec::new());
+    }
+
+    /// Takes the files that were withdrawn since the last call, oldest first, with the length of
+    /// their complete pieces; after them the file that is there now.
+    #[must_use]
+    pub fn take_sources(&self) -> Vec<(Arc<MetadataSource>, Bytes)> {
+        let content = &mut self.state.lock().content;
+        let withdrawn = content.withdrawn.as_mut().map(std::mem::take);
+        let mut sources = withdrawn.unwrap_or_default();
+        let source = content.source.clone();
+        sources.extend(source.map(|source| (source, content.received)));
+        sources
+    }
+
+    /// Whether viewers read this file now.
+    #[must_use]
+    pub fn is_current(&self, source: &Arc<MetadataSource>) -> bool {
+        let state = self.state.lock();
+        let current = state.content.source.as_ref();
+        current.is_some_and(|current| Arc::ptr_eq(current, source))
     }
 
     /// The file and the length of its complete pieces. None: nothing follows the first `sent`
     /// bytes.
     #[must_use]
     pub fn text_after(&self, sent: Bytes) -> Option<(Arc<MetadataSource>, Bytes)> {
-        let Metadata { source, received } = &self.state.lock().content;
+        let Metadata {
+            source, received, ..
+        } = &self.state.lock().content;
         let source = source.as_ref().filter(|_| *received > sent)?;
         Some((Arc::clone(source), *received))
     }

@@ -7,9 +7,11 @@
 //! recording may write to which directory). [`publish`](crate::publish) has the part that viewers
 //! may see.
 
+pub mod archive_feed;
 pub mod arrivals;
 mod claims;
 mod detached;
+pub mod draining;
 mod occupancy;
 pub mod recording;
 pub mod resumable;
@@ -17,6 +19,7 @@ pub mod resumption;
 pub mod session;
 pub mod stream;
 mod stream_table;
+mod unarchived;
 pub mod viewers;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -25,13 +28,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use archive::name::BootId;
 use jiff::tz::TimeZone;
 use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use wire::{SessionId, StreamId, TraceId};
+use wire::{FileName, SessionId, StreamId, TraceId};
 
 use crate::ingest::ConnectionId;
 use crate::ingest::reorder::ReorderWindow;
@@ -45,6 +49,8 @@ use crate::publish::tally::Totals;
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use crate::store::session_directory::SessionDirectory;
+use archive_feed::ArchiveFeed;
+use draining::TurnedAway;
 use occupancy::SessionsByRoot;
 use recording::{Recording, Recordings};
 use resumable::DetachOutcome;
@@ -77,6 +83,11 @@ pub struct RegistrySettings {
     pub max_detached: usize,
     /// Pool that bounds the open trace files.
     pub pool: Arc<Pool>,
+    /// Receives the streams that are to be archived. None: there is no archive.
+    pub archive: Option<Arc<ArchiveFeed>>,
+    /// Name of the files with metadata, if it is not that of their streams: by that, readers would
+    /// find traces that are not for them.
+    pub metadata_file: Option<FileName>,
 }
 
 /// All sessions and streams.
@@ -99,6 +110,7 @@ pub struct Registry {
     subscriptions: Mutex<Subscriptions>,
     /// The resumable sessions, whether their producers are connected or not.
     resumable: ResumableSessions,
+    turned_away: TurnedAway,
     reorder_budget: Arc<ReorderBudget>,
     /// A permit for each file call of a viewer that may block, of all sessions together.
     viewer_file_calls: Arc<Semaphore>,
@@ -151,6 +163,7 @@ impl Registry {
             sessions_by_root: SessionsByRoot::default(),
             subscriptions: Mutex::default(),
             resumable: ResumableSessions::new(settings.max_detached),
+            turned_away: TurnedAway::default(),
             viewer_file_calls: Arc::new(Semaphore::new(MAX_FILE_CALLS)),
             periodic: PeriodicRequests::default(),
             next: Counters::default(),
@@ -244,6 +257,11 @@ impl Registry {
         self.next.stream.fetch_max(stream.0, Ordering::Relaxed);
     }
 
+    /// Gives new traces higher numbers than this one.
+    pub fn reserve_trace(&self, trace: TraceId) {
+        self.next.trace.fetch_max(trace.0, Ordering::Relaxed);
+    }
+
     /// A number for a new session.
     #[must_use]
     pub fn next_session(&self) -> SessionId {
@@ -266,6 +284,12 @@ impl Registry {
     #[must_use]
     pub fn next_connection(&self) -> ConnectionId {
         ConnectionId(next(&self.next.connection))
+    }
+
+    /// This run of the relay in the archive. None: there is no archive.
+    #[must_use]
+    pub fn boot(&self) -> Option<BootId> {
+        self.settings.archive.as_ref().map(|feed| feed.boot())
     }
 
     /// Subscribes to changes of the list of sessions.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use wire::StreamId;
@@ -86,6 +86,11 @@ impl ResumableSessions {
             counts: ResumeCounts::default(),
         }
     }
+
+    /// Locks the sessions that can be resumed, by their ids.
+    pub(super) fn lock_sessions(&self) -> MutexGuard<'_, HashMap<RecordingKey, Arc<Session>>> {
+        self.sessions.lock()
+    }
 }
 
 impl ResumeCounts {
@@ -123,7 +128,7 @@ impl Registry {
     }
 
     /// Keeps the session with these ids when its connections are lost. Returns false if there is
-    /// another with these ids, if it is kept already, or if it is over.
+    /// another with these ids, if it is kept already, if it is over, or if it is turned away.
     #[must_use]
     pub fn make_resumable(
         &self,
@@ -134,7 +139,9 @@ impl Registry {
         let mut sessions = self.resumable.sessions.lock();
         // A superseded session is over before it is removed from this table: inserted after that,
         // it would stay.
-        if sessions.contains_key(&key) || session.is_over() || !session.make_resumable(resumable) {
+        let is_refused =
+            sessions.contains_key(&key) || session.is_over() || self.turned_away.turn_away(key);
+        if is_refused || !session.make_resumable(resumable) {
             return false;
         }
         sessions.insert(key, Arc::clone(session));
@@ -318,6 +325,7 @@ impl Registry {
         };
         if let Some(resumable) = removed.as_ref().and_then(|session| session.kept()) {
             resumable.chunk.lock().take();
+            self.log_ended_for_archive(session, &resumable.log);
             resumable.log.remove();
         }
     }

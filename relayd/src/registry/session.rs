@@ -29,9 +29,12 @@ use crate::publish::watermark::Watermark;
 use crate::store::StoreError;
 use crate::store::session_directory::SessionDirectory;
 use crate::store::sync::file::SyncStatus;
+pub use archiving::ArchivedAs;
+use archiving::Archiving;
 pub use periodic::PeriodicRequests;
 use periodic::PeriodicWork;
 
+mod archiving;
 mod periodic;
 mod resuming;
 
@@ -79,6 +82,7 @@ pub struct Session {
     /// Keeps retention from removing the directory, also that of other relays. None: the session
     /// has ended, or has no directory of its own.
     retained: Mutex<Option<SessionDirectory>>,
+    archiving: Archiving,
     /// Locked while the control connection creates or moves files.
     directory: Mutex<()>,
     /// The control connection that the session belongs to.
@@ -133,6 +137,7 @@ impl Session {
             reorder_budget,
             sync: Arc::default(),
             retained: Mutex::new(directory),
+            archiving: Archiving::default(),
             directory: Mutex::default(),
             owner: Mutex::new(owner),
             resumable: OnceLock::new(),
@@ -279,13 +284,6 @@ impl Session {
     #[must_use]
     pub fn published_streams(&self) -> usize {
         self.streams.lock().published()
-    }
-
-    /// Lets retention remove the directory if the producer is gone and no stream is open.
-    pub(super) fn unlock_directory_if_ended(&self) {
-        if self.is_over() && self.is_empty() {
-            self.retained.lock().take();
-        }
     }
 
     /// Whether no stream is open.

@@ -153,6 +153,19 @@ impl Chunk {
         )))
     }
 
+    /// A chunk of a relay before this one, for readers. `directory` is its place. None: its files
+    /// were deleted.
+    #[must_use]
+    pub(super) fn found(id: Option<ChunkId>, directory: Option<&Path>) -> Arc<Self> {
+        let place = directory.unwrap_or(Path::new(""));
+        let chunk = Self::at(id, String::new(), place, ChunkPlace::Session);
+        let is_deleted = AtomicBool::new(directory.is_none());
+        Arc::new(Self {
+            is_deleted,
+            ..chunk
+        })
+    }
+
     fn at(id: Option<ChunkId>, began: String, session: &Path, place: ChunkPlace) -> Self {
         let state = ChunkState {
             place,
@@ -181,6 +194,12 @@ impl Chunk {
     #[must_use]
     pub fn id(&self) -> Option<ChunkId> {
         self.id
+    }
+
+    /// Time at which the chunk began, as in the name of its directory.
+    #[must_use]
+    pub fn began(&self) -> &str {
+        &self.began
     }
 
     /// Current place of the chunk.

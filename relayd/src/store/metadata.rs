@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use wire::{Bytes, FileName, TracePath};
 
 use super::StoreError;
-use super::chunk::Holding;
+use super::chunk::{Chunk, Holding};
 use super::eviction::{ClockSlot, Evictable};
 use super::pool::{Pool, PooledFile};
 use super::reopenable_file::{FileLocation, ReopenableFile};
@@ -52,7 +52,7 @@ pub struct MetadataSource {
 }
 
 impl MetadataSource {
-    fn new(file: ReopenableFile) -> Arc<Self> {
+    pub(super) fn new(file: ReopenableFile) -> Arc<Self> {
         let source = Arc::new(Self {
             location: Arc::clone(file.location()),
             slot: Arc::default(),
@@ -63,6 +63,12 @@ impl MetadataSource {
         source.slot.set_owner(weak);
         source.location.pool().clock.add_slot(&source.slot);
         source
+    }
+
+    /// The chunk of the file.
+    #[must_use]
+    pub fn chunk(&self) -> &Arc<Chunk> {
+        self.location.chunk()
     }
 
     /// The file, if it is open. Makes no file call.

@@ -11,9 +11,11 @@
 //! [`deletion`] (of chunks, on a thread of its own), `disk` (the system calls that change files),
 //! [`sync`] (to the disk, for `--durability`), `open_marker` (which directories are being written),
 //! [`repair`] (after a crash), [`retention`] (removal of old sessions), [`session_directory`]
-//! (which of them other relays have open), [`session_log`] (what outlives the relay of a session
-//! that is resumed).
+//! (which of them other relays have open), `log_file` (what the logs of sessions have in common),
+//! [`session_log`] (what outlives the relay of a session that is resumed), [`archive_log`] (the
+//! same of one that is archived).
 
+pub mod archive_log;
 pub mod chunk;
 pub mod deletion;
 pub(crate) mod disk;
@@ -23,6 +25,7 @@ pub mod eviction;
 pub mod fault;
 pub mod index_file;
 pub mod layout;
+mod log_file;
 pub mod metadata;
 pub mod old_paths;
 mod open_marker;

@@ -163,6 +163,39 @@ impl ReopenableFile {
         }))
     }
 
+    /// Opens a file of a relay before this one that is not written any more. None: it does not
+    /// exist.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub(super) fn open_for_reading(
+        pool: &Arc<Pool>,
+        chunk: &Arc<Chunk>,
+        directory: &Path,
+        name: &FileName,
+        order: SyncOrder,
+    ) -> io::Result<Option<Self>> {
+        let path = directory.join(name);
+        let file = match pool.open(|| chunk.open_for_reading(&path)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let location = FileLocation {
+            chunk: Arc::clone(chunk),
+            id: FileId::of(&file)?,
+            target: Arc::new(SyncTarget {
+                order,
+                path,
+                status: Arc::default(),
+            }),
+            pool: Arc::clone(pool),
+        };
+        Ok(Some(Self {
+            location: Arc::new(location),
+            handle: Some(file),
+        }))
+    }
+
     /// A second holder of the same file, which closes and reopens it independently.
     pub(super) fn share(&self) -> Self {
         Self {

@@ -6,7 +6,8 @@
 //! `SESSION/HOST-DATE`, with a trace in it. Recordings whose base paths begin with the same
 //! directory count as one session. It is open while this relay has it in its registry, another
 //! relay has locked its directory ([`session_directory`]), or a relay that has ended has left the
-//! log of a session that can be resumed or the marker of a directory that was being written.
+//! log of a session that can be resumed or archived, or the marker of a directory that was being
+//! written.
 //!
 //! A thread of its own makes the file calls: a disk that hangs delays the removal and nothing else.
 //! It also returns free memory to the system, which takes some milliseconds.
@@ -27,6 +28,7 @@ use daemon::memory::return_free_memory;
 use rustix::fs::statvfs;
 use tracing::{info, warn};
 
+use super::archive_log::ArchiveLog;
 use super::open_marker::is_marker;
 use super::session_directory;
 use super::session_log::SessionLog;
@@ -186,6 +188,7 @@ fn remove_sessions(
     };
     let mut in_use = open();
     in_use.extend(SessionLog::trace_directories(output));
+    in_use.extend(ArchiveLog::directories(output));
     let mut used = 0;
     let mut closed = Vec::new();
     for path in session_directories(output, &report) {

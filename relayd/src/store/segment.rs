@@ -18,8 +18,8 @@ pub struct Segment {
     /// Number of the tracefile in its stream and chunk.
     number: u64,
     data: Arc<FileLocation>,
-    index: Arc<FileLocation>,
-    format: IndexFormat,
+    /// The index file, and its format. None: the producer sends no indexes.
+    index: Option<(Arc<FileLocation>, IndexFormat)>,
     written: Mutex<Written>,
     has_failed: AtomicBool,
 }
@@ -38,14 +38,12 @@ impl Segment {
     pub(super) fn new(
         number: u64,
         data: &ReopenableFile,
-        index: &ReopenableFile,
-        format: IndexFormat,
+        index: Option<(&ReopenableFile, IndexFormat)>,
     ) -> Self {
         Self {
             number,
             data: Arc::clone(data.location()),
-            index: Arc::clone(index.location()),
-            format,
+            index: index.map(|(index, format)| (Arc::clone(index.location()), format)),
             written: Mutex::default(),
             has_failed: AtomicBool::new(false),
         }
@@ -70,6 +68,18 @@ impl Segment {
         self.number == number && Arc::ptr_eq(self.data.chunk(), chunk)
     }
 
+    /// Number of the tracefile in its stream and chunk.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The chunk of the segment.
+    #[must_use]
+    pub fn chunk(&self) -> &Arc<Chunk> {
+        self.data.chunk()
+    }
+
     /// Whether the chunk of the segment has been deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
@@ -92,11 +102,11 @@ impl Segment {
     #[must_use]
     pub fn opened_by_writer(&self) -> Option<OpenSegment> {
         let (data, index) = self.files_of_writer();
-        Some(OpenSegment {
-            data: data?,
-            index: index?,
-            format: self.format,
-        })
+        let index = match &self.index {
+            Some((_, format)) => Some((index?, *format)),
+            None => None,
+        };
+        Some(OpenSegment { data: data?, index })
     }
 
     /// The files, which stay readable even if they are renamed or unlinked. Opens those that the
@@ -111,11 +121,25 @@ impl Segment {
             Some(file) => Ok(file),
             None => location.open_for_reading(),
         };
-        Ok(OpenSegment {
-            data: open(data, &self.data)?,
-            index: open(index, &self.index)?,
-            format: self.format,
-        })
+        let data = open(data, &self.data)?;
+        let index = match &self.index {
+            Some((location, format)) => Some((open(index, location)?, *format)),
+            None => None,
+        };
+        Ok(OpenSegment { data, index })
+    }
+
+    /// Checks that these are the files of the segment: a later recording in the same directory may
+    /// have given their names to others.
+    ///
+    /// # Errors
+    /// If they are others.
+    pub fn check(&self, files: &OpenSegment) -> io::Result<()> {
+        self.data.id().check(&files.data)?;
+        match (&self.index, &files.index) {
+            (Some((location, _)), Some((file, _))) => location.id().check(file),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -124,8 +148,6 @@ impl Segment {
 pub struct OpenSegment {
     /// The tracefile, which has the packets.
     pub data: Arc<PooledFile>,
-    /// Index entries of the packets.
-    pub index: Arc<PooledFile>,
-    /// Format of the index entries.
-    pub format: IndexFormat,
+    /// Index entries of the packets, and their format. None: the producer sends no indexes.
+    pub index: Option<(Arc<PooledFile>, IndexFormat)>,
 }

@@ -34,6 +34,8 @@ pub(super) struct SegmentWriter {
     segment: Option<Arc<Segment>>,
     /// Number of packets that have been written and have no entry yet.
     pub(super) unindexed: usize,
+    /// Number of packets whose producer sends no indexes.
+    pub(super) without_index: u64,
     /// End of the last packet that has an entry.
     indexed_end: Bytes,
     /// Whether a newer tracefile has the name of this one, which therefore could not be reopened.
@@ -56,6 +58,7 @@ impl SegmentWriter {
             index: None,
             segment: None,
             unindexed: 0,
+            without_index: 0,
             indexed_end: Bytes(0),
             is_replaced: false,
         }
@@ -170,7 +173,7 @@ impl SegmentWriter {
             (Some(segment), _) => Arc::clone(segment),
             (None, Some(index)) => {
                 let (data, index) = (self.data.file(), index.file());
-                Arc::new(Segment::new(self.number, data, index, format))
+                Arc::new(Segment::new(self.number, data, Some((index, format))))
             }
             (None, None) => unreachable!("the index file has just been opened"),
         };
@@ -178,6 +181,17 @@ impl SegmentWriter {
         self.segment = Some(Arc::clone(&segment));
         self.share_with_readers();
         Ok(segment)
+    }
+
+    /// The segment for readers of packets whose producer sends no indexes.
+    pub(super) fn unindexed_segment(&mut self) -> Arc<Segment> {
+        if let Some(segment) = &self.segment {
+            return Arc::clone(segment);
+        }
+        let segment = Arc::new(Segment::new(self.number, self.data.file(), None));
+        self.segment = Some(Arc::clone(&segment));
+        self.share_with_readers();
+        segment
     }
 
     pub(super) fn write_beacon(

@@ -11,28 +11,27 @@ mod record;
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use parking_lot::Mutex;
-use record_log::{Damage, HEADER_BYTES, Magic, Records};
+use record_log::{Magic, Records};
 use rustix::fs::OFlags;
-use thiserror::Error;
 use tracing::warn;
 use wire::TracePath;
 
-pub use logged_session::{
-    FilePosition, LoggedFiles, LoggedSession, LoggedStream, Mark, RecordError, StreamKey,
-};
+pub use logged_session::{FilePosition, LoggedFiles, LoggedSession, LoggedStream, Mark, StreamKey};
 pub use record::Record;
 
+use super::log_file::{
+    LogError, collect_paths, compact_at, open_log, read_log, set_aside, write_whole,
+};
 use super::pool::{Pool, PooledDescriptor};
 use super::sync::Syncer;
 use super::sync::file::{SyncOrder, SyncStatus, SyncTarget, SyncedFile};
 use super::{StoreError, disk, make_directory, remove_file};
-use crate::limits::{MAX_SESSION_LOG_BYTES, MAX_SESSION_LOGS, MIN_COMPACTED_LOG_BYTES};
+use crate::limits::MAX_SESSION_LOG_BYTES;
 
 /// First bytes of a log, with the version of its records.
 const MAGIC: Magic = *b"rlysess1";
@@ -74,23 +73,6 @@ struct LogSync {
     target: Arc<SyncTarget>,
 }
 
-/// The reason why a session cannot be restored from its log.
-#[derive(Debug, Error)]
-pub enum LogError {
-    /// The log cannot be read.
-    #[error("{0}")]
-    Read(#[from] io::Error),
-    /// The log is longer than any relay writes.
-    #[error("it is longer than {MAX_SESSION_LOG_BYTES} bytes")]
-    TooLong,
-    /// The disk has changed the log, or it was edited.
-    #[error("{0}")]
-    Damaged(Damage),
-    /// The records do not describe a session.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-}
-
 fn directory(output: &Path) -> PathBuf {
     DIRECTORY
         .iter()
@@ -117,7 +99,7 @@ impl SessionLog {
             return Err(StoreError::on("replace", &path)(busy));
         }
         let descriptor = pool.reserve();
-        let (file, bytes) = write_whole(&path, &session, false)?;
+        let (file, bytes) = write_whole(&path, MAGIC, &session.bodies(), false)?;
         Ok(Self::new(path, session, file, descriptor, bytes))
     }
 
@@ -192,34 +174,11 @@ impl SessionLog {
     /// If it cannot be read or understood. It is set aside then, so that the next start does not
     /// try again.
     pub fn open(path: &Path, pool: &Arc<Pool>) -> Result<Option<Arc<Self>>, LogError> {
-        let opened = Self::open_valid(path, pool);
-        if opened.is_err() {
-            set_aside(path);
-        }
-        opened
-    }
-
-    fn open_valid(path: &Path, pool: &Arc<Pool>) -> Result<Option<Arc<Self>>, LogError> {
-        let descriptor = pool.reserve();
-        let (file, log) = read_log(path)?;
-        // A file system without locks: no other relay is assumed.
-        if matches!(file_lock::try_lock_exclusive(&file), Ok(false)) {
-            return Ok(None);
-        }
-        let mut records = Records::new(MAGIC, &log);
-        let session = LoggedSession::decode(&mut records);
-        // A torn record was not acknowledged to anybody: the relay died while it was written.
-        match records.damage() {
-            Some(damage @ Damage::Corrupt) => return Err(LogError::Damaged(damage)),
-            Some(Damage::Torn) => disk::set_len(&file, records.offset() as u64)?,
-            None => {}
-        }
-        // After the damage, so that a corrupt log is reported as such and not by a record that
-        // is cut.
-        let session = session?;
-        let bytes = records.offset() as u64;
-        let path = path.to_owned();
-        Ok(Some(Self::new(path, session, file, descriptor, bytes)))
+        let opened = open_log(path, pool, MAGIC, |records| LoggedSession::decode(records))?;
+        Ok(opened.map(|log| {
+            let path = path.to_owned();
+            Self::new(path, log.session, log.file, log.descriptor, log.bytes)
+        }))
     }
 
     /// Has the log synced with the other files of its session, from now on, and what is in it
@@ -324,7 +283,7 @@ impl SessionLog {
     /// Replaces the log by a shorter one that describes the same session.
     fn compact(&self, state: &mut LogState) {
         let is_synced = state.sync.is_some();
-        let written = write_whole(&self.path, &state.session, is_synced);
+        let written = write_whole(&self.path, MAGIC, &state.session.bodies(), is_synced);
         let marked = written.and_then(|(file, bytes)| {
             if let Some(open) = &mut state.file {
                 open.file = SyncedFile::new(file);
@@ -369,49 +328,6 @@ impl SessionLog {
     }
 }
 
-/// Collects the paths of logs, each with the time of its last write.
-fn collect_paths(directory: &Path, logs: &mut Vec<(SystemTime, PathBuf)>) -> io::Result<()> {
-    for entry in std::fs::read_dir(directory)? {
-        let entry = entry?;
-        let path = entry.path();
-        if path.extension().is_none_or(|end| end != "log") {
-            continue;
-        }
-        if logs.len() >= MAX_SESSION_LOGS {
-            let text = format!("there are more than {MAX_SESSION_LOGS}");
-            return Err(io::Error::other(text));
-        }
-        let written = entry.metadata().and_then(|about| about.modified());
-        logs.push((written.unwrap_or(SystemTime::UNIX_EPOCH), path));
-    }
-    Ok(())
-}
-
-/// Opens and reads a log.
-fn read_log(path: &Path) -> Result<(File, Vec<u8>), LogError> {
-    let file = regular_file::open(path, OFlags::RDWR | OFlags::NOFOLLOW)?;
-    let mut log = Vec::new();
-    (&file)
-        // One byte more than is allowed, which shows that the file is too long.
-        .take(MAX_SESSION_LOG_BYTES + 1)
-        .read_to_end(&mut log)?;
-    if log.len() as u64 > MAX_SESSION_LOG_BYTES {
-        return Err(LogError::TooLong);
-    }
-    Ok((file, log))
-}
-
-fn compact_at(bytes: u64) -> u64 {
-    // At a multiple, so that compacting costs a fraction of what was appended since.
-    (4 * bytes).max(MIN_COMPACTED_LOG_BYTES)
-}
-
-fn set_aside(path: &Path) {
-    if let Err(error) = disk::rename(path, &path.with_extension("failed")) {
-        warn!(path = %path.display(), %error, "session log not renamed: the next start reads it again");
-    }
-}
-
 impl LogState {
     /// Has the file synced, to which bytes have been written.
     fn mark_written(&self, bytes: u64) {
@@ -431,41 +347,6 @@ impl LogState {
                 .mark_directory(directory, Some(&sync.target.status))
         })
     }
-}
-
-/// Writes a log that describes a session as a whole, in place of an older one. Returns it, locked,
-/// and its length. If `is_synced`, the new log is on the disk before it replaces the old one.
-fn write_whole(
-    path: &Path,
-    session: &LoggedSession,
-    is_synced: bool,
-) -> Result<(File, u64), StoreError> {
-    let mut log = Vec::with_capacity(HEADER_BYTES);
-    log.extend_from_slice(&MAGIC);
-    for body in session.bodies() {
-        record_log::encode(&[&body], &mut log);
-    }
-    let new = path.with_extension("new");
-    // A relay that died while it compacted the log may have left one.
-    remove_file(&new)?;
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = disk::create(&new, flags).map_err(StoreError::on("create", &new))?;
-    // Locked before it has the name by which another relay finds it.
-    let _ = file_lock::try_lock_exclusive(&file);
-    let written = disk::write_all_at(&file, &log, 0);
-    let written = written.and_then(|()| {
-        if is_synced {
-            disk::sync_file(&file)
-        } else {
-            Ok(())
-        }
-    });
-    let written = written.and_then(|()| disk::rename(&new, path));
-    if let Err(error) = written {
-        let _ = remove_file(&new);
-        return Err(StoreError::on("write", path)(error));
-    }
-    Ok((file, log.len() as u64))
 }
 
 /// The log of a session, for one of its streams.
@@ -501,6 +382,15 @@ impl StreamLog {
             return self.log.append_synced(&record);
         }
         self.log.append(&record)
+    }
+
+    /// Whether the log may have many more marks of the stream.
+    #[must_use]
+    pub fn has_room_for_marks(&self) -> bool {
+        self.log.with_session(|session| {
+            let stream = session.streams.get(&self.key);
+            stream.is_none_or(LoggedStream::has_room_for_marks)
+        })
     }
 
     /// Logs that a tracefile that begins with a packet is about to replace an older one of the same

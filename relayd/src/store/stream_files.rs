@@ -111,6 +111,12 @@ impl PacketPlace {
         self.extent.len
     }
 
+    /// Offset of the packet in the tracefile.
+    #[must_use]
+    pub fn offset(&self) -> Bytes {
+        self.extent.offset
+    }
+
     /// End of the packet in the tracefile.
     #[must_use]
     pub fn end(&self) -> Bytes {
@@ -265,11 +271,13 @@ impl StreamFiles {
             .map(|file| &file.chunk)
     }
 
-    /// Whether the tracefile with this number replaces an older one.
+    /// Whether the next tracefile replaces an older one. In a chunk that is not the first one it
+    /// may be said to replace one that is not there.
     #[must_use]
-    pub fn replaces(&self, number: u64) -> bool {
-        let limits = self.layout.limits;
-        limits.is_some_and(|limits| limits.count.is_some()) && number <= self.number
+    pub fn next_replaces(&self) -> bool {
+        let count = self.layout.limits.and_then(|limits| limits.count);
+        let begun = self.first_open + self.open.len() as u64;
+        count.is_some_and(|count| begun >= count)
     }
 
     /// The number of the tracefile that a packet with `data_size` bytes begins, padding not
@@ -330,11 +338,8 @@ impl StreamFiles {
     pub fn finish_packet(&mut self, bytes: &[u8], padding: u32) -> Result<PacketPlace, StoreError> {
         let extent = self.write(|data| data.finish_packet(bytes, padding))?;
         // A packet of no bytes has no index: that would be a beacon.
-        if self.layout.index_format.is_some()
-            && extent.len > Bytes(0)
-            && let Some(file) = self.open.back_mut()
-        {
-            file.unindexed += 1;
+        if extent.len > Bytes(0) {
+            self.count_packets(1);
         }
         Ok(PacketPlace {
             file: self.first_open + self.open.len() as u64 - 1,
@@ -361,12 +366,17 @@ impl StreamFiles {
                 PacketPlace { file, extent }
             })
             .collect();
-        if self.layout.index_format.is_some()
-            && let Some(file) = self.open.back_mut()
-        {
-            file.unindexed += places.len();
-        }
+        self.count_packets(places.len());
         Ok(places)
+    }
+
+    fn count_packets(&mut self, packets: usize) {
+        let has_indexes = self.layout.index_format.is_some();
+        match self.open.back_mut() {
+            Some(file) if has_indexes => file.unindexed += packets,
+            Some(file) => file.without_index += packets as u64,
+            None => {}
+        }
     }
 
     /// Drops the packet in flight.
@@ -404,6 +414,11 @@ impl StreamFiles {
         file.unindexed -= entries.len();
         self.close_indexed();
         Ok(segment)
+    }
+
+    /// The segment of a packet that has just been written, and whose producer sends no indexes.
+    pub fn unindexed_segment(&mut self, place: &PacketPlace) -> Option<Arc<Segment>> {
+        self.writer_of(place).map(SegmentWriter::unindexed_segment)
     }
 
     /// Gives up the packets without an index, because no index will arrive any more. Returns their

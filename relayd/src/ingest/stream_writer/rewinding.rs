@@ -2,12 +2,13 @@
 //! has another connection.
 
 use tracing::{debug, warn};
-use wire::{SeqNum, StreamId};
+use wire::{ChunkId, SeqNum, StreamId};
 
 use super::StreamWriter;
 use crate::ingest::error::IngestError;
 use crate::ingest::index_joiner::IndexJoiner;
 use crate::limits::MAX_PENDING_PACKETS;
+use crate::store::archive_log::StreamNumberLog;
 use crate::store::session_log::{FilePosition, Mark, StreamLog};
 
 /// The progress of a stream, as numbers of packets.
@@ -194,10 +195,50 @@ impl StreamWriter {
     /// Notes that the next packet in the tracefiles is `seq`, which is not the one after its
     /// predecessor there, or begins a tracefile.
     pub(super) fn add_mark(&mut self, seq: SeqNum) {
+        if let Some(log) = &self.number_log
+            && let Some((chunk, file)) = self.packets.files.tracefile()
+        {
+            log.mark(chunk, file, self.packets.files.end().packets, seq);
+        }
         if self.log.is_some() {
             let at = self.packets.files.end();
             self.unlogged.retain(|mark| mark.at < at);
             self.unlogged.push(Mark { at, seq });
+        }
+    }
+
+    /// Has the numbers of packets logged for the archive, from the first one on. Returns whether
+    /// the names of tracefiles have numbers.
+    pub fn log_numbers(&mut self, log: StreamNumberLog) -> bool {
+        if let Some((chunk, file)) = self.packets.files.tracefile() {
+            // Almost all producers begin with 0.
+            log.mark(chunk, file, 0, SeqNum(0));
+        }
+        self.number_log = Some(log);
+        self.packets.files.are_numbered()
+    }
+
+    /// Logs the number of the first packet of the stream, unless it is 0.
+    pub(super) fn log_first_number(&self, seq: SeqNum) {
+        if let Some(log) = &self.number_log
+            && seq > SeqNum(0)
+            && self.lifecycle.progress().data.is_none()
+            && let Some((chunk, file)) = self.packets.files.tracefile()
+        {
+            log.mark(chunk, file, 0, seq);
+        }
+    }
+
+    /// Logs the number of the first packet that the stream will have in another chunk. To be called
+    /// before it has a file there.
+    pub(super) fn log_number_in(&mut self, chunk: Option<ChunkId>) {
+        let Some(log) = &self.number_log else { return };
+        let lifecycle = &self.lifecycle;
+        let places = self.joiner.iter_mut().flat_map(IndexJoiner::places_mut);
+        let mut seqs = places.map(|(seq, _)| seq);
+        let carried = seqs.find(|seq| lifecycle.is_carried_over(*seq));
+        if let Some(seq) = carried.or(self.packets.reorder.next()) {
+            log.mark(chunk, 0, 0, seq);
         }
     }
 
@@ -224,7 +265,7 @@ impl StreamWriter {
         if self.unlogged.is_empty() {
             return Ok(());
         }
-        let indexed = self.packets.files.indexed_end();
+        let indexed = self.first_needed_mark();
         while let Some(mark) = self.unlogged.first().copied() {
             if let Some(log) = &self.log {
                 let logged = log.mark(mark, indexed);
@@ -234,6 +275,17 @@ impl StreamWriter {
             self.unlogged.remove(0);
         }
         Ok(())
+    }
+
+    /// The position up to which the log needs only the last mark.
+    fn first_needed_mark(&self) -> FilePosition {
+        let log = self.log.as_ref();
+        // The next relay archives what this one has not: it needs to know the number of each
+        // packet.
+        if self.published.keeps_seqs() && log.is_some_and(StreamLog::has_room_for_marks) {
+            return FilePosition::default();
+        }
+        self.packets.files.indexed_end()
     }
 
     /// Logs that the stream is closed. If that fails, the next relay closes it again.

@@ -86,6 +86,7 @@ impl StreamWriter {
             self.packets.files.leave_chunk();
             return Ok(());
         };
+        self.log_number_in(chunk.id());
         let lifecycle = &self.lifecycle;
         let places = self.joiner.iter_mut().flat_map(IndexJoiner::places_mut);
         let carried = places.filter(|(seq, _)| lifecycle.is_carried_over(*seq));

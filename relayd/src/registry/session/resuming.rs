@@ -84,8 +84,8 @@ impl Session {
         matches!(self.owner.lock().attachment, Attachment::Detached { .. })
     }
 
-    /// The ids by which a producer resumes the session.
-    pub(in crate::registry) fn resume_key(&self) -> Option<RecordingKey> {
+    /// The ids by which a producer resumes the session. None: it cannot be resumed.
+    pub fn resume_key(&self) -> Option<RecordingKey> {
         let log = &self.resumable.get()?.log;
         log.with_session(|session| {
             let recording = session.created.recording.as_ref()?;
@@ -161,7 +161,8 @@ impl Session {
     }
 
     /// Whether a resumable session is complete: its chunk and all its streams are closed.
-    pub(in crate::registry) fn is_complete(&self) -> bool {
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
         let Some(resumable) = self.resumable.get() else {
             return false;
         };

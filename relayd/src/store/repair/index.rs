@@ -78,7 +78,11 @@ pub(super) fn ends_in_beacon(index: &File) -> io::Result<bool> {
 }
 
 /// Reads the entry with this number, counted from 0.
-pub(super) fn read_entry(index: &File, format: IndexFormat, number: u64) -> io::Result<Entry> {
+pub(in crate::store) fn read_entry(
+    index: &File,
+    format: IndexFormat,
+    number: u64,
+) -> io::Result<Entry> {
     let mut bytes = [0; MAX_ENTRY_BYTES];
     let (bytes, _) = bytes.split_at_mut(format.entry_len());
     index.read_exact_at(bytes, format.position(number))?;
@@ -155,7 +159,7 @@ pub(super) fn is_backwards(entry: &Entry) -> bool {
 }
 
 /// End of the packet in its tracefile, in bytes.
-pub(super) fn end_of(entry: &Entry) -> u64 {
+pub(in crate::store) fn end_of(entry: &Entry) -> u64 {
     let size = entry.packet.packet_size.to_bytes().unwrap_or_default();
     entry.offset.0.saturating_add(size.0)
 }

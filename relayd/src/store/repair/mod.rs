@@ -24,7 +24,7 @@
 mod directory;
 pub(in crate::store) mod index;
 mod metadata;
-mod packets;
+pub(crate) mod packets;
 mod rotation;
 #[cfg(test)]
 mod tests;

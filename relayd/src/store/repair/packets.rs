@@ -19,21 +19,21 @@ const FIRST_READ: u64 = 512;
 
 /// Reads the packets of one trace.
 #[derive(Debug)]
-pub(super) struct PacketReader {
+pub(crate) struct PacketReader {
     metadata: Metadata,
 }
 
 impl PacketReader {
     /// A reader for the packets that this metadata declares. None: the metadata is damaged, or
     /// declares no stream.
-    pub(super) fn new(metadata: &[u8]) -> Option<Self> {
+    pub(crate) fn new(metadata: &[u8]) -> Option<Self> {
         let metadata = Metadata::read(metadata).ok()?;
         let has_streams = metadata.trace().streams().next().is_some();
         has_streams.then_some(Self { metadata })
     }
 
     /// The index entry of the packet at `offset`. None: there is no whole packet.
-    pub(super) fn entry_at(
+    pub(crate) fn entry_at(
         &self,
         data: &File,
         offset: u64,

@@ -7,10 +7,10 @@ use relay_proto::chunk::CreateTraceChunk;
 use relay_proto::resume::OpenStream;
 use relay_proto::session::CreateSession;
 use relay_proto::stream::AddStream;
-use thiserror::Error;
-use wire::{DecodeError, NameError, SeqNum, SessionId, StreamId, Text, TracePath};
+use wire::{SeqNum, SessionId, StreamId, Text, TracePath};
 
 use crate::limits::{MAX_JOINED_PACKETS, MAX_STREAMS};
+use crate::store::log_file::RecordError;
 
 /// Marks of a stream that may be needed: fewer than its packets without an entry, twice because
 /// those are counted again at each mark only.
@@ -89,35 +89,6 @@ pub struct Mark {
     pub at: FilePosition,
     /// Sequence number of the packet.
     pub seq: SeqNum,
-}
-
-/// The reason why a log cannot be understood.
-#[derive(Debug, Error)]
-pub enum RecordError {
-    /// The log has no record, or does not begin with that of the session.
-    #[error("it does not describe a session")]
-    NoSession,
-    /// A record has an unknown type.
-    #[error("unknown record type {0}")]
-    UnknownType(u8),
-    /// A record is malformed.
-    #[error(transparent)]
-    Decode(#[from] DecodeError),
-    /// The directory of the session is not valid.
-    #[error("invalid directory: {0}")]
-    Directory(NameError),
-    /// The session has no id of its producer, by which it could be resumed.
-    #[error("the session has no id")]
-    NoId,
-    /// A record is about a stream that was not added.
-    #[error("a record of an unknown stream")]
-    UnknownStream,
-    /// A stream or chunk was added twice.
-    #[error("a stream or chunk was added twice")]
-    Twice,
-    /// The session has too many streams, or a stream too many marks.
-    #[error("too many streams or lost packets")]
-    TooMany,
 }
 
 impl LoggedSession {
@@ -219,6 +190,23 @@ impl LoggedStream {
         let needed = self.marks.partition_point(|mark| mark.at <= indexed);
         self.marks.drain(..needed.saturating_sub(1));
         Ok(())
+    }
+
+    /// Whether many more marks may be added.
+    #[must_use]
+    pub fn has_room_for_marks(&self) -> bool {
+        self.marks.len() < MAX_MARKS / 2
+    }
+
+    /// The packets of a tracefile whose number does not follow on that of the packet before: their
+    /// places in the tracefile, and their numbers.
+    #[must_use]
+    pub fn seqs_in(&self, file: u64) -> Vec<(u64, SeqNum)> {
+        let begin = FilePosition { file, packets: 0 };
+        let marks = self.marks.iter().filter(|mark| mark.at.file == file);
+        let marks = marks.filter(|mark| mark.at.packets > 0);
+        let marks = marks.map(|mark| (mark.at.packets, mark.seq));
+        [(0, self.seq_at(begin))].into_iter().chain(marks).collect()
     }
 
     /// Number of the packet at a position, up to which all packets have an entry.

@@ -10,9 +10,8 @@ use relay_proto::resume::OpenStream;
 use relay_proto::session::CreateSession;
 use wire::{Field, Message, SeqNum, SessionId, StreamId, Text, TracePath, wire_struct};
 
-use super::logged_session::{
-    FilePosition, LoggedFiles, LoggedSession, Mark, RecordError, StreamKey,
-};
+use super::logged_session::{FilePosition, LoggedFiles, LoggedSession, Mark, StreamKey};
+use crate::store::log_file::RecordError;
 
 /// The protocol version in whose form commands are logged. Part of the format: it must not follow
 /// newer versions.

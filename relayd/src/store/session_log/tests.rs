@@ -13,6 +13,7 @@ use relay_proto::stream::AddStream;
 use wire::{ChunkId, EpochSeconds, SeqNum, SessionId, StreamId, Text, TracePath};
 
 use super::*;
+use crate::limits::MIN_COMPACTED_LOG_BYTES;
 
 fn session() -> LoggedSession {
     LoggedSession {

@@ -49,6 +49,8 @@ pub struct TracefileRange {
 /// The packets in one tracefile.
 #[derive(Debug)]
 pub struct RestoredRun {
+    /// Number of the tracefile among all that the stream has had.
+    pub file: u64,
     /// The tracefile and its index file, for viewers.
     pub segment: Arc<Segment>,
     /// Number of packets that have an entry.
@@ -123,8 +125,7 @@ impl StreamFiles {
         for older in oldest..file {
             if let Some(pair) = files.open_pair(&chunk, older)? {
                 pair.complete(files.layout.index_format)?;
-                let number = files.number_of(older);
-                runs.extend(files.run(&pair, number, &mut latest));
+                runs.extend(files.run(&pair, older, &mut latest));
             }
         }
         files.first_open = file;
@@ -229,15 +230,15 @@ impl StreamFiles {
         Ok(Some(pair))
     }
 
-    fn run(&self, pair: &RestoredPair, number: u64, latest: &mut Timestamp) -> Option<RestoredRun> {
+    fn run(&self, pair: &RestoredPair, file: u64, latest: &mut Timestamp) -> Option<RestoredRun> {
         let (index, last) = pair.index.as_ref().zip(pair.last.as_ref())?;
         *latest = (*latest).max(last.packet.end);
         Some(RestoredRun {
+            file,
             segment: Arc::new(Segment::new(
-                number,
+                self.number_of(file),
                 &pair.data,
-                index,
-                self.layout.index_format?,
+                Some((index, self.layout.index_format?)),
             )),
             packets: pair.entries,
             class: last.packet.class,
@@ -251,7 +252,7 @@ impl StreamFiles {
         pair: RestoredPair,
         latest: &mut Timestamp,
     ) -> Result<Option<RestoredRun>, StoreError> {
-        let run = self.run(&pair, self.number, latest);
+        let run = self.run(&pair, self.first_open, latest);
         let mut writer = SegmentWriter::new(chunk, self.number, &self.slot, pair.data);
         let segment = run.as_ref().map(|run| Arc::clone(&run.segment));
         let end = pair.last.as_ref().map_or(Bytes(0), end_of);

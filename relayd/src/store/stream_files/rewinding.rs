@@ -1,18 +1,35 @@
 //! Positions in the tracefiles of a stream, and the way back to the last packet that has its entry:
 //! a producer whose connection was lost sends everything after it again.
 
+use wire::ChunkId;
+
 use super::StreamFiles;
 use crate::store::StoreError;
 use crate::store::session_log::FilePosition;
 
 impl StreamFiles {
+    /// Whether the names of tracefiles have numbers.
+    #[must_use]
+    pub fn are_numbered(&self) -> bool {
+        self.layout.limits.is_some()
+    }
+
+    /// The chunk of the tracefile that is being written, and its number there. None: the stream is
+    /// in no chunk.
+    #[must_use]
+    pub fn tracefile(&self) -> Option<(Option<ChunkId>, u64)> {
+        Some((self.chunk()?.id(), self.number))
+    }
+
     /// Position of the next packet.
     #[must_use]
     pub fn end(&self) -> FilePosition {
         let last = self.open.back();
         FilePosition {
             file: (self.first_open + self.open.len() as u64).saturating_sub(1),
-            packets: last.map_or(0, |file| file.entries() + file.unindexed as u64),
+            packets: last.map_or(0, |file| {
+                file.entries() + file.unindexed as u64 + file.without_index
+            }),
         }
     }
 
