@@ -3,8 +3,9 @@
 //!
 //! `demo tldrs` traces programs that write to the tldrs socket of the consumer; `demo lttng EVENTS`
 //! traces a program with LTTng; `demo ring` kills a program that writes to shared-memory rings;
-//! `demo web` shows a program in a browser.
+//! `demo web` shows a program in a browser; `demo fleet` kills one of three relays.
 
+mod fleet;
 mod lttng;
 mod ring;
 mod tldrs;
@@ -27,8 +28,9 @@ fn main() -> anyhow::Result<()> {
         ["tldrs"] => tldrs::run(),
         ["ring"] => ring::run(),
         ["web"] => web::run(),
+        ["fleet"] => fleet::run(),
         ["lttng", events] => lttng::run(events.parse().context("EVENTS is not a number")?),
-        _ => bail!("usage: demo tldrs | demo ring | demo web | demo lttng EVENTS"),
+        _ => bail!("usage: demo tldrs | demo ring | demo web | demo fleet | demo lttng EVENTS"),
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn run() -> anyhow::Result<()> {
     let socket = lab.path().join("tldrs.socket");
     let agent = start_consumer(&lab, &relay, &socket);
 
-    let (traced, session) = start_traced_program(&lab, &socket)?;
+    let (traced, session) = start_traced_program(&lab, &socket, PAUSE_MS)?;
     let url = format!("net://{}/host/{}/{session}", relay.live, hostname());
     println!("$ test-live --seek beginning {url}\n");
     let color = if std::io::stdout().is_terminal() {
@@ -97,8 +97,13 @@ fn start_consumer(lab: &Lab, relay: &Relay, socket: &Path) -> Process {
     consumer
 }
 
-/// Starts the traced program. Returns the program and the name of its session.
-fn start_traced_program(lab: &Lab, socket: &Path) -> anyhow::Result<(Process, String)> {
+/// Starts the traced program, which pauses between two files for this number of milliseconds.
+/// Returns the program and the name of its session.
+pub(super) fn start_traced_program(
+    lab: &Lab,
+    socket: &Path,
+    pause_ms: &str,
+) -> anyhow::Result<(Process, String)> {
     let export = lab.path().join("trace.json");
     let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("..")
@@ -108,7 +113,7 @@ fn start_traced_program(lab: &Lab, socket: &Path) -> anyhow::Result<(Process, St
         .arg(&sources)
         .arg(&export)
         .env("TRACE_TEF_TLDR_SOCKET", socket)
-        .env("COUNT_LINES_PAUSE_MS", PAUSE_MS);
+        .env("COUNT_LINES_PAUSE_MS", pause_ms);
     let traced = Process::start(&mut command);
     let session = format!("count-{}", traced.id());
     println!("$ count_lines {} {} &", sources.display(), export.display());

@@ -24,6 +24,7 @@ use viewer::attach::follow::{self, FollowOptions};
 use viewer::attach::{Packet, SourceEvent, SourceHandle, TraceInfo};
 use viewer::mux::{Mux, Stage};
 use viewer::sink::{Loss, Lost, Origin, SinkError};
+use viewer::time::Nanoseconds;
 use wire::{Bits, Bytes, PacketIndex, StreamId, Timestamp};
 
 /// Returns the UUID of a session's trace, derived from the session name.
@@ -273,7 +274,7 @@ impl Stage for Seen {
     fn event(
         &mut self,
         event: &DecodedEvent<'_>,
-        _: i64,
+        _: Option<Nanoseconds>,
         _: Origin<'_>,
     ) -> Result<bool, SinkError> {
         self.events.push(event.cycles());

@@ -132,6 +132,42 @@ fn a_client_of_the_wrong_port_is_told_so() {
 }
 
 #[test]
+fn certificate_of_each_relay_of_a_list_has_the_name_in_the_list() {
+    let lab = Lab::new();
+    let certificates = Certificates::create(&lab, "certs");
+    certificates.issue_server(&["localhost"]);
+    let relay = start_relay(&lab, &certificates);
+    let directory = traces::with_every_field_type(&lab);
+    let list_of = |hosts: &[&str], ports: &str| {
+        let relays: Vec<_> = hosts.iter().map(|host| format!("{host}:{ports}")).collect();
+        format!("nets://{}", relays.join(","))
+    };
+    let ports = format!("{}:{}", relay.control.port(), relay.data.port());
+    let producer = certificates.of_client(Some("producer"));
+    let replay = |hosts: &[&str]| {
+        let mut command = lab.command(binaries::consumer());
+        command.args(["replay", "--session=named", "--reconnect-timeout=0", "-U"]);
+        command.arg(list_of(hosts, &ports)).args(&producer);
+        command.arg(&directory);
+        command
+    };
+    let viewer = certificates.of_client(Some("viewer"));
+    let view = |hosts: &[&str]| {
+        let url = list_of(hosts, &relay.live.port().to_string());
+        list(&lab, &url, &viewer)
+    };
+    let wrong = ["127.0.0.1", "127.0.0.1"];
+    let why = "is for other host names than the one that was connected to";
+    assert_refused("producer", &mut replay(&wrong), why);
+    assert_refused("viewer", &mut view(&wrong), why);
+    let right = ["127.0.0.1", "localhost"];
+    let sent = Process::start(&mut replay(&right)).wait();
+    assert!(sent.status.success(), "{:#?}", sent.stderr);
+    let listed = Process::start(&mut view(&right)).wait();
+    assert!(listed.status.success(), "{:#?}", listed.stderr);
+}
+
+#[test]
 fn incomplete_options_are_refused_with_a_usage_error() {
     let lab = Lab::new();
     let certificates = Certificates::create(&lab, "certs");

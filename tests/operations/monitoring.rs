@@ -56,6 +56,7 @@ fn metrics_of_the_alert_rules_and_the_dashboard_exist() {
     let options = [
         "--retain-age=30d".to_owned(),
         "--retain-size=100G".to_owned(),
+        format!("--archive=file://{}/archive", lab.path().display()),
     ];
     let options: Vec<_> = options.iter().map(String::as_str).collect();
     let (_relay, status) = StatusEndpoint::start_relay(&lab, &options);

@@ -101,13 +101,18 @@ impl Volumes<'_> {
     }
 }
 
-fn set_mode(path: &Path, mode: u32) {
+pub(crate) fn set_mode(path: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// Starts the machine of a container.
-fn machine(lab: &Lab, network: &Network, host: Host, container: &Container<'_>) -> Machine {
+pub(crate) fn machine(
+    lab: &Lab,
+    network: &Network,
+    host: Host,
+    container: &Container<'_>,
+) -> Machine {
     let volumes = Volumes(lab).of(container);
     let shared: Vec<SharedDirectory<'_>> = volumes
         .iter()
@@ -121,7 +126,7 @@ fn machine(lab: &Lab, network: &Network, host: Host, container: &Container<'_>) 
 }
 
 /// Waits until a probe of a container succeeds.
-fn wait_for_probe(machine: &Machine, container: &Container<'_>, name: &str) {
+pub(crate) fn wait_for_probe(machine: &Machine, container: &Container<'_>, name: &str) {
     let (command, path) = container.probe(name);
     wait_until(name, || match (&command, path) {
         (Some(command), _) => machine.try_run(command).status.success(),
@@ -142,7 +147,7 @@ fn start_relay(machine: &Machine, container: &Container<'_>) -> Process {
 }
 
 /// Stops a program as the kubelet does, by SIGTERM to the first process of its container.
-fn stop(machine: &Machine, name: &str, process: Process) {
+pub(crate) fn stop(machine: &Machine, name: &str, process: Process) {
     machine.run(&format!(
         "for p in /proc/[0-9]*; do if [ \"$(cat $p/comm 2>/dev/null)\" = {name} ]; then kill ${{p#/proc/}}; fi; done"
     ));

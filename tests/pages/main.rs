@@ -2,6 +2,7 @@
 //! their own.
 
 mod five_minutes;
+mod fleet;
 mod kubernetes;
 mod manifests;
 mod ros2;

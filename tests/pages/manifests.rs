@@ -145,6 +145,13 @@ impl<'a> Container<'a> {
             .collect()
     }
 
+    /// Returns the command that Kubernetes runs before it stops the container.
+    pub(crate) fn pre_stop(&self) -> String {
+        let words = self.0["lifecycle"]["preStop"]["exec"]["command"].as_array();
+        let words: Vec<String> = words.unwrap().iter().map(quote).collect();
+        format!("{}{}", self.environment(), words.join(" "))
+    }
+
     /// Returns the command of a probe, and the path of one over HTTP.
     pub(crate) fn probe(&self, name: &str) -> (Option<String>, Option<&'a str>) {
         let probe = &self.0[name];

@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use ctf::decode::Event;
+use tests::TEST_TIMEOUT;
 use tests::cut_proxy::CutProxy;
 use tests::lab::Lab;
 use tests::relay::Relay;
 use tests::replay::{HOST, IdleStream, MetadataPieces, Replay};
-use tests::{TEST_TIMEOUT, test_live as program};
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::sync::watch;
 use viewer::attach::relay::{self, RelayOptions};
@@ -16,6 +16,7 @@ use viewer::attach::target::Target;
 use viewer::attach::{Packet, SourceEvent, SourceHandle, TraceInfo};
 use viewer::mux::{Mux, Stage};
 use viewer::sink::{Loss, Origin, SinkError};
+use viewer::time::Nanoseconds;
 use viewer_proto::session::Seek;
 
 use crate::{EVENTS_IN_PACKET, STREAMS, interleaved_trace};
@@ -30,7 +31,7 @@ const CUTS: usize = 70;
 /// all streams.
 pub(crate) const ATTACHED_BYTES: usize = 4371 * (STREAMS as usize + 1);
 
-/// A viewer that reaches its session through a proxy.
+/// A viewer that reaches its session through proxies, one at a time.
 struct FollowedSession {
     handle: SourceHandle,
     events: Receiver<SourceEvent>,
@@ -52,8 +53,12 @@ struct Shown {
 }
 
 impl FollowedSession {
-    fn new(proxy: &CutProxy, session: &str, push: bool) -> Self {
-        let url = program::url(proxy.address, HOST, session);
+    fn new(proxies: &[CutProxy], session: &str, push: bool) -> Self {
+        let hosts: Vec<_> = proxies
+            .iter()
+            .map(|proxy| proxy.address.to_string())
+            .collect();
+        let url = format!("net://{}/host/{HOST}/{session}", hosts.join(","));
         let Ok(Target::Relay(target)) = url.parse() else {
             panic!("{url} is a relay");
         };
@@ -136,8 +141,13 @@ impl FollowedSession {
 }
 
 impl Stage for Shown {
-    fn event(&mut self, _: &Event<'_>, time: i64, _: Origin<'_>) -> Result<bool, SinkError> {
-        self.times.push(time);
+    fn event(
+        &mut self,
+        _: &Event<'_>,
+        time: Option<Nanoseconds>,
+        _: Origin<'_>,
+    ) -> Result<bool, SinkError> {
+        self.times.push(time.unwrap().get());
         Ok(true)
     }
 
@@ -164,20 +174,35 @@ impl Stage for Shown {
     }
 }
 
-/// Follows a session of `relay` while packets are sent and connections are cut.
-fn follow_with_cuts(lab: &Lab, relay: &Relay, push: bool, seed: u64) {
+/// Follows a session of `relays` while packets are sent to each of them and connections are cut.
+fn follow_with_cuts(lab: &Lab, relays: &[&Relay], push: bool, seed: u64) {
     let directory = interleaved_trace(lab, "interleaved", PACKETS);
     let session = "cut";
     let (pieces, idle) = (MetadataPieces::Many, IdleStream::Absent);
-    let mut replay = Replay::open(relay, session, &directory, pieces, idle);
-    let proxy = CutProxy::start(relay.live, seed);
-    proxy.set_cutting(true);
-    let mut viewer = FollowedSession::new(&proxy, session, push);
+    let replays: Vec<_> = relays
+        .iter()
+        .map(|relay| Replay::open(relay, session, &directory, pieces, idle))
+        .collect();
+    let proxies: Vec<_> = relays
+        .iter()
+        .zip(seed..)
+        .map(|(relay, seed)| CutProxy::start(relay.live, seed))
+        .collect();
+    let set_cutting = |is_cutting| {
+        for proxy in &proxies {
+            proxy.set_cutting(is_cutting);
+        }
+    };
+    set_cutting(true);
+    let mut viewer = FollowedSession::new(&proxies, session, push);
     viewer.run_until(|viewer| viewer.shown.streams > 0);
-    let sending = std::thread::spawn(move || {
-        replay.send_packets();
-        replay
+    let sending = replays.into_iter().map(|mut replay| {
+        std::thread::spawn(move || {
+            replay.send_packets();
+            replay
+        })
     });
+    let sending: Vec<_> = sending.collect();
     let events = PACKETS * EVENTS_IN_PACKET * STREAMS;
     viewer.run_until(|viewer| {
         assert!(
@@ -185,12 +210,18 @@ fn follow_with_cuts(lab: &Lab, relay: &Relay, push: bool, seed: u64) {
             "{:#?}",
             viewer.shown.trouble
         );
-        viewer.shown.times.len() as u64 == events && proxy.cuts() >= CUTS
+        let cuts: usize = proxies.iter().map(CutProxy::cuts).sum();
+        viewer.shown.times.len() as u64 == events && cuts >= CUTS
     });
-    let replay = sending.join().unwrap();
-    proxy.set_cutting(false);
-    viewer.run_until(|_| proxy.is_restored(ATTACHED_BYTES));
-    replay.close();
+    let replays = sending.into_iter().map(|thread| thread.join().unwrap());
+    let replays: Vec<_> = replays.collect();
+    set_cutting(false);
+    let is_restored = |proxy: &CutProxy| proxy.is_restored(ATTACHED_BYTES);
+    viewer.run_until(|_| proxies.iter().any(is_restored));
+    assert!(proxies.iter().all(|proxy| proxy.cuts() > 0));
+    for replay in replays {
+        replay.close();
+    }
     viewer.run_until(|viewer| viewer.has_ended);
     let shown = viewer.shown;
     assert!(shown.trouble.is_empty(), "{:#?}", shown.trouble);
@@ -204,15 +235,41 @@ fn follow_with_cuts(lab: &Lab, relay: &Relay, push: bool, seed: u64) {
 
 #[test]
 fn a_viewer_whose_connections_are_cut_at_random_shows_every_event_once_and_in_order() {
-    for (seed, push) in [(1, true), (2, false), (4, true)] {
-        let (lab, relay) = Relay::start_in_new_lab();
-        follow_with_cuts(&lab, &relay, push, seed);
-    }
+    // At the same time: each waits for cuts and for replies.
+    std::thread::scope(|scope| {
+        for (seed, push) in [(1, true), (2, false), (4, true)] {
+            scope.spawn(move || {
+                let (lab, relay) = Relay::start_in_new_lab();
+                follow_with_cuts(&lab, &[&relay], push, seed);
+            });
+        }
+    });
 }
 
 #[test]
 fn a_viewer_of_lttng_relayd_whose_connections_are_cut_shows_every_event_once_and_in_order() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
-    follow_with_cuts(&lab, &relay, false, 3);
+    follow_with_cuts(&lab, &[&relay], false, 3);
+}
+
+#[test]
+fn a_viewer_that_goes_from_relay_to_relay_shows_every_event_once_and_in_order() {
+    std::thread::scope(|scope| {
+        for (seed, push) in [(10, true), (20, false)] {
+            scope.spawn(move || {
+                let (lab, one) = Relay::start_in_new_lab();
+                let (_other_lab, other) = Relay::start_in_new_lab();
+                follow_with_cuts(&lab, &[&one, &other], push, seed);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_viewer_that_goes_between_relayd_and_lttng_relayd_shows_every_event_once_and_in_order() {
+    let (lab, one) = Relay::start_in_new_lab();
+    let other_lab = Lab::new();
+    let other = Relay::start_reference(&other_lab);
+    follow_with_cuts(&lab, &[&one, &other], true, 30);
 }

@@ -2,6 +2,7 @@
 //! once and in order.
 
 mod cuts;
+mod next_relay;
 mod program;
 
 use std::path::PathBuf;

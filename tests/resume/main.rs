@@ -7,6 +7,7 @@ mod disk_full;
 mod empty;
 mod expiry;
 mod lost_packets;
+mod relay_list;
 mod restart;
 mod same_second;
 mod streams;

@@ -59,8 +59,18 @@ impl Babeltrace {
         self.command_at(relay.live, session)
     }
 
+    /// Starts to print a live session of a host.
+    #[must_use]
+    pub fn follow_host_at(self, live: SocketAddr, host: &str, session: &str) -> Process {
+        Process::start(&mut self.command_of(live, host, session))
+    }
+
     fn command_at(self, live: SocketAddr, session: &str) -> Command {
-        let url = format!("net://{live}/host/{}/{session}", hostname());
+        self.command_of(live, &hostname(), session)
+    }
+
+    fn command_of(self, live: SocketAddr, host: &str, session: &str) -> Command {
+        let url = format!("net://{live}/host/{host}/{session}");
         let mut command = self.command();
         command.args(["--no-delta", "-i", "lttng-live", &url]);
         command

@@ -50,12 +50,20 @@ impl HeldReplay {
         Self { process, stdin }
     }
 
+    /// Continues: the replay sends its packets.
+    ///
+    /// # Panics
+    /// If the replay has exited.
+    pub fn start_sending(&mut self) {
+        self.stdin.write_all(b"\n").unwrap();
+    }
+
     /// Continues, and waits until all packets are sent.
     ///
     /// # Panics
     /// If the replay has exited.
     pub fn send_packets(&mut self) {
-        self.stdin.write_all(b"\n").unwrap();
+        self.start_sending();
         self.process
             .wait_for_stderr_text("waiting for Enter before the end of the session");
     }

@@ -12,11 +12,12 @@ use crate::source::{packages, sources};
 type ModulePath = Vec<String>;
 
 /// The modules of `relayd` in layers: each may use those before it, and none of those after it.
-const RELAYD: [&[&str]; 6] = [
+const RELAYD: [&[&str]; 7] = [
     &["store"],
     &["publish"],
     &["ingest"],
     &["registry"],
+    &["archiver"],
     &["producer", "live"],
     &["net"],
 ];
@@ -76,7 +77,7 @@ fn graphs(package: &str) -> BTreeMap<ModulePath, Graph> {
             found: Vec::new(),
         };
         visitor.modules.insert(visitor.module.clone());
-        visitor.visit_file(&source.tree);
+        visitor.visit_file(&source.tree());
         modules.extend(visitor.modules);
         let found = visitor.found.into_iter();
         uses.extend(found.map(|(from, to)| (from, to, source.path.clone())));

@@ -9,4 +9,5 @@ mod printing;
 mod publish;
 mod sizes;
 mod source;
+mod targets;
 mod words;

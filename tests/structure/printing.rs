@@ -29,7 +29,7 @@ fn programs_print_by_the_module_that_handles_closed_outputs() {
             continue;
         }
         let mut prints = Prints::default();
-        prints.visit_file(&source.tree);
+        prints.visit_file(&source.tree());
         let path = source.path.display();
         found.extend(prints.found.iter().map(|what| format!("{path}: {what}")));
     }

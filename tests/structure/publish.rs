@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::source::root;
+use crate::source::{manifests, root};
 
 /// The packages, each after those that it depends on. `dev/xtask/src/test.rs` has the same list.
 const PUBLISHED: [&str; 7] = [
@@ -148,15 +148,8 @@ fn cargo_packages_the_published_packages_with_licences_and_sources() {
 /// Returns the published packages, as cargo describes them: those that do not say `publish =
 /// false`.
 fn published() -> Vec<Value> {
-    let metadata = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
-        .current_dir(root())
-        .output()
-        .unwrap();
-    let metadata: Value = serde_json::from_slice(&metadata.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap().clone();
     // Packages with `publish = false` have an empty list of registries.
-    let published: Vec<Value> = packages
+    let published: Vec<Value> = manifests()
         .into_iter()
         .filter(|package| package["publish"].is_null())
         .collect();

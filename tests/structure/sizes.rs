@@ -22,7 +22,7 @@ fn no_function_is_longer_than_90_lines() {
     let mut long = Vec::new();
     for source in packages().into_iter().flat_map(|package| sources(&package)) {
         let mut functions = LongFunctions::default();
-        functions.visit_file(&source.tree);
+        functions.visit_file(&source.tree());
         let found = functions.found.into_iter();
         long.extend(found.map(|(name, lines)| (source.path.clone(), name, lines)));
     }

@@ -1,7 +1,10 @@
-//! The source files of the workspace, parsed.
+//! The source files of the workspace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
 
 /// One source file of the workspace.
 pub struct Source {
@@ -9,8 +12,14 @@ pub struct Source {
     pub path: PathBuf,
     /// The text of the file.
     pub text: String,
-    /// The syntax tree of the text.
-    pub tree: syn::File,
+}
+
+impl Source {
+    /// Parses the file, which takes a hundred times as long as to read it.
+    pub fn tree(&self) -> syn::File {
+        let tree = syn::parse_file(&self.text);
+        tree.unwrap_or_else(|e| panic!("{}: {e}", self.path.display()))
+    }
 }
 
 /// Returns the root of the workspace.
@@ -28,7 +37,18 @@ pub fn packages() -> Vec<String> {
     members.chain(["dev/fuzz"]).map(str::to_owned).collect()
 }
 
-/// Parses all source files below a folder of the workspace, in the order of their paths.
+/// Returns the packages of the workspace, as cargo describes them.
+pub fn manifests() -> Vec<Value> {
+    let metadata = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let metadata: Value = serde_json::from_slice(&metadata.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+/// Reads all source files below a folder of the workspace, in the order of their paths.
 pub fn sources(folder: &str) -> Vec<Source> {
     let root = root();
     let mut paths = Vec::new();
@@ -36,9 +56,8 @@ pub fn sources(folder: &str) -> Vec<Source> {
     paths.sort();
     let sources = paths.into_iter().map(|path| {
         let text = fs::read_to_string(&path).unwrap();
-        let tree = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let path = path.strip_prefix(&root).unwrap().to_owned();
-        Source { path, text, tree }
+        Source { path, text }
     });
     sources.collect()
 }

@@ -3,6 +3,7 @@
 mod access;
 mod hostile;
 mod perfetto;
+mod perfetto_format;
 mod ranges;
 mod scale;
 mod system;

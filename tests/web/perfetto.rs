@@ -15,7 +15,7 @@ use tests::{test_live, wait_for};
 
 use crate::system::{Agent, Web, wait_for_row};
 
-const HOST: &str = "ui.perfetto.dev";
+pub(crate) const HOST: &str = "ui.perfetto.dev";
 
 /// Serves a directory by HTTPS on a free port of this host, and prints the port.
 const SERVER: &str = "
@@ -199,7 +199,11 @@ fn expected(lines: &[String]) -> (Vec<Slice>, Vec<Counter>) {
 }
 
 /// Serves a directory as the host of Perfetto.
-fn serve(lab: &Lab, directory: &Path, certificates: &Certificates) -> (Process, SocketAddr) {
+pub(crate) fn serve(
+    lab: &Lab,
+    directory: &Path,
+    certificates: &Certificates,
+) -> (Process, SocketAddr) {
     let mut command = lab.command(peers::program("python3"));
     command.args(["-c", SERVER]).arg(directory);
     command.args([
@@ -214,7 +218,7 @@ fn serve(lab: &Lab, directory: &Path, certificates: &Certificates) -> (Process, 
 }
 
 /// Asks the parser of Perfetto. Numbers are texts in its answer: they have up to 64 bits.
-fn query(browser: &Browser, sql: &str) -> Vec<Value> {
+pub(crate) fn query(browser: &Browser, sql: &str) -> Vec<Value> {
     let sql = serde_json::to_string(sql).unwrap();
     let answer = browser.run_async(&format!(
         "const done = arguments[arguments.length - 1];

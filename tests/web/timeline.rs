@@ -198,12 +198,14 @@ fn page_continues_after_the_relay_and_the_server_were_restarted() {
     let (lab, relay) = Relay::start_in_new_lab();
     let addresses = relay.addresses();
     let agent = Agent::start(&lab, &relay);
-    let web = Web::show(&lab, relay.live);
+    let mut web = Web::show(&lab, relay.live);
     let browser = page(&lab, &web);
     let mut client = agent.open("before");
     client.send(PROGRAM);
     wait_for_row(&browser, "load");
+    // Until the viewer has its end: the relay that follows does not have a session that has ended.
     drop((client, agent));
+    web.process.wait_for_stderr_text("/before has ended");
     let _ = relay.stop();
     let relay = Relay::start_at(&lab, addresses);
     let agent = Agent::start(&lab, &relay);

