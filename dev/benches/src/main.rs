@@ -1,6 +1,7 @@
 //! Benchmarks against the reference programs, one module each. Build with `--release`, as
 //! `cargo xtask bench` does.
 
+mod archive;
 mod codetracer;
 mod durability;
 mod latency;
@@ -22,6 +23,7 @@ const BENCHES: &[(&str, fn())] = &[
     ("replay", replay::run),
     ("viewer", viewer::run),
     ("durability", durability::run),
+    ("archive", archive::run),
     ("ring", ring::run),
     ("codetracer", codetracer::run),
     ("web", web::run),

@@ -36,6 +36,10 @@ fn main() -> anyhow::Result<()> {
     let relayd = relayd::cli::Arguments::command();
     output.write_pages(relayd.clone(), "8")?;
     output.write_pages(
+        relayd::cli::ArchiveArguments::command().name("relayd-archive"),
+        "8",
+    )?;
+    output.write_pages(
         relayd::cli::CertsArguments::command().name("relayd-certs"),
         "8",
     )?;

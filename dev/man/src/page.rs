@@ -36,6 +36,7 @@ pub(crate) fn render(command: Command, section: &str) -> io::Result<(String, Vec
     }
     write_block(&mut text, "NOTES", &blocks.notes)?;
     let Some(program) = program else {
+        write_block(&mut text, "ENVIRONMENT", &blocks.environment)?;
         write_block(&mut text, "EXIT STATUS", &blocks.exit_status)?;
         write_block(&mut text, "EXAMPLES", &blocks.examples)?;
         return Ok((man.get_filename(), text));
@@ -61,6 +62,8 @@ pub(crate) fn render(command: Command, section: &str) -> io::Result<(String, Vec
 #[derive(Debug, Default)]
 struct Blocks {
     examples: String,
+    /// Only of a command: `sections` says more about a program's.
+    environment: String,
     exit_status: String,
     notes: String,
 }
@@ -79,8 +82,7 @@ impl Blocks {
                     (&mut blocks.examples, rest)
                 }
                 "Exit status:" => (&mut blocks.exit_status, rest),
-                // Part of ENVIRONMENT.
-                "Variables:" => continue,
+                "Variables:" => (&mut blocks.environment, rest),
                 _ if is_example => (&mut blocks.examples, paragraph),
                 // A single line: `sections` says more.
                 _ if head.starts_with("Exit status: ") => continue,

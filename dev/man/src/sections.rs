@@ -93,6 +93,11 @@ const RELAYD: Sections = Sections {
             "Open the file of --log-file again, and read the certificates of encrypted ports again. The relay goes on, \
              also without either.",
         ),
+        (
+            "SIGUSR2",
+            "Drain: send the producers that can resume their sessions to another relay. The relay goes on, and serves \
+             the others and viewers, until it is stopped.",
+        ),
         ("SIGUSR1, SIGPIPE, SIGXFSZ", "Ignored."),
     ],
     exit_status: &[
@@ -105,10 +110,10 @@ const RELAYD: Sections = Sections {
             "1",
             "Invalid option, configuration or environment variable; a port is in use; a directory, log file or \
              certificate cannot be used; check-config found a fault or a line that would be ignored; \
-             doctor found a problem.",
+             doctor found a problem; or, when it was stopped, not everything was in the archive (--archive).",
         ),
     ],
-    see_also: "relayd-certs(8), consumer(1), test-live(1), lttng-relayd(8)",
+    see_also: "relayd-archive(8), relayd-certs(8), consumer(1), test-live(1), lttng-relayd(8)",
 };
 
 const CONSUMER: Sections = Sections {

@@ -7,7 +7,8 @@ use crate::{packages, stage};
 /// The measurements that are run.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Measurements to run, one after another [default: all of them]
+    /// Measurements to run, one after another [default: all of them]. The measurement `archive`
+    /// installs Ceph
     #[arg(value_parser = BENCHES)]
     names: Vec<String>,
     /// With `relay`: every combination of producers, streams, packet sizes and send modes, in pairs
@@ -36,7 +37,7 @@ pub(crate) struct Options {
 }
 
 /// The modules of `dev/benches/`.
-const BENCHES: [&str; 10] = [
+const BENCHES: [&str; 11] = [
     "latency",
     "relay",
     "links",
@@ -44,6 +45,7 @@ const BENCHES: [&str; 10] = [
     "replay",
     "viewer",
     "durability",
+    "archive",
     "ring",
     "codetracer",
     "web",
@@ -54,6 +56,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let is_chosen =
         |name: &str| options.names.is_empty() || options.names.iter().any(|chosen| chosen == name);
     for name in BENCHES.into_iter().filter(|name| is_chosen(name)) {
+        if name == "archive" {
+            packages::install_ceph()?;
+        }
         let stage = format!("measuring: {name} (compiles the programs with optimisation first)");
         // The measurement builds the programs that it measures itself.
         let arguments = format!("run --release --package=benches -- {name}");

@@ -18,6 +18,10 @@ pub(crate) struct Options {
     /// Trace a program until it is interrupted, and print a URL that shows it in a browser
     #[arg(long, conflicts_with_all = ["lttng", "ring"])]
     web: bool,
+    /// Run three relays with one archive, kill the one that records and remove its output, and show
+    /// that no event is lost
+    #[arg(long, conflicts_with_all = ["lttng", "ring", "web"])]
+    fleet: bool,
     /// Number of events that the program traced by LTTng emits
     #[arg(long, default_value_t = 60, requires = "lttng")]
     events: usize,
@@ -37,7 +41,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         arguments.push("web".to_owned());
     } else {
         targets.push("--bin=consumer");
-        arguments.push("tldrs".to_owned());
+        arguments.push(if options.fleet { "fleet" } else { "tldrs" }.to_owned());
     }
     stage::build("compiling the programs (the first time, minutes)", &targets)?;
     stage::announce("starting them");

