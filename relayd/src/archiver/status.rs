@@ -1,6 +1,6 @@
 //! How the archive of a relay is doing, for metrics, readiness and the log.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use archive::store::StoreError;
@@ -8,13 +8,19 @@ use daemon::error_text::describe_error;
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
 
-/// State and counters of an archive. The archiver writes them, scrapes read them.
-#[derive(Debug)]
+/// State and counters of an archive. The archiver and the copies for viewers write them, scrapes
+/// read them.
+#[derive(Debug, Default)]
 pub struct ArchiveStatus {
     objects: AtomicU64,
     bytes: AtomicU64,
     parts: AtomicU64,
     taken_over: AtomicU64,
+    logs_moved: AtomicU64,
+    copies: AtomicUsize,
+    copied_bytes: AtomicU64,
+    copy_failures: AtomicU64,
+    list_failures: AtomicU64,
     requests: [AtomicU64; RequestResult::ALL.len()],
     /// Sum of the times that stored objects have taken, in microseconds.
     store_micros: AtomicU64,
@@ -56,21 +62,6 @@ impl RequestResult {
     }
 }
 
-impl Default for ArchiveStatus {
-    fn default() -> Self {
-        Self {
-            objects: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            parts: AtomicU64::new(0),
-            taken_over: AtomicU64::new(0),
-            requests: Default::default(),
-            store_micros: AtomicU64::new(0),
-            state: Mutex::default(),
-            has_stopped: AtomicBool::new(false),
-        }
-    }
-}
-
 impl ArchiveStatus {
     fn counter(&self, result: RequestResult) -> &AtomicU64 {
         let [success, refused, unknown] = &self.requests;
@@ -98,6 +89,31 @@ impl ArchiveStatus {
     /// Counts a session that another relay has begun.
     pub(super) fn count_taken_over(&self) {
         self.taken_over.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a log of a relay that is gone, which was moved to parts.
+    pub(super) fn count_moved_log(&self) {
+        self.logs_moved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sets the number of sessions that are copied for viewers.
+    pub(crate) fn set_copies(&self, copies: usize) {
+        self.copies.store(copies, Ordering::Relaxed);
+    }
+
+    /// Counts bytes of packets that were copied for viewers.
+    pub(crate) fn count_copied(&self, bytes: u64) {
+        self.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a copy that cannot be made, or not further.
+    pub(crate) fn count_copy_failure(&self) {
+        self.copy_failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an attempt to list the sessions of the archive that has failed.
+    pub(crate) fn count_list_failure(&self) {
+        self.list_failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a failed request, which is tried again.
@@ -157,6 +173,36 @@ impl ArchiveStatus {
     #[must_use]
     pub fn taken_over(&self) -> u64 {
         self.taken_over.load(Ordering::Relaxed)
+    }
+
+    /// Number of logs of relays that are gone that were moved to parts.
+    #[must_use]
+    pub fn logs_moved(&self) -> u64 {
+        self.logs_moved.load(Ordering::Relaxed)
+    }
+
+    /// Number of sessions that are copied for viewers.
+    #[must_use]
+    pub fn copies(&self) -> usize {
+        self.copies.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of packets that were copied for viewers.
+    #[must_use]
+    pub fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Number of copies that could not be made, or not further.
+    #[must_use]
+    pub fn copy_failures(&self) -> u64 {
+        self.copy_failures.load(Ordering::Relaxed)
+    }
+
+    /// Number of failed attempts to list the sessions of the archive.
+    #[must_use]
+    pub fn list_failures(&self) -> u64 {
+        self.list_failures.load(Ordering::Relaxed)
     }
 
     /// Bytes of the objects that are stored.

@@ -106,7 +106,8 @@ impl Uploader {
 
     /// Moves the logs of relays that are gone to parts, until the relay ends.
     pub(super) fn move_orphans(&self, boot: BootId, times: ArchiveTimes) {
-        tokio::spawn(orphans::move_orphans(Arc::clone(&self.store), boot, times));
+        let (store, status) = (Arc::clone(&self.store), Arc::clone(&self.status));
+        tokio::spawn(orphans::move_orphans(store, status, boot, times));
     }
 
     /// Creates an object, however often it takes.

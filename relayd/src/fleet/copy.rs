@@ -139,6 +139,7 @@ impl SessionCopy {
         if let Err(error) = copied {
             let (host, name) = (&self.document.host, &self.document.name);
             let error = describe_error(&error);
+            fleet.status().count_copy_failure();
             warn!(host, name, %error, "session of the archive not copied further: its viewers are disconnected");
             // Viewers that connect again get another copy.
             return;
@@ -202,8 +203,7 @@ impl SessionCopy {
                 self.is_ready.send_replace(true);
                 is_first = false;
             }
-            self.write_packets(writer, update, objects, &**fleet.store())
-                .await?;
+            self.write_packets(writer, update, objects, fleet).await?;
             // Twice: packets after missing ones wait for one more look.
             if has_ended && is_quiet && was_quiet {
                 return Ok(());
@@ -239,8 +239,9 @@ impl SessionCopy {
         writer: &mut CopyWriter,
         update: SessionUpdate,
         objects: &[Arc<str>],
-        store: &dyn Store,
+        fleet: &Fleet,
     ) -> Result<(), CopyError> {
+        let store = &**fleet.store();
         let mut blocks: Vec<(Timestamp, BlockUse)> = Vec::new();
         let mut beacons = Vec::new();
         for (number, stream) in update.streams {
@@ -272,7 +273,8 @@ impl SessionCopy {
                 }
             };
             self.wait_for_space().await;
-            write_block(writer, used.block.record.stream, &packets)?;
+            let bytes = write_block(writer, used.block.record.stream, &packets)?;
+            fleet.status().count_copied(bytes);
             while !writer.publish()? {
                 tokio::time::sleep(TICK).await;
             }
@@ -360,12 +362,19 @@ async fn fetch_block(
     })
 }
 
-fn write_block(writer: &mut CopyWriter, stream: u64, fetched: &[FetchedPackets]) -> io::Result<()> {
+/// Writes the packets of a block. Returns their bytes.
+fn write_block(
+    writer: &mut CopyWriter,
+    stream: u64,
+    fetched: &[FetchedPackets],
+) -> io::Result<u64> {
+    let mut written = 0;
     for packets in fetched {
         let numbers = packets.first..packets.end;
         for (entry, bytes) in numbers.filter_map(|number| packets.block.packet(number)) {
             writer.write_packet(stream, entry.packet, bytes)?;
+            written += bytes.len() as u64;
         }
     }
-    Ok(())
+    Ok(written)
 }

@@ -32,6 +32,7 @@ use wire::SessionId;
 
 use self::copy::SessionCopy;
 use self::list::FleetList;
+use crate::archiver::status::ArchiveStatus;
 use crate::limits::{
     FLEET_ANSWER_TIMEOUT, FLEET_FILES, FLEET_LIST_INTERVAL, FLEET_STOP_TIMEOUT, MAX_SESSION_COPIES,
     MAX_SESSIONS_LOOKED_FOR,
@@ -48,6 +49,7 @@ const DIRECTORY: [&str; 2] = [".relayd", "copies"];
 #[derive(Debug)]
 pub struct Fleet {
     store: Arc<dyn Store>,
+    status: Arc<ArchiveStatus>,
     /// Directory of the copies.
     directory: PathBuf,
     pool: Arc<Pool>,
@@ -92,13 +94,14 @@ pub struct FleetThreads {
 pub struct FleetViewer(Arc<Fleet>);
 
 impl FleetThreads {
-    /// Starts the threads. `output` is that of the relay, and sessions that ended longer than
-    /// `listed_for` ago are not shown.
+    /// Starts the threads, which count in `status`. `output` is that of the relay, and sessions that
+    /// ended longer than `listed_for` ago are not shown.
     ///
     /// # Errors
     /// If no thread can be started.
     pub fn start(
         store: Arc<dyn Store>,
+        status: Arc<ArchiveStatus>,
         output: &std::path::Path,
         listed_for: Duration,
     ) -> io::Result<Self> {
@@ -113,6 +116,7 @@ impl FleetThreads {
             .build()?;
         let fleet = Arc::new(Fleet {
             store,
+            status,
             directory,
             pool: Pool::new(FLEET_FILES),
             state: Mutex::new(State {
@@ -297,6 +301,7 @@ impl Fleet {
                 }
             }
             Err(error) => {
+                self.status.count_list_failure();
                 if !was_unavailable {
                     let error = describe_error(&error);
                     warn!(%error, "sessions of other relays not listed: the archive cannot be read");
@@ -313,6 +318,7 @@ impl Fleet {
             Ok(Some(copy)) => copy,
             Ok(None) => return,
             Err(error) => {
+                self.status.count_copy_failure();
                 warn!(%error, "session of the archive not copied for viewers");
                 return;
             }
@@ -346,10 +352,12 @@ impl Fleet {
             fleet.runtime.block_on(following);
             let mut state = fleet.state.lock();
             state.copies.retain(|other| !Arc::ptr_eq(other, &own));
+            fleet.status.set_copies(state.copies.len());
             drop(state);
             own.remove();
         })?;
         state.copies.push(Arc::clone(&copy));
+        self.status.set_copies(state.copies.len());
         Ok(Some(copy))
     }
 
@@ -371,6 +379,10 @@ impl Fleet {
 
     pub(super) fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    pub(super) fn status(&self) -> &ArchiveStatus {
+        &self.status
     }
 
     /// Refreshes the list when it is asked for, and from time to time while viewers are connected.

@@ -38,6 +38,31 @@ pub(super) fn render(archive: &ArchiveStatus, now: Instant) -> String {
         "Sessions that another relay has begun, and that go on here.",
         archive.taken_over(),
     );
+    metrics.write_counter(
+        "relayd_archive_logs_moved_total",
+        "Logs of relays that are gone that were moved to parts.",
+        archive.logs_moved(),
+    );
+    metrics.write_gauge(
+        "relayd_archive_copies",
+        "Sessions of the archive that are copied here for viewers.",
+        archive.copies(),
+    );
+    metrics.write_counter(
+        "relayd_archive_copied_bytes_total",
+        "Bytes of packets that were copied here for viewers.",
+        archive.copied_bytes(),
+    );
+    metrics.write_counter(
+        "relayd_archive_copy_failures_total",
+        "Sessions that could not be copied for viewers, or not further.",
+        archive.copy_failures(),
+    );
+    metrics.write_counter(
+        "relayd_archive_list_failures_total",
+        "Attempts to list the sessions of the archive for viewers that have failed.",
+        archive.list_failures(),
+    );
     metrics.write_labelled(
         "relayd_archive_requests_total",
         "result",

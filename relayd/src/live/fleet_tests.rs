@@ -19,6 +19,7 @@ use wire::{
 };
 
 use super::{Attachment, PacketReader, View};
+use crate::archiver::status::ArchiveStatus;
 use crate::fleet::{Fleet, FleetThreads};
 use crate::ingest::DiskFullPolicy;
 use crate::ingest::reorder::ReorderWindow;
@@ -188,8 +189,9 @@ async fn a_copy_grows_and_viewers_are_disconnected_if_it_cannot() {
     let store = Arc::new(FaultyStore::new(in_memory()));
     write_archive(&*store).await;
     let hour = Duration::from_secs(3600);
-    let threads = FleetThreads::start(Arc::<FaultyStore>::clone(&store), output.path(), hour);
-    let threads = threads.unwrap();
+    let status = Arc::<ArchiveStatus>::default();
+    let of_store = Arc::<FaultyStore>::clone(&store);
+    let threads = FleetThreads::start(of_store, Arc::clone(&status), output.path(), hour).unwrap();
     let registry = registry(output.path());
     let fleet = threads.fleet_of(&registry);
     let first = view(&fleet, &registry);
@@ -213,6 +215,9 @@ async fn a_copy_grows_and_viewers_are_disconnected_if_it_cannot() {
         shown == 5
     })
     .await;
+    let copied = status.copied_bytes();
+    assert!(copied > 0 && copied.is_multiple_of(5), "{copied}");
+    assert_eq!((status.copies(), status.copy_failures()), (1, 0));
     assert!(!first.has_partial_session() && !attachment.is_over());
     let next = store.requests();
     (next..next + 1000).for_each(|request| store.fail(request, Fault::Refused));
@@ -227,6 +232,7 @@ async fn a_copy_grows_and_viewers_are_disconnected_if_it_cannot() {
         fleet.session(id, Seek::Beginning).is_none()
     })
     .await;
+    assert_eq!((status.copies(), status.copy_failures()), (0, 1));
     let again = view(&fleet, &registry);
     let (_, mut attachment) = attach(&again).await;
     let (mut streams, mut shown) = (Vec::new(), 0);

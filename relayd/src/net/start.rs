@@ -71,7 +71,8 @@ pub(super) fn start_archiving(config: &Config) -> Result<Archiving, StartError> 
     let feed = ArchiveFeed::new(*is_guaranteed).map_err(ArchiveStartError::from)?;
     let feed = Arc::new(feed);
     let archiver = ArchiverThread::start(Arc::clone(&store), *times, Arc::clone(&feed))?;
-    let fleet = FleetThreads::start(store, &config.output, *listed_for);
+    let status = Arc::clone(archiver.status());
+    let fleet = FleetThreads::start(store, status, &config.output, *listed_for);
     let fleet = fleet.map_err(StartError::Threads)?;
     Ok((Some(archiver), Some(feed), Some(fleet)))
 }
