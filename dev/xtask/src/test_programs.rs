@@ -19,7 +19,17 @@ const PROGRAMS: usize = 2;
 const TEST_THREADS: &str = "4";
 
 /// The programs that take longest: they begin first.
-const LONGEST: [&str; 5] = ["packages", "links", "web", "interop", "reconnect"];
+const LONGEST: [&str; 6] = [
+    "packages",
+    "interop",
+    "archive",
+    "reconnect",
+    "web",
+    "links",
+];
+
+/// Most bytes of what the failed tests of a program have printed that are repeated at the end.
+const REPEATED_BYTES: usize = 20_000;
 
 /// A test program that cargo has built.
 #[derive(Debug)]
@@ -64,7 +74,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     });
     let failed = failed.into_inner().unwrap_or_default();
     if !failed.is_empty() {
-        bail!("tests failed: {}", failed.join("; "));
+        bail!("tests failed:\n{}", failed.join("\n"));
     }
     Ok(())
 }
@@ -125,7 +135,8 @@ impl Program {
         // By one call: other programs print meanwhile.
         println!("\n{} ({seconds} s):\n{rest}", self.name);
         if !status.success() {
-            bail!("{status}");
+            // Otherwise it is lost between what the other programs print.
+            bail!("{status}\n{}", failures(&rest));
         }
         Ok(())
     }
@@ -147,4 +158,11 @@ fn print_tests(child: &mut Child) -> anyhow::Result<String> {
         }
     }
     Ok(rest)
+}
+
+/// What the failed tests of a program have printed, up to [`REPEATED_BYTES`].
+fn failures(output: &str) -> &str {
+    let begin = output.find("\nfailures:\n").unwrap_or(0);
+    let end = output.floor_char_boundary(begin.saturating_add(REPEATED_BYTES));
+    &output[begin..end]
 }
