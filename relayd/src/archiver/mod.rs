@@ -24,7 +24,7 @@ mod totals;
 mod unindexed;
 mod upload;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ use thiserror::Error;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{info, warn};
 use wire::SessionId;
 
@@ -122,6 +122,8 @@ pub(crate) struct Archiver {
     status: Arc<ArchiveStatus>,
     sessions: BTreeMap<SessionId, ArchivedSession>,
     log: CommitLog<Commit>,
+    /// The sessions of which a part is due, and not begun.
+    due_parts: VecDeque<SessionId>,
     /// Number of parts that are on their way.
     parts: usize,
     /// Number of requests that reclaim or end sessions, or delete objects.
@@ -217,6 +219,7 @@ impl Archiver {
             status,
             sessions: BTreeMap::new(),
             log: CommitLog::default(),
+            due_parts: VecDeque::new(),
             parts: 0,
             requests: 0,
             last_commit: Instant::now(),
@@ -281,14 +284,18 @@ impl Archiver {
         }
         let mut is_stopping = false;
         let poll = self.times.interval.min(ARCHIVE_POLL_INTERVAL);
+        let mut ticks = tokio::time::interval(poll);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.has_stopped {
             tokio::select! {
-                Some(done) = done.recv() => self.handle(done),
-                () = tokio::time::sleep(poll) => {}
+                // Only this: what follows looks at every session, and many are opened at once when
+                // another relay has died.
+                Some(done) = done.recv() => {
+                    self.handle(done);
+                    continue;
+                }
+                _ = ticks.tick() => {}
                 () = stop.notified(), if !is_stopping => is_stopping = true,
-            }
-            while let Ok(done) = done.try_recv() {
-                self.handle(done);
             }
             self.add_streams();
             self.reclaim_sessions();
@@ -435,7 +442,10 @@ impl Archiver {
                     self.delete_commits();
                 }
             }
-            Done::Part(id) => self.part_stored(id),
+            Done::Part(id) => {
+                self.part_stored(id);
+                self.begin_parts();
+            }
             Done::Opened {
                 session,
                 owner,
@@ -490,43 +500,55 @@ impl Archiver {
 
     // Parts.
 
+    /// Finds the sessions of which a part is due, and begins as many as may be on their way.
     fn write_parts(&mut self, is_stopping: bool) {
         let now = Instant::now();
-        let acknowledged = self.log.acknowledged();
         let is_last = is_stopping && self.log.in_flight() == 0;
-        for (id, session) in &mut self.sessions {
-            if self.parts >= MAX_ARCHIVE_PARTS {
-                break;
-            }
-            let Owner::Number(owner) = session.owner else {
-                continue;
-            };
-            if !session.is_part_due(now, self.times.part_age, is_last) {
-                continue;
-            }
-            let object = ObjectWriter::new(ObjectRecord {
-                kind: ObjectKind::Part,
-                boot: self.boot,
-                number: u64::from(session.next_part()),
-            });
-            let part = object.and_then(|object| session.part(object, Timestamp::now()));
-            let Part {
-                number,
-                bytes,
-                is_complete,
-            } = match part {
-                Ok(part) => part,
-                Err(error) => {
-                    session.postpone_part(now, error);
-                    continue;
-                }
-            };
-            session.set_covered_commits(is_complete.then_some(acknowledged));
-            self.parts += 1;
-            let object = SessionObject::Part { owner, number };
-            let name = session.record.session.object(object);
-            self.uploader.part(*id, name, bytes);
+        let part_age = self.times.part_age;
+        let sessions = self.sessions.iter_mut();
+        let due = sessions.filter_map(|(id, session)| {
+            let is_due = session.is_part_due(now, part_age, is_last);
+            is_due.then_some(*id)
+        });
+        self.due_parts = due.collect();
+        self.begin_parts();
+    }
+
+    /// Begins the parts that are due, as long as few are on their way.
+    fn begin_parts(&mut self) {
+        while self.parts < MAX_ARCHIVE_PARTS
+            && let Some(id) = self.due_parts.pop_front()
+        {
+            self.begin_part(id);
         }
+    }
+
+    fn begin_part(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let Owner::Number(owner) = session.owner else {
+            return;
+        };
+        let object = ObjectWriter::new(ObjectRecord {
+            kind: ObjectKind::Part,
+            boot: self.boot,
+            number: u64::from(session.next_part()),
+        });
+        let part = object.and_then(|object| session.part(object, Timestamp::now()));
+        let Part {
+            number,
+            bytes,
+            is_complete,
+        } = match part {
+            Ok(part) => part,
+            Err(error) => return session.postpone_part(Instant::now(), error),
+        };
+        session.set_covered_commits(is_complete.then_some(self.log.acknowledged()));
+        self.parts += 1;
+        let object = SessionObject::Part { owner, number };
+        let name = session.record.session.object(object);
+        self.uploader.part(id, name, bytes);
     }
 
     /// Lists the ends of the sessions that are in parts.
