@@ -30,7 +30,7 @@ print(server.server_address[1], flush=True)
 server.serve_forever()
 ";
 
-const SLICES: &str = "select s.name, s.ts, s.dur, p.pid, t.tid, extract_arg(s.arg_set_id, 'args.step') as step \
+const SLICES: &str = "select s.name, s.ts, s.dur, p.pid, t.tid, extract_arg(s.arg_set_id, 'debug.step') as step \
                       from slice s join thread_track k on s.track_id = k.id join thread t using (utid) \
                       join process p using (upid)";
 const COUNTERS: &str = "select c.ts, c.value, p.pid from counter c join process_counter_track k on c.track_id = k.id \
@@ -161,7 +161,7 @@ fn trace_of_a_range_opens_in_perfetto_with_every_event_that_the_json_sink_shows(
     assert_eq!(counters, want_counters);
 }
 
-/// Makes times relative to the first: a trace.json begins at zero.
+/// Makes times relative to the first: the page shows times of the clock of the relay.
 fn relate(slices: &mut [Slice]) {
     let begin = slices.iter().map(|(_, ts, ..)| *ts).min().unwrap();
     slices.iter_mut().for_each(|(_, ts, ..)| *ts -= begin);

@@ -11,7 +11,7 @@ import { applyTheme, toggleTheme } from "./theme";
 import { GUTTER, RULER, Range, Shown, Timeline } from "./timeline";
 import { FIRST_SPAN, Viewport } from "./viewport";
 
-const FORMATS: readonly Format[] = ["tef", "json", "ctf"];
+const FORMATS: readonly Format[] = ["perfetto", "tef", "json", "ctf"];
 const REQUEST_INTERVAL_MS = 40;
 const FRAGMENT_INTERVAL_MS = 300;
 /** Part of the view by which a key pans. */
@@ -546,7 +546,7 @@ onClick("open-perfetto", () => {
   if (timeline.range === null) {
     return;
   }
-  const url = element<HTMLAnchorElement>("download-tef").href;
+  const url = element<HTMLAnchorElement>("download-perfetto").href;
   const title = `test-live ${dayAndTime(timeline.range.from)}`;
   setText("action-result", "opening");
   openInPerfetto(url, title).then(

@@ -1,11 +1,11 @@
-// Opens a trace.json in ui.perfetto.dev: the page there asks for nothing, and is told by postMessage.
+// Opens a trace in ui.perfetto.dev: the page there asks for nothing, and is told by postMessage.
 
 const ORIGIN = "https://ui.perfetto.dev";
 const PING_INTERVAL_MS = 50;
 const MAX_PINGS = 600;
 
 /** The form of a download, as in crates/timeline/src/download.rs. */
-export type Format = "tef" | "json" | "ctf";
+export type Format = "perfetto" | "tef" | "json" | "ctf";
 
 /** The address of a download. */
 export function downloadUrl(format: Format, from: bigint, to: bigint, filter: string): string {

@@ -27,6 +27,7 @@ use std::io::{self, Write};
 use ::perfetto::{Argument, Mark, Value};
 use ::tef::event::OwnerId;
 use ctf::decode::{Event, LostEvents};
+use timeline::{Content, DownloadFormat};
 use viewer::attach::TraceKey;
 use viewer::filter::NumberSelector;
 use viewer::interpret::calls::{CallRecord, Recordings};
@@ -62,7 +63,15 @@ pub const ROW: SinkRow = SinkRow {
         let sink = Perfetto::new(out, tef.options().sent, tef.counters()?);
         Ok(OpenSink::Events(Box::new(sink)))
     }),
-    download: None,
+    download: Some(DownloadFormat {
+        name: "perfetto",
+        file: "trace.pftrace",
+        media_type: "application/octet-stream",
+        content: Content::Events(|out| {
+            let sent = SentTimes::Producer;
+            Box::new(Perfetto::new(Output::Plain(out), sent, Vec::new()))
+        }),
+    }),
 };
 
 /// Writes a trace of Perfetto.
