@@ -2,36 +2,27 @@
 //! loses its power: the next relay restores the session from its log, the producer continues it,
 //! and the files are those of a session that nothing has happened to.
 
+pub(super) mod memory_relay;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use relay_proto::{DataEvent, DataHeader, WholePacket};
 use rustix::io::Errno;
-use wire::{Bits, Bytes, ChunkId, EpochSeconds, Flagged, PacketIndex, SeqNum};
+use wire::{ChunkId, EpochSeconds, SeqNum};
 
-use super::data_connection::DataConnection;
 use super::tests::session;
 use super::*;
-use crate::ingest::DiskFullPolicy;
-use crate::ingest::reorder::ReorderWindow;
-use crate::registry::RegistrySettings;
 use crate::registry::archive_feed::ArchiveFeed;
 use crate::store::disk::plan::{self, Fault};
 use crate::store::disk::power_loss::{Unsynced, reconstruct};
-use crate::store::disk_faults::Packets;
-use crate::store::layout::Grouping;
-use crate::store::pipe::Pipe;
 use crate::store::pool::Pool;
-use crate::store::repair::{repair, repair_at};
+use crate::store::repair::repair;
 use crate::store::session_log::SessionLog;
 use crate::store::sync::{SyncSettings, Syncer};
+use memory_relay::{Connections, MemoryRelay, opened};
 
-const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PACKETS: u64 = 7;
 /// Channels, with the size in packets and the number of their tracefiles. 0: no limit.
 const CHANNELS: [(&str, u64, u64); 4] = [
@@ -44,101 +35,6 @@ const CHANNELS: [(&str, u64, u64); 4] = [
 const IDLE_KEY: u64 = 99;
 /// Connections of a producer until its session must be complete.
 const MAX_CONNECTIONS: usize = 10;
-
-/// A relay without sockets.
-struct MemoryRelay {
-    packets: Packets,
-    registry: Arc<Registry>,
-    syncer: Option<Arc<Syncer>>,
-}
-
-impl MemoryRelay {
-    /// Starts on the output of one before that was killed, which it repairs.
-    fn start(output: &Path, syncer: Option<Arc<Syncer>>) -> Self {
-        let _ = repair(output, &SessionLog::trace_directories(output));
-        Self::start_repaired(output, syncer)
-    }
-
-    /// Starts on the output of one before that lost its power.
-    fn start_after_power_loss(output: &Path) -> Self {
-        let _ = repair_at(output, &SessionLog::trace_directories(output), None);
-        Self::start_repaired(output, None)
-    }
-
-    fn start_repaired(output: &Path, syncer: Option<Arc<Syncer>>) -> Self {
-        let synced = |syncer: &Arc<Syncer>| Pool::with_syncer(100, Arc::clone(syncer));
-        let pool = syncer.as_ref().map_or_else(|| Pool::new(100), synced);
-        Self::start_with(output, pool, syncer, None)
-    }
-
-    fn start_with(
-        output: &Path,
-        pool: Arc<Pool>,
-        syncer: Option<Arc<Syncer>>,
-        archive: Option<Arc<ArchiveFeed>>,
-    ) -> Self {
-        let registry = Registry::new(RegistrySettings {
-            output: output.to_owned(),
-            grouping: Grouping::ByHost,
-            allows_clear: true,
-            window: ReorderWindow::default(),
-            reorder_memory: 1 << 20,
-            when_full: DiskFullPolicy::default(),
-            resume_timeout: Duration::from_secs(600),
-            max_detached: 100,
-            time_zone: jiff::tz::TimeZone::UTC,
-            archive,
-            pool,
-            metadata_file: None,
-        });
-        restore_sessions(&registry, Instant::now());
-        registry.archive_unfinished();
-        Self {
-            packets: Packets::new(),
-            registry,
-            syncer,
-        }
-    }
-
-    fn packet(&self, (channel, _, number): Sent) -> &(Vec<u8>, PacketIndex) {
-        // There are packets of two streams, which several channels send.
-        let packets = &self.packets.packets;
-        &packets[channel % packets.len()][usize::try_from(number).unwrap()]
-    }
-
-    /// The packets that each channel has sent.
-    fn recorded(&self) -> SentPackets {
-        let channels = CHANNELS.iter().enumerate();
-        let packets = channels.map(|(channel, (name, ..))| {
-            let sent = (0..PACKETS).map(|number| self.packet((channel, StreamId(0), number)));
-            (*name, sent.map(|(bytes, _)| bytes.clone()).collect())
-        });
-        packets.collect()
-    }
-
-    /// Syncs what was written, as a reply to a producer waits for it.
-    fn sync(&self) {
-        if let Some(syncer) = &self.syncer {
-            syncer.run_round();
-        }
-    }
-}
-
-/// What each channel has sent.
-pub(super) type SentPackets = Vec<(&'static str, Vec<Vec<u8>>)>;
-
-/// A packet: its channel, the number of the stream, and its own.
-type Sent = (usize, StreamId, u64);
-
-fn header((_, stream, number): Sent, bytes: &[u8]) -> DataHeader {
-    DataHeader {
-        circuit: 0,
-        stream,
-        seq: SeqNum(number),
-        data_size: u32::try_from(bytes.len()).unwrap(),
-        padding_size: 0,
-    }
-}
 
 /// The memory of a producer of its session when it loses its connections.
 #[derive(Debug, Default)]
@@ -156,25 +52,6 @@ struct Client {
     has_ended: bool,
 }
 
-/// The connections of a client.
-struct Connections<'a> {
-    relay: &'a MemoryRelay,
-    control: Producer,
-    data: DataConnection,
-}
-
-fn opened(key: u64, channel: &str, size: u64, count: u64) -> OpenStream {
-    let stream = AddStream {
-        channel: channel.into(),
-        path: "ust/uid".into(),
-        tracefile_size: Bytes(size),
-        tracefile_count: count,
-        chunk: Some(ChunkId(0)),
-    };
-    let first = SeqNum(0);
-    OpenStream { key, first, stream }
-}
-
 impl Client {
     /// Connects again and again until the session is complete.
     fn send(&mut self, relay: &MemoryRelay) {
@@ -187,20 +64,14 @@ impl Client {
 
     /// Connects, and sends what the relay does not have. Returns whether the session is complete.
     fn try_send(&mut self, relay: &MemoryRelay) -> bool {
-        let registry = Arc::clone(&relay.registry);
-        let mut connections = Connections {
-            relay,
-            control: Producer::new(Arc::clone(&registry), ADDRESS, CancellationToken::new()),
-            data: DataConnection::new(registry, ADDRESS),
-        };
+        let mut connections = Connections::new(relay, CancellationToken::new());
         let sent = self.send_on(&mut connections);
-        connections.data.end();
-        connections.control.end(sent.is_err(), Instant::now());
+        connections.end(sent.is_err(), Instant::now());
         self.has_ended = sent.is_ok();
         self.has_ended
     }
 
-    fn send_on(&mut self, to: &mut Connections<'_>) -> Result<(), Refusal> {
+    fn send_on(&mut self, to: &mut Connections<&MemoryRelay>) -> Result<(), Refusal> {
         let mut session = session("faults");
         let recording = session.recording.as_mut().unwrap();
         recording.created = EpochSeconds(self.created);
@@ -272,11 +143,14 @@ impl Client {
         }
         self.ask(to, &streams);
         self.durable.get_or_insert(plan::journal_len());
-        to.close(metadata.0, &streams, idle.0)
+        let last = Some(SeqNum(PACKETS - 1));
+        let streams = streams.iter().map(|(stream, _)| (*stream, last));
+        to.close_chunk()?;
+        to.close_streams(streams.chain([(idle.0, None), (metadata.0, None)]))
     }
 
     /// Asks for the positions of the streams, and waits until what they say is durable.
-    fn ask(&mut self, to: &mut Connections<'_>, streams: &[(Option<StreamId>, u64)]) {
+    fn ask(&mut self, to: &mut Connections<&MemoryRelay>, streams: &[(Option<StreamId>, u64)]) {
         let mut positions = [PACKETS; CHANNELS.len()];
         for (position, (stream, _)) in positions.iter_mut().zip(streams) {
             let asked = stream.and_then(|stream| to.control.position(stream));
@@ -289,145 +163,17 @@ impl Client {
     }
 }
 
-impl Connections<'_> {
-    fn packet_bytes(&self) -> u64 {
-        self.relay.packets.packets[0][0].0.len() as u64
-    }
+/// What each channel has sent.
+pub(super) type SentPackets = Vec<(&'static str, Vec<Vec<u8>>)>;
 
-    fn send_metadata(&mut self, stream: Option<StreamId>, next: u64) -> Result<(), Refusal> {
-        let text = &self.relay.packets.metadata;
-        let Some(stream) = stream.filter(|_| next == 0) else {
-            assert!(next == 0 || next == text.len() as u64, "a part of a piece");
-            return Ok(());
-        };
-        let metadata = SendMetadata { stream, padding: 0 };
-        self.control.begin_metadata(metadata, text.len() as u64)?;
-        let (first, rest) = text.split_at(60);
-        self.control.metadata_text(first)?;
-        self.control.metadata_text(rest)?;
-        self.control.end_metadata()?;
-        self.finish()
-    }
-
-    /// Sends packets that are received together, then their indexes.
-    fn send_together(&mut self, sent: Vec<Sent>) -> Result<(), Refusal> {
-        let relay = self.relay;
-        let packets = sent.iter().map(|sent| {
-            let (payload, _) = relay.packet(*sent);
-            let header = header(*sent, payload);
-            WholePacket { header, payload }
-        });
-        let handled = self.data.handle_packets(packets);
-        let held = handled.map_err(|error| Refusal::new(ReturnCode::UNKNOWN, error))?;
-        // There is only one fault, and what has failed is tried again.
-        assert!(held.is_empty());
-        sent.into_iter().try_for_each(|sent| self.send_index(sent))
-    }
-
-    fn send_packet(&mut self, sent: Sent) -> Result<(), Refusal> {
-        let (bytes, _) = self.relay.packet(sent);
-        let (first, rest) = bytes.split_at(100);
-        let header = header(sent, bytes);
-        let payload = |bytes, last| DataEvent::Payload { bytes, last };
-        self.handle(DataEvent::Begin(header))?;
-        // As if the packets with odd numbers were large.
-        let left = match header.seq.0 % 2 {
-            0 => first.to_vec(),
-            _ => self.splice(first),
-        };
-        if !left.is_empty() {
-            self.handle(payload(&left, false))?;
-        }
-        self.handle(payload(rest, true))?;
-        self.send_index(sent)
-    }
-
-    fn send_index(&mut self, sent: Sent) -> Result<(), Refusal> {
-        let (_, packet) = self.relay.packet(sent);
-        let (_, stream, number) = sent;
-        let (seq, packet) = (Some(SeqNum(number)), *packet);
-        self.control.add_index(SendIndex {
-            stream,
-            seq,
-            packet,
-        })?;
-        self.finish()
-    }
-
-    /// Sends a beacon of a stream without packets.
-    fn send_beacon(&mut self, stream: StreamId) -> Result<(), Refusal> {
-        self.control.add_index(SendIndex {
-            stream,
-            seq: None,
-            packet: PacketIndex {
-                packet_size: Bits(0),
-                content_size: Bits(0),
-                ..self.relay.packets.packets[0][0].1
-            },
-        })?;
-        self.control.write_ready_entries()?;
-        self.relay
-            .registry
-            .sessions()
-            .iter()
-            .for_each(|session| session.do_periodic_work());
-        self.finish()
-    }
-
-    fn handle(&mut self, event: DataEvent<'_>) -> Result<(), Refusal> {
-        let handled = self.data.handle_event(event);
-        handled.map_err(|error| Refusal::new(ReturnCode::UNKNOWN, error))
-    }
-
-    /// Moves bytes of the packet to its tracefile through a pipe. Returns those that cannot be
-    /// moved.
-    fn splice(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let (mut peer, source) = UnixStream::pair().unwrap();
-        peer.write_all(bytes).unwrap();
-        let mut pipe = Pipe::new(bytes.len()).unwrap();
-        assert_eq!(pipe.fill(&source, bytes.len()).unwrap(), bytes.len());
-        self.data.splice_payload(&mut pipe, bytes.len());
-        let mut left = vec![0; pipe.len()];
-        pipe.read(&mut left).unwrap();
-        left
-    }
-
-    /// Writes what is ready, and what there was no space for.
-    fn finish(&mut self) -> Result<(), Refusal> {
-        let failed = |error| Refusal::new(ReturnCode::UNKNOWN, error);
-        self.data.write_ready_entries().map_err(failed)?;
-        self.control.write_ready_entries()?;
-        // There is only one fault, so that an attempt succeeds.
-        while self.data.is_paused() && !plan::is_dead() {
-            self.data.resume().map_err(failed)?;
-        }
-        while !self.control.resume() && !plan::is_dead() {}
-        Ok(())
-    }
-
-    fn close(
-        &mut self,
-        metadata: Option<StreamId>,
-        streams: &[(Option<StreamId>, u64)],
-        idle: Option<StreamId>,
-    ) -> Result<(), Refusal> {
-        self.control.close_chunk(CloseTraceChunk {
-            chunk: ChunkId(0),
-            closed: EpochSeconds(1),
-            command: Flagged(None),
-        })?;
-        let streams = streams
-            .iter()
-            .map(|(stream, _)| (*stream, Some(SeqNum(PACKETS - 1))));
-        for (stream, last) in streams.chain([(idle, None), (metadata, None)]) {
-            if let Some(stream) = stream {
-                self.control.close_stream(CloseStream { stream, last })?;
-                self.finish()?;
-            }
-        }
-        self.relay.sync();
-        self.control.check_synced()
-    }
+/// The packets that each channel has sent.
+fn recorded(relay: &MemoryRelay) -> SentPackets {
+    let channels = CHANNELS.iter().enumerate();
+    let packets = channels.map(|(channel, (name, ..))| {
+        let sent = (0..PACKETS).map(|number| relay.packet((channel, StreamId(0), number)));
+        (*name, sent.map(|(bytes, _)| bytes.clone()).collect())
+    });
+    packets.collect()
 }
 
 /// Records a session that nothing happens to, whose streams are fed to an archiver. Returns the
@@ -435,7 +181,7 @@ impl Connections<'_> {
 pub(super) fn record(output: &Path, feed: &Arc<ArchiveFeed>) -> SentPackets {
     let relay = MemoryRelay::start_with(output, Pool::new(100), None, Some(Arc::clone(feed)));
     Client::default().send(&relay);
-    relay.recorded()
+    recorded(&relay)
 }
 
 /// Records a session as [`record`] does with a relay that is killed at an operation, and the next
@@ -456,7 +202,7 @@ pub(super) fn record_killed(
     });
     let relay = start(Arc::clone(feed));
     client.send(&relay);
-    (at <= plan.operations).then(|| relay.recorded())
+    (at <= plan.operations).then(|| recorded(&relay))
 }
 
 /// The files below a directory that are not those of the relay, with their content.
