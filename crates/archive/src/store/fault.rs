@@ -1,6 +1,7 @@
 //! A store whose calls fail on demand, for tests.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,8 +17,16 @@ pub enum Fault {
     Lost,
     /// The request has taken effect, and the outcome is unknown.
     AnswerLost,
+    /// The outcome is unknown, and the request takes effect so much later.
+    Late(Duration),
     /// The credentials do not allow it.
     Refused,
+}
+
+/// Decides which requests fail while they are made.
+pub trait FaultSource: Debug + Send + Sync {
+    /// Waits for as long as a request is on its way. Returns how it fails.
+    fn next_fault(&self) -> BoxFuture<'_, Option<Fault>>;
 }
 
 /// What fails from now on.
@@ -34,6 +43,7 @@ struct Plan {
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
     plan: Mutex<Plan>,
+    source: Option<Arc<dyn FaultSource>>,
 }
 
 impl FaultyStore {
@@ -43,6 +53,16 @@ impl FaultyStore {
         Self {
             inner,
             plan: Mutex::default(),
+            source: None,
+        }
+    }
+
+    /// A store whose requests also fail as this source decides.
+    #[must_use]
+    pub fn with_source(inner: Arc<dyn Store>, source: Arc<dyn FaultSource>) -> Self {
+        Self {
+            source: Some(source),
+            ..Self::new(inner)
         }
     }
 
@@ -79,27 +99,38 @@ impl FaultyStore {
         change(&mut self.plan.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Passes a call on, unless it is to fail.
-    async fn call<T>(
+    /// Makes a call of the other store, unless it is to fail.
+    async fn call<T: Send + 'static>(
         &self,
         what: &'static str,
         name: &str,
-        call: impl Future<Output = Result<T, StoreError>> + Send,
+        call: impl FnOnce(Arc<dyn Store>, String) -> BoxFuture<'static, Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let (fault, delay) = self.with_plan(|plan| {
+        let (mut fault, delay) = self.with_plan(|plan| {
             let planned = plan.faults.remove(&plan.requests);
             plan.requests += 1;
             let is_lost = plan.is_down.then_some(Fault::Lost);
             (is_lost.or(planned), plan.delay)
         });
+        let call = call(Arc::clone(&self.inner), name.to_owned());
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
+        }
+        if let Some(source) = &self.source {
+            fault = fault.or(source.next_fault().await);
         }
         let kind = match fault {
             None => return call.await,
             Some(Fault::Lost) => StoreErrorKind::Unknown,
             Some(Fault::AnswerLost) => {
                 let _ = call.await;
+                StoreErrorKind::Unknown
+            }
+            Some(Fault::Late(after)) => {
+                tokio::spawn(async move {
+                    tokio::time::sleep(after).await;
+                    let _ = call.await;
+                });
                 StoreErrorKind::Unknown
             }
             Some(Fault::Refused) => StoreErrorKind::Refused,
@@ -110,11 +141,15 @@ impl FaultyStore {
 
 impl Store for FaultyStore {
     fn create<'a>(&'a self, name: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.call("create", name, self.inner.create(name, bytes)))
+        Box::pin(self.call("create", name, |store, name| {
+            Box::pin(async move { store.create(&name, bytes).await })
+        }))
     }
 
     fn get<'a>(&'a self, name: &'a str, limit: u64) -> BoxFuture<'a, Result<Bytes, StoreError>> {
-        Box::pin(self.call("read", name, self.inner.get(name, limit)))
+        Box::pin(self.call("read", name, move |store, name| {
+            Box::pin(async move { store.get(&name, limit).await })
+        }))
     }
 
     fn get_range<'a>(
@@ -122,7 +157,9 @@ impl Store for FaultyStore {
         name: &'a str,
         range: Range<u64>,
     ) -> BoxFuture<'a, Result<Bytes, StoreError>> {
-        Box::pin(self.call("read", name, self.inner.get_range(name, range)))
+        Box::pin(self.call("read", name, |store, name| {
+            Box::pin(async move { store.get_range(&name, range).await })
+        }))
     }
 
     fn list<'a>(
@@ -131,7 +168,10 @@ impl Store for FaultyStore {
         after: Option<&'a str>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Listed>, StoreError>> {
-        Box::pin(self.call("list", prefix, self.inner.list(prefix, after, limit)))
+        let after = after.map(str::to_owned);
+        Box::pin(self.call("list", prefix, move |store, prefix| {
+            Box::pin(async move { store.list(&prefix, after.as_deref(), limit).await })
+        }))
     }
 
     fn list_prefixes<'a>(
@@ -139,10 +179,14 @@ impl Store for FaultyStore {
         prefix: &'a str,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<String>, StoreError>> {
-        Box::pin(self.call("list", prefix, self.inner.list_prefixes(prefix, limit)))
+        Box::pin(self.call("list", prefix, move |store, prefix| {
+            Box::pin(async move { store.list_prefixes(&prefix, limit).await })
+        }))
     }
 
     fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.call("delete", name, self.inner.delete(name)))
+        Box::pin(self.call("delete", name, |store, name| {
+            Box::pin(async move { store.delete(&name).await })
+        }))
     }
 }

@@ -32,7 +32,7 @@ pub use self::conformance::check_conformance;
 pub use self::create::{CreateError, RetryPolicy, create_once};
 pub use self::error::{StoreError, StoreErrorKind};
 #[cfg(any(test, feature = "test-support"))]
-pub use self::fault::{Fault, FaultyStore};
+pub use self::fault::{Fault, FaultSource, FaultyStore};
 pub use self::format::{FormatError, check_format, create_format};
 #[cfg(any(test, feature = "test-support"))]
 pub use self::open::open_with_keys;
