@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use crate::name::SessionKey;
+use wire::SessionId;
 
 /// The log of a relay. `T` is what its owner acknowledges when a commit object is stored.
 #[derive(Debug)]
@@ -15,8 +15,9 @@ pub struct CommitLog<T> {
     next: u64,
     /// Commits that are not acknowledged, from the oldest on.
     in_flight: VecDeque<InFlight<T>>,
-    /// The commits of each session whose data is in no part.
-    uncovered: HashMap<SessionKey, BTreeSet<u64>>,
+    /// The commits of each session whose data is in no part. By the number that the relay has given
+    /// to the session: it may have a session twice, if the producer comes back late.
+    uncovered: HashMap<SessionId, BTreeSet<u64>>,
     /// The number of sessions that each commit has such data of.
     holders: BTreeMap<u64, usize>,
     /// Number of the first object that has not been deleted.
@@ -70,7 +71,7 @@ impl<T> CommitLog<T> {
     }
 
     /// Begins the next commit, which has data of these sessions. Returns its number.
-    pub fn begin(&mut self, sessions: impl IntoIterator<Item = SessionKey>, value: T) -> u64 {
+    pub fn begin(&mut self, sessions: impl IntoIterator<Item = SessionId>, value: T) -> u64 {
         let number = self.next;
         self.next += 1;
         self.in_flight.push_back(InFlight {
@@ -101,7 +102,7 @@ impl<T> CommitLog<T> {
     }
 
     /// Records that parts have all data of a session from commits before `end`.
-    pub fn cover(&mut self, session: SessionKey, end: u64) {
+    pub fn cover(&mut self, session: SessionId, end: u64) {
         let Some(commits) = self.uncovered.get_mut(&session) else {
             return;
         };
@@ -136,14 +137,8 @@ impl<T> CommitLog<T> {
 mod tests {
     use super::*;
 
-    const A: SessionKey = SessionKey {
-        producer: [1; 16],
-        id: 1,
-    };
-    const B: SessionKey = SessionKey {
-        producer: [2; 16],
-        id: 2,
-    };
+    const A: SessionId = SessionId(1);
+    const B: SessionId = SessionId(2);
 
     #[test]
     fn commits_are_acknowledged_in_order_though_stored_in_another() {

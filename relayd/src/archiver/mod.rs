@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use archive::commit::CommitLog;
-use archive::name::{BootId, SessionKey, SessionObject};
+use archive::name::{BootId, SessionObject};
 use archive::object::ObjectWriter;
 use archive::record::{ObjectKind, ObjectRecord};
 use archive::store::{ProbeError, Store, probe};
@@ -414,11 +414,11 @@ impl Archiver {
         }
         let is_full = object.raw_len() >= ARCHIVE_COMMIT_BYTES;
         let bytes = object.finish()?;
-        let keys: Vec<SessionKey> = committed.iter().map(|(_, own)| own.session).collect();
+        let ids: Vec<SessionId> = committed.iter().map(|(id, _)| *id).collect();
         let began = std::mem::replace(&mut self.last_commit, now);
         self.last_object = now;
         let sessions = committed;
-        self.log.begin(keys, Commit { began, sessions });
+        self.log.begin(ids, Commit { began, sessions });
         self.uploader
             .commit(number, self.boot.commit(number), bytes);
         Ok(is_full)
@@ -481,9 +481,8 @@ impl Archiver {
             return;
         };
         session.part_stored();
-        let key = session.record.session;
         if let Some(end) = session.covered_commits() {
-            self.log.cover(key, end);
+            self.log.cover(id, end);
         }
         self.delete_commits();
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use archive::document::{CreatedDocument, EndedDocument, OwnerDocument};
-use archive::name::{BootId, DayObject, SessionKey, escape};
+use archive::name::{BootId, DayObject, escape};
 use archive::object::ObjectWriter;
 use archive::record::{Record, SessionRecord, StreamKey, StreamRecord};
 use bytes::Bytes;
@@ -79,7 +79,6 @@ pub(super) enum Owner {
 /// What a commit object has of a session.
 #[derive(Debug)]
 pub(super) struct CommittedSession {
-    pub(super) session: SessionKey,
     pub(super) streams: Vec<(StreamKey, Acknowledged)>,
     pub(super) bytes: u64,
 }
@@ -329,7 +328,6 @@ impl ArchivedSession {
         self.chunks.commit(object);
         self.commits_in_flight += 1;
         Some(CommittedSession {
-            session: self.record.session,
             streams,
             bytes: object.raw_len() - before,
         })
