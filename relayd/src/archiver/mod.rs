@@ -558,13 +558,12 @@ impl Archiver {
             };
             if session.is_archived() && session.begin_end() {
                 self.requests += 1;
-                let ended = (!session.is_forsaken()).then(|| {
+                let is_ended = session.is_ended_by_producer();
+                let ended = (is_ended || !session.is_forsaken()).then(|| {
                     let name = session.day_object(true).to_string();
                     (name, session.ended_document(Timestamp::now()))
                 });
                 let key = session.record.session;
-                let is_ended = session.is_ended_by_producer();
-                let owner = (self.boot, owner);
                 self.uploader.end(*id, key, owner, is_ended, ended);
             }
         }

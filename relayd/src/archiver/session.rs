@@ -398,7 +398,10 @@ impl ArchivedSession {
     /// Whether the producer has ended the session here. Otherwise it was gone for too long, and may
     /// be at another relay.
     pub(super) fn is_ended_by_producer(&self) -> bool {
-        self.session.resume_key().is_none() || self.session.is_complete()
+        match self.session.resume_key() {
+            Some(_) => self.session.is_complete(),
+            None => !(self.session.archived_as()).is_some_and(|archived| archived.has_expired),
+        }
     }
 
     /// Whether parts have all of a session that has ended, and its end.

@@ -311,7 +311,7 @@ impl Uploader {
         &self,
         session: SessionId,
         key: SessionKey,
-        (boot, owner): (BootId, u32),
+        owner: u32,
         is_ended_by_producer: bool,
         ended: Option<(String, EndedDocument)>,
     ) {
@@ -323,7 +323,7 @@ impl Uploader {
         tokio::spawn(async move {
             let _permit = own.permits.acquire().await;
             if let Some((name, document)) = ended
-                && (is_ended_by_producer || own.has_had_it_last(boot, key).await)
+                && (is_ended_by_producer || own.has_had_it_last(owner, key).await)
             {
                 let document = own.total(key, owner, document).await;
                 // That of another relay says the same.
@@ -335,9 +335,10 @@ impl Uploader {
         });
     }
 
-    /// Whether the producer of a session was at no other relay after this one. Numbers of owners
-    /// do not say it: a relay that was stopped may become an owner when the producer is elsewhere.
-    async fn has_had_it_last(&self, boot: BootId, key: SessionKey) -> bool {
+    /// Whether the producer of a session was at no other relay after this owner, and has not opened
+    /// the session here again. Numbers of owners do not say it: a relay that was stopped may become
+    /// an owner when the producer is elsewhere.
+    async fn has_had_it_last(&self, own: u32, key: SessionKey) -> bool {
         let mut last = None;
         for number in self.owners(key).await {
             let name = key.object(SessionObject::Owner(number));
@@ -348,10 +349,9 @@ impl Uploader {
                     Err(error) => self.pause(&error).await,
                 }
             };
-            let owner = document.and_then(|own| Some((own.since, number, own.boot().ok()?)));
-            last = last.max(owner);
+            last = last.max(document.map(|document| (document.since, number)));
         }
-        last.is_none_or(|(.., of)| of == boot)
+        last.is_none_or(|(_, number)| number == own)
     }
 
     /// Adds what earlier owners have archived of a session to the numbers of its last one.

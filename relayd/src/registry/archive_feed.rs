@@ -110,6 +110,7 @@ fn resumable((daemon, id): RecordingKey) -> ArchivedAs {
         key: SessionKey { producer, id },
         created: now(),
         is_resumable: true,
+        has_expired: false,
         log: OnceLock::new(),
         has_moved_here: OnceLock::new(),
     }
@@ -207,6 +208,7 @@ impl Registry {
             live_timer: identity.live_timer,
             trace_format: identity.trace_format,
             directory: identity.directory.clone(),
+            has_expired: false,
             streams: Default::default(),
             chunks: Default::default(),
             marks: Default::default(),
@@ -219,6 +221,7 @@ impl Registry {
             key,
             created,
             is_resumable: false,
+            has_expired: false,
             log: log.map(OnceLock::from).unwrap_or_default(),
             has_moved_here: OnceLock::new(),
         }

@@ -116,6 +116,7 @@ impl Registry {
             key: logged.key,
             created: logged.created,
             is_resumable: false,
+            has_expired: logged.has_expired,
             log: OnceLock::from(Arc::clone(log)),
             has_moved_here: OnceLock::new(),
         });

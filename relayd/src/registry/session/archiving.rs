@@ -31,6 +31,9 @@ pub struct ArchivedAs {
     pub created: u64,
     /// Whether its producer can resume it.
     pub is_resumable: bool,
+    /// Whether it has ended in an earlier run of this relay because its producer did not come back
+    /// in time.
+    pub has_expired: bool,
     /// Its log for the next relay. Empty: the session can be resumed, or the log could not be made.
     pub log: OnceLock<Arc<ArchiveLog>>,
     /// Whether other relays have archived the session before, so that this one has only the rest.

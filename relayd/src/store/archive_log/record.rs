@@ -34,6 +34,8 @@ pub struct LoggedArchive {
     /// Directory of the session, relative to the relay's output. None: the path of each stream
     /// contains it.
     pub directory: Option<TracePath>,
+    /// Whether the producer has not ended the session, so that it may be at another relay.
+    pub has_expired: bool,
     /// The streams that the session has had.
     pub streams: BTreeMap<StreamKey, StreamNames>,
     /// The chunks that it has had.
@@ -96,6 +98,8 @@ pub enum ArchiveRecord {
     /// The packets of a tracefile continue otherwise than by one, or begin. A mark of the first
     /// packet replaces those of an older tracefile of the same name.
     Mark(TracefileKey, SeqMark),
+    /// The session has ended here because its producer did not come back in time.
+    Expired,
 }
 
 /// First byte of each record.
@@ -105,6 +109,7 @@ mod record_type {
     pub(super) const CHUNK: u8 = 3;
     pub(super) const CHUNK_DELETED: u8 = 4;
     pub(super) const MARK: u8 = 5;
+    pub(super) const EXPIRED: u8 = 6;
 }
 
 wire_struct! {
@@ -212,6 +217,7 @@ impl ArchiveRecord {
                 }
                 .write(to);
             }
+            Self::Expired => to.put_u8(record_type::EXPIRED),
         }
     }
 
@@ -260,6 +266,7 @@ impl ArchiveRecord {
                 };
                 Self::Mark(tracefile, mark)
             }
+            record_type::EXPIRED => Self::Expired,
             other => return Err(RecordError::UnknownType(other)),
         })
     }
@@ -306,6 +313,7 @@ impl LoggedArchive {
             directory,
             host: read_text(&mut from, head.host_len, "host")?,
             name: read_text(&mut from, head.name_len, "session")?,
+            has_expired: false,
             streams: BTreeMap::new(),
             chunks: BTreeMap::new(),
             marks: BTreeMap::new(),
@@ -352,7 +360,9 @@ impl LoggedArchive {
             let marks = marks.iter();
             marks.map(|mark| ArchiveRecord::Mark(*tracefile, *mark))
         });
-        let bodies = streams.chain(chunks).chain(marks).map(|record| {
+        let expired = self.has_expired.then_some(ArchiveRecord::Expired);
+        let records = streams.chain(chunks).chain(marks).chain(expired);
+        let bodies = records.map(|record| {
             let mut body = Vec::new();
             record.encode(&mut body);
             body
@@ -376,6 +386,7 @@ impl LoggedArchive {
                 marks.truncate(kept);
                 marks.push(mark);
             }
+            ArchiveRecord::Expired => self.has_expired = true,
         }
     }
 }

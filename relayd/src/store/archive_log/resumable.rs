@@ -33,6 +33,7 @@ impl LoggedArchive {
             live_timer: request.live_timer,
             trace_format: request.trace_format,
             directory: Some(logged.directory.clone()),
+            has_expired: !logged.is_complete(),
             streams: Default::default(),
             chunks: Default::default(),
             marks: Default::default(),

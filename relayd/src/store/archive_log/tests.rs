@@ -17,6 +17,7 @@ fn session() -> LoggedArchive {
         live_timer: Micros(5),
         trace_format: TraceFormat::Ctf2,
         directory: Some(TracePath::parse(&"host/name".into()).unwrap()),
+        has_expired: false,
         streams: Default::default(),
         chunks: Default::default(),
         marks: Default::default(),
@@ -47,6 +48,7 @@ fn fill(log: &Arc<ArchiveLog>) {
         log.append(ArchiveRecord::Chunk(Some(ChunkId(id)), chunk));
     }
     log.append(ArchiveRecord::ChunkDeleted(Some(ChunkId(0))));
+    log.append(ArchiveRecord::Expired);
     let numbers = StreamNumberLog::new(Arc::clone(log), 9);
     for file in 0..5000 {
         numbers.mark(Some(ChunkId(1)), file % 2, 0, SeqNum(10 * file));
@@ -74,6 +76,7 @@ fn the_next_relay_reads_what_was_logged_however_often_the_log_was_compacted() {
         panic!("one log")
     };
     assert_eq!(log.with_session(|session| session.bodies()), written);
+    assert!(log.with_session(|session| session.has_expired));
     let of_file = |file| TracefileKey {
         stream: 9,
         chunk: Some(ChunkId(1)),
