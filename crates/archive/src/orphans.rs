@@ -6,7 +6,7 @@
 //! that it has. A relay that was believed to be dead loses nothing by it either: its log goes on
 //! after the objects that were deleted.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -156,7 +156,7 @@ impl Log<'_> {
     /// Moves the sessions one after the other, and deletes the commit objects.
     async fn move_round(&mut self) -> Result<(), MoveError> {
         let records = self.commits.iter().flat_map(|(_, own)| &own.records);
-        let sessions: HashSet<SessionKey> = records
+        let sessions: BTreeSet<SessionKey> = records
             .filter_map(|record| match record {
                 Record::Session(session) => Some(session.session),
                 _ => None,

@@ -46,6 +46,9 @@ const PUBLISHED: &str = "--package=wire --package=ctf --package=tef --package=re
 /// Relays with an archive that each test of them kills with `--long`.
 const LONG_ARCHIVE_KILLS: &str = "200";
 
+/// Seeds of the simulated fleet with `--long`.
+const LONG_FLEET_SEEDS: &str = "5000";
+
 /// Daemons of Ceph and relays of each kind that are killed with `--archive` or `--long`.
 const CEPH_KILLS: &str = "10";
 
@@ -122,6 +125,11 @@ fn run_long() -> anyhow::Result<()> {
             ("RING_KILLS", LONG_RING_KILLS),
             ("RING_SCRIBBLE_SECONDS", LONG_RING_SCRIBBLE),
         ],
+    )?;
+    stage::cargo(
+        "long: simulated fleets",
+        "test --package=relayd --lib -- a_fleet_archives --nocapture",
+        &[("FLEET_SEEDS", LONG_FLEET_SEEDS)],
     )?;
     stage::cargo(
         "long: killed relays with an archive",

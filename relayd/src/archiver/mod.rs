@@ -133,7 +133,7 @@ pub(crate) struct Archiver {
     last_object: Instant,
     has_stopped: bool,
     /// Whether the store has passed the probe.
-    is_probed: bool,
+    pub(crate) is_probed: bool,
     /// Whether the logs of relays that are gone are moved to parts.
     moves_orphans: bool,
 }

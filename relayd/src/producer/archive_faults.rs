@@ -1,6 +1,8 @@
 //! A session that is archived while one of the requests to the store fails, for each of them, or
 //! while the store is away: what is in the archive then is the session, once and whole.
 
+mod fleet;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +64,10 @@ impl Recorded {
         let opened = open_session(store, found.session).await.unwrap();
         assert!(opened.failures.is_empty(), "{case}: {:?}", opened.failures);
         assert!(opened.view.ended_at.is_some(), "{case}");
+        let traces = opened.view.traces.iter();
+        for stream in traces.flat_map(|trace| &trace.streams) {
+            assert_eq!(stream.missing, 0, "{case}: {}", stream.name);
+        }
         let archived = packets(store, &opened).await;
         for (channel, recorded) in &self.packets {
             let archived = archived.get(*channel).map_or(&[][..], |packets| packets);
@@ -96,7 +102,6 @@ async fn packets(
     };
     assert!(!trace.metadata.is_empty());
     for stream in &trace.streams {
-        assert_eq!(stream.missing, 0, "{}", stream.name);
         let of_channel = packets.entry(stream.name.to_string()).or_default();
         for used in &stream.blocks {
             let record = &used.block.record;

@@ -72,11 +72,16 @@ impl ArchiveFeed {
     pub fn new(is_guaranteed: bool) -> io::Result<Self> {
         let mut boot = [0; 16];
         getrandom(&mut boot, GetRandomFlags::empty())?;
-        Ok(Self {
-            boot: BootId(boot),
+        Ok(Self::of_boot(BootId(boot), is_guaranteed))
+    }
+
+    /// No streams yet, of this run of the relay.
+    pub(crate) fn of_boot(boot: BootId, is_guaranteed: bool) -> Self {
+        Self {
+            boot,
             streams: Mutex::default(),
             is_guaranteed,
-        })
+        }
     }
 
     /// This run of the relay, by which its log and those of its sessions that cannot be resumed are

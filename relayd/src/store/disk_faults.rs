@@ -52,7 +52,7 @@ struct Acknowledged {
     replaced: Option<usize>,
 }
 
-/// The packets of two streams, made beforehand.
+/// The packets of some streams, made beforehand.
 pub(crate) struct Packets {
     pub(crate) metadata: Vec<u8>,
     /// Bytes and index of each packet, by stream and in order.
@@ -61,14 +61,19 @@ pub(crate) struct Packets {
 
 impl Packets {
     pub(crate) fn new() -> Self {
+        Self::of_streams(2, 12)
+    }
+
+    /// The packets of so many streams, each with so many packets.
+    pub(crate) fn of_streams(streams: u32, packets: u64) -> Self {
         let mut text = MetadataText::new(&TraceDeclaration::new(UUID, "disk-faults"));
         let class = text.stream(0).unwrap();
         let event = text.event(&class, &EventDeclaration::new(1, "event"));
         let event = event.unwrap();
-        let streams = 0..2;
+        let streams = (0..streams).map(|id| Self::of(&class, &event, id, packets));
         Self {
             metadata: metadata_packets(UUID, text.as_str()),
-            packets: streams.map(|id| Self::of(&class, &event, id)).collect(),
+            packets: streams.collect(),
         }
     }
 
@@ -76,6 +81,7 @@ impl Packets {
         class: &DeclaredStreamClass,
         event: &DeclaredEventClass,
         stream: u32,
+        packets: u64,
     ) -> Vec<(Vec<u8>, PacketIndex)> {
         let mut writer =
             StreamWriter::new(class, u64::from(stream), stream, PacketSize::new(256, 4096));
@@ -94,7 +100,7 @@ impl Packets {
             let packet = writer.close(Timestamp(begin + PACKET_TIME - 1)).unwrap();
             (packet.bytes.to_vec(), packet.index)
         };
-        (0..12).map(packet).collect()
+        (0..packets).map(packet).collect()
     }
 }
 
