@@ -21,6 +21,10 @@ pub struct BlockRun {
 
 /// The bytes that a run of blocks takes in its object: from the first block to the end of the last.
 fn range(places: &[BlockPlace]) -> Option<Range<u64>> {
+    // Relays store nothing that has become longer: what is decoded is limited, and so is this.
+    if places.iter().any(|place| place.stored > place.raw) {
+        return None;
+    }
     let begin = places.iter().map(|place| place.offset.0).min()?;
     let ends = places.iter().map(|place| place.end());
     // Of ends that cannot be, none is the maximum.

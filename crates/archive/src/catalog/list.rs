@@ -15,6 +15,9 @@ const MAX_DAYS: usize = 40_000;
 /// Largest number of objects below the days that are listed together: two for each session.
 const MAX_DAY_OBJECTS: usize = 400_000;
 
+/// Longest name of a host or session, in bytes: as in the records of objects.
+const MAX_NAME_BYTES: usize = 4096;
+
 /// The sessions that are wanted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WantedSession {
@@ -152,7 +155,7 @@ pub async fn read_listed(
         let Some(created) = &found.created else {
             return Ok(None);
         };
-        let created = read_document(store, created);
+        let created = read_created(store, created, found.session);
         let ended = async {
             match &found.ended {
                 Some(ended) => read_document(store, ended).await.map(Some),
@@ -175,6 +178,27 @@ pub async fn read_listed(
         }
     }
     (sessions, failures)
+}
+
+/// Reads what was written when a session was created. Names that are longer than those of producers
+/// are refused: readers hold the documents of many sessions.
+async fn read_created(
+    store: &dyn Store,
+    name: &str,
+    session: SessionKey,
+) -> Result<CreatedDocument, CatalogError> {
+    let document: CreatedDocument = read_document(store, name).await?;
+    let fail = |reason: &str| CatalogError::Document {
+        name: name.to_owned(),
+        reason: reason.to_owned(),
+    };
+    if document.session != session.to_string() {
+        return Err(fail("it is about another session"));
+    }
+    if document.host.len().max(document.name.len()) > MAX_NAME_BYTES {
+        return Err(fail("a name is too long"));
+    }
+    Ok(document)
 }
 
 pub(super) async fn read_document<T: DeserializeOwned>(

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::name::{BootId, DayObject, FORMAT, SessionKey, escape};
+use crate::record::{BlockPlace, Encoding};
 use crate::store::{Fault, FaultyStore, FormatError, Store, in_memory};
 
 fn key(id: u64) -> SessionKey {
@@ -79,6 +80,41 @@ async fn sessions_are_found_by_day_host_and_name() {
         (listed[1].created.ctf_version, &listed[1].ended),
         (1, &None)
     );
+}
+
+#[tokio::test]
+async fn a_session_with_a_foreign_or_huge_document_is_left_out_of_the_list() {
+    let store = in_memory();
+    list(&*store, "2026-11-27", "app", 1, false).await;
+    let long = "n".repeat(5000);
+    for (id, session, host) in [
+        (2, key(1).to_string(), "vm"),
+        (3, key(3).to_string(), &long),
+    ] {
+        let object = format!("days/2026-11-27/vm/app/{}", key(id));
+        let document =
+            format!(r#"{{"session":"{session}","host":"{host}","name":"app","created":1}}"#);
+        store.create(&object, document.into()).await.unwrap();
+    }
+    let found = list_sessions(&*store, &WantedSession::default(), &[]).await;
+    let (listed, failures) = read_listed(&*store, found.unwrap()).await;
+    assert_eq!((listed.len(), failures.len()), (1, 2), "{failures:?}");
+    assert_eq!(listed[0].found.session, key(1));
+}
+
+#[tokio::test]
+async fn a_block_that_is_longer_than_what_is_in_it_is_not_fetched() {
+    let store = FaultyStore::new(in_memory());
+    let place = BlockPlace {
+        offset: wire::Bytes(8),
+        stored: u32::MAX,
+        raw: 100,
+        encoding: Encoding::Zstd,
+        checksum: 0,
+    };
+    let read = read_run(&store, &Arc::from("log/x"), &[place]).await;
+    let is_refused = matches!(read, Err(CatalogError::Object { .. }));
+    assert!(is_refused && store.requests() == 0);
 }
 
 #[tokio::test]
