@@ -22,6 +22,9 @@ pub const LOG: &str = "log/";
 /// End of the name of the object that is written when a session ends.
 const END_SUFFIX: &str = ".end";
 
+/// Largest number of an owner or part: names have eight digits for it.
+pub const MAX_NUMBER: u32 = 99_999_999;
+
 /// A name that no archive gives to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("not the name of an object of an archive")]

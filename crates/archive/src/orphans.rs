@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::catalog::{
     CatalogError, list_commits, list_logs, owner_of_boot, read_directory, read_parts, read_run,
 };
-use crate::name::{BootId, SessionKey, SessionObject, parse_session_object};
+use crate::name::{BootId, MAX_NUMBER, SessionKey, SessionObject, parse_session_object};
 use crate::object::{Directory, ObjectWriter};
 use crate::record::{
     BlockPlace, ObjectKind, ObjectRecord, PacketsRecord, Record, SessionRecord, StreamKey,
@@ -62,6 +62,9 @@ pub enum MoveError {
     /// No object says that the relay has served a session of its log.
     #[error("its relay is no owner of session {0}")]
     NoOwner(SessionKey),
+    /// Parts have all numbers.
+    #[error("session {0} has too many parts")]
+    NoNumber(SessionKey),
     /// A part cannot be made.
     #[error(transparent)]
     Make(#[from] std::io::Error),
@@ -183,15 +186,18 @@ impl Log<'_> {
         };
         let owner = owner_of_boot(self.store, session, self.boot).await?;
         let owner = owner.ok_or(MoveError::NoOwner(session))?;
-        let numbers = names
+        let used = names
             .iter()
             .filter_map(|name| match parse_session_object(name).ok()?.1 {
-                SessionObject::Part { owner: of, number } if of == owner => Some(number + 1),
+                SessionObject::Part { owner: of, number } if of == owner => Some(number),
                 _ => None,
             });
-        let mut number = numbers.max().unwrap_or(0).max(FIRST_PART);
+        let used: HashSet<u32> = used.collect();
+        // Not after the highest one: others may have put a part with the last number there.
+        let mut free = (FIRST_PART..=MAX_NUMBER).filter(|number| !used.contains(number));
         let (mut sources, mut written) = (&missing.sources[..], 0);
         loop {
+            let number = free.next().ok_or(MoveError::NoNumber(session))?;
             let mut stored = 0;
             let len = sources.iter().take_while(|source| {
                 let has_room = stored < PART_BYTES;
@@ -202,7 +208,7 @@ impl Log<'_> {
             let part = self.part(number, record, &missing.records, now).await?;
             let name = session.object(SessionObject::Part { owner, number });
             create_once(self.store, &name, &part, RetryPolicy::default()).await?;
-            (number, written, sources) = (number + 1, written + 1, later);
+            (written, sources) = (written + 1, later);
             if sources.is_empty() {
                 return Ok(written);
             }

@@ -8,7 +8,7 @@ use archive::catalog::{self, OpenedSession, SessionTotal};
 use archive::document::{
     CreatedDocument, EndedDocument, MAX_DOCUMENT_BYTES, OwnerDocument, to_json,
 };
-use archive::name::{BootId, SessionKey, SessionObject, parse_session_object};
+use archive::name::{BootId, MAX_NUMBER, SessionKey, SessionObject, parse_session_object};
 use archive::store::{CreateError, ProbeError, RetryPolicy, Store, StoreError, StoreErrorKind};
 use archive::store::{create_once, probe};
 use bytes::Bytes;
@@ -245,14 +245,15 @@ impl Uploader {
     async fn claim(&self, key: SessionKey, document: &OwnerDocument, first: u32) -> u32 {
         let json = to_json(document);
         let mut number = first;
-        while self
-            .create(&key.object(SessionObject::Owner(number)), &json, false)
-            .await
-            .is_err()
-        {
+        loop {
+            // Others may have put an owner with the last number there.
+            number = if number > MAX_NUMBER { 1 } else { number };
+            let name = key.object(SessionObject::Owner(number));
+            if self.create(&name, &json, false).await.is_ok() {
+                return number;
+            }
             number += 1;
         }
-        number
     }
 
     /// What the archive has of a session.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use archive::catalog::{OpenedSession, list_sessions, open_session, read_run};
-use archive::name::parse_commit;
+use archive::document::{OwnerDocument, to_json};
+use archive::name::{BootId, MAX_NUMBER, SessionKey, SessionObject, parse_commit};
 use archive::object::PacketBlock;
 use archive::store::{Fault, FaultyStore, Store, in_memory, probe};
 use tokio::sync::Notify;
@@ -149,6 +150,29 @@ async fn a_session_is_archived_whichever_request_fails() {
             recorded.assert_archived(&*store, &case).await;
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_archived_although_it_has_an_owner_with_the_last_number() {
+    let recorded = Recorded::new();
+    let store = in_memory();
+    let session = SessionKey {
+        producer: [7; 16],
+        id: 1,
+    };
+    let owner = OwnerDocument {
+        boot: BootId([1; 16]).to_string(),
+        since: 0,
+        created: 1,
+    };
+    let name = session.object(SessionObject::Owner(MAX_NUMBER));
+    store.create(&name, to_json(&owner)).await.unwrap();
+    assert!(
+        recorded
+            .archive(Arc::clone(&store), Duration::from_secs(9))
+            .await
+    );
+    recorded.assert_archived(&*store, "last number").await;
 }
 
 #[tokio::test(start_paused = true)]

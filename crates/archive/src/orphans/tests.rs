@@ -196,6 +196,20 @@ async fn a_log_becomes_parts_of_its_sessions() {
 }
 
 #[tokio::test]
+async fn a_log_is_moved_although_there_is_a_part_with_the_last_number() {
+    let store = in_memory();
+    write_log(&*store).await;
+    let before = contents(&*store).await;
+    let mut part = object(ObjectKind::Part, 0);
+    add_session(&mut part, 1);
+    let (owner, number) = (2, MAX_NUMBER);
+    let name = key(1).object(SessionObject::Part { owner, number });
+    create(&*store, &name, part.finish().unwrap()).await;
+    move_orphan(&*store, DEAD).await.unwrap();
+    assert_eq!(contents(&*store).await, before);
+}
+
+#[tokio::test]
 async fn sessions_that_are_counted_together_have_what_each_has() {
     let store = in_memory();
     write_log(&*store).await;
