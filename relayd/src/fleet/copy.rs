@@ -227,6 +227,7 @@ impl SessionCopy {
         for (path, pieces) in &update.metadata {
             let len = pieces.last().map_or(0, |piece| piece.record.end());
             if len > writer.metadata_len(path) {
+                self.wait_for_space().await?;
                 let text = read_metadata(store, objects, pieces).await?;
                 writer.write_metadata(path, &text)?;
             }
@@ -272,19 +273,34 @@ impl SessionCopy {
                     continue;
                 }
             };
-            self.wait_for_space().await;
+            self.wait_for_space().await?;
             let bytes = write_block(writer, used.block.record.stream, &packets)?;
             fleet.status().count_copied(bytes);
-            while !writer.publish()? {
-                tokio::time::sleep(TICK).await;
-            }
+            self.publish(writer).await?;
         }
         for (number, beacon) in beacons {
             writer.write_beacon(number, beacon)?;
         }
+        self.publish(writer).await
+    }
+
+    /// Publishes what was written, as soon as the disk has space for it.
+    async fn publish(&self, writer: &mut CopyWriter) -> Result<(), CopyError> {
         while !writer.publish()? {
-            tokio::time::sleep(TICK).await;
+            self.wait_for_tick().await?;
         }
+        Ok(())
+    }
+
+    /// Waits a moment for space on the disk.
+    ///
+    /// # Errors
+    /// If no viewer needs the copy any more: it must not take space for ever.
+    async fn wait_for_tick(&self) -> Result<(), CopyError> {
+        if !self.is_used() {
+            return Err(io::Error::from(io::ErrorKind::StorageFull).into());
+        }
+        tokio::time::sleep(TICK).await;
         Ok(())
     }
 
@@ -308,7 +324,7 @@ impl SessionCopy {
     }
 
     /// Waits while the disk has little space: the relay's own producers need it.
-    async fn wait_for_space(&self) {
+    async fn wait_for_space(&self) -> Result<(), CopyError> {
         let has_space = || {
             let space = statvfs(&self.directory);
             space.is_ok_and(|space| {
@@ -318,14 +334,15 @@ impl SessionCopy {
             })
         };
         if has_space() {
-            return;
+            return Ok(());
         }
         warn!(
             "session of the archive not copied further for viewers: the disk has little free space"
         );
-        while !has_space() && self.is_used() {
-            tokio::time::sleep(TICK).await;
+        while !has_space() {
+            self.wait_for_tick().await?;
         }
+        Ok(())
     }
 }
 
@@ -377,4 +394,32 @@ fn write_block(
         }
     }
     Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_copy_that_no_viewer_needs_waits_for_no_space() {
+        let key = SessionKey {
+            producer: [7; 16],
+            id: 1,
+        };
+        let document = CreatedDocument {
+            session: key.to_string(),
+            host: "vm".to_owned(),
+            name: "app".to_owned(),
+            created: 1,
+            live_timer: 0,
+            ctf_version: 1,
+        };
+        // Of which no free space is known.
+        let directory = PathBuf::from("/nonexistent");
+        let (id, pool) = ((SessionId(1), Seek::Beginning), Pool::new(1));
+        let copy = SessionCopy::new(id, (key, document), directory, pool);
+        *copy.used.lock() -= FLEET_COPY_GRACE_PERIOD;
+        let waited = tokio::time::timeout(FLEET_COPY_GRACE_PERIOD, copy.wait_for_space());
+        assert!(waited.await.unwrap().is_err());
+    }
 }
