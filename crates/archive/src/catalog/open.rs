@@ -4,12 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::error::CatalogError;
 use super::list::read_document;
 use super::request;
 use crate::document::OwnerDocument;
 use crate::name::{BootId, LOG, SessionKey, SessionObject, parse_commit, parse_session_object};
-use crate::object::{Directory, Footer, MAX_DIRECTORY_BYTES, TAIL_BYTES};
+use crate::object::{Directory, Footer, MAX_DIRECTORY_BYTES, ObjectError, TAIL_BYTES};
 use crate::session::{SessionBuilder, SessionView};
 use crate::store::{Listed, Store};
 
@@ -208,12 +210,12 @@ impl Reading<'_> {
     pub(super) async fn add_objects(&mut self, objects: Vec<Listed>) -> Result<(), CatalogError> {
         let store = self.store;
         for some in objects.chunks(super::MAX_REQUESTS) {
-            let read = some.iter().map(|object| read_directory(store, object));
+            let read = some.iter().map(|object| fetch_directory(store, object));
             let read = read.collect::<Vec<_>>();
-            // Only these directories are in memory: commit objects have other sessions, too.
+            // One at a time is decoded, which takes many times the memory.
             for (read, object) in request::all(read).await.into_iter().zip(some) {
-                match read {
-                    Ok((directory, _)) => {
+                match read.and_then(|stored| stored.decode(object)) {
+                    Ok(directory) => {
                         if self.builder.add(self.objects.len(), &directory) {
                             self.objects.push(object.name.as_str().into());
                         }
@@ -250,21 +252,47 @@ pub(super) fn check_kept<'a>(
     })
 }
 
+/// A directory as it is stored.
+pub(super) struct StoredDirectory {
+    footer: Footer,
+    bytes: Bytes,
+}
+
+impl StoredDirectory {
+    pub(super) fn decode(&self, object: &Listed) -> Result<Directory, CatalogError> {
+        let decoded = self.footer.decode_directory(&self.bytes);
+        decoded.map_err(|source| damaged(object, source))
+    }
+}
+
+fn damaged(object: &Listed, source: ObjectError) -> CatalogError {
+    CatalogError::Object {
+        name: object.name.clone(),
+        source,
+    }
+}
+
 /// Reads the directory of an object. Returns how many bytes it takes, too.
 pub(crate) async fn read_directory(
     store: &dyn Store,
     object: &Listed,
 ) -> Result<(Directory, u64), CatalogError> {
-    let failed = |source| CatalogError::Object {
-        name: object.name.clone(),
-        source,
-    };
+    let stored = fetch_directory(store, object).await?;
+    Ok((stored.decode(object)?, u64::from(stored.footer.raw)))
+}
+
+/// Reads the directory of an object as it is stored.
+pub(super) async fn fetch_directory(
+    store: &dyn Store,
+    object: &Listed,
+) -> Result<StoredDirectory, CatalogError> {
     let len = object.bytes;
     let begin = len.saturating_sub(TAIL_BYTES);
     let tail = request::get_range(store, &object.name, begin..len).await?;
-    let footer = Footer::at_end(&tail, len).map_err(failed)?;
-    let directory = match footer.directory_in(&tail) {
-        Some(stored) => footer.decode_directory(stored),
+    let footer = Footer::at_end(&tail, len).map_err(|source| damaged(object, source))?;
+    let bytes = match footer.directory_in(&tail) {
+        // Not a part of the tail, most of which are blocks.
+        Some(stored) => Bytes::copy_from_slice(stored),
         None => {
             if footer.stored > MAX_DIRECTORY_BYTES {
                 return Err(CatalogError::Limit {
@@ -274,9 +302,8 @@ pub(crate) async fn read_directory(
             }
             let begin = footer.directory.0;
             let end = begin.saturating_add(u64::from(footer.stored));
-            let stored = request::get_range(store, &object.name, begin..end).await?;
-            footer.decode_directory(&stored)
+            request::get_range(store, &object.name, begin..end).await?
         }
     };
-    Ok((directory.map_err(failed)?, u64::from(footer.raw)))
+    Ok(StoredDirectory { footer, bytes })
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::CatalogError;
 use super::list::read_document;
-use super::open::{check_kept, list_commits, list_objects, read_directory};
+use super::open::{check_kept, fetch_directory, list_commits, list_objects};
 use super::{MAX_REQUESTS, request};
 use crate::document::OwnerDocument;
 use crate::name::{BootId, SessionKey};
@@ -92,11 +92,11 @@ async fn add_objects(
     objects: &[Listed],
 ) -> Result<(), CatalogError> {
     for some in objects.chunks(MAX_REQUESTS) {
-        let read = some.iter().map(|object| read_directory(store, object));
+        let read = some.iter().map(|object| fetch_directory(store, object));
         let read = read.collect::<Vec<_>>();
-        for read in request::all(read).await {
-            match read {
-                Ok((directory, _)) => add_directory(builders, &directory),
+        for (read, object) in request::all(read).await.into_iter().zip(some) {
+            match read.and_then(|stored| stored.decode(object)) {
+                Ok(directory) => add_directory(builders, &directory),
                 Err(error) if error.is_of_store() => return Err(error),
                 Err(_) => {}
             }
