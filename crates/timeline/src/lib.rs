@@ -8,18 +8,16 @@
 //! Read in this order; each module uses only those before it: `row`, `client_clocks`, `packet_log`,
 //! `replay` and `matches` (the packets of the history, decoded again for single events and
 //! filters), `track` and `view` (the rows of one track, and what is seen of them), `histogram`,
-//! `names`, `store`, `fields`, `thread_tracks`, `sent` and `stage` (from events to rows),
-//! `trace_muxes`, `archive` and `download` (files of a range), `protocol`, `search`, `page_state`,
-//! `access`, `write_timeout`, `server`.
+//! `store`, `thread_tracks`, `sent` and `stage` (from events to rows), `trace_muxes`, `archive` and
+//! `download` (files of a range), `protocol`, `search`, `page_state`, `access`, `write_timeout`,
+//! `server`.
 
 mod access;
 mod archive;
 mod client_clocks;
 mod download;
-mod fields;
 mod histogram;
 mod matches;
-mod names;
 mod packet_log;
 mod page_state;
 mod protocol;

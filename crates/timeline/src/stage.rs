@@ -12,15 +12,15 @@ use viewer::attach::{Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
 use viewer::filter::{Filter, UndeclaredNames};
 use viewer::interpret::calls::{CallRecord, Recordings};
 use viewer::interpret::environment::Environment;
+use viewer::interpret::interpreted_fields::InterpretedFields;
 use viewer::interpret::kind::{RecordKind, RecordKinds};
+use viewer::interpret::name_numbers::shortened;
 use viewer::mux::{Stage, is_since_1970};
 use viewer::sink::{Loss, Origin, SinkError};
 use viewer::sources::SessionStage;
 use viewer::terminal::printable;
 use viewer::time::Nanoseconds;
 
-use super::fields::EventFields;
-use super::names::shortened;
 use super::packet_log::PacketLog;
 use super::row::{Action, EventPlace, Row, RowKind};
 use super::sent::{SentAction, SentEvents};
@@ -82,7 +82,7 @@ pub(super) struct TimelineStage {
     kinds: RecordKinds,
     recordings: Recordings,
     sent: SentEvents,
-    fields: EventFields,
+    fields: InterpretedFields,
     failures: u64,
 }
 
@@ -102,7 +102,7 @@ impl TimelineStage {
             kinds: RecordKinds::default(),
             recordings: Recordings::default(),
             sent,
-            fields: EventFields::default(),
+            fields: InterpretedFields::default(),
             failures: 0,
         }
     }

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ctf::decode::LostEvents;
 use parking_lot::{Mutex, RwLock};
+use viewer::interpret::name_numbers::{NameNumbers, shortened};
 use viewer::sink::losses::LossSum;
 use viewer::sink::{Loss, Lost};
 use viewer::time::{AtomicTime, Nanoseconds};
 
 use super::histogram::Histogram;
-use super::names::{Names, shortened};
 use super::row::{EventPlace, Row, RowKind};
 use super::track::TrackRows;
 
@@ -72,7 +72,7 @@ pub(super) struct Store {
     rows: AtomicUsize,
     added: AtomicUsize,
     changes: AtomicU64,
-    names: RwLock<Names>,
+    names: RwLock<NameNumbers>,
     sessions: RwLock<BTreeMap<u32, Arc<Session>>>,
     tracks: RwLock<BTreeMap<u32, Arc<Track>>>,
     next_id: AtomicUsize,

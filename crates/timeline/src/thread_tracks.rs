@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ::tef::event::OwnerId;
 use viewer::attach::TraceKey;
+use viewer::interpret::name_numbers::shortened;
 
-use super::names::shortened;
 use super::store::{Session, Store, Track, TrackLabel};
 
 /// Largest number of names of processes that are remembered. With one more, all are forgotten.

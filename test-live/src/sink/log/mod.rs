@@ -3,8 +3,7 @@
 //! `daemon::event_text`.
 //!
 //! Read in this order; each module uses only those before it: `fields` (the fields of an event as
-//! text), `threads` (whose events they are), `line` (one line), `sent` (events that were sent in
-//! Trace Event Format).
+//! text), `line` (one line), `sent` (events that were sent in Trace Event Format).
 //!
 //! - Events within a span are indented, and an end has the duration. Which events are begins and
 //!   ends is decided as for a `trace.json`, by the modules `kind` and `calls` of the sink `tef`.
@@ -22,7 +21,6 @@ mod line;
 mod sent;
 #[cfg(test)]
 mod tests;
-mod threads;
 
 use std::io::Write;
 
@@ -36,12 +34,12 @@ use viewer::attach::TraceKey;
 use viewer::interpret::calls::{CallRecord, Recordings};
 use viewer::interpret::environment::Environment;
 use viewer::interpret::kind::{RecordKind, RecordKinds, target_of_span};
+use viewer::interpret::threads::{Host, OwnerKey, Thread, ThreadKey, ThreadNames};
 use viewer::json_args::{has_json_args, visit_object};
 use viewer::sink::{Ended, Finished, Loss, Lost, Needs, Next, OpenSink, Origin, Sink, SinkError};
 
 use self::fields::{LogFields, Omitted};
 use self::line::LineWriter;
-use self::threads::{Host, Names, OwnerKey, Thread, ThreadKey};
 use super::buffer;
 use super::row::{Open, SinkRow};
 use super::text::{ClockFormat, ShownTime, Times};
@@ -89,7 +87,7 @@ pub struct Log<W> {
     out: Vec<u8>,
     line: LineWriter,
     fields: LogFields,
-    names: Names,
+    names: ThreadNames,
     spans: OpenSpans<ThreadKey>,
     kinds: RecordKinds,
     sent: RecordDecoder,
@@ -162,7 +160,7 @@ impl<W: Write> Log<W> {
             out: buffer::with_capacity(),
             line: LineWriter::new(Times::new(options.clock), options.has_colors),
             fields: LogFields::default(),
-            names: Names::default(),
+            names: ThreadNames::default(),
             spans: OpenSpans::default(),
             kinds: RecordKinds::default(),
             sent: RecordDecoder::default(),

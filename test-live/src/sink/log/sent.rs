@@ -10,10 +10,10 @@ use ctf::decode::{Event, FieldError, Visitor};
 use ctf::model::Scope;
 use daemon::event_text::{EventSource, SourceId};
 use daemon::open_spans::{EndedSpan, SpanEdge};
+use viewer::interpret::threads::{OwnerKey, Thread, ThreadKey};
 use viewer::json_args::visit_object;
 
 use super::fields::{LogFields, Omitted};
-use super::threads::{OwnerKey, Thread, ThreadKey};
 use super::{Head, Log, PROGRAM_CLOCK};
 
 /// The name of the metadata that names a process.

@@ -1,9 +1,9 @@
-//! The fields of an event by which it has its place on the timeline.
+//! The fields of an event that say whose it is, and of which span.
 
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
 
-/// A field that the timeline interprets.
+/// A field that viewers interpret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Member {
     Vpid,
@@ -22,31 +22,35 @@ enum Member {
 
 /// The interpreted fields of one event. The buffers are kept from event to event.
 #[derive(Debug, Default)]
-pub(super) struct EventFields {
+pub struct InterpretedFields {
     vpid: Option<i64>,
     vtid: Option<i64>,
     pid: Option<i64>,
     tid: Option<i64>,
-    pub(super) cpu: Option<i64>,
+    /// The number of the CPU of the packet.
+    pub cpu: Option<i64>,
     /// The name of the process or thread; empty if there is none.
-    pub(super) procname: Vec<u8>,
-    pub(super) address: Option<u64>,
+    pub procname: Vec<u8>,
+    /// The address of a function.
+    pub address: Option<u64>,
     /// The phase of a record in Trace Event Format.
-    pub(super) phase: Vec<u8>,
-    pub(super) name: Vec<u8>,
-    pub(super) message: Vec<u8>,
+    pub phase: Vec<u8>,
+    /// The name of what the event is about.
+    pub name: Vec<u8>,
+    /// The text of a line in a log.
+    pub message: Vec<u8>,
     /// The duration of a complete span, in nanoseconds.
-    pub(super) duration: u64,
+    pub duration: u64,
     /// The id of a span.
-    pub(super) span: Option<u64>,
+    pub span: Option<u64>,
     in_payload: bool,
     depth: usize,
     member: Option<Member>,
 }
 
-impl EventFields {
+impl InterpretedFields {
     /// Forgets the event before.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         (self.vpid, self.vtid, self.pid, self.tid) = (None, None, None, None);
         (self.cpu, self.address, self.duration, self.span) = (None, None, 0, None);
         for text in [
@@ -61,13 +65,13 @@ impl EventFields {
     }
 
     /// The process, as the contexts say.
-    pub(super) fn process(&self) -> Option<i64> {
+    pub fn process(&self) -> Option<i64> {
         // Traces of programs have the first, traces of a kernel the second.
         self.vpid.or(self.pid)
     }
 
     /// The thread, as the contexts say.
-    pub(super) fn thread(&self) -> Option<i64> {
+    pub fn thread(&self) -> Option<i64> {
         self.vtid.or(self.tid)
     }
 
@@ -99,7 +103,7 @@ impl EventFields {
     }
 }
 
-impl Visitor for EventFields {
+impl Visitor for InterpretedFields {
     fn begin_scope(&mut self, scope: Scope) {
         self.depth = 0;
         self.in_payload = scope == Scope::Payload;

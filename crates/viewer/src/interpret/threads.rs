@@ -1,9 +1,9 @@
-//! Threads that lines are of, and the names of programs that were sent.
+//! Threads that events are of, and the names of programs.
 
 use std::collections::HashMap;
 
+use crate::attach::TraceKey;
 use ::tef::event::OwnerId;
-use viewer::attach::TraceKey;
 
 /// Largest number of names of hosts and of owners, and of programs, that are remembered. With one
 /// more, all are forgotten.
@@ -13,16 +13,19 @@ const MAX_NAME_CHARACTERS: usize = 64;
 
 /// A thread, whose spans are nested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct ThreadKey {
-    pub(super) host: Host,
-    pub(super) process: Option<OwnerKey>,
-    pub(super) thread: Thread,
+pub struct ThreadKey {
+    /// The host that the thread runs on.
+    pub host: Host,
+    /// The process that the thread is of. Absent if it is not known.
+    pub process: Option<OwnerKey>,
+    /// The thread itself.
+    pub thread: Thread,
 }
 
 /// The host of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Host {
-    /// The number of a name.
+pub enum Host {
+    /// The number that stands for a name.
     Named(u64),
     /// The host of a trace that does not name it.
     OfTrace(TraceKey),
@@ -30,7 +33,8 @@ pub(super) enum Host {
 
 /// A thread of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Thread {
+pub enum Thread {
+    /// The id of the thread.
     Id(OwnerKey),
     /// What runs on this CPU, when no thread is known.
     Cpu(i64),
@@ -38,15 +42,16 @@ pub(super) enum Thread {
 
 /// The id of a process or thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum OwnerKey {
+pub enum OwnerKey {
+    /// The number of a process or thread.
     Number(i64),
-    /// The number of a name.
+    /// The number that stands for a name.
     Named(u64),
 }
 
 /// The hosts and programs of traces, and the processes and threads that have names for ids.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub struct ThreadNames {
     hosts: NameNumbers,
     owners: NameNumbers,
     programs: HashMap<(Host, OwnerKey), Box<str>>,
@@ -76,9 +81,9 @@ impl NameNumbers {
     }
 }
 
-impl Names {
+impl ThreadNames {
     /// The host of a trace, by its name if the trace says it.
-    pub(super) fn host(&mut self, name: Option<&str>, trace: TraceKey) -> Host {
+    pub fn host(&mut self, name: Option<&str>, trace: TraceKey) -> Host {
         match name {
             Some(name) => Host::Named(self.hosts.number(name)),
             None => Host::OfTrace(trace),
@@ -86,7 +91,7 @@ impl Names {
     }
 
     /// The key of an id that a program has sent.
-    pub(super) fn owner(&mut self, id: &OwnerId<'_>) -> OwnerKey {
+    pub fn owner(&mut self, id: &OwnerId<'_>) -> OwnerKey {
         match id {
             OwnerId::Number(number) => OwnerKey::Number(*number),
             OwnerId::Text(text) => OwnerKey::Named(self.owners.number(text)),
@@ -94,13 +99,13 @@ impl Names {
     }
 
     /// The name of a process; empty if it is not known.
-    pub(super) fn program(&self, host: Host, process: Option<OwnerKey>) -> &str {
+    pub fn program(&self, host: Host, process: Option<OwnerKey>) -> &str {
         let name = process.and_then(|process| self.programs.get(&(host, process)));
         name.map_or("", |name| name)
     }
 
     /// Remembers the name of a process.
-    pub(super) fn set_program(&mut self, host: Host, process: OwnerKey, name: &str) {
+    pub fn set_program(&mut self, host: Host, process: OwnerKey, name: &str) {
         if self.programs.len() >= MAX_REMEMBERED {
             self.programs.clear();
         }
@@ -115,7 +120,7 @@ mod tests {
 
     #[test]
     fn traces_of_one_host_share_it_and_those_without_a_name_do_not() {
-        let mut names = Names::default();
+        let mut names = ThreadNames::default();
         let (one, other) = (TraceKey::fresh(), TraceKey::fresh());
         assert_eq!(names.host(Some("a"), one), names.host(Some("a"), other));
         assert_ne!(names.host(Some("a"), one), names.host(Some("b"), one));
@@ -124,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_numbers_of_hosts_owners_and_programs_in_the_log_sink_are_bounded() {
-        let mut names = Names::default();
+        let mut names = ThreadNames::default();
         let trace = TraceKey::fresh();
         let mut seen = std::collections::HashSet::new();
         for number in 0..i64::try_from(2 * MAX_REMEMBERED).unwrap() {

@@ -1,32 +1,32 @@
-//! The names of rows, each with a number that the page knows it by.
+//! Names, each with a number by which others refer to it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Largest number of names. Rows of further ones are named [`OTHER`].
+/// Largest number of names. Further ones have the number of [`OTHER`].
 const MAX_NAMES: usize = 1 << 16;
 /// Largest number of characters of a name; the rest is cut off.
-pub(super) const MAX_NAME_CHARACTERS: usize = 200;
-/// The name of rows that have none of their own.
-const OTHER: &str = "<other>";
+pub const MAX_NAME_CHARACTERS: usize = 200;
+/// The name of what has none of its own.
+pub const OTHER: &str = "<other>";
 
 /// All names, which are never removed.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub struct NameNumbers {
     numbers: HashMap<Arc<str>, u32>,
     names: Vec<Arc<str>>,
 }
 
-impl Names {
+impl NameNumbers {
     /// The number of a name, which is added if it is a new one.
-    pub(super) fn number(&mut self, name: &str) -> u32 {
+    pub fn number(&mut self, name: &str) -> u32 {
         let name = shortened(name);
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
         let name = match self.names.len() < MAX_NAMES {
             true => name,
-            // Names are never removed, because rows refer to them by number.
+            // Names are never removed, because others refer to them by number.
             false => OTHER,
         };
         if let Some(number) = self.numbers.get(name) {
@@ -40,13 +40,13 @@ impl Names {
     }
 
     /// The names from this number on.
-    pub(super) fn from(&self, number: usize) -> &[Arc<str>] {
+    pub fn from(&self, number: usize) -> &[Arc<str>] {
         self.names.get(number..).unwrap_or_default()
     }
 }
 
 /// The beginning of a name that is not too long.
-pub(super) fn shortened(name: &str) -> &str {
+pub fn shortened(name: &str) -> &str {
     // No character has less than one byte.
     if name.len() <= MAX_NAME_CHARACTERS {
         return name;
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn number_and_length_of_names_are_limited() {
-        let mut names = Names::default();
+        let mut names = NameNumbers::default();
         assert_eq!(names.number("a"), 0);
         assert_eq!(names.number(&"é".repeat(1000)), 1);
         assert_eq!(names.from(1)[0].chars().count(), MAX_NAME_CHARACTERS);
