@@ -3,12 +3,14 @@
 //!
 //! Read in this order: `kind` (which events begin and end spans), `event_name`, `calls` (recordings
 //! of CodeTracer), `environment` and `process_context` (the process of an event),
-//! `interpreted_fields` (whose an event is, and of which span), `threads`, `name_numbers`.
+//! `interpreted_fields` (whose an event is, and of which span), `kernel_threads`, `threads`,
+//! `name_numbers`.
 
 pub mod calls;
 pub mod environment;
 pub mod event_name;
 pub mod interpreted_fields;
+pub mod kernel_threads;
 pub mod kind;
 pub mod name_numbers;
 pub mod process_context;

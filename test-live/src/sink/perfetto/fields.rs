@@ -3,6 +3,7 @@
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
 use perfetto::{Argument, Value};
+use viewer::interpret::kernel_threads::KernelFields;
 
 /// Collects the fields of one event.
 #[derive(Debug, Default)]
@@ -46,22 +47,12 @@ impl EventFields {
         };
     }
 
-    /// The number of a field of the payload, under the first of these names that it has.
-    pub(super) fn number(&self, names: &[&str]) -> Option<i64> {
-        number_of(&self.payload, names)
-    }
-
     /// The text of a field of the payload; empty if it is not there.
     pub(super) fn text(&self, names: &[&str]) -> &str {
         let field = find(&self.payload, names);
         field
             .and_then(|field| field.value.text())
             .unwrap_or_default()
-    }
-
-    /// The number of a field of the contexts.
-    pub(super) fn context_number(&self, names: &[&str]) -> Option<i64> {
-        number_of(&self.context, names)
     }
 
     /// The text of a field of the contexts.
@@ -162,6 +153,16 @@ impl EventFields {
             None => plain,
         };
         self.add(value);
+    }
+}
+
+impl KernelFields for EventFields {
+    fn number(&self, names: &[&str]) -> Option<i64> {
+        number_of(&self.payload, names)
+    }
+
+    fn context_number(&self, names: &[&str]) -> Option<i64> {
+        number_of(&self.context, names)
     }
 }
 

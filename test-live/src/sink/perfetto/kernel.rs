@@ -16,14 +16,14 @@ use ctf::decode::Event;
 use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
 use viewer::attach::{StreamKey, TraceKey};
+use viewer::interpret::kernel_threads::{KernelFields as _, KernelThreads};
 use viewer::sink::Origin;
 
 use super::canvas::Canvas;
 use super::fields::EventFields;
 use super::tracks::{Host, Owner};
 
-/// Largest number of threads whose processes are remembered, and of CPUs and streams. With one
-/// more, all are forgotten.
+/// Largest number of streams whose CPUs are remembered. With one more, all are forgotten.
 const MAX_REMEMBERED: usize = 1 << 17;
 /// The flag of a clone that makes a thread, not a process. (`CLONE_THREAD`)
 const CLONE_THREAD: u64 = 0x1_0000;
@@ -33,10 +33,7 @@ const CLONE_THREAD: u64 = 0x1_0000;
 pub(super) struct Kernel {
     /// The host whose events become those of ftrace. Absent until there is one.
     host: Option<KernelHost>,
-    /// The threads that run, by host and CPU.
-    running: HashMap<(KernelHost, i64), i64>,
-    /// The processes of threads.
-    processes: HashMap<(KernelHost, i64), i64>,
+    threads: KernelThreads<KernelHost>,
     /// The CPUs of streams of the host.
     cpus: HashMap<StreamKey, u32>,
     /// Whether the states of threads are those of Linux 4.14 and later.
@@ -79,8 +76,7 @@ impl Kernel {
         let name = event.class().name().unwrap_or_default();
         // perf puts the subsystem in front.
         let name = name.rsplit(':').next().unwrap_or_default();
-        let thread = self.thread(name, &host, cpu, fields);
-        self.learn(name, &host, cpu, fields);
+        let thread = self.threads.thread_of(name, &host, cpu, fields);
         if self.is_of_host {
             if let Some(tree) = process_tree(name, fields) {
                 canvas.encoder.process_tree(now, tree);
@@ -112,46 +108,6 @@ impl Kernel {
         self.cpus.remove(&stream);
     }
 
-    /// The thread that an event is of; thread 0 is what an idle CPU runs.
-    fn thread(&self, name: &str, host: &KernelHost, cpu: i64, fields: &EventFields) -> Option<i64> {
-        let of_event = match name {
-            "sched_switch" => fields.number(&["prev_tid", "prev_pid"]),
-            "sched_process_fork" => fields.number(&["parent_tid", "parent_pid"]),
-            _ => None,
-        };
-        let thread = of_event.or_else(|| fields.context_number(&["tid"]));
-        let thread = thread.or_else(|| fields.number(&["perf_tid"]));
-        thread.or_else(|| self.running.get(&(host.clone(), cpu)).copied())
-    }
-
-    /// Learns which thread runs, and of which processes threads are.
-    fn learn(&mut self, name: &str, host: &KernelHost, cpu: i64, fields: &EventFields) {
-        let of_thread = match name {
-            "sched_switch" => {
-                if let Some(next) = fields.number(&["next_tid", "next_pid"]) {
-                    self.running.insert((host.clone(), cpu), next);
-                }
-                None
-            }
-            "sched_process_fork" => fields
-                .number(&["child_tid"])
-                .zip(fields.number(&["child_pid"])),
-            "lttng_statedump_process_state" => fields.number(&["tid"]).zip(fields.number(&["pid"])),
-            _ => None,
-        };
-        let of_event = fields
-            .context_number(&["tid"])
-            .zip(fields.context_number(&["pid"]));
-        let of_event = of_event.or_else(|| {
-            fields
-                .number(&["perf_tid"])
-                .zip(fields.number(&["perf_pid"]))
-        });
-        for (thread, process) in of_thread.into_iter().chain(of_event) {
-            self.processes.insert((host.clone(), thread), process);
-        }
-    }
-
     fn set_owner(
         &self,
         host: KernelHost,
@@ -166,7 +122,7 @@ impl Kernel {
         };
         owner.thread = Some(OwnerId::Number(thread));
         let process = fields.context_number(&["pid"]);
-        let process = process.or_else(|| self.processes.get(&(host, thread)).copied());
+        let process = process.or_else(|| self.threads.process(host, thread));
         owner.process = process.map(OwnerId::Number);
         if self.is_of_host {
             // The events of ftrace name threads, and the tree names processes.
@@ -176,10 +132,7 @@ impl Kernel {
     }
 
     fn forget_if_many(&mut self) {
-        let many = [self.running.len(), self.processes.len(), self.cpus.len()];
-        if many.into_iter().any(|count| count >= MAX_REMEMBERED) {
-            self.running.clear();
-            self.processes.clear();
+        if self.cpus.len() >= MAX_REMEMBERED {
             self.cpus.clear();
         }
     }

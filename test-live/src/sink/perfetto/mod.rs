@@ -32,6 +32,7 @@ use viewer::attach::TraceKey;
 use viewer::filter::NumberSelector;
 use viewer::interpret::calls::{CallRecord, Recordings};
 use viewer::interpret::environment::Environment;
+use viewer::interpret::kernel_threads::KernelFields as _;
 use viewer::interpret::kind::{RecordKind, RecordKinds, target_of_span};
 use viewer::json_args::visit_object;
 use viewer::sink::{Ended, Finished, Loss, Lost, Needs, Next, OpenSink, Origin, Sink, SinkError};

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use perfetto::{Argument, TrackId};
+use viewer::interpret::kernel_threads::KernelFields as _;
 
 use super::fields::EventFields;
 use super::tracks::Place;
