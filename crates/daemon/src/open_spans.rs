@@ -49,6 +49,8 @@ pub struct EndedSpan<D = ()> {
     pub data: Option<D>,
     /// What was remembered of the spans within it whose ends are missing, the innermost first.
     pub within: Vec<D>,
+    /// Whether the begin is not known because too many spans were open.
+    pub is_unremembered: bool,
 }
 
 /// The open spans of threads `T`, and something `D` for each.
@@ -90,6 +92,7 @@ impl<D> Default for EndedSpan<D> {
             depth: 0,
             data: None,
             within: Vec::new(),
+            is_unremembered: false,
         }
     }
 }
@@ -126,10 +129,13 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
         self.threads.get(thread).map_or(0, ThreadSpans::depth)
     }
 
-    /// Adds a span that a thread enters. The thread belongs to `group` from now on.
-    pub fn begin(&mut self, thread: T, group: u64, edge: SpanEdge<'_>, data: D) {
+    /// Adds a span that a thread enters. The thread belongs to `group` from now on. Returns how many
+    /// spans are no longer remembered because of it: itself, or all others.
+    pub fn begin(&mut self, thread: T, group: u64, edge: SpanEdge<'_>, data: D) -> u64 {
         let is_new = !self.threads.contains_key(&thread);
+        let mut forgotten = 0;
         if self.count >= MAX_SPANS || is_new && self.threads.len() >= MAX_THREADS {
+            forgotten = self.count as u64;
             *self = Self::default();
         }
         let losses = self.losses.get(&group).copied().unwrap_or(0);
@@ -142,7 +148,7 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
         thread.group = group;
         if thread.spans.len() >= MAX_SPANS_OF_THREAD {
             thread.unremembered = thread.unremembered.saturating_add(1);
-            return;
+            return forgotten + 1;
         }
         self.count += 1;
         thread.spans.push(OpenSpan {
@@ -153,6 +159,13 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
             losses,
             data,
         });
+        forgotten
+    }
+
+    /// Returns what is remembered of the innermost span of a thread.
+    pub fn innermost(&mut self, thread: &T) -> Option<&mut D> {
+        let spans = &mut self.threads.get_mut(thread)?.spans;
+        spans.last_mut().map(|span| &mut span.data)
     }
 
     /// Ends the span of this id and clock, which a thread leaves, or without an id the innermost
@@ -170,6 +183,7 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
         let Some(place) = place.filter(|_| !is_unremembered) else {
             return EndedSpan {
                 depth: spans.depth(),
+                is_unremembered,
                 ..EndedSpan::default()
             };
         };
@@ -200,6 +214,7 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
             depth: place,
             data: Some(span.data),
             within,
+            is_unremembered: false,
         }
     }
 
@@ -228,14 +243,24 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
 
     /// Forgets the threads of a group.
     pub fn forget_group(&mut self, group: u64) {
+        drop(self.take_group(group));
+    }
+
+    /// Forgets the threads of a group, and returns what was remembered of their open spans.
+    pub fn take_group(&mut self, group: u64) -> Vec<D> {
         self.losses.remove(&group);
-        let mut count = 0;
-        self.threads.retain(|_, thread| {
-            let is_kept = thread.group != group;
-            count += if is_kept { thread.spans.len() } else { 0 };
-            is_kept
-        });
-        self.count = count;
+        let taken = self.threads.extract_if(|_, thread| thread.group == group);
+        let spans = taken.flat_map(|(_, thread)| thread.spans);
+        let taken: Vec<D> = spans.map(|span| span.data).collect();
+        self.count = self.count.saturating_sub(taken.len());
+        taken
+    }
+
+    /// Forgets all threads, and returns what was remembered of their open spans.
+    pub fn take_all(&mut self) -> Vec<D> {
+        let threads = std::mem::take(self).threads.into_values();
+        let spans = threads.flat_map(|thread| thread.spans);
+        spans.map(|span| span.data).collect()
     }
 }
 

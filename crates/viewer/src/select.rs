@@ -300,6 +300,7 @@ impl Stage for Select {
         if let Some(filter) = &mut selection.filter
             && !filter.matches(event, origin)
         {
+            self.sink.sink().filtered_out(event, origin)?;
             return Ok(true);
         }
         self.sink.sink().event(event, origin)?;

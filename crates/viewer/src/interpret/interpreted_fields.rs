@@ -3,6 +3,25 @@
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
 
+use super::kernel_threads::KernelFields;
+
+/// Numbers in the payload of events of a kernel.
+const KERNEL_NUMBERS: [&str; 13] = [
+    "prev_tid",
+    "prev_pid",
+    "next_tid",
+    "next_pid",
+    "parent_tid",
+    "parent_pid",
+    "child_tid",
+    "child_pid",
+    "tid",
+    "pid",
+    "perf_tid",
+    "perf_pid",
+    "perf_cpu",
+];
+
 /// A field that viewers interpret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Member {
@@ -18,6 +37,9 @@ enum Member {
     Message,
     Duration,
     Span,
+    NextComm,
+    /// One of [`KERNEL_NUMBERS`].
+    Kernel(usize),
 }
 
 /// The interpreted fields of one event. The buffers are kept from event to event.
@@ -43,6 +65,9 @@ pub struct InterpretedFields {
     pub duration: u64,
     /// The id of a span.
     pub span: Option<u64>,
+    /// The name of the thread that a CPU runs next.
+    pub next_comm: Vec<u8>,
+    kernel_numbers: [Option<i64>; KERNEL_NUMBERS.len()],
     in_payload: bool,
     depth: usize,
     member: Option<Member>,
@@ -58,9 +83,11 @@ impl InterpretedFields {
             &mut self.phase,
             &mut self.name,
             &mut self.message,
+            &mut self.next_comm,
         ] {
             text.clear();
         }
+        self.kernel_numbers = Default::default();
         (self.in_payload, self.depth, self.member) = (false, 0, None);
     }
 
@@ -98,8 +125,30 @@ impl InterpretedFields {
                     .phase
                     .extend(u8::try_from(value).ok().filter(u8::is_ascii_graphic)),
             },
+            Some(Member::Kernel(place)) => {
+                if let Some(number) = self.kernel_numbers.get_mut(place) {
+                    *number = signed;
+                }
+            }
             _ => {}
         }
+    }
+}
+
+impl KernelFields for InterpretedFields {
+    fn number(&self, names: &[&str]) -> Option<i64> {
+        names.iter().find_map(|name| {
+            let place = KERNEL_NUMBERS.iter().position(|known| known == name)?;
+            self.kernel_numbers.get(place).copied().flatten()
+        })
+    }
+
+    fn context_number(&self, names: &[&str]) -> Option<i64> {
+        names.iter().find_map(|name| match *name {
+            "pid" => self.pid,
+            "tid" => self.tid,
+            _ => None,
+        })
     }
 }
 
@@ -142,6 +191,11 @@ impl Visitor for InterpretedFields {
             (true, "message") => Some(Member::Message),
             (true, "dur_ns") => Some(Member::Duration),
             (true, "span") => Some(Member::Span),
+            (true, "next_comm") => Some(Member::NextComm),
+            (true, name) => {
+                let place = KERNEL_NUMBERS.iter().position(|known| *known == name);
+                place.map(Member::Kernel)
+            }
             _ => None,
         };
     }
@@ -163,6 +217,7 @@ impl Visitor for InterpretedFields {
             Some(Member::Phase) => &mut self.phase,
             Some(Member::Name) => &mut self.name,
             Some(Member::Message) => &mut self.message,
+            Some(Member::NextComm) => &mut self.next_comm,
             _ => return,
         };
         text.clear();

@@ -4,7 +4,8 @@
 //! Read in this order: `kind` (which events begin and end spans), `event_name`, `calls` (recordings
 //! of CodeTracer), `environment` and `process_context` (the process of an event),
 //! `interpreted_fields` (whose an event is, and of which span), `kernel_threads`, `threads`,
-//! `name_numbers`.
+//! `name_numbers`; `span_owners` and `span_edges` (begins and ends of spans, from whatever source),
+//! `span_observer`, `whole_spans` and `span_times` (how long spans take).
 
 pub mod calls;
 pub mod environment;
@@ -14,4 +15,9 @@ pub mod kernel_threads;
 pub mod kind;
 pub mod name_numbers;
 pub mod process_context;
+pub mod span_edges;
+pub mod span_observer;
+pub mod span_owners;
+pub mod span_times;
 pub mod threads;
+mod whole_spans;

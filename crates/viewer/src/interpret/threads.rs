@@ -38,6 +38,8 @@ pub enum Thread {
     Id(OwnerKey),
     /// What runs on this CPU, when no thread is known.
     Cpu(i64),
+    /// No thread, but something asynchronous of the process: a hash of what tells it from others.
+    Async(u64),
 }
 
 /// The id of a process or thread.

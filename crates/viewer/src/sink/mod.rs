@@ -22,6 +22,16 @@ pub trait Sink {
     /// If it cannot be written.
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError>;
 
+    /// Called for an event within the times that are shown, which the filter does not let through.
+    /// It may be the end of something that is shown.
+    ///
+    /// # Errors
+    /// If the event cannot be decoded.
+    fn filtered_out(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        let _ = (event, origin);
+        Ok(())
+    }
+
     /// Shows events or packets that were lost, where that was found. Losses are reported on
     /// standard error in any case: a sink whose form has no place for them does nothing.
     ///

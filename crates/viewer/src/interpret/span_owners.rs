@@ -1,0 +1,189 @@
+//! The processes and threads of spans, as they are shown.
+
+use std::collections::HashMap;
+
+use ::tef::event::OwnerId;
+
+use super::name_numbers::{OTHER, shortened};
+use super::threads::{Thread, ThreadKey, ThreadNames};
+
+/// Largest number of threads that are told apart. Further ones are shown as one.
+const MAX_OWNERS: usize = 1 << 16;
+/// Largest number of names of threads that are remembered. With one more, all are forgotten.
+const MAX_THREAD_NAMES: usize = 1 << 14;
+
+/// The number of a thread in [`SpanOwners`].
+pub type OwnerNumber = u32;
+
+/// The number of all threads that are not told apart.
+const OTHERS: OwnerNumber = 0;
+
+/// A process and thread, as far as they are known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SpanOwner {
+    /// Name of the host; empty if it is not known.
+    pub host: String,
+    /// Name of the process; empty if it is not known. Without a process, that of the trace.
+    pub process: String,
+    /// Id of the process.
+    pub pid: Option<OwnerId<'static>>,
+    /// Name of the thread, or of what stands for it; empty if it is not known.
+    pub thread: String,
+    /// Id of the thread.
+    pub tid: Option<OwnerId<'static>>,
+}
+
+/// What is known of a thread when its first span is found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FoundOwner<'a> {
+    pub(super) key: ThreadKey,
+    pub(super) host: Option<&'a str>,
+    pub(super) process: Option<&'a OwnerId<'a>>,
+    pub(super) thread: Option<&'a OwnerId<'a>>,
+    /// The name of the trace.
+    pub(super) trace: &'a str,
+    /// The name of what is no thread.
+    pub(super) what: &'a str,
+}
+
+/// The threads that have had spans, each with a number.
+#[derive(Debug)]
+pub struct SpanOwners {
+    numbers: HashMap<ThreadKey, OwnerNumber>,
+    owners: Vec<(Option<ThreadKey>, SpanOwner)>,
+    thread_names: HashMap<ThreadKey, Box<str>>,
+    /// The thread that was asked for last: the next event is often of the same.
+    last: Option<(ThreadKey, OwnerNumber)>,
+}
+
+impl Default for SpanOwners {
+    fn default() -> Self {
+        let others = SpanOwner {
+            process: OTHER.to_owned(),
+            ..SpanOwner::default()
+        };
+        Self {
+            numbers: HashMap::new(),
+            owners: vec![(None, others)],
+            thread_names: HashMap::new(),
+            last: None,
+        }
+    }
+}
+
+impl SpanOwners {
+    /// The number of a thread; `find` is asked about a new one.
+    pub(super) fn number<'a>(
+        &mut self,
+        key: ThreadKey,
+        find: impl FnOnce() -> FoundOwner<'a>,
+    ) -> OwnerNumber {
+        if let Some((last, number)) = self.last
+            && last == key
+        {
+            return number;
+        }
+        let known = self.numbers.get(&key).copied();
+        let number = known.unwrap_or_else(|| self.add(&find()));
+        self.last = Some((key, number));
+        number
+    }
+
+    fn add(&mut self, found: &FoundOwner<'_>) -> OwnerNumber {
+        let next = u32::try_from(self.owners.len()).unwrap_or(OTHERS);
+        if self.owners.len() >= MAX_OWNERS {
+            return OTHERS;
+        }
+        let trace = match found.process {
+            Some(_) => "",
+            None => found.trace,
+        };
+        let owner = SpanOwner {
+            host: shortened(found.host.unwrap_or_default()).to_owned(),
+            process: shortened(trace).to_owned(),
+            pid: found.process.cloned().map(OwnerId::into_owned),
+            thread: shortened(found.what).to_owned(),
+            tid: found.thread.cloned().map(OwnerId::into_owned),
+        };
+        self.numbers.insert(found.key, next);
+        self.owners.push((Some(found.key), owner));
+        next
+    }
+
+    /// Names a thread.
+    pub(super) fn name_thread(&mut self, key: ThreadKey, name: &str) {
+        if name.is_empty()
+            || self
+                .thread_names
+                .get(&key)
+                .is_some_and(|known| **known == *name)
+        {
+            return;
+        }
+        if self.thread_names.len() >= MAX_THREAD_NAMES {
+            self.thread_names.clear();
+        }
+        self.thread_names.insert(key, shortened(name).into());
+    }
+
+    /// A thread with the names that are known now.
+    pub(super) fn owner(&self, number: OwnerNumber, names: &ThreadNames) -> SpanOwner {
+        let place = usize::try_from(number).unwrap_or(usize::MAX);
+        let Some((key, owner)) = self.owners.get(place) else {
+            return SpanOwner::default();
+        };
+        let mut owner = owner.clone();
+        let Some(key) = key else {
+            return owner;
+        };
+        let program = names.program(key.host, key.process);
+        if !program.is_empty() {
+            program.clone_into(&mut owner.process);
+        }
+        if let (Thread::Id(_), Some(name)) = (key.thread, self.thread_names.get(key)) {
+            owner.thread = name.to_string();
+        }
+        owner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::threads::{Host, OwnerKey};
+    use super::*;
+    use crate::attach::TraceKey;
+
+    #[test]
+    fn threads_beyond_the_limit_are_one_and_later_names_are_shown() {
+        let (mut owners, mut names) = (SpanOwners::default(), ThreadNames::default());
+        let trace = TraceKey::fresh();
+        let key = |thread| ThreadKey {
+            host: Host::OfTrace(trace),
+            process: Some(OwnerKey::Number(7)),
+            thread: Thread::Id(OwnerKey::Number(thread)),
+        };
+        let pid = OwnerId::Number(7);
+        let find = |key| FoundOwner {
+            key,
+            host: Some("h"),
+            process: Some(&pid),
+            thread: None,
+            trace: "t",
+            what: "",
+        };
+        let mut last = 0;
+        for thread in 0..2 * i64::try_from(MAX_OWNERS).unwrap() {
+            last = owners.number(key(thread), || find(key(thread)));
+            owners.name_thread(key(thread), &"é".repeat(1000));
+            assert!(owners.thread_names.len() <= MAX_THREAD_NAMES);
+        }
+        assert_eq!((last, owners.owners.len()), (OTHERS, MAX_OWNERS));
+        assert_eq!(owners.owner(last, &names).process, OTHER);
+        let first = owners.number(key(0), || unreachable!());
+        assert_eq!(owners.owner(first, &names).process, "");
+        names.set_program(Host::OfTrace(trace), OwnerKey::Number(7), "app");
+        owners.name_thread(key(0), "worker");
+        let owner = owners.owner(first, &names);
+        assert_eq!((&*owner.process, &*owner.thread), ("app", "worker"));
+    }
+}
