@@ -38,9 +38,9 @@ pub use web::WebArguments;
     disable_version_flag = true
 )]
 pub struct Arguments {
-    /// The relays, archives and directories to read.
-    #[arg(value_name = "TARGET", required = true, help = TARGETS)]
-    pub targets: Vec<Target>,
+    /// What is read.
+    #[command(flatten)]
+    pub read: ReadArguments,
 
     /// List the sessions of the relays and archives, and exit.
     #[arg(short, long)]
@@ -48,6 +48,41 @@ pub struct Arguments {
     /// Write the list of sessions as JSON.
     #[arg(long, requires = "list")]
     pub json: bool,
+
+    /// Exit after N events.
+    #[arg(long, value_name = "N", help_heading = "Selection")]
+    pub limit: Option<u64>,
+
+    /// Write events in this format.
+    #[arg(long, value_parser = sink_parser(), default_value = text::ROW.name, help_heading = "Output")]
+    pub sink: &'static SinkRow,
+    /// Write to the file PATH instead of standard output; with --sink ctf or codetracer, to the
+    /// directory PATH. -o is the same.
+    #[arg(
+        short = 'w',
+        short_alias = 'o',
+        long,
+        value_name = "PATH",
+        help_heading = "Output"
+    )]
+    pub output: Option<PathBuf>,
+    /// The options of single sinks.
+    #[command(flatten)]
+    pub options: SinkOptions,
+    /// Print help, and exit; --help prints more than -h.
+    #[arg(short, long, action = ArgAction::Help)]
+    help: Option<bool>,
+    /// Print the version, and exit.
+    #[arg(short = 'V', long, action = ArgAction::Version)]
+    version: Option<bool>,
+}
+
+/// What is read, and which of its events: the options of commands that show events in order.
+#[derive(Debug, Clone, Args)]
+pub struct ReadArguments {
+    /// The relays, archives and directories to read.
+    #[arg(value_name = "TARGET", required = true, help = TARGETS)]
+    pub targets: Vec<Target>,
 
     /// Where to begin in sessions that exist when test-live starts; later sessions are read from
     /// their beginning.
@@ -104,29 +139,10 @@ pub struct Arguments {
     /// doc/filter.md describes the language.
     #[arg(long, value_name = "EXPR", help_heading = "Selection")]
     pub filter: Option<String>,
-    /// Exit after N events.
-    #[arg(long, value_name = "N", help_heading = "Selection")]
-    pub limit: Option<u64>,
     /// Show only the time range in which all streams of a trace are active; for directories.
     #[arg(long, help_heading = "Selection")]
     pub stream_intersection: bool,
 
-    /// Write events in this format.
-    #[arg(long, value_parser = sink_parser(), default_value = text::ROW.name, help_heading = "Output")]
-    pub sink: &'static SinkRow,
-    /// Write to the file PATH instead of standard output; with --sink ctf or codetracer, to the
-    /// directory PATH. -o is the same.
-    #[arg(
-        short = 'w',
-        short_alias = 'o',
-        long,
-        value_name = "PATH",
-        help_heading = "Output"
-    )]
-    pub output: Option<PathBuf>,
-    /// The options of single sinks.
-    #[command(flatten)]
-    pub options: SinkOptions,
     /// Exit with status 1 if events or packets were lost, or metadata breaks a rule of CTF: nothing
     /// of such a trace is shown then.
     #[arg(long, help_heading = "Output")]
@@ -142,12 +158,6 @@ pub struct Arguments {
     /// Log more to standard error; may be given up to three times. RUST_LOG overrides it.
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
-    /// Print help, and exit; --help prints more than -h.
-    #[arg(short, long, action = ArgAction::Help)]
-    help: Option<bool>,
-    /// Print the version, and exit.
-    #[arg(short = 'V', long, action = ArgAction::Version)]
-    version: Option<bool>,
 }
 
 /// The files of certificates for `nets://` and `quic://` targets.
@@ -387,9 +397,17 @@ impl Arguments {
         W: Into<OsString> + Clone,
     {
         let mut arguments = Self::parse_from(words);
-        set_certificates_or_exit::<Self>(&mut arguments.targets, &arguments.tls);
-        set_endpoint(&mut arguments.targets, &arguments.archive);
+        arguments.read.complete_or_exit::<Self>();
         arguments
+    }
+}
+
+impl ReadArguments {
+    /// Gives the targets their certificates and endpoints. Exits with the usage of the command `A`
+    /// if a file is not named.
+    fn complete_or_exit<A: CommandFactory>(&mut self) {
+        set_certificates_or_exit::<A>(&mut self.targets, &self.tls);
+        set_endpoint(&mut self.targets, &self.archive);
     }
 }
 
@@ -407,7 +425,7 @@ mod tests {
         let with = |words: &[&str]| {
             let words = [&["test-live"], words].concat();
             let mut arguments = Arguments::try_parse_from(words).unwrap();
-            set_certificates(&mut arguments.targets, &arguments.tls)
+            set_certificates(&mut arguments.read.targets, &arguments.read.tls)
         };
         assert_eq!(with(&["nets://h"]), Err(MissingFile::Ca));
         assert_eq!(with(&["nets://h", "--tls-ca", "ca.pem"]), Ok(()));

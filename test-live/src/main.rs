@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         return run_until_signal(false, |stop| timeline::run(arguments.settings()?, stop));
     }
     let arguments = Arguments::from_words(std::env::args_os());
-    init_logging(arguments.verbose);
+    init_logging(arguments.read.verbose);
     run_until_signal(false, |stop| run(&arguments, stop))
 }
 

@@ -22,17 +22,33 @@ use viewer::filter::Filter;
 use viewer::mux::{Mux, Progress, Report, Stage};
 use viewer::run::{Outcome, Stop, UsageError};
 use viewer::select::{Select, Selection, Tally};
-use viewer::sink::{Finished, Next, OpenSink, SinkError};
+use viewer::sink::{Finished, Needs, Next, OpenSink, SinkError};
 use viewer::sources::EVENT_CAPACITY;
 use viewer::turn::{NewcomerHold, Turn};
 use viewer_proto::session::Seek;
 
-use crate::cli::{Arguments, NotFound};
-use crate::sink::row::SinkRow;
+use crate::cli::{Arguments, NotFound, ReadArguments};
 use crate::sink::text::{ClockFormat, Times};
 
 /// Time for which the events of other targets wait for those of a relay that has gone away.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Where the events of a run go.
+pub struct RunOutput<'a> {
+    /// The option or command that selects it, for messages.
+    pub name: String,
+    /// What it needs of the events.
+    pub needs: Needs,
+    /// The format of times in messages.
+    pub clock: ClockFormat,
+    /// No more events than this.
+    pub limit: Option<u64>,
+    /// Whether it is written to standard output, and that is a terminal.
+    pub is_terminal: bool,
+    /// Opens it. The argument says whether further sessions may come when all that exist have
+    /// ended.
+    pub open: &'a dyn Fn(bool) -> anyhow::Result<OpenSink>,
+}
 
 /// Does what the command line says, until the sources end or `stop` is set.
 ///
@@ -42,6 +58,29 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     if arguments.list {
         return list_sessions(arguments);
     }
+    let path = arguments.output.as_deref();
+    let (sink, options) = (arguments.sink, &arguments.options);
+    let output = RunOutput {
+        name: format!("--sink {}", sink.name),
+        needs: sink.needs,
+        clock: options.text.clock(),
+        limit: arguments.limit,
+        is_terminal: path.is_none() && io::stdout().is_terminal(),
+        open: &|is_endless| sink.open(path, options, is_endless),
+    };
+    show(&arguments.read, &output, stop)
+}
+
+/// Reads events, and shows those that are selected to `output`, until the sources end or `stop` is
+/// set.
+///
+/// # Errors
+/// If nothing can be read or the output cannot be written.
+pub fn show(
+    arguments: &ReadArguments,
+    output: &RunOutput<'_>,
+    stop: &Stop,
+) -> anyhow::Result<Outcome> {
     let mut complete = Vec::new();
     let mut growing = Vec::new();
     let mut relays = Vec::new();
@@ -54,16 +93,17 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
             Target::Relay(relay) => relays.push(relay.clone()),
         }
     }
-    let mut select = open_select(arguments)?;
+    let mut select = open_select(arguments, output)?;
     let memory = MemoryBudget::default();
     let mut mux = Mux::with_memory(memory.clone());
-    if !arguments.sink.needs.order {
+    if !output.needs.order {
         // Without an order, no stream waits for another.
         mux.set_unordered();
     }
     let mut sliced = None;
     if !complete.is_empty() {
-        let traces = directories::open(&complete, directory_options(arguments), &mut select)?;
+        let options = directory_options(arguments, output);
+        let traces = directories::open(&complete, options, &mut select)?;
         // Events of other sources would have to be put in order with those of slices.
         let are_alone = relays.is_empty() && growing.is_empty() && archives.is_empty();
         let threads = arguments.threads.map(usize::from);
@@ -78,9 +118,16 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     }
     let (sender, source_events) = mpsc::channel(EVENT_CAPACITY);
     let (held_back, is_held_back) = watch::channel(false);
-    let mut sources = start_sources(arguments, relays, growing, &memory, &sender, &is_held_back)?;
+    let mut sources = start_sources(
+        (arguments, output),
+        relays,
+        growing,
+        &memory,
+        &sender,
+        &is_held_back,
+    )?;
     for archive in archives {
-        let options = archive_options(arguments, &memory);
+        let options = archive_options((arguments, output), &memory);
         sources.push(archive.spawn(options, sender.clone(), is_held_back.clone())?);
     }
     // Wakes the main thread when it waits for an event and shall stop; does not keep it waiting.
@@ -116,27 +163,26 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
 }
 
 /// Opens the sink, and before it the selection of events.
-fn open_select(arguments: &Arguments) -> anyhow::Result<Select> {
-    let text = &arguments.options.text;
+fn open_select(arguments: &ReadArguments, output: &RunOutput<'_>) -> anyhow::Result<Select> {
     let is_bounded = arguments.begin.is_some() || arguments.end.is_some();
     let times = Times::new(ClockFormat {
         // Users compare the times of losses with those of --begin and --end.
-        date: is_bounded || text.clock_date,
-        ..text.clock()
+        date: is_bounded || output.clock.date,
+        ..output.clock.clone()
     });
-    let selection = selection(arguments)?;
-    let sink = open_sink(arguments)?;
+    let selection = selection(arguments, output)?;
+    let sink = (output.open)(is_endless(arguments))?;
     Ok(Select::new(
         selection,
         sink,
-        arguments.sink.needs,
+        output.needs,
         times.into_writer(),
     ))
 }
 
 /// Reports what there is to say at the end, and returns what that makes of the run.
 fn report_end(
-    arguments: &Arguments,
+    arguments: &ReadArguments,
     finished: Finished,
     stop: &Stop,
     select: &mut Select,
@@ -155,18 +201,17 @@ fn report_end(
     }
 }
 
-fn directory_options(arguments: &Arguments) -> DirectoryOptions {
-    // On a terminal, events and the progress bar would write over each other.
-    let is_terminal = arguments.output.is_none() && io::stdout().is_terminal();
+fn directory_options(arguments: &ReadArguments, output: &RunOutput<'_>) -> DirectoryOptions {
     DirectoryOptions {
-        shows_progress: !arguments.quiet && !is_terminal,
+        // On a terminal, events and the progress bar would write over each other.
+        shows_progress: !arguments.quiet && !output.is_terminal,
         is_intersection: arguments.stream_intersection,
     }
 }
 
 /// Starts to read from relays, and from directories that grow.
 fn start_sources(
-    arguments: &Arguments,
+    (arguments, output): (&ReadArguments, &RunOutput<'_>),
     relays: Vec<RelayTarget>,
     growing: Vec<PathBuf>,
     memory: &MemoryBudget,
@@ -177,7 +222,7 @@ fn start_sources(
     for target in relays {
         let options = relay::RelayOptions {
             memory: memory.clone(),
-            ..relay_options(arguments, &target)
+            ..relay_options(arguments, output.needs, &target)
         };
         let is_held_back = is_held_back.clone();
         sources.push(relay::spawn(target, options, sender.clone(), is_held_back)?);
@@ -198,8 +243,11 @@ fn open_archive(target: &ArchiveTarget) -> anyhow::Result<ArchiveSource> {
     ArchiveSource::open(target.clone()).with_context(cannot)
 }
 
-fn archive_options(arguments: &Arguments, memory: &MemoryBudget) -> ArchiveOptions {
-    let zone = arguments.options.text.zone();
+fn archive_options(
+    (arguments, output): (&ReadArguments, &RunOutput<'_>),
+    memory: &MemoryBudget,
+) -> ArchiveOptions {
+    let zone = output.clock.zone();
     // A time of the day is a time only when the first event is known: all is fetched then.
     let nanoseconds = |time: TypedTime| match time.in_zone(&zone) {
         Bound::At(time) => Some(time),
@@ -214,7 +262,7 @@ fn archive_options(arguments: &Arguments, memory: &MemoryBudget) -> ArchiveOptio
 }
 
 /// Whether more may come of a directory, and is waited for.
-fn is_followed(arguments: &Arguments, directory: &Path) -> anyhow::Result<bool> {
+fn is_followed(arguments: &ReadArguments, directory: &Path) -> anyhow::Result<bool> {
     let cannot = || format!("cannot read {}", directory.display());
     let is_written = || follow::is_live(directory).with_context(cannot);
     Ok(!arguments.no_follow && (arguments.follow || is_written()?))
@@ -332,7 +380,7 @@ fn handle_event(
 /// Reports that there were events and none was selected, or none has a counter. Returns false if
 /// that is an error.
 fn report_no_match(
-    arguments: &Arguments,
+    arguments: &ReadArguments,
     mut descriptions: Vec<String>,
     select: &mut Select,
 ) -> bool {
@@ -351,7 +399,7 @@ fn report_no_match(
     is_allowed || descriptions.is_empty()
 }
 
-fn outcome(arguments: &Arguments, tally: Tally) -> Outcome {
+fn outcome(arguments: &ReadArguments, tally: Tally) -> Outcome {
     let lost = !tally.lost.is_empty();
     let is_incomplete = tally.incomplete > 0;
     // A summary is only worth a line if something was unusual.
@@ -375,20 +423,20 @@ fn outcome(arguments: &Arguments, tally: Tally) -> Outcome {
     }
 }
 
-fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
-    let zone = arguments.options.text.zone();
+fn selection(arguments: &ReadArguments, output: &RunOutput<'_>) -> anyhow::Result<Selection> {
+    let zone = output.clock.zone();
     let filter = match &arguments.filter {
         Some(text) => Some(Filter::parse(text).map_err(|error| UsageError(error.to_string()))?),
         None => None,
     };
-    let SinkRow { name, needs, .. } = arguments.sink;
+    let RunOutput { name, needs, .. } = output;
     let is_partial = filter.is_some()
-        || arguments.limit.is_some()
+        || output.limit.is_some()
         || arguments.begin.is_some()
         || arguments.end.is_some();
     if let Some(whole) = needs.whole.filter(|_| is_partial) {
         bail!(UsageError(format!(
-            "--sink {name} {whole}: it cannot be used with --begin, --end, --filter or --limit"
+            "{name} {whole}: it cannot be used with --begin, --end, --filter or --limit"
         )));
     }
     let begin = arguments.begin.map(|time| time.in_zone(&zone));
@@ -403,25 +451,28 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
         begin,
         end,
         filter,
-        limit: arguments.limit,
+        limit: output.limit,
         is_strict: arguments.strict,
     })
 }
 
-fn open_sink(arguments: &Arguments) -> anyhow::Result<OpenSink> {
+/// Whether further sessions may come when all that exist have ended.
+fn is_endless(arguments: &ReadArguments) -> bool {
     let is_whole_relay = |target: &Target| match target {
         Target::Relay(relay) => relay.session.is_none(),
         Target::Archive(_) | Target::Directory(_) => false,
     };
-    let is_endless = !arguments.no_follow && arguments.targets.iter().any(is_whole_relay);
-    let output = arguments.output.as_deref();
-    arguments.sink.open(output, &arguments.options, is_endless)
+    !arguments.no_follow && arguments.targets.iter().any(is_whole_relay)
 }
 
-fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOptions {
+fn relay_options(
+    arguments: &ReadArguments,
+    needs: Needs,
+    target: &RelayTarget,
+) -> relay::RelayOptions {
     // A whole relay is watched until it is left; a session until it ends.
     let follow = (target.session.is_none() || arguments.follow) && !arguments.no_follow;
-    let needs_begin = arguments.sink.needs.begin;
+    let needs_begin = needs.begin;
     let missing = match arguments.session_not_found {
         Some(NotFound::Continue) => relay::Missing::Wait,
         Some(NotFound::Fail) => relay::Missing::Fail,
@@ -453,7 +504,7 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOpt
 fn list_sessions(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let mut out = stdout();
     let mut outcome = Outcome::Whole;
-    for target in &arguments.targets {
+    for target in &arguments.read.targets {
         match target {
             Target::Relay(target) => {
                 let connect_timeout = relay::RelayOptions::default().connect_timeout;

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use jiff::tz::TimeZone;
 
 use super::lists::{FieldsList, NamesList};
 use super::{ClockFormat, HeaderFields, Names, TextOptions};
@@ -116,16 +115,6 @@ impl TextArguments {
             offset: seconds
                 .saturating_mul(self.clock_offset.signum())
                 .saturating_add(self.clock_offset_ns),
-        }
-    }
-
-    /// The time zone in which times are typed and shown.
-    #[must_use]
-    pub fn zone(&self) -> TimeZone {
-        if self.clock_gmt {
-            TimeZone::UTC
-        } else {
-            TimeZone::system()
         }
     }
 }

@@ -27,6 +27,18 @@ pub struct ClockFormat {
     pub offset: i64,
 }
 
+impl ClockFormat {
+    /// The time zone in which times are typed and shown.
+    #[must_use]
+    pub fn zone(&self) -> TimeZone {
+        if self.gmt {
+            TimeZone::UTC
+        } else {
+            TimeZone::system()
+        }
+    }
+}
+
 /// The time of an event of a stream with a clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ShownTime {
@@ -74,11 +86,7 @@ impl Times {
     /// A writer of times in the zone of this host, unless `format` says otherwise.
     #[must_use]
     pub fn new(format: ClockFormat) -> Self {
-        let zone = if format.gmt {
-            TimeZone::UTC
-        } else {
-            TimeZone::system()
-        };
+        let zone = format.zone();
         Self {
             format,
             zone,
