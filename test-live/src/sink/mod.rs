@@ -15,6 +15,7 @@ pub mod dummy;
 pub mod json;
 pub mod log;
 pub mod perfetto;
+pub(crate) mod picture;
 pub mod row;
 pub mod tef;
 pub mod text;

@@ -4,7 +4,7 @@
 
 mod table;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use ::tef::ctf::RecordDecoder;
@@ -12,20 +12,13 @@ use ctf::decode::Event;
 use viewer::sink::{Ended, Finished, Loss, Needs, Next, OpenSink, Origin, Sink, SinkError};
 
 use self::table::{CountTable, Span};
+use super::picture::{Picture, terminal_size};
 use super::row::{Open, SinkRow};
 
 /// Number of events after which the clock is read.
 const EVENTS_PER_LOOK: u32 = 1024;
 /// Time between two pictures.
 const REFRESH: Duration = Duration::from_secs(1);
-/// The terminal sequence that moves the cursor home.
-const HOME: &[u8] = b"\x1b[H";
-/// Clears to the end of the line.
-const CLEAR_LINE: &[u8] = b"\x1b[K";
-/// Clears to the end of the screen.
-const CLEAR_REST: &[u8] = b"\x1b[J";
-/// Clears all of the screen.
-const CLEAR_ALL: &[u8] = b"\x1b[2J";
 
 /// Counts by name and by stream.
 pub const ROW: SinkRow = SinkRow {
@@ -42,13 +35,6 @@ pub const ROW: SinkRow = SinkRow {
     }),
     download: None,
 };
-
-/// The size of the terminal: rows and columns.
-fn terminal_size() -> (usize, usize) {
-    let size = rustix::termios::tcgetwinsize(io::stdout());
-    // The size of a VT100, for a terminal that does not say its own.
-    size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()))
-}
 
 /// The device that the counts are shown on.
 pub enum Screen {
@@ -71,7 +57,7 @@ pub struct Counter<W> {
     last_time: i64,
     shown_time: i64,
     shown: Instant,
-    drawn: bool,
+    picture: Picture,
 }
 
 impl<W: Write> Counter<W> {
@@ -88,7 +74,7 @@ impl<W: Write> Counter<W> {
             last_time: 0,
             shown_time: 0,
             shown: now,
-            drawn: false,
+            picture: Picture::default(),
         }
     }
 
@@ -109,24 +95,10 @@ impl<W: Write> Counter<W> {
             rows.saturating_sub(1),
             columns,
         );
-        let mut picture = Vec::with_capacity(text.len() + 1024);
-        // Only the first picture clears the screen: later ones overwrite it line by line.
-        if !self.drawn {
-            picture.extend_from_slice(CLEAR_ALL);
-        }
-        picture.extend_from_slice(HOME);
-        for line in text.lines() {
-            picture.extend_from_slice(line.as_bytes());
-            picture.extend_from_slice(CLEAR_LINE);
-            picture.extend_from_slice(b"\r\n");
-        }
-        picture.extend_from_slice(CLEAR_REST);
-        self.out.write_all(&picture)?;
-        self.out.flush()?;
+        self.picture.draw(&text, &mut self.out)?;
         self.table.start_next_span();
         self.shown = now;
         self.shown_time = self.last_time;
-        self.drawn = true;
         Ok(())
     }
 }
@@ -176,10 +148,7 @@ impl<W: Write> Sink for Counter<W> {
 
     fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
         // The last table has all rows, and takes the place of the picture.
-        if self.drawn {
-            self.out.write_all(CLEAR_ALL)?;
-            self.out.write_all(HOME)?;
-        }
+        self.picture.clear(&mut self.out)?;
         let first = self.first_time.unwrap_or(self.last_time);
         let all = Span::All(time_between(first, self.last_time));
         let text = self.table.text(all, usize::MAX, usize::MAX);
@@ -196,6 +165,7 @@ fn time_between(from: i64, to: i64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::picture::CLEAR_ALL;
     use super::*;
     use viewer::test_support::TestOrigin;
 
