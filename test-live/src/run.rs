@@ -187,8 +187,8 @@ fn report_end(
     stop: &Stop,
     select: &mut Select,
 ) -> Outcome {
-    if let Some(warning) = finished.warning {
-        select.report_warning(warning);
+    for warning in finished.warnings {
+        select.report_warning(&warning);
     }
     if let Some(summary) = finished.summary.filter(|_| !arguments.quiet) {
         print_message(format_args!("test-live: {summary}"));

@@ -152,8 +152,8 @@ pub enum Next {
 /// What there is to say about a finished output.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Finished {
-    /// What of the output its reader may misunderstand.
-    pub warning: Option<&'static str>,
+    /// What of the output its reader may misunderstand, one sentence each.
+    pub warnings: Vec<String>,
     /// What was asked for and was not found, one sentence each.
     pub missing: Vec<String>,
     /// What has been written, in one line.

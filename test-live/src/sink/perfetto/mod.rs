@@ -420,7 +420,11 @@ impl Sink for Perfetto {
     fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
         self.close()?;
         Ok(Finished {
-            warning: self.has_unpaired.then_some(UNPAIRED_WARNING),
+            warnings: self
+                .has_unpaired
+                .then(|| UNPAIRED_WARNING.to_owned())
+                .into_iter()
+                .collect(),
             missing: self.counters.describe_missing(),
             ..Finished::default()
         })

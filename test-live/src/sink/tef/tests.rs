@@ -180,7 +180,7 @@ fn spans_without_a_thread_are_tef_instants_with_one_warning() {
         let phase = |line: &str| line.split("\"ph\":\"").nth(1).unwrap()[..1].to_owned();
         assert_eq!(phases.map(phase).collect::<Vec<_>>(), want, "{text}");
     }
-    let warning = tef.finish(true).unwrap().warning.unwrap();
+    let warning = tef.finish(true).unwrap().warnings.concat();
     assert!(warning.contains("lttng add-context -u -t vpid -t vtid"));
 }
 
