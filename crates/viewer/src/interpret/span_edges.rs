@@ -104,7 +104,8 @@ impl EdgeReader {
             let reader = SentReader {
                 host,
                 host_name: environment.host,
-                trace: &origin.trace.name,
+                trace: origin.trace.key,
+                trace_name: &origin.trace.name,
                 names,
                 owners,
             };
@@ -116,9 +117,9 @@ impl EdgeReader {
         self.declared(event, class, environment, origin)
     }
 
-    /// A process and thread with the names that are known now.
+    /// The process and thread of a number in [`OwnerNumber`], by the names that are known now.
     #[must_use]
-    pub fn owner(&self, number: OwnerNumber) -> SpanOwner {
+    pub fn owner(&self, number: u32) -> SpanOwner {
         self.owners.owner(number, &self.names)
     }
 
@@ -159,7 +160,8 @@ impl EdgeReader {
             host: environment.host,
             process: None,
             thread: None,
-            trace: program.unwrap_or(&origin.trace.name),
+            trace: origin.trace.key,
+            trace_name: program.unwrap_or(&origin.trace.name),
             what: "recording",
         });
         Some(Edge {
@@ -313,7 +315,8 @@ impl EdgeReader {
                 host: environment.host,
                 process: process.as_ref(),
                 thread: thread.as_ref(),
-                trace: &origin.trace.name,
+                trace: origin.trace.key,
+                trace_name: &origin.trace.name,
                 what: &what,
             }
         });
@@ -386,7 +389,8 @@ fn is_of_perf(event: &Event<'_>) -> bool {
 struct SentReader<'r> {
     host: Host,
     host_name: Option<&'r str>,
-    trace: &'r str,
+    trace: TraceKey,
+    trace_name: &'r str,
     names: &'r mut ThreadNames,
     owners: &'r mut SpanOwners,
 }
@@ -423,6 +427,7 @@ impl SentReader<'_> {
             host,
             host_name,
             trace,
+            trace_name,
             names,
             owners,
         } = self;
@@ -465,6 +470,7 @@ impl SentReader<'_> {
             process: pid.as_ref(),
             thread: tid.as_ref().or(pid.as_ref()).filter(|_| !is_async),
             trace,
+            trace_name,
             what: if is_async { "async" } else { "" },
         });
         if sent.id2_global.is_some() && is_async {

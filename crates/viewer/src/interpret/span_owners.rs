@@ -5,18 +5,28 @@ use std::collections::HashMap;
 use ::tef::event::OwnerId;
 
 use super::name_numbers::{OTHER, shortened};
-use super::threads::{Thread, ThreadKey, ThreadNames};
+use super::threads::{Host, OwnerKey, Thread, ThreadKey, ThreadNames};
+use crate::attach::TraceKey;
 
 /// Largest number of threads that are told apart. Further ones are shown as one.
 const MAX_OWNERS: usize = 1 << 16;
 /// Largest number of names of threads that are remembered. With one more, all are forgotten.
 const MAX_THREAD_NAMES: usize = 1 << 14;
 
-/// The number of a thread in [`SpanOwners`].
-pub type OwnerNumber = u32;
+/// The numbers of a thread and its process in [`SpanOwners`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OwnerNumber {
+    /// The number of the process, which is that of one of its threads.
+    pub process: u32,
+    /// The number of the thread.
+    pub thread: u32,
+}
 
 /// The number of all threads that are not told apart.
-const OTHERS: OwnerNumber = 0;
+const OTHERS: OwnerNumber = OwnerNumber {
+    process: 0,
+    thread: 0,
+};
 
 /// A process and thread, as far as they are known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,16 +50,21 @@ pub(super) struct FoundOwner<'a> {
     pub(super) host: Option<&'a str>,
     pub(super) process: Option<&'a OwnerId<'a>>,
     pub(super) thread: Option<&'a OwnerId<'a>>,
-    /// The name of the trace.
-    pub(super) trace: &'a str,
+    pub(super) trace: TraceKey,
+    /// The name of the trace, or of the program that it is a recording of.
+    pub(super) trace_name: &'a str,
     /// The name of what is no thread.
     pub(super) what: &'a str,
 }
+
+/// A process of a host, or all of a trace of which no process is known.
+type ProcessKey = (Host, Option<OwnerKey>, Option<TraceKey>);
 
 /// The threads that have had spans, each with a number.
 #[derive(Debug)]
 pub struct SpanOwners {
     numbers: HashMap<ThreadKey, OwnerNumber>,
+    processes: HashMap<ProcessKey, u32>,
     owners: Vec<(Option<ThreadKey>, SpanOwner)>,
     thread_names: HashMap<ThreadKey, Box<str>>,
     /// The thread that was asked for last: the next event is often of the same.
@@ -64,6 +79,7 @@ impl Default for SpanOwners {
         };
         Self {
             numbers: HashMap::new(),
+            processes: HashMap::new(),
             owners: vec![(None, others)],
             thread_names: HashMap::new(),
             last: None,
@@ -90,24 +106,27 @@ impl SpanOwners {
     }
 
     fn add(&mut self, found: &FoundOwner<'_>) -> OwnerNumber {
-        let next = u32::try_from(self.owners.len()).unwrap_or(OTHERS);
         if self.owners.len() >= MAX_OWNERS {
             return OTHERS;
         }
-        let trace = match found.process {
-            Some(_) => "",
-            None => found.trace,
+        let thread = u32::try_from(self.owners.len()).unwrap_or(OTHERS.thread);
+        let (trace, trace_name) = match found.process {
+            Some(_) => (None, ""),
+            None => (Some(found.trace), found.trace_name),
         };
+        let process = (found.key.host, found.key.process, trace);
+        let process = *self.processes.entry(process).or_insert(thread);
+        let number = OwnerNumber { process, thread };
         let owner = SpanOwner {
             host: shortened(found.host.unwrap_or_default()).to_owned(),
-            process: shortened(trace).to_owned(),
+            process: shortened(trace_name).to_owned(),
             pid: found.process.cloned().map(OwnerId::into_owned),
             thread: shortened(found.what).to_owned(),
             tid: found.thread.cloned().map(OwnerId::into_owned),
         };
-        self.numbers.insert(found.key, next);
+        self.numbers.insert(found.key, number);
         self.owners.push((Some(found.key), owner));
-        next
+        number
     }
 
     /// Names a thread.
@@ -126,8 +145,8 @@ impl SpanOwners {
         self.thread_names.insert(key, shortened(name).into());
     }
 
-    /// A thread with the names that are known now.
-    pub(super) fn owner(&self, number: OwnerNumber, names: &ThreadNames) -> SpanOwner {
+    /// A thread with this number, by the names that are known now.
+    pub(super) fn owner(&self, number: u32, names: &ThreadNames) -> SpanOwner {
         let place = usize::try_from(number).unwrap_or(usize::MAX);
         let Some((key, owner)) = self.owners.get(place) else {
             return SpanOwner::default();
@@ -149,9 +168,7 @@ impl SpanOwners {
 
 #[cfg(test)]
 mod tests {
-    use super::super::threads::{Host, OwnerKey};
     use super::*;
-    use crate::attach::TraceKey;
 
     #[test]
     fn threads_beyond_the_limit_are_one_and_later_names_are_shown() {
@@ -168,22 +185,26 @@ mod tests {
             host: Some("h"),
             process: Some(&pid),
             thread: None,
-            trace: "t",
+            trace,
+            trace_name: "t",
             what: "",
         };
-        let mut last = 0;
+        let mut last = OTHERS;
         for thread in 0..2 * i64::try_from(MAX_OWNERS).unwrap() {
             last = owners.number(key(thread), || find(key(thread)));
             owners.name_thread(key(thread), &"é".repeat(1000));
             assert!(owners.thread_names.len() <= MAX_THREAD_NAMES);
         }
         assert_eq!((last, owners.owners.len()), (OTHERS, MAX_OWNERS));
-        assert_eq!(owners.owner(last, &names).process, OTHER);
+        assert_eq!(owners.owner(last.thread, &names).process, OTHER);
         let first = owners.number(key(0), || unreachable!());
-        assert_eq!(owners.owner(first, &names).process, "");
+        assert_eq!((first.process, first.thread), (1, 1));
+        let second = owners.number(key(1), || unreachable!());
+        assert_eq!((second.process, second.thread), (1, 2));
+        assert_eq!(owners.owner(first.thread, &names).process, "");
         names.set_program(Host::OfTrace(trace), OwnerKey::Number(7), "app");
         owners.name_thread(key(0), "worker");
-        let owner = owners.owner(first, &names);
+        let owner = owners.owner(first.thread, &names);
         assert_eq!((&*owner.process, &*owner.thread), ("app", "worker"));
     }
 }
