@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -17,12 +18,17 @@ use crate::sink::row::SinkRow;
 use crate::sink::{SINKS, SinkOptions, text};
 
 mod info;
+mod spans;
 mod top;
 mod web;
 
 pub use info::InfoArguments;
+pub use spans::{SpanGroup, SpanSort, SpansArguments};
 pub use top::TopArguments;
 pub use web::WebArguments;
+
+/// Shortest and longest time between two samples or tables, in seconds.
+const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
 /// Show events of live LTTng sessions while they are recorded, and read CTF traces.
 ///
@@ -276,6 +282,9 @@ Examples:
   Show the rates of all live sessions on a screen; see test-live top --help:
     test-live top COLLECTOR
 
+  Show how long the spans of a recording take; see test-live spans --help:
+    test-live spans TRACE_DIR
+
   Show a live timeline in a browser; see test-live web --help:
     test-live web COLLECTOR
 
@@ -352,6 +361,18 @@ impl TlsArguments {
         } = self.clone();
         ClientFiles::from_options(tls_ca, tls_cert, tls_key)
     }
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected a number of seconds".to_owned())?;
+    // This refuses NaN, too, because it is in no range.
+    if !INTERVALS.contains(&seconds) {
+        let (min, max) = (INTERVALS.start(), INTERVALS.end());
+        return Err(format!("expected {min} to {max} seconds"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
 }
 
 /// Gives archives their endpoint.

@@ -7,10 +7,13 @@ use daemon::error_text::describe_error;
 use daemon::logging;
 use daemon::output::{is_closed_output, print_message};
 use daemon::signals::StopSignals;
-use test_live::cli::{Arguments, InfoArguments, ProxyArguments, TopArguments, WebArguments};
+use test_live::cli::{
+    Arguments, InfoArguments, ProxyArguments, SpansArguments, TopArguments, WebArguments,
+};
 use test_live::info;
 use test_live::proxy;
 use test_live::run::run;
+use test_live::spans;
 use test_live::top;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::Targets;
@@ -41,6 +44,14 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == "top") {
         let arguments = TopArguments::from_words(std::env::args_os().skip(1));
         return run_until_signal(!arguments.batch, |stop| top::run(&arguments, stop));
+    }
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "spans")
+    {
+        let arguments = SpansArguments::from_words(std::env::args_os().skip(1));
+        init_logging(arguments.read.verbose);
+        return run_until_signal(false, |stop| spans::run(&arguments, stop));
     }
     if std::env::args_os().nth(1).is_some_and(|word| word == "web") {
         let arguments = WebArguments::from_words(std::env::args_os().skip(1));

@@ -6,10 +6,9 @@ use std::time::Duration;
 use clap::{ArgAction, Parser};
 use viewer::attach::target::Target;
 
-use super::{ArchiveArguments, SeekTo, TlsArguments, set_certificates_or_exit, set_endpoint};
-
-/// Shortest and longest time between two samples, in seconds.
-const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
+use super::{
+    ArchiveArguments, SeekTo, TlsArguments, parse_interval, set_certificates_or_exit, set_endpoint,
+};
 
 /// Show rates, losses and lag of live sessions, like top.
 ///
@@ -79,18 +78,6 @@ Exit status:
   0  The user or a signal ended it, N tables were printed, or all targets have ended.
   1  Something could not be read, or there was no session.
   2  The command line is invalid, or there is no terminal and no --batch.";
-
-fn parse_interval(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| "expected a number of seconds".to_owned())?;
-    // This refuses NaN, too, because it is in no range.
-    if !INTERVALS.contains(&seconds) {
-        let (min, max) = (INTERVALS.start(), INTERVALS.end());
-        return Err(format!("expected {min} to {max} seconds"));
-    }
-    Ok(Duration::from_secs_f64(seconds))
-}
 
 impl TopArguments {
     /// The arguments of a command line, of which the first word is the command. Exits if they are

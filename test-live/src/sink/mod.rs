@@ -12,6 +12,7 @@ mod counters;
 pub mod ctf;
 pub mod details;
 pub mod dummy;
+pub mod folded;
 pub mod json;
 pub mod log;
 pub mod perfetto;
@@ -35,6 +36,7 @@ pub const SINKS: &[&SinkRow] = &[
     &tef::ROW,
     &ctf::ROW,
     &codetracer::ROW,
+    &folded::ROW,
     &counter::ROW,
     &dummy::ROW,
 ];

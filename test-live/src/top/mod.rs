@@ -13,7 +13,7 @@ mod sampler;
 mod screen;
 mod stage;
 mod state;
-mod text;
+pub(crate) mod text;
 mod view;
 
 use std::io::{self, IsTerminal, Write};

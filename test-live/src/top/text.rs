@@ -27,7 +27,7 @@ pub(super) fn escape_name(name: &str) -> String {
 }
 
 /// `text` if it takes at most `columns` columns of a terminal, else its beginning and an ellipsis.
-pub(super) fn cut_to_width(text: &str, columns: usize) -> String {
+pub(crate) fn cut_to_width(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }

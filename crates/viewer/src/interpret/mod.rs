@@ -5,7 +5,7 @@
 //! of CodeTracer), `environment` and `process_context` (the process of an event),
 //! `interpreted_fields` (whose an event is, and of which span), `kernel_threads`, `threads`,
 //! `name_numbers`; `span_owners` and `span_edges` (begins and ends of spans, from whatever source),
-//! `span_observer`, `whole_spans` and `span_times` (how long spans take).
+//! `span_observer`, `whole_spans`, `span_times` and `span_meter` (how long spans take).
 
 pub mod calls;
 pub mod environment;
@@ -16,8 +16,9 @@ pub mod kind;
 pub mod name_numbers;
 pub mod process_context;
 pub mod span_edges;
+pub mod span_meter;
 pub mod span_observer;
 pub mod span_owners;
-pub mod span_times;
+mod span_times;
 pub mod threads;
 mod whole_spans;

@@ -43,6 +43,32 @@ pub struct SpanOwner {
     pub tid: Option<OwnerId<'static>>,
 }
 
+impl SpanOwner {
+    /// The process as one text: `NAME[PID] @ HOST`, as far as it is known.
+    #[must_use]
+    pub fn process_label(&self) -> String {
+        let label = label(&self.process, self.pid.as_ref());
+        match &*self.host {
+            "" => label,
+            host => format!("{label} @ {host}"),
+        }
+    }
+
+    /// The thread as one text: `NAME[TID]`, as far as it is known.
+    #[must_use]
+    pub fn thread_label(&self) -> String {
+        label(&self.thread, self.tid.as_ref())
+    }
+}
+
+fn label(name: &str, id: Option<&OwnerId<'_>>) -> String {
+    match id {
+        Some(id) => format!("{name}[{id}]"),
+        None if name.is_empty() => "?".to_owned(),
+        None => name.to_owned(),
+    }
+}
+
 /// What is known of a thread when its first span is found.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FoundOwner<'a> {

@@ -11,7 +11,7 @@ use super::name_numbers::NameNumbers;
 use super::span_edges::{Edge, EdgeKind};
 use super::span_observer::{Line, OpenFrame, SpanObserver, nanoseconds};
 use super::span_owners::OwnerNumber;
-use super::whole_spans::{WholeSpan, WholeSpans};
+use super::whole_spans::{MAX_WHOLE_SPANS, WholeSpan, WholeSpans};
 use crate::attach::TraceKey;
 
 /// The clock of the trace, and that of programs that send their times.
@@ -29,7 +29,7 @@ struct SentBegin {
 
 /// Measures spans by their edges.
 #[derive(Debug)]
-pub struct SpanTimes<O: SpanObserver> {
+pub(super) struct SpanTimes<O: SpanObserver> {
     observer: O,
     names: NameNumbers,
     open: OpenSpans<Line, OpenFrame<O::Mark>>,
@@ -41,7 +41,7 @@ pub struct SpanTimes<O: SpanObserver> {
 
 impl<O: SpanObserver> SpanTimes<O> {
     /// Measures spans for `observer`.
-    pub fn new(observer: O) -> Self {
+    pub(super) fn new(observer: O) -> Self {
         Self {
             observer,
             names: NameNumbers::default(),
@@ -53,29 +53,37 @@ impl<O: SpanObserver> SpanTimes<O> {
     }
 
     /// What receives the results.
-    pub fn observer(&self) -> &O {
+    pub(super) fn observer(&self) -> &O {
         &self.observer
     }
 
     /// The names of spans by their numbers.
-    pub fn names(&self) -> &NameNumbers {
+    pub(super) fn names(&self) -> &NameNumbers {
         &self.names
     }
 
-    /// The number of spans that were not measured because too many were open.
-    pub fn forgotten(&self) -> u64 {
-        self.forgotten
-    }
+    /// What was not measured as it should have been, one sentence each.
 
-    /// Whether spans were put in order before all were known, because they were too many: own times
-    /// of spans around them are too long.
-    pub fn has_split_order(&self) -> bool {
-        self.whole.is_split()
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.forgotten > 0 {
+            warnings.push(format!(
+                "{} spans are left out: too many were open at the same time",
+                self.forgotten
+            ));
+        }
+        if self.whole.is_split() {
+            warnings.push(format!(
+                "more than {MAX_WHOLE_SPANS} spans that programs have sent: self times of spans \
+                 around others are too long where both were not among as many"
+            ));
+        }
+        warnings
     }
 
     /// Adds an edge that an event of a trace is. An edge that is not shown ends spans, and its own
     /// span is not measured.
-    pub fn add(&mut self, edge: &Edge<'_>, trace: TraceKey, is_shown: bool) {
+    pub(super) fn add(&mut self, edge: &Edge<'_>, trace: TraceKey, is_shown: bool) {
         let name = self.names.number(&edge.name);
         let clock = match edge.is_sent {
             true => PROGRAM_CLOCK,
@@ -116,13 +124,13 @@ impl<O: SpanObserver> SpanTimes<O> {
     }
 
     /// Events of a trace were lost: the ends of its open spans may be among them.
-    pub fn add_loss(&mut self, trace: TraceKey) {
+    pub(super) fn add_loss(&mut self, trace: TraceKey) {
         self.open.add_loss(trace.0);
         self.sent.add_loss(trace.0);
     }
 
     /// A trace has ended: what is open of it has no end.
-    pub fn end_trace(&mut self, trace: TraceKey) {
+    pub(super) fn end_trace(&mut self, trace: TraceKey) {
         for frame in self.open.take_group(trace.0) {
             leave_open(&mut self.observer, &frame);
         }
@@ -132,7 +140,7 @@ impl<O: SpanObserver> SpanTimes<O> {
     }
 
     /// Measures what has been held back: nothing more comes.
-    pub fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         for frame in self.open.take_all() {
             leave_open(&mut self.observer, &frame);
         }

@@ -9,7 +9,7 @@ use super::span_owners::OwnerNumber;
 
 /// Largest number of spans that are kept, in about 64 MiB of memory. With one more, all are put in
 /// order as if no more came.
-const MAX_SPANS: usize = 1 << 20;
+pub(super) const MAX_WHOLE_SPANS: usize = 1 << 20;
 
 /// A span of which begin and end are known.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ pub(super) struct WholeSpans {
 impl WholeSpans {
     /// Adds a span.
     pub(super) fn add<O: SpanObserver>(&mut self, line: Line, span: WholeSpan, observer: &mut O) {
-        if self.count >= MAX_SPANS {
+        if self.count >= MAX_WHOLE_SPANS {
             self.is_split = true;
             self.measure(observer);
         }
