@@ -1,7 +1,6 @@
 //! The stage after the mux that turns events into rows of the timeline, as `--sink tef` turns them
 //! into records: which of them begin and end spans is decided in the same place.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -270,14 +269,14 @@ impl TimelineStage {
             RecordKind::Begin(span) => Action::Begin(self.store.name(&span.name)),
             RecordKind::End(span) => Action::End(Some(self.store.name(&span.name))),
             RecordKind::FunctionEntry | RecordKind::FunctionExit => {
-                let address: Cow<'_, str> = match fields.address {
-                    Some(address) => format!("{address:#x}").into(),
-                    None => class.into(),
-                };
-                let name = self.store.name(&address);
+                let address = fields.address.map(|address| format!("{address:#x}"));
+                let name = address.map(|address| self.store.name(&address));
                 match kind {
-                    RecordKind::FunctionEntry => Action::Begin(name),
-                    _ => Action::End(Some(name)),
+                    RecordKind::FunctionEntry => {
+                        Action::Begin(name.unwrap_or_else(|| self.store.name(class)))
+                    }
+                    // `cyg_profile_fast` does not say which function ends.
+                    _ => Action::End(name),
                 }
             }
             RecordKind::Instant => Action::Instant(self.store.name(class), time),
