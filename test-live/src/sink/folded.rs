@@ -1,7 +1,8 @@
 //! Folded stacks, as programs for flame graphs read them: a line for each stack, with the time in
 //! which its last span was the innermost one.
 //!
-//! A line is `process;thread;outer;inner NANOSECONDS`. The lines are in the order of their parts.
+//! A line is `process;thread;outer;inner NANOSECONDS`, where processes have their hosts if there are
+//! several. The lines are in the order of their parts.
 //! Names come from anywhere: `;` becomes `:`, and control characters are escaped.
 
 use std::collections::{BTreeMap, HashMap};
@@ -154,9 +155,10 @@ impl Folded {
             let name = names.get(usize::try_from(number).unwrap_or(usize::MAX));
             frame(name.map_or("", |name| name))
         };
+        let has_hosts = self.meter.has_several_hosts();
         let mut threads: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (owner, place) in &stacks.threads {
-            let process = self.meter.owner(owner.process).process_label();
+            let process = self.meter.owner(owner.process).process_label(has_hosts);
             let thread = self.meter.owner(owner.thread).thread_label();
             let line = format!("{};{}", frame(&process), frame(&thread));
             threads.entry(line).or_default().push(*place);

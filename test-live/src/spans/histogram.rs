@@ -15,6 +15,15 @@ pub(super) struct Histogram {
     count: u64,
 }
 
+/// A percentile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Percentile {
+    /// About so many nanoseconds.
+    Within(u64),
+    /// The longest duration.
+    Longest,
+}
+
 impl Histogram {
     /// Adds a duration in nanoseconds. A new bucket takes one of `budget`; if there is none left,
     /// the duration is counted in the nearest bucket, and false is returned.
@@ -42,19 +51,22 @@ impl Histogram {
         true
     }
 
-    /// The duration that `percent` of all are not longer than, in nanoseconds. Absent without
-    /// durations.
-    pub(super) fn percentile(&self, percent: u64) -> Option<u64> {
+    /// The duration that `percent` of all are not longer than.
+    pub(super) fn percentile(&self, percent: u64) -> Percentile {
         // The nearest rank: the one that has at least so many up to it.
         let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100);
+        if rank == u128::from(self.count) {
+            return Percentile::Longest;
+        }
         let mut passed = 0;
         let of_rank = |(_, count): &&(u16, u64)| {
             passed += u128::from(*count);
             passed >= rank
         };
-        let last = self.buckets.last();
-        let found = self.buckets.iter().find(of_rank).or(last);
-        found.map(|(bucket, _)| middle_of(*bucket))
+        let found = self.buckets.iter().find(of_rank);
+        found.map_or(Percentile::Longest, |(bucket, _)| {
+            Percentile::Within(middle_of(*bucket))
+        })
     }
 }
 
@@ -102,15 +114,18 @@ mod tests {
     fn percentiles_are_those_of_the_sorted_durations() {
         let mut histogram = Histogram::default();
         let mut budget = usize::MAX;
-        assert_eq!(histogram.percentile(50), None);
+        assert_eq!(histogram.percentile(50), Percentile::Longest);
         let mut durations: Vec<u64> = (0..1000).map(|n| n * n * 37 % 1_000_003).collect();
         for duration in &durations {
             assert!(histogram.add(*duration, &mut budget));
         }
         durations.sort_unstable();
-        for (percent, rank) in [(1, 10), (50, 500), (90, 900), (99, 990), (100, 1000)] {
+        assert_eq!(histogram.percentile(100), Percentile::Longest);
+        for (percent, rank) in [(1, 10), (50, 500), (90, 900), (99, 990)] {
             let exact = durations[rank - 1];
-            let found = histogram.percentile(percent).unwrap();
+            let Percentile::Within(found) = histogram.percentile(percent) else {
+                panic!("{percent}");
+            };
             assert!(
                 found.abs_diff(exact) <= exact / 200,
                 "{percent}: {found} {exact}"
@@ -126,6 +141,6 @@ mod tests {
         assert!(!histogram.add(1_000_000, &mut budget));
         assert!(!histogram.add(1, &mut budget));
         assert_eq!((histogram.buckets.len(), histogram.count), (2, 4));
-        assert_eq!(histogram.percentile(100), Some(100));
+        assert_eq!(histogram.percentile(75), Percentile::Within(100));
     }
 }

@@ -137,7 +137,11 @@ impl SpansSink {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let mut warnings = self.meter.observer().warnings();
+        let table = self.meter.observer();
+        let mut warnings = table.warnings();
+        if table.rows().next().is_none() {
+            warnings.push("no event begins or ends a span".to_owned());
+        }
         warnings.extend(self.meter.warnings());
         warnings
     }

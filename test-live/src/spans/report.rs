@@ -25,7 +25,15 @@ pub(super) struct NamedRow<'a> {
     pub(super) row: &'a SpanRow,
     pub(super) name: &'a str,
     /// The process, or process and thread, of the row. Absent if rows have none.
-    pub(super) owner: Option<SpanOwner>,
+    owner: Option<RowOwner>,
+}
+
+/// The process and thread of a row, also as people see them.
+#[derive(Debug)]
+struct RowOwner {
+    owner: SpanOwner,
+    process: String,
+    thread: String,
 }
 
 /// How rows are shown.
@@ -87,6 +95,7 @@ pub(super) fn sorted_rows<'a>(
     options: ReportOptions,
 ) -> Vec<NamedRow<'a>> {
     let names = meter.names().from(0);
+    let has_hosts = meter.has_several_hosts();
     let name_of = |number: u32| {
         let name = names.get(usize::try_from(number).unwrap_or(usize::MAX));
         match name.map_or(OTHER, |name| name) {
@@ -97,9 +106,14 @@ pub(super) fn sorted_rows<'a>(
     let named = meter.observer().rows().map(|row| NamedRow {
         row,
         name: row.key.map_or(OTHER, |key| name_of(key.name)),
-        owner: options
-            .group
-            .map(|_| meter.owner(row.key.map_or(0, |key| key.owner))),
+        owner: options.group.map(|_| {
+            let owner = meter.owner(row.key.map_or(0, |key| key.owner));
+            RowOwner {
+                process: printable(&owner.process_label(has_hosts)),
+                thread: printable(&owner.thread_label()),
+                owner,
+            }
+        }),
     });
     let mut rows: Vec<_> = named.collect();
     let of_row = |row: &SpanRow| match options.sort {
@@ -115,7 +129,8 @@ pub(super) fn sorted_rows<'a>(
     };
     // The names decide between equals, so that the order is the same each time.
     rows.sort_by_cached_key(|named| {
-        let owner = named.owner.as_ref().map(owner_text);
+        let owner = named.owner.as_ref();
+        let owner = owner.map(|owner| (owner.process.clone(), owner.thread.clone()));
         (Reverse(of_row(named.row)), named.name, owner)
     });
     rows.truncate(options.limit.unwrap_or(usize::MAX));
@@ -129,7 +144,7 @@ pub(super) fn write_json(
     out: &mut impl Write,
 ) -> io::Result<()> {
     for NamedRow { row, name, owner } in rows {
-        let owner = owner.as_ref().map(|owner| ReportedOwner {
+        let owner = owner.as_ref().map(|RowOwner { owner, .. }| ReportedOwner {
             host: &owner.host,
             process: &owner.process,
             pid: owner.pid.as_ref().map(reported_id),
@@ -193,9 +208,11 @@ pub(super) fn table_text(rows: &[NamedRow<'_>], group: Option<SpanGroup>) -> Str
     let mut texts = Vec::new();
     if group.is_some() {
         let owners = rows.iter().filter_map(|row| row.owner.as_ref());
-        texts.push(("PROCESS", owners.clone().map(process_text).collect()));
+        let processes = owners.clone().map(|owner| owner.process.clone());
+        texts.push(("PROCESS", processes.collect()));
         if is_thread {
-            texts.push(("THREAD", owners.map(thread_text).collect::<Vec<_>>()));
+            let threads = owners.map(|owner| owner.thread.clone());
+            texts.push(("THREAD", threads.collect::<Vec<_>>()));
         }
     }
     texts.push(("NAME", rows.iter().map(|row| printable(row.name)).collect()));
@@ -245,19 +262,4 @@ fn reported_id<'a>(id: &'a OwnerId<'_>) -> ReportedId<'a> {
         OwnerId::Number(number) => ReportedId::Number(*number),
         OwnerId::Text(text) => ReportedId::Text(text),
     }
-}
-
-/// The process and thread of a row, by which rows are put in order.
-fn owner_text(owner: &SpanOwner) -> String {
-    format!("{} {}", process_text(owner), thread_text(owner))
-}
-
-/// A process, as people see it: `NAME[PID] @ HOST`.
-fn process_text(owner: &SpanOwner) -> String {
-    printable(&owner.process_label())
-}
-
-/// A thread, as people see it: `NAME[TID]`.
-fn thread_text(owner: &SpanOwner) -> String {
-    printable(&owner.thread_label())
 }

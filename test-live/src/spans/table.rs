@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use viewer::interpret::span_observer::SpanObserver;
 use viewer::interpret::span_owners::OwnerNumber;
 
-use super::histogram::Histogram;
+use super::histogram::{Histogram, Percentile};
 use crate::cli::SpanGroup;
 
 /// Largest number of rows: names, times processes or threads if it was asked for. Further spans are
@@ -63,9 +63,10 @@ impl SpanRow {
 
     /// The duration that `percent` of the spans do not exceed, in nanoseconds.
     pub(super) fn percentile(&self, percent: u64) -> u64 {
-        let percentile = self.histogram.percentile(percent).unwrap_or(0);
-        // The middle of a bucket may be beyond all that is in it.
-        percentile.clamp(self.min, self.max)
+        match self.histogram.percentile(percent) {
+            Percentile::Within(nanoseconds) => nanoseconds.clamp(self.min, self.max),
+            Percentile::Longest => self.max,
+        }
     }
 }
 

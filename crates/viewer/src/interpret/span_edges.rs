@@ -123,6 +123,12 @@ impl EdgeReader {
         self.owners.owner(number, &self.names)
     }
 
+    /// Whether the threads are of several hosts.
+    #[must_use]
+    pub fn has_several_hosts(&self) -> bool {
+        self.owners.has_several_hosts()
+    }
+
     /// Whether an event was left out although it begins or ends a span, because its thread is not
     /// known.
     #[must_use]
@@ -366,10 +372,10 @@ fn edge_of<'f>(
     Some((edge, name))
 }
 
-/// The name of a function, which is its address.
+/// The name of a function, which is its address. Not every exit says it.
 fn function_name(fields: &InterpretedFields) -> Cow<'static, str> {
-    let address = fields.address.unwrap_or(0);
-    Cow::Owned(format!("{address:#x}"))
+    let address = fields.address.map(|address| format!("{address:#x}"));
+    Cow::Owned(address.unwrap_or_default())
 }
 
 /// The name of the span between a pair of events.

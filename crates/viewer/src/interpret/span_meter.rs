@@ -42,6 +42,11 @@ impl<O: SpanObserver> SpanMeter<O> {
         self.reader.owner(number)
     }
 
+    /// Whether the threads are of several hosts.
+    pub fn has_several_hosts(&self) -> bool {
+        self.reader.has_several_hosts()
+    }
+
     /// Reads an event. If it is not shown, it ends spans, and a span that it begins is not
     /// measured.
     ///

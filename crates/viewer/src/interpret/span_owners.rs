@@ -44,13 +44,13 @@ pub struct SpanOwner {
 }
 
 impl SpanOwner {
-    /// The process as one text: `NAME[PID] @ HOST`, as far as it is known.
+    /// The process as one text: `NAME[PID]`, as far as it is known, and `@ HOST` if it is asked for.
     #[must_use]
-    pub fn process_label(&self) -> String {
+    pub fn process_label(&self, has_host: bool) -> String {
         let label = label(&self.process, self.pid.as_ref());
         match &*self.host {
-            "" => label,
-            host => format!("{label} @ {host}"),
+            host if has_host && !host.is_empty() => format!("{label} @ {host}"),
+            _ => label,
         }
     }
 
@@ -153,6 +153,13 @@ impl SpanOwners {
         self.numbers.insert(found.key, number);
         self.owners.push((Some(found.key), owner));
         number
+    }
+
+    /// Whether the threads are of several hosts.
+    pub(super) fn has_several_hosts(&self) -> bool {
+        let mut hosts = self.owners.iter().skip(1).map(|(_, owner)| &owner.host);
+        let first = hosts.next();
+        hosts.any(|host| Some(host) != first)
     }
 
     /// Names a thread.

@@ -63,7 +63,6 @@ impl<O: SpanObserver> SpanTimes<O> {
     }
 
     /// What was not measured as it should have been, one sentence each.
-
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.forgotten > 0 {
