@@ -269,3 +269,208 @@ fn miss_begin<D>(
         observer.miss_begin(owner, name);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::super::threads::{Host, OwnerKey, Thread, ThreadKey};
+    use super::*;
+
+    const OWNER: OwnerNumber = OwnerNumber {
+        process: 1,
+        thread: 1,
+    };
+
+    /// Writes down what it is told; the mark of a span is its place here.
+    #[derive(Debug, Default)]
+    struct Notes(Vec<Note>);
+
+    #[derive(Debug, Default, Clone, PartialEq, Eq)]
+    struct Note {
+        name: u32,
+        parent: Option<usize>,
+        duration: Option<u64>,
+        own: Option<u64>,
+        passed: u64,
+        is_open: bool,
+        is_without_begin: bool,
+    }
+
+    impl SpanObserver for Notes {
+        type Mark = usize;
+
+        fn begin(&mut self, _owner: OwnerNumber, name: u32, parent: Option<usize>) -> usize {
+            self.0.push(Note {
+                name,
+                parent,
+                ..Note::default()
+            });
+            self.0.len() - 1
+        }
+
+        fn end(&mut self, mark: usize, duration: u64) {
+            self.0[mark].duration = Some(duration);
+        }
+
+        fn add_own_time(&mut self, mark: usize, own: u64) {
+            self.0[mark].own = Some(own);
+        }
+
+        fn pass(&mut self, mark: usize, own: u64) {
+            self.0[mark].passed += own;
+        }
+
+        fn leave_open(&mut self, mark: usize) {
+            self.0[mark].is_open = true;
+        }
+
+        fn miss_begin(&mut self, _owner: OwnerNumber, name: u32) {
+            self.0.push(Note {
+                name,
+                is_without_begin: true,
+                ..Note::default()
+            });
+        }
+    }
+
+    fn edge(kind: EdgeKind, name: &str, time: i64) -> Edge<'_> {
+        Edge {
+            kind,
+            name: Cow::Borrowed(name),
+            id: None,
+            time,
+            thread: ThreadKey {
+                host: Host::Named(1),
+                process: None,
+                thread: Thread::Id(OwnerKey::Number(1)),
+            },
+            owner: OWNER,
+            is_sent: false,
+            has_whole_spans: false,
+        }
+    }
+
+    /// Measures edges: name, whether it is a begin, time, id, whether it is shown.
+    fn measured(edges: &[(&str, bool, i64, Option<u64>, bool)]) -> Vec<Note> {
+        let mut times = SpanTimes::new(Notes::default());
+        let trace = TraceKey::fresh();
+        for (name, is_begin, time, id, is_shown) in edges {
+            let kind = match is_begin {
+                true => EdgeKind::Begin,
+                false => EdgeKind::End,
+            };
+            let edge = Edge {
+                id: *id,
+                ..edge(kind, name, *time)
+            };
+            times.add(&edge, trace, *is_shown);
+        }
+        times.finish();
+        times.observer.0
+    }
+
+    fn note(name: u32, parent: Option<usize>, duration: u64, own: u64) -> Note {
+        Note {
+            name,
+            parent,
+            duration: Some(duration),
+            own: Some(own),
+            passed: own,
+            ..Note::default()
+        }
+    }
+
+    #[test]
+    fn the_own_time_of_a_recursive_span_is_without_that_of_itself_within() {
+        let edges = [
+            ("f", true, 0, None, true),
+            ("f", true, 10, None, true),
+            ("f", true, 20, None, true),
+            ("f", false, 25, None, true),
+            ("f", false, 40, None, true),
+            ("f", false, 100, None, true),
+        ];
+        let expected = [
+            note(0, None, 100, 70),
+            note(0, Some(0), 30, 25),
+            note(0, Some(1), 5, 5),
+        ];
+        assert_eq!(measured(&edges), expected);
+    }
+
+    #[test]
+    fn own_times_of_spans_that_overlap_on_a_thread_do_not_overlap() {
+        let edges = [
+            ("a", true, 0, Some(1), true),
+            ("b", true, 10, Some(2), true),
+            ("a", false, 30, Some(1), true),
+            ("b", false, 50, Some(2), true),
+        ];
+        let expected = [note(0, None, 30, 10), note(1, Some(0), 40, 40)];
+        assert_eq!(measured(&edges), expected);
+    }
+
+    #[test]
+    fn a_span_that_is_not_shown_takes_its_time_from_that_around_it() {
+        let edges = [
+            ("a", true, 0, None, true),
+            ("hidden", true, 10, None, false),
+            ("c", true, 20, None, true),
+            ("c", false, 30, None, false),
+            ("hidden", false, 60, None, false),
+            ("early", false, 61, None, false),
+            ("a", false, 100, None, true),
+        ];
+        let expected = [note(0, None, 100, 50), note(2, Some(0), 10, 10)];
+        assert_eq!(measured(&edges), expected);
+    }
+
+    #[test]
+    fn spans_without_an_end_or_a_begin_and_clocks_that_go_back_take_no_time() {
+        let edges = [
+            ("a", true, 100, None, true),
+            ("b", false, 105, None, true),
+            ("c", true, 110, None, true),
+            ("a", false, 90, None, true),
+            ("d", true, i64::MIN, None, true),
+            ("e", true, i64::MAX, None, true),
+        ];
+        let notes = measured(&edges);
+        assert_eq!(notes[0].duration, Some(0));
+        assert!(notes[1].is_without_begin && notes[1].name == 1);
+        assert!(notes[2..].iter().all(|note| note.is_open), "{notes:?}");
+        assert!(notes[2..].iter().all(|note| note.duration.is_none()));
+    }
+
+    #[test]
+    fn open_spans_are_bounded_and_those_left_out_are_reported() {
+        let mut times = SpanTimes::new(Notes::default());
+        let trace = TraceKey::fresh();
+        let deep = 2000;
+        for time in 0..deep {
+            times.add(&edge(EdgeKind::Begin, "f", time), trace, true);
+        }
+        for time in deep..2 * deep {
+            times.add(&edge(EdgeKind::End, "f", time), trace, true);
+        }
+        let notes = &times.observer.0;
+        let ended = notes.iter().filter(|note| note.duration.is_some()).count();
+        assert!(notes.iter().all(|note| !note.is_without_begin));
+        let left_out = format!("{} spans are left out", notes.len() - ended);
+        assert!(ended < notes.len(), "{ended}");
+        assert!(times.warnings()[0].starts_with(&left_out), "{left_out}");
+    }
+
+    #[test]
+    fn whole_spans_are_bounded_and_a_split_is_reported() {
+        let mut times = SpanTimes::new(Notes::default());
+        let trace = TraceKey::fresh();
+        for time in 0..=i64::try_from(MAX_WHOLE_SPANS).unwrap() {
+            assert!(times.warnings().is_empty());
+            times.add(&edge(EdgeKind::Whole(1), "x", 2 * time), trace, false);
+        }
+        times.finish();
+        assert!(times.warnings()[0].contains("self times"));
+    }
+}
