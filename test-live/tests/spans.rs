@@ -30,7 +30,7 @@ struct Made {
     name: String,
     begin: u64,
     end: u64,
-    inner: Vec<Made>,
+    inner: Vec<Self>,
 }
 
 /// What must be shown of the spans of a name.
@@ -107,7 +107,7 @@ impl Made {
     }
 
     /// Appends the span and those within it, each when it has ended.
-    fn whole<'m>(&'m self, all: &mut Vec<&'m Made>) {
+    fn whole<'m>(&'m self, all: &mut Vec<&'m Self>) {
         for inner in &self.inner {
             inner.whole(all);
         }
@@ -477,7 +477,7 @@ fn a_filter_selects_spans_by_their_begins_and_does_not_change_their_times() {
     let all = rows(&[], &trace);
     let all = all.iter().find(|row| row["name"] == "gfx:frame").unwrap();
     let selected = rows(&["--filter", r#"$name == "gfx:frame_begin""#], &trace);
-    assert_eq!(selected, [all.clone()]);
+    assert_eq!(selected.iter().collect::<Vec<_>>(), [all]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod packet_order;
 mod producer_2_15;
 mod same_tree;
 mod seek;
+mod spans;
 mod tef;
 mod test_live_attach;
 mod test_live_run;

@@ -161,6 +161,8 @@ fn commands_of_test_live_end_silently_if_their_output_is_closed() {
         vec!["info", "--json", trace],
         vec!["info", &url],
         vec!["top", "--batch", trace],
+        vec!["spans", trace],
+        vec!["spans", "--json", trace],
         vec!["web", "--listen=127.0.0.1:0", trace],
     ];
     let sinks = SINKS.iter();

@@ -268,3 +268,54 @@ fn spans_are_shown_live_recorded_and_printed_with_equal_fields() {
         requests
     );
 }
+
+#[test]
+fn spans_of_rings_take_as_long_as_their_enter_and_exit_events_say() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let agent = Agent::start(&lab, &relay, &[]);
+    let mut app = command(&lab, binaries::ring_app());
+    let mut app = Process::start(app.args(["--busy", "--interval", "1"]));
+    let session = format!("app-{}", app.id());
+    let url = test_live::url(relay.live, &hostname(), &session);
+    Viewer::connect(relay.live).wait_for_session(&session);
+    let live = ["spans", "--json", "--seek", "beginning", &url];
+    let live = test_live::start(&lab, &live);
+    let events = test_live::start(&lab, &["--sink", "json", "--seek", "beginning", &url]);
+    wait_until("more is shown", || events.stdout().len() > LINES);
+    app.signal(Signal::KILL);
+    wait_until("the program is dead", || !app.is_running());
+    let (live, events) = (live.wait().expect_success(), events.wait().expect_success());
+    agent.stop(&lab);
+
+    // One thread serves requests, each with one query within.
+    let mut open: Vec<(String, u64, u64)> = Vec::new();
+    let mut expected = std::collections::BTreeMap::<String, [u64; 3]>::new();
+    for event in &events {
+        let event: serde_json::Value = serde_json::from_str(event).unwrap();
+        let (class, time) = (event["event"].as_str().unwrap(), &event["time"]);
+        let name = event["fields"]["name"].as_str().unwrap_or_default();
+        let time = time.as_u64().unwrap();
+        if class.ends_with("span:enter") {
+            open.push((name.to_owned(), time, 0));
+        } else if class.ends_with("span:exit") {
+            let (name, begin, within) = open.pop().unwrap();
+            if let Some((_, _, within)) = open.last_mut() {
+                *within += time - begin;
+            }
+            let [count, total, own] = expected.entry(name).or_default();
+            *count += 1;
+            *total += time - begin;
+            *own += time - begin - within;
+        }
+    }
+    assert_eq!(expected.keys().collect::<Vec<_>>(), ["query", "request"]);
+    assert!(expected["query"][0] > 30, "{expected:?}");
+    for row in &live {
+        let row: serde_json::Value = serde_json::from_str(row).unwrap();
+        let [count, total, own] = expected[row["name"].as_str().unwrap()];
+        assert_eq!(row["count"], count, "{row}");
+        assert_eq!(row["total-ns"], total, "{row}");
+        assert_eq!(row["self-ns"], own, "{row}");
+    }
+    assert_eq!(live.len(), 2, "{live:?}");
+}
