@@ -44,17 +44,15 @@ const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
     disable_version_flag = true
 )]
 pub struct Arguments {
-    /// What is read.
-    #[command(flatten)]
-    pub read: ReadArguments,
-
     /// List the sessions of the relays and archives, and exit.
     #[arg(short, long)]
     pub list: bool,
     /// Write the list of sessions as JSON.
     #[arg(long, requires = "list")]
     pub json: bool,
-
+    /// What is read.
+    #[command(flatten)]
+    pub read: ReadArguments,
     /// Exit after N events.
     #[arg(long, value_name = "N", help_heading = "Selection")]
     pub limit: Option<u64>,

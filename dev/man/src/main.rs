@@ -56,6 +56,10 @@ fn main() -> anyhow::Result<()> {
         "1",
     )?;
     output.write_pages(
+        test_live::cli::SpansArguments::command().name("test-live-spans"),
+        "1",
+    )?;
+    output.write_pages(
         // A command with options of its own has a parser of its own, and so a page.
         test_live::cli::WebArguments::command().name("test-live-web"),
         "1",

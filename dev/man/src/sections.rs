@@ -199,7 +199,7 @@ const TEST_LIVE: Sections = Sections {
         ("2", "The command line is invalid."),
         ("130", "A second signal ended the process."),
     ],
-    see_also: "test-live-info(1), test-live-top(1), test-live-proxy(1), relayd(8), consumer(1), babeltrace2(1)",
+    see_also: "test-live-info(1), test-live-top(1), test-live-spans(1), test-live-proxy(1), relayd(8), consumer(1), babeltrace2(1)",
 };
 
 const TLDRS: Sections = Sections {
