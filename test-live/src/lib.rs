@@ -5,8 +5,8 @@
 //! fuzz targets and the man pages use it.
 //!
 //! Read in this order: [`cli`] (what users ask for), [`sink`] (the forms of output), [`run`] (the
-//! usual run), then any of the other commands: [`info`], [`top`], [`spans`], [`proxy`]; `web` is the
-//! package `timeline`.
+//! usual run), then any of the other commands: [`info`], [`top`], [`spans`], [`proxy`]; `web` is
+//! the package `timeline`.
 
 pub mod cli;
 pub mod info;

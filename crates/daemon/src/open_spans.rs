@@ -129,8 +129,8 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
         self.threads.get(thread).map_or(0, ThreadSpans::depth)
     }
 
-    /// Adds a span that a thread enters. The thread belongs to `group` from now on. Returns how many
-    /// spans are no longer remembered because of it: itself, or all others.
+    /// Adds a span that a thread enters. The thread belongs to `group` from now on. Returns the
+    /// number of spans that are not remembered because of it: itself, or all others.
     pub fn begin(&mut self, thread: T, group: u64, edge: SpanEdge<'_>, data: D) -> u64 {
         let is_new = !self.threads.contains_key(&thread);
         let mut forgotten = 0;

@@ -1,8 +1,8 @@
 //! Folded stacks, as programs for flame graphs read them: a line for each stack, with the time in
 //! which its last span was the innermost one.
 //!
-//! A line is `process;thread;outer;inner NANOSECONDS`, where processes have their hosts if there are
-//! several. The lines are in the order of their parts.
+//! A line is `process;thread;outer;inner NANOSECONDS`, where processes have their hosts if there
+//! are several. The lines are in the order of their parts.
 //! Names come from anywhere: `;` becomes `:`, and control characters are escaped.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,5 +1,5 @@
-//! Which threads a Linux kernel runs, as its own events say, and of which processes they are. Without
-//! contexts, an event of the kernel is of the thread that runs on its CPU.
+//! Which threads a Linux kernel runs, as its own events say, and of which processes they are.
+//! Without contexts, an event of the kernel is of the thread that runs on its CPU.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -44,7 +44,8 @@ pub struct SpanOwner {
 }
 
 impl SpanOwner {
-    /// The process as one text: `NAME[PID]`, as far as it is known, and `@ HOST` if it is asked for.
+    /// The process as one text: `NAME[PID]`, as far as it is known, with `@ HOST` if that is asked
+    /// for.
     #[must_use]
     pub fn process_label(&self, has_host: bool) -> String {
         let label = label(&self.process, self.pid.as_ref());
