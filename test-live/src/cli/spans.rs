@@ -11,9 +11,9 @@ use super::{ReadArguments, parse_interval};
 ///
 /// test-live spans prints for the spans of each name how many there were, how long they took in
 /// all, without the spans within them (SELF), on average and at most, and the durations that 50, 90
-/// and 99 % of them did not exceed, which are exact to 0.5 %. Spans are the slices of --sink perfetto:
-/// begins and ends that programs have sent, spans of Rust's tracing, pairs of events as X_begin and
-/// X_end, system calls, functions and calls.
+/// and 99 % of them did not exceed, which are exact to 0.5 %. Spans are the slices of --sink
+/// perfetto: begins and ends that programs have sent, spans of Rust's tracing, pairs of events as
+/// X_begin and X_end, system calls, functions and calls.
 ///
 /// A live session is followed until it ends or SIGINT; then the table is printed. On a terminal the
 /// table so far is shown each second. OPEN is the number of spans whose ends were not seen, NO

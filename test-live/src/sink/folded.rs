@@ -2,8 +2,8 @@
 //! which its last span was the innermost one.
 //!
 //! A line is `process;thread;outer;inner NANOSECONDS`, where processes have their hosts if there
-//! are several. The lines are in the order of their parts.
-//! Names come from anywhere: `;` becomes `:`, and control characters are escaped.
+//! are several. The lines are in the order of their parts. Names come from anywhere: `;` becomes
+//! `:`, and control characters are escaped.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};

@@ -467,7 +467,8 @@ mod tests {
         let mut times = SpanTimes::new(Notes::default());
         let trace = TraceKey::fresh();
         for time in 0..=i64::try_from(MAX_WHOLE_SPANS).unwrap() {
-            assert!(times.warnings().is_empty());
+            let is_split = !times.warnings().is_empty();
+            assert!(!is_split || 2 * time > i64::try_from(MAX_WHOLE_SPANS).unwrap());
             times.add(&edge(EdgeKind::Whole(1), "x", 2 * time), trace, false);
         }
         times.finish();

@@ -8,8 +8,10 @@ use super::span_observer::{Line, OpenFrame, SpanObserver};
 use super::span_owners::OwnerNumber;
 
 /// Largest number of spans that are kept, in about 64 MiB of memory. With one more, all are put in
-/// order as if no more came.
+/// order as if no more came. A thread takes the memory of some spans, too.
 pub(super) const MAX_WHOLE_SPANS: usize = 1 << 20;
+/// The number of spans that take as much memory as a thread without any.
+const SPANS_PER_THREAD: usize = 8;
 
 /// A span of which begin and end are known.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +38,12 @@ impl WholeSpans {
             self.is_split = true;
             self.measure(observer);
         }
+        let spans = self.lines.entry(line).or_insert_with(|| {
+            self.count += SPANS_PER_THREAD;
+            Vec::new()
+        });
+        spans.push(span);
         self.count += 1;
-        self.lines.entry(line).or_default().push(span);
     }
 
     /// Whether spans were put in order before all were there.
