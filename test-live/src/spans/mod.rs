@@ -62,6 +62,7 @@ struct SpansSink {
     is_json: bool,
     refresh: Option<Refresh>,
     until_look: u32,
+    has_events: bool,
 }
 
 /// Tables that are shown while events come.
@@ -91,6 +92,7 @@ impl SpansSink {
                 picture,
             }),
             until_look: EVENTS_PER_LOOK,
+            has_events: false,
         }
     }
 
@@ -117,18 +119,20 @@ impl SpansSink {
         };
         refresh.at = now + refresh.interval;
         let rows = sorted_rows(&self.meter, self.options);
-        let table = table_text(&rows, self.options.group);
+        let group = self.options.group;
         let mut out = stdout();
         match &mut refresh.picture {
             Some(picture) => {
-                let (rows, columns) = terminal_size();
+                let (lines, columns) = terminal_size();
+                let table = table_text(&rows, group, columns);
                 // The last row stays free, because a line end there would scroll the picture.
-                let lines = table.lines().take(rows.saturating_sub(1));
+                let lines = table.lines().take(lines.saturating_sub(1));
                 let lines: Vec<_> = lines.map(|line| cut_to_width(line, columns)).collect();
                 picture.draw(&lines.join("\n"), &mut out)
             }
             None => {
                 // Written at once, so that messages do not come between the rows.
+                let table = table_text(&rows, group, usize::MAX);
                 let text = format!("{:.0}\n{table}\n", Timestamp::now());
                 out.write_all(text.as_bytes())?;
                 out.flush()
@@ -139,7 +143,7 @@ impl SpansSink {
     fn warnings(&self) -> Vec<String> {
         let table = self.meter.observer();
         let mut warnings = table.warnings();
-        if table.rows().next().is_none() {
+        if self.has_events && table.rows().next().is_none() {
             warnings.push("no event begins or ends a span".to_owned());
         }
         warnings.extend(self.meter.warnings());
@@ -149,6 +153,7 @@ impl SpansSink {
 
 impl Sink for SpansSink {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        self.has_events = true;
         self.add(event, origin, true)
     }
 
@@ -180,7 +185,8 @@ impl Sink for SpansSink {
                 let picture = self.refresh.as_ref().and_then(|of| of.picture.as_ref());
                 // The whole table takes the place of the picture.
                 picture.map_or(Ok(()), |picture| picture.clear(&mut out))?;
-                out.write_all(table_text(&rows, self.options.group).as_bytes())?;
+                let table = table_text(&rows, self.options.group, usize::MAX);
+                out.write_all(table.as_bytes())?;
             }
         }
         out.flush()?;

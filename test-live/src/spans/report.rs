@@ -16,6 +16,10 @@ use crate::cli::{SpanGroup, SpanSort};
 
 /// Largest number of columns of a name or process by which those of other rows are moved.
 const MAX_PADDED_COLUMNS: usize = 40;
+/// Number of columns of a terminal that are for processes and names.
+const MIN_NAME_COLUMNS: usize = 24;
+/// The columns that are left out on a narrow terminal, the first one first.
+const LEAST_COLUMNS: [&str; 6] = ["NO BEGIN", "MEAN", "P90", "OPEN", "P50", "MAX"];
 /// The name of spans that have none.
 const UNNAMED: &str = "<unnamed>";
 
@@ -174,8 +178,8 @@ pub(super) fn write_json(
     Ok(())
 }
 
-/// The rows as a table.
-pub(super) fn table_text(rows: &[NamedRow<'_>], group: Option<SpanGroup>) -> String {
+/// The rows as a table. Without room in `width`, the columns that say least are left out.
+pub(super) fn table_text(rows: &[NamedRow<'_>], group: Option<SpanGroup>, width: usize) -> String {
     let has_open = rows.iter().any(|of| of.row.open > 0);
     let is_any_without_begin = rows.iter().any(|of| of.row.without_begin > 0);
     let is_thread = group == Some(SpanGroup::Thread);
@@ -196,11 +200,16 @@ pub(super) fn table_text(rows: &[NamedRow<'_>], group: Option<SpanGroup>) -> Str
         let cell = |row: &SpanRow| row.without_begin.to_string();
         columns.push(("NO BEGIN", cells(rows, cell)));
     }
+    for title in LEAST_COLUMNS {
+        let widths = columns.iter().map(|(title, cells)| width_of(title, cells));
+        if widths.map(|width| width + 2).sum::<usize>() + MIN_NAME_COLUMNS > width {
+            columns.retain(|(of, _)| *of != title);
+        }
+    }
     let mut lines = vec![String::new(); rows.len() + 1];
     for (title, cells) in columns {
+        let width = width_of(title, &cells);
         let cells = std::iter::once(title.to_owned()).chain(cells);
-        let cells: Vec<String> = cells.collect();
-        let width = cells.iter().map(|cell| cell.width()).max().unwrap_or(0);
         for (line, cell) in lines.iter_mut().zip(cells) {
             line.push_str(&format!("{cell:>width$}  "));
         }
@@ -218,8 +227,7 @@ pub(super) fn table_text(rows: &[NamedRow<'_>], group: Option<SpanGroup>) -> Str
     texts.push(("NAME", rows.iter().map(|row| printable(row.name)).collect()));
     let last = texts.len() - 1;
     for (place, (title, cells)) in texts.into_iter().enumerate() {
-        let width = cells.iter().map(|cell| cell.width()).max().unwrap_or(0);
-        let width = width.clamp(title.len(), MAX_PADDED_COLUMNS);
+        let width = width_of(title, &cells).min(MAX_PADDED_COLUMNS);
         let cells = std::iter::once(title.to_owned()).chain(cells);
         for (line, cell) in lines.iter_mut().zip(cells) {
             line.push_str(&cell);
@@ -233,6 +241,12 @@ pub(super) fn table_text(rows: &[NamedRow<'_>], group: Option<SpanGroup>) -> Str
         .iter()
         .flat_map(|line| [line.trim_end(), "\n"])
         .collect()
+}
+
+/// The width of a column.
+fn width_of(title: &str, cells: &[String]) -> usize {
+    let widths = cells.iter().map(|cell| cell.width());
+    widths.max().unwrap_or(0).max(title.len())
 }
 
 fn cells(rows: &[NamedRow<'_>], cell: impl Fn(&SpanRow) -> String) -> Vec<String> {
@@ -261,5 +275,49 @@ fn reported_id<'a>(id: &'a OwnerId<'_>) -> ReportedId<'a> {
     match id {
         OwnerId::Number(number) => ReportedId::Number(*number),
         OwnerId::Text(text) => ReportedId::Text(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use viewer::interpret::span_observer::SpanObserver;
+    use viewer::interpret::span_owners::OwnerNumber;
+
+    use super::*;
+
+    #[test]
+    fn a_narrow_table_leaves_out_columns_and_keeps_names() {
+        let mut table = SpanTable::new(None);
+        let owner = OwnerNumber {
+            process: 1,
+            thread: 1,
+        };
+        for duration in [1_500_000, 2_500_000] {
+            let mark = table.begin(owner, 0, None);
+            table.end(mark, duration);
+            table.add_own_time(mark, 1_000_000);
+        }
+        table.miss_begin(owner, 0);
+        let rows: Vec<_> = table.rows().collect();
+        let rows = rows.iter().map(|row| NamedRow {
+            row,
+            name: "日本\n",
+            owner: None,
+        });
+        let rows: Vec<_> = rows.collect();
+        let whole = table_text(&rows, None, usize::MAX);
+        let expected = "\
+COUNT    TOTAL     SELF     MEAN      P50      P90      P99      MAX  NO BEGIN  NAME
+    2  4.00 ms  2.00 ms  2.00 ms  1.50 ms  2.50 ms  2.50 ms  2.50 ms         1  日本\\n
+";
+        assert_eq!(whole, expected);
+        let narrow = table_text(&rows, None, 80);
+        let expected = "\
+COUNT    TOTAL     SELF      P50      P99      MAX  NAME
+    2  4.00 ms  2.00 ms  1.50 ms  2.50 ms  2.50 ms  日本\\n
+";
+        assert_eq!(narrow, expected);
+        let narrowest = table_text(&rows, None, 0);
+        assert!(narrowest.starts_with("COUNT    TOTAL     SELF      P99  NAME\n"));
     }
 }
