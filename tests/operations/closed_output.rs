@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ::test_live::sink::SINKS;
 use ::test_live::sink::row::Open;
+use ctf::{Timestamp, TraceWriter};
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::{Relay, free_addresses};
@@ -146,11 +147,24 @@ fn commands_of_tldrs_end_silently_if_their_output_is_closed() {
     assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
 }
 
+/// Writes a trace with one span.
+fn write_span(directory: &Path) {
+    let mut trace = TraceWriter::create(directory).unwrap();
+    for (time, name) in [(1, "step_begin"), (2, "step_end")] {
+        let class = trace.event_class(name, &[]).unwrap();
+        trace.write(&class, Timestamp(time), &[]).unwrap();
+    }
+    trace.finish().unwrap();
+}
+
 #[test]
 fn commands_of_test_live_end_silently_if_their_output_is_closed() {
     let (lab, relay) = Relay::start_in_new_lab();
     let trace = traces::with_numbered_events(&lab, "trace", 1000, 10);
     let trace = trace.to_str().unwrap();
+    let spans = lab.path().join("spans");
+    write_span(&spans);
+    let spans = spans.to_str().unwrap();
     let url = format!("net://{}", relay.live);
     let mut rows = vec![
         vec!["--version"],
@@ -161,8 +175,8 @@ fn commands_of_test_live_end_silently_if_their_output_is_closed() {
         vec!["info", "--json", trace],
         vec!["info", &url],
         vec!["top", "--batch", trace],
-        vec!["spans", trace],
-        vec!["spans", "--json", trace],
+        vec!["spans", spans],
+        vec!["spans", "--json", spans],
         vec!["web", "--listen=127.0.0.1:0", trace],
     ];
     let sinks = SINKS.iter();
