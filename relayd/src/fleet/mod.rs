@@ -94,7 +94,7 @@ pub struct FleetThreads {
 pub struct FleetViewer(Arc<Fleet>);
 
 impl FleetThreads {
-    /// Starts the threads, which count in `status`. `output` is that of the relay, and sessions that
+    /// Starts the threads, which count in `status`. `output` is that of the relay. Sessions that
     /// ended longer than `listed_for` ago are not shown.
     ///
     /// # Errors
