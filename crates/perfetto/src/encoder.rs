@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use tef::lanes::{LaneTable, Placed, Rank};
+
 use crate::argument::Argument;
-use crate::batch::{Batch, Rank, write_packet};
+use crate::batch::{Batch, write_packet};
 use crate::ftrace::{FtraceEvent, FtraceEventBundle, KernelEvent};
 use crate::interner::Interner;
-use crate::lanes::Lanes;
 use crate::message::{
     Clock, ClockSnapshot, NEEDS_STATE, ProcessTree, STATE_CLEARED, SystemInfo, TracePacket,
     TrackDescriptor, TrackEvent, Utsname,
@@ -19,11 +20,9 @@ const SEQUENCE: u32 = 1;
 const MAX_BUNDLED: usize = 1024;
 /// Largest number of CPUs whose events are collected. Those of more are packets of their own.
 const MAX_CPUS: usize = 4096;
-/// Largest number of rows whose lanes are remembered. With one more, all are forgotten.
-const MAX_ROWS: usize = 1 << 14;
 
 /// The id of a track. Not 0, and never narrowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrackId(pub u64);
 
 /// What a slice or a point in time is.
@@ -59,15 +58,6 @@ pub enum CounterValue {
     Float(f64),
 }
 
-/// Where a slice is: the lane of its row, or the first one, which is the row's own track.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Placed {
-    /// The number of the lane, from 0.
-    pub lane: u64,
-    /// Differs for lanes of one row that must not be taken for each other.
-    pub generation: u64,
-}
-
 /// Encodes a trace. Times are in nanoseconds since 1970; those before are shown as 1970.
 #[derive(Debug, Default)]
 pub struct Encoder {
@@ -75,11 +65,7 @@ pub struct Encoder {
     head: Vec<u8>,
     batch: Batch,
     interner: Interner,
-    rows: HashMap<TrackId, Lanes>,
-    /// The end of everything that was in rows which have been forgotten.
-    floor: Option<i64>,
-    generation: u64,
-    latest: i64,
+    lanes: LaneTable<TrackId>,
     /// The time from which described tracks exist.
     now: Option<i64>,
     cpus: HashMap<u32, Vec<FtraceEvent>>,
@@ -108,23 +94,7 @@ impl Encoder {
     /// Finds the lane of a slice of a row; the first lane is the track of the row itself. To be
     /// called for a slice when it ends.
     pub fn place(&mut self, row: TrackId, begin: i64, end: Option<i64>) -> Placed {
-        if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&row) {
-            self.rows.clear();
-            self.floor = Some(self.latest);
-            self.generation += 1;
-        }
-        self.latest = self.latest.max(end.unwrap_or(begin));
-        let floor = self.floor.unwrap_or(i64::MIN);
-        let lanes = self.rows.entry(row).or_insert_with(|| Lanes::new(floor));
-        let is_point = end == Some(begin);
-        Placed {
-            // A slice without a duration nests wherever it is.
-            lane: match is_point {
-                true => 0,
-                false => lanes.place(begin, end, self.batch.number()),
-            },
-            generation: self.generation,
-        }
+        self.lanes.place(row, begin, end, self.batch.number())
     }
 
     /// Adds a slice, on a track where it [has its place](Self::place). Without an end it goes on

@@ -5,7 +5,8 @@
 //! Read in this order: [`check`](mod@check) (whether a line is one JSON object, and what is put
 //! right if it nearly is), [`phase`] (which kinds of events there are), [`event`] (an event as
 //! values, and back to JSON), [`ctf`] (events in a CTF trace), [`document`] (one JSON document of
-//! all records), [`perfetto`] (what ui.perfetto.dev would misread).
+//! all records), [`open_slices`] and [`lanes`] (begins and ends as slices that nest), [`perfetto`]
+//! (what ui.perfetto.dev would misread).
 //!
 //! ```
 //! use ctf::model::Uuid;
@@ -52,6 +53,8 @@ pub mod ctf;
 pub mod document;
 pub mod event;
 mod json;
+pub mod lanes;
+pub mod open_slices;
 pub mod perfetto;
 pub mod phase;
 

@@ -3,9 +3,9 @@
 use std::hash::Hash;
 
 use perfetto::{CounterValue, Encoder, Mark, TrackId};
+use tef::open_slices::{EndOf, OpenSlice, OpenSlices};
 use viewer::sink::{Number, Origin};
 
-use super::open_slices::{EndOf, OpenSlice, OpenSlices};
 use super::tracks::{Owner, Place, Tracks};
 
 /// The trace that is being written.
@@ -13,9 +13,39 @@ use super::tracks::{Owner, Place, Tracks};
 pub(super) struct Canvas {
     pub(super) encoder: Encoder,
     tracks: Tracks,
-    open: OpenSlices,
+    open: OpenSlices<TrackId, OpenMark>,
     /// The number of losses so far.
     losses: u64,
+}
+
+/// A slice that has begun.
+#[derive(Debug)]
+struct OpenMark {
+    span: Option<u64>,
+    place: Place,
+    begin: i64,
+    mark: Mark,
+    losses: u64,
+}
+
+impl OpenSlice for OpenMark {
+    type Name = str;
+
+    fn span(&self) -> Option<u64> {
+        self.span
+    }
+
+    fn is_named(&self, name: &str) -> bool {
+        self.mark.name == name
+    }
+
+    fn losses(&self) -> u64 {
+        self.losses
+    }
+
+    fn bytes(&self) -> usize {
+        self.mark.bytes()
+    }
 }
 
 impl Canvas {
@@ -51,7 +81,7 @@ impl Canvas {
         if self.open.is_full() {
             self.draw_open();
         }
-        let slice = OpenSlice {
+        let slice = OpenMark {
             span,
             place,
             begin: time,
@@ -66,7 +96,7 @@ impl Canvas {
         &mut self,
         place: Place,
         time: i64,
-        of: EndOf<'_>,
+        of: EndOf<'_, str>,
         add: impl FnOnce(&mut Mark),
     ) -> bool {
         let mut ended = self.open.end(place.row, of, self.losses);

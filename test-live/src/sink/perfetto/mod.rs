@@ -1,10 +1,9 @@
 //! A trace in Perfetto's own format, for ui.perfetto.dev and the trace processor.
 //!
 //! Read in this order; each module uses only those before it: `fields` (the fields of an event as
-//! arguments), `tracks` (hosts, processes, threads, CPUs, asynchronous ids, counters),
-//! `open_slices` (slices that have not ended), `canvas` (what is drawn on tracks), `spans` (the
-//! fields of spans of `tracing`), `sent` (events that were sent in Trace Event Format), `kernel`
-//! (events of a Linux kernel), `output` (files).
+//! arguments), `tracks` (hosts, processes, threads, CPUs, asynchronous ids, counters), `canvas`
+//! (what is drawn on tracks), `spans` (the fields of spans of `tracing`), `sent` (events that were
+//! sent in Trace Event Format), `kernel` (events of a Linux kernel), `output` (files).
 //!
 //! - Which events begin and end slices is decided as for a `trace.json`. A slice is drawn when it
 //!   ends, on the first lane of its thread where it nests. What is open at the end has no end.
@@ -16,7 +15,6 @@
 mod canvas;
 mod fields;
 mod kernel;
-mod open_slices;
 mod output;
 mod sent;
 mod spans;
@@ -26,6 +24,7 @@ use std::io::{self, Write};
 
 use ::perfetto::{Argument, Mark, Value};
 use ::tef::event::OwnerId;
+use ::tef::open_slices::EndOf;
 use ctf::decode::{Event, LostEvents};
 use timeline::{Content, DownloadFormat};
 use viewer::attach::TraceKey;
@@ -40,7 +39,6 @@ use viewer::sink::{Ended, Finished, Loss, Lost, Needs, Next, OpenSink, Origin, S
 use self::canvas::Canvas;
 use self::fields::EventFields;
 use self::kernel::Kernel;
-use self::open_slices::EndOf;
 use self::output::Output;
 use self::sent::{Drawn, Sent, SentRecords};
 use self::spans::SpanFields;
@@ -248,7 +246,7 @@ impl Perfetto {
         let mut known = self.spans.fields(place, span).to_vec();
         known.append(&mut mark.arguments);
         mark.arguments = known;
-        let of = id.map_or(EndOf::Name(&mark.name), EndOf::Span);
+        let of = id.map_or(EndOf::Name(mark.name.as_str()), EndOf::Span);
         let of = if id.is_none() && mark.name.is_empty() {
             EndOf::Innermost
         } else {
@@ -290,7 +288,7 @@ impl Perfetto {
     }
 
     /// Ends a slice. Without a begin a point in time is left of it.
-    fn end(&mut self, place: Place, of: EndOf<'_>, mark: &Mark) {
+    fn end(&mut self, place: Place, of: EndOf<'_, str>, mark: &Mark) {
         let add = |ended: &mut Mark| {
             for argument in &mark.arguments {
                 let is_new = |known: &Argument| known.name != argument.name;

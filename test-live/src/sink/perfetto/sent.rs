@@ -2,6 +2,7 @@
 
 use ::tef::ctf::{Decoded, RecordDecoder};
 use ::tef::event::OwnerId;
+use ::tef::open_slices::EndOf;
 use ::tef::{Event as SentEvent, Record};
 use ctf::decode::{Event, FieldError};
 use perfetto::{Argument, Mark, Value};
@@ -11,7 +12,6 @@ use viewer::sink::{Number, Origin};
 use super::super::tef::SentTimes;
 use super::canvas::Canvas;
 use super::fields::EventFields;
-use super::open_slices::EndOf;
 use super::tracks::{Host, Owner, Place, hash};
 
 /// Draws events that were sent in Trace Event Format.
@@ -136,7 +136,7 @@ impl Arguments {
         let mark = self.mark(sent);
         let of = match mark.name.is_empty() {
             true => EndOf::Innermost,
-            false => EndOf::Name(&mark.name),
+            false => EndOf::Name(mark.name.as_str()),
         };
         let end = |canvas: &mut Canvas, place, mark: &Mark| {
             let arguments = mark.arguments.clone();

@@ -1,10 +1,7 @@
-//! Slices that have begun and not ended.
+//! Slices that have begun and not ended, of rows `R`: threads and asynchronous ids.
 
 use std::collections::HashMap;
-
-use perfetto::{Mark, TrackId};
-
-use super::tracks::Place;
+use std::hash::Hash;
 
 /// Largest number of slices that are remembered.
 const MAX_SLICES: usize = 1 << 17;
@@ -12,59 +9,74 @@ const MAX_SLICES: usize = 1 << 17;
 const MAX_BYTES: usize = 64 << 20;
 
 /// A slice that has begun.
-#[derive(Debug)]
-pub(super) struct OpenSlice {
+pub trait OpenSlice {
+    /// What an end names its slice by.
+    type Name: ?Sized;
+
     /// The id of the span, by which it ends. Absent if it ends by its name.
-    pub(super) span: Option<u64>,
-    pub(super) place: Place,
-    pub(super) begin: i64,
-    pub(super) mark: Mark,
+    fn span(&self) -> Option<u64>;
+    /// Whether this is its name.
+    fn is_named(&self, name: &Self::Name) -> bool;
     /// The number of losses when it began. After more of them its end may be missing.
-    pub(super) losses: u64,
+    fn losses(&self) -> u64;
+    /// The number of bytes of memory that it takes, about.
+    fn bytes(&self) -> usize;
 }
 
 /// How an end says which slice it is of.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum EndOf<'a> {
+#[derive(Debug)]
+pub enum EndOf<'a, N: ?Sized> {
     /// The span of this id.
     Span(u64),
     /// The innermost slice of this name.
-    Name(&'a str),
+    Name(&'a N),
     /// The innermost slice.
     Innermost,
 }
 
 /// The slices that are open, by their rows.
-#[derive(Debug, Default)]
-pub(super) struct OpenSlices {
-    rows: HashMap<TrackId, Vec<OpenSlice>>,
+#[derive(Debug)]
+pub struct OpenSlices<R, S> {
+    rows: HashMap<R, Vec<S>>,
     count: usize,
     bytes: usize,
 }
 
-impl OpenSlices {
-    pub(super) fn is_full(&self) -> bool {
+impl<R, S> Default for OpenSlices<R, S> {
+    fn default() -> Self {
+        Self {
+            rows: HashMap::new(),
+            count: 0,
+            bytes: 0,
+        }
+    }
+}
+
+impl<R: Copy + Eq + Hash + Ord, S: OpenSlice> OpenSlices<R, S> {
+    /// Whether there are so many that they have to be [taken](Self::take_all).
+    #[must_use]
+    pub fn is_full(&self) -> bool {
         self.count >= MAX_SLICES || self.bytes >= MAX_BYTES
     }
 
     /// Adds a slice of a row.
-    pub(super) fn begin(&mut self, row: TrackId, slice: OpenSlice) {
+    pub fn begin(&mut self, row: R, slice: S) {
         self.count += 1;
-        self.bytes += slice.mark.bytes();
+        self.bytes += slice.bytes();
         self.rows.entry(row).or_default().push(slice);
     }
 
     /// Takes the slice of a row that ends, last, and before it those within it that end too: they
     /// have no ids, or their ends may be lost. `losses`: the number of losses so far. Empty if none
     /// is known.
-    pub(super) fn end(&mut self, row: TrackId, of: EndOf<'_>, losses: u64) -> Vec<OpenSlice> {
+    pub fn end(&mut self, row: R, of: EndOf<'_, S::Name>, losses: u64) -> Vec<S> {
         let Some(open) = self.rows.get_mut(&row) else {
             return Vec::new();
         };
-        let place = open.iter().rposition(|slice| match of {
-            EndOf::Span(span) => slice.span == Some(span),
-            EndOf::Name(name) => slice.span.is_none() && slice.mark.name == name,
-            EndOf::Innermost => slice.span.is_none(),
+        let place = open.iter().rposition(|slice| match &of {
+            EndOf::Span(span) => slice.span() == Some(*span),
+            EndOf::Name(name) => slice.span().is_none() && slice.is_named(name),
+            EndOf::Innermost => slice.span().is_none(),
         });
         let Some(place) = place else {
             return Vec::new();
@@ -73,7 +85,8 @@ impl OpenSlices {
         let slice = tail.next();
         let mut ended = Vec::new();
         for inner in tail {
-            match matches!(of, EndOf::Span(_)) && inner.span.is_some() && inner.losses == losses {
+            match matches!(of, EndOf::Span(_)) && inner.span().is_some() && inner.losses() == losses
+            {
                 true => open.push(inner),
                 false => ended.push(inner),
             }
@@ -85,16 +98,16 @@ impl OpenSlices {
         }
         for slice in &ended {
             self.count -= 1;
-            self.bytes = self.bytes.saturating_sub(slice.mark.bytes());
+            self.bytes = self.bytes.saturating_sub(slice.bytes());
         }
         ended
     }
 
     /// Takes all slices, of each row the innermost first.
-    pub(super) fn take_all(&mut self) -> Vec<(TrackId, OpenSlice)> {
+    pub fn take_all(&mut self) -> Vec<(R, S)> {
         let all = std::mem::take(self);
         let mut rows: Vec<_> = all.rows.into_iter().collect();
-        rows.sort_unstable_by_key(|(row, _)| row.0);
+        rows.sort_unstable_by_key(|(row, _)| *row);
         let of_row = |(row, slices): (_, Vec<_>)| {
             let slices = slices.into_iter().rev();
             slices.map(move |slice| (row, slice))

@@ -9,17 +9,87 @@
 //! The reader sorts by time, and packets of the same time by their place in the file. The writer
 //! puts those of a batch in order, but not those of batches that are written already.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 
 /// Largest number of intervals that a lane remembers. With one more, the earlier half is forgotten,
 /// and nothing that begins before its end fits.
 const MAX_INTERVALS: usize = 1024;
 /// Largest number of lanes of a row that are remembered. A slice that fits none has its own.
 const MAX_LANES: u64 = 64;
+/// Largest number of rows whose lanes are remembered. With one more, all are forgotten.
+const MAX_ROWS: usize = 1 << 14;
+
+/// The place of a record among those of the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// A slice ends that began earlier.
+    End,
+    /// A slice begins that ends later: the longest first.
+    Begin(Reverse<i64>),
+    /// A point in time, or a slice without a duration.
+    Instant,
+}
+
+/// The lanes of all rows: threads and asynchronous ids.
+#[derive(Debug)]
+pub struct LaneTable<R> {
+    rows: HashMap<R, Lanes>,
+    /// The end of everything that was in rows which have been forgotten.
+    floor: Option<i64>,
+    generation: u64,
+    latest: i64,
+}
+
+/// Where a slice is: the lane of its row, or the first one, which is the row's own track.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// The number of the lane, from 0.
+    pub lane: u64,
+    /// Differs for lanes of one row that must not be taken for each other.
+    pub generation: u64,
+}
+
+impl<R> Default for LaneTable<R> {
+    fn default() -> Self {
+        Self {
+            rows: HashMap::new(),
+            floor: None,
+            generation: 0,
+            latest: 0,
+        }
+    }
+}
+
+impl<R: Eq + Hash> LaneTable<R> {
+    /// Finds the lane of a slice of a row; the first lane is the track of the row itself. To be
+    /// called for a slice when it ends. `end` is absent if it is not known, `batch` is the number
+    /// of the batch in which the slice is written.
+    pub fn place(&mut self, row: R, begin: i64, end: Option<i64>, batch: u64) -> Placed {
+        if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&row) {
+            self.rows.clear();
+            self.floor = Some(self.latest);
+            self.generation += 1;
+        }
+        self.latest = self.latest.max(end.unwrap_or(begin));
+        let floor = self.floor.unwrap_or(i64::MIN);
+        let lanes = self.rows.entry(row).or_insert_with(|| Lanes::new(floor));
+        let is_point = end == Some(begin);
+        Placed {
+            // A slice without a duration nests wherever it is.
+            lane: match is_point {
+                true => 0,
+                false => lanes.place(begin, end, batch),
+            },
+            generation: self.generation,
+        }
+    }
+}
 
 /// The lanes of one thread or one asynchronous id.
 #[derive(Debug)]
-pub(crate) struct Lanes {
+struct Lanes {
     lanes: Vec<Lane>,
     unremembered: u64,
     /// The earliest begin of a slice on the first lane.
@@ -36,7 +106,7 @@ struct Lane {
 
 impl Lanes {
     /// Lanes of which nothing is known before `floor`.
-    pub(crate) fn new(floor: i64) -> Self {
+    fn new(floor: i64) -> Self {
         Self {
             lanes: Vec::new(),
             unremembered: 0,
@@ -45,7 +115,7 @@ impl Lanes {
     }
 
     /// The number of the lane of a slice, from 0. `end` is absent if it is not known.
-    pub(crate) fn place(&mut self, begin: i64, end: Option<i64>, batch: u64) -> u64 {
+    fn place(&mut self, begin: i64, end: Option<i64>, batch: u64) -> u64 {
         let end = end.unwrap_or(i64::MAX);
         for (number, lane) in (0..).zip(&mut self.lanes) {
             if lane.place(begin, end, batch) {
