@@ -177,10 +177,13 @@ fn tef_output_for_perfetto_has_no_record_that_fails_its_import() {
 #[test]
 fn sent_threads_with_wide_ids_zero_and_names_are_apart_in_tef_output_for_perfetto() {
     let trace = record(|append, classes| {
-        for id in ["0", "1", "140589156634432", "140588800255680", "\"main\""] {
+        let ids = ["0", "1", "140589156634432", "140588800255680", "\"main\""];
+        for (ts, id) in (1..).zip(ids) {
             for line in [
-                format!(r#"{{"ph":"B","name":"a","ts":1,"pid":{id},"tid":{id},"args":{{"n":1}}}}"#),
-                format!(r#"{{"ph":"B","name":"b","ts":2,"pid":5000000000,"tid":{id}}}"#),
+                format!(
+                    r#"{{"ph":"B","name":"a","ts":{ts},"pid":{id},"tid":{id},"args":{{"n":1}}}}"#
+                ),
+                format!(r#"{{"ph":"B","name":"b","ts":{ts},"pid":5000000000,"tid":{id}}}"#),
             ] {
                 append(&classes.record(1, &Record::parse(&line).unwrap()));
             }

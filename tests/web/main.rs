@@ -4,6 +4,7 @@ mod access;
 mod hostile;
 mod perfetto;
 mod perfetto_format;
+mod perfetto_json;
 mod ranges;
 mod scale;
 mod system;

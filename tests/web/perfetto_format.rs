@@ -99,14 +99,20 @@ fn write(lab: &Lab, name: &str, metadata: &str, packets: &[Packet]) -> PathBuf {
 
 /// Lets the sink write a trace, and opens it in Perfetto.
 fn open(lab: &Lab, input: &Path, arguments: &[&str], name: &str) -> (Browser, Process) {
+    open_output(lab, name, |output| {
+        let words = ["--sink", "perfetto", "--output", output];
+        test_live::read(lab, &[&words, arguments].concat(), input).expect_success();
+    })
+}
+
+/// Opens in Perfetto what is written to a path, which `write` is given. Perfetto must find no fault.
+pub(crate) fn open_output(lab: &Lab, name: &str, write: impl FnOnce(&str)) -> (Browser, Process) {
     let directory = lab.directory("page");
     for entry in fs::read_dir(peers::perfetto_page()).unwrap() {
         let entry = entry.unwrap();
         symlink(entry.path(), directory.join(entry.file_name())).unwrap();
     }
-    let output = directory.join(name);
-    let words = ["--sink", "perfetto", "--output", output.to_str().unwrap()];
-    test_live::read(lab, &[&words, arguments].concat(), input).expect_success();
+    write(directory.join(name).to_str().unwrap());
     let certificates = Certificates::create(lab, "certificates");
     certificates.issue_server(&[HOST]);
     let (server, address) = serve(lab, &directory, &certificates);
@@ -119,7 +125,7 @@ fn open(lab: &Lab, input: &Path, arguments: &[&str], name: &str) -> (Browser, Pr
 }
 
 /// The column `row` of an answer.
-fn rows(browser: &Browser, sql: &str) -> Vec<String> {
+pub(crate) fn rows(browser: &Browser, sql: &str) -> Vec<String> {
     let row = |row: Value| row["row"].as_str().unwrap().to_owned();
     query(browser, sql).into_iter().map(row).collect()
 }

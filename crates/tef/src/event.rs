@@ -15,6 +15,8 @@ use std::borrow::Cow;
 use crate::check::Reason;
 use crate::phase::{Family, Field, family};
 
+pub(crate) use decimal::rounded_nanoseconds;
+pub(crate) use owner::member_of;
 pub use owner::{MAX_ID_BYTES, OwnerId};
 pub use write::{write_microseconds, write_text};
 

@@ -24,6 +24,8 @@ const MAX_ROWS: usize = 1 << 14;
 /// The place of a record among those of the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
+    /// A point in time within a slice that ends then.
+    Within,
     /// A slice ends that began earlier.
     End,
     /// A slice begins that ends later: the longest first.
@@ -43,7 +45,7 @@ pub struct LaneTable<R> {
 }
 
 /// Where a slice is: the lane of its row, or the first one, which is the row's own track.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Placed {
     /// The number of the lane, from 0.
     pub lane: u64,

@@ -30,6 +30,8 @@ pub enum EndOf<'a, N: ?Sized> {
     Span(u64),
     /// The innermost slice of this name.
     Name(&'a N),
+    /// The innermost asynchronous slice of this name; those that have begun since go on.
+    Asynchronous(&'a N),
     /// The innermost slice.
     Innermost,
 }
@@ -75,7 +77,9 @@ impl<R: Copy + Eq + Hash + Ord, S: OpenSlice> OpenSlices<R, S> {
         };
         let place = open.iter().rposition(|slice| match &of {
             EndOf::Span(span) => slice.span() == Some(*span),
-            EndOf::Name(name) => slice.span().is_none() && slice.is_named(name),
+            EndOf::Name(name) | EndOf::Asynchronous(name) => {
+                slice.span().is_none() && slice.is_named(name)
+            }
             EndOf::Innermost => slice.span().is_none(),
         });
         let Some(place) = place else {
@@ -85,8 +89,12 @@ impl<R: Copy + Eq + Hash + Ord, S: OpenSlice> OpenSlices<R, S> {
         let slice = tail.next();
         let mut ended = Vec::new();
         for inner in tail {
-            match matches!(of, EndOf::Span(_)) && inner.span().is_some() && inner.losses() == losses
-            {
+            let outlives = match of {
+                EndOf::Span(_) => inner.span().is_some(),
+                EndOf::Asynchronous(_) => true,
+                EndOf::Name(_) | EndOf::Innermost => false,
+            };
+            match outlives && inner.losses() == losses {
                 true => open.push(inner),
                 false => ended.push(inner),
             }

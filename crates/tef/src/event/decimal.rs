@@ -84,6 +84,29 @@ fn any_nanoseconds(number: &str) -> Option<i64> {
     }
 }
 
+/// A number of microseconds, as nanoseconds rounded to whole ones, if it is a number and fits.
+pub(crate) fn rounded_nanoseconds(number: &str) -> Option<i64> {
+    // What JSON knows as a number, and not all that Rust does.
+    let is_number = number.starts_with(['-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
+    let float: f64 = number.parse().ok().filter(|_| is_number)?;
+    if let Some(exact) = nanoseconds(number) {
+        return Some(exact);
+    }
+    let cut = number.find('.').map(|point| point + 1 + DECIMALS);
+    if let Some((whole, rest)) = cut.and_then(|cut| number.split_at_checked(cut))
+        && rest.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        let up = i64::from(rest.as_bytes().first().is_some_and(|digit| *digit >= b'5'));
+        let up = if number.starts_with('-') { -up } else { up };
+        return nanoseconds(whole)?.checked_add(up);
+    }
+    let nanoseconds = (float * 1000.0).round();
+    #[expect(clippy::cast_possible_truncation, reason = "it is looked at first")]
+    let whole = nanoseconds as i64;
+    // Below the largest `i64`, so that the cast has not saturated.
+    (nanoseconds.abs() < 9e18).then_some(whole)
+}
+
 /// A whole number, written as one, if it fits.
 pub(super) fn integer(number: &str) -> Option<i64> {
     number.parse().ok()
@@ -131,6 +154,27 @@ mod tests {
             ("1e99999999999999999999", None),
         ] {
             assert_eq!(nanoseconds(number), want, "{number}");
+        }
+    }
+
+    #[test]
+    fn times_finer_than_nanoseconds_are_rounded_without_a_loss_of_digits() {
+        for (number, want) in [
+            ("1767225600000001.00149", Some(1_767_225_600_000_001_001)),
+            ("1767225600000001.0015", Some(1_767_225_600_000_001_002)),
+            ("1767225600000001.9999", Some(1_767_225_600_000_002_000)),
+            ("-1.0005", Some(-1001)),
+            ("1e-4", Some(0)),
+            ("1.23456e0", Some(1235)),
+            ("1e999", None),
+            ("9223372036854775.8079", None),
+            ("", None),
+            ("soon", None),
+            ("inf", None),
+            ("1.5x", None),
+            ("1.12345x", None),
+        ] {
+            assert_eq!(rounded_nanoseconds(number), want, "{number}");
         }
     }
 

@@ -151,7 +151,7 @@ fn members(object: &str) -> Option<Vec<(&str, &str)>> {
 }
 
 /// The value of a member of an object.
-fn member_of<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn member_of<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     let members = members(object)?;
     let found = members.into_iter().find(|(known, _)| *known == name);
     found.map(|(_, value)| value)

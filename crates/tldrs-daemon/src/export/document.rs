@@ -5,7 +5,6 @@ use std::io::{self, Read, Write};
 use memchr::{memchr_iter, memrchr};
 use tef::Record;
 use tef::document::Records;
-use tef::perfetto::{self, OwnerNumbers};
 
 use crate::limits::{MAX_LINE_BYTES, READ_BYTES};
 use crate::line_validator::{LinePart, LineValidator, Lines};
@@ -46,8 +45,6 @@ pub fn write_document(
         validator: LineValidator::new(MAX_LINE_BYTES),
         out: DocumentText {
             records: (form == DocumentForm::Perfetto).then(|| Records::new(true)),
-            numbers: OwnerNumbers::default(),
-            line: Vec::new(),
             text: Vec::with_capacity(READ_BYTES * 2),
             written: ExportCounts::default(),
         },
@@ -100,9 +97,6 @@ struct Document<'a, W> {
 struct DocumentText {
     /// The records for Perfetto. Absent if lines are written as they are.
     records: Option<Records>,
-    numbers: OwnerNumbers,
-    /// A buffer for one record.
-    line: Vec<u8>,
     /// Text that is to be written.
     text: Vec<u8>,
     written: ExportCounts,
@@ -158,14 +152,15 @@ impl DocumentText {
             return;
         };
         let parsed = std::str::from_utf8(event).map(Record::parse);
-        match parsed {
-            Ok(Ok(record)) => {
-                self.written.events += 1;
-                perfetto::add_record(record, &mut self.numbers, &mut self.line, records);
-                self.text.append(&mut records.buffer);
-            }
-            _ => self.written.dropped += 1,
+        let is_written = match parsed {
+            Ok(Ok(record)) => records.add_record(record),
+            _ => false,
+        };
+        match is_written {
+            true => self.written.events += 1,
+            false => self.written.dropped += 1,
         }
+        self.text.append(&mut records.buffer);
     }
 
     fn finish(&mut self) {

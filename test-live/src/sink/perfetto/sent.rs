@@ -134,9 +134,18 @@ impl Arguments {
             return self.draw_counters(sent, time, place, canvas);
         }
         let mark = self.mark(sent);
-        let of = match mark.name.is_empty() {
-            true => EndOf::Innermost,
-            false => EndOf::Name(mark.name.as_str()),
+        let is_async = matches!(sent.phase, "b" | "e" | "n" | "S" | "T" | "p" | "F")
+            && [sent.id, sent.id2_local, sent.id2_global]
+                .iter()
+                .any(Option::is_some);
+        let of = match (mark.name.is_empty(), is_async) {
+            (true, _) => EndOf::Innermost,
+            (false, true) => EndOf::Asynchronous(mark.name.as_str()),
+            (false, false) => EndOf::Name(mark.name.as_str()),
+        };
+        let place = match is_async {
+            true => canvas.asynchronous(place, async_id(sent), &mark.name),
+            false => place,
         };
         let end = |canvas: &mut Canvas, place, mark: &Mark| {
             let arguments = mark.arguments.clone();
@@ -145,14 +154,6 @@ impl Arguments {
                 // The begin is not known: a point in time is left of the slice.
                 canvas.instant(place, time, mark);
             }
-        };
-        let is_async = matches!(sent.phase, "b" | "e" | "n" | "S" | "T" | "p" | "F")
-            && [sent.id, sent.id2_local, sent.id2_global]
-                .iter()
-                .any(Option::is_some);
-        let place = match is_async {
-            true => canvas.asynchronous(place, async_id(sent), &mark.name),
-            false => place,
         };
         match sent.phase {
             "B" => canvas.begin(place, time, None, mark),

@@ -35,7 +35,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::ops::Range;
 
-use ::tef::document::{RecordTime, Records};
+use ::tef::document::Records;
 use ::tef::event::{OwnerId, write_microseconds};
 use ctf::decode::{Event, FieldError};
 use timeline::{Content, DownloadFormat};
@@ -183,14 +183,6 @@ impl<W: Write> Tef<W> {
         self.has_unpaired |= !fits && !track.is_kernel;
         self.members.clear();
         let parts = write_members(&mut self.members, name, kind, track, fields);
-        let time = RecordTime {
-            ts: Some(self.now.into()),
-            dur: match kind {
-                RecordKind::Record => fields.unsigned(Member::Duration).into(),
-                _ => 0,
-            },
-            is_metadata: false,
-        };
         let span = SpanRecord {
             id: fields.unsigned(Member::Span),
             time: self.now,
@@ -205,7 +197,7 @@ impl<W: Write> Tef<W> {
             RecordKind::SpanEnter if fits && span.id != 0 => self.spans.begin(span, records),
             RecordKind::SpanExit if fits && span.id != 0 => self.spans.end(span, records),
             _ => {
-                records.add(time, &self.members);
+                records.add(Some(self.now.into()), &self.members);
             }
         }
         Ok(buffer::write_if_full(
@@ -246,12 +238,7 @@ impl<W: Write> Tef<W> {
         out.extend_from_slice(b",\"args\":{");
         out.extend_from_slice(args);
         out.push(b'}');
-        let time = RecordTime {
-            ts: Some(self.now.into()),
-            dur: 0,
-            is_metadata: false,
-        };
-        self.records.add(time, &self.members);
+        self.records.add(Some(self.now.into()), &self.members);
         Ok(buffer::write_if_full(
             &mut self.records.buffer,
             &mut self.out,
@@ -298,11 +285,7 @@ impl<W: Write> Tef<W> {
                 return false;
             };
             write_counter_members(members, name, process, value);
-            let time = RecordTime {
-                ts: Some(*ts),
-                ..RecordTime::default()
-            };
-            records.add(time, members);
+            records.add(Some(*ts), members);
             true
         })?;
         Ok(buffer::write_if_full(

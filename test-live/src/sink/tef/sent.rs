@@ -2,9 +2,9 @@
 //! become again the records that were sent.
 
 use ::tef::ctf::{Decoded, RecordDecoder};
-use ::tef::document::{RecordTime, Records};
+use ::tef::document::Records;
 use ::tef::event::OwnerId;
-use ::tef::perfetto::{self, OwnerNumbers};
+use ::tef::perfetto;
 use ::tef::{Checked, Record, check_str};
 use ctf::decode::{Event, FieldError};
 
@@ -23,9 +23,7 @@ pub(super) struct SentRecord {
 #[derive(Debug, Default)]
 pub(super) struct SentRecordWriter {
     decoder: RecordDecoder,
-    numbers: OwnerNumbers,
     json: Vec<u8>,
-    for_perfetto: Vec<u8>,
 }
 
 impl SentRecordWriter {
@@ -44,7 +42,7 @@ impl SentRecordWriter {
         }
         self.decoder.clear();
         event.visit(&mut self.decoder)?;
-        let mut record = match self.decoder.decode(class) {
+        let record = match self.decoder.decode(class) {
             Some(Decoded::Record { record, .. }) => record,
             // What is lost has been reported and counted where all losses are.
             Some(_) if options.sent == SentTimes::Producer => {
@@ -54,38 +52,22 @@ impl SentRecordWriter {
             // not.
             _ => return Ok(None),
         };
-        let process = match &mut record {
-            Record::Event(sent) => {
-                if options.perfetto {
-                    // Perfetto knows only positive numbers of 32 bits as ids.
-                    self.numbers.renumber(sent, records);
-                }
-                sent.process().map(OwnerId::into_owned)
-            }
+        let process = match &record {
+            Record::Event(sent) => sent.process().map(OwnerId::into_owned),
             Record::Raw(_) => None,
         };
         self.json.clear();
-        let time = write_record(record, event.time(), options, &mut self.json);
+        let ts = write_record(record, event.time(), options, &mut self.json);
         // What is kept as it was written may be anything in a trace of a foreign producer.
         let json = std::str::from_utf8(&self.json).map(check_str);
         let Ok(Checked::Valid(json)) = json else {
             return Ok(None);
         };
-        let json = if options.perfetto {
-            self.for_perfetto.clear();
-            perfetto::copy_json(json, &mut self.for_perfetto);
-            &self.for_perfetto
-        } else {
-            json.as_bytes()
-        };
         // The records add the time, and the braces with it.
-        if let [b'{', members @ .., b'}'] = json.trim_ascii() {
-            records.add(time, members);
+        if let [b'{', members @ .., b'}'] = json.trim_ascii().as_bytes() {
+            records.add(ts, members);
         }
-        Ok(Some(SentRecord {
-            ts: time.ts,
-            process,
-        }))
+        Ok(Some(SentRecord { ts, process }))
     }
 }
 
@@ -95,33 +77,25 @@ fn write_record(
     arrival: Option<i64>,
     options: &TefOptions,
     out: &mut Vec<u8>,
-) -> RecordTime {
+) -> Option<i128> {
     let Record::Event(mut sent) = record else {
         record.write_json(out);
-        return RecordTime::default();
+        return None;
     };
     if options.perfetto || options.sent == SentTimes::Arrival {
         perfetto::round_times(&mut sent);
     }
     let is_metadata = sent.phase == "M";
-    let dur = sent.dur.unwrap_or(0);
     let ts = match (options.sent, arrival) {
         (SentTimes::Arrival, Some(arrival)) if !is_metadata => {
             // A program sends a slice when it ends.
-            let took = if sent.phase == "X" { dur } else { 0 };
-            Some(i128::from(arrival) - i128::from(took))
+            let took = if sent.phase == "X" { sent.dur } else { None };
+            Some(i128::from(arrival) - i128::from(took.unwrap_or(0)))
         }
         _ => sent.ts.map(i128::from),
     };
-    if options.perfetto {
-        sent.phase = perfetto::phase(sent.phase);
-    }
     // The records write it, because they may have to be put in order by it.
     sent.ts = None;
     sent.write_json(out);
-    RecordTime {
-        ts,
-        dur: dur.into(),
-        is_metadata,
-    }
+    ts
 }

@@ -1,7 +1,7 @@
 //! The spans of `tracing` that threads are in. A slice of a thread ends before the one around it; a
 //! span that does not, because its guard is dropped later, becomes an async slice.
 
-use ::tef::document::{RecordNumber, RecordTime, Records};
+use ::tef::document::{RecordNumber, Records};
 use daemon::open_spans::{OpenSpans, SpanEdge};
 use viewer::attach::TraceKey;
 
@@ -151,10 +151,5 @@ impl OpenSlice {
 /// Adds a record whose first members are `first`.
 fn add(records: &mut Records, first: &str, time: i64, head: &[u8], args: &[u8]) -> RecordNumber {
     let parts = [first.as_bytes(), head, b",\"args\":{", args, b"}"];
-    let when = RecordTime {
-        ts: Some(time.into()),
-        dur: 0,
-        is_metadata: false,
-    };
-    records.add(when, &parts.concat())
+    records.add(Some(time.into()), &parts.concat())
 }

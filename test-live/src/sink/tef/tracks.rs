@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ::tef::document::{RecordTime, Records};
+use ::tef::document::Records;
 use viewer::attach::TraceKey;
 use viewer::interpret::environment::Environment;
 use viewer::json_text::lossy_string;
@@ -206,7 +206,7 @@ fn write_name(what: &str, process: i64, thread: i64, name: &[u8], records: &mut 
     let mut members = head.into_bytes();
     lossy_string(name, &mut members);
     members.push(b'}');
-    records.add(RecordTime::METADATA, &members);
+    records.add(None, &members);
 }
 
 #[cfg(test)]
