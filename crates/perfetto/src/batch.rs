@@ -1,9 +1,9 @@
 //! Packets that are put in order of time before they are written.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use prost::Message;
-use tef::lanes::Rank;
 
 use crate::message::TracePacket;
 
@@ -11,6 +11,17 @@ use crate::message::TracePacket;
 const MAX_BYTES: usize = 4 << 20;
 /// Number of packets of a batch from which it is written.
 const MAX_PACKETS: usize = 1 << 16;
+
+/// The place of a packet among those of the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// A slice ends that began earlier.
+    End,
+    /// A slice begins that ends later: the longest first.
+    Begin(Reverse<i64>),
+    /// A point in time, or a slice without a duration.
+    Instant,
+}
 
 /// The packets of one batch.
 #[derive(Debug, Default)]

@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use tef::lanes::{LaneTable, Placed, Rank};
+use tef::lanes::{LaneTable, Placed};
 
 use crate::argument::Argument;
-use crate::batch::{Batch, write_packet};
+use crate::batch::{Batch, Rank, write_packet};
 use crate::ftrace::{FtraceEvent, FtraceEventBundle, KernelEvent};
 use crate::interner::Interner;
 use crate::message::{

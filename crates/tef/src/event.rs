@@ -16,8 +16,8 @@ use crate::check::Reason;
 use crate::phase::{Family, Field, family};
 
 pub(crate) use decimal::rounded_nanoseconds;
-pub(crate) use owner::member_of;
 pub use owner::{MAX_ID_BYTES, OwnerId};
+pub(crate) use owner::{member_of, without_member};
 pub use write::{write_microseconds, write_text};
 
 /// Largest number of members without a place of their own. A line with more of them is kept as a

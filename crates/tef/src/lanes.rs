@@ -9,7 +9,6 @@
 //! The reader sorts by time, and packets of the same time by their place in the file. The writer
 //! puts those of a batch in order, but not those of batches that are written already.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
@@ -20,19 +19,6 @@ const MAX_INTERVALS: usize = 1024;
 const MAX_LANES: u64 = 64;
 /// Largest number of rows whose lanes are remembered. With one more, all are forgotten.
 const MAX_ROWS: usize = 1 << 14;
-
-/// The place of a record among those of the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rank {
-    /// A point in time within a slice that ends then.
-    Within,
-    /// A slice ends that began earlier.
-    End,
-    /// A slice begins that ends later: the longest first.
-    Begin(Reverse<i64>),
-    /// A point in time, or a slice without a duration.
-    Instant,
-}
 
 /// The lanes of all rows: threads and asynchronous ids.
 #[derive(Debug)]

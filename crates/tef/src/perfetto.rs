@@ -3,10 +3,6 @@
 //! Read in this order; each module uses only those before it: `copy_json` (tokens that end an
 //! import), `event_repair` (members of one event), `owner_numbers` (processes and threads),
 //! `layout` (slices that nest, in lanes), `held` (records that wait to be put in order).
-//!
-//! Perfetto sorts records by time, those of the same time by their duration, the longest first, and
-//! then by their place in the document. A complete event (`X`) comes before all records of its time
-//! that have no duration. An end (`E`) is ignored unless name and category are those of its begin.
 
 mod copy_json;
 mod event_repair;

@@ -158,7 +158,7 @@ pub(crate) fn member_of<'a>(object: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// An object without a member; nothing if that was the only one.
-fn without_member(object: &str, name: &str) -> String {
+pub(crate) fn without_member(object: &str, name: &str) -> String {
     let mut text = String::new();
     for (known, value) in members(object).unwrap_or_default() {
         if known != name {

@@ -1,11 +1,13 @@
 //! Records that are held to be put in order, with times since the first one.
 
+use serde_json::{Map, Value};
+
 use super::copy_json::copy_json;
 use super::event_repair::{hash, is_flow_id, repair};
 use super::layout::{Form, Item, Layout, Mark, Row, lay_out};
 use super::owner_numbers::OwnerNumbers;
-use crate::event::{Event, Record, write_microseconds, write_text};
-use crate::lanes::LaneTable;
+use crate::event::{Event, Record, member_of, without_member, write_microseconds, write_text};
+use crate::lanes::{LaneTable, Placed};
 
 /// Largest number of bytes of memory for records that are held, with what it takes to put them in
 /// order. When there are more, those that are held are put in order and written: later ones come
@@ -35,8 +37,6 @@ pub(crate) struct Held {
     carried: usize,
     numbers: OwnerNumbers,
     lanes: LaneTable<Row>,
-    /// The number of parts that have been written.
-    part: u64,
     /// The time that is subtracted from all. Absent until records are written.
     origin: Option<i64>,
     /// The time of the latest record that had one.
@@ -53,12 +53,14 @@ struct Entry {
     phase: char,
     pid: Option<i32>,
     tid: Option<i32>,
-    /// The end of a complete event by the clock of the thread.
-    thread_end: Option<i64>,
+    /// The time by the clock of the thread.
+    tts: Option<i64>,
     /// Where the other members are in `text`, each with a comma before it.
     begin: usize,
+    /// Where the object of arguments begins, which is the last member; `end` if there is none.
+    args: usize,
     end: usize,
-    /// Where the asynchronous id is in `text`, or the categories of an end; empty if neither is.
+    /// Where the asynchronous id is in `text`; empty if there is none.
     id_begin: usize,
     id_end: usize,
 }
@@ -107,10 +109,10 @@ impl Held {
     /// Adds an object with two members of one name, of which Perfetto reads the last, or with more
     /// members than an event has.
     fn add_raw(&mut self, raw: &str, time: Option<i128>) -> Option<u64> {
-        let members = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(raw);
+        let members = serde_json::from_str::<Map<String, Value>>(raw);
         let mut members = members.unwrap_or_default();
         members.retain(|name, _| READ_MEMBERS.contains(&&**name));
-        let text = serde_json::Value::Object(members).to_string();
+        let text = Value::Object(members).to_string();
         match Record::parse(&text) {
             Ok(Record::Event(event)) => Some(self.add_event(event, time)),
             // It has no phase: Perfetto does not show it.
@@ -150,23 +152,20 @@ impl Held {
     /// Adds a record that needs no further change.
     fn push(&mut self, mut event: Event<'_>) {
         let begin = self.text.len();
-        let category = event.cat.as_deref().filter(|category| !category.is_empty());
-        let category = category.map(hash);
         let id = self.write_id(&mut event);
         let phase = event.phase.chars().next().unwrap_or('i');
         let (ts, dur) = (event.ts.take(), event.dur.take());
         let name = event.name.as_deref().filter(|name| !name.is_empty());
         let name = name.map(hash);
-        let thread_time = event.tts.zip(event.tdur);
+        let tts = event.tts;
         let (pid, tid) = (event.pid.take(), event.tid.take());
-        self.write_members(&event);
+        let args = self.write_members(&mut event);
         let mark = ts.filter(|_| phase != 'M').map(|ts| Mark {
             phase,
             ts,
             dur,
             row: id.row.unwrap_or_else(|| thread_of(pid, tid)),
             name,
-            category,
             process: pid,
             bytes: self.text.len() - begin,
         });
@@ -176,16 +175,16 @@ impl Held {
             phase,
             pid,
             tid,
-            thread_end: thread_time.map(|(tts, dur)| tts.saturating_add(dur)),
+            tts,
             begin,
+            args,
             end: self.text.len(),
             id_begin: id.begin,
             id_end: id.end,
         });
     }
 
-    /// Writes what may be written otherwise, and takes it out of the event: the id of an
-    /// asynchronous event or a flow, and the categories of an end.
+    /// Writes the id of an asynchronous event or a flow, and takes it out of the event.
     fn write_id(&mut self, event: &mut Event<'_>) -> Id {
         let begin = self.text.len();
         let mut id = Id {
@@ -226,13 +225,6 @@ impl Held {
                 let category = event.cat.as_deref().unwrap_or_default();
                 id.row = Some(Row::Asynchronous(hash((head, category, text, process))));
             }
-            "E" => {
-                if let Some(category) = event.cat.take() {
-                    self.text.extend_from_slice(b",\"cat\":");
-                    write_text(&category, &mut self.text);
-                    id.end = self.text.len();
-                }
-            }
             "s" | "t" | "f" if !event.id.is_some_and(is_flow_id) => {
                 let of = event.id.take().unwrap_or(&event.rest);
                 let of = hash(of.trim_matches('"'));
@@ -244,8 +236,14 @@ impl Held {
         id
     }
 
-    /// Writes the members of an event that have no place in its entry.
-    fn write_members(&mut self, event: &Event<'_>) {
+    /// Writes the members of an event that have no place in its entry. Returns where the object of
+    /// its arguments begins, which is the last.
+    fn write_members(&mut self, event: &mut Event<'_>) -> usize {
+        let mut args = event.args.take().map(str::to_owned);
+        if let Some(repaired) = member_of(&event.rest, "args") {
+            args = Some(repaired.to_owned());
+            event.rest = without_member(&event.rest, "args").into();
+        }
         let mut json = Vec::new();
         event.write_json(&mut json);
         let head = b"{\"ph\":\"\"".len() + event.phase.len();
@@ -255,6 +253,13 @@ impl Held {
             std::str::from_utf8(members).unwrap_or_default(),
             &mut self.text,
         );
+        let Some(args) = args else {
+            return self.text.len();
+        };
+        self.text.extend_from_slice(b",\"args\":");
+        let begin = self.text.len();
+        copy_json(&args, &mut self.text);
+        begin
     }
 
     /// Writes all records that are held to `out`, but for begins whose ends may follow. `is_last`:
@@ -266,8 +271,7 @@ impl Held {
             .iter()
             .map(|entry| entry.mark_since(origin))
             .collect();
-        let Layout { items, open } = lay_out(&marks, &mut self.lanes, self.part, is_last);
-        self.part += 1;
+        let Layout { items, open } = lay_out(&marks, &mut self.lanes, is_last);
         let lanes: Vec<_> = items.iter().map(|item| self.lane_of(item)).collect();
         for entry in &self.entries {
             if entry.mark.is_none() && !entry.is_removed {
@@ -282,12 +286,14 @@ impl Held {
             let Some(entry) = self.entries.get(item.record) else {
                 continue;
             };
+            let end = item.end.and_then(|end| self.entries.get(end));
             let written = Written {
                 ts: Some(i128::from(item.ts) - i128::from(origin)),
+                dur: item.dur,
                 form: Some(item.form),
                 tid,
-                lane: item.lane.lane,
-                generation: item.lane.generation,
+                lane: item.lane,
+                end,
             };
             entry.write(&self.text, &written, out, has_any);
         }
@@ -329,6 +335,7 @@ impl Held {
                 .extend_from_slice(text.get(entry.begin..entry.end).unwrap_or_default());
             let place = |at: usize| at - entry.begin + begin;
             (entry.id_begin, entry.id_end) = (place(entry.id_begin), place(entry.id_end));
+            entry.args = place(entry.args);
             (entry.begin, entry.end) = (begin, self.text.len());
             self.entries.push(entry);
         }
@@ -345,12 +352,14 @@ struct Id {
 
 /// How an entry is written.
 #[derive(Default)]
-struct Written {
+struct Written<'e> {
     ts: Option<i128>,
+    dur: Option<i64>,
     form: Option<Form>,
     tid: Option<i32>,
-    lane: u64,
-    generation: u64,
+    lane: Placed,
+    /// The end whose arguments are added.
+    end: Option<&'e Entry>,
 }
 
 impl Entry {
@@ -365,7 +374,7 @@ impl Entry {
         Some(mark)
     }
 
-    fn write(&self, text: &[u8], written: &Written, out: &mut Vec<u8>, has_any: &mut bool) {
+    fn write(&self, text: &[u8], written: &Written<'_>, out: &mut Vec<u8>, has_any: &mut bool) {
         write_separator(out, has_any);
         out.push(b'{');
         if let Some(ts) = written.ts {
@@ -373,64 +382,77 @@ impl Entry {
             write_microseconds(ts, out);
             out.push(b',');
         }
-        let is_async = matches!(self.phase, 'b' | 'e' | 'n');
-        let phase = match (written.form, self.phase) {
-            (Some(Form::Begin), _) => 'B',
-            (Some(Form::End), _) => 'E',
-            (Some(Form::Instant), _) if is_async => 'n',
-            (Some(Form::Instant), _) => 'i',
-            (_, phase) => phase,
+        let is_async = self.id_begin < self.id_end;
+        let phase = match written.form {
+            Some(Form::Complete) => 'X',
+            Some(Form::Instant) if is_async => 'n',
+            Some(Form::Instant) => 'i',
+            _ => self.phase,
         };
         out.extend_from_slice(b"\"ph\":");
         write_text(phase.encode_utf8(&mut [0; 4]), out);
-        let dur = self.mark.and_then(|mark| mark.dur);
-        if let Some(dur) = dur.filter(|_| written.form == Some(Form::Whole)) {
-            out.extend_from_slice(b",\"dur\":");
-            write_microseconds(dur.into(), out);
+        let tts = self.tts.zip(written.end.and_then(|end| end.tts));
+        let is_complete = written.form == Some(Form::Complete);
+        let tdur = tts.filter(|_| is_complete);
+        let tdur = tdur.map(|(begin, end)| end.saturating_sub(begin));
+        for (name, time) in [("dur", written.dur), ("tdur", tdur)] {
+            if let Some(time) = time {
+                out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+                write_microseconds(time.into(), out);
+            }
         }
-        let numbers = [("pid", self.pid), ("tid", written.tid.or(self.tid))];
-        for (name, number) in numbers {
+        for (name, number) in [("pid", self.pid), ("tid", written.tid.or(self.tid))] {
             if let Some(number) = number {
                 out.extend_from_slice(format!(",\"{name}\":{number}").as_bytes());
             }
         }
-        match written.form {
-            Some(Form::End) => {
-                if let Some(time) = self.thread_end {
-                    out.extend_from_slice(b",\"tts\":");
-                    write_microseconds(time.into(), out);
-                }
-            }
-            form => {
-                if form == Some(Form::Instant) && !is_async {
-                    out.extend_from_slice(b",\"s\":\"t\"");
-                }
-                self.write_text(text, written, out);
-            }
+        if phase == 'i' && self.phase != 'i' {
+            out.extend_from_slice(b",\"s\":\"t\"");
         }
+        self.write_text(text, written, out);
         out.push(b'}');
     }
 
-    /// Writes the members that have no place of their own.
-    fn write_text(&self, text: &[u8], written: &Written, out: &mut Vec<u8>) {
+    /// Writes the members that have no place of their own, with the arguments of the end.
+    fn write_text(&self, text: &[u8], written: &Written<'_>, out: &mut Vec<u8>) {
         let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
-        if written.form == Some(Form::EndOfOtherCategory) {
-            out.extend_from_slice(part(self.id_end, self.end));
-            return;
+        let Placed { lane, generation } = written.lane;
+        let mut begin = self.begin;
+        if lane > 0 && self.id_begin < self.id_end {
+            out.extend_from_slice(part(begin, self.id_end - 1));
+            let lane = match generation {
+                0 => format!(" (lane {})\"", lane + 1),
+                _ => format!(" (lane {}, {generation})\"", lane + 1),
+            };
+            out.extend_from_slice(lane.as_bytes());
+            begin = self.id_end;
         }
-        if written.lane == 0 || !matches!(self.phase, 'b' | 'e' | 'n') {
-            out.extend_from_slice(part(self.begin, self.end));
+        let ended = written.end.map(|end| part(end.args, end.end));
+        let ended = ended.filter(|args| !args.is_empty());
+        let Some(ended) = ended else {
+            out.extend_from_slice(part(begin, self.end));
             return;
-        }
-        out.extend_from_slice(part(self.begin, self.id_end - 1));
-        let (lane, generation) = (written.lane + 1, written.generation);
-        let lane = match generation {
-            0 => format!(" (lane {lane})\""),
-            _ => format!(" (lane {lane}, {generation})\""),
         };
-        out.extend_from_slice(lane.as_bytes());
-        out.extend_from_slice(part(self.id_end, self.end));
+        match part(self.args, self.end) {
+            [] => {
+                out.extend_from_slice(part(begin, self.end));
+                out.extend_from_slice(b",\"args\":");
+                out.extend_from_slice(ended);
+            }
+            begun => {
+                out.extend_from_slice(part(begin, self.args));
+                out.extend_from_slice(&merged(begun, ended));
+            }
+        }
     }
+}
+
+/// Two objects as one, with the members of the first where both have one.
+fn merged(first: &[u8], second: &[u8]) -> Vec<u8> {
+    let parse = |json| serde_json::from_slice::<Map<String, Value>>(json).unwrap_or_default();
+    let mut all = parse(second);
+    all.extend(parse(first));
+    Value::Object(all).to_string().into_bytes()
 }
 
 /// Writes what separates a record from the one before it.

@@ -1,14 +1,15 @@
-//! The order in which the records of a part are written, so that slices nest.
+//! The slices of a part, and the lanes on which they nest.
 //!
-//! Begins are paired with ends, and each slice gets the first lane of its row where it nests. Of
-//! records of the same time, ends come first, then begins, the longest first. Perfetto reads a
-//! complete event (`X`) before all other records of its time, so those of a row that has begins and
-//! ends are written as a begin and an end, too, and all of later parts.
+//! Perfetto sorts records by time, and those of one time by their duration, the longest first; the
+//! order of others of one time is not kept. So begins that are paired with ends are written as
+//! complete events (`X`). Asynchronous slices have no such form: those of which one begins when
+//! another begins or ends are on different lanes, and those without a duration are instants. A
+//! begin without an end is on a lane where no other slice begins then.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use crate::lanes::{LaneTable, Placed, Rank};
+use crate::lanes::{LaneTable, Placed};
 use crate::open_slices::{EndOf, OpenSlice, OpenSlices};
 
 /// A track on which slices nest.
@@ -31,8 +32,6 @@ pub(super) struct Mark {
     pub(super) row: Row,
     /// A hash of the name; absent if it has none.
     pub(super) name: Option<u64>,
-    /// A hash of the categories; absent if it has none.
-    pub(super) category: Option<u64>,
     /// The number of the process.
     pub(super) process: Option<i32>,
     /// The length of the text of the record.
@@ -44,13 +43,9 @@ pub(super) struct Mark {
 pub(super) enum Form {
     /// As it is.
     Whole,
-    /// The begin of a complete event.
-    Begin,
-    /// The end of a slice that has no record of its own.
-    End,
-    /// The record of an end, without categories that its begin does not have.
-    EndOfOtherCategory,
-    /// An instant, because the begin that it ends is not known.
+    /// A begin, as a complete event.
+    Complete,
+    /// A begin or an end, as an instant.
     Instant,
 }
 
@@ -58,9 +53,11 @@ pub(super) enum Form {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item {
     pub(super) ts: i64,
-    rank: (Rank, i64, i64),
+    pub(super) dur: Option<i64>,
     /// The index of the record.
     pub(super) record: usize,
+    /// The index of the record whose arguments are added.
+    pub(super) end: Option<usize>,
     pub(super) form: Form,
     pub(super) lane: Placed,
 }
@@ -84,10 +81,6 @@ struct Slice {
     begin_record: usize,
     /// Absent if the slice ends without a record of its own.
     end_record: Option<usize>,
-    /// The index of the record with which it has ended.
-    ended_by: usize,
-    /// How the record of the end is written.
-    end_form: Form,
 }
 
 /// A begin whose end has not been seen.
@@ -96,7 +89,6 @@ struct OpenRecord {
     record: usize,
     begin: i64,
     owner: Named,
-    category: Option<u64>,
     bytes: usize,
 }
 
@@ -129,12 +121,7 @@ impl OpenSlice for OpenRecord {
 }
 
 /// Puts the records of a part in order. `is_last`: what is open then has no end.
-pub(super) fn lay_out(
-    marks: &[Option<Mark>],
-    lanes: &mut LaneTable<Row>,
-    part: u64,
-    is_last: bool,
-) -> Layout {
+pub(super) fn lay_out(marks: &[Option<Mark>], lanes: &mut LaneTable<Row>, is_last: bool) -> Layout {
     let mut pairing = Pairing::default();
     let known = marks.iter().enumerate();
     let mut in_order: Vec<_> = known
@@ -156,85 +143,46 @@ pub(super) fn lay_out(
                 end: None,
                 begin_record: slice.record,
                 end_record: None,
-                ended_by: usize::MAX,
-                end_form: Form::End,
             }),
             false => open.push(slice.record),
         }
     }
     open.sort_unstable();
-    let mut items = pairing.items;
-    let mut slices = pairing.slices;
-    slices.sort_by_key(|slice| slice.ended_by);
-    let mut order: Vec<_> = (0_i64..).zip(&slices).collect();
-    order.sort_by_key(|(_, slice)| (slice.end.is_none(), slice.end, Reverse(slice.begin)));
-    let mut is_edged: HashSet<Row> = HashSet::new();
-    let mut ends: HashMap<(Row, i64), usize> = HashMap::new();
-    for slice in slices.iter().filter(|slice| !slice.is_complete()) {
-        is_edged.insert(slice.row);
-        if let Some((end, record)) = slice.end.zip(slice.end_record)
-            && end > slice.begin
-        {
-            let last = ends.entry((slice.row, end)).or_default();
-            *last = record.max(*last);
+    let (mut items, mut slices) = (pairing.items, pairing.slices);
+    // In order of their ends; of those without one, the innermost first.
+    slices.sort_by_key(|slice| (slice.end.is_none(), slice.end, Reverse(slice.begin)));
+    let mut split = HashSet::new();
+    for slice in slices {
+        let lane = slice.place(lanes);
+        if lane.lane > 0 {
+            split.insert(slice.row);
         }
+        slice.add_items(lane, &mut items);
     }
-    // An instant that arrives before the end of its time is within that slice.
-    for (item, row) in &mut items {
-        let end = ends.get(&(*row, item.ts));
-        if end.is_some_and(|end| *end > item.record) {
-            item.rank.0 = Rank::Within;
-        }
+    items.sort_by_key(|item| (item.ts, Reverse(item.dur), item.record));
+    if !split.is_empty() {
+        follow_flows(&mut items, marks, &split);
     }
-    let mut items: Vec<_> = items.into_iter().map(|(item, _)| item).collect();
-    for (number, slice) in order {
-        let lane = lanes.place(slice.row, slice.begin, slice.end, part);
-        let is_split = part > 0 || is_edged.contains(&slice.row);
-        slice.add_items(number, lane, is_split, &mut items);
-    }
-    items.sort_unstable_by_key(|item| (item.ts, item.rank));
-    follow_flows(&mut items, marks);
     Layout { items, open }
 }
 
-/// Puts flow events on the lane of the slice that they are within, where a row has several.
-fn follow_flows(items: &mut [Item], marks: &[Option<Mark>]) {
-    let mark_of = |record: usize| marks.get(record)?.as_ref();
-    let is_split = |item: &&Item| item.lane.lane > 0;
-    let split = items.iter().filter(is_split);
-    let split: HashSet<Row> = split
-        .filter_map(|item| Some(mark_of(item.record)?.row))
-        .collect();
-    if split.is_empty() {
-        return;
-    }
-    let mut open: HashMap<Row, Vec<Placed>> = HashMap::new();
-    let mut complete: HashMap<Row, Vec<(i64, Placed)>> = HashMap::new();
+/// Puts flow events on the lane of the slice that they are within, in rows that have several.
+fn follow_flows(items: &mut [Item], marks: &[Option<Mark>], split: &HashSet<Row>) {
+    let mut slices: HashMap<Row, Vec<(i64, Placed)>> = HashMap::new();
     for item in items {
-        let Some(mark) = mark_of(item.record) else {
+        let mark = marks.get(item.record).and_then(Option::as_ref);
+        let Some(mark) = mark.filter(|mark| split.contains(&mark.row)) else {
             continue;
         };
-        if !split.contains(&mark.row) {
-            continue;
-        }
-        let open = open.entry(mark.row).or_default();
-        let complete = complete.entry(mark.row).or_default();
-        match (mark.phase, item.form) {
+        let slices = slices.entry(mark.row).or_default();
+        // Perfetto takes a slice that ends at the same time, too.
+        slices.retain(|(end, _)| *end >= item.ts);
+        match (mark.phase, item.dur) {
             ('s' | 't' | 'f', _) => {
-                complete.retain(|(end, _)| *end >= item.ts);
-                let lane = complete.last().map(|(_, lane)| lane).or(open.last());
-                item.lane = lane.copied().unwrap_or_default();
+                item.lane = slices.last().map(|(_, lane)| *lane).unwrap_or_default();
             }
-            ('X', Form::Whole) => {
-                complete.retain(|(end, _)| *end > item.ts);
-                complete.push((item.ts.saturating_add(mark.dur.unwrap_or(0)), item.lane));
-            }
-            (_, Form::Begin) | ('B', Form::Whole) => open.push(item.lane),
-            (_, Form::End | Form::EndOfOtherCategory) | ('E', Form::Whole) => {
-                if let Some(place) = open.iter().rposition(|lane| *lane == item.lane) {
-                    open.remove(place);
-                }
-            }
+            ('X' | 'B', Some(dur)) => slices.push((item.ts.saturating_add(dur), item.lane)),
+            ('B', None) => slices.push((i64::MAX, item.lane)),
             _ => {}
         }
     }
@@ -245,8 +193,8 @@ fn follow_flows(items: &mut [Item], marks: &[Option<Mark>]) {
 struct Pairing {
     open: OpenSlices<Row, OpenRecord>,
     slices: Vec<Slice>,
-    /// What is no slice, with its row.
-    items: Vec<(Item, Row)>,
+    /// What is no slice.
+    items: Vec<Item>,
 }
 
 impl Pairing {
@@ -260,7 +208,6 @@ impl Pairing {
                         name: mark.name,
                         process: mark.process,
                     },
-                    category: mark.category,
                     bytes: mark.bytes,
                 };
                 self.open.begin(mark.row, slice);
@@ -272,8 +219,6 @@ impl Pairing {
                 end: Some(mark.ts.saturating_add(mark.dur.unwrap_or(0))),
                 begin_record: record,
                 end_record: Some(record),
-                ended_by: record,
-                end_form: Form::End,
             }),
             _ => self.add_instant(record, mark, Form::Whole),
         }
@@ -307,68 +252,64 @@ impl Pairing {
                 end: Some(mark.ts),
                 begin_record: slice.record,
                 end_record: (place == last).then_some(record),
-                ended_by: record,
-                end_form: match mark.category {
-                    _ if place < last => Form::End,
-                    Some(_) if mark.category != slice.category => Form::EndOfOtherCategory,
-                    _ => Form::Whole,
-                },
             });
         }
     }
 
     fn add_instant(&mut self, record: usize, mark: &Mark, form: Form) {
-        let item = Item {
+        self.items.push(Item {
             ts: mark.ts,
-            rank: (Rank::Instant, arrival(record), 0),
+            // Those of states of threads are written as they are.
+            dur: mark.dur.filter(|_| form == Form::Whole),
             record,
+            end: None,
             form,
             lane: Placed::default(),
-        };
-        self.items.push((item, mark.row));
+        });
     }
 }
 
 impl Slice {
-    fn is_complete(&self) -> bool {
-        self.end_record == Some(self.begin_record)
-    }
-
-    /// Adds the records of a slice, which has ended as the one of this number.
-    fn add_items(&self, number: i64, lane: Placed, is_split: bool, items: &mut Vec<Item>) {
-        let is_point = self.end == Some(self.begin);
-        let end = self.end.unwrap_or(i64::MAX);
-        // Of slices with the same times, the one that ends last in the input is the outer one.
-        let begin_rank = match is_point {
-            true => (Rank::Instant, arrival(self.begin_record), 0),
-            false => (Rank::Begin(Reverse(end)), !number, 0),
-        };
-        let is_whole = self.is_complete() && (is_point || !is_split);
-        let is_begin = self.is_complete() && !is_whole;
-        items.push(Item {
-            ts: self.begin,
-            rank: begin_rank,
-            record: self.begin_record,
-            form: if is_begin { Form::Begin } else { Form::Whole },
-            lane,
-        });
-        if is_whole || self.end.is_none() {
-            return;
+    fn place(&self, lanes: &mut LaneTable<Row>) -> Placed {
+        // Slices of different batches never share their begins.
+        const EACH_ITS_OWN: u64 = u64::MAX;
+        const TOGETHER: u64 = 0;
+        match (self.row, self.end) {
+            (Row::Asynchronous(_), Some(end)) if end > self.begin => {
+                let batch = u64::try_from(self.begin_record).unwrap_or(EACH_ITS_OWN) + 1;
+                lanes.place(self.row, self.begin, Some(end.saturating_add(1)), batch)
+            }
+            (_, Some(end)) => lanes.place(self.row, self.begin, Some(end), TOGETHER),
+            (_, None) => lanes.place(self.row, self.begin, None, EACH_ITS_OWN),
         }
-        items.push(Item {
-            ts: end,
-            rank: match is_point {
-                true => (Rank::Instant, arrival(self.ended_by), number),
-                false => (Rank::End, !self.begin, number),
-            },
-            record: self.end_record.unwrap_or(self.begin_record),
-            form: self.end_form,
-            lane,
-        });
     }
-}
 
-/// The place of a record among those that have arrived.
-fn arrival(record: usize) -> i64 {
-    i64::try_from(record).unwrap_or(i64::MAX)
+    fn add_items(&self, lane: Placed, items: &mut Vec<Item>) {
+        let dur = self.end.map(|end| end.saturating_sub(self.begin));
+        let is_async = matches!(self.row, Row::Asynchronous(_));
+        let is_complete = self.end_record == Some(self.begin_record);
+        let (dur, form) = match dur {
+            Some(0) if is_async => (None, Form::Instant),
+            Some(dur) if !is_async && !is_complete => (Some(dur), Form::Complete),
+            Some(dur) if !is_async => (Some(dur), Form::Whole),
+            _ => (None, Form::Whole),
+        };
+        let end_record = self.end_record.filter(|_| !is_complete);
+        let begin = Item {
+            ts: self.begin,
+            dur,
+            record: self.begin_record,
+            end: end_record.filter(|_| form != Form::Whole),
+            form,
+            lane,
+        };
+        items.push(begin);
+        if let Some((record, ts)) = end_record.zip(self.end).filter(|_| form == Form::Whole) {
+            items.push(Item {
+                ts,
+                record,
+                ..begin
+            });
+        }
+    }
 }

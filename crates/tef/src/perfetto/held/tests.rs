@@ -71,10 +71,8 @@ fn slice_that_began_before_all_others_has_no_negative_time_in_a_later_part() {
         [
             json!({"ph": "X", "name": "child", "ts": day, "dur": 5}),
             // The part of it that is not before the origin.
-            json!({"ph": "B", "name": "earliest", "ts": 0, "tid": 2}),
-            json!({"ph": "E", "ts": 5, "tid": 2}),
-            json!({"ph": "B", "name": "parent", "ts": day - 10}),
-            json!({"ph": "E", "ts": day + 20}),
+            json!({"ph": "X", "name": "earliest", "ts": 0, "dur": 5, "tid": 2}),
+            json!({"ph": "X", "name": "parent", "ts": day - 10, "dur": 30}),
         ]
     );
 }
@@ -94,8 +92,56 @@ fn slice_begins_and_ends_in_different_parts() {
         ],
     ]);
     let phases = records.iter().map(|record| record["ph"].as_str().unwrap());
-    assert_eq!(phases.collect::<String>(), "iBbEe");
+    assert_eq!(phases.collect::<String>(), "iXbe");
     assert_eq!(records[2]["id"], "x");
+}
+
+#[test]
+fn begin_and_end_of_a_slice_are_one_record_with_the_arguments_of_both() {
+    let (records, _) = written(&[&[
+        r#"{"ph":"B","name":"a","cat":"c","ts":1,"tts":5,"args":{"x":1,"y":2}}"#,
+        r#"{"ph":"B","name":"b","ts":1}"#,
+        r#"{"ph":"E","ts":3,"args":[3]}"#,
+        r#"{"ph":"E","name":"a","cat":"other","ts":3,"tts":7.5,"args":{"y":3,"z":4}}"#,
+        r#"{"ph":"E","name":"a","ts":4}"#,
+        r#"{"ph":"B","name":"open","ts":5}"#,
+    ]]);
+    assert_eq!(
+        records,
+        [
+            json!({
+                "ph": "X", "name": "a", "cat": "c", "ts": 0, "dur": 2, "tts": 5, "tdur": 2.5,
+                "args": {"x": 1, "y": 2, "z": 4},
+            }),
+            json!({"ph": "X", "name": "b", "ts": 0, "dur": 2, "args": {"value": [3]}}),
+            json!({"ph": "i", "name": "a", "ts": 3, "s": "t"}),
+            json!({"ph": "B", "name": "open", "ts": 4}),
+        ]
+    );
+}
+
+#[test]
+fn asynchronous_slices_that_touch_are_on_lanes_of_their_own_and_empty_ones_are_instants() {
+    let (records, _) = written(&[&[
+        r#"{"ph":"b","name":"a","ts":1,"pid":1,"id":"x"}"#,
+        r#"{"ph":"e","name":"a","ts":3,"pid":1,"id":"x"}"#,
+        r#"{"ph":"b","name":"b","ts":3,"pid":1,"id":"x"}"#,
+        r#"{"ph":"e","name":"b","ts":4,"pid":1,"id":"x"}"#,
+        r#"{"ph":"b","name":"c","ts":6,"pid":1,"id":"x"}"#,
+        r#"{"ph":"e","name":"c","ts":6,"pid":1,"id":"x"}"#,
+    ]]);
+    let of = |record: &Value| [&record["ph"], &record["name"], &record["id"]].map(|v| v.clone());
+    let shown: Vec<_> = records.iter().map(of).collect();
+    assert_eq!(
+        shown,
+        [
+            ["b", "a", "x"],
+            ["e", "a", "x"],
+            ["b", "b", "x (lane 2)"],
+            ["e", "b", "x (lane 2)"],
+            ["n", "c", "x"],
+        ]
+    );
 }
 
 #[test]
