@@ -105,7 +105,7 @@ fn open(lab: &Lab, input: &Path, arguments: &[&str], name: &str) -> (Browser, Pr
     })
 }
 
-/// Opens in Perfetto what is written to a path, which `write` is given. Perfetto must find no fault.
+/// Opens in Perfetto what `write` writes to the path that it is given. Perfetto must find no fault.
 pub(crate) fn open_output(lab: &Lab, name: &str, write: impl FnOnce(&str)) -> (Browser, Process) {
     let directory = lab.directory("page");
     for entry in fs::read_dir(peers::perfetto_page()).unwrap() {
