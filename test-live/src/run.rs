@@ -19,6 +19,7 @@ use viewer::attach::{MemoryBudget, SourceEvent, SourceHandle, list, relay};
 use viewer::bound::{Bound, TypedTime};
 use viewer::directories::{self, DirectoryOptions};
 use viewer::filter::Filter;
+use viewer::json_text::escape_controls;
 use viewer::mux::{Mux, Progress, Report, Stage};
 use viewer::run::{Outcome, Stop, UsageError};
 use viewer::select::{Select, Selection, Tally};
@@ -535,7 +536,8 @@ fn write_listing(
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     if is_json {
-        writeln!(out, "{}", serde_json::to_string_pretty(listing)?)?;
+        let json = serde_json::to_string_pretty(listing)?;
+        writeln!(out, "{}", escape_controls(json))?;
     } else {
         write!(out, "{listing}")?;
     }

@@ -483,7 +483,7 @@ fn a_filter_selects_spans_by_their_begins_and_does_not_change_their_times() {
 #[test]
 fn hostile_names_are_escaped_and_more_names_than_rows_are_one_row() {
     let mut lines = Vec::new();
-    let hostile = r"a;b\nc \u001b[2J\u202e";
+    let hostile = r"a;b\nc \u001b[2J\u202e\u009b";
     for thread in 0..2 {
         lines.push(format!(
             r#"{{"ph":"X","name":"{hostile}","pid":"p;{thread}\n","tid":3,"ts":1,"dur":5}}"#
@@ -503,9 +503,11 @@ fn hostile_names_are_escaped_and_more_names_than_rows_are_one_row() {
     let trace = record(&lines);
     let ended = test_live(&["spans", "--sort", "max", "--by", "process"], trace.path());
     let (table, errors) = (text(&ended.stdout), text(&ended.stderr));
-    assert!(table.contains(r"a;b\nc \u{1b}[2J\u{202e}"), "hostile name");
+    assert!(table.contains(r"a;b\nc \u{1b}[2J\u{202e}\u{9b}"));
     assert!(!table.contains('\u{1b}') && !table.contains('\u{202e}'));
     assert!(errors.contains("more than 32768 rows"), "{errors}");
+    let json = test_live(&["spans", "--json"], trace.path()).stdout;
+    assert!(text(&json).contains(r"\u009b") && !text(&json).contains('\u{9b}'));
     let rows = rows(&["--by", "process"], trace.path());
     assert!(rows.len() <= 32_769, "{}", rows.len());
     let counts = rows.iter().map(|row| row["count"].as_u64().unwrap());
@@ -513,7 +515,7 @@ fn hostile_names_are_escaped_and_more_names_than_rows_are_one_row() {
     assert_eq!(rows[0]["name"], "<other>");
 
     let stacks = stacks(trace.path());
-    let hostile = r"a:b\nc \u{1b}[2J\u{202e}";
+    let hostile = r"a:b\nc \u{1b}[2J\u{202e}\u{9b}";
     let stack = format!(r"[p:0\n];[3];{hostile}");
     assert_eq!(stacks.get(&stack), Some(&5000));
     assert_eq!(stacks.values().sum::<u64>(), 10_000 + many * 1000);

@@ -31,6 +31,15 @@ pub fn escaped(text: &str, out: &mut Vec<u8>) {
         let Some((special, after)) = after.split_first() else {
             return;
         };
+        let (special, after) = match (special, after) {
+            (0xC2, [control @ 0x80..=0x9F, after @ ..]) => (control, after),
+            (0xC2, _) => {
+                out.push(*special);
+                rest = after;
+                continue;
+            }
+            _ => (special, after),
+        };
         let short = match special {
             b'"' => Some(b'"'),
             b'\\' => Some(b'\\'),
@@ -51,9 +60,27 @@ pub fn escaped(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// Whether a byte is written as an escape. DEL needs none, but a terminal would act on it.
+/// Whether a byte may have to be written as an escape. JSON allows DEL and the controls up to
+/// U+009F, whose first byte is 0xC2, but a terminal would act on them.
 const fn is_special(byte: u8) -> bool {
-    byte < 0x20 || matches!(byte, b'"' | b'\\' | 0x7F)
+    byte < 0x20 || matches!(byte, b'"' | b'\\' | 0x7F | 0xC2)
+}
+
+/// Escapes what a terminal would act on in valid JSON of one or more lines: DEL and the controls up
+/// to U+009F, which are only in strings there.
+pub fn escape_controls(json: String) -> String {
+    let is_control = |character| matches!(character, '\u{7f}'..='\u{9f}');
+    if !json.contains(is_control) {
+        return json;
+    }
+    let mut escaped = String::with_capacity(json.len() + 64);
+    for character in json.chars() {
+        match is_control(character) {
+            true => escaped.push_str(&format!("\\u{:04x}", u32::from(character))),
+            false => escaped.push(character),
+        }
+    }
+    escaped
 }
 
 /// Writes `true` or `false`.
@@ -105,6 +132,17 @@ mod tests {
         let mut out = Vec::new();
         float(value, bits, &mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn controls_that_a_terminal_would_act_on_are_escaped() {
+        let text = "\u{7f}\u{80}\u{9b}2J\u{9f}\u{a0}µÂé\u{1b}";
+        let want = r#""\u007f\u0080\u009b2J\u009f"#.to_owned() + "\u{a0}µÂé\\u001b\"";
+        let mut out = Vec::new();
+        string(text, &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), want);
+        let json = serde_json::to_string(text).unwrap();
+        assert_eq!(escape_controls(json), want);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use viewer::attach::archive::{ArchiveOptions, ArchiveSource, ArchivedTrace};
 use viewer::attach::target::{ArchiveTarget, Target};
 use viewer::attach::{MemoryBudget, SourceHandle, TraceKey, list, relay};
 use viewer::directories::open_traces;
+use viewer::json_text::escape_controls;
 use viewer::mux::{Mux, Report as SourceReport, Stage};
 use viewer::progress;
 use viewer::run::Outcome;
@@ -51,7 +52,8 @@ pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
                     print_message(format_args!("test-live: error: {target}: no such session"));
                 }
                 if arguments.json {
-                    writeln!(out, "{}", serde_json::to_string_pretty(&listing)?)?;
+                    let json = serde_json::to_string_pretty(&listing)?;
+                    writeln!(out, "{}", escape_controls(json))?;
                 } else {
                     report::write_sessions(&listing, &mut out)?;
                 }
@@ -80,7 +82,8 @@ pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
             }
         }
         if arguments.json {
-            writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+            let json = serde_json::to_string_pretty(&report)?;
+            writeln!(out, "{}", escape_controls(json))?;
         } else {
             write!(out, "{report}")?;
         }

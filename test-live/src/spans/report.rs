@@ -10,6 +10,7 @@ use unicode_width::UnicodeWidthStr;
 use viewer::interpret::name_numbers::OTHER;
 use viewer::interpret::span_meter::SpanMeter;
 use viewer::interpret::span_owners::SpanOwner;
+use viewer::json_text::escape_controls;
 
 use super::table::{SpanRow, SpanTable};
 use crate::cli::{SpanGroup, SpanSort};
@@ -172,8 +173,8 @@ pub(super) fn write_json(
             open: row.open,
             without_begin: row.without_begin,
         };
-        serde_json::to_writer(&mut *out, &reported)?;
-        out.write_all(b"\n")?;
+        let json = serde_json::to_string(&reported)?;
+        writeln!(out, "{}", escape_controls(json))?;
     }
     Ok(())
 }
