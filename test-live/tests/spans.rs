@@ -324,6 +324,24 @@ fn asynchronous_spans_of_different_ids_overlap_and_those_of_one_id_nest() {
 }
 
 #[test]
+fn an_end_of_an_asynchronous_id_is_of_the_last_begin_of_its_name() {
+    let line = |phase: &str, name: &str, ts: u64| {
+        format!(r#"{{"ph":"{phase}","cat":"io","name":"{name}","pid":1,"id":7,"ts":{ts}}}"#)
+    };
+    let trace = record(&[
+        line("b", "read", 0),
+        line("b", "send", 1),
+        line("e", "read", 2),
+        line("e", "send", 3),
+    ]);
+    let expected = [("read", 1000), ("send", 2000)].map(|(name, own)| {
+        let durations = vec![2000];
+        (name.to_owned(), Expected { own, durations })
+    });
+    assert_rows(&rows(&[], trace.path()), expected.into());
+}
+
+#[test]
 fn spans_without_an_end_or_a_begin_are_counted_and_take_no_time() {
     let line = |phase: &str, name: &str, ts: u64| {
         format!(r#"{{"ph":"{phase}","name":"{name}","pid":1,"tid":2,"ts":{ts}}}"#)

@@ -484,10 +484,12 @@ impl SentReader<'_> {
             key.process = None;
         }
         let time = sent.ts?;
+        let name = sent.name.unwrap_or_default();
         Some(Edge {
             kind,
-            name: sent.name.clone().unwrap_or_default(),
-            id: None,
+            // Spans of one asynchronous id need not nest: an end is of the last begin of its name.
+            id: (is_async && !name.is_empty()).then(|| hash(&*name)),
+            name,
             time,
             thread: key,
             owner,
@@ -501,9 +503,13 @@ impl SentReader<'_> {
 fn async_id(sent: &SentEvent<'_>) -> Option<u64> {
     let ids = [sent.id, sent.id2_local, sent.id2_global];
     ids.iter().find_map(|id| *id)?;
+    Some(hash((sent.cat.as_deref(), sent.scope.as_deref(), ids)))
+}
+
+fn hash(value: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (sent.cat.as_deref(), sent.scope.as_deref(), ids).hash(&mut hasher);
-    Some(hasher.finish())
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Learns the name of a process or thread, as the process says it.
