@@ -342,6 +342,21 @@ fn an_end_of_an_asynchronous_id_is_of_the_last_begin_of_its_name() {
 }
 
 #[test]
+fn times_that_are_sent_finer_than_nanoseconds_or_as_strings_are_rounded() {
+    let lines = [
+        r#"{"ph":"X","name":"fine","pid":1,"ts":123456.78912,"dur":5.12345}"#,
+        r#"{"ph":"B","name":"text","pid":1,"ts":"200000.5"}"#,
+        r#"{"ph":"E","name":"text","pid":1,"ts":"200003.75"}"#,
+    ];
+    let trace = record(&lines.map(str::to_owned));
+    let expected = [("fine", 5123), ("text", 3250)].map(|(name, own)| {
+        let durations = vec![own];
+        (name.to_owned(), Expected { own, durations })
+    });
+    assert_rows(&rows(&[], trace.path()), expected.into());
+}
+
+#[test]
 fn spans_without_an_end_or_a_begin_are_counted_and_take_no_time() {
     let line = |phase: &str, name: &str, ts: u64| {
         format!(r#"{{"ph":"{phase}","name":"{name}","pid":1,"tid":2,"ts":{ts}}}"#)

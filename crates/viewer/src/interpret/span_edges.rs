@@ -8,6 +8,7 @@ use std::path::Path;
 use ::tef::Record;
 use ::tef::ctf::{Client, Decoded, RecordDecoder};
 use ::tef::event::{Event as SentEvent, OwnerId};
+use ::tef::perfetto::round_times;
 use ctf::decode::{Event, FieldError};
 use ctf::model::EnvironmentValue;
 use serde::Deserialize;
@@ -428,7 +429,8 @@ impl SentReader<'_> {
         }
     }
 
-    fn sent<'d>(self, sent: SentEvent<'d>) -> Option<Edge<'d>> {
+    fn sent<'d>(self, mut sent: SentEvent<'d>) -> Option<Edge<'d>> {
+        round_times(&mut sent);
         let Self {
             host,
             host_name,

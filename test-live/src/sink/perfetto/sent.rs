@@ -3,6 +3,7 @@
 use ::tef::ctf::{Decoded, RecordDecoder};
 use ::tef::event::OwnerId;
 use ::tef::open_slices::EndOf;
+use ::tef::perfetto::round_times;
 use ::tef::{Event as SentEvent, Record};
 use ctf::decode::{Event, FieldError};
 use perfetto::{Argument, Mark, Value};
@@ -67,11 +68,12 @@ impl SentRecords {
             Some(_) if times == SentTimes::Producer => return Ok(Sent::Nothing),
             _ => return Ok(Sent::Other),
         };
-        let sent = match record {
+        let mut sent = match record {
             Record::Event(sent) => sent,
             Record::Raw(_) if times == SentTimes::Producer => return Ok(Sent::Nothing),
             Record::Raw(_) => return Ok(Sent::Other),
         };
+        round_times(&mut sent);
         let time = match (times, event.time()) {
             (SentTimes::Arrival, Some(arrival)) => {
                 // A program sends a slice when it ends.
