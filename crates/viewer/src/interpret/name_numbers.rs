@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Largest number of names. Further ones have the number of [`OTHER`].
-const MAX_NAMES: usize = 1 << 16;
+pub const MAX_NAMES: usize = 1 << 16;
 /// Largest number of characters of a name; the rest is cut off.
 pub const MAX_NAME_CHARACTERS: usize = 200;
 /// The name of what has none of its own.
@@ -15,6 +15,7 @@ pub const OTHER: &str = "<other>";
 pub struct NameNumbers {
     numbers: HashMap<Arc<str>, u32>,
     names: Vec<Arc<str>>,
+    is_full: bool,
 }
 
 impl NameNumbers {
@@ -24,10 +25,11 @@ impl NameNumbers {
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
-        let name = match self.names.len() < MAX_NAMES {
-            true => name,
+        self.is_full = self.names.len() >= MAX_NAMES;
+        let name = match self.is_full {
+            false => name,
             // Names are never removed, because others refer to them by number.
-            false => OTHER,
+            true => OTHER,
         };
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -37,6 +39,11 @@ impl NameNumbers {
         self.names.push(Arc::clone(&name));
         self.numbers.insert(name, number);
         number
+    }
+
+    /// Whether there was a name beyond the limit, which has the number of [`OTHER`].
+    pub fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// The names from this number on.
@@ -65,10 +72,12 @@ mod tests {
         let mut names = NameNumbers::default();
         assert_eq!(names.number("a"), 0);
         assert_eq!(names.number(&"é".repeat(1000)), 1);
+        assert!(!names.is_full());
         assert_eq!(names.from(1)[0].chars().count(), MAX_NAME_CHARACTERS);
         for number in 0..2 * MAX_NAMES {
             names.number(&number.to_string());
         }
+        assert!(names.is_full());
         assert_eq!(names.from(0).len(), MAX_NAMES + 1);
         assert_eq!(names.from(MAX_NAMES), [OTHER.into()]);
         assert_eq!(names.number("a"), 0);

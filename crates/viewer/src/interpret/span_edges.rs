@@ -130,6 +130,12 @@ impl EdgeReader {
         self.owners.has_several_hosts()
     }
 
+    /// Whether there are more threads than are told apart.
+    #[must_use]
+    pub fn has_other_threads(&self) -> bool {
+        self.owners.is_full()
+    }
+
     /// Whether an event was left out although it begins or ends a span, because its thread is not
     /// known.
     #[must_use]

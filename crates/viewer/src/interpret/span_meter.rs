@@ -3,10 +3,10 @@
 
 use ctf::decode::{Event, FieldError};
 
-use super::name_numbers::NameNumbers;
+use super::name_numbers::{NameNumbers, OTHER};
 use super::span_edges::EdgeReader;
 use super::span_observer::SpanObserver;
-use super::span_owners::SpanOwner;
+use super::span_owners::{MAX_OWNERS, SpanOwner};
 use super::span_times::SpanTimes;
 use crate::attach::TraceKey;
 use crate::sink::{Ended, Origin};
@@ -85,6 +85,11 @@ impl<O: SpanObserver> SpanMeter<O> {
     /// What was not measured as it should have been, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.times.warnings();
+        if self.reader.has_other_threads() {
+            warnings.push(format!(
+                "more than {MAX_OWNERS} threads: the spans of further ones are those of {OTHER}"
+            ));
+        }
         if self.reader.has_unpaired() {
             warnings.push(
                 "begins and ends of spans without a thread cannot be paired and are left out; \

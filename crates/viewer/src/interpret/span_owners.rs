@@ -9,7 +9,7 @@ use super::threads::{Host, OwnerKey, Thread, ThreadKey, ThreadNames};
 use crate::attach::TraceKey;
 
 /// Largest number of threads that are told apart. Further ones are shown as one.
-const MAX_OWNERS: usize = 1 << 16;
+pub(super) const MAX_OWNERS: usize = 1 << 16;
 /// Largest number of names of threads that are remembered. With one more, all are forgotten.
 const MAX_THREAD_NAMES: usize = 1 << 14;
 
@@ -96,6 +96,7 @@ pub struct SpanOwners {
     thread_names: HashMap<ThreadKey, Box<str>>,
     /// The thread that was asked for last: the next event is often of the same.
     last: Option<(ThreadKey, OwnerNumber)>,
+    is_full: bool,
 }
 
 impl Default for SpanOwners {
@@ -110,6 +111,7 @@ impl Default for SpanOwners {
             owners: vec![(None, others)],
             thread_names: HashMap::new(),
             last: None,
+            is_full: false,
         }
     }
 }
@@ -134,6 +136,7 @@ impl SpanOwners {
 
     fn add(&mut self, found: &FoundOwner<'_>) -> OwnerNumber {
         if self.owners.len() >= MAX_OWNERS {
+            self.is_full = true;
             return OTHERS;
         }
         let thread = u32::try_from(self.owners.len()).unwrap_or(OTHERS.thread);
@@ -154,6 +157,11 @@ impl SpanOwners {
         self.numbers.insert(found.key, number);
         self.owners.push((Some(found.key), owner));
         number
+    }
+
+    /// Whether there was a thread that is not told apart from others.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// Whether the threads are of several hosts.

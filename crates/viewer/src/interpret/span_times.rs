@@ -7,7 +7,7 @@
 
 use daemon::open_spans::{EndedSpan, OpenSpans, SpanEdge};
 
-use super::name_numbers::NameNumbers;
+use super::name_numbers::{MAX_NAMES, NameNumbers, OTHER};
 use super::span_edges::{Edge, EdgeKind};
 use super::span_observer::{Line, OpenFrame, SpanObserver, nanoseconds};
 use super::span_owners::OwnerNumber;
@@ -73,8 +73,14 @@ impl<O: SpanObserver> SpanTimes<O> {
         }
         if self.whole.is_split() {
             warnings.push(format!(
-                "more than {MAX_WHOLE_SPANS} spans that programs have sent: self times of spans \
-                 around others are too long where both were not among as many"
+                "more than {MAX_WHOLE_SPANS} spans that programs have sent: they were measured in \
+                 several parts, and the self time of a span includes the spans within it that are \
+                 in another part"
+            ));
+        }
+        if self.names.is_full() {
+            warnings.push(format!(
+                "more than {MAX_NAMES} names of spans: further ones are {OTHER}"
             ));
         }
         warnings
@@ -83,7 +89,11 @@ impl<O: SpanObserver> SpanTimes<O> {
     /// Adds an edge that an event of a trace is. An edge that is not shown ends spans, and its own
     /// span is not measured.
     pub(super) fn add(&mut self, edge: &Edge<'_>, trace: TraceKey, is_shown: bool) {
-        let name = self.names.number(&edge.name);
+        // The name of a span that is not shown is never asked for.
+        let name = match is_shown {
+            true => self.names.number(&edge.name),
+            false => 0,
+        };
         let clock = match edge.is_sent {
             true => PROGRAM_CLOCK,
             false => TRACE_CLOCK,
@@ -422,8 +432,26 @@ mod tests {
             ("early", false, 61, None, false),
             ("a", false, 100, None, true),
         ];
-        let expected = [note(0, None, 100, 50), note(2, Some(0), 10, 10)];
+        let expected = [note(0, None, 100, 50), note(1, Some(0), 10, 10)];
         assert_eq!(measured(&edges), expected);
+    }
+
+    #[test]
+    fn names_are_limited_and_only_those_of_spans_that_are_shown_count() {
+        let mut times = SpanTimes::new(Notes::default());
+        let trace = TraceKey::fresh();
+        let mut add = |prefix: &str, is_shown| {
+            for time in 0..1 << 17 {
+                let name = format!("{prefix} {time}");
+                times.add(&edge(EdgeKind::Begin, &name, time), trace, is_shown);
+                times.add(&edge(EdgeKind::End, &name, time), trace, is_shown);
+            }
+            let warnings = times.warnings();
+            warnings.iter().any(|of| of.contains("names of spans"))
+        };
+        assert!(!add("hidden", false));
+        assert!(add("shown", true));
+        assert_eq!(&*times.names().from(0)[0], "shown 0");
     }
 
     #[test]
@@ -472,6 +500,6 @@ mod tests {
             times.add(&edge(EdgeKind::Whole(1), "x", 2 * time), trace, false);
         }
         times.finish();
-        assert!(times.warnings()[0].contains("self times"));
+        assert!(times.warnings()[0].contains("several parts"));
     }
 }
