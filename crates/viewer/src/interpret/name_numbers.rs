@@ -54,11 +54,16 @@ impl NameNumbers {
 
 /// The beginning of a name that is not too long.
 pub fn shortened(name: &str) -> &str {
+    first_characters(name, MAX_NAME_CHARACTERS)
+}
+
+/// The beginning of a name: at most `max` characters.
+pub(super) fn first_characters(name: &str, max: usize) -> &str {
     // No character has less than one byte.
-    if name.len() <= MAX_NAME_CHARACTERS {
+    if name.len() <= max {
         return name;
     }
-    let end = name.char_indices().nth(MAX_NAME_CHARACTERS);
+    let end = name.char_indices().nth(max);
     name.get(..end.map_or(name.len(), |(end, _)| end))
         .unwrap_or_default()
 }

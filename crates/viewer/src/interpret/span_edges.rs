@@ -18,7 +18,7 @@ use super::environment::Environment;
 use super::interpreted_fields::InterpretedFields;
 use super::kernel_threads::{KernelFields, KernelThreads};
 use super::kind::{RecordKind, RecordKinds};
-use super::span_owners::{FoundOwner, OwnerNumber, SpanOwner, SpanOwners};
+use super::span_owners::{FoundOwner, OTHERS, OwnerNumber, SpanOwner, SpanOwners};
 use super::threads::{Host, OwnerKey, Thread, ThreadKey, ThreadNames};
 use crate::attach::TraceKey;
 use crate::sink::Origin;
@@ -333,7 +333,7 @@ impl EdgeReader {
                 what: &what,
             }
         });
-        if is_new {
+        if is_new && number != OTHERS {
             let procname = String::from_utf8_lossy(&fields.procname);
             self.owners.name_thread(shown, &procname);
             let is_main = !kernel || thread == process;

@@ -11,7 +11,7 @@ use crate::attach::TraceKey;
 /// Largest number of threads that are told apart. Further ones are shown as one.
 pub(super) const MAX_OWNERS: usize = 1 << 16;
 /// Largest number of names of threads that are remembered. With one more, all are forgotten.
-const MAX_THREAD_NAMES: usize = 1 << 14;
+const MAX_THREAD_NAMES: usize = MAX_OWNERS;
 
 /// The numbers of a thread and its process in [`SpanOwners`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,7 +23,7 @@ pub struct OwnerNumber {
 }
 
 /// The number of all threads that are not told apart.
-const OTHERS: OwnerNumber = OwnerNumber {
+pub(super) const OTHERS: OwnerNumber = OwnerNumber {
     process: 0,
     thread: 0,
 };
@@ -173,18 +173,15 @@ impl SpanOwners {
 
     /// Names a thread.
     pub(super) fn name_thread(&mut self, key: ThreadKey, name: &str) {
-        if name.is_empty()
-            || self
-                .thread_names
-                .get(&key)
-                .is_some_and(|known| **known == *name)
-        {
+        let name = shortened(name);
+        let known = self.thread_names.get(&key);
+        if name.is_empty() || known.is_some_and(|known| **known == *name) {
             return;
         }
-        if self.thread_names.len() >= MAX_THREAD_NAMES {
+        if known.is_none() && self.thread_names.len() >= MAX_THREAD_NAMES {
             self.thread_names.clear();
         }
-        self.thread_names.insert(key, shortened(name).into());
+        self.thread_names.insert(key, name.into());
     }
 
     /// A thread with this number, by the names that are known now.
@@ -211,6 +208,34 @@ impl SpanOwners {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_known_thread_that_changes_its_name_costs_no_other_its_name() {
+        let (mut owners, names) = (SpanOwners::default(), ThreadNames::default());
+        let trace = TraceKey::fresh();
+        let key = |thread| ThreadKey {
+            host: Host::OfTrace(trace),
+            process: None,
+            thread: Thread::Id(OwnerKey::Number(thread)),
+        };
+        let all = i64::try_from(MAX_OWNERS).unwrap();
+        for thread in 0..all {
+            let number = owners.number(key(thread), || FoundOwner {
+                key: key(thread),
+                host: None,
+                process: None,
+                thread: None,
+                trace,
+                trace_name: "t",
+                what: "",
+            });
+            owners.name_thread(key(thread), "first");
+            assert_eq!(owners.is_full(), number == OTHERS);
+        }
+        owners.name_thread(key(all - 1), "second");
+        assert_eq!(owners.owner(1, &names).thread, "first");
+        assert!(owners.is_full());
+    }
 
     #[test]
     fn threads_beyond_the_limit_are_one_and_later_names_are_shown() {

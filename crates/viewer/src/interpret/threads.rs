@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::attach::TraceKey;
 use ::tef::event::OwnerId;
+
+use super::name_numbers::first_characters;
+use crate::attach::TraceKey;
 
 /// Largest number of names of hosts and of owners, and of programs, that are remembered. With one
 /// more, all are forgotten.
@@ -108,11 +110,16 @@ impl ThreadNames {
 
     /// Remembers the name of a process.
     pub fn set_program(&mut self, host: Host, process: OwnerKey, name: &str) {
-        if self.programs.len() >= MAX_REMEMBERED {
+        let key = (host, process);
+        let name = first_characters(name, MAX_NAME_CHARACTERS);
+        let known = self.programs.get(&key);
+        if known.is_some_and(|known| **known == *name) {
+            return;
+        }
+        if known.is_none() && self.programs.len() >= MAX_REMEMBERED {
             self.programs.clear();
         }
-        let name: String = name.chars().take(MAX_NAME_CHARACTERS).collect();
-        self.programs.insert((host, process), name.into());
+        self.programs.insert(key, name.into());
     }
 }
 
@@ -143,6 +150,21 @@ mod tests {
             let remembered = [&names.hosts, &names.owners].map(|of| of.names.len());
             assert!(remembered.into_iter().all(|count| count <= MAX_REMEMBERED));
             assert!(names.programs.len() <= MAX_REMEMBERED);
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_known_already_costs_no_other_its_name() {
+        let mut names = ThreadNames::default();
+        let host = Host::OfTrace(TraceKey::fresh());
+        let all = i64::try_from(MAX_REMEMBERED).unwrap();
+        for process in 0..all {
+            names.set_program(host, OwnerKey::Number(process), "first");
+        }
+        for name in ["first", "second"] {
+            names.set_program(host, OwnerKey::Number(all - 1), name);
+            assert_eq!(names.program(host, Some(OwnerKey::Number(0))), "first");
+            assert_eq!(names.program(host, Some(OwnerKey::Number(all - 1))), name);
         }
     }
 }
