@@ -18,7 +18,7 @@ pub(super) struct Histogram {
 /// A percentile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Percentile {
-    /// About so many nanoseconds.
+    /// About this number of nanoseconds.
     Within(u64),
     /// The longest duration.
     Longest,
@@ -26,20 +26,25 @@ pub(super) enum Percentile {
 
 impl Histogram {
     /// Adds a duration in nanoseconds. A new bucket takes one of `budget`; if there is none left,
-    /// the duration is counted in the nearest bucket, and false is returned.
+    /// the duration is counted in the nearest bucket, and false is returned. The first bucket is
+    /// there without budget, too.
     pub(super) fn add(&mut self, duration: u64, budget: &mut usize) -> bool {
         self.count += 1;
         let bucket = bucket_of(duration);
         let place = match self.buckets.binary_search_by_key(&bucket, |(of, _)| *of) {
             Ok(place) => place,
-            Err(place) if *budget > 0 => {
-                *budget -= 1;
+            Err(place) if *budget > 0 || self.buckets.is_empty() => {
+                *budget = budget.saturating_sub(1);
                 self.buckets.insert(place, (bucket, 0));
                 place
             }
             Err(place) => {
-                let nearest = place.min(self.buckets.len().saturating_sub(1));
-                if let Some((_, count)) = self.buckets.get_mut(nearest) {
+                let around = self
+                    .buckets
+                    .iter_mut()
+                    .skip(place.saturating_sub(1))
+                    .take(2);
+                if let Some((_, count)) = around.min_by_key(|(of, _)| of.abs_diff(bucket)) {
                     *count += 1;
                 }
                 return false;
@@ -53,7 +58,7 @@ impl Histogram {
 
     /// The duration that `percent` of all are not longer than.
     pub(super) fn percentile(&self, percent: u64) -> Percentile {
-        // The nearest rank: the one that has at least so many up to it.
+        // The nearest rank: the first one up to which there are `percent` of all or more.
         let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100);
         if rank == u128::from(self.count) {
             return Percentile::Longest;
@@ -142,5 +147,21 @@ mod tests {
         assert!(!histogram.add(1, &mut budget));
         assert_eq!((histogram.buckets.len(), histogram.count), (2, 4));
         assert_eq!(histogram.percentile(75), Percentile::Within(100));
+        for _ in 0..8 {
+            assert!(!histogram.add(11, &mut budget));
+        }
+        assert_eq!(histogram.percentile(75), Percentile::Within(10));
+    }
+
+    #[test]
+    fn the_first_durations_of_a_row_have_a_bucket_without_budget_too() {
+        let mut histogram = Histogram::default();
+        let mut budget = 0;
+        assert!(histogram.add(10, &mut budget));
+        assert!(!histogram.add(1_000_000, &mut budget));
+        assert_eq!(
+            (histogram.percentile(50), budget),
+            (Percentile::Within(10), 0)
+        );
     }
 }

@@ -104,8 +104,8 @@ impl SpanTable {
         }
         if self.is_coarse {
             warnings.push(format!(
-                "more than {MAX_BUCKETS} different durations: percentiles of rows that were full \
-                 are not exact; select some spans with --filter"
+                "more than {MAX_BUCKETS} different durations in all rows: percentiles are not \
+                 exact; select some spans with --filter"
             ));
         }
         warnings
