@@ -22,6 +22,9 @@ use super::row::{Open, SinkRow};
 const MAX_STACKS: usize = 1 << 19;
 /// Largest number of spans in a stack. The time of deeper ones is that of the stack around them.
 const MAX_DEPTH: u16 = 1024;
+/// Largest number of spans in all stacks together: each is written once for each stack that it is
+/// around.
+const MAX_SPANS: usize = 1 << 25;
 /// The name of spans that have none.
 const UNNAMED: &str = "<unnamed>";
 
@@ -47,6 +50,8 @@ struct Stacks {
     threads: HashMap<OwnerNumber, u32>,
     /// The stacks by the one around them and the number of the name.
     places: HashMap<(u32, u32), u32>,
+    /// The number of spans in all stacks together.
+    spans: usize,
     is_full: bool,
     is_deep: bool,
 }
@@ -64,10 +69,12 @@ impl Stacks {
     /// Adds a stack, unless there are too many.
     fn add(&mut self, depth: u16) -> Option<u32> {
         let place = u32::try_from(self.stacks.len()).ok()?;
-        if self.stacks.len() >= MAX_STACKS {
+        let spans = self.spans + usize::from(depth);
+        if self.stacks.len() >= MAX_STACKS || spans > MAX_SPANS {
             self.is_full = true;
             return None;
         }
+        self.spans = spans;
         self.stacks.push(Stack {
             depth,
             ..Stack::default()
@@ -197,8 +204,8 @@ impl Folded {
         let mut warnings = Vec::new();
         if stacks.is_full {
             warnings.push(format!(
-                "more than {MAX_STACKS} stacks: the time of further ones is that of the stack \
-                 around them; select some spans with --filter"
+                "more than {MAX_STACKS} stacks, or {MAX_SPANS} spans in them: the time of further \
+                 stacks is that of the stack around them; select some spans with --filter"
             ));
         }
         if stacks.is_deep {
@@ -246,5 +253,29 @@ impl Sink for Folded {
             warnings: self.warnings(),
             ..Finished::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spans_of_all_stacks_together_are_limited() {
+        let mut stacks = Stacks::default();
+        let owner = OwnerNumber {
+            process: 1,
+            thread: 1,
+        };
+        let mut around = None;
+        for _ in 1..MAX_DEPTH {
+            around = Some(stacks.begin(owner, 0, around));
+        }
+        for name in 0..40_000 {
+            stacks.begin(owner, name, around);
+        }
+        let spans = stacks.stacks.iter().map(|stack| usize::from(stack.depth));
+        assert!(spans.sum::<usize>() <= MAX_SPANS);
+        assert!(stacks.is_full);
     }
 }
