@@ -144,6 +144,10 @@ impl SpanObserver for Stacks {
 
     fn leave_open(&mut self, _mark: Self::Mark) {}
 
+    fn count_whole(&mut self, _owner: OwnerNumber, _name: u32, _duration: u64) {}
+
+    fn count_open(&mut self, _owner: OwnerNumber, _name: u32) {}
+
     fn miss_begin(&mut self, _owner: OwnerNumber, _name: u32) {}
 }
 

@@ -180,6 +180,16 @@ impl SpanObserver for SpanTable {
         }
     }
 
+    fn count_whole(&mut self, owner: OwnerNumber, name: u32, duration: u64) {
+        let place = self.place(owner, name);
+        self.end(place, duration);
+    }
+
+    fn count_open(&mut self, owner: OwnerNumber, name: u32) {
+        let place = self.place(owner, name);
+        self.leave_open(place);
+    }
+
     fn miss_begin(&mut self, owner: OwnerNumber, name: u32) {
         let place = self.place(owner, name);
         if let Some(row) = self.row(place) {

@@ -11,20 +11,27 @@ pub trait SpanObserver {
     /// What the observer remembers of a span.
     type Mark: Copy + std::fmt::Debug;
 
-    /// A span begins, within the one of `parent` if there is one.
+    /// A span begins, within the one of `parent` if there is one. One that came whole, and has been
+    /// counted, begins when its own time is measured, and is not ended.
     fn begin(&mut self, owner: OwnerNumber, name: u32, parent: Option<Self::Mark>) -> Self::Mark;
 
-    /// A span has ended after so many nanoseconds.
+    /// A span has ended, which took `duration` nanoseconds.
     fn end(&mut self, mark: Self::Mark, duration: u64);
 
     /// The own time of a span that has ended is known, in nanoseconds.
     fn add_own_time(&mut self, mark: Self::Mark, own: u64);
 
-    /// So many nanoseconds have passed in a span that was the innermost one.
+    /// `own` nanoseconds have passed in a span while it was the innermost one.
     fn pass(&mut self, mark: Self::Mark, own: u64);
 
     /// The end of a span has not been seen.
     fn leave_open(&mut self, mark: Self::Mark);
+
+    /// A span of which begin and end are known has come, which took `duration` nanoseconds.
+    fn count_whole(&mut self, owner: OwnerNumber, name: u32, duration: u64);
+
+    /// The end of a span that was not told to begin has not been seen.
+    fn count_open(&mut self, owner: OwnerNumber, name: u32);
 
     /// The begin of a span that ends has not been seen.
     fn miss_begin(&mut self, owner: OwnerNumber, name: u32);

@@ -247,9 +247,9 @@ impl<O: SpanObserver> SpanTimes<O> {
     /// Adds a span of which begin and end are known.
     fn add_whole(&mut self, line: Line, span: WholeSpan) {
         if span.is_shown {
-            let mark = self.observer.begin(span.owner, span.name, None);
-            // Its duration is known now, only its own time is not.
-            self.observer.end(mark, nanoseconds(span.begin, span.end));
+            // The duration is known now, only the own time is not.
+            let duration = nanoseconds(span.begin, span.end);
+            self.observer.count_whole(span.owner, span.name, duration);
         }
         self.whole.add(line, span, &mut self.observer);
     }
@@ -263,8 +263,7 @@ fn leave_open<O: SpanObserver>(observer: &mut O, frame: &OpenFrame<O::Mark>) {
 
 fn leave_sent_open<O: SpanObserver>(observer: &mut O, begin: &SentBegin) {
     if begin.is_shown {
-        let mark = observer.begin(begin.owner, begin.name, None);
-        observer.leave_open(mark);
+        observer.count_open(begin.owner, begin.name);
     }
 }
 
@@ -333,6 +332,22 @@ mod tests {
 
         fn leave_open(&mut self, mark: usize) {
             self.0[mark].is_open = true;
+        }
+
+        fn count_whole(&mut self, _owner: OwnerNumber, name: u32, duration: u64) {
+            self.0.push(Note {
+                name,
+                duration: Some(duration),
+                ..Note::default()
+            });
+        }
+
+        fn count_open(&mut self, _owner: OwnerNumber, name: u32) {
+            self.0.push(Note {
+                name,
+                is_open: true,
+                ..Note::default()
+            });
         }
 
         fn miss_begin(&mut self, _owner: OwnerNumber, name: u32) {
@@ -488,6 +503,46 @@ mod tests {
         let left_out = format!("{} spans are left out", notes.len() - ended);
         assert!(ended < notes.len(), "{ended}");
         assert!(times.warnings()[0].starts_with(&left_out), "{left_out}");
+    }
+
+    #[test]
+    fn a_whole_span_is_counted_when_it_comes_and_begins_once_to_be_measured() {
+        let mut times = SpanTimes::new(Notes::default());
+        let trace = TraceKey::fresh();
+        for (kind, name, time) in [
+            (EdgeKind::Whole(3), "inner", 5),
+            (EdgeKind::Whole(10), "outer", 0),
+            (EdgeKind::Begin, "open", 20),
+        ] {
+            let edge = Edge {
+                has_whole_spans: true,
+                ..edge(kind, name, time)
+            };
+            times.add(&edge, trace, true);
+        }
+        times.finish();
+        let counted = |name, duration: u64| Note {
+            name,
+            duration: Some(duration),
+            ..Note::default()
+        };
+        let open = Note {
+            name: 2,
+            is_open: true,
+            ..Note::default()
+        };
+        let measured = |name, parent, own| Note {
+            duration: None,
+            ..note(name, parent, 0, own)
+        };
+        let expected = [
+            counted(0, 3),
+            counted(1, 10),
+            open,
+            measured(1, None, 7),
+            measured(0, Some(3), 3),
+        ];
+        assert_eq!(times.observer.0, expected);
     }
 
     #[test]
