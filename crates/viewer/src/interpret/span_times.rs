@@ -67,7 +67,7 @@ impl<O: SpanObserver> SpanTimes<O> {
         let mut warnings = Vec::new();
         if self.forgotten > 0 {
             warnings.push(format!(
-                "{} spans are left out: too many were open at the same time",
+                "up to {} spans are left out: too many were open at the same time",
                 self.forgotten
             ));
         }
@@ -500,7 +500,7 @@ mod tests {
         let notes = &times.observer.0;
         let ended = notes.iter().filter(|note| note.duration.is_some()).count();
         assert!(notes.iter().all(|note| !note.is_without_begin));
-        let left_out = format!("{} spans are left out", notes.len() - ended);
+        let left_out = format!("up to {} spans are left out", notes.len() - ended);
         assert!(ended < notes.len(), "{ended}");
         assert!(times.warnings()[0].starts_with(&left_out), "{left_out}");
     }
