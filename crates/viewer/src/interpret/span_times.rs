@@ -52,7 +52,7 @@ impl<O: SpanObserver> SpanTimes<O> {
         }
     }
 
-    /// What receives the results.
+    /// The observer, with the results so far.
     pub(super) fn observer(&self) -> &O {
         &self.observer
     }

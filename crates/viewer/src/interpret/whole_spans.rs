@@ -7,8 +7,9 @@ use std::collections::{BinaryHeap, HashMap};
 use super::span_observer::{Line, OpenFrame, SpanObserver};
 use super::span_owners::OwnerNumber;
 
-/// Largest number of spans that are kept, in about 64 MiB of memory. With one more, all are put in
-/// order as if no more came. A thread takes the memory of some spans, too.
+/// Largest number of spans that are kept, in 32 to 64 MiB of memory; to measure them takes up to
+/// 200 MiB more if all overlap. With one more, all are put in order as if no more came. A thread
+/// takes the memory of some spans, too.
 pub(super) const MAX_WHOLE_SPANS: usize = 1 << 20;
 /// The number of spans that take as much memory as a thread without any.
 const SPANS_PER_THREAD: usize = 8;
