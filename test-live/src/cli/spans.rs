@@ -26,13 +26,13 @@ use super::{ReadArguments, parse_interval};
     max_term_width = 100
 )]
 pub struct SpansArguments {
-    /// What is read.
+    /// The targets, and which of their events are selected.
     #[command(flatten)]
     pub read: ReadArguments,
     /// Show the spans of each process or thread apart.
     #[arg(long, value_enum, help_heading = "Output")]
     pub by: Option<SpanGroup>,
-    /// Sort by this column, the largest first.
+    /// Sort by this column: numbers with the largest first, names from A to Z.
     #[arg(
         long,
         value_enum,
