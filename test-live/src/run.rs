@@ -36,17 +36,17 @@ const HOLD_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Where the events of a run go.
 pub struct RunOutput<'a> {
-    /// The option or command that selects it, for messages.
+    /// The option or command that selects the output, for messages.
     pub name: String,
-    /// What it needs of the events.
+    /// What the sink needs of the events.
     pub needs: Needs,
     /// The format of times in messages.
     pub clock: ClockFormat,
-    /// No more events than this.
+    /// Largest number of events that are shown. Absent if there is no limit.
     pub limit: Option<u64>,
-    /// Whether it is written to standard output, and that is a terminal.
+    /// Whether the output is written to standard output, and that is a terminal.
     pub is_terminal: bool,
-    /// Opens it. The argument says whether further sessions may come when all that exist have
+    /// Opens the sink. The argument says whether further sessions may come when all that exist have
     /// ended.
     pub open: &'a dyn Fn(bool) -> anyhow::Result<OpenSink>,
 }
@@ -69,7 +69,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         is_terminal: path.is_none() && io::stdout().is_terminal(),
         open: &|is_endless| sink.open(path, options, is_endless),
     };
-    show(&arguments.read, &output, stop)
+    show_selected_events(&arguments.read, &output, stop)
 }
 
 /// Reads events, and shows those that are selected to `output`, until the sources end or `stop` is
@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
 ///
 /// # Errors
 /// If nothing can be read or the output cannot be written.
-pub fn show(
+pub fn show_selected_events(
     arguments: &ReadArguments,
     output: &RunOutput<'_>,
     stop: &Stop,

@@ -25,8 +25,6 @@ const MAX_DEPTH: u16 = 1024;
 /// Largest number of spans in all stacks together: each is written once for each stack that it is
 /// around.
 const MAX_SPANS: usize = 1 << 25;
-/// The name of spans that have none.
-const UNNAMED: &str = "<unnamed>";
 
 /// Folded stacks.
 pub const ROW: SinkRow = SinkRow {
@@ -161,11 +159,7 @@ impl Folded {
 
     fn write(&mut self) -> io::Result<()> {
         let stacks = self.meter.observer();
-        let names = self.meter.names().from(0);
-        let frame_of = |number: u32| {
-            let name = names.get(usize::try_from(number).unwrap_or(usize::MAX));
-            frame(name.map_or("", |name| name))
-        };
+        let names = self.meter.names();
         let has_hosts = self.meter.has_several_hosts();
         let mut threads: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (owner, place) in &stacks.threads {
@@ -190,7 +184,10 @@ impl Folded {
             let own = places.iter().filter_map(|place| stacks.stack(*place));
             let mut inner: BTreeMap<String, Vec<u32>> = BTreeMap::new();
             for (name, place) in own.clone().flat_map(|stack| &stack.inner) {
-                inner.entry(frame_of(*name)).or_default().push(*place);
+                inner
+                    .entry(frame(names.shown(*name)))
+                    .or_default()
+                    .push(*place);
             }
             let own = own.fold(0_u64, |sum, stack| sum.saturating_add(stack.own));
             if own > 0 {
@@ -225,10 +222,7 @@ impl Folded {
 
 /// A name as a part of a line.
 fn frame(name: &str) -> String {
-    match name {
-        "" => UNNAMED.to_owned(),
-        name => printable(name).replace(';', ":"),
-    }
+    printable(name).replace(';', ":")
 }
 
 impl Sink for Folded {

@@ -1,4 +1,4 @@
-//! A text that is drawn in place on a terminal, again and again.
+//! A text that is drawn in place on a terminal, again and again, while events come.
 
 use std::io::{self, Write};
 
@@ -10,6 +10,37 @@ const CLEAR_LINE: &[u8] = b"\x1b[K";
 const CLEAR_REST: &[u8] = b"\x1b[J";
 /// Clears all of the screen.
 pub(super) const CLEAR_ALL: &[u8] = b"\x1b[2J";
+
+/// Number of events after which the clock is read.
+const EVENTS_PER_CLOCK_READ: u32 = 1024;
+
+/// Says after which events the clock is to be read: for each event that would take longer than to
+/// count it.
+#[derive(Debug)]
+pub(crate) struct ClockReads {
+    remaining: u32,
+}
+
+impl Default for ClockReads {
+    fn default() -> Self {
+        Self {
+            remaining: EVENTS_PER_CLOCK_READ,
+        }
+    }
+}
+
+impl ClockReads {
+    /// Counts an event. Returns whether the clock is to be read.
+    #[inline]
+    pub(crate) fn is_due(&mut self) -> bool {
+        self.remaining -= 1;
+        let is_due = self.remaining == 0;
+        if is_due {
+            *self = Self::default();
+        }
+        is_due
+    }
+}
 
 /// What has been drawn.
 #[derive(Debug, Default)]

@@ -22,12 +22,10 @@ use self::report::{ReportOptions, sorted_rows, table_text, write_json};
 use self::table::SpanTable;
 use crate::cli::SpansArguments;
 use crate::run::{self, RunOutput};
-use crate::sink::picture::{Picture, terminal_size};
+use crate::sink::picture::{ClockReads, Picture, terminal_size};
 use crate::sink::text::ClockFormat;
 use crate::top::text::cut_to_width;
 
-/// Number of events after which the clock is read.
-const EVENTS_PER_LOOK: u32 = 1024;
 /// Time between two tables on a terminal.
 const TERMINAL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -52,7 +50,7 @@ pub fn run(arguments: &SpansArguments, stop: &Stop) -> anyhow::Result<Outcome> {
         is_terminal,
         open: &open,
     };
-    run::show(&arguments.read, &output, stop)
+    run::show_selected_events(&arguments.read, &output, stop)
 }
 
 /// Measures spans, and shows a table of them.
@@ -61,7 +59,7 @@ struct SpansSink {
     options: ReportOptions,
     is_json: bool,
     refresh: Option<Refresh>,
-    until_look: u32,
+    clock_reads: ClockReads,
     has_events: bool,
 }
 
@@ -91,7 +89,7 @@ impl SpansSink {
                 at: Instant::now() + interval,
                 picture,
             }),
-            until_look: EVENTS_PER_LOOK,
+            clock_reads: ClockReads::default(),
             has_events: false,
         }
     }
@@ -103,10 +101,7 @@ impl SpansSink {
         is_shown: bool,
     ) -> Result<(), SinkError> {
         self.meter.read(event, origin, is_shown)?;
-        // To read the clock for each event would take long.
-        self.until_look -= 1;
-        if self.until_look == 0 {
-            self.until_look = EVENTS_PER_LOOK;
+        if self.clock_reads.is_due() {
             self.refresh_at(Instant::now())?;
         }
         Ok(())

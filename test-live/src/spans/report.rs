@@ -20,9 +20,7 @@ const MAX_PADDED_COLUMNS: usize = 40;
 /// Number of columns of a terminal that are for processes and names.
 const MIN_NAME_COLUMNS: usize = 24;
 /// The columns that are left out on a narrow terminal, the first one first.
-const LEAST_COLUMNS: [&str; 6] = ["NO BEGIN", "MEAN", "P90", "OPEN", "P50", "MAX"];
-/// The name of spans that have none.
-const UNNAMED: &str = "<unnamed>";
+const OPTIONAL_COLUMNS: [&str; 6] = ["NO BEGIN", "MEAN", "P90", "OPEN", "P50", "MAX"];
 
 /// A row with the names that are known now.
 #[derive(Debug)]
@@ -99,18 +97,10 @@ pub(super) fn sorted_rows<'a>(
     meter: &'a SpanMeter<SpanTable>,
     options: ReportOptions,
 ) -> Vec<NamedRow<'a>> {
-    let names = meter.names().from(0);
     let has_hosts = meter.has_several_hosts();
-    let name_of = |number: u32| {
-        let name = names.get(usize::try_from(number).unwrap_or(usize::MAX));
-        match name.map_or(OTHER, |name| name) {
-            "" => UNNAMED,
-            name => name,
-        }
-    };
     let named = meter.observer().rows().map(|row| NamedRow {
         row,
-        name: row.key.map_or(OTHER, |key| name_of(key.name)),
+        name: row.key.map_or(OTHER, |key| meter.names().shown(key.name)),
         owner: options.group.map(|_| {
             let owner = meter.owner(row.key.map_or(0, |key| key.owner));
             RowOwner {
@@ -179,7 +169,7 @@ pub(super) fn write_json(
     Ok(())
 }
 
-/// The rows as a table. Without room in `width`, the columns that say least are left out.
+/// The rows as a table. Without room in `width`, optional columns are left out.
 pub(super) fn table_text(rows: &[NamedRow<'_>], group: Option<SpanGroup>, width: usize) -> String {
     let has_open = rows.iter().any(|of| of.row.open > 0);
     let is_any_without_begin = rows.iter().any(|of| of.row.without_begin > 0);
@@ -201,7 +191,7 @@ pub(super) fn table_text(rows: &[NamedRow<'_>], group: Option<SpanGroup>, width:
         let cell = |row: &SpanRow| row.without_begin.to_string();
         columns.push(("NO BEGIN", cells(rows, cell)));
     }
-    for title in LEAST_COLUMNS {
+    for title in OPTIONAL_COLUMNS {
         let widths = columns.iter().map(|(title, cells)| width_of(title, cells));
         if widths.map(|width| width + 2).sum::<usize>() + MIN_NAME_COLUMNS > width {
             columns.retain(|(of, _)| *of != title);

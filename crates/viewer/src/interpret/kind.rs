@@ -52,6 +52,17 @@ pub struct Span {
     migrates: bool,
 }
 
+impl Span {
+    /// The name that is shown, of a span between events of a class: calls of a kernel are told from
+    /// functions.
+    #[must_use]
+    pub fn shown_name(&self, class: &str, is_kernel: bool) -> String {
+        let is_call = is_kernel && class.contains("syscall_");
+        let prefix = if is_call { "sys_" } else { "" };
+        format!("{prefix}{}", self.name)
+    }
+}
+
 /// Beginnings and endings by which the names of a pair differ: of the begin event, and of the end
 /// event.
 const PREFIXES: [(&str, &str); 2] = [

@@ -9,6 +9,8 @@ pub const MAX_NAMES: usize = 1 << 16;
 pub const MAX_NAME_CHARACTERS: usize = 200;
 /// The name of what has none of its own.
 pub const OTHER: &str = "<other>";
+/// What is shown for an empty name.
+const UNNAMED: &str = "<unnamed>";
 
 /// All names, which are never removed.
 #[derive(Debug, Default)]
@@ -44,6 +46,15 @@ impl NameNumbers {
     /// Whether there was a name beyond the limit, which has the number of [`OTHER`].
     pub fn is_full(&self) -> bool {
         self.is_full
+    }
+
+    /// The name of this number, as it is shown.
+    pub fn shown(&self, number: u32) -> &str {
+        let place = usize::try_from(number).unwrap_or(usize::MAX);
+        match self.names.get(place).map_or(OTHER, |name| name) {
+            "" => UNNAMED,
+            name => name,
+        }
     }
 
     /// The names from this number on.
@@ -87,5 +98,13 @@ mod tests {
         assert_eq!(names.from(MAX_NAMES), [OTHER.into()]);
         assert_eq!(names.number("a"), 0);
         assert_eq!(names.from(usize::MAX), []);
+        assert_eq!((names.shown(0), names.shown(u32::MAX)), ("a", OTHER));
+    }
+
+    #[test]
+    fn an_empty_name_is_shown_as_that_of_unnamed_spans() {
+        let mut names = NameNumbers::default();
+        let number = names.number("");
+        assert_eq!(names.shown(number), UNNAMED);
     }
 }

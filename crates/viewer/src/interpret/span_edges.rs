@@ -41,9 +41,9 @@ pub struct Edge<'a> {
     pub id: Option<u64>,
     /// Nanoseconds, on the clock of the trace or, if the event was sent, of the program.
     pub time: i64,
-    /// The thread whose spans are nested.
+    /// The thread, or asynchronous id, within whose spans the span is.
     pub thread: ThreadKey,
-    /// The process and thread that are shown.
+    /// The process and thread that the span is shown to be of.
     pub owner: OwnerNumber,
     /// Whether a program has sent the event, with a time of its own.
     pub is_sent: bool,
@@ -372,8 +372,8 @@ fn edge_of<'f>(
         RecordKind::SpanExit => (EdgeKind::End, String::from_utf8_lossy(&fields.name)),
         RecordKind::FunctionEntry => (EdgeKind::Begin, function_name(fields)),
         RecordKind::FunctionExit => (EdgeKind::End, function_name(fields)),
-        RecordKind::Begin(span) => (EdgeKind::Begin, pair_name(&span.name, class, is_kernel)),
-        RecordKind::End(span) => (EdgeKind::End, pair_name(&span.name, class, is_kernel)),
+        RecordKind::Begin(span) => (EdgeKind::Begin, span.shown_name(class, is_kernel).into()),
+        RecordKind::End(span) => (EdgeKind::End, span.shown_name(class, is_kernel).into()),
         RecordKind::Log | RecordKind::Instant => return None,
     };
     Some((edge, name))
@@ -383,13 +383,6 @@ fn edge_of<'f>(
 fn function_name(fields: &InterpretedFields) -> Cow<'static, str> {
     let address = fields.address.map(|address| format!("{address:#x}"));
     Cow::Owned(address.unwrap_or_default())
-}
-
-/// The name of the span between a pair of events.
-fn pair_name(name: &str, class: &str, is_kernel: bool) -> Cow<'static, str> {
-    let is_call = is_kernel && class.contains("syscall_");
-    let prefix = if is_call { "sys_" } else { "" };
-    Cow::Owned(format!("{prefix}{name}"))
 }
 
 /// Whether a trace was converted from one of perf, whose events have their owner in the payload.
@@ -523,11 +516,11 @@ fn hash(value: impl Hash) -> u64 {
 /// Learns the name of a process or thread, as the process says it.
 fn rename(sent: &SentEvent<'_>, key: ThreadKey, names: &mut ThreadNames, owners: &mut SpanOwners) {
     #[derive(Deserialize)]
-    struct Named {
+    struct NameArgument {
         name: String,
     }
     let args = sent.args.unwrap_or_default();
-    let Ok(Named { name }) = serde_json::from_str(args) else {
+    let Ok(NameArgument { name }) = serde_json::from_str(args) else {
         return;
     };
     match (sent.name.as_deref(), key.process) {

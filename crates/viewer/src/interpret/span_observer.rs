@@ -3,8 +3,8 @@
 use super::span_owners::OwnerNumber;
 use super::threads::ThreadKey;
 
-/// A thread on one of its clocks.
-pub(super) type Line = (ThreadKey, u32);
+/// A thread, or asynchronous id, on one of its clocks.
+pub(super) type SpanTrack = (ThreadKey, u32);
 
 /// Receives what is found out about spans.
 pub trait SpanObserver {

@@ -80,7 +80,7 @@ pub(super) struct FoundOwner<'a> {
     pub(super) trace: TraceKey,
     /// The name of the trace, or of the program that it is a recording of.
     pub(super) trace_name: &'a str,
-    /// The name of what is no thread.
+    /// What is shown in place of a thread, such as a CPU; empty if the owner is a thread.
     pub(super) what: &'a str,
 }
 

@@ -9,7 +9,7 @@ use daemon::open_spans::{EndedSpan, OpenSpans, SpanEdge};
 
 use super::name_numbers::{MAX_NAMES, NameNumbers, OTHER};
 use super::span_edges::{Edge, EdgeKind};
-use super::span_observer::{Line, OpenFrame, SpanObserver, nanoseconds};
+use super::span_observer::{OpenFrame, SpanObserver, SpanTrack, nanoseconds};
 use super::span_owners::OwnerNumber;
 use super::whole_spans::{MAX_WHOLE_SPANS, WholeSpan, WholeSpans};
 use crate::attach::TraceKey;
@@ -32,9 +32,9 @@ struct SentBegin {
 pub(super) struct SpanTimes<O: SpanObserver> {
     observer: O,
     names: NameNumbers,
-    open: OpenSpans<Line, OpenFrame<O::Mark>>,
+    open: OpenSpans<SpanTrack, OpenFrame<O::Mark>>,
     /// The spans that have begun on threads of which whole spans come.
-    sent: OpenSpans<Line, SentBegin>,
+    sent: OpenSpans<SpanTrack, SentBegin>,
     whole: WholeSpans,
     forgotten: u64,
 }
@@ -98,7 +98,7 @@ impl<O: SpanObserver> SpanTimes<O> {
             true => PROGRAM_CLOCK,
             false => TRACE_CLOCK,
         };
-        let line = (edge.thread, clock);
+        let track = (edge.thread, clock);
         let of = SpanEdge {
             name: Some(&*edge.name).filter(|name| !name.is_empty()),
             time: Some(edge.time),
@@ -106,8 +106,8 @@ impl<O: SpanObserver> SpanTimes<O> {
             id: edge.id,
         };
         match (edge.kind, edge.has_whole_spans) {
-            (EdgeKind::Begin, false) => self.begin(line, trace, of, (edge.owner, name), is_shown),
-            (EdgeKind::End, false) => self.end(line, of, (edge.owner, name), is_shown),
+            (EdgeKind::Begin, false) => self.begin(track, trace, of, (edge.owner, name), is_shown),
+            (EdgeKind::End, false) => self.end(track, of, (edge.owner, name), is_shown),
             (EdgeKind::Begin, true) => {
                 let begin = SentBegin {
                     owner: edge.owner,
@@ -115,9 +115,9 @@ impl<O: SpanObserver> SpanTimes<O> {
                     time: edge.time,
                     is_shown,
                 };
-                self.forgotten += self.sent.begin(line, trace.0, of, begin);
+                self.forgotten += self.sent.begin(track, trace.0, of, begin);
             }
-            (EdgeKind::End, true) => self.end_sent(line, of, (edge.owner, name), is_shown),
+            (EdgeKind::End, true) => self.end_sent(track, of, (edge.owner, name), is_shown),
             (EdgeKind::Whole(duration), _) => {
                 let duration = i64::try_from(duration).unwrap_or(i64::MAX);
                 let span = WholeSpan {
@@ -127,7 +127,7 @@ impl<O: SpanObserver> SpanTimes<O> {
                     name,
                     is_shown,
                 };
-                self.add_whole(line, span);
+                self.add_whole(track, span);
             }
         }
     }
@@ -161,14 +161,14 @@ impl<O: SpanObserver> SpanTimes<O> {
 
     fn begin(
         &mut self,
-        line: Line,
+        track: SpanTrack,
         trace: TraceKey,
         edge: SpanEdge<'_>,
         (owner, name): (OwnerNumber, u32),
         is_shown: bool,
     ) {
         let time = edge.time.unwrap_or(0);
-        let around = self.open.innermost(&line);
+        let around = self.open.innermost(&track);
         let parent = around.and_then(|around| {
             around.pass(time, &mut self.observer);
             around.mark
@@ -183,21 +183,21 @@ impl<O: SpanObserver> SpanTimes<O> {
             since: time,
             own: 0,
         };
-        self.forgotten += self.open.begin(line, trace.0, edge, frame);
+        self.forgotten += self.open.begin(track, trace.0, edge, frame);
     }
 
     fn end(
         &mut self,
-        line: Line,
+        track: SpanTrack,
         edge: SpanEdge<'_>,
         (owner, name): (OwnerNumber, u32),
         is_shown: bool,
     ) {
         let time = edge.time.unwrap_or(0);
-        if let Some(innermost) = self.open.innermost(&line) {
+        if let Some(innermost) = self.open.innermost(&track) {
             innermost.pass(time, &mut self.observer);
         }
-        let ended = self.open.end(&line, edge);
+        let ended = self.open.end(&track, edge);
         for frame in &ended.within {
             leave_open(&mut self.observer, frame);
         }
@@ -215,19 +215,19 @@ impl<O: SpanObserver> SpanTimes<O> {
             None => miss_begin(&mut self.observer, &ended, (owner, name), is_shown),
         }
         // Its time begins anew: what has passed was that of the span which has ended.
-        if let Some(around) = self.open.innermost(&line) {
+        if let Some(around) = self.open.innermost(&track) {
             around.since = around.since.max(time);
         }
     }
 
     fn end_sent(
         &mut self,
-        line: Line,
+        track: SpanTrack,
         edge: SpanEdge<'_>,
         (owner, name): (OwnerNumber, u32),
         is_shown: bool,
     ) {
-        let ended = self.sent.end(&line, edge);
+        let ended = self.sent.end(&track, edge);
         for begin in &ended.within {
             leave_sent_open(&mut self.observer, begin);
         }
@@ -241,17 +241,17 @@ impl<O: SpanObserver> SpanTimes<O> {
             name: begin.name,
             is_shown: begin.is_shown,
         };
-        self.add_whole(line, span);
+        self.add_whole(track, span);
     }
 
     /// Adds a span of which begin and end are known.
-    fn add_whole(&mut self, line: Line, span: WholeSpan) {
+    fn add_whole(&mut self, track: SpanTrack, span: WholeSpan) {
         if span.is_shown {
             // The duration is known now, only the own time is not.
             let duration = nanoseconds(span.begin, span.end);
             self.observer.count_whole(span.owner, span.name, duration);
         }
-        self.whole.add(line, span, &mut self.observer);
+        self.whole.add(track, span, &mut self.observer);
     }
 }
 

@@ -56,20 +56,20 @@ pub enum OwnerKey {
 /// The hosts and programs of traces, and the processes and threads that have names for ids.
 #[derive(Debug, Default)]
 pub struct ThreadNames {
-    hosts: NameNumbers,
-    owners: NameNumbers,
+    hosts: RecentNames,
+    owners: RecentNames,
     programs: HashMap<(Host, OwnerKey), Box<str>>,
 }
 
 /// The numbers that have been given to names.
 #[derive(Debug, Default)]
-struct NameNumbers {
+struct RecentNames {
     names: HashMap<Box<str>, u64>,
     /// The number of names so far.
     seen: u64,
 }
 
-impl NameNumbers {
+impl RecentNames {
     fn number(&mut self, name: &str) -> u64 {
         if let Some(number) = self.names.get(name) {
             return *number;

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use super::span_observer::{Line, OpenFrame, SpanObserver};
+use super::span_observer::{OpenFrame, SpanObserver, SpanTrack};
 use super::span_owners::OwnerNumber;
 
 /// Largest number of spans that are kept, in 32 to 64 MiB of memory; to measure them takes up to
@@ -27,19 +27,24 @@ pub(super) struct WholeSpan {
 /// The spans of threads, each on a clock.
 #[derive(Debug, Default)]
 pub(super) struct WholeSpans {
-    lines: HashMap<Line, Vec<WholeSpan>>,
+    tracks: HashMap<SpanTrack, Vec<WholeSpan>>,
     count: usize,
     is_split: bool,
 }
 
 impl WholeSpans {
     /// Adds a span.
-    pub(super) fn add<O: SpanObserver>(&mut self, line: Line, span: WholeSpan, observer: &mut O) {
+    pub(super) fn add<O: SpanObserver>(
+        &mut self,
+        track: SpanTrack,
+        span: WholeSpan,
+        observer: &mut O,
+    ) {
         if self.count >= MAX_WHOLE_SPANS {
             self.is_split = true;
             self.measure(observer);
         }
-        let spans = self.lines.entry(line).or_insert_with(|| {
+        let spans = self.tracks.entry(track).or_insert_with(|| {
             self.count += SPANS_PER_THREAD;
             Vec::new()
         });
@@ -55,15 +60,15 @@ impl WholeSpans {
     /// Tells the observer the own times of all spans, and forgets them.
     pub(super) fn measure<O: SpanObserver>(&mut self, observer: &mut O) {
         self.count = 0;
-        for (_, mut spans) in std::mem::take(&mut self.lines) {
+        for (_, mut spans) in std::mem::take(&mut self.tracks) {
             // Of two equal spans the later one is around: programs send a span when it ends.
             spans.reverse();
             spans.sort_by_key(|span| (span.begin, Reverse(span.end)));
-            let mut line = Nesting::default();
+            let mut nesting = Nesting::default();
             for span in spans {
-                line.begin(span, observer);
+                nesting.begin(span, observer);
             }
-            line.end_until(i64::MAX, observer);
+            nesting.end_until(i64::MAX, observer);
         }
     }
 }
@@ -71,7 +76,7 @@ impl WholeSpans {
 /// The spans of one thread that have begun, in the order in which they did.
 #[derive(Debug)]
 struct Nesting<M> {
-    frames: Vec<Nested<M>>,
+    frames: Vec<NestedSpan<M>>,
     /// The ends of the frames with their numbers: the earliest end first, of equal ones that of the
     /// span which began last.
     ends: BinaryHeap<Reverse<(i64, Reverse<usize>)>>,
@@ -79,7 +84,7 @@ struct Nesting<M> {
 }
 
 #[derive(Debug)]
-struct Nested<M> {
+struct NestedSpan<M> {
     number: usize,
     frame: OpenFrame<M>,
     has_ended: bool,
@@ -109,7 +114,7 @@ impl<M: Copy> Nesting<M> {
         let number = self.next_number;
         self.next_number += 1;
         self.ends.push(Reverse((span.end, Reverse(number))));
-        self.frames.push(Nested {
+        self.frames.push(NestedSpan {
             number,
             frame: OpenFrame {
                 mark,

@@ -12,11 +12,9 @@ use ctf::decode::Event;
 use viewer::sink::{Ended, Finished, Loss, Needs, Next, OpenSink, Origin, Sink, SinkError};
 
 use self::table::{CountTable, Span};
-use super::picture::{Picture, terminal_size};
+use super::picture::{ClockReads, Picture, terminal_size};
 use super::row::{Open, SinkRow};
 
-/// Number of events after which the clock is read.
-const EVENTS_PER_LOOK: u32 = 1024;
 /// Time between two pictures.
 const REFRESH: Duration = Duration::from_secs(1);
 
@@ -50,7 +48,7 @@ pub struct Counter<W> {
     screen: Screen,
     table: CountTable,
     decoder: RecordDecoder,
-    until_look: u32,
+    clock_reads: ClockReads,
     /// The times of the first event, of the last one, and of the last one in the last picture, in
     /// nanoseconds.
     first_time: Option<i64>,
@@ -69,7 +67,7 @@ impl<W: Write> Counter<W> {
             screen,
             table: CountTable::default(),
             decoder: RecordDecoder::default(),
-            until_look: EVENTS_PER_LOOK,
+            clock_reads: ClockReads::default(),
             first_time: None,
             last_time: 0,
             shown_time: 0,
@@ -79,7 +77,6 @@ impl<W: Write> Counter<W> {
     }
 
     fn refresh_at(&mut self, now: Instant) -> Result<(), SinkError> {
-        self.until_look = EVENTS_PER_LOOK;
         let Screen::Terminal(size) = &self.screen else {
             return Ok(());
         };
@@ -122,9 +119,7 @@ impl<W: Write> Sink for Counter<W> {
         } else {
             self.table.count(key, name, origin);
         }
-        // To read the clock for each event would take longer than to count it.
-        self.until_look -= 1;
-        if self.until_look == 0 {
+        if self.clock_reads.is_due() {
             self.refresh_at(Instant::now())?;
         }
         Ok(())

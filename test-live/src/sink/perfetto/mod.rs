@@ -205,8 +205,7 @@ impl Perfetto {
                 mark.name = format!("{:#x}", self.fields.take_unsigned("addr"));
             }
             RecordKind::Begin(span) | RecordKind::End(span) if fits => {
-                let is_call = is_kernel && name.contains("syscall_");
-                mark.name = if is_call { "sys_" } else { "" }.to_owned() + &span.name;
+                mark.name = span.shown_name(name, is_kernel);
             }
             _ => self.spans.learn(name, place, &self.fields),
         }
