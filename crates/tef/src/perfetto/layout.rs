@@ -175,17 +175,23 @@ fn follow_flows(items: &mut [Item], marks: &[Option<Mark>], split: &HashSet<Row>
             continue;
         };
         let slices = slices.entry(mark.row).or_default();
-        // Perfetto takes a slice that ends at the same time, too.
-        slices.retain(|(end, _)| *end >= item.ts);
+        let innermost = innermost_at(item.ts, slices);
         match (mark.phase, item.dur) {
-            ('s' | 't' | 'f', _) => {
-                item.lane = slices.last().map(|(_, lane)| *lane).unwrap_or_default();
-            }
+            ('s' | 't' | 'f', _) => item.lane = innermost.unwrap_or_default(),
             ('X' | 'B', Some(dur)) => slices.push((item.ts.saturating_add(dur), item.lane)),
             ('B', None) => slices.push((i64::MAX, item.lane)),
             _ => {}
         }
     }
+}
+
+/// The lane of the innermost of these slices, which are given by their ends, at a time that is not
+/// before that of an earlier call.
+fn innermost_at<T: PartialOrd>(time: T, slices: &mut Vec<(T, Placed)>) -> Option<Placed> {
+    // Only the innermost slice is asked for: one below it that has ended is removed when it is the
+    // last. Perfetto takes a slice that ends at the same time, too.
+    while slices.pop_if(|(end, _)| *end < time).is_some() {}
+    slices.last().map(|(_, lane)| *lane)
 }
 
 /// The slices of a part, as they are paired.
@@ -311,5 +317,52 @@ impl Slice {
                 ..begin
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::cmp::Ordering;
+
+    use super::*;
+
+    /// A time that counts how often it is compared.
+    struct Time<'c>(i64, &'c Cell<usize>);
+
+    impl PartialEq for Time<'_> {
+        fn eq(&self, other: &Self) -> bool {
+            self.partial_cmp(other) == Some(Ordering::Equal)
+        }
+    }
+
+    impl PartialOrd for Time<'_> {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            self.1.set(self.1.get() + 1);
+            self.0.partial_cmp(&other.0)
+        }
+    }
+
+    #[test]
+    fn innermost_slice_at_a_time_is_found_without_a_search_of_all_open_ones() {
+        let steps = Cell::new(0);
+        let time = |at| Time(at, &steps);
+        let lane = |lane| Placed {
+            lane,
+            ..Placed::default()
+        };
+        let mut slices = Vec::new();
+        for number in 0..1000 {
+            // Those of odd numbers end before the one in which they are.
+            let end = if number % 2 == 0 { 5000 } else { 2000 };
+            slices.push((time(end), lane(number)));
+            let at = i64::try_from(number).unwrap();
+            assert_eq!(innermost_at(time(at), &mut slices), Some(lane(number)));
+        }
+        for (at, number) in [(2000, 999), (2001, 998), (5000, 998)] {
+            assert_eq!(innermost_at(time(at), &mut slices), Some(lane(number)));
+        }
+        assert_eq!(innermost_at(time(5001), &mut slices), None);
+        assert!(steps.get() < 3000, "{} steps", steps.get());
     }
 }
