@@ -7,6 +7,9 @@ use std::hash::Hash;
 const MAX_SLICES: usize = 1 << 17;
 /// Largest number of bytes of memory for them, about.
 const MAX_BYTES: usize = 64 << 20;
+/// Largest number of slices of a row that an end is searched among, the innermost ones: else ends
+/// that find none would take time in proportion to all that are open.
+const MAX_SEARCHED: usize = 1024;
 
 /// A slice that has begun.
 pub trait OpenSlice {
@@ -70,19 +73,20 @@ impl<R: Copy + Eq + Hash + Ord, S: OpenSlice> OpenSlices<R, S> {
 
     /// Takes the slice of a row that ends, last, and before it those within it that end too: they
     /// have no ids, or their ends may be lost. `losses`: the number of losses so far. Empty if none
-    /// is known.
+    /// is among the innermost 1024.
     pub fn end(&mut self, row: R, of: EndOf<'_, S::Name>, losses: u64) -> Vec<S> {
         let Some(open) = self.rows.get_mut(&row) else {
             return Vec::new();
         };
-        let place = open.iter().rposition(|slice| match &of {
+        let mut searched = open.iter().enumerate().rev().take(MAX_SEARCHED);
+        let found = searched.find(|(_, slice)| match &of {
             EndOf::Span(span) => slice.span() == Some(*span),
             EndOf::Name(name) | EndOf::Asynchronous(name) => {
                 slice.span().is_none() && slice.is_named(name)
             }
             EndOf::Innermost => slice.span().is_none(),
         });
-        let Some(place) = place else {
+        let Some((place, _)) = found else {
             return Vec::new();
         };
         let mut tail = open.split_off(place).into_iter();
@@ -121,5 +125,55 @@ impl<R: Copy + Eq + Hash + Ord, S: OpenSlice> OpenSlices<R, S> {
             slices.map(move |slice| (row, slice))
         };
         rows.into_iter().flat_map(of_row).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A slice of this name, which counts how often names are compared.
+    #[derive(Debug)]
+    struct Slice<'c>(usize, &'c Cell<usize>);
+
+    impl OpenSlice for Slice<'_> {
+        type Name = usize;
+
+        fn span(&self) -> Option<u64> {
+            None
+        }
+
+        fn is_named(&self, name: &usize) -> bool {
+            self.1.set(self.1.get() + 1);
+            self.0 == *name
+        }
+
+        fn losses(&self) -> u64 {
+            0
+        }
+
+        fn bytes(&self) -> usize {
+            size_of::<Self>()
+        }
+    }
+
+    #[test]
+    fn end_is_searched_among_the_innermost_slices_only() {
+        let steps = Cell::new(0);
+        let mut open = OpenSlices::default();
+        for name in 0..=MAX_SEARCHED {
+            open.begin(1, Slice(name, &steps));
+        }
+        for of in [EndOf::Name(&0), EndOf::Asynchronous(&0)] {
+            assert!(open.end(1, of, 0).is_empty());
+        }
+        assert_eq!(steps.get(), 2 * MAX_SEARCHED);
+        let ended = open.end(1, EndOf::Asynchronous(&1), 0);
+        assert!(matches!(ended[..], [Slice(1, _)]), "{ended:?}");
+        let ended = open.end(1, EndOf::Name(&0), 0);
+        assert_eq!(ended.len(), MAX_SEARCHED);
+        assert_eq!((open.count, open.bytes), (0, 0));
     }
 }

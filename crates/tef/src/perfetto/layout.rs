@@ -233,8 +233,13 @@ impl Pairing {
     fn end(&mut self, record: usize, mark: &Mark) {
         let is_async = matches!(mark.row, Row::Asynchronous(_));
         let mut ended = Vec::new();
-        // An asynchronous slice may end in another process, if none of its own is open.
-        for process in [mark.process, None] {
+        // An asynchronous slice may end in another process, if none of its own is open. All slices
+        // of a thread are of one process.
+        let processes: &[_] = match is_async {
+            true => &[mark.process, None],
+            false => &[None],
+        };
+        for process in processes.iter().copied() {
             let named = Named {
                 name: mark.name,
                 process,
