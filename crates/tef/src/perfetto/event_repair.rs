@@ -18,9 +18,9 @@ pub fn round_times(event: &mut Event<'_>) {
     rest.put_back(event);
 }
 
-/// Changes what Perfetto would reject or take for something else, but no ids, of an event that has
-/// [numbers](super::owner_numbers) of its process and thread. `now` is the time of an event without
-/// one. Returns whether anything is left to write.
+/// Changes what Perfetto would reject or take for something else, but no ids of asynchronous events,
+/// of an event that has [numbers](super::owner_numbers) of its process and thread. `now` is the time
+/// of an event without one. Returns whether anything is left to write.
 pub(super) fn repair(event: &mut Event<'_>, now: i64) -> bool {
     let mut rest = Rest::of(event);
     rest.round_times(event);
@@ -50,11 +50,16 @@ pub(super) fn hash(of: impl Hash) -> u64 {
 
 /// Whether Perfetto reads a JSON value as the id of a flow: a whole number, or a hexadecimal one in
 /// a string.
-pub(super) fn is_flow_id(token: &str) -> bool {
+fn is_flow_id(token: &str) -> bool {
     match token.strip_prefix('"').and_then(|id| id.strip_suffix('"')) {
         Some(text) => u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).is_ok(),
         None => !token.contains(['.', 'e', 'E']),
     }
+}
+
+/// An id of a flow that Perfetto reads, for something.
+fn flow_id(of: impl Hash) -> Value {
+    Value::String(format!("{:#x}", hash(of)))
 }
 
 /// The phase of an old asynchronous event as the present ones have it.
@@ -86,7 +91,7 @@ fn repair_phase(event: &mut Event<'_>, rest: &mut Rest) {
         "b" | "e" | "n" => ![event.id, event.id2_local, event.id2_global]
             .into_iter()
             .any(has_id),
-        "s" | "t" | "f" => event.id.is_none() && rest.get("id2").is_none(),
+        "s" | "t" | "f" => !rest.repair_flow_id(event),
         "C" => !keep_numbers(event, rest),
         _ => false,
     };
@@ -250,9 +255,25 @@ impl Rest {
         event.bind_id = None;
         self.remove("bind_id");
         if has_direction {
-            let id = hash(token.trim_matches('"'));
-            self.insert("bind_id", Value::String(format!("{id:#x}")));
+            self.insert("bind_id", flow_id(token.trim_matches('"')));
         }
+    }
+
+    /// Makes the id of a flow one that Perfetto knows. Returns whether the event has any.
+    fn repair_flow_id(&mut self, event: &mut Event<'_>) -> bool {
+        if event.id.is_some_and(is_flow_id) {
+            return true;
+        }
+        let of = |name| self.get("id2")?.get(name).filter(|id| !id.is_null());
+        let id = match (event.id, of("global"), of("local")) {
+            (Some(token), ..) => flow_id(token.trim_matches('"')),
+            (None, Some(id), _) => flow_id(id.to_string().trim_matches('"')),
+            (None, None, Some(id)) => flow_id((id.to_string().trim_matches('"'), event.pid)),
+            (None, None, None) => return false,
+        };
+        event.id = None;
+        self.insert("id", id);
+        true
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::copy_json::copy_json;
-use super::event_repair::{hash, is_flow_id, repair};
+use super::event_repair::{hash, repair};
 use super::layout::{Form, Item, Layout, Mark, Row, lay_out};
 use super::owner_numbers::OwnerNumbers;
 use crate::event::{Event, Record, member_of, without_member, write_microseconds, write_text};
@@ -184,7 +184,7 @@ impl Held {
         });
     }
 
-    /// Writes the id of an asynchronous event or a flow, and takes it out of the event.
+    /// Writes the id of an asynchronous event, and takes it out of the event.
     fn write_id(&mut self, event: &mut Event<'_>) -> Id {
         let begin = self.text.len();
         let mut id = Id {
@@ -192,47 +192,39 @@ impl Held {
             begin,
             end: begin,
         };
-        match event.phase {
-            "b" | "e" | "n" => {
-                let known = [event.id, event.id2_global, event.id2_local];
-                let of = known.into_iter().flatten().find(|id| *id != "\"\"");
-                let token = of.unwrap_or_default();
-                // Equal to programs, but not to Perfetto: numbers and strings.
-                let mut text = Vec::new();
-                copy_json(token, &mut text);
-                if !text.starts_with(b"\"") {
-                    text.insert(0, b'"');
-                    text.push(b'"');
-                }
-                let is_of_process = event.id.is_none() && event.id2_global.is_none();
-                let head: &[u8] = match (
-                    event.id.take(),
-                    event.id2_global.take(),
-                    event.id2_local.take(),
-                ) {
-                    (Some(_), ..) => b",\"id\":",
-                    (None, Some(_), _) => b",\"id2\":{\"global\":",
-                    _ => b",\"id2\":{\"local\":",
-                };
-                self.text.extend_from_slice(head);
-                id.begin = self.text.len();
-                self.text.extend_from_slice(&text);
-                id.end = self.text.len();
-                if head.contains(&b'{') {
-                    self.text.push(b'}');
-                }
-                let process = event.pid.filter(|_| is_of_process);
-                let category = event.cat.as_deref().unwrap_or_default();
-                id.row = Some(Row::Asynchronous(hash((head, category, text, process))));
-            }
-            "s" | "t" | "f" if !event.id.is_some_and(is_flow_id) => {
-                let of = event.id.take().unwrap_or(&event.rest);
-                let of = hash(of.trim_matches('"'));
-                self.text
-                    .extend_from_slice(format!(",\"id\":\"{of:#x}\"").as_bytes());
-            }
-            _ => {}
+        if !matches!(event.phase, "b" | "e" | "n") {
+            return id;
         }
+        let known = [event.id, event.id2_global, event.id2_local];
+        let of = known.into_iter().flatten().find(|id| *id != "\"\"");
+        let token = of.unwrap_or_default();
+        // Equal to programs, but not to Perfetto: numbers and strings.
+        let mut text = Vec::new();
+        copy_json(token, &mut text);
+        if !text.starts_with(b"\"") {
+            text.insert(0, b'"');
+            text.push(b'"');
+        }
+        let is_of_process = event.id.is_none() && event.id2_global.is_none();
+        let head: &[u8] = match (
+            event.id.take(),
+            event.id2_global.take(),
+            event.id2_local.take(),
+        ) {
+            (Some(_), ..) => b",\"id\":",
+            (None, Some(_), _) => b",\"id2\":{\"global\":",
+            _ => b",\"id2\":{\"local\":",
+        };
+        self.text.extend_from_slice(head);
+        id.begin = self.text.len();
+        self.text.extend_from_slice(&text);
+        id.end = self.text.len();
+        if head.contains(&b'{') {
+            self.text.push(b'}');
+        }
+        let process = event.pid.filter(|_| is_of_process);
+        let category = event.cat.as_deref().unwrap_or_default();
+        id.row = Some(Row::Asynchronous(hash((head, category, text, process))));
         id
     }
 

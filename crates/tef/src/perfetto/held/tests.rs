@@ -223,3 +223,34 @@ fn begins_that_are_kept_for_the_next_part_are_bounded() {
     }
     assert_eq!(out.windows(5).filter(|part| part == b"\"ph\":").count(), 80);
 }
+
+#[test]
+fn flows_of_one_id_have_one_number_and_local_ids_are_of_their_process() {
+    let (records, _) = written(&[&[
+        r#"{"ph":"s","ts":1,"pid":1,"id2":{"global":"x"},"cname":"good"}"#,
+        r#"{"ph":"f","ts":2,"pid":2,"id2":{"global":"x","local":1}}"#,
+        r#"{"ph":"s","ts":3,"pid":1,"id2":{"local":"y"},"cname":"good"}"#,
+        r#"{"ph":"f","ts":4,"pid":1,"id2":{"local":"y"}}"#,
+        r#"{"ph":"f","ts":5,"pid":2,"id2":{"local":"y"}}"#,
+        r#"{"ph":"s","ts":6,"pid":1,"id":"z","cname":"good"}"#,
+        r#"{"ph":"f","ts":7,"pid":2,"id":"z"}"#,
+        r#"{"ph":"f","ts":8,"pid":1,"id":17}"#,
+        r#"{"ph":"s","ts":9,"pid":1,"id2":{"other":1}}"#,
+    ]]);
+    let ids: Vec<_> = records.iter().map(|record| &record["id"]).collect();
+    let [global, _, local, _, of_other, text, ..] = ids[..] else {
+        panic!("{records:?}");
+    };
+    for id in [global, local, of_other, text] {
+        assert!(id.as_str().unwrap().starts_with("0x"), "{id}");
+        assert_eq!(
+            ids.iter().filter(|other| **other == id).count(),
+            if id == of_other { 1 } else { 2 }
+        );
+    }
+    assert_eq!(ids[7], 17);
+    assert_eq!(
+        (&records[8]["ph"], &records[8]["id"]),
+        (&json!("i"), &Value::Null)
+    );
+}
