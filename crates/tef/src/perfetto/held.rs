@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::copy_json::copy_json;
 use super::event_repair::{hash, repair};
-use super::layout::{Form, Item, Layout, Mark, Row, lay_out};
+use super::layout::{Form, Item, Layout, Mark, Row, Slice, lay_out};
 use super::owner_numbers::OwnerNumbers;
 use crate::event::{Event, Record, member_of, without_member, write_microseconds, write_text};
 use crate::lanes::{LaneTable, Placed};
@@ -13,6 +13,9 @@ use crate::lanes::{LaneTable, Placed};
 /// order. When there are more, those that are held are put in order and written: later ones come
 /// after them.
 const MAX_HELD_BYTES: usize = 256 << 20;
+
+/// The number of bytes that the phase, times and numbers of a record take in the output, about.
+const NUMBER_BYTES: usize = 96;
 
 /// Nanoseconds before the first of all times that are held when the first part is written, from
 /// which times count then: a span that begins before all others may arrive last. One day, which
@@ -90,11 +93,21 @@ impl Held {
         added
     }
 
-    /// Whether so many are held that they have to be [written](Self::write).
+    /// Whether the records that are held have to be [written](Self::write).
     pub(crate) fn is_full(&self) -> bool {
-        // What each takes while they are put in order: two items, and its place in some lists.
-        const BYTES: usize = size_of::<Entry>() + 2 * size_of::<Item>();
-        self.text.len() + self.entries.len() * BYTES >= MAX_HELD_BYTES
+        self.bytes() >= MAX_HELD_BYTES
+    }
+
+    /// The number of bytes of memory for the records, about, with what it takes to write them.
+    fn bytes(&self) -> usize {
+        // Lists that grow have up to twice the capacity that they need.
+        const BYTES: usize = size_of::<Entry>()
+            + size_of::<Option<Mark>>()
+            + 2 * size_of::<Slice>()
+            + 3 * size_of::<Item>()
+            + NUMBER_BYTES;
+        // The text is there a second time in the output.
+        2 * self.text.len() + self.entries.len() * BYTES
     }
 
     /// Removes the last but `from_last` of the records that were added. Returns whether it was
@@ -264,15 +277,18 @@ impl Held {
             .map(|entry| entry.mark_since(origin))
             .collect();
         let Layout { items, open } = lay_out(&marks, &mut self.lanes, is_last);
-        let lanes: Vec<_> = items.iter().map(|item| self.lane_of(item)).collect();
         for entry in &self.entries {
             if entry.mark.is_none() && !entry.is_removed {
                 entry.write(&self.text, &Written::default(), out, has_any);
             }
         }
-        for name in self.numbers.take_named() {
-            write_separator(out, has_any);
-            name.write_json(out);
+        let mut lanes = Vec::with_capacity(items.len());
+        for item in &items {
+            lanes.push(self.lane_of(item));
+            for name in self.numbers.take_named() {
+                write_separator(out, has_any);
+                name.write_json(out);
+            }
         }
         for (item, tid) in items.iter().zip(lanes) {
             let Some(entry) = self.entries.get(item.record) else {

@@ -73,7 +73,7 @@ pub(super) struct Layout {
 
 /// A slice of which a begin is known.
 #[derive(Debug)]
-struct Slice {
+pub(super) struct Slice {
     row: Row,
     begin: i64,
     /// Absent if it is not known.

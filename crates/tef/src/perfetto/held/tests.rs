@@ -254,3 +254,30 @@ fn flows_of_one_id_have_one_number_and_local_ids_are_of_their_process() {
         (&json!("i"), &Value::Null)
     );
 }
+
+#[test]
+fn memory_for_records_counts_what_it_takes_to_put_them_in_order_and_to_write_them() {
+    let mut held = Held::default();
+    for name in 0..1000 {
+        for (phase, ts) in [("b", "1767225600000000.5"), ("e", "1767225600000001.75")] {
+            let rest = format!(r#""name":"{name}","pid":1234567,"id":{name}"#);
+            add(
+                &mut held,
+                &format!(r#"{{"ph":"{phase}","ts":{ts},{rest}}}"#),
+            );
+        }
+    }
+    let counted = held.bytes();
+    let marks: Vec<_> = held.entries.iter().map(|entry| entry.mark).collect();
+    let layout = lay_out(&marks, &mut LaneTable::default(), true);
+    let slices = held.entries.len() / 2 * size_of::<Slice>();
+    let (items, marks) = (size_of_val(&layout.items[..]), size_of_val(&marks[..]));
+    let known = held.text.len() + size_of_val(&held.entries[..]) + marks + slices + items;
+    let mut out = Vec::new();
+    held.write(&mut out, &mut false, true);
+    assert!(
+        counted >= known + out.len(),
+        "{counted}, {known}, {}",
+        out.len()
+    );
+}
