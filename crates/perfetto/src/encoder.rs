@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use tef::lanes::{LaneTable, Placed};
+use tef::lanes::{LanePlace, LaneTable};
 
 use crate::argument::Argument;
 use crate::batch::{Batch, Rank, write_packet};
@@ -93,7 +93,7 @@ impl Encoder {
 
     /// Finds the lane of a slice of a row; the first lane is the track of the row itself. To be
     /// called for a slice when it ends.
-    pub fn place(&mut self, row: TrackId, begin: i64, end: Option<i64>) -> Placed {
+    pub fn place(&mut self, row: TrackId, begin: i64, end: Option<i64>) -> LanePlace {
         self.lanes.place(row, begin, end, self.batch.number())
     }
 

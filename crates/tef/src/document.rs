@@ -2,7 +2,7 @@
 //! added, or held to be put in order, with times since the first one.
 
 use crate::event::{Record, write_microseconds};
-use crate::perfetto::{Held, write_separator};
+use crate::perfetto::{HeldRecords, write_separator};
 
 /// The begin of the document.
 const BEGIN: &[u8] = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
@@ -23,7 +23,7 @@ pub struct Records {
     has_any: bool,
     /// The number of records that were added.
     added: u64,
-    held: Option<Box<Held>>,
+    held: Option<Box<HeldRecords>>,
 }
 
 impl Records {

@@ -30,12 +30,12 @@ pub struct LaneTable<R> {
     latest: i64,
 }
 
-/// Where a slice is: the lane of its row, or the first one, which is the row's own track.
+/// The lane of a row on which a slice is; the first one is the row's own track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Placed {
+pub struct LanePlace {
     /// The number of the lane, from 0.
     pub lane: u64,
-    /// Differs for lanes of one row that must not be taken for each other.
+    /// A number that differs for lanes of one row that must not be taken for each other.
     pub generation: u64,
 }
 
@@ -54,7 +54,7 @@ impl<R: Eq + Hash> LaneTable<R> {
     /// Finds the lane of a slice of a row; the first lane is the track of the row itself. To be
     /// called for a slice when it ends. `end` is absent if it is not known, `batch` is the number
     /// of the batch in which the slice is written.
-    pub fn place(&mut self, row: R, begin: i64, end: Option<i64>, batch: u64) -> Placed {
+    pub fn place(&mut self, row: R, begin: i64, end: Option<i64>, batch: u64) -> LanePlace {
         if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&row) {
             self.rows.clear();
             self.floor = Some(self.latest);
@@ -64,7 +64,7 @@ impl<R: Eq + Hash> LaneTable<R> {
         let floor = self.floor.unwrap_or(i64::MIN);
         let lanes = self.rows.entry(row).or_insert_with(|| Lanes::new(floor));
         let is_point = end == Some(begin);
-        Placed {
+        LanePlace {
             // A slice without a duration nests wherever it is.
             lane: match is_point {
                 true => 0,

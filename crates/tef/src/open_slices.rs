@@ -13,16 +13,16 @@ const MAX_SEARCHED: usize = 1024;
 
 /// A slice that has begun.
 pub trait OpenSlice {
-    /// What an end names its slice by.
+    /// The form in which an end names its slice.
     type Name: ?Sized;
 
     /// The id of the span, by which it ends. Absent if it ends by its name.
     fn span(&self) -> Option<u64>;
-    /// Whether this is its name.
+    /// Whether an end with `name` ends the slice.
     fn is_named(&self, name: &Self::Name) -> bool;
-    /// The number of losses when it began. After more of them its end may be missing.
+    /// The number of losses when the slice began. After more of them its end may be missing.
     fn losses(&self) -> u64;
-    /// The number of bytes of memory that it takes, about.
+    /// The number of bytes of memory that the slice takes, about.
     fn bytes(&self) -> usize;
 }
 
@@ -58,7 +58,7 @@ impl<R, S> Default for OpenSlices<R, S> {
 }
 
 impl<R: Copy + Eq + Hash + Ord, S: OpenSlice> OpenSlices<R, S> {
-    /// Whether there are so many that they have to be [taken](Self::take_all).
+    /// Whether a limit is reached, so that all have to be [taken](Self::take_all).
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.count >= MAX_SLICES || self.bytes >= MAX_BYTES
@@ -72,8 +72,8 @@ impl<R: Copy + Eq + Hash + Ord, S: OpenSlice> OpenSlices<R, S> {
     }
 
     /// Takes the slice of a row that ends, last, and before it those within it that end too: they
-    /// have no ids, or their ends may be lost. `losses`: the number of losses so far. Empty if none
-    /// is among the innermost 1024.
+    /// have no ids, or their ends may be lost. `losses`: the number of losses so far. Empty if the
+    /// slice that ends is not one of the innermost 1024.
     pub fn end(&mut self, row: R, of: EndOf<'_, S::Name>, losses: u64) -> Vec<S> {
         let Some(open) = self.rows.get_mut(&row) else {
             return Vec::new();

@@ -11,4 +11,4 @@ mod layout;
 mod owner_numbers;
 
 pub use event_repair::round_times;
-pub(crate) use held::{Held, write_separator};
+pub(crate) use held::{HeldRecords, write_separator};

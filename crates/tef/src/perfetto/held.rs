@@ -4,10 +4,10 @@ use serde_json::{Map, Value};
 
 use super::copy_json::copy_json;
 use super::event_repair::{hash, repair};
-use super::layout::{Form, Item, Layout, Mark, Row, Slice, lay_out};
+use super::layout::{Item, Layout, Mark, RecordForm, Row, Slice, lay_out};
 use super::owner_numbers::OwnerNumbers;
 use crate::event::{Event, Record, member_of, without_member, write_microseconds, write_text};
-use crate::lanes::{LaneTable, Placed};
+use crate::lanes::{LanePlace, LaneTable};
 
 /// Largest number of bytes of memory for records that are held, with what it takes to put them in
 /// order. When there are more, those that are held are put in order and written: later ones come
@@ -32,7 +32,7 @@ const READ_MEMBERS: [&str; 18] = [
 
 /// Records that are held to be put in order.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldRecords {
     /// Texts of the records, one after the other.
     text: Vec<u8>,
     entries: Vec<Entry>,
@@ -68,7 +68,7 @@ struct Entry {
     id_end: usize,
 }
 
-impl Held {
+impl HeldRecords {
     /// Adds a record; `time` is its begin in nanoseconds, if the record does not say it. Returns
     /// how many records have been added with those that name processes and threads; `None` if it
     /// is no event.
@@ -279,7 +279,7 @@ impl Held {
         let Layout { items, open } = lay_out(&marks, &mut self.lanes, is_last);
         for entry in &self.entries {
             if entry.mark.is_none() && !entry.is_removed {
-                entry.write(&self.text, &Written::default(), out, has_any);
+                entry.write(&self.text, &OutputFields::default(), out, has_any);
             }
         }
         let mut lanes = Vec::with_capacity(items.len());
@@ -295,7 +295,7 @@ impl Held {
                 continue;
             };
             let end = item.end.and_then(|end| self.entries.get(end));
-            let written = Written {
+            let written = OutputFields {
                 ts: Some(i128::from(item.ts) - i128::from(origin)),
                 dur: item.dur,
                 form: Some(item.form),
@@ -358,14 +358,14 @@ struct Id {
     end: usize,
 }
 
-/// How an entry is written.
+/// The members of an entry in the output that depend on where it is written.
 #[derive(Default)]
-struct Written<'e> {
+struct OutputFields<'e> {
     ts: Option<i128>,
     dur: Option<i64>,
-    form: Option<Form>,
+    form: Option<RecordForm>,
     tid: Option<i32>,
-    lane: Placed,
+    lane: LanePlace,
     /// The end whose arguments are added.
     end: Option<&'e Entry>,
 }
@@ -382,7 +382,13 @@ impl Entry {
         Some(mark)
     }
 
-    fn write(&self, text: &[u8], written: &Written<'_>, out: &mut Vec<u8>, has_any: &mut bool) {
+    fn write(
+        &self,
+        text: &[u8],
+        written: &OutputFields<'_>,
+        out: &mut Vec<u8>,
+        has_any: &mut bool,
+    ) {
         write_separator(out, has_any);
         out.push(b'{');
         if let Some(ts) = written.ts {
@@ -392,15 +398,15 @@ impl Entry {
         }
         let is_async = self.id_begin < self.id_end;
         let phase = match written.form {
-            Some(Form::Complete) => 'X',
-            Some(Form::Instant) if is_async => 'n',
-            Some(Form::Instant) => 'i',
+            Some(RecordForm::Complete) => 'X',
+            Some(RecordForm::Instant) if is_async => 'n',
+            Some(RecordForm::Instant) => 'i',
             _ => self.phase,
         };
         out.extend_from_slice(b"\"ph\":");
         write_text(phase.encode_utf8(&mut [0; 4]), out);
         let tts = self.tts.zip(written.end.and_then(|end| end.tts));
-        let is_complete = written.form == Some(Form::Complete);
+        let is_complete = written.form == Some(RecordForm::Complete);
         let tdur = tts.filter(|_| is_complete);
         let tdur = tdur.map(|(begin, end)| end.saturating_sub(begin));
         for (name, time) in [("dur", written.dur), ("tdur", tdur)] {
@@ -422,9 +428,9 @@ impl Entry {
     }
 
     /// Writes the members that have no place of their own, with the arguments of the end.
-    fn write_text(&self, text: &[u8], written: &Written<'_>, out: &mut Vec<u8>) {
+    fn write_text(&self, text: &[u8], written: &OutputFields<'_>, out: &mut Vec<u8>) {
         let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
-        let Placed { lane, generation } = written.lane;
+        let LanePlace { lane, generation } = written.lane;
         let mut begin = self.begin;
         if lane > 0 && self.id_begin < self.id_end {
             out.extend_from_slice(part(begin, self.id_end - 1));

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use crate::lanes::{LaneTable, Placed};
+use crate::lanes::{LanePlace, LaneTable};
 use crate::open_slices::{EndOf, OpenSlice, OpenSlices};
 
 /// A track on which slices nest.
@@ -21,7 +21,7 @@ pub(super) enum Row {
     Asynchronous(u64),
 }
 
-/// What is known of a record that is to be put in order.
+/// The members of a record that decide where it is written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark {
     pub(super) phase: char,
@@ -40,8 +40,8 @@ pub(super) struct Mark {
 
 /// How a record is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    /// As it is.
+pub(super) enum RecordForm {
+    /// With the phase that the record has.
     Whole,
     /// A begin, as a complete event.
     Complete,
@@ -49,7 +49,7 @@ pub(super) enum Form {
     Instant,
 }
 
-/// A record in its place.
+/// A record with its time, form and lane in the output.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item {
     pub(super) ts: i64,
@@ -58,14 +58,14 @@ pub(super) struct Item {
     pub(super) record: usize,
     /// The index of the record whose arguments are added.
     pub(super) end: Option<usize>,
-    pub(super) form: Form,
-    pub(super) lane: Placed,
+    pub(super) form: RecordForm,
+    pub(super) lane: LanePlace,
 }
 
 /// The records of a part.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// What to write, in order.
+    /// The records to write, in order.
     pub(super) items: Vec<Item>,
     /// The indices of begins whose ends may be in the next part.
     pub(super) open: Vec<usize>,
@@ -88,27 +88,28 @@ pub(super) struct Slice {
 struct OpenRecord {
     record: usize,
     begin: i64,
-    owner: Named,
+    name: Option<u64>,
+    process: Option<i32>,
     bytes: usize,
 }
 
-/// What an end says of its slice: absent is what any slice has.
+/// The slices that an end may be of: those with this name and this process, each if it is present.
 #[derive(Debug, Clone, Copy)]
-struct Named {
+struct EndSelector {
     name: Option<u64>,
     process: Option<i32>,
 }
 
 impl OpenSlice for OpenRecord {
-    type Name = Named;
+    type Name = EndSelector;
 
     fn span(&self) -> Option<u64> {
         None
     }
 
-    fn is_named(&self, wanted: &Named) -> bool {
-        (wanted.name.is_none() || wanted.name == self.owner.name)
-            && (wanted.process.is_none() || wanted.process == self.owner.process)
+    fn is_named(&self, wanted: &EndSelector) -> bool {
+        (wanted.name.is_none() || wanted.name == self.name)
+            && (wanted.process.is_none() || wanted.process == self.process)
     }
 
     fn losses(&self) -> u64 {
@@ -120,7 +121,7 @@ impl OpenSlice for OpenRecord {
     }
 }
 
-/// Puts the records of a part in order. `is_last`: what is open then has no end.
+/// Puts the records of a part in order. `is_last`: slices that are open at the end have none.
 pub(super) fn lay_out(marks: &[Option<Mark>], lanes: &mut LaneTable<Row>, is_last: bool) -> Layout {
     let mut pairing = Pairing::default();
     let known = marks.iter().enumerate();
@@ -133,7 +134,7 @@ pub(super) fn lay_out(marks: &[Option<Mark>], lanes: &mut LaneTable<Row>, is_las
         pairing.add(record, mark);
     }
     let mut open = Vec::new();
-    // What is too much to be kept for the next part is as what is open at the end.
+    // Too many open slices are not kept for the next part: they are as those open at the very end.
     let is_given_up = is_last || pairing.open.is_full();
     for (row, slice) in pairing.open.take_all() {
         match is_given_up {
@@ -168,7 +169,7 @@ pub(super) fn lay_out(marks: &[Option<Mark>], lanes: &mut LaneTable<Row>, is_las
 
 /// Puts flow events on the lane of the slice that they are within, in rows that have several.
 fn follow_flows(items: &mut [Item], marks: &[Option<Mark>], split: &HashSet<Row>) {
-    let mut slices: HashMap<Row, Vec<(i64, Placed)>> = HashMap::new();
+    let mut slices: HashMap<Row, Vec<(i64, LanePlace)>> = HashMap::new();
     for item in items {
         let mark = marks.get(item.record).and_then(Option::as_ref);
         let Some(mark) = mark.filter(|mark| split.contains(&mark.row)) else {
@@ -187,7 +188,7 @@ fn follow_flows(items: &mut [Item], marks: &[Option<Mark>], split: &HashSet<Row>
 
 /// The lane of the innermost of these slices, which are given by their ends, at a time that is not
 /// before that of an earlier call.
-fn innermost_at<T: PartialOrd>(time: T, slices: &mut Vec<(T, Placed)>) -> Option<Placed> {
+fn innermost_at<T: PartialOrd>(time: T, slices: &mut Vec<(T, LanePlace)>) -> Option<LanePlace> {
     // Only the innermost slice is asked for: one below it that has ended is removed when it is the
     // last. Perfetto takes a slice that ends at the same time, too.
     while slices.pop_if(|(end, _)| *end < time).is_some() {}
@@ -199,7 +200,7 @@ fn innermost_at<T: PartialOrd>(time: T, slices: &mut Vec<(T, Placed)>) -> Option
 struct Pairing {
     open: OpenSlices<Row, OpenRecord>,
     slices: Vec<Slice>,
-    /// What is no slice.
+    /// The records that are of no slice.
     items: Vec<Item>,
 }
 
@@ -210,10 +211,8 @@ impl Pairing {
                 let slice = OpenRecord {
                     record,
                     begin: mark.ts,
-                    owner: Named {
-                        name: mark.name,
-                        process: mark.process,
-                    },
+                    name: mark.name,
+                    process: mark.process,
                     bytes: mark.bytes,
                 };
                 self.open.begin(mark.row, slice);
@@ -226,7 +225,7 @@ impl Pairing {
                 begin_record: record,
                 end_record: Some(record),
             }),
-            _ => self.add_instant(record, mark, Form::Whole),
+            _ => self.add_instant(record, mark, RecordForm::Whole),
         }
     }
 
@@ -240,7 +239,7 @@ impl Pairing {
             false => &[None],
         };
         for process in processes.iter().copied() {
-            let named = Named {
+            let named = EndSelector {
                 name: mark.name,
                 process,
             };
@@ -254,7 +253,7 @@ impl Pairing {
             }
         }
         let Some(last) = ended.len().checked_sub(1) else {
-            return self.add_instant(record, mark, Form::Instant);
+            return self.add_instant(record, mark, RecordForm::Instant);
         };
         for (place, slice) in ended.into_iter().enumerate() {
             self.slices.push(Slice {
@@ -267,21 +266,21 @@ impl Pairing {
         }
     }
 
-    fn add_instant(&mut self, record: usize, mark: &Mark, form: Form) {
+    fn add_instant(&mut self, record: usize, mark: &Mark, form: RecordForm) {
         self.items.push(Item {
             ts: mark.ts,
             // Those of states of threads are written as they are.
-            dur: mark.dur.filter(|_| form == Form::Whole),
+            dur: mark.dur.filter(|_| form == RecordForm::Whole),
             record,
             end: None,
             form,
-            lane: Placed::default(),
+            lane: LanePlace::default(),
         });
     }
 }
 
 impl Slice {
-    fn place(&self, lanes: &mut LaneTable<Row>) -> Placed {
+    fn place(&self, lanes: &mut LaneTable<Row>) -> LanePlace {
         // Slices of different batches never share their begins.
         const EACH_ITS_OWN: u64 = u64::MAX;
         const TOGETHER: u64 = 0;
@@ -295,27 +294,30 @@ impl Slice {
         }
     }
 
-    fn add_items(&self, lane: Placed, items: &mut Vec<Item>) {
+    fn add_items(&self, lane: LanePlace, items: &mut Vec<Item>) {
         let dur = self.end.map(|end| end.saturating_sub(self.begin));
         let is_async = matches!(self.row, Row::Asynchronous(_));
         let is_complete = self.end_record == Some(self.begin_record);
         let (dur, form) = match dur {
-            Some(0) if is_async => (None, Form::Instant),
-            Some(dur) if !is_async && !is_complete => (Some(dur), Form::Complete),
-            Some(dur) if !is_async => (Some(dur), Form::Whole),
-            _ => (None, Form::Whole),
+            Some(0) if is_async => (None, RecordForm::Instant),
+            Some(dur) if !is_async && !is_complete => (Some(dur), RecordForm::Complete),
+            Some(dur) if !is_async => (Some(dur), RecordForm::Whole),
+            _ => (None, RecordForm::Whole),
         };
         let end_record = self.end_record.filter(|_| !is_complete);
         let begin = Item {
             ts: self.begin,
             dur,
             record: self.begin_record,
-            end: end_record.filter(|_| form != Form::Whole),
+            end: end_record.filter(|_| form != RecordForm::Whole),
             form,
             lane,
         };
         items.push(begin);
-        if let Some((record, ts)) = end_record.zip(self.end).filter(|_| form == Form::Whole) {
+        if let Some((record, ts)) = end_record
+            .zip(self.end)
+            .filter(|_| form == RecordForm::Whole)
+        {
             items.push(Item {
                 ts,
                 record,
@@ -352,9 +354,9 @@ mod tests {
     fn innermost_slice_at_a_time_is_found_without_a_search_of_all_open_ones() {
         let steps = Cell::new(0);
         let time = |at| Time(at, &steps);
-        let lane = |lane| Placed {
+        let lane = |lane| LanePlace {
             lane,
-            ..Placed::default()
+            ..LanePlace::default()
         };
         let mut slices = Vec::new();
         for number in 0..1000 {

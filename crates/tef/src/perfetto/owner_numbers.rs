@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use crate::event::{Event, OwnerId, member_of, write_text};
-use crate::lanes::Placed;
+use crate::lanes::LanePlace;
 
 /// The numbers from here on stand for ids that Perfetto does not know. Linux gives smaller ones.
 const FIRST_INVENTED: i32 = 1 << 30;
@@ -77,8 +77,8 @@ impl OwnerNumbers {
     }
 
     /// The number of a lane of a thread.
-    pub(super) fn lane(&mut self, process: i32, thread: i32, placed: Placed) -> i32 {
-        let Placed { lane, generation } = placed;
+    pub(super) fn lane(&mut self, process: i32, thread: i32, placed: LanePlace) -> i32 {
+        let LanePlace { lane, generation } = placed;
         let owner = Owner::Lane(process, thread, lane, generation);
         if let Some(number) = self.invented.get(&owner) {
             return *number;

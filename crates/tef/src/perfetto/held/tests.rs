@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use super::*;
 
 /// Adds a line, and returns how many records have come of it.
-fn add(held: &mut Held, line: &str) -> Option<u64> {
+fn add(held: &mut HeldRecords, line: &str) -> Option<u64> {
     held.add(Record::parse(line).unwrap(), None)
 }
 
 /// The records that are written of these parts, and the origin.
 fn written(parts: &[&[&str]]) -> (Vec<Value>, i64) {
-    let mut held = Held::default();
+    let mut held = HeldRecords::default();
     let (mut out, mut has_any, mut origin) = (Vec::new(), false, 0);
     for (number, lines) in parts.iter().enumerate() {
         for line in *lines {
@@ -171,7 +171,7 @@ fn overlapping_slices_have_threads_and_ids_of_their_own_with_the_name_of_the_fir
 
 #[test]
 fn objects_with_two_members_of_one_name_have_the_last_and_those_without_a_phase_are_left_out() {
-    let mut held = Held::default();
+    let mut held = HeldRecords::default();
     for (line, added) in [
         (
             r#"{"ph":"i","ph":"X","ts":9,"ts":1,"dur":2,"other":1,"other":2}"#,
@@ -191,7 +191,7 @@ fn objects_with_two_members_of_one_name_have_the_last_and_those_without_a_phase_
 
 #[test]
 fn records_that_are_held_can_be_removed() {
-    let mut held = Held::default();
+    let mut held = HeldRecords::default();
     for name in ["a", "b", "c"] {
         add(
             &mut held,
@@ -210,7 +210,7 @@ fn records_that_are_held_can_be_removed() {
 
 #[test]
 fn begins_that_are_kept_for_the_next_part_are_bounded() {
-    let mut held = Held::default();
+    let mut held = HeldRecords::default();
     let text = "x".repeat(1 << 20);
     let line = format!(r#"{{"ph":"B","name":"{text}","ts":1}}"#);
     let (mut out, mut has_any) = (Vec::new(), false);
@@ -257,7 +257,7 @@ fn flows_of_one_id_have_one_number_and_local_ids_are_of_their_process() {
 
 #[test]
 fn memory_for_records_counts_what_it_takes_to_put_them_in_order_and_to_write_them() {
-    let mut held = Held::default();
+    let mut held = HeldRecords::default();
     for name in 0..1000 {
         for (phase, ts) in [("b", "1767225600000000.5"), ("e", "1767225600000001.75")] {
             let rest = format!(r#""name":"{name}","pid":1234567,"id":{name}"#);
