@@ -3,7 +3,7 @@
 //! are cut off from the store, and requests are late or lost. All that is random follows from a
 //! seed.
 //!
-//! `FAULT_SEED=N` runs the seed that a failed run has printed, `FLEET_SEEDS=N` so many seeds.
+//! `FAULT_SEED=N` runs the seed that a failed run has printed, `FLEET_SEEDS=N` runs N seeds.
 
 mod client;
 
@@ -42,7 +42,7 @@ const SHORT_RESUME: Duration = Duration::from_secs(45);
 /// Time for which a producer waits for its relay, and a relay for the store.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A random time of at most so many milliseconds.
+/// A random time of 1 to `max` milliseconds.
 fn millis(max: u64) -> Duration {
     Duration::from_millis(fastrand::u64(1..=max))
 }
@@ -74,9 +74,9 @@ enum State {
     Killed,
 }
 
-/// What happens to one run of a relay.
+/// The faults of one run of a relay.
 #[derive(Debug)]
-struct Fate {
+struct RelayFaults {
     state: Mutex<State>,
     changed: Notify,
     /// Time until which the relay cannot reach the store.
@@ -85,7 +85,7 @@ struct Fate {
     calm_at: Instant,
 }
 
-impl Fate {
+impl RelayFaults {
     async fn wait_for(&self, is_one: impl Fn(State) -> bool) -> State {
         loop {
             let changed = self.changed.notified();
@@ -139,7 +139,7 @@ impl Fate {
     }
 }
 
-impl FaultSource for Fate {
+impl FaultSource for RelayFaults {
     fn next_fault(&self) -> BoxFuture<'_, Option<Fault>> {
         Box::pin(async {
             self.share().await;
@@ -171,7 +171,7 @@ impl FaultSource for Fate {
 /// One run of a relay.
 struct Run {
     relay: Arc<MemoryRelay>,
-    fate: Arc<Fate>,
+    faults: Arc<RelayFaults>,
     stop: Arc<Notify>,
     archiving: JoinHandle<bool>,
     others: JoinHandle<()>,
@@ -192,14 +192,14 @@ struct Fleet {
 impl Fleet {
     fn start_relay(&self, place: usize, output: TempDir) {
         let boot = BootId(std::array::from_fn(|_| fastrand::u8(..)));
-        let fate = Arc::new(Fate {
+        let faults = Arc::new(RelayFaults {
             state: Mutex::new(State::Running),
             changed: Notify::new(),
             cut_until: Mutex::new(Instant::now()),
             calm_at: self.calm_at,
         });
         let feed = Arc::new(ArchiveFeed::of_boot(boot, true));
-        let source = Arc::clone(&fate) as _;
+        let source = Arc::clone(&faults) as _;
         let store = Arc::new(FaultyStore::with_source(Arc::clone(&self.store), source));
         let (pool, archive) = (Pool::new(100), Some(Arc::clone(&feed)));
         let mut relay = MemoryRelay::start_with(output.path(), pool, None, archive);
@@ -214,7 +214,7 @@ impl Fleet {
         // That takes many requests, and is tested by itself.
         archiver.is_probed = true;
         let stop = Arc::<Notify>::default();
-        let (own, stopped) = (Arc::clone(&fate), Arc::clone(&stop));
+        let (own, stopped) = (Arc::clone(&faults), Arc::clone(&stop));
         let archiving = async move { own.run(archiver.archive(done, &stopped)).await };
         let ticks = async move {
             loop {
@@ -222,14 +222,14 @@ impl Fleet {
                 registry.tick(now());
             }
         };
-        let own = Arc::clone(&fate);
+        let own = Arc::clone(&faults);
         let others = async move {
             own.run(async { tokio::join!(ticks, move_logs(store, boot)).0 })
                 .await
         };
         self.runs.lock()[place] = Some(Run {
             relay: Arc::new(relay),
-            fate,
+            faults,
             stop,
             archiving: tokio::spawn(archiving),
             others: tokio::spawn(others),
@@ -242,7 +242,7 @@ impl Fleet {
         let Some(run) = self.runs.lock()[place].take() else {
             return;
         };
-        run.fate.set(State::Killed);
+        run.faults.set(State::Killed);
         run.archiving.abort();
         run.others.abort();
         // Until all that hold files of it have noticed.
@@ -259,10 +259,10 @@ impl Fleet {
         self.start_relay(place, output);
     }
 
-    fn relay(&self, place: usize) -> Option<(Arc<MemoryRelay>, Arc<Fate>)> {
+    fn relay(&self, place: usize) -> Option<(Arc<MemoryRelay>, Arc<RelayFaults>)> {
         let runs = self.runs.lock();
         let run = runs[place].as_ref()?;
-        Some((Arc::clone(&run.relay), Arc::clone(&run.fate)))
+        Some((Arc::clone(&run.relay), Arc::clone(&run.faults)))
     }
 
     async fn make_faults(self: Arc<Self>) {
@@ -270,17 +270,17 @@ impl Fleet {
         while Instant::now() < self.calm_at {
             sleep(millis(10_000)).await;
             let place = fastrand::usize(..RELAYS);
-            let Some((relay, fate)) = self.relay(place) else {
+            let Some((relay, faults)) = self.relay(place) else {
                 continue;
             };
             let until = (Instant::now() + millis(90_000)).min(self.calm_at);
             match fastrand::u32(..8) {
-                0..3 => *fate.cut_until.lock() = until,
+                0..3 => *faults.cut_until.lock() = until,
                 3..6 => {
-                    fate.set(State::Paused);
+                    faults.set(State::Paused);
                     tasks.spawn(async move {
                         sleep_until(until).await;
-                        fate.set(State::Running);
+                        faults.set(State::Running);
                     });
                 }
                 fault => {
@@ -310,19 +310,21 @@ impl Fleet {
         }
     }
 
-    /// Compares what the archive has of a session with what its producer has sent: at least these
-    /// packets must be there.
-    async fn assert_archived(&self, producer: usize, least: [u64; STREAMS]) {
+    /// Compares what the archive has of a session with what its producer has sent: of each
+    /// stream, at least `min_packets` must be there.
+    async fn assert_archived(&self, producer: usize, min_packets: [u64; STREAMS]) {
         let opened = open_session(&*self.store, key(producer)).await.unwrap();
         assert!(opened.failures.is_empty(), "{:?}", opened.failures);
         let found = packets(&*self.store, &opened).await;
-        for (stream, least) in least.into_iter().enumerate() {
+        for (stream, min_packets) in min_packets.into_iter().enumerate() {
             let found = found.get(&channel(stream)).map_or(&[][..], |found| found);
             let numbers: Vec<_> = found.iter().map(|(number, _)| *number as u64).collect();
-            let case = format!("producer {producer}, stream {stream}: {numbers:?}, {least}");
+            let case = format!("producer {producer}, stream {stream}: {numbers:?}, {min_packets}");
             assert!(numbers.is_sorted_by(|a, b| a < b), "{case}");
-            let first = numbers.into_iter().take_while(|number| *number < least);
-            assert!(first.eq(0..least), "{case}");
+            let first = numbers
+                .into_iter()
+                .take_while(|number| *number < min_packets);
+            assert!(first.eq(0..min_packets), "{case}");
             for (number, bytes) in found {
                 let (sent, _) = &self.packets.packets[producer * STREAMS + stream][*number];
                 assert!(bytes == sent, "{case}: packet {number}");

@@ -25,7 +25,7 @@ pub(super) struct Client {
     created: u64,
     may_exist: bool,
     /// The relay at which the session was being closed. None: some packets are not acknowledged.
-    pub(super) closed_at: Option<Arc<Fate>>,
+    pub(super) closed_at: Option<Arc<RelayFaults>>,
     /// Whether the connections were lost before the session was closed.
     pub(super) is_end_lost: bool,
 }
@@ -64,9 +64,9 @@ impl Client {
     /// Sends the session to one relay after the other until it is complete.
     pub(super) async fn run(mut self) -> Self {
         for place in (0..RELAYS).cycle().skip(self.number) {
-            if let Some((relay, fate)) = self.fleet.relay(place)
-                && fate.answers().await
-                && self.connect(relay, &fate).await
+            if let Some((relay, faults)) = self.fleet.relay(place)
+                && faults.answers().await
+                && self.connect(relay, &faults).await
             {
                 break;
             }
@@ -76,7 +76,7 @@ impl Client {
     }
 
     /// Connects to a relay. Returns whether the session is complete.
-    async fn connect(&mut self, relay: Arc<MemoryRelay>, fate: &Arc<Fate>) -> bool {
+    async fn connect(&mut self, relay: Arc<MemoryRelay>, faults: &Arc<RelayFaults>) -> bool {
         let ended = CancellationToken::new();
         let mut to = Connections::new(relay, ended.clone());
         let (metadata, streams) = match self.open(&mut to) {
@@ -91,17 +91,17 @@ impl Client {
             metadata,
             streams,
         };
-        let is_complete = self.upload(&mut upload, fate, &ended).await;
+        let is_complete = self.upload(&mut upload, faults, &ended).await;
         if is_complete {
             upload.to.end(false, now());
-        } else if !fate.is_killed() {
+        } else if !faults.is_killed() {
             // What was sent arrives some time later, and then the end of the connections.
-            let (number, made, least) = (self.number, self.made(), self.acknowledged());
-            let fate = Arc::clone(fate);
+            let (number, made, acknowledged) = (self.number, self.made(), self.acknowledged());
+            let faults = Arc::clone(faults);
             tokio::spawn(async move {
                 sleep(millis(10_000)).await;
-                if fate.is_alive().await {
-                    let _ = upload.send(number, made, least);
+                if faults.is_alive().await {
+                    let _ = upload.send(number, made, acknowledged);
                     upload.to.end(true, now());
                 }
             });
@@ -158,13 +158,13 @@ impl Client {
     async fn upload(
         &mut self,
         to: &mut Upload,
-        fate: &Arc<Fate>,
+        faults: &Arc<RelayFaults>,
         ended: &CancellationToken,
     ) -> bool {
         loop {
             sleep(millis(1000)).await;
             let is_cut = Instant::now() < self.fleet.calm_at && one_of(60);
-            if is_cut || !fate.answers().await || ended.is_cancelled() {
+            if is_cut || !faults.answers().await || ended.is_cancelled() {
                 return false;
             }
             if to
@@ -176,7 +176,7 @@ impl Client {
             let acknowledged = to.ask(self.acknowledged());
             self.fleet.acknowledged.lock()[self.number] = acknowledged;
             if acknowledged == [PACKETS; STREAMS] {
-                self.closed_at = Some(Arc::clone(fate));
+                self.closed_at = Some(Arc::clone(faults));
                 let is_closed = to.to.close_chunk().is_ok();
                 return is_closed && !one_of(8) && to.close().is_ok();
             }
