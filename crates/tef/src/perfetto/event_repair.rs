@@ -18,9 +18,9 @@ pub fn round_times(event: &mut Event<'_>) {
     rest.put_back(event);
 }
 
-/// Changes what Perfetto would reject or take for something else, but no ids of asynchronous events,
-/// of an event that has [numbers](super::owner_numbers) of its process and thread. `now` is the time
-/// of an event without one. Returns whether anything is left to write.
+/// Changes what Perfetto would reject or take for something else of an event that has
+/// [numbers](super::owner_numbers) of its process and thread, but no ids of asynchronous events.
+/// `now` is the time of an event without one. Returns whether anything is left to write.
 pub(super) fn repair(event: &mut Event<'_>, now: i64) -> bool {
     let mut rest = Rest::of(event);
     rest.round_times(event);
