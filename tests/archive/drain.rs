@@ -124,8 +124,8 @@ fn producer_without_another_relay_comes_back_to_the_one_that_drains() {
     // A new session, which the relay turns away once.
     let sent = load.stop();
     stop_consumer(consumer);
-    let consumer = start_consumer(&lab, relay.addresses());
-    wait_until("the agent listens", || agent::socket(&lab).exists());
+    let mut consumer = start_consumer(&lab, relay.addresses());
+    consumer.wait_for_stderr_text("consumer::agent: ready");
     let more = Load::start(agent::socket(&lab), random(), sent);
     wait_until("both sessions are listed", || {
         archive.objects("days").len() > 2
