@@ -87,6 +87,9 @@ fn viewer_stays_current_with_a_deadline_and_every_gap_is_reported() {
     viewers.wait_for_session(TRACE);
     let shown = show_with_lag(relay.viewer(&lab, relay.quic));
     viewers.wait_for_listed(TRACE, |session| session.viewers == 1);
+    // A loss before the first packet of a stream is no gap, which a reader could see.
+    events.send_slowly(1, Duration::from_millis(20), 1200);
+    relay.status.wait_for_metric("relayd_packets_total", 1);
     link.set_conditions(conditions);
     // Some 20 datagrams a packet: about every second one is late.
     events.send_slowly(600, Duration::from_millis(20), 1200);
