@@ -54,7 +54,12 @@ fn read_session(directory: &Directory, block: &[u8]) {
         // Twice, as two objects that say the same.
         builder.add(0, directory);
         builder.add(1, directory);
-        for stream in builder.finish().traces.iter().flat_map(|trace| &trace.streams) {
+        for stream in builder
+            .finish()
+            .traces
+            .iter()
+            .flat_map(|trace| &trace.streams)
+        {
             let mut end = None;
             for used in &stream.blocks {
                 assert!(used.begin < used.end && Some(used.begin) >= end);

@@ -61,6 +61,7 @@ fn registry(output: &Path) -> Arc<Registry> {
         max_detached: 10,
         time_zone: jiff::tz::TimeZone::UTC,
         archive: None,
+        metadata_file: None,
         pool: Pool::new(100),
     })
 }
