@@ -9,11 +9,8 @@ use std::time::{Duration, Instant};
 
 use fuzz::{output, sections};
 use libfuzzer_sys::fuzz_target;
-use relayd::ingest::DiskFullPolicy;
-use relayd::ingest::reorder::ReorderWindow;
 use relayd::producer::restore_sessions;
 use relayd::registry::{Registry, RegistrySettings};
-use relayd::store::layout::Grouping;
 use relayd::store::pool::Pool;
 use relayd::store::repair::repair;
 use relayd::store::session_log::SessionLog;
@@ -51,17 +48,7 @@ fuzz_target!(|input: &[u8]| {
 
 fn registry(output: &Path) -> Arc<Registry> {
     Registry::new(RegistrySettings {
-        output: output.to_owned(),
-        grouping: Grouping::ByHost,
-        allows_clear: true,
-        window: ReorderWindow::default(),
-        reorder_memory: 1 << 20,
-        when_full: DiskFullPolicy::default(),
         resume_timeout: Duration::from_secs(600),
-        max_detached: 10,
-        time_zone: jiff::tz::TimeZone::UTC,
-        archive: None,
-        metadata_file: None,
-        pool: Pool::new(100),
+        ..RegistrySettings::new(output.to_owned(), Pool::new(100))
     })
 }

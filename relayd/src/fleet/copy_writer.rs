@@ -24,19 +24,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use viewer_proto::session::{Seek, TraceFormat};
 use wire::{
-    Bits, Bytes, ChunkId, EpochSeconds, FileName, PacketIndex, SeqNum, SessionId, StreamId, Text,
+    Bytes, ChunkId, EpochSeconds, FileName, PacketIndex, SeqNum, SessionId, StreamId, Text,
     Timestamp, TraceId, TracePath,
 };
 
 use super::list::{live_timer, trace_format};
-use crate::ingest::DiskFullPolicy;
-use crate::ingest::reorder::ReorderWindow;
 use crate::limits::{FIRST_FLEET_SESSION, FLEET_STREAM_IDS};
 use crate::producer::Producer;
 use crate::producer::data_connection::DataConnection;
 use crate::registry::session::Session;
 use crate::registry::{Registry, RegistrySettings};
-use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 
 /// The newest version of the protocol that the relay speaks.
@@ -99,18 +96,10 @@ impl CopyWriter {
         pool: Arc<Pool>,
     ) -> io::Result<Self> {
         let registry = Registry::new(RegistrySettings {
-            output: directory,
-            grouping: Grouping::ByHost,
             allows_clear: false,
-            window: ReorderWindow::default(),
             reorder_memory: 0,
-            when_full: DiskFullPolicy::Pause,
-            time_zone: jiff::tz::TimeZone::UTC,
-            resume_timeout: std::time::Duration::ZERO,
-            max_detached: 1,
-            pool,
-            archive: None,
             metadata_file: FileName::parse(&METADATA_FILE.into()).ok(),
+            ..RegistrySettings::new(directory, pool)
         });
         let number = id.0.saturating_sub(FIRST_FLEET_SESSION);
         // A viewer may attach to both copies.
@@ -300,14 +289,10 @@ impl CopyWriter {
             stream: stream.id,
             seq: stream.next.checked_sub(1).map(SeqNum),
             packet: PacketIndex {
-                packet_size: Bits(0),
-                content_size: Bits(0),
                 begin: beacon.until,
                 end: beacon.until,
-                events_discarded: 0,
                 class: beacon.class,
-                instance: None,
-                packet_seq: None,
+                ..PacketIndex::default()
             },
         };
         self.producer.add_index(index).map_err(refused)

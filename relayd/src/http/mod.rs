@@ -231,28 +231,12 @@ fn text_reply(status: u16, text: &str) -> StatusReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::DiskFullPolicy;
-    use crate::ingest::reorder::ReorderWindow;
     use crate::limits::HEALTH_HEARTBEAT_TIMEOUT;
     use crate::registry::RegistrySettings;
-    use crate::store::layout::Grouping;
     use crate::store::pool::Pool;
 
     fn status(start: Instant) -> StatusApi {
-        let registry = Registry::new(RegistrySettings {
-            output: "/nowhere".into(),
-            grouping: Grouping::ByHost,
-            allows_clear: true,
-            window: ReorderWindow::default(),
-            reorder_memory: 1 << 20,
-            when_full: DiskFullPolicy::default(),
-            time_zone: jiff::tz::TimeZone::UTC,
-            resume_timeout: std::time::Duration::ZERO,
-            max_detached: 100,
-            archive: None,
-            metadata_file: None,
-            pool: Pool::new(7),
-        });
+        let registry = Registry::new(RegistrySettings::new("/nowhere".into(), Pool::new(7)));
         let port = Port {
             name: "control",
             connections: Box::new(|| 3),

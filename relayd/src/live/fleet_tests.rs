@@ -14,17 +14,12 @@ use ctf::index::Entry;
 use jiff::Timestamp as Time;
 use viewer_proto::relay::{Awaited, Next, Position, Relay as _, Session as _, Stream as _};
 use viewer_proto::session::Seek;
-use wire::{
-    Bits, Bytes, ClassId, FileName, PacketIndex, SeqNum, SessionId, Text, Timestamp, TracePath,
-};
+use wire::{Bits, Bytes, FileName, PacketIndex, SeqNum, SessionId, Text, Timestamp, TracePath};
 
 use super::{Attachment, PacketReader, View};
 use crate::archiver::status::ArchiveStatus;
 use crate::fleet::{Fleet, FleetThreads};
-use crate::ingest::DiskFullPolicy;
-use crate::ingest::reorder::ReorderWindow;
 use crate::registry::{Registry, RegistrySettings};
-use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 
 const BOOT: BootId = BootId([1; 16]);
@@ -74,10 +69,7 @@ fn commit(number: u64, packets: std::ops::Range<u64>) -> bytes::Bytes {
             content_size: Bits(LEN as u64 * 8),
             begin: Timestamp(number),
             end: Timestamp(number + 1),
-            events_discarded: 0,
-            class: ClassId(0),
-            instance: None,
-            packet_seq: None,
+            ..PacketIndex::default()
         },
     };
     let entries: Vec<_> = packets.clone().map(entry).collect();
@@ -125,20 +117,7 @@ async fn write_archive(store: &dyn Store) {
 
 /// The registry of a relay without sessions of its own.
 fn registry(output: &Path) -> Arc<Registry> {
-    Registry::new(RegistrySettings {
-        output: output.to_owned(),
-        grouping: Grouping::ByHost,
-        allows_clear: false,
-        window: ReorderWindow::default(),
-        reorder_memory: 0,
-        when_full: DiskFullPolicy::default(),
-        time_zone: jiff::tz::TimeZone::UTC,
-        resume_timeout: Duration::ZERO,
-        max_detached: 1,
-        pool: Pool::new(10),
-        archive: None,
-        metadata_file: None,
-    })
+    Registry::new(RegistrySettings::new(output.to_owned(), Pool::new(10)))
 }
 
 fn view(fleet: &Arc<Fleet>, registry: &Arc<Registry>) -> View {

@@ -354,12 +354,9 @@ mod tests {
 
     use super::data_connection::DataConnection;
     use super::*;
-    use crate::ingest::DiskFullPolicy;
-    use crate::ingest::reorder::ReorderWindow;
     use crate::live::View;
     use crate::registry::RegistrySettings;
     use crate::registry::recording::RecordingKey;
-    use crate::store::layout::Grouping;
     use crate::store::pool::Pool;
     use crate::store::sync::Syncer;
 
@@ -456,18 +453,9 @@ mod tests {
         pool: Arc<Pool>,
     ) -> Arc<Registry> {
         Registry::new(RegistrySettings {
-            output: output.to_owned(),
-            grouping: Grouping::ByHost,
-            allows_clear: true,
-            window: ReorderWindow::default(),
-            reorder_memory: 1 << 20,
-            when_full: DiskFullPolicy::default(),
             resume_timeout,
             max_detached: 3,
-            time_zone: jiff::tz::TimeZone::UTC,
-            archive: None,
-            metadata_file: None,
-            pool,
+            ..RegistrySettings::new(output.to_owned(), pool)
         })
     }
 

@@ -90,6 +90,28 @@ pub struct RegistrySettings {
     pub metadata_file: Option<FileName>,
 }
 
+impl RegistrySettings {
+    /// Settings of a relay that only writes what it gets: by host, with times in UTC, with 1 MiB for
+    /// early packets, without sessions that can be resumed, and without an archive.
+    #[must_use]
+    pub fn new(output: PathBuf, pool: Arc<Pool>) -> Self {
+        Self {
+            output,
+            grouping: Grouping::ByHost,
+            allows_clear: true,
+            window: ReorderWindow::default(),
+            reorder_memory: 1 << 20,
+            when_full: DiskFullPolicy::default(),
+            time_zone: TimeZone::UTC,
+            resume_timeout: Duration::ZERO,
+            max_detached: 100,
+            pool,
+            archive: None,
+            metadata_file: None,
+        }
+    }
+}
+
 /// All sessions and streams.
 #[derive(Debug)]
 pub struct Registry {

@@ -10,15 +10,12 @@ use std::time::Duration;
 use relay_proto::{DataEvent, DataHeader, WholePacket};
 use wire::{Bits, Bytes, ChunkId, EpochSeconds, Flagged, PacketIndex, SeqNum};
 
-use crate::ingest::DiskFullPolicy;
-use crate::ingest::reorder::ReorderWindow;
 use crate::producer::data_connection::DataConnection;
 use crate::producer::*;
 use crate::registry::RegistrySettings;
 use crate::registry::archive_feed::ArchiveFeed;
 use crate::store::disk::plan;
 use crate::store::disk_faults::Packets;
-use crate::store::layout::Grouping;
 use crate::store::pipe::Pipe;
 use crate::store::pool::Pool;
 use crate::store::repair::{repair, repair_at};
@@ -61,18 +58,9 @@ impl MemoryRelay {
         archive: Option<Arc<ArchiveFeed>>,
     ) -> Self {
         let registry = Registry::new(RegistrySettings {
-            output: output.to_owned(),
-            grouping: Grouping::ByHost,
-            allows_clear: true,
-            window: ReorderWindow::default(),
-            reorder_memory: 1 << 20,
-            when_full: DiskFullPolicy::default(),
             resume_timeout: Duration::from_secs(600),
-            max_detached: 100,
-            time_zone: jiff::tz::TimeZone::UTC,
             archive,
-            pool,
-            metadata_file: None,
+            ..RegistrySettings::new(output.to_owned(), pool)
         });
         restore_sessions(&registry, Instant::now());
         registry.archive_unfinished();
