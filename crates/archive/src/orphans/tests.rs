@@ -1,10 +1,7 @@
 use std::time::Duration;
 
 use ctf::index::Entry;
-use wire::{
-    Bits, Bytes, ClassId, FileName, InstanceId, PacketIndex, PacketSeqNum, SeqNum, Text, Timestamp,
-    TracePath,
-};
+use wire::{Bits, Bytes, FileName, PacketIndex, SeqNum, Text, Timestamp, TracePath};
 
 use super::*;
 use crate::catalog::{SessionTotal, count_sessions, open_session};
@@ -70,10 +67,7 @@ fn add_packets(object: &mut ObjectWriter, session: u64, numbers: std::ops::Range
             content_size: Bits(LEN as u64 * 8),
             begin: Timestamp(number),
             end: Timestamp(number + 1),
-            events_discarded: 0,
-            class: ClassId(0),
-            instance: Some(InstanceId(0)),
-            packet_seq: Some(PacketSeqNum(number)),
+            ..PacketIndex::default()
         },
     };
     let entries: Vec<_> = numbers.clone().map(entry).collect();
