@@ -30,7 +30,7 @@ pub enum ArchiveCommandError {
     Probe {
         /// The URL of the archive.
         url: String,
-        /// What is wrong.
+        /// The reason why it cannot be used.
         source: ProbeError,
     },
     /// The archive cannot be read.
@@ -38,7 +38,7 @@ pub enum ArchiveCommandError {
     Read {
         /// The URL of the archive.
         url: String,
-        /// What is wrong.
+        /// The reason why it cannot be read.
         source: CatalogError,
     },
 }

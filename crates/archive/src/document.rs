@@ -46,7 +46,7 @@ pub struct CreatedDocument {
 pub struct EndedDocument {
     /// Time of the end, in nanoseconds since 1970.
     pub ended: u64,
-    /// Number of packets.
+    /// Number of packets of the session in the archive.
     #[serde(default)]
     pub packets: u64,
     /// Bytes of the packets and of the metadata.

@@ -259,7 +259,7 @@ impl Log<'_> {
         missing
     }
 
-    /// Makes a part.
+    /// Makes a part of blocks of commit objects.
     async fn part(
         &self,
         number: u32,

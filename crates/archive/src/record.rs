@@ -52,7 +52,7 @@ pub enum Record {
         stream: u64,
         /// The first packet that will not arrive.
         first: SeqNum,
-        /// Number of packets.
+        /// Number of packets in the block.
         count: u64,
     },
     /// No event of the stream before this time is in a later commit object. Only in commit objects.
@@ -99,7 +99,7 @@ wire_enum! {
 
     /// How the bytes of a block are stored.
     pub Encoding {
-        /// As they are.
+        /// The bytes are stored as they are.
         Stored = 0,
         /// One frame of Zstandard.
         Zstd = 1,

@@ -1,28 +1,23 @@
 //! Arguments of events, with the types of their values.
 
 /// An argument: its name and its value.
+#[expect(missing_docs, reason = "the names say all")]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Argument {
-    /// The name.
     pub name: String,
-    /// The value.
     pub value: Value,
 }
 
 /// A value of an argument.
+#[expect(missing_docs, reason = "the names say all")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// Nothing; it is not written.
     Nothing,
-    /// A truth value.
     Bool(bool),
-    /// A number without sign.
     Unsigned(u64),
-    /// A number.
     Signed(i64),
-    /// A floating point number.
     Float(f64),
-    /// A text.
     Text(String),
     /// A number that has a name, which is what is written.
     Label(i128, String),
@@ -33,7 +28,7 @@ pub enum Value {
 }
 
 impl Argument {
-    /// An argument.
+    /// Returns the argument of this name and value.
     #[must_use]
     pub fn new(name: impl Into<String>, value: Value) -> Self {
         Self {

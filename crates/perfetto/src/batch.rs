@@ -37,7 +37,7 @@ impl Batch {
         self.number
     }
 
-    /// Adds a packet.
+    /// Adds a packet, which is written in order of time and rank.
     pub(crate) fn add(&mut self, time: i64, rank: Rank, packet: &TracePacket) {
         let begin = self.bytes.len();
         write_packet(packet, &mut self.bytes);

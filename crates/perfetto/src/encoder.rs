@@ -28,11 +28,11 @@ pub struct TrackId(pub u64);
 /// What a slice or a point in time is.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Mark {
-    /// The name.
+    /// The name that Perfetto shows.
     pub name: String,
     /// The category; empty if there is none.
     pub category: String,
-    /// The arguments.
+    /// The arguments, in the order in which Perfetto shows them.
     pub arguments: Vec<Argument>,
     /// The flows that go through it.
     pub flows: Vec<u64>,
@@ -52,7 +52,7 @@ impl Mark {
 /// The value of a counter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CounterValue {
-    /// An integer.
+    /// An integer of 64 bits with a sign.
     Integer(i64),
     /// Any other number.
     Float(f64),

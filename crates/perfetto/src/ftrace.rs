@@ -4,12 +4,11 @@
 use prost::{Message, Oneof};
 
 /// Events of one CPU.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct FtraceEventBundle {
-    /// The CPU.
     #[prost(uint32, optional, tag = "1")]
     pub cpu: Option<u32>,
-    /// The events.
     #[prost(message, repeated, tag = "2")]
     pub events: Vec<FtraceEvent>,
     /// Whether events before these were lost.
@@ -18,6 +17,7 @@ pub struct FtraceEventBundle {
 }
 
 /// An event of a kernel.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct FtraceEvent {
     /// Nanoseconds on the clock of the trace.
@@ -26,7 +26,6 @@ pub struct FtraceEvent {
     /// The thread that ran. (`pid`)
     #[prost(uint32, optional, tag = "2")]
     pub thread: Option<u32>,
-    /// What has happened.
     #[prost(
         oneof = "KernelEvent",
         tags = "4, 11, 13, 17, 20, 24, 25, 36, 37, 114, 235, 236, 237, 238, 239, 240"

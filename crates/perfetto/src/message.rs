@@ -35,7 +35,7 @@ pub struct TracePacket {
     /// Texts by number, for this and the following packets of the sequence.
     #[prost(message, optional, tag = "12")]
     pub interned_data: Option<InternedData>,
-    /// [`STATE_CLEARED`], [`NEEDS_STATE`].
+    /// The flags [`STATE_CLEARED`] and [`NEEDS_STATE`], if they are set.
     #[prost(uint32, optional, tag = "13")]
     pub sequence_flags: Option<u32>,
     /// The system that the trace is of.
@@ -50,9 +50,9 @@ pub struct TracePacket {
 }
 
 /// The same instant on several clocks.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct ClockSnapshot {
-    /// The times.
     #[prost(message, repeated, tag = "1")]
     pub clocks: Vec<Clock>,
 }
@@ -63,27 +63,27 @@ pub struct Clock {
     /// One of the constants of this type.
     #[prost(uint32, optional, tag = "1")]
     pub clock: Option<u32>,
-    /// Nanoseconds.
+    /// The time of the clock in nanoseconds.
     #[prost(uint64, optional, tag = "2")]
     pub timestamp: Option<u64>,
 }
 
 impl Clock {
-    /// Nanoseconds since 1970.
+    /// The clock that counts nanoseconds since 1970.
     pub const REALTIME: u32 = 1;
     /// The clock of packets that do not name theirs.
     pub const BOOTTIME: u32 = 6;
 }
 
 /// The system that the trace is of.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct SystemInfo {
-    /// The kernel.
     #[prost(message, optional, tag = "1")]
     pub utsname: Option<Utsname>,
 }
 
-/// A kernel. (`uname(2)`)
+/// The names of a kernel. (`uname(2)`)
 #[expect(
     missing_docs,
     reason = "the names are those of the members of `struct utsname`"
@@ -100,13 +100,13 @@ pub struct Utsname {
     pub machine: Option<String>,
 }
 
-/// A track.
+/// The name of a track, and what it stands for.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackDescriptor {
     /// The id, not 0.
     #[prost(uint64, optional, tag = "1")]
     pub uuid: Option<u64>,
-    /// The name.
     #[prost(string, optional, tag = "2")]
     pub name: Option<String>,
     /// The process that the track stands for.
@@ -123,27 +123,26 @@ pub struct TrackDescriptor {
     pub counter: Option<CounterDescriptor>,
 }
 
-/// A process.
+/// A process that a track stands for.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct ProcessDescriptor {
     /// The id, unique in the whole trace.
     #[prost(int32, optional, tag = "1")]
     pub pid: Option<i32>,
-    /// The name.
     #[prost(string, optional, tag = "6")]
     pub process_name: Option<String>,
 }
 
-/// A thread.
+/// A thread that a track stands for.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct ThreadDescriptor {
     /// The id of its process.
     #[prost(int32, optional, tag = "1")]
     pub pid: Option<i32>,
-    /// Its own id.
     #[prost(int32, optional, tag = "2")]
     pub tid: Option<i32>,
-    /// The name.
     #[prost(string, optional, tag = "5")]
     pub thread_name: Option<String>,
 }
@@ -153,12 +152,12 @@ pub struct ThreadDescriptor {
 pub struct CounterDescriptor {}
 
 /// What happens on a track.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackEvent {
     /// Categories by their interned numbers.
     #[prost(uint64, repeated, packed = "false", tag = "3")]
     pub category_iids: Vec<u64>,
-    /// Arguments.
     #[prost(message, repeated, tag = "4")]
     pub annotations: Vec<DebugAnnotation>,
     /// One of the constants of this type. (`type`)
@@ -167,7 +166,6 @@ pub struct TrackEvent {
     /// The name by its interned number.
     #[prost(uint64, optional, tag = "10")]
     pub name_iid: Option<u64>,
-    /// The track.
     #[prost(uint64, optional, tag = "11")]
     pub track: Option<u64>,
     /// The value of a counter.
@@ -196,24 +194,20 @@ impl TrackEvent {
 }
 
 /// An argument. At most one value is set.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct DebugAnnotation {
     /// The name by its interned number; absent of an element of an array.
     #[prost(uint64, optional, tag = "1")]
     pub name_iid: Option<u64>,
-    /// A truth value.
     #[prost(bool, optional, tag = "2")]
     pub bool_value: Option<bool>,
-    /// A number without sign.
     #[prost(uint64, optional, tag = "3")]
     pub uint_value: Option<u64>,
-    /// A number.
     #[prost(int64, optional, tag = "4")]
     pub int_value: Option<i64>,
-    /// A floating point number.
     #[prost(double, optional, tag = "5")]
     pub double_value: Option<f64>,
-    /// A text.
     #[prost(string, optional, tag = "6")]
     pub string_value: Option<String>,
     /// The members of a structure.
@@ -227,38 +221,35 @@ pub struct DebugAnnotation {
     pub string_value_iid: Option<u64>,
 }
 
-/// Texts by number.
+/// Texts that later packets name by number.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct InternedData {
-    /// Categories of events.
     #[prost(message, repeated, tag = "1")]
     pub categories: Vec<InternedText>,
-    /// Names of events.
     #[prost(message, repeated, tag = "2")]
     pub event_names: Vec<InternedText>,
-    /// Names of arguments.
     #[prost(message, repeated, tag = "3")]
     pub argument_names: Vec<InternedText>,
-    /// Texts of arguments.
     #[prost(message, repeated, tag = "29")]
     pub argument_texts: Vec<InternedText>,
 }
 
 /// A text and its number.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct InternedText {
     /// The number, not 0.
     #[prost(uint64, optional, tag = "1")]
     pub iid: Option<u64>,
-    /// The text.
     #[prost(string, optional, tag = "2")]
     pub text: Option<String>,
 }
 
 /// The processes and threads that exist at a time.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct ProcessTree {
-    /// The processes.
     #[prost(message, repeated, tag = "1")]
     pub processes: Vec<Process>,
     /// The threads other than the first ones of their processes.
@@ -267,9 +258,9 @@ pub struct ProcessTree {
 }
 
 /// A process that exists.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct Process {
-    /// Its id.
     #[prost(int32, optional, tag = "1")]
     pub pid: Option<i32>,
     /// The id of its parent.
@@ -281,12 +272,11 @@ pub struct Process {
 }
 
 /// A thread that exists.
+#[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct Thread {
-    /// Its id.
     #[prost(int32, optional, tag = "1")]
     pub tid: Option<i32>,
-    /// Its name.
     #[prost(string, optional, tag = "2")]
     pub name: Option<String>,
     /// The id of its process.

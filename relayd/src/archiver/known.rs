@@ -19,7 +19,7 @@ pub(crate) struct KnownSession {
 pub(super) struct KnownPackets {
     /// Those in parts or commit objects.
     pub(super) all: SeqRanges,
-    /// Those in parts.
+    /// The packets that are in parts.
     pub(super) parts: SeqRanges,
 }
 

@@ -113,7 +113,7 @@ impl SessionCopy {
         *self.used.lock() = Instant::now();
     }
 
-    /// Removes the files.
+    /// Removes the files of the copy.
     pub(super) fn remove(&self) {
         if let Err(error) = std::fs::remove_dir_all(&self.directory)
             && error.kind() != io::ErrorKind::NotFound

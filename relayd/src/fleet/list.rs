@@ -54,7 +54,7 @@ pub(super) struct WantedDays {
     first_ended: Date,
 }
 
-/// What was listed.
+/// The sessions that a list of days has.
 #[derive(Debug)]
 pub(super) struct ReadList {
     days: WantedDays,

@@ -15,7 +15,7 @@ pub(super) struct Histogram {
     count: u64,
 }
 
-/// A percentile.
+/// A percentile of durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Percentile {
     /// About this number of nanoseconds.

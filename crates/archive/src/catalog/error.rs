@@ -35,7 +35,7 @@ pub enum CatalogError {
     Limit {
         /// What there is too much of.
         what: String,
-        /// The limit.
+        /// The limit, in the unit of `what`.
         limit: u64,
     },
 }

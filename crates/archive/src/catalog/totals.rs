@@ -17,7 +17,7 @@ use crate::store::{Listed, Store};
 /// How much the archive has of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SessionTotal {
-    /// Number of packets.
+    /// Number of packets, each counted once.
     pub packets: u64,
     /// Bytes of packets, their index entries and metadata.
     pub bytes: u64,

@@ -21,7 +21,7 @@ const RUN_BYTES: u64 = 4 << 20;
 /// Largest number of faults that are kept. The others are counted.
 const MAX_FAULTS: usize = 1000;
 
-/// What was verified.
+/// The objects that were read, and their faults.
 #[derive(Debug, Default)]
 pub struct Verified {
     /// Objects that were read.
@@ -32,7 +32,7 @@ pub struct Verified {
     pub packets: u64,
     /// Objects whose names no archive gives. They are not read.
     pub foreign: u64,
-    /// Number of faults.
+    /// Number of objects that are damaged.
     pub faults: u64,
     /// The first of them.
     pub first_faults: Vec<CatalogError>,

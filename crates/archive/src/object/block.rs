@@ -70,7 +70,7 @@ impl PacketBlock {
         })
     }
 
-    /// Number of packets.
+    /// Number of packets in the block.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -165,7 +165,7 @@ impl Record {
         }
     }
 
-    /// Appends the record.
+    /// Appends the bytes of the record to a directory.
     pub fn encode(&self, to: &mut Vec<u8>) {
         let at = to.len();
         let mut head = RecordHead {

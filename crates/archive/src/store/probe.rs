@@ -92,11 +92,11 @@ impl From<FormatError> for ProbeError {
 pub struct CallTimes {
     /// The kind of call.
     pub call: &'static str,
-    /// Number of calls.
+    /// Number of calls that were timed.
     pub count: usize,
-    /// The median.
+    /// The median of their durations.
     pub p50: Duration,
-    /// The longest.
+    /// The longest of their durations.
     pub max: Duration,
 }
 
@@ -139,7 +139,7 @@ pub async fn probe(store: &dyn Store) -> Result<ProbeReport, ProbeError> {
     })
 }
 
-/// One probe.
+/// The state of a probe that runs.
 struct Run<'a> {
     store: &'a dyn Store,
     /// The prefix of all objects of this probe, with a slash at its end.

@@ -171,7 +171,7 @@ impl SpanOwners {
         hosts.any(|host| Some(host) != first)
     }
 
-    /// Names a thread.
+    /// Gives a thread a name, which replaces the one it had.
     pub(super) fn name_thread(&mut self, key: ThreadKey, name: &str) {
         let name = shortened(name);
         let known = self.thread_names.get(&key);

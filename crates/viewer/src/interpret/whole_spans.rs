@@ -33,7 +33,7 @@ pub(super) struct WholeSpans {
 }
 
 impl WholeSpans {
-    /// Adds a span.
+    /// Adds a span, and measures those that are kept if they are too many.
     pub(super) fn add<O: SpanObserver>(
         &mut self,
         track: SpanTrack,

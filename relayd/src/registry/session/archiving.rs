@@ -25,7 +25,7 @@ pub(super) struct Archiving {
 /// The identity of a session in the archive.
 #[derive(Debug)]
 pub struct ArchivedAs {
-    /// Its name there.
+    /// The key of the session in the archive.
     pub key: SessionKey,
     /// Time of its creation, in nanoseconds since 1970.
     pub created: u64,

@@ -61,7 +61,7 @@ pub struct FoundRun {
     pub segment: Arc<Segment>,
     /// Class of the stream.
     pub class: ClassId,
-    /// Number of packets.
+    /// Number of packets in the run.
     pub packets: u64,
     /// End of the last packet in the tracefile.
     pub end: Bytes,

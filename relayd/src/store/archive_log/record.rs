@@ -370,7 +370,7 @@ impl LoggedArchive {
         std::iter::once(head).chain(bodies).collect()
     }
 
-    /// Applies a change.
+    /// Applies a record to what is known of the session.
     pub(super) fn apply(&mut self, record: ArchiveRecord) {
         match record {
             ArchiveRecord::Stream(key, names) => _ = self.streams.insert(key, names),

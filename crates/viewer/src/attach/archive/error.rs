@@ -27,7 +27,7 @@ pub enum ArchiveError {
     Limit {
         /// What there is too much of.
         what: &'static str,
-        /// The limit.
+        /// The largest number that is read.
         limit: usize,
     },
     /// The receiver of the events has been dropped.

@@ -77,7 +77,7 @@ impl ArchiveReader {
         }
     }
 
-    /// Reads all sessions.
+    /// Reads all sessions, and reports the end, or the failure.
     pub(super) async fn run(&mut self) {
         let read = match self.open().await {
             Ok(()) => self.read().await,
