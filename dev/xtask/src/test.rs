@@ -9,7 +9,8 @@ use crate::{lttng_suite, package, packages, stage, test_programs};
 pub(crate) struct Options {
     /// Also run what takes long: 20,000 cases of every property, every whole-program test ten
     /// times, every fault test twelve times, which kills more than 500 programs, half an hour at
-    /// full load, archives in Ceph, the regression suite of LTTng, and the released packages
+    /// full load, archives in Ceph, the regression suite of LTTng, the targets of the fuzzer, and
+    /// the released packages
     #[arg(long)]
     long: bool,
     /// Only run the tests of archives in Ceph, which is installed for them (94 packages): OSDs,
@@ -100,6 +101,11 @@ fn run_long() -> anyhow::Result<()> {
         "long: properties",
         "test --workspace --exclude=tests",
         &[("PROPTEST_CASES", LONG_CASES)],
+    )?;
+    stage::cargo(
+        "long: targets of the fuzzer",
+        "check --locked --manifest-path=dev/fuzz/Cargo.toml",
+        &[],
     )?;
     // Compiles each from the files in its archive alone, in a directory of its own: other features
     // would be compiled.
