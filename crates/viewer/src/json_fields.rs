@@ -4,7 +4,7 @@ use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
 
 use super::json_text::{boolean, escaped, float, hex, integer, lossy_string, string};
-use crate::json_args::{ARGS, object_on_a_line};
+use tef::json_args::{ARGS, object_on_a_line};
 
 /// The form in which the members of a scope are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,7 @@
 //! | [`run`], [`turn`] | how a run ends, and the turns of its main thread |
 //!
 //! The other modules are tools for these and for sinks, and know nothing of them: [`keys`] and
-//! [`slots`] (collections), `json_*` (JSON, read and written), [`terminal`],
+//! [`slots`] (collections), `json_*` (events as JSON), [`terminal`],
 //! [`trace_tree`] (names of files), [`progress`], `near` (suggestions for names).
 
 pub mod attach;
@@ -25,7 +25,6 @@ pub mod bound;
 pub mod directories;
 pub mod filter;
 pub mod interpret;
-pub mod json_args;
 pub mod json_fields;
 pub mod json_text;
 pub mod keys;

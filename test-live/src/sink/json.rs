@@ -30,11 +30,11 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
+use ::tef::json_args::has_json_args;
 use ctf::decode::{Event, FieldError};
 use ctf::model::EnvironmentValue;
 use timeline::{Content, DownloadFormat};
 use viewer::attach::StreamKey;
-use viewer::json_args::has_json_args;
 use viewer::json_fields::{JsonFields, JsonPosition, Scopes};
 use viewer::json_text::{integer, string};
 use viewer::sink::{

@@ -9,8 +9,8 @@ use ctf::model::{Labels, Scope};
 use super::FieldMatcher;
 use super::expression::{FieldPath, Leaf, Part, Test};
 use super::names::did_you_mean_field;
-use crate::json_args::{ARGS, visit_object};
 use crate::near::near_names;
+use tef::json_args::{ARGS, visit_object};
 
 /// Largest number of names of arguments that are compared with one that no event has.
 const MAX_SEEN_ARGS: usize = 1 << 10;

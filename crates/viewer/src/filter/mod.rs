@@ -29,10 +29,10 @@ pub use names::UndeclaredNames;
 pub use number::NumberSelector;
 
 use crate::interpret::event_name::{ClassKey, ClassNames, EventNames};
-use crate::json_args::has_json_args;
 use crate::sink::Origin;
 use collect::PathTracker;
 use expression::{Expression, Leaf, Property};
+use tef::json_args::has_json_args;
 
 /// Largest number of event classes whose decision is remembered. With one more, all are forgotten.
 const MAX_REMEMBERED_CLASSES: usize = 1 << 16;

@@ -9,8 +9,8 @@ use ctf::model::{FieldClass, Scope, Structure};
 use super::expression::{FieldPath, Leaf, Literal, Part, Property, Test};
 use super::token::is_name;
 use crate::interpret::event_name::{ClassNames, is_phase};
-use crate::json_args::{ARGS, has_json_args};
 use crate::near::{did_you_mean, near_names};
+use tef::json_args::{ARGS, has_json_args};
 
 /// Largest number of declared names that are compared with one that is not declared.
 const MAX_KNOWN_NAMES: usize = 1 << 14;

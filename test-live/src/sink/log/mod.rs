@@ -25,6 +25,7 @@ mod tests;
 use std::io::Write;
 
 use ::tef::ctf::RecordDecoder;
+use ::tef::json_args::{has_json_args, visit_object};
 use ctf::decode::{Event, FieldError, LostEvents};
 use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
@@ -35,7 +36,6 @@ use viewer::interpret::calls::{CallRecord, Recordings};
 use viewer::interpret::environment::Environment;
 use viewer::interpret::kind::{RecordKind, RecordKinds, target_of_span};
 use viewer::interpret::threads::{Host, OwnerKey, Thread, ThreadKey, ThreadNames};
-use viewer::json_args::{has_json_args, visit_object};
 use viewer::sink::{Ended, Finished, Loss, Lost, Needs, Next, OpenSink, Origin, Sink, SinkError};
 
 use self::fields::{LogFields, Omitted};

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use ::tef::ctf::Decoded;
 use ::tef::event::OwnerId;
+use ::tef::json_args::visit_object;
 use ::tef::{Event as SentEvent, Record};
 use ctf::decode::{Event, FieldError, Visitor};
 use ctf::model::Scope;
 use daemon::event_text::{EventSource, SourceId};
 use daemon::open_spans::{EndedSpan, SpanEdge};
 use viewer::interpret::threads::{OwnerKey, Thread, ThreadKey};
-use viewer::json_args::visit_object;
 
 use super::fields::{LogFields, Omitted};
 use super::{Head, Log, PROGRAM_CLOCK};

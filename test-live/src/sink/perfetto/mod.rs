@@ -24,6 +24,7 @@ use std::io::{self, Write};
 
 use ::perfetto::{Argument, Mark, Value};
 use ::tef::event::OwnerId;
+use ::tef::json_args::visit_object;
 use ::tef::open_slices::EndOf;
 use ctf::decode::{Event, LostEvents};
 use timeline::{Content, DownloadFormat};
@@ -33,7 +34,6 @@ use viewer::interpret::calls::{CallRecord, Recordings};
 use viewer::interpret::environment::Environment;
 use viewer::interpret::kernel_threads::KernelFields as _;
 use viewer::interpret::kind::{RecordKind, RecordKinds, target_of_span};
-use viewer::json_args::visit_object;
 use viewer::sink::{Ended, Finished, Loss, Lost, Needs, Next, OpenSink, Origin, Sink, SinkError};
 
 use self::canvas::Canvas;

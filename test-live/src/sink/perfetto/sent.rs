@@ -2,12 +2,12 @@
 
 use ::tef::ctf::{Decoded, RecordDecoder};
 use ::tef::event::OwnerId;
+use ::tef::json_args::visit_object;
 use ::tef::open_slices::EndOf;
 use ::tef::perfetto::round_times;
 use ::tef::{Event as SentEvent, Record};
 use ctf::decode::{Event, FieldError};
 use perfetto::{Argument, Mark, Value};
-use viewer::json_args::visit_object;
 use viewer::sink::{Number, Origin};
 
 use super::super::tef::SentTimes;

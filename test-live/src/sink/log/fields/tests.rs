@@ -1,6 +1,6 @@
 //! Fields that are visited one by one, and their text.
 
-use viewer::json_args::visit_object;
+use ::tef::json_args::visit_object;
 use viewer::test_support::{labels, plain};
 
 use super::*;

@@ -1,11 +1,12 @@
-//! The arguments of events that programs have sent in Trace Event Format: JSON in the field `args`.
-//! Here they are read as fields, for a sink and for the filter alike.
+//! The arguments of events that programs have sent: JSON in the field `args`, which is read as fields,
+//! for a sink and for a filter alike.
 
-use ctf::decode::{NumberFormat, Visitor};
-use ctf::model::Base;
+use ::ctf::decode::{NumberFormat, Visitor};
+use ::ctf::model::Base;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor as JsonVisitor};
-use tef::Checked;
-use tef::ctf::RecordDecoder;
+
+use crate::ctf::RecordDecoder;
+use crate::{Checked, check_str};
 
 /// The name of the field that holds the arguments.
 pub const ARGS: &str = "args";
@@ -23,18 +24,20 @@ const PLAIN: NumberFormat<'static> = NumberFormat {
 
 /// Whether the events of a class have their arguments as JSON.
 #[inline]
+#[must_use]
 pub fn has_json_args(class: Option<&str>) -> bool {
     class.is_some_and(RecordDecoder::is_known_class)
 }
 
 /// The JSON of an object as it is written, to be written as it is; `None` if it is something else,
 /// too long or too deep, or does not fit on a line.
+#[must_use]
 pub fn object_on_a_line(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
     // JSON may have line ends between its tokens, but a line of output is one event.
     let is_on_a_line = text.len() <= MAX_JSON_BYTES && !text.contains(['\n', '\r']);
     // Checked, because it is written as it is: a mistake in it would spoil the whole line.
-    let is_object = is_on_a_line && matches!(tef::check_str(text), Checked::Valid(_));
+    let is_object = is_on_a_line && matches!(check_str(text), Checked::Valid(_));
     is_object.then_some(text)
 }
 
