@@ -58,6 +58,17 @@ pub enum CounterValue {
     Float(f64),
 }
 
+impl From<u64> for CounterValue {
+    /// The nearest value that there is: counters of Perfetto have 64 bits with a sign.
+    fn from(value: u64) -> Self {
+        match i64::try_from(value) {
+            Ok(value) => Self::Integer(value),
+            #[expect(clippy::cast_precision_loss, reason = "the nearest value")]
+            Err(_) => Self::Float(value as f64),
+        }
+    }
+}
+
 /// Encodes a trace. Times are in nanoseconds since 1970; those before are shown as 1970.
 #[derive(Debug, Default)]
 pub struct Encoder {

@@ -6,22 +6,21 @@
 
 use std::collections::HashMap;
 
+use ::perfetto::canvas::Canvas;
+use ::perfetto::fields::EventFields;
 use ::perfetto::ftrace::{
     CpuState, IrqHandlerEntry, IrqHandlerExit, KernelEvent, SchedProcessExec, SchedProcessExit,
     SchedProcessFork, SchedProcessFree, SchedSwitch, SchedWakeup, Softirq, TaskNewtask, TaskRename,
 };
 use ::perfetto::message::{Process, ProcessTree, Thread, Utsname};
+use ::perfetto::tracks::{Host, Owner};
 use ::tef::event::OwnerId;
 use ctf::decode::Event;
 use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
-use viewer::attach::{StreamKey, TraceKey};
-use viewer::interpret::kernel_threads::{KernelFields as _, KernelThreads};
+use viewer::attach::StreamKey;
+use viewer::interpret::kernel_threads::{KernelFields, KernelThreads};
 use viewer::sink::Origin;
-
-use super::canvas::Canvas;
-use super::fields::EventFields;
-use super::tracks::{Host, Owner};
 
 /// Largest number of streams whose CPUs are remembered. With one more, all are forgotten.
 const MAX_REMEMBERED: usize = 1 << 17;
@@ -44,7 +43,20 @@ pub(super) struct Kernel {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum KernelHost {
     Named(Box<str>),
-    Of(TraceKey),
+    OfTrace(u64),
+}
+
+/// The fields of an event, as [`KernelThreads`] reads them.
+struct Fields<'f>(&'f EventFields);
+
+impl KernelFields for Fields<'_> {
+    fn number(&self, names: &[&str]) -> Option<i64> {
+        self.0.number(names)
+    }
+
+    fn context_number(&self, names: &[&str]) -> Option<i64> {
+        self.0.context_number(names)
+    }
 }
 
 impl Kernel {
@@ -62,7 +74,7 @@ impl Kernel {
         self.forget_if_many();
         let host = match owner.host {
             Host::Named(name) => KernelHost::Named(name.into()),
-            Host::Of(trace) => KernelHost::Of(trace),
+            Host::OfTrace(trace) => KernelHost::OfTrace(trace),
         };
         if self.host.is_none() {
             self.host = Some(host.clone());
@@ -76,7 +88,7 @@ impl Kernel {
         let name = event.class().name().unwrap_or_default();
         // perf puts the subsystem in front.
         let name = name.rsplit(':').next().unwrap_or_default();
-        let thread = self.threads.thread_of(name, &host, cpu, fields);
+        let thread = self.threads.thread_of(name, &host, cpu, &Fields(fields));
         if self.is_of_host {
             if let Some(tree) = process_tree(name, fields) {
                 canvas.encoder.process_tree(now, tree);

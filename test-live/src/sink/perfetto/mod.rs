@@ -1,9 +1,8 @@
 //! A trace in Perfetto's own format, for ui.perfetto.dev and the trace processor.
 //!
-//! Read in this order; each module uses only those before it: `fields` (the fields of an event as
-//! arguments), `tracks` (hosts, processes, threads, CPUs, asynchronous ids, counters), `canvas`
-//! (what is drawn on tracks), `spans` (the fields of spans of `tracing`), `sent` (events that were
-//! sent in Trace Event Format), `kernel` (events of a Linux kernel), `output` (files).
+//! What is drawn, and on which tracks, is in the package `perfetto`. Read in this order: `spans` (the
+//! fields of spans of `tracing`), `sent` (events that were sent in Trace Event Format), `kernel`
+//! (events of a Linux kernel), `output` (files).
 //!
 //! - Which events begin and end slices is decided as for a `trace.json`. A slice is drawn when it
 //!   ends, on the first lane of its thread where it nests. What is open at the end has no end.
@@ -12,17 +11,17 @@
 //!   calls, are slices and points in time of their threads.
 //! - Times are in nanoseconds since 1970.
 
-mod canvas;
-mod fields;
 mod kernel;
 mod output;
 mod sent;
 mod spans;
-mod tracks;
 
 use std::io::{self, Write};
 
-use ::perfetto::{Argument, Mark, Value};
+use ::perfetto::canvas::Canvas;
+use ::perfetto::fields::EventFields;
+use ::perfetto::tracks::{Host, Owner, Place, hash};
+use ::perfetto::{Argument, CounterValue, Mark, Value};
 use ::tef::event::OwnerId;
 use ::tef::json_args::visit_object;
 use ::tef::open_slices::EndOf;
@@ -32,17 +31,15 @@ use viewer::attach::TraceKey;
 use viewer::filter::NumberSelector;
 use viewer::interpret::calls::{CallRecord, Recordings};
 use viewer::interpret::environment::Environment;
-use viewer::interpret::kernel_threads::KernelFields as _;
 use viewer::interpret::kind::{RecordKind, RecordKinds, target_of_span};
-use viewer::sink::{Ended, Finished, Loss, Lost, Needs, Next, OpenSink, Origin, Sink, SinkError};
+use viewer::sink::{
+    Ended, Finished, Loss, Lost, Needs, Next, Number, OpenSink, Origin, Sink, SinkError,
+};
 
-use self::canvas::Canvas;
-use self::fields::EventFields;
 use self::kernel::Kernel;
 use self::output::Output;
 use self::sent::{Drawn, Sent, SentRecords};
 use self::spans::SpanFields;
-use self::tracks::{Host, Owner, Place, hash};
 use super::counters::Counters;
 use super::row::{Open, SinkRow};
 use super::tef::SentTimes;
@@ -120,7 +117,7 @@ impl Perfetto {
     /// Draws an event. Returns where, unless there is nothing to draw.
     fn draw(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<Option<Drawn>, SinkError> {
         let environment = Environment::of(event.trace());
-        let owner = (Host::of(environment, origin), origin);
+        let owner = (host_of(environment, origin), &*origin.trace.name);
         let (times, now) = (self.sent_times, self.now);
         let sent = self.sent.draw(event, times, owner, now, &mut self.canvas)?;
         self.is_program_time = !matches!(sent, Sent::Other) && times == SentTimes::Producer;
@@ -151,7 +148,7 @@ impl Perfetto {
                 return Ok(None);
             }
         }
-        let place = self.canvas.place(&owner, origin, self.now);
+        let place = self.canvas.place(&owner, self.now);
         let drawn = Drawn {
             time: self.now,
             place,
@@ -328,11 +325,17 @@ impl Perfetto {
     }
 }
 
+/// The host of a trace; one of its own if the trace does not name it.
+fn host_of<'a>(environment: Environment<'a>, origin: Origin<'_>) -> Host<'a> {
+    let unnamed = Host::OfTrace(origin.trace.key.0);
+    environment.host.map_or(unnamed, Host::Named)
+}
+
 /// The owner of an event, as its contexts and its environment say.
 fn owner_of<'a>(
     fields: &EventFields,
     environment: Environment<'a>,
-    origin: Origin<'_>,
+    origin: Origin<'a>,
 ) -> Owner<'a> {
     let name = fields.context_text(&["procname"]).map(str::to_owned);
     let pid = fields
@@ -344,7 +347,8 @@ fn owner_of<'a>(
     let own_name = environment.process_name;
     let own_name = own_name.filter(|_| pid == environment.process || environment.is_recording);
     Owner {
-        host: Host::of(environment, origin),
+        host: host_of(environment, origin),
+        trace: &origin.trace.name,
         process: pid.map(OwnerId::Number),
         // Of the kernel `procname` is a thread's name, which is not always the process' own.
         process_name: own_name.map(str::to_owned).or_else(|| {
@@ -365,7 +369,7 @@ impl Sink for Perfetto {
             let canvas = &mut self.canvas;
             self.counters
                 .each_value(event, origin.trace.key, |name, value| {
-                    canvas.counter(drawn.place.parent, name, drawn.time, value);
+                    canvas.counter(drawn.place.parent, name, drawn.time, counter_value(value));
                     true
                 })?;
         }
@@ -390,7 +394,8 @@ impl Sink for Perfetto {
         let begin = loss.begin.filter(|_| !self.is_program_time);
         let begin = begin.map(|begin| nanoseconds(begin.get()));
         let owner = Owner {
-            host: Host::Of(origin.trace.key),
+            host: Host::OfTrace(origin.trace.key.0),
+            trace: &origin.trace.name,
             process: None,
             process_name: None,
             thread: None,
@@ -398,7 +403,8 @@ impl Sink for Perfetto {
             cpu: 0,
             is_recording: false,
         };
-        self.canvas.lost(&owner, origin, (begin, end), &mark);
+        self.canvas
+            .lost(&owner, &origin.stream.name, (begin, end), &mark);
         self.kernel.lose(origin, &mut self.canvas);
         Ok(self.write_if_full()?)
     }
@@ -432,6 +438,14 @@ impl Perfetto {
     fn forget_trace(&mut self, trace: TraceKey) {
         self.kinds.forget_trace(trace);
         self.recordings.forget_trace(trace);
+    }
+}
+
+fn counter_value(value: Number) -> CounterValue {
+    match value {
+        Number::Signed(value) => CounterValue::Integer(value),
+        Number::Unsigned(value) => value.into(),
+        Number::Float(value) => CounterValue::Float(value),
     }
 }
 

@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 
-use perfetto::{Argument, TrackId};
-use viewer::interpret::kernel_threads::KernelFields as _;
-
-use super::fields::EventFields;
-use super::tracks::Place;
+use ::perfetto::fields::EventFields;
+use ::perfetto::tracks::Place;
+use ::perfetto::{Argument, TrackId};
 
 /// Largest number of spans whose fields are remembered. With one more, all are forgotten.
 const MAX_SPANS: usize = 1 << 16;

@@ -7,12 +7,10 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use ::tef::event::OwnerId;
-use perfetto::message::{CounterDescriptor, ProcessDescriptor, ThreadDescriptor, TrackDescriptor};
-use perfetto::{Encoder, TrackId};
-use viewer::attach::TraceKey;
-use viewer::interpret::environment::Environment;
-use viewer::sink::Origin;
+use tef::event::OwnerId;
+
+use crate::message::{CounterDescriptor, ProcessDescriptor, ThreadDescriptor, TrackDescriptor};
+use crate::{Encoder, TrackId};
 
 /// The first of the invented numbers, above every real process: Linux has at most 2^22.
 const FIRST_INVENTED: i32 = 1 << 23;
@@ -22,7 +20,7 @@ const MAX_REMEMBERED: usize = 1 << 16;
 
 /// The tracks that have been described.
 #[derive(Debug, Default)]
-pub(super) struct Tracks {
+pub(crate) struct Tracks {
     generation: u64,
     described: HashSet<TrackId>,
     numbers: HashMap<TrackId, i32>,
@@ -31,43 +29,45 @@ pub(super) struct Tracks {
     invented: i32,
 }
 
-/// The host of a trace. A trace that does not name its host has one of its own.
+/// The host of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Host<'a> {
+pub enum Host<'a> {
+    /// A host of this name.
     Named(&'a str),
-    Of(TraceKey),
-}
-
-impl<'a> Host<'a> {
-    pub(super) fn of(environment: Environment<'a>, origin: Origin<'_>) -> Self {
-        environment
-            .host
-            .map_or(Self::Of(origin.trace.key), Host::Named)
-    }
+    /// The host of the trace of this number, which does not name it.
+    OfTrace(u64),
 }
 
 /// Whose an event is.
 #[derive(Debug, Clone)]
-pub(super) struct Owner<'a> {
-    pub(super) host: Host<'a>,
-    pub(super) process: Option<OwnerId<'a>>,
-    pub(super) process_name: Option<String>,
-    pub(super) thread: Option<OwnerId<'a>>,
-    pub(super) thread_name: Option<String>,
-    pub(super) cpu: i64,
+pub struct Owner<'a> {
+    /// The host.
+    pub host: Host<'a>,
+    /// The name of the trace.
+    pub trace: &'a str,
+    /// The id of the process. Absent if it is not known.
+    pub process: Option<OwnerId<'a>>,
+    /// The name of the process. Absent if it is not known.
+    pub process_name: Option<String>,
+    /// The id of the thread. Absent if it is not known.
+    pub thread: Option<OwnerId<'a>>,
+    /// The name of the thread. Absent if it is not known.
+    pub thread_name: Option<String>,
+    /// The CPU, for events whose thread is not known.
+    pub cpu: i64,
     /// Whether the events are in the order of one thread, although it is not known.
-    pub(super) is_recording: bool,
+    pub is_recording: bool,
 }
 
 /// Where an event is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub struct Place {
     /// The track of the thread or the CPU.
-    pub(super) row: TrackId,
+    pub row: TrackId,
     /// The track of the process, or that of the whole trace.
-    pub(super) parent: TrackId,
+    pub parent: TrackId,
     /// Whether only events of one thread come here.
-    pub(super) is_thread: bool,
+    pub is_thread: bool,
 }
 
 /// A kind of track, so that two of them never have one hash.
@@ -86,13 +86,8 @@ enum Kind {
 
 impl Tracks {
     /// The place of an event of this owner. New tracks are described.
-    pub(super) fn place(
-        &mut self,
-        owner: &Owner<'_>,
-        origin: Origin<'_>,
-        encoder: &mut Encoder,
-    ) -> Place {
-        let parent = self.parent(owner, origin, encoder);
+    pub(crate) fn place(&mut self, owner: &Owner<'_>, encoder: &mut Encoder) -> Place {
+        let parent = self.parent(owner, encoder);
         let row = match (&owner.process, &owner.thread) {
             (Some(process), Some(thread)) => self.thread(parent, process, thread, owner, encoder),
             (None, Some(thread)) => {
@@ -119,20 +114,15 @@ impl Tracks {
     }
 
     /// The track of the process, or of the whole trace.
-    pub(super) fn parent(
-        &mut self,
-        owner: &Owner<'_>,
-        origin: Origin<'_>,
-        encoder: &mut Encoder,
-    ) -> TrackId {
+    pub(crate) fn parent(&mut self, owner: &Owner<'_>, encoder: &mut Encoder) -> TrackId {
         match &owner.process {
             Some(process) => self.process(owner.host, process, owner, encoder),
-            None => self.trace(owner, origin, encoder),
+            None => self.trace(owner, encoder),
         }
     }
 
     /// The track of a lane of a row that is not the row itself.
-    pub(super) fn lane(
+    pub(crate) fn lane(
         &mut self,
         row: TrackId,
         lane: u64,
@@ -146,7 +136,7 @@ impl Tracks {
     }
 
     /// The track of an asynchronous id below `parent`.
-    pub(super) fn asynchronous(
+    pub(crate) fn asynchronous(
         &mut self,
         parent: TrackId,
         id: impl Hash,
@@ -159,21 +149,21 @@ impl Tracks {
     }
 
     /// The track of what a stream has lost.
-    pub(super) fn losses(
+    pub(crate) fn losses(
         &mut self,
         owner: &Owner<'_>,
-        origin: Origin<'_>,
+        stream: &str,
         encoder: &mut Encoder,
     ) -> TrackId {
-        let parent = self.trace(owner, origin, encoder);
-        let track = self.id(Kind::Loss, (parent.0, &origin.stream.name));
-        let name = format!("lost: {}", origin.stream.name);
+        let parent = self.trace(owner, encoder);
+        let track = self.id(Kind::Loss, (parent.0, stream));
+        let name = format!("lost: {}", stream);
         self.plain(track, &name, parent, encoder);
         track
     }
 
     /// The track of a counter below `parent`.
-    pub(super) fn counter(
+    pub(crate) fn counter(
         &mut self,
         parent: TrackId,
         name: &str,
@@ -257,17 +247,17 @@ impl Tracks {
     }
 
     /// The track of what is of no process.
-    fn trace(&mut self, owner: &Owner<'_>, origin: Origin<'_>, encoder: &mut Encoder) -> TrackId {
+    fn trace(&mut self, owner: &Owner<'_>, encoder: &mut Encoder) -> TrackId {
         let host = match owner.host {
             Host::Named(name) => {
                 let host = self.id(Kind::Host, name);
                 self.describe(host, name, None, encoder);
                 Some(host)
             }
-            Host::Of(_) => None,
+            Host::OfTrace(_) => None,
         };
-        let trace = self.id(Kind::Trace, (owner.host, &origin.trace.name));
-        self.describe(trace, &origin.trace.name, host, encoder);
+        let trace = self.id(Kind::Trace, (owner.host, owner.trace));
+        self.describe(trace, owner.trace, host, encoder);
         trace
     }
 
@@ -309,7 +299,7 @@ impl Tracks {
     }
 
     /// Forgets everything if it is much. To be called between events.
-    pub(super) fn forget_if_many(&mut self) {
+    pub(crate) fn forget_if_many(&mut self) {
         if self.described.len() >= MAX_REMEMBERED {
             *self = Self {
                 generation: self.generation + 1,
@@ -354,8 +344,8 @@ impl Tracks {
     }
 }
 
-/// A number of 64 bits for something, not 0.
-pub(super) fn hash(of: impl Hash) -> u64 {
+/// Returns a number of 64 bits for something, not 0: the id of a track or a flow.
+pub fn hash(of: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
     hasher.finish().max(1)

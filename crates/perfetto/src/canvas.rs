@@ -2,16 +2,16 @@
 
 use std::hash::Hash;
 
-use perfetto::{CounterValue, Encoder, Mark, TrackId};
 use tef::open_slices::{EndOf, OpenSlice, OpenSlices};
-use viewer::sink::{Number, Origin};
 
-use super::tracks::{Owner, Place, Tracks};
+use crate::tracks::{Owner, Place, Tracks};
+use crate::{CounterValue, Encoder, Mark, TrackId};
 
 /// The trace that is being written.
 #[derive(Debug, Default)]
-pub(super) struct Canvas {
-    pub(super) encoder: Encoder,
+pub struct Canvas {
+    /// What is written, in order of time.
+    pub encoder: Encoder,
     tracks: Tracks,
     open: OpenSlices<TrackId, OpenMark>,
     /// The number of losses so far.
@@ -50,19 +50,19 @@ impl OpenSlice for OpenMark {
 
 impl Canvas {
     /// The place of an event of this owner at this time.
-    pub(super) fn place(&mut self, owner: &Owner<'_>, origin: Origin<'_>, time: i64) -> Place {
+    pub fn place(&mut self, owner: &Owner<'_>, time: i64) -> Place {
         self.encoder.set_time(time);
         self.tracks.forget_if_many();
-        self.tracks.place(owner, origin, &mut self.encoder)
+        self.tracks.place(owner, &mut self.encoder)
     }
 
     /// Names the process of an owner.
-    pub(super) fn name_process(&mut self, owner: &Owner<'_>, origin: Origin<'_>) {
-        self.tracks.parent(owner, origin, &mut self.encoder);
+    pub fn name_process(&mut self, owner: &Owner<'_>) {
+        self.tracks.parent(owner, &mut self.encoder);
     }
 
     /// The place of something asynchronous of an owner: a row for each id.
-    pub(super) fn asynchronous(&mut self, place: Place, id: impl Hash, name: &str) -> Place {
+    pub fn asynchronous(&mut self, place: Place, id: impl Hash, name: &str) -> Place {
         let tracks = &mut self.tracks;
         Place {
             row: tracks.asynchronous(place.parent, id, name, &mut self.encoder),
@@ -72,12 +72,12 @@ impl Canvas {
     }
 
     /// Draws a point in time.
-    pub(super) fn instant(&mut self, place: Place, time: i64, mark: &Mark) {
+    pub fn instant(&mut self, place: Place, time: i64, mark: &Mark) {
         self.encoder.instant(place.row, time, mark);
     }
 
     /// Begins a slice, which is drawn when it ends.
-    pub(super) fn begin(&mut self, place: Place, time: i64, span: Option<u64>, mark: Mark) {
+    pub fn begin(&mut self, place: Place, time: i64, span: Option<u64>, mark: Mark) {
         if self.open.is_full() {
             self.draw_open();
         }
@@ -92,7 +92,7 @@ impl Canvas {
     }
 
     /// Ends a slice, to which `add` adds what is known now. Returns false if no such slice is open.
-    pub(super) fn end(
+    pub fn end(
         &mut self,
         place: Place,
         time: i64,
@@ -112,7 +112,7 @@ impl Canvas {
 
     /// Draws a slice on the first lane of its row where it nests. `end` is absent if it is not
     /// known.
-    pub(super) fn slice(&mut self, place: Place, begin: i64, end: Option<i64>, mark: &Mark) {
+    pub fn slice(&mut self, place: Place, begin: i64, end: Option<i64>, mark: &Mark) {
         // Clocks of programs may go back.
         let end = end.map(|end| end.max(begin));
         let placed = self.encoder.place(place.row, begin, end);
@@ -128,21 +128,21 @@ impl Canvas {
     }
 
     /// Draws a value of a counter below a track.
-    pub(super) fn counter(&mut self, parent: TrackId, name: &str, time: i64, value: Number) {
+    pub fn counter(&mut self, parent: TrackId, name: &str, time: i64, value: CounterValue) {
         let track = self.tracks.counter(parent, name, &mut self.encoder);
-        self.encoder.counter(track, time, counter_value(value));
+        self.encoder.counter(track, time, value);
     }
 
     /// Draws a loss on a track of its stream. `begin` is absent if it is not known.
-    pub(super) fn lost(
+    pub fn lost(
         &mut self,
         owner: &Owner<'_>,
-        origin: Origin<'_>,
+        stream: &str,
         (begin, end): (Option<i64>, i64),
         mark: &Mark,
     ) {
         self.losses += 1;
-        let row = self.tracks.losses(owner, origin, &mut self.encoder);
+        let row = self.tracks.losses(owner, stream, &mut self.encoder);
         match begin.filter(|begin| *begin < end) {
             Some(begin) => {
                 let place = Place {
@@ -157,22 +157,9 @@ impl Canvas {
     }
 
     /// Draws all slices that are open as slices without an end.
-    pub(super) fn draw_open(&mut self) {
+    pub fn draw_open(&mut self) {
         for (_, slice) in self.open.take_all() {
             self.slice(slice.place, slice.begin, None, &slice.mark);
         }
-    }
-}
-
-fn counter_value(value: Number) -> CounterValue {
-    match value {
-        Number::Signed(value) => CounterValue::Integer(value),
-        Number::Float(value) => CounterValue::Float(value),
-        Number::Unsigned(value) => match i64::try_from(value) {
-            Ok(value) => CounterValue::Integer(value),
-            // The nearest that there is: values of counters have 64 bits with a sign.
-            #[expect(clippy::cast_precision_loss, reason = "see above")]
-            Err(_) => CounterValue::Float(value as f64),
-        },
     }
 }

@@ -2,18 +2,18 @@
 
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
-use perfetto::{Argument, Value};
-use viewer::interpret::kernel_threads::KernelFields;
+
+use crate::{Argument, Value};
 
 /// Collects the fields of one event.
 #[derive(Debug, Default)]
-pub(super) struct EventFields {
+pub struct EventFields {
     /// The fields of the payload.
-    pub(super) payload: Vec<Argument>,
+    pub payload: Vec<Argument>,
     /// The fields of the contexts of the event.
-    pub(super) context: Vec<Argument>,
+    pub context: Vec<Argument>,
     /// The number of the CPU of the packet.
-    pub(super) cpu: Option<i64>,
+    pub cpu: Option<i64>,
     /// Whether the event is of a generic class of our own producers.
     is_generic: bool,
     variant: Variant,
@@ -40,7 +40,7 @@ enum Open {
 
 impl EventFields {
     /// Forgets the event before.
-    pub(super) fn begin_event(&mut self, is_generic: bool) {
+    pub fn begin_event(&mut self, is_generic: bool) {
         *self = Self {
             is_generic,
             ..Self::default()
@@ -48,7 +48,8 @@ impl EventFields {
     }
 
     /// The text of a field of the payload; empty if it is not there.
-    pub(super) fn text(&self, names: &[&str]) -> &str {
+    #[must_use]
+    pub fn text(&self, names: &[&str]) -> &str {
         let field = find(&self.payload, names);
         field
             .and_then(|field| field.value.text())
@@ -56,19 +57,32 @@ impl EventFields {
     }
 
     /// The text of a field of the contexts.
-    pub(super) fn context_text(&self, names: &[&str]) -> Option<&str> {
+    #[must_use]
+    pub fn context_text(&self, names: &[&str]) -> Option<&str> {
         let field = find(&self.context, names)?;
         field.value.text().filter(|text| !text.is_empty())
     }
 
+    /// The number of a field of the payload, under the first of these names that it has.
+    #[must_use]
+    pub fn number(&self, names: &[&str]) -> Option<i64> {
+        number_of(&self.payload, names)
+    }
+
+    /// The number of a field of the contexts, under the first of these names that it has.
+    #[must_use]
+    pub fn context_number(&self, names: &[&str]) -> Option<i64> {
+        number_of(&self.context, names)
+    }
+
     /// Takes a field out of the payload.
-    pub(super) fn take(&mut self, name: &str) -> Option<Value> {
+    pub fn take(&mut self, name: &str) -> Option<Value> {
         let place = self.payload.iter().position(|field| field.name == name)?;
         Some(self.payload.remove(place).value)
     }
 
     /// Takes a text out of the payload; empty if it is not there.
-    pub(super) fn take_text(&mut self, name: &str) -> String {
+    pub fn take_text(&mut self, name: &str) -> String {
         match self.take(name) {
             Some(Value::Text(text) | Value::Label(_, text)) => text,
             _ => String::new(),
@@ -76,7 +90,7 @@ impl EventFields {
     }
 
     /// Takes a number without sign out of the payload; 0 if it is not there.
-    pub(super) fn take_unsigned(&mut self, name: &str) -> u64 {
+    pub fn take_unsigned(&mut self, name: &str) -> u64 {
         let number = self.take(name).and_then(|value| value.number());
         number
             .and_then(|number| u64::try_from(number).ok())
@@ -84,7 +98,7 @@ impl EventFields {
     }
 
     /// Puts the arguments of a generic event in place of the array of their names and values.
-    pub(super) fn spread_arguments(&mut self) {
+    pub fn spread_arguments(&mut self) {
         let Some(Value::Array(elements)) = self.take("args") else {
             return;
         };
@@ -102,7 +116,7 @@ impl EventFields {
 
     /// Takes all arguments: the payload, and the contexts as one structure, without what says whose
     /// the event is.
-    pub(super) fn take_arguments(&mut self) -> Vec<Argument> {
+    pub fn take_arguments(&mut self) -> Vec<Argument> {
         const OWNER: [&str; 5] = ["vpid", "vtid", "pid", "tid", "procname"];
         let mut arguments = std::mem::take(&mut self.payload);
         let mut context = std::mem::take(&mut self.context);
@@ -153,16 +167,6 @@ impl EventFields {
             None => plain,
         };
         self.add(value);
-    }
-}
-
-impl KernelFields for EventFields {
-    fn number(&self, names: &[&str]) -> Option<i64> {
-        number_of(&self.payload, names)
-    }
-
-    fn context_number(&self, names: &[&str]) -> Option<i64> {
-        number_of(&self.context, names)
     }
 }
 
