@@ -134,6 +134,7 @@ fn commands_of_tldrs_end_silently_if_their_output_is_closed() {
         &["list", "--long"],
         &["get-tef", "a"],
         &["get-tef", "a", "--for=any"],
+        &["get-perfetto", "a"],
         &["clear", "--yes", "--dry-run"],
         &["clear", "--yes"],
     ] {

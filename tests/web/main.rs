@@ -5,6 +5,7 @@ mod hostile;
 mod perfetto;
 mod perfetto_format;
 mod perfetto_json;
+mod perfetto_tldrs;
 mod ranges;
 mod scale;
 mod system;

@@ -19,7 +19,8 @@ Examples:
   tldrs serve --daemonize                  Collect events in the background
   TRACE=1 ./program                        Trace a program that was built with trace-tef-tldrs
   tldrs list --long                        List the traces with their size and counters
-  tldrs get-tef latest -o trace.json       Export the newest trace, for ui.perfetto.dev
+  tldrs get-perfetto latest -o t.pftrace   Export the newest trace, for ui.perfetto.dev
+  tldrs get-tef latest -o trace.json       Export it as JSON, for Perfetto and other viewers
   tldrs get-tef run-1 --for any            Export a trace by its name, with events as they were sent
   tldrs clear                              Remove all traces that are not being written
   tldrs clear --older-than 7d --keep 10    Remove old traces, except for the ten newest
@@ -67,6 +68,8 @@ pub enum Command {
     Dir(DirectoryArguments),
     /// Write a trace as one JSON document
     GetTef(GetTefArguments),
+    /// Write a trace in Perfetto's own format, which is smaller than JSON and keeps all ids
+    GetPerfetto(ExportArguments),
 }
 
 /// The option that names the directory of traces.
@@ -198,6 +201,18 @@ pub struct ClearArguments {
 /// The arguments of `tldrs get-tef`.
 #[derive(Debug, Args)]
 pub struct GetTefArguments {
+    /// The trace, and where it is written.
+    #[command(flatten)]
+    pub export: ExportArguments,
+
+    /// The program that is to read the document, which determines its form
+    #[arg(long = "for", value_enum, value_name = "VIEWER", default_value_t = ExportReader::Perfetto)]
+    pub reader: ExportReader,
+}
+
+/// What is exported, and where to.
+#[derive(Debug, Args)]
+pub struct ExportArguments {
     /// Name or path of a trace, as `tldrs list` prints it, with or without .jsonl; or `latest` for
     /// the newest trace
     #[arg(value_name = "TRACE")]
@@ -207,13 +222,9 @@ pub struct GetTefArguments {
     #[command(flatten)]
     pub directory: DirectoryArguments,
 
-    /// Write to the file OUT instead of standard output
+    /// Write to the file OUT instead of standard output, gzipped if its name ends in .gz
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
-
-    /// The program that is to read the document, which determines its form
-    #[arg(long = "for", value_enum, value_name = "VIEWER", default_value_t = ExportReader::Perfetto)]
-    pub reader: ExportReader,
 }
 
 /// The program that is to read an export.
@@ -290,7 +301,7 @@ impl ServeArguments {
     }
 }
 
-impl From<ExportReader> for DocumentForm {
+impl From<ExportReader> for DocumentForm<'static> {
     fn from(reader: ExportReader) -> Self {
         match reader {
             ExportReader::Any => Self::Array,
@@ -352,6 +363,7 @@ mod tests {
             "clear --dir d",
             "dir -d d",
             "get-tef f.jsonl -d d -o out.json",
+            "get-perfetto f.jsonl -d d -o out.pftrace.gz",
         ] {
             let words: Vec<_> = line.split(' ').collect();
             assert!(parse(&words).is_ok(), "{line}");

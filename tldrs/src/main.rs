@@ -35,5 +35,6 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Clear(options) => stored::clear(&options),
         Command::Dir(options) => stored::print_directory(&options),
         Command::GetTef(options) => stored::get_tef(&options),
+        Command::GetPerfetto(options) => stored::get_perfetto(&options),
     }
 }

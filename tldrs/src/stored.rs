@@ -11,15 +11,19 @@ use std::time::SystemTime;
 use anyhow::{Context, bail};
 use daemon::output::{print_line, print_message, stdout};
 use daemon::progress::{ProgressBar, byte_bar};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use jiff::tz::TimeZone;
 use rustix::fs::OFlags;
 use tldrs_daemon::default_paths;
-use tldrs_daemon::export::{open_output, write_document};
+use tldrs_daemon::export::{DocumentForm, ExportCounts, open_output, write_document};
 use tldrs_daemon::files::{StoredTrace, list_traces};
 use tldrs_daemon::record::TraceRecord;
 use tracing::warn;
 
-use crate::cli::{ClearArguments, DirectoryArguments, GetTefArguments, ListArguments};
+use crate::cli::{
+    ClearArguments, DirectoryArguments, ExportArguments, GetTefArguments, ListArguments,
+};
 
 /// Largest number of bytes of an answer that are read.
 const MAX_ANSWER_BYTES: u64 = 64;
@@ -174,31 +178,52 @@ fn confirm_removal(
 /// # Errors
 /// If there is no such trace, or it cannot be read or written.
 pub fn get_tef(options: &GetTefArguments) -> anyhow::Result<ExitCode> {
+    let path = find_trace(&options.export.trace, &options.export.directory)?;
+    export(
+        &path,
+        options.export.output.as_deref(),
+        options.reader.into(),
+    )
+}
+
+/// Writes a trace in Perfetto's own format.
+///
+/// # Errors
+/// If there is no such trace, it cannot be read or written, or it would be written to a terminal.
+pub fn get_perfetto(options: &ExportArguments) -> anyhow::Result<ExitCode> {
+    if options.output.is_none() && io::stdout().is_terminal() {
+        bail!("the format is not text; name a file with -o, for example -o trace.pftrace");
+    }
     let path = find_trace(&options.trace, &options.directory)?;
-    let from = regular_file::open(&path, OFlags::RDONLY);
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    export(
+        &path,
+        options.output.as_deref(),
+        DocumentForm::Protobuf(&name),
+    )
+}
+
+/// Writes the trace at `path` to a file or to standard output.
+fn export(path: &Path, output: Option<&Path>, form: DocumentForm<'_>) -> anyhow::Result<ExitCode> {
+    let from = regular_file::open(path, OFlags::RDONLY);
     let from = from.with_context(|| path.display().to_string())?;
     // A document on the same terminal would be written over the bar.
-    let is_shown = options.output.is_none() && io::stdout().is_terminal();
+    let is_shown = output.is_none() && io::stdout().is_terminal();
     let bar = match from.metadata() {
         Ok(about) if !is_shown => byte_bar(about.len()),
         _ => ProgressBar::hidden(),
     };
-    let form = options.reader.into();
-    let written = match &options.output {
+    let written = match output {
         Some(output) => {
-            let shown = || output.display().to_string();
-            let mut to = open_output(&default_paths::absolute_path(output)?).with_context(shown)?;
-            if is_same(&from, &to)? {
-                bail!(
-                    "cannot export to {}: it is the trace itself",
-                    output.display()
-                );
+            let mut to = open_for(output, &from)?;
+            let mut from = bar.wrap_read(from);
+            match output
+                .extension()
+                .is_some_and(|extension| extension == "gz")
+            {
+                true => write_compressed(&mut from, &mut to, form),
+                false => write_document(&mut from, &mut to, form),
             }
-            if to.metadata().with_context(shown)?.is_file() {
-                // Only after the check above: the trace itself would be empty otherwise.
-                to.set_len(0).with_context(shown)?;
-            }
-            write_document(&mut bar.wrap_read(from), &mut to, form)
         }
         None => write_document(&mut bar.wrap_read(from), &mut stdout(), form),
     };
@@ -211,6 +236,31 @@ pub fn get_tef(options: &GetTefArguments) -> anyhow::Result<ExitCode> {
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the file that a trace is written to, and truncates it.
+fn open_for(output: &Path, trace: &File) -> anyhow::Result<File> {
+    let shown = || output.display().to_string();
+    let to = open_output(&default_paths::absolute_path(output)?).with_context(shown)?;
+    if is_same(trace, &to)? {
+        bail!("cannot export to {}: it is the trace itself", shown());
+    }
+    if to.metadata().with_context(shown)?.is_file() {
+        // Only after the check above: the trace itself would be empty otherwise.
+        to.set_len(0).with_context(shown)?;
+    }
+    Ok(to)
+}
+
+fn write_compressed(
+    from: &mut impl Read,
+    to: &mut File,
+    form: DocumentForm<'_>,
+) -> io::Result<ExportCounts> {
+    let mut to = GzEncoder::new(to, Compression::default());
+    let written = write_document(from, &mut to, form)?;
+    to.finish()?;
+    Ok(written)
 }
 
 fn is_same(file: &File, other: &File) -> io::Result<bool> {

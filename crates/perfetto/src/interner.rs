@@ -85,6 +85,10 @@ impl Interner {
         match value {
             Value::Nothing => return None,
             Value::Bool(value) => annotation.bool_value = Some(*value),
+            // The tables of Perfetto have numbers with a sign.
+            Value::Unsigned(value) if i64::try_from(*value).is_err() => {
+                annotation.string_value = Some(value.to_string());
+            }
             Value::Unsigned(value) => annotation.uint_value = Some(*value),
             Value::Signed(value) => annotation.int_value = Some(*value),
             Value::Float(value) => annotation.double_value = Some(*value),

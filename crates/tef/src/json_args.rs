@@ -1,5 +1,5 @@
-//! The arguments of events that programs have sent: JSON in the field `args`, which is read as fields,
-//! for a sink and for a filter alike.
+//! The arguments of events that programs have sent: JSON in the field `args`. A sink and a filter
+//! read them as fields.
 
 use ::ctf::decode::{NumberFormat, Visitor};
 use ::ctf::model::Base;

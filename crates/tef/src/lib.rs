@@ -5,8 +5,8 @@
 //! Read in this order: [`check`](mod@check) (whether a line is one JSON object, and what is put
 //! right if it nearly is), [`phase`] (which kinds of events there are), [`event`] (an event as
 //! values, and back to JSON), [`ctf`] (events in a CTF trace), [`json_args`] (their arguments as
-//! fields), [`document`] (one JSON document of all records), [`open_slices`] and [`lanes`] (begins and ends as slices that nest), [`perfetto`]
-//! (what ui.perfetto.dev would misread).
+//! fields), [`document`] (one JSON document of all records), [`open_slices`] and [`lanes`] (begins
+//! and ends as slices that nest), [`perfetto`] (what ui.perfetto.dev would misread).
 //!
 //! ```
 //! use ctf::model::Uuid;

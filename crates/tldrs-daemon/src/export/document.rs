@@ -1,17 +1,21 @@
-//! Writes lines of events as one JSON document.
+//! Writes lines of events as one document: JSON, or Perfetto's own format.
 
 use std::io::{self, Read, Write};
 
 use memchr::{memchr_iter, memrchr};
+use perfetto::canvas::Canvas;
+use perfetto::sent::SentEvents;
+use perfetto::tracks::Host;
 use tef::Record;
 use tef::document::Records;
+use tef::perfetto::round_times;
 
 use crate::limits::{MAX_LINE_BYTES, READ_BYTES};
 use crate::line_validator::{LinePart, LineValidator, Lines};
 
 /// The form of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DocumentForm {
+pub enum DocumentForm<'a> {
     /// An array of events, as the reference writes it.
     #[default]
     Array,
@@ -19,7 +23,12 @@ pub enum DocumentForm {
     /// time, with times since the first event, and with changes to what it would misread
     /// ([`tef::perfetto`]).
     Perfetto,
+    /// A trace of this name in Perfetto's own format, which is not text.
+    Protobuf(&'a str),
 }
+
+/// The host of all events, which need not be told from another one.
+const HOST: Host<'static> = Host::OfTrace(0);
 
 /// The counts of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,20 +47,13 @@ pub struct ExportCounts {
 pub fn write_document(
     from: &mut impl Read,
     to: &mut impl Write,
-    form: DocumentForm,
+    form: DocumentForm<'_>,
 ) -> io::Result<ExportCounts> {
     let mut document = Document {
         to,
         validator: LineValidator::new(MAX_LINE_BYTES),
-        out: DocumentText {
-            records: (form == DocumentForm::Perfetto).then(|| Records::new(true)),
-            text: Vec::with_capacity(READ_BYTES * 2),
-            written: ExportCounts::default(),
-        },
+        out: DocumentContent::new(form),
     };
-    if form == DocumentForm::Array {
-        document.out.text.push(b'[');
-    }
     let mut buffer = vec![0; READ_BYTES];
     let mut lines = Vec::new();
     loop {
@@ -90,16 +92,32 @@ pub fn write_document(
 struct Document<'a, W> {
     to: &'a mut W,
     validator: LineValidator,
-    out: DocumentText,
+    out: DocumentContent<'a>,
 }
 
-/// The text of a document, as far as it has not been written.
-struct DocumentText {
-    /// The records for Perfetto. Absent if lines are written as they are.
-    records: Option<Records>,
-    /// Text that is to be written.
-    text: Vec<u8>,
+/// The content of a document, as far as it has not been written.
+struct DocumentContent<'a> {
+    events: Events<'a>,
+    /// Bytes that are to be written.
+    bytes: Vec<u8>,
     written: ExportCounts,
+}
+
+/// The events that are held back, to be put in order.
+enum Events<'a> {
+    /// Lines are written as they are.
+    None,
+    Json(Box<Records>),
+    Protobuf(Box<Drawing<'a>>),
+}
+
+/// A trace in Perfetto's own format.
+struct Drawing<'a> {
+    trace: &'a str,
+    canvas: Canvas,
+    sent: SentEvents,
+    /// The time of the event before, in nanoseconds.
+    now: i64,
 }
 
 impl<W: Write> Document<'_, W> {
@@ -122,7 +140,7 @@ impl<W: Write> Document<'_, W> {
             self.count_refused();
         }
         self.count_refused();
-        if self.out.text.len() >= READ_BYTES {
+        if self.out.bytes.len() >= READ_BYTES {
             self.flush()?;
         }
         Ok(())
@@ -134,43 +152,92 @@ impl<W: Write> Document<'_, W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.write_all(&self.out.text)?;
-        self.out.text.clear();
+        self.to.write_all(&self.out.bytes)?;
+        self.out.bytes.clear();
         Ok(())
     }
 }
 
-impl DocumentText {
+impl<'a> DocumentContent<'a> {
+    fn new(form: DocumentForm<'a>) -> Self {
+        let mut bytes = Vec::with_capacity(READ_BYTES * 2);
+        let events = match form {
+            DocumentForm::Array => {
+                bytes.push(b'[');
+                Events::None
+            }
+            DocumentForm::Perfetto => Events::Json(Box::new(Records::new(true))),
+            DocumentForm::Protobuf(trace) => Events::Protobuf(Box::new(Drawing {
+                trace,
+                canvas: Canvas::default(),
+                sent: SentEvents::default(),
+                now: 0,
+            })),
+        };
+        Self {
+            events,
+            bytes,
+            written: ExportCounts::default(),
+        }
+    }
+
     /// Adds a valid line.
     fn add_event(&mut self, event: &[u8]) {
-        let Some(records) = &mut self.records else {
-            if self.written.events > 0 {
-                self.text.extend_from_slice(b",\n");
+        let parsed = || str::from_utf8(event).ok().map(Record::parse)?.ok();
+        let is_written = match &mut self.events {
+            Events::None => {
+                if self.written.events > 0 {
+                    self.bytes.extend_from_slice(b",\n");
+                }
+                self.bytes.extend_from_slice(event);
+                true
             }
-            self.text.extend_from_slice(event);
-            self.written.events += 1;
-            return;
-        };
-        let parsed = std::str::from_utf8(event).map(Record::parse);
-        let is_written = match parsed {
-            Ok(Ok(record)) => records.add_record(record),
-            _ => false,
+            Events::Json(records) => {
+                let is_written = parsed().is_some_and(|record| records.add_record(record));
+                self.bytes.append(&mut records.buffer);
+                is_written
+            }
+            Events::Protobuf(drawing) => {
+                let is_written = parsed().is_some_and(|record| drawing.draw(record));
+                if drawing.canvas.encoder.is_full() {
+                    drawing.canvas.encoder.take(&mut self.bytes);
+                }
+                is_written
+            }
         };
         match is_written {
             true => self.written.events += 1,
             false => self.written.dropped += 1,
         }
-        self.text.append(&mut records.buffer);
     }
 
     fn finish(&mut self) {
-        match &mut self.records {
-            None => self.text.extend_from_slice(b"]\n"),
-            Some(records) => {
+        match &mut self.events {
+            Events::None => self.bytes.extend_from_slice(b"]\n"),
+            Events::Json(records) => {
                 records.finish();
-                self.text.append(&mut records.buffer);
+                self.bytes.append(&mut records.buffer);
+            }
+            Events::Protobuf(drawing) => {
+                drawing.canvas.draw_open();
+                drawing.canvas.encoder.finish(&mut self.bytes);
             }
         }
+    }
+}
+
+impl Drawing<'_> {
+    /// Draws a record. Returns false if it is no event.
+    fn draw(&mut self, record: Record<'_>) -> bool {
+        let Record::Event(mut sent) = record else {
+            return false;
+        };
+        round_times(&mut sent);
+        // An event without a time is shown where the one before it was.
+        self.now = sent.ts.unwrap_or(self.now);
+        let of = (HOST, self.trace);
+        self.sent.draw(&sent, self.now, of, &mut self.canvas);
+        true
     }
 }
 
