@@ -2,10 +2,10 @@
 //! processor open them. Nothing here reads or writes a file.
 //!
 //! Read in this order; each module uses only those before it: `message` and `ftrace` (the
-//! messages), `argument` (values of arguments), `interner` (texts by number), `batch` (packets in order of
-//! time), `encoder` (the trace, with the lanes of [`tef::lanes`]), `fields` (the fields of an event
-//! as arguments), `tracks` (hosts, processes, threads, CPUs, asynchronous ids, counters), `canvas`
-//! (what is drawn on tracks), `sent` (events in Trace Event Format).
+//! messages), `argument` (values of arguments), `interner` (texts by number), `batch` (packets in
+//! order of time), `encoder` (the trace, with the lanes of [`tef::lanes`]), `fields` (the fields of
+//! an event as arguments), `tracks` (hosts, processes, threads, CPUs, asynchronous ids, counters),
+//! `canvas` (what is drawn on tracks), `sent` (events in Trace Event Format).
 
 pub mod argument;
 mod batch;

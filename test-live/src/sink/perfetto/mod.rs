@@ -1,7 +1,7 @@
 //! A trace in Perfetto's own format, for ui.perfetto.dev and the trace processor.
 //!
-//! How slices and tracks are written is in the package `perfetto`. Read in this order: `spans`
-//! (the fields of spans of `tracing`), `sent` (events that were sent in Trace Event Format), `kernel`
+//! How slices and tracks are written is in the package `perfetto`. Read in this order: `spans` (the
+//! fields of spans of `tracing`), `sent` (events that were sent in Trace Event Format), `kernel`
 //! (events of a Linux kernel), `output` (files).
 //!
 //! - Which events begin and end slices is decided as for a `trace.json`. A slice is drawn when it
