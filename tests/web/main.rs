@@ -3,6 +3,7 @@
 mod access;
 mod hostile;
 mod perfetto;
+mod perfetto_collections;
 mod perfetto_format;
 mod perfetto_json;
 mod perfetto_tldrs;

@@ -14,7 +14,7 @@ use tests::test_live;
 
 use crate::perfetto::{HOST, query, serve};
 
-const ERRORS: &str =
+pub(crate) const ERRORS: &str =
     "select name as row from stats where value > 0 and severity in ('error', 'data_loss')";
 /// The begin of the recordings, in nanoseconds since 1970.
 const BEGIN: u64 = 1_700_000_000_000_000_000;
@@ -118,10 +118,14 @@ pub(crate) fn open_output(lab: &Lab, name: &str, write: impl FnOnce(&str)) -> (B
     let (server, address) = serve(lab, &directory, &certificates);
     let browser = Browser::start_with_host(lab, Some((HOST, address)));
     browser.open(&format!("https://{HOST}/#!/?url=https://{HOST}/{name}"));
-    let is_open = "return !!(window.app && app.trace)";
-    browser.wait_for("Perfetto has the trace", is_open);
+    wait_until_open(&browser);
     assert_eq!(rows(&browser, ERRORS), [""; 0]);
     (browser, server)
+}
+
+pub(crate) fn wait_until_open(browser: &Browser) {
+    let is_open = "return !!(window.app && app.trace)";
+    browser.wait_for("Perfetto has the trace", is_open);
 }
 
 /// The column `row` of an answer.
@@ -131,7 +135,7 @@ pub(crate) fn rows(browser: &Browser, sql: &str) -> Vec<String> {
 }
 
 /// The events of a trace, as the JSON sink writes them.
-fn events(lab: &Lab, input: &Path) -> Vec<Value> {
+pub(crate) fn events(lab: &Lab, input: &Path) -> Vec<Value> {
     let lines = test_live::read(lab, &["--sink", "json"], input).expect_success();
     let lines = lines.iter();
     lines
@@ -217,9 +221,8 @@ fn slices_of_a_program_have_the_times_and_arguments_that_the_json_sink_shows() {
     assert_eq!(rows(clocks), ["1"]);
 }
 
-#[test]
-fn kernel_traces_have_every_switch_in_the_table_of_the_scheduler() {
-    let lab = Lab::new();
+/// Packets of two CPUs with 400 switches between three threads, and their system calls.
+fn switches() -> [Packet; 2] {
     let mut packets = [0, 1].map(|cpu| Packet(vec![cpu]));
     for (tid, pid, name) in [
         (100, 100, "server"),
@@ -248,7 +251,13 @@ fn kernel_traces_have_every_switch_in_the_table_of_the_scheduler() {
         packet.event(2, time + 2).number(4096);
         packet.event(3, time + 5).number(7);
     }
-    let input = write(&lab, "kernel", KERNEL, &packets);
+    packets
+}
+
+#[test]
+fn kernel_traces_have_every_switch_in_the_table_of_the_scheduler() {
+    let lab = Lab::new();
+    let input = write(&lab, "kernel", KERNEL, &switches());
     let switches = events(&lab, &input)
         .into_iter()
         .filter(|event| event["event"] == "sched_switch");
@@ -286,4 +295,32 @@ fn kernel_traces_have_every_switch_in_the_table_of_the_scheduler() {
                  join thread_track k on s.track_id = k.id join thread t using (utid) where s.name = 'sys_read' \
                  group by t.tid order by t.tid";
     assert_eq!(rows(calls), ["100 100 3 3", "101 100 3 3", "200 100 3 3"]);
+}
+
+#[test]
+fn kernels_of_two_hosts_are_two_machines_with_the_same_numbers_of_threads() {
+    let lab = Lab::new();
+    write(&lab, "both/a", KERNEL, &switches());
+    let other = KERNEL.replace("host-a", "host-b");
+    write(&lab, "both/b", &other, &switches());
+    let (browser, _server) = open(&lab, &lab.path().join("both"), &[], "kernels.pftrace");
+    let rows = |sql: &str| rows(&browser, sql);
+    let sched = "select ifnull(c.machine_id, 0) || ' ' || c.cpu || ' ' || count(*) as row from sched s \
+                 join cpu c on c.ucpu = s.ucpu group by c.machine_id, c.cpu order by row";
+    let halves = ["0 0 200", "0 1 200", "1 0 200", "1 1 200"];
+    assert_eq!(rows(sched), halves);
+    let names = "select ifnull(machine_id, 0) || ' ' || tid || ' ' || name as row from thread \
+                 where tid in (100, 101, 200) order by row";
+    let threads = ["100 server", "101 worker", "200 client"];
+    let of = |machine| threads.map(|thread| format!("{machine} {thread}"));
+    assert_eq!(rows(names), [of(0), of(1)].concat());
+    // System calls are on the threads of the first machine, and on tracks that name the other host.
+    let calls = "select ifnull(p.name, '') || ' ' || count(*) as row from slice s join thread_track k on s.track_id = k.id \
+                 join thread t using (utid) left join process p using (upid) where s.name = 'sys_read' \
+                 group by p.upid order by row";
+    let other = ["PID 100 @ host-b 200", "PID 200 @ host-b 100"];
+    assert_eq!(
+        rows(calls),
+        [&other[..], &["client 100", "server 200"]].concat()
+    );
 }

@@ -4,8 +4,9 @@ use std::hash::Hash;
 
 use tef::open_slices::{EndOf, OpenSlice, OpenSlices};
 
-use crate::tracks::{Owner, Place, Tracks};
-use crate::{CounterValue, Encoder, Mark, TrackId};
+use crate::message::Utsname;
+use crate::tracks::{Host, Owner, Place, Tracks};
+use crate::{CounterValue, Encoder, Machine, Mark, TrackId};
 
 /// The trace that is being written.
 #[derive(Debug, Default)]
@@ -54,6 +55,14 @@ impl Canvas {
         self.encoder.set_time(time);
         self.tracks.forget_if_many();
         self.tracks.place(owner, &mut self.encoder)
+    }
+
+    /// Says which kernel the host of a machine has, before events of it are added.
+    pub fn kernel(&mut self, machine: Machine, host: Host<'_>, kernel: Utsname) {
+        if machine == Machine(0) {
+            self.tracks.set_kernel_host(host);
+        }
+        self.encoder.kernel(machine, kernel);
     }
 
     /// Names the process of an owner.

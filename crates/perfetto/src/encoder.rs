@@ -25,6 +25,26 @@ const MAX_CPUS: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrackId(pub u64);
 
+/// A host whose kernel is traced: 0, 1, ...
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Machine(pub u32);
+
+impl Machine {
+    /// The number as it is written: the first machine has none.
+    fn id(self) -> Option<u32> {
+        (self.0 > 0).then_some(self.0)
+    }
+}
+
+/// A CPU of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cpu {
+    /// The machine.
+    pub machine: Machine,
+    /// The number of the CPU, from 0.
+    pub number: u32,
+}
+
 /// What a slice or a point in time is.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Mark {
@@ -79,8 +99,8 @@ pub struct Encoder {
     lanes: LaneTable<TrackId>,
     /// The time from which described tracks exist.
     now: Option<i64>,
-    cpus: HashMap<u32, Vec<FtraceEvent>>,
-    lossy_cpus: Vec<u32>,
+    cpus: HashMap<Cpu, Vec<FtraceEvent>>,
+    lossy_cpus: Vec<Cpu>,
     has_begun: bool,
 }
 
@@ -142,7 +162,7 @@ impl Encoder {
     }
 
     /// Adds an event of a kernel, on the CPU where `thread` ran.
-    pub fn kernel_event(&mut self, cpu: u32, time: i64, thread: u32, event: KernelEvent) {
+    pub fn kernel_event(&mut self, cpu: Cpu, time: i64, thread: u32, event: KernelEvent) {
         self.begin(time);
         let event = FtraceEvent {
             timestamp: Some(timestamp(time)),
@@ -162,7 +182,7 @@ impl Encoder {
     }
 
     /// Records that events of a CPU were lost before the next one.
-    pub fn kernel_loss(&mut self, cpu: u32) {
+    pub fn kernel_loss(&mut self, cpu: Cpu) {
         // Those before are in a packet without a loss.
         if let Some(events) = self.cpus.remove(&cpu) {
             self.bundle(cpu, events);
@@ -173,21 +193,23 @@ impl Encoder {
     }
 
     /// Adds processes and threads that existed at a time.
-    pub fn process_tree(&mut self, time: i64, tree: ProcessTree) {
+    pub fn process_tree(&mut self, machine: Machine, time: i64, tree: ProcessTree) {
         self.begin(time);
         let packet = TracePacket {
             timestamp: Some(timestamp(time)),
             sequence: Some(SEQUENCE),
+            machine: machine.id(),
             process_tree: Some(tree),
             ..TracePacket::default()
         };
         write_packet(&packet, &mut self.head);
     }
 
-    /// Says which kernel the events are of: the states of threads depend on it.
-    pub fn kernel(&mut self, kernel: Utsname) {
+    /// Says which kernel a machine has: the states of threads depend on it.
+    pub(crate) fn kernel(&mut self, machine: Machine, kernel: Utsname) {
         let packet = TracePacket {
             sequence: Some(SEQUENCE),
+            machine: machine.id(),
             system_info: Some(SystemInfo {
                 utsname: Some(kernel),
             }),
@@ -219,13 +241,14 @@ impl Encoder {
         self.take(out);
     }
 
-    fn bundle(&mut self, cpu: u32, events: Vec<FtraceEvent>) {
+    fn bundle(&mut self, cpu: Cpu, events: Vec<FtraceEvent>) {
         let is_lossy = self.lossy_cpus.contains(&cpu);
         self.lossy_cpus.retain(|lossy| *lossy != cpu);
         let packet = TracePacket {
             sequence: Some(SEQUENCE),
+            machine: cpu.machine.id(),
             ftrace: Some(FtraceEventBundle {
-                cpu: Some(cpu),
+                cpu: Some(cpu.number),
                 events,
                 lost_events: is_lossy.then_some(true),
             }),

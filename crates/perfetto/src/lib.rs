@@ -19,4 +19,4 @@ pub mod sent;
 pub mod tracks;
 
 pub use argument::{Argument, Value};
-pub use encoder::{CounterValue, Encoder, Mark, TrackId};
+pub use encoder::{CounterValue, Cpu, Encoder, Machine, Mark, TrackId};

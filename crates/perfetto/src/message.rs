@@ -44,6 +44,9 @@ pub struct TracePacket {
     /// A track that events are on.
     #[prost(message, optional, tag = "60")]
     pub track_descriptor: Option<TrackDescriptor>,
+    /// The machine that the packet is of. Absent for the first one.
+    #[prost(uint32, optional, tag = "98")]
+    pub machine: Option<u32>,
     /// Events of one CPU. (`ftrace_events`)
     #[prost(message, optional, tag = "1")]
     pub ftrace: Option<FtraceEventBundle>,

@@ -27,6 +27,9 @@ pub(crate) struct Tracks {
     taken: HashSet<i32>,
     names: HashMap<TrackId, String>,
     invented: i32,
+    /// The host of the first machine whose kernel is traced, as a hash. Its threads have their own
+    /// numbers, and no others.
+    kernel_host: Option<u64>,
 }
 
 /// The host of a trace.
@@ -194,7 +197,7 @@ impl Tracks {
         if !is_new && !self.is_renamed(track, owner.process_name.as_deref()) {
             return track;
         }
-        let pid = self.number(track, id);
+        let pid = self.number(track, host, id);
         let own = id.number() == Some(pid.into());
         let mut name = full_name(owner.process_name.as_deref(), id, own, "PID");
         if let (Some(name), Host::Named(host)) = (&mut name, host) {
@@ -226,11 +229,11 @@ impl Tracks {
         if !is_new && !self.is_renamed(track, owner.thread_name.as_deref()) {
             return track;
         }
-        let pid = self.number(parent, process);
+        let pid = self.number(parent, owner.host, process);
         // The first thread has the id of its process.
         let (tid, own) = match id.number().map(i32::try_from) {
             _ if id == process => (pid, id.number() == Some(pid.into())),
-            Some(Ok(tid)) if tid > 0 => (tid, true),
+            Some(Ok(tid)) if tid > 0 && self.has_own_numbers(owner.host) => (tid, true),
             _ => (self.invented_number(track), false),
         };
         encoder.track(TrackDescriptor {
@@ -305,17 +308,28 @@ impl Tracks {
                 generation: self.generation + 1,
                 // Numbers go on: one that was shown must not mean another process now.
                 invented: self.invented,
+                kernel_host: self.kernel_host,
                 ..Self::default()
             };
         }
     }
 
+    /// Gives threads of this host, and of no other, their own numbers from now on.
+    pub(crate) fn set_kernel_host(&mut self, host: Host<'_>) {
+        self.kernel_host = Some(hash(host));
+    }
+
+    fn has_own_numbers(&self, host: Host<'_>) -> bool {
+        self.kernel_host.is_none_or(|known| known == hash(host))
+    }
+
     /// The number of a process: its own, unless it does not fit or another host has it.
-    fn number(&mut self, process: TrackId, id: &OwnerId<'_>) -> i32 {
+    fn number(&mut self, process: TrackId, host: Host<'_>, id: &OwnerId<'_>) -> i32 {
         if let Some(number) = self.numbers.get(&process) {
             return *number;
         }
         let own = id.number().and_then(|id| i32::try_from(id).ok());
+        let own = own.filter(|_| self.has_own_numbers(host));
         match own.filter(|own| *own > 0 && self.taken.insert(*own)) {
             Some(own) => {
                 self.numbers.insert(process, own);

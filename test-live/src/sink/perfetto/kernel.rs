@@ -1,8 +1,9 @@
 //! Events of a Linux kernel, as LTTng and perf record them: those for which Perfetto has tables
 //! become events of ftrace, and all others get the thread that runs on their CPU.
 //!
-//! Perfetto knows the threads of one kernel by their numbers. So only the events of the first host
-//! become those of ftrace; those of other hosts are slices and points in time.
+//! Perfetto knows the threads of a kernel by their numbers. Events of several hosts are of several
+//! machines, and what else is known of the threads of other machines than the first is drawn on
+//! tracks that name the host.
 
 use std::collections::HashMap;
 
@@ -14,6 +15,7 @@ use ::perfetto::ftrace::{
 };
 use ::perfetto::message::{Process, ProcessTree, Thread, Utsname};
 use ::perfetto::tracks::{Host, Owner};
+use ::perfetto::{Cpu, Machine};
 use ::tef::event::OwnerId;
 use ctf::decode::Event;
 use ctf::metadata::Trace;
@@ -22,6 +24,8 @@ use viewer::attach::StreamKey;
 use viewer::interpret::kernel_threads::{KernelFields, KernelThreads};
 use viewer::sink::Origin;
 
+/// Largest number of hosts whose events become those of ftrace.
+const MAX_MACHINES: u32 = 256;
 /// Largest number of streams whose CPUs are remembered. With one more, all are forgotten.
 const MAX_REMEMBERED: usize = 1 << 17;
 /// The flag of a clone that makes a thread, not a process. (`CLONE_THREAD`)
@@ -30,14 +34,18 @@ const CLONE_THREAD: u64 = 0x1_0000;
 /// What is known of the kernel.
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
-    /// The host whose events become those of ftrace. Absent until there is one.
-    host: Option<KernelHost>,
+    /// The hosts whose events become those of ftrace.
+    machines: HashMap<KernelHost, KernelMachine>,
     threads: KernelThreads<KernelHost>,
-    /// The CPUs of streams of the host.
-    cpus: HashMap<StreamKey, u32>,
+    /// The CPUs of streams.
+    cpus: HashMap<StreamKey, Cpu>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct KernelMachine {
+    machine: Machine,
     /// Whether the states of threads are those of Linux 4.14 and later.
     has_report_states: bool,
-    is_of_host: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -76,28 +84,29 @@ impl Kernel {
             Host::Named(name) => KernelHost::Named(name.into()),
             Host::OfTrace(trace) => KernelHost::OfTrace(trace),
         };
-        if self.host.is_none() {
-            self.host = Some(host.clone());
-            let utsname = utsname(event.trace());
-            self.has_report_states = has_report_states(utsname.release.as_deref());
-            canvas.encoder.kernel(utsname);
-        }
-        self.is_of_host = self.host.as_ref() == Some(&host);
+        let machine = self.machine(&host, owner.host, event.trace(), canvas);
         let cpu = fields.number(&["perf_cpu"]).or(fields.cpu).unwrap_or(0);
         owner.cpu = cpu;
         let name = event.class().name().unwrap_or_default();
         // perf puts the subsystem in front.
         let name = name.rsplit(':').next().unwrap_or_default();
         let thread = self.threads.thread_of(name, &host, cpu, &Fields(fields));
-        if self.is_of_host {
+        if let Some(KernelMachine {
+            machine,
+            has_report_states,
+        }) = machine
+        {
             if let Some(tree) = process_tree(name, fields) {
-                canvas.encoder.process_tree(now, tree);
+                canvas.encoder.process_tree(machine, now, tree);
                 return true;
             }
-            let cpu = u32::try_from(cpu).unwrap_or(0);
+            let cpu = Cpu {
+                machine,
+                number: u32::try_from(cpu).unwrap_or(0),
+            };
             self.cpus.insert(origin.stream.key, cpu);
             let tid = thread.and_then(|thread| u32::try_from(thread).ok());
-            if let Some(event) = kernel_event(name, fields, self.has_report_states) {
+            if let Some(event) = kernel_event(name, fields, has_report_states) {
                 canvas
                     .encoder
                     .kernel_event(cpu, now, tid.unwrap_or(0), event);
@@ -105,6 +114,11 @@ impl Kernel {
             }
         }
         self.set_owner(host, thread, fields, owner);
+        if machine.is_some_and(|known| known.machine == Machine(0)) {
+            // The events of ftrace name threads, and the tree names processes.
+            owner.thread_name = None;
+            owner.process_name = None;
+        }
         false
     }
 
@@ -118,6 +132,29 @@ impl Kernel {
     /// Forgets a stream that has ended.
     pub(super) fn forget_stream(&mut self, stream: StreamKey) {
         self.cpus.remove(&stream);
+    }
+
+    /// The machine of a host, unless there are too many.
+    fn machine(
+        &mut self,
+        key: &KernelHost,
+        host: Host<'_>,
+        trace: &Trace,
+        canvas: &mut Canvas,
+    ) -> Option<KernelMachine> {
+        if let Some(known) = self.machines.get(key) {
+            return Some(*known);
+        }
+        let number = u32::try_from(self.machines.len()).ok();
+        let machine = Machine(number.filter(|number| *number < MAX_MACHINES)?);
+        let utsname = utsname(trace);
+        let new = KernelMachine {
+            machine,
+            has_report_states: has_report_states(utsname.release.as_deref()),
+        };
+        canvas.kernel(machine, host, utsname);
+        self.machines.insert(key.clone(), new);
+        Some(new)
     }
 
     fn set_owner(
@@ -136,11 +173,6 @@ impl Kernel {
         let process = fields.context_number(&["pid"]);
         let process = process.or_else(|| self.threads.process(host, thread));
         owner.process = process.map(OwnerId::Number);
-        if self.is_of_host {
-            // The events of ftrace name threads, and the tree names processes.
-            owner.thread_name = None;
-            owner.process_name = None;
-        }
     }
 
     fn forget_if_many(&mut self) {

@@ -1,0 +1,101 @@
+//! Traces of collections in the format of Perfetto, opened by Perfetto itself: those in
+//! `../shared/ctf-traces` and `../shared/real-traces`, or `$CTF_TRACES` and `$REAL_TRACES`. Without
+//! the collections there is nothing to open.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tests::lab::Lab;
+use tests::test_live;
+
+use crate::perfetto::HOST;
+use crate::perfetto_format::{ERRORS, events, open_output, rows, wait_until_open};
+
+/// Valid traces by their names.
+fn traces() -> BTreeMap<String, PathBuf> {
+    let directory = |variable, name| {
+        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared");
+        std::env::var_os(variable).map_or(beside.join(name), PathBuf::from)
+    };
+    let entries = |directory: PathBuf| match fs::read_dir(&directory) {
+        Ok(entries) => entries.map(|entry| entry.unwrap().path()).collect(),
+        Err(_) => {
+            println!("{} does not exist: nothing to open", directory.display());
+            Vec::new()
+        }
+    };
+    let cases = entries(directory("CTF_TRACES", "ctf-traces")).into_iter();
+    let valid = cases.filter(|case| !case.join("FAIL").exists());
+    let valid = valid.map(|case| (case.clone(), case.join("trace")));
+    let real = entries(directory("REAL_TRACES", "real-traces")).into_iter();
+    let all = valid.chain(real.map(|trace| (trace.clone(), trace)));
+    all.filter(|(_, trace)| trace.is_dir())
+        .map(|(case, trace)| {
+            let name = case.file_name().unwrap();
+            (name.to_str().unwrap().to_owned(), trace)
+        })
+        .collect()
+}
+
+/// The switches between threads that the events of a trace report: time, CPU and next thread.
+fn switches(events: &[Value]) -> Vec<String> {
+    let switches = events.iter().filter_map(|event| {
+        let name = event["event"].as_str()?;
+        let (fields, packet) = (&event["fields"], &event["packet"]);
+        let (next, cpu) = match name {
+            "sched_switch" => (&fields["next_tid"], &packet["cpu_id"]),
+            "sched:sched_switch" => (&fields["next_pid"], &fields["perf_cpu"]),
+            _ => return None,
+        };
+        Some(format!("{} {cpu} {next}", event["time"]))
+    });
+    let mut switches: Vec<_> = switches.collect();
+    switches.sort();
+    switches
+}
+
+#[test]
+fn valid_traces_have_no_error_and_all_switches_of_threads_in_perfetto() {
+    let traces = traces();
+    let lab = Lab::new();
+    let first = |output: &str| {
+        let empty = lab.directory("none");
+        fs::write(empty.join("lines.jsonl"), "").unwrap();
+        let ended = tests::tldrs::run_tldrs(
+            &lab,
+            &[
+                "get-perfetto",
+                empty.join("lines.jsonl").to_str().unwrap(),
+                "-o",
+                output,
+            ],
+        );
+        assert!(ended.status.success());
+    };
+    let (browser, _server) = open_output(&lab, "empty.pftrace", first);
+    let page = lab.path().join("page");
+    for (name, trace) in &traces {
+        let file = format!("{name}.pftrace");
+        let output = page.join(&file);
+        let words = ["--sink", "perfetto", "--output", output.to_str().unwrap()];
+        test_live::read(&lab, &words, trace).expect_success();
+        // Another query: the page is loaded anew.
+        browser.open(&format!(
+            "https://{HOST}/?{name}#!/?url=https://{HOST}/{file}"
+        ));
+        wait_until_open(&browser);
+        fs::remove_file(output).unwrap();
+        assert_eq!(rows(&browser, ERRORS), [""; 0], "{name}");
+        let sched = "select ts || ' ' || c.cpu || ' ' || tid as row from sched s join thread using (utid) \
+                     join cpu c on c.ucpu = s.ucpu";
+        let mut shown = rows(&browser, sched);
+        shown.sort();
+        let want = switches(&events(&lab, trace));
+        println!("{name}: {} switches", want.len());
+        let differs = shown.iter().zip(&want).find(|(shown, want)| shown != want);
+        assert_eq!(differs, None, "{name}");
+        assert_eq!(shown.len(), want.len(), "{name}");
+    }
+}
