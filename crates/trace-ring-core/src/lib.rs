@@ -19,6 +19,7 @@
 //! to), `producer` (set-up and fork), [`CallSite`].
 
 mod busy;
+#[cfg(feature = "c-api")]
 mod c_api;
 mod call_site;
 mod classes;
@@ -58,6 +59,24 @@ pub use value::{ValueList, write_values};
 /// is optional, and more than once is harmless.
 pub fn init() -> bool {
     busy::Busy::enter().is_some_and(|busy| producer::set_up(&busy).is_some())
+}
+
+/// Sets the filter of a process whose environment has no `TRACE_RING_FILTER`. The first call counts,
+/// and only before the first event.
+pub fn set_default_filter(directives: &'static str) {
+    settings::set_default_directives(directives);
+}
+
+/// Returns the generation of the process, which is 0 until the process is set up, and that of its
+/// filter. A forked child has others than its parent.
+#[doc(hidden)]
+#[inline]
+#[must_use]
+pub fn generations() -> (u32, u32) {
+    (
+        producer::generation(),
+        producer::filter_words().generation(),
+    )
 }
 
 /// Events that were lost in this process and that no ring counts: no ring could be made, their

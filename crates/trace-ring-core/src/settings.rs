@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::filter::Filter;
 use crate::format::{Mode, RingHeader, SeverityClass};
@@ -14,6 +15,14 @@ const DEFAULT_RING_SIZE: u64 = 1 << 20;
 const MIN_RING_SIZE: u64 = 64 << 10;
 /// Largest ring: 16 sub-buffers of 16 MiB.
 const MAX_RING_SIZE: u64 = 256 << 20;
+
+/// Directives in force when the environment has none, instead of [`Filter::DEFAULT`].
+static DEFAULT_DIRECTIVES: OnceLock<&'static str> = OnceLock::new();
+
+/// Sets the directives of an environment without any. The first call counts.
+pub(crate) fn set_default_directives(directives: &'static str) {
+    let _ = DEFAULT_DIRECTIVES.set(directives);
+}
 
 /// The settings of a process, read once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,10 +40,13 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn from_environment() -> Self {
-        Self::from_variables(|name| std::env::var_os(name))
+        let directives = DEFAULT_DIRECTIVES.get().copied();
+        Self::from_variables(directives.unwrap_or(Filter::DEFAULT), |name| {
+            std::env::var_os(name)
+        })
     }
 
-    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+    fn from_variables(default: &str, variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut warnings = Vec::new();
         let text = |name: &str| {
             let value = variable(name)?.to_string_lossy().trim().to_owned();
@@ -57,15 +69,14 @@ impl Settings {
                 DEFAULT_RING_SIZE
             })
         });
-        let directives = text("TRACE_RING_FILTER").map_or(Filter::DEFAULT.to_owned(), |filter| {
+        let directives = text("TRACE_RING_FILTER").map_or(default.to_owned(), |filter| {
             Filter::parse(&filter)
                 .map(|_| filter)
                 .unwrap_or_else(|error| {
                     warnings.push(format!(
-                        "TRACE_RING_FILTER: {error}; using {}",
-                        Filter::DEFAULT
+                        "TRACE_RING_FILTER: {error}; using {default}"
                     ));
-                    Filter::DEFAULT.to_owned()
+                    default.to_owned()
                 })
         });
         let path = |name: &str| {
@@ -119,7 +130,7 @@ mod tests {
     use super::*;
 
     fn settings(variables: &[(&str, &str)]) -> Settings {
-        Settings::from_variables(|name| {
+        Settings::from_variables(Filter::DEFAULT, |name| {
             variables
                 .iter()
                 .find(|(key, _)| *key == name)
