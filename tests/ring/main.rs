@@ -8,6 +8,8 @@
 
 mod budgets;
 mod commands;
+mod functions;
+mod instrumented;
 mod kills;
 mod limits;
 mod live;

@@ -95,6 +95,39 @@ pub fn ring_library() -> &'static Path {
     DIRECTORY.get_or_init(|| cargo_build(&["--lib"], "libtrace_ring.a"))
 }
 
+/// Returns `libtrace_ring_functions.so`, which records instrumented functions.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn ring_functions() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let profile = crate::build_directory();
+        // A directory of its own: a build of the workspace gives the library the features of other
+        // packages, by which it exports more.
+        let target = profile.parent().unwrap().join("functions");
+        let mut cargo = peers::cargo::command();
+        cargo
+            .args([
+                "build",
+                "--quiet",
+                "--package=trace-ring-functions",
+                "--target-dir",
+            ])
+            .arg(&target);
+        let profile = profile.file_name().unwrap();
+        if profile == "release" {
+            cargo.arg("--release");
+        }
+        let built = cargo.status().unwrap();
+        assert!(
+            built.success(),
+            "libtrace_ring_functions.so cannot be built"
+        );
+        target.join(profile).join("libtrace_ring_functions.so")
+    })
+}
+
 /// Returns the example `count_lines`, which traces several short-lived processes to a `tldrs`
 /// socket.
 ///

@@ -79,6 +79,12 @@ pub fn generations() -> (u32, u32) {
     )
 }
 
+/// Counts an event that is lost because its thread is about to write another one.
+#[doc(hidden)]
+pub fn count_lost() {
+    producer::count_lost_without_ring();
+}
+
 /// Events that were lost in this process and that no ring counts: no ring could be made, their
 /// class did not fit into `meta`, or a signal handler began them while its thread was making its
 /// ring.

@@ -45,8 +45,8 @@ fn record(site: &'static CallSite, function: *const c_void, call_site: *const c_
     }
     let _errno = KeepErrno::new();
     let function = function.addr() as u64;
-    if !loaded::is_listed(function) {
-        loaded::list_object_of(function);
+    if !loaded::is_listed(function) && !loaded::list_object_of(function) {
+        return;
     }
     if site.is_enabled() {
         events::write_function(site, function, call_site.addr() as u64);

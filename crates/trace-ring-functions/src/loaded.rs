@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use trace_ring_core::{generations, init, set_default_filter};
+use trace_ring_core::{count_lost, generations, init, set_default_filter};
 
 use crate::events;
 use crate::object::Object;
@@ -70,7 +70,7 @@ impl Drop for Closing {
 }
 
 /// The thread asks the loader, until this is dropped. What a signal handler or an instrumented
-/// allocator calls meanwhile is recorded without asking.
+/// allocator calls meanwhile is lost, and counted.
 #[derive(Debug)]
 struct Busy(());
 
@@ -119,24 +119,29 @@ pub(crate) fn is_listed(address: u64) -> bool {
     object.is_some_and(|object| object.contains(address) && object.listed() == state())
 }
 
-/// Writes what is loaded, as far as it is not written, before a function at this address is.
+/// Writes what is loaded, as far as it is not written, before a function at this address is. Returns
+/// whether the function can be written now.
 #[cold]
-pub(crate) fn list_object_of(address: u64) {
-    let Some(_busy) = Busy::enter() else { return };
+pub(crate) fn list_object_of(address: u64) -> bool {
+    let Some(_busy) = Busy::enter() else {
+        count_lost();
+        return false;
+    };
     if generations().0 == 0 {
         set_default_filter(events::DEFAULT_FILTER);
         if !init() {
-            return;
+            return false;
         }
     }
     if !events::FUNC_ENTRY.is_enabled() {
-        return;
+        return false;
     }
     if let Some(mut objects) = lock_objects()
         && let Some(object) = objects.list(address)
     {
         with_place(address, |place| place.set(Some(object)));
     }
+    true
 }
 
 /// Locks the list; `None` if that takes too long.
