@@ -33,6 +33,9 @@ pub(crate) fn programs() -> PathBuf {
     ] {
         assert!(program.exists(), "{}", program.display());
     }
+    // The libraries of all packages are in one directory.
+    let library = binaries::ring_library().join("libtrace_ring_functions.so");
+    assert!(library.exists(), "{}", library.display());
     binaries::xtask().parent().unwrap().to_owned()
 }
 

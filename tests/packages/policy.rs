@@ -38,6 +38,20 @@ fn packages_built_twice_have_equal_bytes() {
 }
 
 #[test]
+fn agent_has_the_library_that_records_functions() {
+    let packages = debs(built::packages(), OLD);
+    let is_agent = |package: &&PathBuf| package.to_string_lossy().contains("lttng-live-agent_");
+    let mut contents = Command::new("dpkg-deb");
+    contents
+        .arg("--contents")
+        .arg(packages.iter().find(is_agent).unwrap());
+    let listed = String::from_utf8(contents.output().unwrap().stdout).unwrap();
+    let library = "./usr/lib/lttng-live-agent/libtrace_ring_functions.so";
+    let line = listed.lines().find(|line| line.ends_with(library)).unwrap();
+    assert!(line.starts_with("-rw-r--r-- root/root"), "{line}");
+}
+
+#[test]
 fn units_of_the_packages_pass_the_check_of_systemd() {
     let lab = Lab::new();
     for package in debs(built::packages(), OLD) {

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::libraries::{Catalogue, notice};
-use super::programs::{LIBC, Programs};
+use super::programs::{self, LIBC, Programs};
 use super::{NAME, Release, files};
 use crate::stage;
 
@@ -20,6 +20,9 @@ struct Package {
     name: &'static str,
     /// The program in it.
     program: &'static str,
+    /// Libraries for traced programs, in a directory of the package's name. What is linked into them
+    /// is also in the program.
+    libraries: &'static [&'static str],
     /// Section of the manual that its pages are in.
     section: char,
     /// Files of the workspace and where they go. A folder stands for all files in it.
@@ -31,6 +34,7 @@ const PACKAGES: [Package; 4] = [
         folder: "collector",
         name: "lttng-live-collector",
         program: "relayd",
+        libraries: &[],
         section: '8',
         files: &[
             ("relayd/systemd/relayd.service", SYSTEM_UNITS),
@@ -47,6 +51,7 @@ const PACKAGES: [Package; 4] = [
         folder: "agent",
         name: "lttng-live-agent",
         program: "consumer",
+        libraries: &programs::LIBRARIES,
         section: '1',
         files: &[
             ("consumer/systemd/system", SYSTEM_UNITS),
@@ -57,6 +62,7 @@ const PACKAGES: [Package; 4] = [
         folder: "viewer",
         name: "lttng-live-viewer",
         program: "test-live",
+        libraries: &[],
         section: '1',
         files: &[],
     },
@@ -64,6 +70,7 @@ const PACKAGES: [Package; 4] = [
         folder: "tldrs",
         name: "tldrs",
         program: "tldrs",
+        libraries: &[],
         section: '1',
         files: &[
             ("tldrs/systemd/system", SYSTEM_UNITS),
@@ -122,10 +129,13 @@ impl Builder<'_> {
         self.sources.join("dev/packaging").join(self.package.folder)
     }
 
-    /// The program, its units and its settings.
+    /// The program, its libraries, its units and its settings.
     fn install_program(&self, programs: &Programs) -> anyhow::Result<()> {
         let program = self.package.program;
         programs.install(program, &self.root.join("usr/bin").join(program))?;
+        for library in self.package.libraries {
+            programs.install(library, &self.library(library))?;
+        }
         for (source, target) in self.package.files {
             let (source, target) = (self.sources.join(source), self.root.join(target));
             match source.file_name().filter(|_| source.is_file()) {
@@ -138,6 +148,11 @@ impl Builder<'_> {
             files::install_tree(&own, &self.root)?;
         }
         Ok(())
+    }
+
+    /// The path of a library in the tree.
+    fn library(&self, name: &str) -> PathBuf {
+        self.root.join("usr/lib").join(self.package.name).join(name)
     }
 
     /// Man pages and completions.
@@ -285,7 +300,7 @@ impl Builder<'_> {
         ))
     }
 
-    /// The packages that have the shared libraries of the program, with their least versions.
+    /// The packages that have the shared libraries of program and libraries, with their least versions.
     fn shared_libraries(&self) -> anyhow::Result<String> {
         let directory = self.release.staging.join("shlibdeps");
         let control = "Source: lttng-live\n\nPackage: lttng-live\nArchitecture: any\n";
@@ -295,6 +310,7 @@ impl Builder<'_> {
         let mut shlibdeps = Command::new("dpkg-shlibdeps");
         shlibdeps.current_dir(&directory).arg("-O");
         shlibdeps.arg(self.root.join("usr/bin").join(self.package.program));
+        shlibdeps.args(self.package.libraries.iter().map(|name| self.library(name)));
         let found = files::output(&mut shlibdeps)?;
         let libraries = found.trim().strip_prefix("shlibs:Depends=");
         let libraries = libraries.context("dpkg-shlibdeps names no package")?;

@@ -11,6 +11,12 @@ use crate::{packages, stage};
 /// The programs of all packages.
 pub(super) const ALL: [&str; 4] = ["relayd", "consumer", "tldrs", "test-live"];
 
+/// Libraries for traced programs, which static programs cannot load.
+pub(super) const LIBRARIES: [&str; 1] = ["libtrace_ring_functions.so"];
+
+/// The package of [`LIBRARIES`].
+const LIBRARY_PACKAGE: &str = "trace-ring-functions";
+
 /// The platform on which rustc links with lld, which knows [`LINK_SMALL`].
 const SMALL: &str = "x86_64-unknown-linux-gnu";
 
@@ -78,7 +84,8 @@ impl Programs {
             Some(directory) => directory.to_owned(),
             None => build(target)?,
         };
-        for name in ALL.iter().chain(&["man"]) {
+        let libraries: &[&str] = if target.is_static() { &[] } else { &LIBRARIES };
+        for name in ALL.iter().chain(&["man"]).chain(libraries) {
             let path = directory.join(name);
             if !path.is_file() {
                 bail!("{} is missing", path.display());
@@ -107,9 +114,13 @@ impl Programs {
         Ok(())
     }
 
-    /// Installs a program without symbols and debug information.
+    /// Installs a program or library without symbols and debug information.
     pub(super) fn install(&self, name: &str, path: &Path) -> anyhow::Result<()> {
-        files::install(&self.directory.join(name), path, files::PROGRAM)?;
+        let mode = match LIBRARIES.contains(&name) {
+            true => files::DATA,
+            false => files::PROGRAM,
+        };
+        files::install(&self.directory.join(name), path, mode)?;
         // They name the compiler, and change with it.
         let sections = ["--remove-section=.comment", "--remove-section=.note"];
         stage::run(Command::new("strip").args(sections).arg(path))
@@ -141,6 +152,9 @@ fn build(target: &Target) -> anyhow::Result<PathBuf> {
     cargo.args(["build", "--release", "--locked", "--target", triple]);
     for name in ALL.iter().chain(&["man"]) {
         cargo.arg(format!("--package={name}"));
+    }
+    if !target.is_static() {
+        cargo.arg(format!("--package={LIBRARY_PACKAGE}"));
     }
     // Programs do not tell where they were built: equal sources give equal programs.
     let workspace = Path::new(stage::WORKSPACE).canonicalize()?;
