@@ -5,14 +5,18 @@
 use std::path::Path;
 use std::process::Command;
 
+use rustix::process::Signal;
 use tests::babeltrace::Babeltrace;
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::Relay;
-use tests::{binaries, test_live};
+use tests::{binaries, test_live, wait_until};
 
 use crate::instrumented::{Calls, Event, Use, plugin, program, run};
-use crate::system::{Agent, directories, read_trace, rings, rings_command, session_directory_of};
+use crate::system::{
+    Agent, directories, read_trace, rings, rings_command, session_directories_of,
+    session_directory_of,
+};
 
 /// Runs a program to its end; returns its process id and its lines.
 fn run_program(command: &mut Command) -> (u32, Vec<String>) {
@@ -234,6 +238,44 @@ fn flight_recorder_keeps_the_list_when_functions_have_overwritten_their_ring() {
             (base..base + size).contains(&function.number("addr")),
             "{function:?}"
         );
+    }
+}
+
+#[test]
+fn every_trace_of_a_process_has_the_list_and_functions_can_be_switched_on_later() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let mut command = program(&lab, "program.cpp", &["-std=c++17"], Use::Preloaded);
+    command.env("TRACE_RING_FILTER", "info").arg("endless");
+    let process = Process::start(&mut command);
+    let pid = process.id();
+    wait_until("the program has a directory", || {
+        directories(&lab).len() == 1
+    });
+    let on = ["--enable", "lttng_ust_cyg_profile=debug"];
+    run(&mut rings_command(&lab, &on));
+    let sessions = || match relay.output.is_dir() {
+        true => session_directories_of("program", &relay.output, pid),
+        false => Vec::new(),
+    };
+    for number in 1..=2 {
+        let agent = Agent::start(&lab, &relay, &[]);
+        wait_until("the trace has functions after its list", || {
+            let sessions = sessions();
+            let lines = sessions.iter().map(|session| {
+                let lines = Babeltrace::Two.read(session).stdout;
+                let end = lines.iter().position(|line| line.contains("statedump:end"));
+                end.map_or(0, |end| lines.len() - end)
+            });
+            sessions.len() == number && lines.min() > Some(100)
+        });
+        agent.stop_with_live_programs();
+    }
+    process.signal(Signal::KILL);
+    let _ = process.wait();
+    for session in sessions() {
+        let (lines, _) = read_trace(&session);
+        let lists = lines.iter().filter(|line| line.contains("statedump:start"));
+        assert_eq!(lists.count(), 1, "{}", session.display());
     }
 }
 

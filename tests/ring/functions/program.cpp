@@ -131,6 +131,15 @@ extern "C" void fork_child(unsigned generations)
     waitpid(child, nullptr, 0);
 }
 
+/* Calls functions until it is killed. */
+extern "C" void call_for_ever(void)
+{
+    for (;;) {
+        leaf();
+        usleep(100);
+    }
+}
+
 static void run(const std::string &part, const std::vector<std::string> &plugins)
 {
     if (part == "leaves") {
@@ -154,6 +163,8 @@ static void run(const std::string &part, const std::vector<std::string> &plugins
         }
     } else if (part == "interrupts") {
         interrupt_often();
+    } else if (part == "endless") {
+        call_for_ever();
     } else if (part == "forks") {
         fork_child(2);
     }

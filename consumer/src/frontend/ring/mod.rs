@@ -5,7 +5,8 @@
 //! (a process), `session` (drains a process to its session). This module discovers processes, and
 //! limits how many are read.
 //!
-//! A process is written to by nobody but its reader, and only to say how far it has read. Each
+//! A process is written to by nobody but its reader, and only to say how far it has read, and that
+//! it is another reader than before. Each
 //! process has a session and a task of its own: whatever is in its files, no other process is
 //! affected.
 
@@ -15,6 +16,7 @@ pub mod directory;
 pub mod meta_reader;
 mod overload;
 pub mod producer;
+mod renewal;
 pub mod ring_reader;
 mod session;
 mod trace;

@@ -21,6 +21,7 @@ use trace_ring_core::format::Mode;
 use tracing::{debug, warn};
 
 use super::producer::{Producer, ProducerRing};
+use super::renewal::renew_filter_after_another_drainer;
 use super::ring_reader::{RingPoint, Role};
 use super::trace::TraceIdentity;
 use super::user_rate::UserRate;
@@ -132,6 +133,12 @@ impl RingSession {
     /// Returns whether the process is dead.
     async fn drain(&mut self, stop: &CancellationToken) -> Result<bool, SessionClosed> {
         let mut is_stopping = false;
+        if self.context.role == Role::Drainer {
+            self.producer.update();
+            if let Err(fault) = renew_filter_after_another_drainer(&mut self.producer) {
+                debug!(process = self.identity.directory.as_str(), %fault, "filter not renewed");
+            }
+        }
         loop {
             // Before the turn: what a dead process has written is complete.
             let is_dead = self.producer.check_death().unwrap_or_else(|error| {
