@@ -73,9 +73,7 @@ impl Settings {
             Filter::parse(&filter)
                 .map(|_| filter)
                 .unwrap_or_else(|error| {
-                    warnings.push(format!(
-                        "TRACE_RING_FILTER: {error}; using {default}"
-                    ));
+                    warnings.push(format!("TRACE_RING_FILTER: {error}; using {default}"));
                     default.to_owned()
                 })
         });

@@ -3,9 +3,9 @@
 //! A thread keeps the objects of the functions that it has called, and compares a number that
 //! changes in a forked child, when the filter is changed (which repeats the list), and when
 //! `dlclose` is called. Otherwise the loader is asked for its counts, which costs less than a
-//! microsecond. An object may have taken the place of another one only where no function of that
-//! one was called since the last `dlclose`; that is why nothing needs to know of `dlopen`, which
-//! could not be intercepted without a change of what it does: it looks at its caller.
+//! microsecond: at the first call of an object's functions after each of these changes. That finds
+//! what `dlopen` has loaded, which cannot be intercepted without a change of what it does, because
+//! it looks at its caller.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
