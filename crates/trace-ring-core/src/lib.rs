@@ -61,8 +61,8 @@ pub fn init() -> bool {
     busy::Busy::enter().is_some_and(|busy| producer::set_up(&busy).is_some())
 }
 
-/// Sets the filter of a process whose environment has no `TRACE_RING_FILTER`. The first call counts,
-/// and only before the first event.
+/// Sets the filter of a process whose environment has no `TRACE_RING_FILTER`. The first call
+/// counts, and only before the first event.
 pub fn set_default_filter(directives: &'static str) {
     settings::set_default_directives(directives);
 }

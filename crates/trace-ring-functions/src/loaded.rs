@@ -119,8 +119,8 @@ pub(crate) fn is_listed(address: u64) -> bool {
     object.is_some_and(|object| object.contains(address) && object.listed() == state())
 }
 
-/// Writes what is loaded, as far as it is not written, before a function at this address is. Returns
-/// whether the function can be written now.
+/// Writes what is loaded, as far as it is not written, before a function at this address is.
+/// Returns whether the function can be written now.
 #[cold]
 pub(crate) fn list_object_of(address: u64) -> bool {
     let Some(_busy) = Busy::enter() else {

@@ -100,8 +100,8 @@ fn find_path(name: &[u8]) -> String {
     }
 }
 
-/// Returns the build id in a segment of notes. Each note is three numbers (bytes of its owner, bytes
-/// of its content, type), then owner and content, both padded to a multiple of 4.
+/// Returns the build id in a segment of notes. Each note is three numbers (bytes of its owner,
+/// bytes of its content, type), then owner and content, both padded to a multiple of 4.
 fn find_build_id(mut notes: &[u8]) -> Option<&[u8]> {
     loop {
         let (owner_size, rest) = split_number(notes)?;

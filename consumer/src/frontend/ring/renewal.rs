@@ -26,8 +26,8 @@ pub(super) enum RenewalFault {
     Format(#[from] FormatError),
 }
 
-/// Renews the filter of a process from whose rings an earlier drainer has taken events. It stays the
-/// same, but its generation changes.
+/// Renews the filter of a process from whose rings an earlier drainer has taken events. It stays
+/// the same, but its generation changes.
 pub(super) fn renew_filter_after_another_drainer(
     producer: &mut Producer,
 ) -> Result<(), RenewalFault> {
@@ -37,7 +37,7 @@ pub(super) fn renew_filter_after_another_drainer(
     }
     let directory = producer.directory();
     let (file, _) = directory.open_file(CONTROL_FILE, Access::ReadWrite)?;
-    // Whoever has the lock changes the generation.
+    // The program that has the lock changes the generation.
     if !file_lock::try_lock_exclusive(&file)? {
         return Ok(());
     }

@@ -20,8 +20,8 @@ struct Package {
     name: &'static str,
     /// The program in it.
     program: &'static str,
-    /// Libraries for traced programs, in a directory of the package's name. What is linked into them
-    /// is also in the program.
+    /// Libraries for traced programs, in a directory of the package's name. What is linked into
+    /// them is also in the program.
     libraries: &'static [&'static str],
     /// Section of the manual that its pages are in.
     section: char,
@@ -300,7 +300,8 @@ impl Builder<'_> {
         ))
     }
 
-    /// The packages that have the shared libraries of program and libraries, with their least versions.
+    /// The packages that have the shared libraries which program and libraries need, with their
+    /// least versions.
     fn shared_libraries(&self) -> anyhow::Result<String> {
         let directory = self.release.staging.join("shlibdeps");
         let control = "Source: lttng-live\n\nPackage: lttng-live\nArchitecture: any\n";
