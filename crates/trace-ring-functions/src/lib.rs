@@ -7,8 +7,8 @@
 //! `lttng_ust_lib`). Functions have the severity DEBUG and what is loaded has INFO: the two are in
 //! different rings, so that functions never push out what names them.
 //!
-//! Read in this order: [`exports`] (what programs call), [`events`] (what is written), [`loaded`]
-//! (when the list of loaded objects is looked at and written), [`object`] (one of them), [`system`]
+//! Read in this order: `exports` (what programs call), `events` (what is written), `loaded`
+//! (when the list of loaded objects is looked at and written), `object` (one of them), `system`
 //! (the dynamic loader and the C library).
 
 mod events;
