@@ -263,7 +263,7 @@ impl Objects {
 fn handle_forks() {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     if !IS_DONE.swap(true, Ordering::Relaxed) {
-        run_around_forks(lock_before_fork, unlock_after_fork);
+        run_around_forks(lock_before_fork, unlock_in_parent, unlock_in_child);
     }
 }
 
@@ -275,8 +275,19 @@ extern "C" fn lock_before_fork() {
     }
 }
 
-extern "C" fn unlock_after_fork() {
+extern "C" fn unlock_in_parent() {
     drop(ManuallyDrop::into_inner(
         HELD_IN_FORK.replace(ManuallyDrop::new(None)),
     ));
+}
+
+/// The child takes what its parent knew for certain: a thread that the child does not have may have
+/// been in `dlopen` or `dlclose` and have the loader's lock for ever.
+extern "C" fn unlock_in_child() {
+    let held = ManuallyDrop::into_inner(HELD_IN_FORK.replace(ManuallyDrop::new(None)));
+    let Some((_busy, objects)) = held else { return };
+    CLOSING.store(0, Ordering::SeqCst);
+    for object in &objects.loaded {
+        object.set_listed(closed_in(state()));
+    }
 }

@@ -180,15 +180,14 @@ pub(crate) fn close_library(handle: *mut c_void) -> c_int {
 }
 
 /// Sets what is run before a fork, and after it in parent and child.
-pub(crate) fn run_around_forks(before: extern "C" fn(), after: extern "C" fn()) {
+pub(crate) fn run_around_forks(
+    before: extern "C" fn(),
+    in_parent: extern "C" fn(),
+    in_child: extern "C" fn(),
+) {
+    let [before, in_parent, in_child] = [before, in_parent, in_child].map(as_unsafe);
     // SAFETY: safe functions of this library, which is never unloaded.
-    let _ = unsafe {
-        pthread_atfork(
-            Some(as_unsafe(before)),
-            Some(as_unsafe(after)),
-            Some(as_unsafe(after)),
-        )
-    };
+    let _ = unsafe { pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
 fn as_unsafe(handler: extern "C" fn()) -> unsafe extern "C" fn() {
