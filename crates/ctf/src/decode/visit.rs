@@ -45,6 +45,11 @@ pub trait Visitor {
     }
     /// The array that was begun last ends.
     fn end_array(&mut self) {}
+    /// The variant that begins next takes the option at this place in the order of declaration:
+    /// several options may have the same name, or none.
+    fn variant_option(&mut self, place: usize) {
+        let _ = place;
+    }
     /// A variant begins, with the name of the option that is taken; one value follows.
     fn begin_variant(&mut self, option: Option<&str>) {
         let _ = option;

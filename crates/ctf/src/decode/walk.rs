@@ -75,13 +75,14 @@ impl<V: Visitor> Walk<'_, '_, V> {
             FieldClass::Float(field) => self.visit_float(field),
             FieldClass::Variant(variant) => {
                 let bits = load_slot(self.slots, variant.selector);
-                let option = variant.lookup.find(bits, variant.signed);
-                let option = option.and_then(|option| variant.options.get(option));
+                let place = variant.lookup.find(bits, variant.signed);
+                let option = place.and_then(|place| Some((place, variant.options.get(place)?)));
                 // The plan has checked this when the event was found: it fails only for other
                 // bytes.
-                let option = option.ok_or_else(|| FieldError::NoOption {
+                let (place, option) = option.ok_or_else(|| FieldError::NoOption {
                     value: load_selector(self.slots, variant.selector, variant.signed),
                 })?;
+                self.visitor.variant_option(place);
                 self.visitor.begin_variant(option.name.as_deref());
                 self.visit_class(&option.class)?;
                 self.visitor.end_variant();
