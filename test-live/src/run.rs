@@ -61,13 +61,14 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     }
     let path = arguments.output.as_deref();
     let (sink, options) = (arguments.sink, &arguments.options);
+    let endpoint = arguments.read.archive.archive_endpoint.as_deref();
     let output = RunOutput {
         name: format!("--sink {}", sink.name),
         needs: sink.needs,
         clock: options.text.clock(),
         limit: arguments.limit,
         is_terminal: path.is_none() && io::stdout().is_terminal(),
-        open: &|is_endless| sink.open(path, options, is_endless),
+        open: &|is_endless| sink.open(path, options, endpoint, is_endless),
     };
     show_selected_events(&arguments.read, &output, stop)
 }

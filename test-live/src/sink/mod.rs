@@ -15,6 +15,7 @@ pub mod dummy;
 pub mod folded;
 pub mod json;
 pub mod log;
+pub mod parquet;
 pub mod perfetto;
 pub(crate) mod picture;
 pub mod row;
@@ -36,6 +37,7 @@ pub const SINKS: &[&SinkRow] = &[
     &tef::ROW,
     &ctf::ROW,
     &codetracer::ROW,
+    &parquet::ROW,
     &folded::ROW,
     &counter::ROW,
     &dummy::ROW,
@@ -47,6 +49,9 @@ pub struct SinkOptions {
     /// The form of a CodeTracer recording.
     #[command(flatten)]
     pub codetracer: codetracer::CodetracerArguments,
+    /// The files of tables.
+    #[command(flatten)]
+    pub parquet: parquet::ParquetArguments,
     /// The form of text.
     #[command(flatten)]
     pub text: text::TextArguments,

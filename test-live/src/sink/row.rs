@@ -43,6 +43,8 @@ pub struct SinkContext<'a> {
     pub options: &'a SinkOptions,
     /// The file that the sink writes. Absent if it writes to standard output.
     pub output: Option<&'a Path>,
+    /// The URL of the server of a bucket, unless the environment says it.
+    pub endpoint: Option<&'a str>,
     /// Whether the output is a terminal.
     pub is_terminal: bool,
     /// Whether further sessions may come when all that exist have ended.
@@ -58,12 +60,14 @@ impl SinkRow {
         &self,
         output: Option<&Path>,
         options: &SinkOptions,
+        endpoint: Option<&str>,
         is_endless: bool,
     ) -> anyhow::Result<OpenSink> {
         options.check_used_by(self)?;
         let context = SinkContext {
             options,
             output,
+            endpoint,
             is_terminal: output.is_none() && io::stdout().is_terminal(),
             is_endless,
         };

@@ -156,6 +156,8 @@ fn build(target: &Target) -> anyhow::Result<PathBuf> {
     if !target.is_static() {
         cargo.arg(format!("--package={LIBRARY_PACKAGE}"));
     }
+    // Takes long to compile: other builds have it only for tests.
+    cargo.arg("--features=test-live/parquet");
     // Programs do not tell where they were built: equal sources give equal programs.
     let workspace = Path::new(stage::WORKSPACE).canonicalize()?;
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
